@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <array>
+
+#include "algorithms/algorithm.h"
+#include "algorithms/entries.h"
+
+namespace unisono::algorithms {
+
+std::span<const Algorithm> catalog() {
+  static const auto algorithms = std::to_array<Algorithm>({
+      kAllReduceRing,
+      kAllReduceRecursiveDoubling,
+      kAllReduceHalvingDoubling,
+      kAllReduceDoubleBinaryTree,
+      kAllReduceOneShot,
+      kAllReduceTwoShot,
+      kReduceBinomial,
+      kReducePipelinedChain,
+      kReduceLinear,
+      kBroadcastBinomial,
+      kBroadcastPipelinedChain,
+      kBroadcastDoubleBinaryTree,
+      kBroadcastLinear,
+      kAllGatherRing,
+      kAllGatherBruck,
+      kAllGatherRecursiveDoubling,
+      kAllGatherLinear,
+      kAllGatherVRing,
+      kAllGatherVLinear,
+      kReduceScatterRing,
+      kReduceScatterRecursiveHalving,
+      kReduceScatterDirect,
+      kReduceScatterVRing,
+      kReduceScatterVDirect,
+      kGatherLinear,
+      kGatherBinomial,
+      kGatherVLinear,
+      kScatterLinear,
+      kScatterBinomial,
+      kScatterVLinear,
+      kAllToAllPairwise,
+      kAllToAllBruck,
+      kAllToAllLinear,
+      kAllToAllVPairwise,
+      kAllToAllVLinear,
+      kBarrierDissemination,
+      kScanLinear,
+      kScanRecursiveDoubling,
+      kScanDirect,
+      kExscanLinear,
+      kExscanRecursiveDoubling,
+      kExscanDirect,
+  });
+  return algorithms;
+}
+
+const Algorithm* find(Collective collective, std::string_view name) {
+  const auto all = catalog();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Algorithm& algorithm) {
+    return algorithm.collective == collective && algorithm.name == name;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string names_of(Collective collective) {
+  std::string names;
+  for (const Algorithm& algorithm : catalog()) {
+    if (algorithm.collective != collective) continue;
+    if (!names.empty()) names += ", ";
+    names += algorithm.name;
+  }
+  return names;
+}
+
+}  // namespace unisono::algorithms

@@ -1,0 +1,43 @@
+# How every target of this project is made: one place for language level, warnings and sanitizers.
+
+add_library(unisono_options INTERFACE)
+target_compile_features(unisono_options INTERFACE cxx_std_20)
+target_compile_options(unisono_options INTERFACE
+  -Wall -Wextra -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
+  -ffp-contract=off $<$<BOOL:${UNISONO_WERROR}>:-Werror>)
+if(UNISONO_SANITIZE)
+  target_compile_options(unisono_options INTERFACE
+    -fsanitize=${UNISONO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(unisono_options INTERFACE -fsanitize=${UNISONO_SANITIZE})
+endif()
+target_include_directories(unisono_options INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
+  ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+
+# unisono_module(name SOURCES a.cc ... LINKS targets ...): one folder of the library. Every module
+# ends up in libunisono.so; its link list is its row of the arrow diagram.
+function(unisono_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(unisono_${name} OBJECT ${arg_SOURCES})
+  set_target_properties(unisono_${name} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(unisono_${name} PUBLIC unisono_options PRIVATE ${arg_LINKS})
+  set_property(GLOBAL APPEND PROPERTY UNISONO_MODULES unisono_${name})
+endfunction()
+
+# unisono_test(name SOURCES ... LABELS ... [PROCESSORS n] [TIMEOUT s]): one GoogleTest program over
+# the internals; ctest runs it as one test named `name`.
+function(unisono_test name)
+  cmake_parse_arguments(arg "" "PROCESSORS;TIMEOUT" "SOURCES;LABELS;LINKS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE unisono_internal GTest::gmock_main ${arg_LINKS})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  if(NOT arg_PROCESSORS)
+    set(arg_PROCESSORS 1)
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+endfunction()

@@ -1,0 +1,18 @@
+// Everything a user needs:
+//
+//   auto comm = unisono::init();
+//   std::vector<float> gradient = ...;
+//   comm.all_reduce(gradient, unisono::average);
+#pragma once
+
+// Meeting, communicators, collectives, point to point, shared buffers.
+#include "unisono/communicator.h"
+// Types, operators, element formats.
+#include "unisono/float_types.h"
+#include "unisono/types.h"
+// Outcomes.
+#include "unisono/error.h"
+#include "unisono/request.h"
+// Options and a store of your own.
+#include "unisono/options.h"
+#include "unisono/rendezvous.h"

@@ -1,0 +1,39 @@
+#include "base/call_record.h"
+
+namespace unisono {
+namespace {
+
+template <typename Enum>
+std::string name_or_number(std::uint8_t value, int limit) {
+  if (value >= limit) return "unknown " + std::to_string(value);
+  return std::string(name_of(static_cast<Enum>(value)));
+}
+
+bool reduces(std::uint8_t collective) {
+  switch (static_cast<Collective>(collective)) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+    case Collective::kScan:
+    case Collective::kExscan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string describe(const CallRecord& record) {
+  std::string text = name_or_number<Collective>(record.collective, kCollectiveCount) + "(";
+  if (record.collective == static_cast<std::uint8_t>(Collective::kBarrier)) return text + ")";
+  text += "count " + std::to_string(record.count);
+  text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
+  if (reduces(record.collective)) text += ", " + name_or_number<OpKind>(record.op, kOpKindCount);
+  if (record.root >= 0) text += ", root " + std::to_string(record.root);
+  if (record.algorithm != 0) text += ", algorithm " + std::to_string(record.algorithm - 1);
+  return text + ", operation " + std::to_string(record.sequence) + ")";
+}
+
+}  // namespace unisono

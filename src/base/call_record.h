@@ -1,0 +1,33 @@
+// The signature of a call, as it travels in the first cache line of every operation: what ranks
+// must agree on, in full, so that both sides of a disagreement can be printed.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "unisono/types.h"
+
+namespace unisono {
+
+struct CallRecord {
+  std::uint8_t collective = 0;
+  std::uint8_t type = 0;
+  std::uint8_t op = 0;
+  std::uint8_t algorithm = 0;  ///< 0: chosen by selection; else the hint's index + 1
+  std::int32_t root = 0;       ///< -1 where the collective has none
+  std::uint64_t count = 0;     ///< elements, where the collective's ranks must agree on it; else 0
+  std::uint32_t sequence = 0;  ///< low bits of the operation's number in its communicator
+  std::uint32_t op_name = 0;   ///< hash of a user operator's name; else 0
+
+  friend bool operator==(const CallRecord& a, const CallRecord& b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+  }
+};
+static_assert(sizeof(CallRecord) == 24 && std::is_trivially_copyable_v<CallRecord>);
+
+/// "all_reduce(count 1024, float32, sum)" for messages; safe on any 24 bytes from a wire.
+std::string describe(const CallRecord& record);
+
+}  // namespace unisono

@@ -1,0 +1,174 @@
+// The public class over CommunicatorState: statuses become exceptions here and nowhere else.
+#include "unisono/communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/communicator_state.h"
+#include "comm/split.h"
+
+namespace unisono {
+namespace {
+
+const Status kEmpty(ErrorCode::kNotMember,
+                    "this rank is no member of the communicator (split() was called with a "
+                    "negative color, or the communicator was moved from)");
+
+}  // namespace
+
+Communicator::Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator::Communicator(std::shared_ptr<detail::CommunicatorState> state)
+    : state_(std::move(state)) {}
+
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this != &other) {
+    close();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Communicator::~Communicator() { close(); }
+
+Rank Communicator::rank() const { return state_ == nullptr ? -1 : state_->rank(); }
+int Communicator::size() const { return state_ == nullptr ? 0 : state_->size(); }
+bool Communicator::empty() const { return state_ == nullptr; }
+
+Status Communicator::status() const {
+  if (state_ == nullptr) return kEmpty;
+  return state_->failure();
+}
+
+std::string Communicator::describe() const {
+  if (state_ == nullptr) return "empty communicator";
+  return "rank " + std::to_string(rank()) + " of " + std::to_string(size()) + " on " +
+         host_of(rank()) + (state_->native() != nullptr ? ", shared memory" : "");
+}
+
+std::string Communicator::host_of(Rank rank) const {
+  if (state_ == nullptr || rank < 0 || rank >= size()) return "";
+  const Rank world = state_->members()[static_cast<std::size_t>(rank)];
+  return state_->runtime().world().members[static_cast<std::size_t>(world)].host_name;
+}
+
+void Communicator::run(const Call& call) {
+  if (state_ == nullptr) throw Error(kEmpty, {.operation = std::string(name_of(call.collective))});
+  const Status status = state_->run(call);
+  if (!status) throw state_->error(status, call.collective);
+}
+
+Request Communicator::start(const Call& call) {
+  if (state_ == nullptr) throw Error(kEmpty, {.operation = std::string(name_of(call.collective))});
+  Result<std::shared_ptr<detail::RequestState>> request = state_->start(call);
+  if (!request) throw state_->error(request.error(), call.collective);
+  return Request(std::move(*request));
+}
+
+Received Communicator::receive(void* data, std::size_t count, DataType type, Rank source, Tag tag,
+                               CallOptions options) {
+  if (state_ == nullptr) throw Error(kEmpty, {.operation = "receive"});
+  Received received;
+  const Status status =
+      state_->run({.collective = Collective::kReceive, .out = data, .count = count, .type = type,
+                   .root = source, .tag = tag, .options = options},
+                  &received);
+  if (!status) throw state_->error(status, Collective::kReceive);
+  return received;
+}
+
+void Communicator::group(std::span<const Call> calls) {
+  std::vector<Request> requests;
+  requests.reserve(calls.size());
+  for (const Call& call : calls) requests.push_back(start(call));
+  std::exception_ptr first;
+  for (Request& request : requests) {
+    try {
+      request.wait();
+    } catch (const Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
+Communicator Communicator::split(int color, int key) {
+  if (state_ == nullptr) throw Error(kEmpty, {.operation = "split"});
+  Result<std::shared_ptr<detail::CommunicatorState>> part = detail::split(*state_, color, key);
+  if (!part) throw Error(part.error(), {.operation = "split"});
+  return Communicator(std::move(*part));
+}
+
+void Communicator::abort(const std::string& reason) {
+  if (state_ != nullptr) state_->abort(reason);
+}
+
+void Communicator::close() {
+  if (state_ != nullptr) state_->close();
+}
+
+std::string Communicator::explain(Collective collective, std::size_t bytes) const {
+  return state_ == nullptr ? "" : state_->explain(collective, bytes);
+}
+
+void Communicator::check_size(std::size_t have, std::size_t need) {
+  if (have >= need) return;
+  throw Error(Status(ErrorCode::kInvalidArgument,
+                     "out has room for " + std::to_string(have) + " elements and " +
+                         std::to_string(need) + " are needed"));
+}
+
+Request::Request() = default;
+Request::Request(Request&&) noexcept = default;
+Request::Request(std::shared_ptr<detail::RequestState> state) : state_(std::move(state)) {}
+
+Request& Request::operator=(Request&& other) noexcept {
+  if (this != &other) {
+    Request ended(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Request::~Request() {
+  if (state_ == nullptr) return;
+  // The buffers are lent until the end, which the call's deadline bounds.
+  state_->communicator->wait(*state_, kNever);
+  const std::shared_ptr<detail::CommunicatorState> keep = std::move(state_->communicator);
+  state_.reset();
+}
+
+bool Request::test() { return state_ == nullptr || state_->communicator->test(*state_); }
+
+void Request::wait() {
+  if (state_ == nullptr) return;
+  state_->communicator->wait(*state_, kNever);
+  if (!state_->outcome) {
+    throw state_->communicator->error(state_->outcome, state_->call.collective);
+  }
+}
+
+bool Request::wait_for(std::chrono::milliseconds limit) {
+  if (state_ == nullptr) return true;
+  if (!state_->communicator->wait(*state_, Clock::now() + limit)) return false;
+  wait();
+  return true;
+}
+
+Status Request::status() const {
+  if (state_ == nullptr || !state_->done.load(std::memory_order_acquire)) return Status();
+  return state_->outcome;
+}
+
+Rank Request::source() const {
+  if (state_ == nullptr) return -1;
+  return state_->communicator->member_of(state_->point_to_point.result().peer);
+}
+
+Tag Request::tag() const { return state_ == nullptr ? 0 : state_->point_to_point.result().tag; }
+
+std::size_t Request::bytes() const {
+  return state_ == nullptr ? 0 : state_->point_to_point.result().bytes;
+}
+
+}  // namespace unisono

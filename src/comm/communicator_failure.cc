@@ -1,0 +1,167 @@
+// How a communicator fails, times out, is aborted and closed.
+#include <algorithm>
+
+#include "base/log.h"
+#include "comm/communicator_state.h"
+
+namespace unisono::detail {
+namespace {
+
+// A call that has not moved for so long lets its peers know which call it is in, ...
+constexpr auto kProbeAfter = std::chrono::milliseconds(20);
+// ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
+constexpr auto kReportAfter = std::chrono::milliseconds(500);
+// How long the arbiter's verdict on a passed deadline is waited for.
+constexpr auto kVerdictGrace = std::chrono::seconds(1);
+
+std::string list_of(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+Status CommunicatorState::failure() const {
+  const std::lock_guard guard(failure_mutex_);
+  return failure_;
+}
+
+void CommunicatorState::fail(Status cause, Tell tell) {
+  if (failed_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard guard(failure_mutex_);
+    failure_ = cause;
+  }
+  failed_.store(true, std::memory_order_release);
+  if (native_ != nullptr) native_->raise(cause.code(), cause.rank());
+  if (tell == Tell::kEveryone && size() > 1) {
+    Verdict verdict;
+    verdict.code = cause.code();
+    verdict.culprit = cause.rank() < 0 ? -1 : members_[static_cast<std::size_t>(cause.rank())];
+    verdict.communicator = id_;
+    verdict.message = cause.message();
+    runtime_->arbiter().report_failure(verdict);
+  }
+  const std::vector<RequestState*> running = running_;
+  for (RequestState* request : running) runtime_->engine().fail(*request, cause);
+}
+
+void CommunicatorState::abort(const std::string& reason) {
+  const Engine::Lock lock(runtime_->engine());
+  if (!closed_) fail(Status(ErrorCode::kAborted, reason, rank_), Tell::kEveryone);
+}
+
+void CommunicatorState::close() {
+  {
+    const Engine::Lock lock(runtime_->engine());
+    if (closed_) return;
+    closed_ = true;
+    if (!failed_.load(std::memory_order_relaxed)) {
+      const std::lock_guard guard(failure_mutex_);
+      failure_ = Status(ErrorCode::kClosed, "the communicator was closed on this rank");
+      failed_.store(true, std::memory_order_release);
+    }
+    const std::vector<RequestState*> running = running_;
+    for (RequestState* request : running) runtime_->engine().fail(*request, failure());
+    if (native_ != nullptr) native_->leave();
+    runtime_->engine().messenger().close(id_);
+    runtime_->remove(*this);
+  }
+  native_.reset();
+}
+
+void CommunicatorState::note_left(Rank member) {
+  if (member >= 0) left_[static_cast<std::size_t>(member)] = true;
+}
+
+void CommunicatorState::tend(const std::vector<bool>& peer_left) {
+  if (running_.empty()) return;
+  const TimePoint now = Clock::now();
+  const std::vector<RequestState*> running = running_;
+  for (RequestState* request : running) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    tend_request(*request, now, peer_left);
+  }
+}
+
+void CommunicatorState::tend_request(RequestState& request, TimePoint now,
+                                     const std::vector<bool>& peer_left) {
+  if (now - request.began < kProbeAfter && now < request.deadline) return;
+  std::vector<Rank> waiting;
+  request.operation->waiting_for(&waiting);
+  std::erase(waiting, kAnyRank);
+  for (const Rank member : waiting) {
+    const auto index = static_cast<std::size_t>(member);
+    const bool gone = left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
+                      (native_ != nullptr && native_->has_left(member));
+    if (!gone) continue;
+    fail(Status(ErrorCode::kRankLeft,
+                "rank " + std::to_string(member) + " has closed the communicator and is needed by " +
+                    unisono::describe(request.record),
+                member),
+         Tell::kEveryone);
+    return;
+  }
+  const bool collective = !is_point_to_point(request.call.collective);
+  if (!request.probed && collective && request.operation == request.execution.get()) {
+    request.probed = true;
+    for (const Rank member : waiting) {
+      runtime_->engine().messenger().probe(members_[static_cast<std::size_t>(member)], id_,
+                                           request.sequence, request.record);
+    }
+  }
+  if (!request.reported && collective && now - request.began >= kReportAfter) {
+    request.reported = true;
+    std::vector<Rank> world;
+    for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
+    runtime_->arbiter().report_waiting(id_, request.sequence, world);
+  }
+  if (!request.warned && now - request.began >= runtime_->config().warn_after) {
+    request.warned = true;
+    log::warning("rank " + std::to_string(rank_) + " waits in " +
+                 unisono::describe(request.record) + "; " + arrival_text(request, waiting));
+  }
+  if (now >= request.deadline) time_out(request, now, waiting);
+}
+
+std::string CommunicatorState::arrival_text(const RequestState&,
+                                            const std::vector<Rank>& waiting) const {
+  return "waiting for " + std::string(waiting.size() == 1 ? "rank " : "ranks ") + list_of(waiting);
+}
+
+// The arbiter is asked first: it has heard from the other ranks too.
+void CommunicatorState::time_out(RequestState& request, TimePoint now,
+                                 const std::vector<Rank>& waiting) {
+  const Rank culprit = waiting.size() == 1 ? waiting.front() : -1;
+  if (!request.timed_out && !is_point_to_point(request.call.collective) && size() > 1) {
+    request.timed_out = true;
+    request.deadline = now + kVerdictGrace;
+    std::vector<Rank> world;
+    for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
+    runtime_->arbiter().report_timeout(id_, request.sequence, world, members_);
+    return;
+  }
+  fail(Status(ErrorCode::kTimeout,
+              unisono::describe(request.record) + " did not finish within its deadline; " +
+                  arrival_text(request, waiting),
+              culprit),
+       Tell::kEveryone);
+}
+
+Error CommunicatorState::error(const Status& status, Collective collective) const {
+  Error::Context context;
+  context.operation = std::string(name_of(collective));
+  if (status.rank() >= 0 && status.rank() < size()) {
+    context.host = runtime_->world()
+                       .members[static_cast<std::size_t>(
+                           members_[static_cast<std::size_t>(status.rank())])]
+                       .host_name;
+    context.link = algorithms::name_of(link_);
+  }
+  return Error(status, context);
+}
+
+}  // namespace unisono::detail

@@ -1,0 +1,358 @@
+// Running calls: check, choose, launch, wait. Failures and time are in communicator_failure.cc.
+#include "comm/communicator_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace unisono::detail {
+namespace {
+
+// Looks of the blocking native path before it hands over to the engine's wait.
+constexpr int kNativeLooks = 2000;
+
+bool same_op(const ReduceOp& a, const ReduceOp& b) {
+  return a.kind == b.kind && a.scalar == b.scalar && a.function == b.function &&
+         a.context == b.context && a.name == b.name && a.commutative == b.commutative;
+}
+
+std::uint8_t hint_number(Collective collective, std::string_view hint) {
+  if (hint.empty()) return 0;
+  if (hint == "native") return 255;
+  std::uint8_t number = 1;
+  for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
+    if (algorithm.collective != collective) continue;
+    if (algorithm.name == hint) return number;
+    ++number;
+  }
+  return 254;
+}
+
+}  // namespace
+
+CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id,
+                                     std::vector<Rank> members, Rank rank,
+                                     std::unique_ptr<native::Group> native)
+    : runtime_(std::move(runtime)),
+      id_(id),
+      members_(std::move(members)),
+      rank_(rank),
+      native_(std::move(native)),
+      link_(runtime_->link_of(members_)),
+      sends_(members_.size(), 0),
+      left_(members_.size(), false) {
+  const Engine::Lock lock(runtime_->engine());
+  runtime_->add(*this);
+}
+
+CommunicatorState::~CommunicatorState() { close(); }
+
+Rank CommunicatorState::member_of(Rank world_rank) const {
+  const auto found = std::find(members_.begin(), members_.end(), world_rank);
+  return found == members_.end() ? -1 : static_cast<Rank>(found - members_.begin());
+}
+
+Status CommunicatorState::usable() const {
+  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (closed_) return Status(ErrorCode::kClosed, "the communicator was closed on this rank");
+  return Status();
+}
+
+std::string_view CommunicatorState::hint_for(const Call& call) const {
+  return call.options.algorithm;
+}
+
+TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {
+  return now + (call.options.timeout.count() > 0 ? call.options.timeout
+                                                 : runtime_->config().timeout);
+}
+
+const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Status* status) {
+  if (last_reduction_ && last_type_ == call.type && same_op(last_op_, call.op)) {
+    return &*last_reduction_;
+  }
+  Result<compute::Reduction> made = compute::Reduction::make(call.type, call.op, size());
+  if (!made) {
+    *status = made.error();
+    return nullptr;
+  }
+  last_reduction_ = *made;
+  last_type_ = call.type;
+  last_op_ = call.op;
+  return &*last_reduction_;
+}
+
+native::Arguments CommunicatorState::native_arguments(const Call& call,
+                                                      const compute::Reduction* reduction,
+                                                      const CallRecord& record) const {
+  return {.collective = call.collective,
+          .input = call.in,
+          .output = call.out,
+          .count = call.count,
+          .reduction = reduction,
+          .element_bytes = size_of(call.type),
+          .root = call.root,
+          .input_counts = call.in_counts,
+          .input_displacements = call.in_displacements,
+          .output_counts = call.out_counts,
+          .output_displacements = call.out_displacements,
+          .record = record};
+}
+
+Status CommunicatorState::run(const Call& call, Received* received) {
+  UNISONO_TRY(usable());
+  CallShape shape;
+  UNISONO_TRY(check_call(call, rank_, size(), &shape));
+  const std::string_view hint = hint_for(call);
+  if (native_ != nullptr && (hint.empty() || hint == "native") &&
+      !is_point_to_point(call.collective)) {
+    return run_native(call);
+  }
+  UNISONO_ASSIGN(std::shared_ptr<RequestState> request, start(call));
+  const Status outcome = finish(*request);
+  if (received != nullptr) {
+    const TaggedResult& result = request->point_to_point.result();
+    *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
+  }
+  return outcome;
+}
+
+// The short way: no request, no queue, no clock while the peers are quick.
+Status CommunicatorState::run_native(const Call& call) {
+  Engine& engine = runtime_->engine();
+  std::shared_ptr<RequestState> request;
+  {
+    const Engine::Lock lock(engine);
+    UNISONO_TRY(usable());
+    Status status;
+    const compute::Reduction* reduction =
+        reduces(call.collective) ? reduction_for(call, &status) : nullptr;
+    if (!status) return status;
+    const std::uint64_t sequence = collectives_++;
+    const CallRecord record =
+        make_record(call, sequence, hint_number(call.collective, hint_for(call)));
+    const native::Arguments arguments = native_arguments(call, reduction, record);
+    Operation* operation = nullptr;
+    if (native_queue_.empty()) {
+      operation = &native_->start(arguments);
+      const int looks = std::min(engine.idle().spins, kNativeLooks);
+      for (int look = 0; look <= looks; ++look) {
+        if (operation->advance()) {
+          if (operation->status().ok()) return Status();
+          fail(operation->status(), Tell::kEveryone);
+          return failure();
+        }
+        cpu_relax();
+      }
+    }
+    request = prepare(call);
+    request->sequence = sequence;
+    request->record = record;
+    if (operation != nullptr) {
+      request->native.adopt(*this, *operation);
+    } else {
+      request->native.begin(*this, arguments);
+    }
+    request->operation = &request->native;
+    running_.push_back(request.get());
+    engine.start(*request);
+  }
+  return finish(*request);
+}
+
+// Waits to the end and hands the request back to the pool.
+Status CommunicatorState::finish(RequestState& request) {
+  wait(request, kNever);
+  const Status outcome = request.outcome;
+  request.communicator.reset();
+  return outcome;
+}
+
+// A pooled request for this call. Under the lock.
+std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
+  const auto found =
+      std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
+        return candidate.use_count() == 1 && !candidate->running;
+      });
+  std::shared_ptr<RequestState> request;
+  if (found != requests_.end()) {
+    request = *found;
+  } else {
+    request = requests_.emplace_back(std::make_shared<RequestState>());
+  }
+  request->communicator = shared_from_this();
+  request->call = call;
+  request->outcome = Status();
+  request->probed = request->reported = request->warned = request->timed_out = false;
+  request->plan = nullptr;
+  request->began = Clock::now();
+  request->deadline = deadline_of(call, request->began);
+  if (!request->on_done) {
+    request->on_done = [](Task& done) {
+      auto& finished = static_cast<RequestState&>(done);
+      finished.communicator->on_done(finished);
+    };
+  }
+  return request;
+}
+
+// An asynchronous call outlives the caller's count arrays.
+void CommunicatorState::copy_counts(RequestState& request) {
+  std::span<const std::size_t>* spans[]{&request.call.in_counts, &request.call.in_displacements,
+                                        &request.call.out_counts,
+                                        &request.call.out_displacements};
+  for (int i = 0; i < 4; ++i) {
+    request.counts[i].assign(spans[i]->begin(), spans[i]->end());
+    *spans[i] = request.counts[i];
+  }
+}
+
+Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
+  UNISONO_TRY(usable());
+  CallShape shape;
+  UNISONO_TRY(check_call(call, rank_, size(), &shape));
+  Engine& engine = runtime_->engine();
+  std::shared_ptr<RequestState> request;
+  {
+    const Engine::Lock lock(engine);
+    UNISONO_TRY(usable());
+    request = prepare(call);
+    copy_counts(*request);
+    if (const Status launched = launch(*request, shape); !launched) {
+      request->communicator.reset();
+      return launched;
+    }
+    running_.push_back(request.get());
+    engine.start(*request);
+  }
+  if (!request->done.load(std::memory_order_acquire)) engine.wake_progress_thread();
+  return request;
+}
+
+// Makes the request's operation. Errors are the call's alone: nothing has been sent yet.
+Status CommunicatorState::launch(RequestState& request, const CallShape& shape) {
+  if (is_point_to_point(request.call.collective)) {
+    launch_point_to_point(request);
+    return Status();
+  }
+  if (reduces(request.call.collective)) {
+    UNISONO_ASSIGN(request.reduction,
+                   compute::Reduction::make(request.call.type, request.call.op, size()));
+  }
+  UNISONO_ASSIGN(const algorithms::Choice choice, choose(request.call, shape));
+  if (choice.algorithm != nullptr) return launch_plan(request, shape, choice);
+  request.sequence = collectives_++;
+  request.record = make_record(request.call, request.sequence,
+                               hint_number(request.call.collective, hint_for(request.call)));
+  request.native.begin(*this, native_arguments(request.call,
+                                               request.reduction ? &*request.reduction : nullptr,
+                                               request.record));
+  request.operation = &request.native;
+  return Status();
+}
+
+Status CommunicatorState::launch_plan(RequestState& request, const CallShape& shape,
+                                      const algorithms::Choice& choice) {
+  const Call& call = request.call;
+  if (request.execution == nullptr) {
+    request.execution =
+        std::make_unique<Execution>(runtime_->engine().messenger(), runtime_->scratch());
+  }
+  PlanCache::Entry& entry =
+      plans_.get(call, *choice.algorithm, choice.chunks, shape.in_place, rank_, size());
+  const CallRecord record = make_record(call, collectives_, hint_number(call.collective, hint_for(call)));
+  Execution::Call execution;
+  execution.plan = &entry.plan;
+  execution.input = call.in;
+  execution.output = call.out;
+  execution.reduction = request.reduction ? &*request.reduction : nullptr;
+  execution.finish_bytes = reduces(call.collective) ? shape.output_bytes : 0;
+  execution.communicator = id_;
+  execution.sequence = collectives_;
+  execution.record = record;
+  execution.world_ranks = &members_;
+  UNISONO_TRY(request.execution->begin(execution));
+  request.sequence = collectives_++;
+  request.record = record;
+  request.plan = &entry;
+  ++entry.in_use;
+  request.operation = request.execution.get();
+  runtime_->engine().messenger().note_call(id_, request.sequence, record);
+  return Status();
+}
+
+void CommunicatorState::launch_point_to_point(RequestState& request) {
+  const Call& call = request.call;
+  Messenger& messenger = runtime_->engine().messenger();
+  const std::size_t bytes = call.count * size_of(call.type);
+  const bool any = call.root == kAnyRank;
+  const Rank peer = any ? kAnyRank : members_[static_cast<std::size_t>(call.root)];
+  MessageKey key{id_, FrameClass::kPointToPoint, call.tag, 0};
+  if (call.collective == Collective::kSend) {
+    key.sequence = sends_[static_cast<std::size_t>(call.root)]++;
+    request.record = make_record(call, key.sequence, 0);
+    request.point_to_point.begin_send(messenger, peer, call.root, key, request.record,
+                                      {static_cast<const std::byte*>(call.in), bytes});
+  } else {
+    request.point_to_point.begin_receive(messenger, peer, call.root, key,
+                                         {static_cast<std::byte*>(call.out), bytes});
+  }
+  request.sequence = key.sequence;
+  request.operation = &request.point_to_point;
+}
+
+// Under the lock, once per request, by whoever finishes it.
+void CommunicatorState::on_done(RequestState& request) {
+  std::erase(running_, &request);
+  if (request.plan != nullptr) --request.plan->in_use;
+  request.plan = nullptr;
+  request.outcome = request.operation->status();
+  if (!request.outcome) {
+    if (!failed_.load(std::memory_order_relaxed)) fail(request.outcome, Tell::kEveryone);
+    request.outcome = failure();
+    return;
+  }
+  if (request.call.collective != Collective::kReceive) return;
+  const TaggedResult& result = request.point_to_point.result();
+  const std::size_t room = request.call.count * size_of(request.call.type);
+  if (result.bytes > room) {
+    request.outcome =
+        Status(ErrorCode::kInvalidArgument,
+               "the message of rank " + std::to_string(member_of(result.peer)) + " has " +
+                   std::to_string(result.bytes) + " bytes and the room is " +
+                   std::to_string(room) + "; the message was dropped",
+               member_of(result.peer));
+  }
+}
+
+bool CommunicatorState::test(RequestState& request) {
+  if (request.done.load(std::memory_order_acquire)) return true;
+  runtime_->engine().beat();
+  return request.done.load(std::memory_order_acquire);
+}
+
+bool CommunicatorState::wait(RequestState& request, TimePoint until) {
+  return request.done.load(std::memory_order_acquire) || runtime_->engine().wait(request, until);
+}
+
+algorithms::SelectionRequest CommunicatorState::selection_request(Collective collective,
+                                                                  std::size_t bytes) const {
+  return {.collective = collective,
+          .ranks = size(),
+          .bytes = bytes,
+          .link = link_,
+          .native = native_ != nullptr};
+}
+
+Result<algorithms::Choice> CommunicatorState::choose(const Call& call,
+                                                     const CallShape& shape) const {
+  algorithms::SelectionRequest request = selection_request(call.collective, shape.agreed_bytes);
+  request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
+  request.order = call.options.order;
+  return runtime_->selection().choose(request, hint_for(call));
+}
+
+std::string CommunicatorState::explain(Collective collective, std::size_t bytes) const {
+  return runtime_->selection().explain(selection_request(collective, bytes), "");
+}
+
+}  // namespace unisono::detail

@@ -1,0 +1,135 @@
+// What stands behind a Communicator: its members, its numbered calls, its first failure.
+//
+// Thread rule: as the public class; what the engine's heartbeat calls runs under the engine's lock.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/call_check.h"
+#include "comm/operations.h"
+#include "comm/plan_cache.h"
+#include "comm/runtime.h"
+#include "native/native.h"
+#include "unisono/communicator.h"
+
+namespace unisono::detail {
+
+/// One call from start to collection; behind every Request, pooled by its communicator.
+class RequestState final : public Task {
+ public:
+  std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
+  Call call;
+  std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
+  std::optional<compute::Reduction> reduction;
+  CallRecord record;
+  std::uint64_t sequence = 0;
+  Status outcome;  ///< final once done
+
+  NativeOperation native;
+  PointToPointOperation point_to_point;
+  std::unique_ptr<Execution> execution;
+  PlanCache::Entry* plan = nullptr;
+
+  TimePoint began{};
+  bool probed = false;
+  bool reported = false;
+  bool warned = false;
+  bool timed_out = false;
+};
+
+class CommunicatorState final : public std::enable_shared_from_this<CommunicatorState> {
+ public:
+  enum class Tell { kNobody, kEveryone };
+
+  CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id, std::vector<Rank> members,
+                    Rank rank, std::unique_ptr<native::Group> native);
+  ~CommunicatorState();
+
+  std::uint32_t id() const { return id_; }
+  Rank rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<Rank>& members() const { return members_; }
+  /// Communicator rank of a world rank, or -1.
+  Rank member_of(Rank world_rank) const;
+  Runtime& runtime() { return *runtime_; }
+  const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
+  native::Group* native() { return native_.get(); }
+
+  /// Blocking: the outcome. Throws nothing.
+  Status run(const Call& call, Received* received = nullptr);
+  /// A bad argument is an error here; everything later is the request's outcome.
+  Result<std::shared_ptr<RequestState>> start(const Call& call);
+  bool test(RequestState& request);
+  /// False when `until` passed first.
+  bool wait(RequestState& request, TimePoint until);
+
+  /// First failure wins. Under the engine's lock.
+  void fail(Status cause, Tell tell);
+  /// Any thread, without the lock.
+  Status failure() const;
+  void abort(const std::string& reason);
+  void close();
+  bool closed() const { return closed_; }
+
+  /// Under the lock, about once a millisecond while somebody waits.
+  void tend(const std::vector<bool>& peer_left);
+  void note_left(Rank member);
+
+  std::string explain(Collective collective, std::size_t bytes) const;
+  Error error(const Status& status, Collective collective) const;
+
+ private:
+  friend class unisono::NativeOperation;
+
+  Status usable() const;
+  Status run_native(const Call& call);
+  Status finish(RequestState& request);
+  const compute::Reduction* reduction_for(const Call& call, Status* status);
+  native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
+                                     const CallRecord& record) const;
+  std::shared_ptr<RequestState> prepare(const Call& call);
+  static void copy_counts(RequestState& request);
+  Status launch(RequestState& request, const CallShape& shape);
+  Status launch_plan(RequestState& request, const CallShape& shape,
+                     const algorithms::Choice& choice);
+  void launch_point_to_point(RequestState& request);
+  void on_done(RequestState& request);
+  Result<algorithms::Choice> choose(const Call& call, const CallShape& shape) const;
+  std::string_view hint_for(const Call& call) const;
+  algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
+  TimePoint deadline_of(const Call& call, TimePoint now) const;
+  void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
+  void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
+  std::string arrival_text(const RequestState& request, const std::vector<Rank>& waiting) const;
+
+  const std::shared_ptr<Runtime> runtime_;
+  const std::uint32_t id_;
+  const std::vector<Rank> members_;
+  const Rank rank_;
+  std::unique_ptr<native::Group> native_;
+  algorithms::Link link_;
+
+  std::uint64_t collectives_ = 0;
+  std::vector<std::uint64_t> sends_;  // point-to-point messages so far, by member
+  std::optional<compute::Reduction> last_reduction_;
+  DataType last_type_ = DataType::kUint8;
+  ReduceOp last_op_;
+  PlanCache plans_;
+  std::deque<NativeOperation*> native_queue_;  // operations not yet finished, in order
+  std::vector<std::shared_ptr<RequestState>> requests_;
+  std::vector<RequestState*> running_;
+  std::vector<bool> left_;
+
+  mutable std::mutex failure_mutex_;
+  std::atomic<bool> failed_{false};
+  Status failure_;
+  bool closed_ = false;
+};
+
+}  // namespace unisono::detail

@@ -1,0 +1,96 @@
+#include "comm/operations.h"
+
+#include <algorithm>
+
+#include "comm/communicator_state.h"
+
+namespace unisono {
+namespace {
+
+// How long the job's own words on a raised failure are waited for.
+constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
+
+}  // namespace
+
+void NativeOperation::begin(detail::CommunicatorState& communicator,
+                            const native::Arguments& arguments) {
+  communicator_ = &communicator;
+  arguments_ = arguments;
+  running_ = nullptr;
+  raised_at_ = {};
+  status_ = Status();
+  communicator.native_queue_.push_back(this);
+}
+
+void NativeOperation::adopt(detail::CommunicatorState& communicator, Operation& running) {
+  communicator_ = &communicator;
+  running_ = &running;
+  raised_at_ = {};
+  status_ = Status();
+  communicator.native_queue_.push_back(this);
+}
+
+bool NativeOperation::advance() {
+  if (running_ == nullptr) {
+    if (communicator_->native_queue_.front() != this) return false;
+    running_ = &communicator_->native_->start(arguments_);
+  }
+  if (running_->advance()) {
+    status_ = running_->status();
+    leave_queue();
+    return true;
+  }
+  Rank culprit = -1;
+  const ErrorCode raised = communicator_->native_->raised(&culprit);
+  if (raised == ErrorCode::kOk) return false;
+  // The verdict that follows says more than the raised word: it ends this operation by fail().
+  const TimePoint now = Clock::now();
+  if (raised_at_ == TimePoint{}) raised_at_ = now;
+  if (now - raised_at_ < kVerdictGrace) return false;
+  status_ = Status(raised, "rank " + std::to_string(culprit) + " ended the call", culprit);
+  running_->fail(status_);
+  leave_queue();
+  return true;
+}
+
+void NativeOperation::fail(const Status& cause) {
+  if (running_ != nullptr) running_->fail(cause);
+  status_ = cause;
+  leave_queue();
+}
+
+void NativeOperation::leave_queue() {
+  running_ = nullptr;
+  std::erase(communicator_->native_queue_, this);
+}
+
+void NativeOperation::waiting_for(std::vector<Rank>* ranks) const {
+  if (running_ != nullptr) running_->waiting_for(ranks);
+}
+
+void PointToPointOperation::begin_send(Messenger& messenger, Rank peer, Rank member,
+                                       const MessageKey& key, const CallRecord& record,
+                                       std::span<const std::byte> payload) {
+  messenger_ = &messenger;
+  member_ = member;
+  status_ = Status();
+  done_ = false;
+  done_ = messenger.send(peer, key, record, payload, *this, 0);
+}
+
+void PointToPointOperation::begin_receive(Messenger& messenger, Rank peer, Rank member,
+                                          const MessageKey& key, std::span<std::byte> room) {
+  messenger_ = &messenger;
+  member_ = member;
+  status_ = Status();
+  done_ = false;
+  result_ = {};
+  done_ = messenger.receive_tagged(peer, key, room.data(), room.size(), &result_, *this, 0);
+}
+
+void PointToPointOperation::fail(const Status& cause) {
+  messenger_->cancel(*this);
+  status_ = cause;
+}
+
+}  // namespace unisono

@@ -1,0 +1,123 @@
+#include "comm/plan_cache.h"
+
+#include <algorithm>
+
+#include "comm/call_check.h"
+
+namespace unisono {
+namespace {
+
+using plan::BufferLayout;
+
+// The layouts of a call's buffers, cut as the plan wants them.
+struct Layouts {
+  BufferLayout input;
+  BufferLayout output;
+};
+
+Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank rank, int size) {
+  const std::size_t bytes = size_of(call.type);
+  const auto n = static_cast<std::size_t>(size);
+  const auto one = [&](std::size_t count, int blocks) {
+    return BufferLayout::contiguous(blocks == 0 ? 0 : count, bytes, blocks, chunks);
+  };
+  const auto placed = [&](std::span<const std::size_t> counts,
+                          std::span<const std::size_t> displacements) {
+    if (!displacements.empty()) return BufferLayout::with_blocks(counts, displacements, bytes, chunks);
+    std::vector<std::size_t> ends(counts.size());
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      ends[i] = next;
+      next += counts[i];
+    }
+    return BufferLayout::with_blocks(counts, ends, bytes, chunks);
+  };
+  const bool is_root = rank == call.root;
+  switch (call.collective) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return {one(call.count, plan.input_blocks), one(call.count * n, plan.output_blocks)};
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      return {one(call.count * n, plan.input_blocks), one(call.count, plan.output_blocks)};
+    case Collective::kAllToAll:
+      return {one(call.count * n, plan.input_blocks), one(call.count * n, plan.output_blocks)};
+    case Collective::kAllGatherV:
+      return {one(call.out_counts[static_cast<std::size_t>(rank)], plan.input_blocks),
+              placed(call.out_counts, call.out_displacements)};
+    case Collective::kReduceScatterV:
+      return {placed(call.in_counts, {}),
+              one(call.in_counts[static_cast<std::size_t>(rank)], plan.output_blocks)};
+    case Collective::kGatherV:
+      return {one(call.count, plan.input_blocks),
+              is_root ? placed(call.out_counts, call.out_displacements) : one(0, plan.output_blocks)};
+    case Collective::kScatterV:
+      return {is_root ? placed(call.in_counts, call.in_displacements) : one(0, plan.input_blocks),
+              one(call.count, plan.output_blocks)};
+    case Collective::kAllToAllV:
+      return {placed(call.in_counts, call.in_displacements),
+              placed(call.out_counts, call.out_displacements)};
+    default:
+      return {one(call.count, plan.input_blocks), one(call.count, plan.output_blocks)};
+  }
+}
+
+}  // namespace
+
+void PlanCache::make_key(const Call& call, const algorithms::Algorithm& algorithm, int chunks,
+                         bool in_place) {
+  key_.clear();
+  key_.push_back(reinterpret_cast<std::uintptr_t>(&algorithm));
+  key_.push_back(static_cast<std::uint64_t>(call.type) |
+                 static_cast<std::uint64_t>(in_place) << 8 |
+                 static_cast<std::uint64_t>(call.options.order) << 16 |
+                 static_cast<std::uint64_t>(call.op.kind != OpKind::kUser || call.op.commutative)
+                     << 24 |
+                 static_cast<std::uint64_t>(chunks) << 32);
+  key_.push_back(static_cast<std::uint64_t>(call.root));
+  key_.push_back(call.count);
+  for (const auto list :
+       {call.in_counts, call.in_displacements, call.out_counts, call.out_displacements}) {
+    key_.push_back(list.size());
+    key_.insert(key_.end(), list.begin(), list.end());
+  }
+}
+
+PlanCache::Entry& PlanCache::get(const Call& call, const algorithms::Algorithm& algorithm,
+                                 int chunks, bool in_place, Rank rank, int size) {
+  make_key(call, algorithm, chunks, in_place);
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(),
+                   [&](const std::unique_ptr<Entry>& entry) { return entry->key == key_; });
+  if (found != entries_.end()) {
+    (*found)->last_use = ++uses_;
+    return **found;
+  }
+  if (entries_.size() >= kEntriesMax) {
+    const auto oldest = std::min_element(
+        entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+          return std::pair(a->in_use > 0, a->last_use) < std::pair(b->in_use > 0, b->last_use);
+        });
+    if ((*oldest)->in_use == 0) entries_.erase(oldest);
+  }
+  plan::PlanRequest request;
+  request.collective = call.collective;
+  request.ranks = size;
+  request.rank = rank;
+  request.root = is_rooted(call.collective) ? call.root : 0;
+  request.chunks = chunks;
+  request.in_place = in_place;
+  request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
+  request.order = call.options.order;
+  plan::Plan plan = algorithm.build(request);
+  Layouts layouts = layouts_of(call, plan, chunks, rank, size);
+  auto entry = std::make_unique<Entry>();
+  entry->key = key_;
+  entry->last_use = ++uses_;
+  entry->plan = PreparedPlan::make(std::move(plan), std::move(layouts.input),
+                                   std::move(layouts.output));
+  entries_.push_back(std::move(entry));
+  return *entries_.back();
+}
+
+}  // namespace unisono

@@ -1,0 +1,385 @@
+// Meeting, transports and routes, and what is looked at once a millisecond while a rank waits.
+#include "comm/runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/log.h"
+#include "comm/communicator_state.h"
+#include "topology/host_identity.h"
+#include "topology/processors.h"
+#include "transports/loopback/loopback_transport.h"
+#include "transports/shm/shm_transport.h"
+#include "transports/tcp/stream_transport.h"
+
+namespace unisono {
+namespace {
+
+using algorithms::Link;
+
+std::atomic<int> runtimes_alive{0};
+
+// The addresses of one rank, one line each: "kind address".
+std::string find_address(const std::string& addresses, std::string_view kind) {
+  std::istringstream lines(addresses);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kind) && line.size() > kind.size() && line[kind.size()] == ' ') {
+      return line.substr(kind.size() + 1);
+    }
+  }
+  return "";
+}
+
+Result<algorithms::SelectionTable> load_selection(const Config& config) {
+  if (config.tuning.empty()) return algorithms::SelectionTable::defaults();
+  std::ifstream file(config.tuning);
+  if (!file) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "UNISONO_TUNING=" + config.tuning + ": the file cannot be read");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  Result<algorithms::SelectionTable> table = algorithms::SelectionTable::from_text(text.str());
+  if (!table) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "UNISONO_TUNING=" + config.tuning + ", " + table.error().message());
+  }
+  return table;
+}
+
+// A hash of the selection table: ranks that select differently would hang.
+std::string settings_text(const Config& config, const algorithms::SelectionTable& selection) {
+  return "transport=" + config.transport + " algorithm=" + config.algorithm +
+         " eager=" + std::to_string(config.eager_bytes) +
+         " selection=" + std::to_string(std::hash<std::string>{}(selection.to_text()) & 0xffffff);
+}
+
+// For the waiting policy; one where the machine cannot be read.
+int usable_cores() {
+  const Result<topology::Processors> processors = topology::read_processors();
+  return processors ? processors->usable_core_count() : 1;
+}
+
+bool same_host(const Member& a, const Member& b) {
+  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
+}
+
+// shut_down() polls transports whose operations are all over.
+class DropSink final : public FrameSink {
+  Placement place(Rank, const FrameHeader&) override { return {}; }
+  void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
+  void received(Rank, const FrameHeader&) override {}
+  void sent(Rank, std::uint64_t) override {}
+  void closed(Rank, const Status&) override {}
+};
+
+constexpr auto kDrainLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+int Runtime::alive() { return runtimes_alive.load(); }
+
+Runtime::Runtime(RuntimeOptions& options)
+    : config_(std::move(options.config)), scratch_(config_.scratch_bytes), self_(options.rank) {
+  runtimes_alive.fetch_add(1);
+}
+
+Runtime::~Runtime() {
+  shut_down();
+  engine_.reset();  // ends the progress thread before what it looks at
+  for (void* pointer : plain_) std::free(pointer);
+  runtimes_alive.fetch_sub(1);
+}
+
+Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
+  std::shared_ptr<Runtime> runtime(new Runtime(options));
+  UNISONO_ASSIGN(runtime->selection_, load_selection(runtime->config_));
+  UNISONO_TRY(runtime->connect(options));
+  return runtime;
+}
+
+Status Runtime::connect(const RuntimeOptions& options) {
+  Member self;
+  self.rank = options.rank;
+  const topology::HostIdentity host = topology::read_host_identity();
+  self.host = host.host;
+  self.host_name = host.name;
+  self.network_namespace = host.network_namespace;
+  self.pid = getpid();
+  self.uid = getuid();
+  self.settings = settings_text(config_, selection_);
+  UNISONO_TRY(open_transports(options, &self));
+  UNISONO_ASSIGN(arbiter_, ArbiterClient::join(options.meeting, options.size, self, options.deadline));
+  int local = 0;
+  for (const Member& member : world().members) {
+    local += same_host(member, world().members[static_cast<std::size_t>(options.rank)]) ? 1 : 0;
+  }
+  engine_ = std::make_unique<Engine>(
+      *this, options.size, config_.eager_bytes,
+      IdlePolicy::choose(config_.wait, local, usable_cores()));
+  peer_left_.assign(static_cast<std::size_t>(options.size), false);
+  return route(options);
+}
+
+// Listens where peers may need it, before the job's table exists.
+Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
+  const std::string& kind = config_.transport;
+  const bool single_host = options.local_size == options.size;
+  if (options.size > 1 && (kind == "auto" || kind == "shm")) {
+    Result<std::unique_ptr<shm::FabricListener>> listener = shm::FabricListener::open();
+    if (listener) {
+      fabric_listener_ = std::move(*listener);
+      self->addresses += "shm " + fabric_listener_->address() + "\n";
+    } else if (kind == "shm") {
+      return listener.error();
+    } else {
+      log::warning("shared memory is not used: " + listener.error().message());
+    }
+  }
+  const auto add_stream = [&](StreamOptions::Family family, Link link, std::string_view name) {
+    StreamOptions stream;
+    stream.family = family;
+    stream.rank = options.rank;
+    stream.size = options.size;
+    stream.streams = config_.streams;
+    // Rank 0's arbiter takes UNISONO_PORT itself when ranks meet over TCP.
+    if (family == StreamOptions::Family::kTcp) {
+      stream.bind_address = !config_.interface_address.empty() ? config_.interface_address
+                            : single_host                      ? "127.0.0.1"
+                                                               : "";
+    }
+    Result<std::unique_ptr<Transport>> made = make_stream_transport(std::move(stream));
+    if (!made) return made.status();
+    self->addresses += std::string(name) + " " + (*made)->address() + "\n";
+    transports_.push_back({link, std::move(*made)});
+    return Status();
+  };
+  if (options.size > 1 && (kind == "auto" || kind == "unix")) {
+    UNISONO_TRY(add_stream(StreamOptions::Family::kUnix, Link::kUnix, "unix"));
+  }
+  if (options.size > 1 && (kind == "tcp" || (kind == "auto" && !single_host))) {
+    UNISONO_TRY(add_stream(StreamOptions::Family::kTcp, Link::kTcp, "tcp"));
+  }
+  return Status();
+}
+
+Status Runtime::meet_fabric(TimePoint deadline) {
+  if (fabric_listener_ == nullptr) return Status();
+  const Member& self = world().members[static_cast<std::size_t>(world().rank)];
+  shm::FabricPeers peers;
+  peers.job_id = world().job_id;
+  peers.single_copy = config_.access != "window";
+  for (const Member& member : world().members) {
+    const std::string address = find_address(member.addresses, "shm");
+    if (!same_host(member, self) || address.empty()) continue;
+    if (member.rank == self.rank) peers.self = static_cast<int>(peers.world_ranks.size());
+    peers.world_ranks.push_back(member.rank);
+    peers.pids.push_back(member.pid);
+    peers.addresses.push_back(address);
+  }
+  Result<std::shared_ptr<shm::Fabric>> fabric =
+      shm::Fabric::meet(*fabric_listener_, std::move(peers), deadline);
+  fabric_listener_.reset();
+  if (fabric) {
+    fabric_ = std::move(*fabric);
+    return Status();
+  }
+  if (config_.transport == "shm" || fabric.error().code() == ErrorCode::kTimeout) {
+    return fabric.error();
+  }
+  log::warning("shared memory is not used: " + fabric.error().message());
+  return Status();
+}
+
+// Decides, alike on both sides of every pair, which transport reaches which rank.
+Status Runtime::route(const RuntimeOptions& options) {
+  UNISONO_TRY(meet_fabric(options.deadline));
+  const World& job = world();
+  if (config_.transport == "loopback") {
+    transports_.push_back({Link::kLoopback, std::make_unique<LoopbackTransport>(
+                                                LoopbackHub::of_job(job.job_id, job.size), job.rank)});
+  }
+  if (fabric_ != nullptr) {
+    std::vector<Rank> peers;
+    for (int i = 0; i < fabric_->size(); ++i) {
+      if (i != fabric_->self()) peers.push_back(fabric_->world_rank(i));
+    }
+    UNISONO_ASSIGN(std::unique_ptr<Transport> lanes,
+                   shm::ShmTransport::make(job.rank, peers, [fabric = fabric_](Rank from, Rank to) {
+                     return fabric->lane(fabric->local_index(from), fabric->local_index(to));
+                   }));
+    transports_.push_back({Link::kShm, std::move(lanes)});
+  }
+  const Member& self = job.members[static_cast<std::size_t>(job.rank)];
+  links_.assign(static_cast<std::size_t>(job.size), Link::kLoopback);
+  for (Slot& slot : transports_) {
+    std::vector<std::string> addresses;
+    for (const Member& member : job.members) {
+      addresses.push_back(find_address(member.addresses, algorithms::name_of(slot.link)));
+    }
+    slot.transport->set_identity(job.job_id, job.key);
+    UNISONO_TRY(slot.transport->set_peers(std::move(addresses)));
+  }
+  for (const Member& member : job.members) {
+    const bool local = same_host(member, self);
+    const bool shares = fabric_ != nullptr && fabric_->local_index(member.rank) >= 0;
+    const Link wanted = config_.transport == "loopback" ? Link::kLoopback
+                        : config_.transport == "tcp"    ? Link::kTcp
+                        : shares                        ? Link::kShm
+                        : local                         ? Link::kUnix
+                                                        : Link::kTcp;
+    links_[static_cast<std::size_t>(member.rank)] = wanted;
+    if (member.rank == job.rank) {
+      engine_->messenger().set_route(job.rank, self_);
+      continue;
+    }
+    const auto slot = std::find_if(transports_.begin(), transports_.end(),
+                                   [&](const Slot& s) { return s.link == wanted; });
+    if (slot == transports_.end()) {
+      return Status(ErrorCode::kUnsupported,
+                    "rank " + std::to_string(member.rank) + " on host " + member.host_name +
+                        " cannot be reached by transport " + config_.transport,
+                    member.rank);
+    }
+    engine_->messenger().set_route(member.rank, *slot->transport);
+  }
+  return Status();
+}
+
+algorithms::Link Runtime::link_of(const std::vector<Rank>& members) const {
+  Link slowest = Link::kLoopback;
+  for (const Rank rank : members) {
+    if (rank != world().rank) slowest = std::max(slowest, links_[static_cast<std::size_t>(rank)]);
+  }
+  return slowest;
+}
+
+void Runtime::add(detail::CommunicatorState& communicator) {
+  communicators_.push_back(&communicator);
+}
+
+void Runtime::remove(detail::CommunicatorState& communicator) {
+  std::erase(communicators_, &communicator);
+}
+
+detail::CommunicatorState* Runtime::find(std::uint32_t id) {
+  for (auto* communicator : communicators_) {
+    if (communicator->id() == id) return communicator;
+  }
+  return nullptr;
+}
+
+void Runtime::shut_down() {
+  if (engine_ == nullptr || shut_down_.exchange(true)) return;
+  const Engine::Lock lock(*engine_);
+  DropSink sink;
+  const TimePoint deadline = Clock::now() + kDrainLimit;
+  for (int looks = 0; engine_->messenger().has_unsent() && Clock::now() < deadline; ++looks) {
+    engine_->messenger().poll();
+    if (looks > 100) usleep(100);
+  }
+  for (Slot& slot : transports_) slot.transport->close(deadline, sink);
+  arbiter_->leave();
+}
+
+Result<void*> Runtime::allocate(std::size_t bytes) {
+  if (fabric_ != nullptr) return fabric_->allocate(bytes);
+  void* pointer = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
+  if (pointer == nullptr) {
+    return Status(ErrorCode::kOutOfResources, "no memory for " + std::to_string(bytes) + " bytes");
+  }
+  const std::lock_guard guard(plain_mutex_);
+  plain_.push_back(pointer);
+  return pointer;
+}
+
+Status Runtime::release(void* pointer) {
+  if (fabric_ != nullptr) return fabric_->release(pointer);
+  const std::lock_guard guard(plain_mutex_);
+  if (std::erase(plain_, pointer) == 0) {
+    return Status(ErrorCode::kInvalidArgument, "the pointer is not from unisono::allocate");
+  }
+  std::free(pointer);
+  return Status();
+}
+
+void Runtime::mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
+                       const CallRecord& ours) {
+  detail::CommunicatorState* found = find(communicator);
+  if (found == nullptr) return;
+  events_.push_back({communicator, ErrorCode::kMismatch, peer,
+                     "rank " + std::to_string(found->member_of(world().rank)) + " called " +
+                         describe(ours) + " while rank " + std::to_string(found->member_of(peer)) +
+                         " called " + describe(theirs)});
+}
+
+void Runtime::violation(std::uint32_t communicator, Rank peer, std::string what) {
+  events_.push_back({communicator, ErrorCode::kProtocol, peer, std::move(what)});
+}
+
+void Runtime::link_closed(Rank peer, const Status& cause) {
+  if (cause.ok()) {
+    peer_left_[static_cast<std::size_t>(peer)] = true;
+    return;
+  }
+  events_.push_back({kEveryCommunicator, ErrorCode::kRankFailed, peer, cause.message()});
+}
+
+void Runtime::left(std::uint32_t communicator, Rank peer) {
+  events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
+}
+
+void Runtime::tend() {
+  handle_events();
+  handle_verdicts();
+  for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->tend(peer_left_);
+}
+
+void Runtime::handle_events() {
+  std::vector<Event> events;
+  events.swap(events_);
+  for (const Event& event : events) {
+    if (event.communicator == kEveryCommunicator) {
+      // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
+      arbiter_->report_broken_link(event.peer, event.message);
+      continue;
+    }
+    detail::CommunicatorState* communicator = find(event.communicator);
+    if (communicator == nullptr) continue;
+    const Rank member = communicator->member_of(event.peer);
+    if (event.code == ErrorCode::kRankLeft) {
+      communicator->note_left(member);
+    } else if (event.code == ErrorCode::kProtocol) {
+      communicator->fail(Status(event.code, "rank " + std::to_string(member) + " " + event.message,
+                                member),
+                         detail::CommunicatorState::Tell::kEveryone);
+    } else {
+      communicator->fail(Status(event.code, event.message, member),
+                         detail::CommunicatorState::Tell::kEveryone);
+    }
+  }
+}
+
+void Runtime::handle_verdicts() {
+  verdicts_.clear();
+  arbiter_->poll(&verdicts_);
+  for (const Verdict& verdict : verdicts_) {
+    for (std::size_t i = 0; i < communicators_.size(); ++i) {
+      detail::CommunicatorState& communicator = *communicators_[i];
+      const Rank member = communicator.member_of(verdict.culprit);
+      const bool concerned = verdict.communicator == kEveryCommunicator
+                                 ? member >= 0
+                                 : verdict.communicator == communicator.id();
+      if (concerned) {
+        communicator.fail(Status(verdict.code, verdict.message, member),
+                          detail::CommunicatorState::Tell::kNobody);
+      }
+    }
+  }
+}
+
+}  // namespace unisono

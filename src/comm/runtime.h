@@ -1,0 +1,124 @@
+// What a rank has once, however many communicators it is in: its place in the job, the control
+// connection, the engine, transports and shared memory. Made by meeting the other ranks; ends when
+// the rank's last communicator is closed.
+//
+// Thread rule: as the engine's; members marked "any thread" are safe without its lock.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "algorithms/selection.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "engine/scratch_pool.h"
+#include "rendezvous/arbiter.h"
+#include "transports/loopback/self_transport.h"
+#include "transports/shm/fabric.h"
+#include "transports/transport.h"
+#include "unisono/options.h"
+
+namespace unisono {
+
+namespace detail {
+class CommunicatorState;
+}
+
+struct RuntimeOptions {
+  Config config;
+  MeetingPoint meeting;
+  Rank rank = 0;
+  int size = 1;
+  int local_size = 0;  ///< ranks of this host; 0: not known before the meeting
+  TimePoint deadline = kNever;
+};
+
+class Runtime final : public EngineHost, public std::enable_shared_from_this<Runtime> {
+ public:
+  /// Meets. Errors as ArbiterClient::join and those of configuration.
+  static Result<std::shared_ptr<Runtime>> create(RuntimeOptions options);
+  ~Runtime() override;
+
+  const World& world() const { return arbiter_->world(); }
+  const Config& config() const { return config_; }
+  Engine& engine() { return *engine_; }
+  ScratchPool& scratch() { return scratch_; }
+  const algorithms::SelectionTable& selection() const { return selection_; }
+  /// Null when this host's ranks do not share memory.
+  shm::Fabric* fabric() { return fabric_.get(); }
+  /// The slowest link between these world ranks.
+  algorithms::Link link_of(const std::vector<Rank>& members) const;
+
+  /// Communicators of this rank; under the engine's lock.
+  void add(detail::CommunicatorState& communicator);
+  void remove(detail::CommunicatorState& communicator);
+  /// A number no other communicator with the same lowest member has.
+  std::uint32_t next_communicator_number() const { return next_number_; }
+  void set_next_communicator_number(std::uint32_t number) { next_number_ = number; }
+
+  ArbiterClient& arbiter() { return *arbiter_; }
+  /// Drains, says goodbye. Idempotent; under no lock.
+  void shut_down();
+  bool is_shut_down() const { return shut_down_.load(); }
+
+  /// Memory that local peers can read in place; plain memory where ranks do not share any. Any
+  /// thread.
+  Result<void*> allocate(std::size_t bytes);
+  Status release(void* pointer);
+
+  // EngineHost, MessengerEvents
+  void tend() override;
+  void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
+                const CallRecord& ours) override;
+  void violation(std::uint32_t communicator, Rank peer, std::string what) override;
+  void link_closed(Rank peer, const Status& cause) override;
+  void left(std::uint32_t communicator, Rank peer) override;
+
+  /// Runtimes alive in this process; any thread.
+  static int alive();
+
+ private:
+  struct Event {
+    std::uint32_t communicator;
+    ErrorCode code;
+    Rank peer;
+    std::string message;
+  };
+
+  explicit Runtime(RuntimeOptions& options);
+  Status connect(const RuntimeOptions& options);
+  Status open_transports(const RuntimeOptions& options, Member* self);
+  Status route(const RuntimeOptions& options);
+  Status meet_fabric(TimePoint deadline);
+  void handle_verdicts();
+  void handle_events();
+  detail::CommunicatorState* find(std::uint32_t communicator);
+
+  Config config_;
+  algorithms::SelectionTable selection_;
+  ScratchPool scratch_;
+  std::unique_ptr<ArbiterClient> arbiter_;
+  std::unique_ptr<shm::FabricListener> fabric_listener_;
+  std::shared_ptr<shm::Fabric> fabric_;
+  struct Slot {
+    algorithms::Link link;
+    std::unique_ptr<Transport> transport;
+  };
+  std::vector<Slot> transports_;
+  SelfTransport self_;
+  std::vector<algorithms::Link> links_;  // by world rank
+  std::unique_ptr<Engine> engine_;
+  std::vector<detail::CommunicatorState*> communicators_;
+  std::vector<Event> events_;
+  std::vector<Verdict> verdicts_;
+  std::vector<bool> peer_left_;
+  std::uint32_t next_number_ = 1;
+  std::atomic<bool> shut_down_{false};
+  std::mutex plain_mutex_;
+  std::vector<void*> plain_;  // from allocate() without a fabric
+};
+
+}  // namespace unisono

@@ -1,0 +1,114 @@
+// fp16 and bf16: widened to fp32, combined there, rounded once to nearest even. Compiled once per
+// instruction set. Thread rule: pure functions.
+#include "compute/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compute/kernels_half.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "compute/combine_loop-inl.h"
+#include "compute/operators-inl.h"
+#include "compute/small_float-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace unisono::compute::HWY_NAMESPACE {
+
+// SSE4 has no conversion instruction and Highway's emulation leaves out infinity and NaN.
+#if HWY_TARGET == HWY_SSE4
+using Half = SmallFloat<std::uint16_t, 5, 10, 0x7c00, true>;
+#else
+struct Half {
+  using Stored = std::uint16_t;
+  using Tag = hn::Rebind<Stored, hn::ScalableTag<float>>;
+  template <class Op, class V>
+  static HWY_INLINE V combine(const Op& op, V left, V right) {
+    const hn::ScalableTag<float> d;
+    const hn::Rebind<hwy::float16_t, decltype(d)> half;
+    const auto result = op(d, hn::PromoteTo(d, hn::BitCast(half, left)),
+                           hn::PromoteTo(d, hn::BitCast(half, right)));
+    return hn::BitCast(Tag(), hn::DemoteTo(half, result));
+  }
+};
+#endif
+
+/// bf16 is the upper half of an fp32. The even and odd elements of a vector are widened where they
+/// lie, by shift and mask, so nothing has to cross lanes. NaN needs no care: the lower half of a
+/// result that is NaN is zero, as in its operands, so rounding cannot carry into the upper half.
+struct Bfloat {
+  using Stored = std::uint16_t;
+  using Tag = hn::ScalableTag<Stored>;
+  template <class Op, class V>
+  static HWY_INLINE V combine(const Op& op, V left, V right) {
+    const hn::RepartitionToWide<Tag> du;
+    const hn::RebindToFloat<decltype(du)> d;
+    const auto l = hn::BitCast(du, left);
+    const auto r = hn::BitCast(du, right);
+    const auto upper = hn::Set(du, 0xffff0000u);
+    const auto even =
+        op(d, hn::BitCast(d, hn::ShiftLeft<16>(l)), hn::BitCast(d, hn::ShiftLeft<16>(r)));
+    const auto odd = op(d, hn::BitCast(d, hn::And(l, upper)), hn::BitCast(d, hn::And(r, upper)));
+    return hn::OddEven(hn::BitCast(Tag(), rounded(du, odd)),
+                       hn::BitCast(Tag(), hn::ShiftRight<16>(rounded(du, even))));
+  }
+
+ private:
+  /// The upper 16 bits are the result.
+  template <class DU, class V>
+  static HWY_INLINE hn::Vec<DU> rounded(DU du, V value) {
+    const auto bits = hn::BitCast(du, value);
+    const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), is_odd);
+  }
+};
+
+template <class Format>
+CombineKernels half_kernels_of(OpKind op) {
+  switch (op) {
+    case OpKind::kSum:
+      return with_streaming<Format, Sum>();
+    case OpKind::kProduct:
+      return without_streaming<Format, Product>();
+    case OpKind::kMin:
+      return without_streaming<Format, Min>();
+    case OpKind::kMax:
+      return without_streaming<Format, Max>();
+    default:
+      return {};
+  }
+}
+
+CombineKernels half_kernels(DataType type, OpKind op) {
+  if (type == DataType::kFloat16) return half_kernels_of<Half>(op);
+  if (type == DataType::kBfloat16) return half_kernels_of<Bfloat>(op);
+  return {};
+}
+
+ScaleKernel half_scale(DataType type, bool divide) {
+  if (type == DataType::kFloat16) {
+    return divide ? small_scale<Half, Divide<float>> : small_scale<Half, Scale<float>>;
+  }
+  if (type == DataType::kBfloat16) {
+    return divide ? small_scale<Bfloat, Divide<float>> : small_scale<Bfloat, Scale<float>>;
+  }
+  return nullptr;
+}
+
+}  // namespace unisono::compute::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace unisono::compute {
+
+HWY_EXPORT(half_kernels);
+HWY_EXPORT(half_scale);
+
+CombineKernels find_half_kernels(DataType type, OpKind op) {
+  return HWY_DYNAMIC_DISPATCH(half_kernels)(type, op);
+}
+ScaleKernel find_half_scale(DataType type, bool divide) {
+  return HWY_DYNAMIC_DISPATCH(half_scale)(type, divide);
+}
+
+}  // namespace unisono::compute
+#endif

@@ -1,0 +1,265 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+
+extern char** environ;
+
+namespace unisono {
+namespace {
+
+using namespace std::string_view_literals;
+
+// A row: how the variable is described, parsed into Config and shown.
+struct Row {
+  ConfigVariable variable;
+  Status (*parse)(std::string_view text, Config* config);
+  std::string (*show)(const Config& config);
+};
+
+Status invalid(std::string_view accepted) {
+  return Status(ErrorCode::kInvalidArgument, std::string(accepted));
+}
+
+template <typename Integer>
+Status parse_integer(std::string_view text, Integer low, Integer high, Integer* out) {
+  Integer value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return invalid("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  *out = value;
+  return Status();
+}
+
+// "64M", "4096".
+Status parse_bytes(std::string_view text, std::size_t* out) {
+  std::size_t unit = 1;
+  if (!text.empty()) {
+    switch (text.back()) {
+      case 'K':
+      case 'k':
+        unit = std::size_t{1} << 10;
+        break;
+      case 'M':
+      case 'm':
+        unit = std::size_t{1} << 20;
+        break;
+      case 'G':
+      case 'g':
+        unit = std::size_t{1} << 30;
+        break;
+    }
+  }
+  if (unit != 1) text.remove_suffix(1);
+  std::size_t value = 0;
+  const Status status = parse_integer<std::size_t>(text, 0, (std::size_t{1} << 50) / unit, &value);
+  if (!status) return invalid("a size such as 65536, 64K, 16M or 1G");
+  *out = value * unit;
+  return Status();
+}
+
+// "90", "1500ms", "10s", "10min".
+Status parse_duration(std::string_view text, std::chrono::milliseconds* out) {
+  constexpr std::pair<std::string_view, std::int64_t> kUnits[]{
+      {"ms", 1}, {"min", 60'000}, {"s", 1000}};
+  std::int64_t unit = 1000;
+  for (const auto& [suffix, milliseconds] : kUnits) {
+    if (text.ends_with(suffix)) {
+      text.remove_suffix(suffix.size());
+      unit = milliseconds;
+      break;
+    }
+  }
+  std::int64_t value = 0;
+  const Status status = parse_integer<std::int64_t>(text, 1, 1'000'000'000, &value);
+  if (!status) return invalid("a positive time such as 90 (seconds), 1500ms, 10s or 10min");
+  *out = std::chrono::milliseconds(value * unit);
+  return Status();
+}
+
+template <std::size_t N>
+Status parse_choice(std::string_view text, const std::string_view (&choices)[N], std::string* out) {
+  std::string accepted;
+  for (std::string_view choice : choices) {
+    if (choice == text) {
+      *out = std::string(text);
+      return Status();
+    }
+    accepted += (accepted.empty() ? "" : ", ") + std::string(choice);
+  }
+  return invalid("one of " + accepted);
+}
+
+std::string show_duration(std::chrono::milliseconds value) {
+  const auto count = value.count();
+  if (count % 60'000 == 0) return std::to_string(count / 60'000) + "min";
+  if (count % 1000 == 0) return std::to_string(count / 1000) + "s";
+  return std::to_string(count) + "ms";
+}
+
+constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "loopback"};
+constexpr std::string_view kAccessPaths[]{"auto", "window", "single_copy", "mapped"};
+constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
+constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
+
+const Row kRows[]{
+    {{"UNISONO_RENDEZVOUS", "url", "env://",
+      "where the ranks meet: env://, tcp://host:port or file:///path"},
+     [](std::string_view text, Config* c) {
+       c->rendezvous = text;
+       return Status();
+     },
+     [](const Config& c) { return c.rendezvous; }},
+    {{"UNISONO_JOB_KEY", "text", "",
+      "the job's secret, 64 hex digits or at least 16 characters; needed across hosts", true},
+     [](std::string_view text, Config* c) {
+       if (text.size() < 16) return invalid("at least 16 characters (openssl rand -hex 32 makes a good one)");
+       c->job_key = text;
+       return Status();
+     },
+     [](const Config& c) { return std::string(c.job_key.empty() ? "(not set)" : "(set)"); }},
+    {{"UNISONO_PORT", "port", "0",
+      "the listening port: of rank 0's arbiter when ranks meet over TCP (0: MASTER_PORT + 1)"},
+     [](std::string_view text, Config* c) { return parse_integer(text, 0, 65535, &c->port); },
+     [](const Config& c) { return std::to_string(c.port); }},
+    {{"UNISONO_INTERFACE", "address", "",
+      "numeric address to listen on and to tell the peers; empty: all of this host's"},
+     [](std::string_view text, Config* c) {
+       c->interface_address = text;
+       return Status();
+     },
+     [](const Config& c) { return c.interface_address; }},
+    {{"UNISONO_TRANSPORT", "auto|shm|tcp|unix|loopback", "auto",
+      "how bytes move; auto: shared memory within a host, TCP between hosts"},
+     [](std::string_view text, Config* c) { return parse_choice(text, kTransports, &c->transport); },
+     [](const Config& c) { return c.transport; }},
+    {{"UNISONO_ACCESS", "auto|window|single_copy|mapped", "auto",
+      "how other ranks of the host read this rank's large buffers"},
+     [](std::string_view text, Config* c) { return parse_choice(text, kAccessPaths, &c->access); },
+     [](const Config& c) { return c.access; }},
+    {{"UNISONO_WAIT", "auto|spin|yield|sleep", "auto",
+      "how a waiting rank waits; auto: by ranks per core"},
+     [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },
+     [](const Config& c) { return c.wait; }},
+    {{"UNISONO_TIMEOUT", "time", "10min", "deadline of meeting and of every call without its own"},
+     [](std::string_view text, Config* c) { return parse_duration(text, &c->timeout); },
+     [](const Config& c) { return show_duration(c.timeout); }},
+    {{"UNISONO_WARN_AFTER", "time", "30s",
+      "one warning with the ranks that have not arrived, after waiting this long"},
+     [](std::string_view text, Config* c) { return parse_duration(text, &c->warn_after); },
+     [](const Config& c) { return show_duration(c.warn_after); }},
+    {{"UNISONO_ALGORITHM", "collective=name,...", "",
+      "algorithm per collective, for example all_reduce=ring; the same on all ranks"},
+     [](std::string_view text, Config* c) {
+       c->algorithm = text;
+       return Status();
+     },
+     [](const Config& c) { return c.algorithm; }},
+    {{"UNISONO_TUNING", "path", "", "selection table written by `unisono tune`"},
+     [](std::string_view text, Config* c) {
+       c->tuning = text;
+       return Status();
+     },
+     [](const Config& c) { return c.tuning; }},
+    {{"UNISONO_SCRATCH_BYTES", "size", "256M", "bound of a rank's scratch memory for plans"},
+     [](std::string_view text, Config* c) { return parse_bytes(text, &c->scratch_bytes); },
+     [](const Config& c) { return std::to_string(c.scratch_bytes); }},
+    {{"UNISONO_EAGER_BYTES", "size", "0",
+      "largest message sent without a grant; 0: the transport's own; the same on all ranks"},
+     [](std::string_view text, Config* c) { return parse_bytes(text, &c->eager_bytes); },
+     [](const Config& c) { return std::to_string(c.eager_bytes); }},
+    {{"UNISONO_STREAMS", "1..8", "2", "TCP connections per peer for large messages"},
+     [](std::string_view text, Config* c) { return parse_integer(text, 1, 8, &c->streams); },
+     [](const Config& c) { return std::to_string(c.streams); }},
+    {{"UNISONO_LOG", "debug|info|warning|error|off", "warning", "what is written to stderr"},
+     [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
+     [](const Config& c) { return c.log; }},
+};
+
+const char* read_variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+// A misspelt variable silently ignored costs people days.
+Status check_unknown_variables() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!text.starts_with("UNISONO_")) continue;
+    const std::string_view name = text.substr(0, text.find('='));
+    const auto known = std::find_if(std::begin(kRows), std::end(kRows),
+                                    [&](const Row& row) { return row.variable.name == name; });
+    if (known == std::end(kRows)) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "unknown variable " + std::string(name) + "; `unisono info` lists all");
+    }
+  }
+  return Status();
+}
+
+Status read_integer(const char* name, int low, int high, int* out) {
+  const char* text = read_variable(name);
+  if (text == nullptr) return Status();
+  if (!parse_integer(std::string_view(text), low, high, out)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  std::string(name) + "=" + text + ": expected a whole number from " +
+                      std::to_string(low) + " to " + std::to_string(high));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<Config> Config::from_environment() {
+  UNISONO_TRY(check_unknown_variables());
+  Config config;
+  for (const Row& row : kRows) {
+    const char* text = read_variable(row.variable.name);
+    if (text == nullptr) continue;
+    if (const Status status = row.parse(text, &config); !status) {
+      return Status(ErrorCode::kInvalidArgument,
+                    std::string(row.variable.name) +
+                        (row.variable.secret ? std::string() : "=" + std::string(text)) +
+                        ": expected " + status.message());
+    }
+  }
+  return config;
+}
+
+std::span<const ConfigVariable> config_variables() {
+  static const std::vector<ConfigVariable> variables = [] {
+    std::vector<ConfigVariable> list;
+    for (const Row& row : kRows) list.push_back(row.variable);
+    return list;
+  }();
+  return variables;
+}
+
+std::string value_text(const Config& config, std::string_view name) {
+  for (const Row& row : kRows) {
+    if (row.variable.name == name) return row.show(config);
+  }
+  return "";
+}
+
+Result<LauncherVariables> LauncherVariables::from_environment() {
+  LauncherVariables v;
+  constexpr int kRanksMax = 1 << 20;
+  UNISONO_TRY(read_integer("RANK", 0, kRanksMax, &v.rank));
+  UNISONO_TRY(read_integer("WORLD_SIZE", 1, kRanksMax, &v.world_size));
+  UNISONO_TRY(read_integer("LOCAL_RANK", 0, kRanksMax, &v.local_rank));
+  UNISONO_TRY(read_integer("LOCAL_WORLD_SIZE", 1, kRanksMax, &v.local_world_size));
+  UNISONO_TRY(read_integer("MASTER_PORT", 1, 65535, &v.master_port));
+  if (const char* text = read_variable("MASTER_ADDR")) v.master_address = text;
+  if (const char* text = read_variable("TORCHELASTIC_RUN_ID")) v.run_id = text;
+  const char* agent = read_variable("TORCHELASTIC_USE_AGENT_STORE");
+  v.agent_store = agent != nullptr && std::strcmp(agent, "True") == 0;
+  return v;
+}
+
+}  // namespace unisono

@@ -1,0 +1,66 @@
+// Every environment variable of unisono in one typed table: the only place that calls getenv.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace unisono {
+
+/// Values after parsing, with defaults where a variable is unset.
+struct Config {
+  std::string rendezvous = "env://";
+  std::string job_key;
+  int port = 0;
+  std::string interface_address;
+  std::string transport = "auto";
+  std::string access = "auto";
+  std::string wait = "auto";
+  std::chrono::milliseconds timeout{600'000};
+  std::chrono::milliseconds warn_after{30'000};
+  std::string algorithm;
+  std::string tuning;
+  std::size_t scratch_bytes = std::size_t{256} << 20;
+  std::size_t eager_bytes = 0;
+  int streams = 2;
+  std::string log = "warning";
+
+  /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;
+  /// an unknown variable that begins with UNISONO_ is reported too.
+  static Result<Config> from_environment();
+};
+
+/// One row of the table, for `unisono info` and docs.
+struct ConfigVariable {
+  std::string_view name;
+  std::string_view type;
+  std::string_view default_value;
+  std::string_view meaning;
+  bool secret = false;
+};
+std::span<const ConfigVariable> config_variables();
+/// The value in force as text; secrets as "(set)" or "(not set)".
+std::string value_text(const Config& config, std::string_view name);
+
+/// The variables that torchrun and `unisono run` set; empty or -1 where unset.
+struct LauncherVariables {
+  int rank = -1;
+  int world_size = -1;
+  int local_rank = -1;
+  int local_world_size = -1;
+  std::string master_address;
+  int master_port = -1;
+  std::string run_id;
+  bool agent_store = false;
+
+  /// kInvalidArgument names a malformed variable and its value.
+  static Result<LauncherVariables> from_environment();
+};
+
+}  // namespace unisono

@@ -1,0 +1,187 @@
+#include "engine/engine.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace unisono {
+namespace {
+
+// How often a waiting rank looks at the clock, the control connection and its deadline.
+constexpr auto kTendEvery = std::chrono::milliseconds(1);
+constexpr int kLooksPerClock = 256;
+
+void sleep_us(std::int64_t us) {
+  timespec duration{us / 1'000'000, (us % 1'000'000) * 1000};
+  nanosleep(&duration, nullptr);
+}
+
+}  // namespace
+
+Engine::Lock::Lock(Engine& engine) : engine_(engine) {
+  for (int looks = 0; !engine_.try_lock(); ++looks) {
+    if (looks < 64) {
+      cpu_relax();
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+Engine::Engine(EngineHost& host, int world_size, std::size_t eager_bytes, IdlePolicy idle)
+    : host_(host), messenger_(world_size, host, eager_bytes), idle_(idle) {
+  tasks_.reserve(64);
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard guard(parking_);
+    stop_ = true;
+  }
+  parked_.notify_all();
+  if (progress_.joinable()) progress_.join();
+}
+
+void Engine::start(Task& task) {
+  task.done.store(false, std::memory_order_relaxed);
+  if (task.operation->advance()) {
+    task.done.store(true, std::memory_order_release);
+    if (task.on_done) task.on_done(task);
+    return;
+  }
+  task.running = true;
+  tasks_.push_back(&task);
+  running_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Engine::poll() {
+  bool moved = messenger_.in_use() && messenger_.poll();
+  for (std::size_t i = 0; i < tasks_.size();) {
+    Task& task = *tasks_[i];
+    if (!task.operation->advance()) {
+      ++i;
+      continue;
+    }
+    moved = true;
+    tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
+    running_.fetch_sub(1, std::memory_order_relaxed);
+    task.running = false;
+    // on_done first: once `done` is seen the waiter may destroy the task.
+    if (task.on_done) task.on_done(task);
+    task.done.store(true, std::memory_order_release);
+  }
+  return moved;
+}
+
+void Engine::fail(Task& task, const Status& cause) {
+  const auto found = std::find(tasks_.begin(), tasks_.end(), &task);
+  if (found == tasks_.end()) return;
+  tasks_.erase(found);
+  running_.fetch_sub(1, std::memory_order_relaxed);
+  task.running = false;
+  task.operation->fail(cause);
+  if (task.on_done) task.on_done(task);
+  task.done.store(true, std::memory_order_release);
+}
+
+void Engine::beat() {
+  if (!try_lock()) return;
+  poll();
+  const TimePoint now = Clock::now();
+  if (now >= next_tend_) {
+    next_tend_ = now + kTendEvery;
+    host_.tend();
+  }
+  unlock();
+}
+
+bool Engine::wait(Task& task, TimePoint until) {
+  waiters_.fetch_add(1, std::memory_order_relaxed);
+  const TimePoint began = Clock::now();
+  bool in_time = true;
+  for (int looks = 0; !task.done.load(std::memory_order_acquire); ++looks) {
+    bool moved = false;
+    if (try_lock()) {
+      moved = poll();
+      // Spinning looks are cheap; the clock is read every so many of them, or after every yield.
+      if (looks >= idle_.spins || looks % kLooksPerClock == 0) {
+        const TimePoint now = Clock::now();
+        if (now >= next_tend_) {
+          next_tend_ = now + kTendEvery;
+          host_.tend();
+        }
+        if (now >= until) in_time = task.done.load(std::memory_order_acquire);
+      }
+      unlock();
+    }
+    if (!in_time) break;
+    if (moved) {
+      looks = 0;
+    } else if (!task.done.load(std::memory_order_acquire)) {
+      idle_once(looks, began);
+    }
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  if (running_.load(std::memory_order_relaxed) > 0 && progress_.joinable()) wake_progress_thread();
+  return in_time;
+}
+
+void Engine::idle_once(int looks, TimePoint began) {
+  if (looks < idle_.spins) {
+    cpu_relax();
+    return;
+  }
+  const bool sleeps = idle_.sleep_after_us > 0 &&
+                      Clock::now() - began >= std::chrono::microseconds(idle_.sleep_after_us);
+  if (sleeps) {
+    sleep_us(idle_.sleep_us);
+  } else if (idle_.yields) {
+    sched_yield();
+  } else {
+    cpu_relax();
+  }
+}
+
+void Engine::wake_progress_thread() {
+  if (!progress_.joinable()) {
+    progress_ = std::thread([this] { progress_loop(); });
+    return;
+  }
+  const std::lock_guard guard(parking_);
+  parked_.notify_one();
+}
+
+void Engine::progress_loop() {
+  const auto has_work = [this] {
+    return running_.load(std::memory_order_relaxed) > 0 &&
+           waiters_.load(std::memory_order_relaxed) == 0;
+  };
+  int idle_beats = 0;
+  for (;;) {
+    {
+      std::unique_lock guard(parking_);
+      parked_.wait(guard, [&] { return stop_ || has_work(); });
+      if (stop_) return;
+    }
+    // The caller's thread has the better claim to the core: yield between looks, then sleep.
+    bool moved = false;
+    if (try_lock()) {
+      moved = poll();
+      const TimePoint now = Clock::now();
+      if (now >= next_tend_) {
+        next_tend_ = now + kTendEvery;
+        host_.tend();
+      }
+      unlock();
+    }
+    idle_beats = moved ? 0 : idle_beats + 1;
+    if (idle_beats > 1000) {
+      sleep_us(idle_.sleep_us);
+    } else if (!moved) {
+      sched_yield();
+    }
+  }
+}
+
+}  // namespace unisono

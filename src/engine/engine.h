@@ -1,0 +1,102 @@
+// One engine per rank: it runs the operations of all the rank's communicators, whoever waits.
+//
+// poll() is the only heartbeat: transports, then every running operation, then what the arbiter
+// has said. Whoever holds the try-lock beats for all; a thread that loses it looks at its own
+// operation and idles. So a rank that waits for A then B cannot deadlock with one that waits for B
+// then A.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/idle.h"
+#include "engine/messenger.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+/// What the engine asks of the layer above: failures are decided there.
+class EngineHost : public MessengerEvents {
+ public:
+  /// About once a millisecond while somebody waits, under the engine's lock: read the control
+  /// connection, end what has failed.
+  virtual void tend() = 0;
+};
+
+/// A started operation, from start to collection. Owned by whoever waits for it.
+struct Task {
+  Operation* operation = nullptr;
+  TimePoint deadline = kNever;
+  std::atomic<bool> done{false};
+  /// Looked at without the lock by wait loops; true ends the wait loop's fast phase.
+  bool running = false;
+  /// Called once, under the lock, when the operation has finished.
+  std::function<void(Task&)> on_done;
+};
+
+class Engine {
+ public:
+  Engine(EngineHost& host, int world_size, std::size_t eager_bytes, IdlePolicy idle);
+  ~Engine();
+  Engine(const Engine&) = delete;
+
+  Messenger& messenger() { return messenger_; }
+
+  /// Exclusive use of engine, messenger and operations. Not recursive.
+  class Lock {
+   public:
+    explicit Lock(Engine& engine);
+    ~Lock() { engine_.unlock(); }
+    Lock(const Lock&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+  bool try_lock() { return !locked_.exchange(true, std::memory_order_acquire); }
+  void unlock() { locked_.store(false, std::memory_order_release); }
+
+  /// Under the lock. The task stays the caller's and must outlive its end.
+  void start(Task& task);
+  /// Without the lock: beats until the task is done or `until` has passed (false).
+  bool wait(Task& task, TimePoint until);
+  /// One beat if nobody else beats right now.
+  void beat();
+  /// Under the lock: one look at everything. True when something moved.
+  bool poll();
+  /// Under the lock: ends a running task's operation with `cause`.
+  void fail(Task& task, const Status& cause);
+  const std::vector<Task*>& tasks() const { return tasks_; }
+
+  /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
+  /// parked when nothing runs.
+  void wake_progress_thread();
+
+  const IdlePolicy& idle() const { return idle_; }
+
+ private:
+  void progress_loop();
+  void idle_once(int looks, TimePoint began);
+
+  EngineHost& host_;
+  Messenger messenger_;
+  IdlePolicy idle_;
+  std::atomic<bool> locked_{false};
+  std::vector<Task*> tasks_;
+  TimePoint next_tend_{};
+
+  std::atomic<int> waiters_{0};
+  std::atomic<int> running_{0};
+  std::mutex parking_;
+  std::condition_variable parked_;
+  bool stop_ = false;
+  std::thread progress_;
+};
+
+}  // namespace unisono

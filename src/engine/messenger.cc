@@ -1,0 +1,140 @@
+// The messenger's set-up, polling and cancelling. Sending and receiving have files of their own.
+#include "engine/messenger.h"
+
+#include <algorithm>
+
+#include "engine/messenger_state.h"
+
+namespace unisono {
+
+Messenger::Messenger(int world_size, MessengerEvents& events, std::size_t eager_bytes)
+    : events_(events),
+      eager_bytes_(eager_bytes),
+      peers_(static_cast<std::size_t>(world_size)),
+      routes_(static_cast<std::size_t>(world_size), nullptr) {}
+
+Messenger::~Messenger() = default;
+
+void Messenger::set_route(Rank peer, Transport& transport) {
+  routes_[static_cast<std::size_t>(peer)] = &transport;
+  // A transport is polled from the start: a peer may speak first.
+  if (std::find(transports_.begin(), transports_.end(), &transport) == transports_.end()) {
+    transports_.push_back(&transport);
+  }
+}
+
+Transport* Messenger::route(Rank peer) const { return routes_[static_cast<std::size_t>(peer)]; }
+
+Messenger::Peer& Messenger::use(Rank rank) {
+  auto& peer = peers_[static_cast<std::size_t>(rank)];
+  if (peer == nullptr) {
+    Transport* transport = routes_[static_cast<std::size_t>(rank)];
+    UNISONO_ASSERT(transport != nullptr, "a message for a rank without a route");
+    peer = std::make_unique<Peer>();
+    peer->rank = rank;
+    peer->transport = transport;
+    peer->endpoint = &transport->endpoint(rank);
+    peer->traits = transport->traits();
+    active_.push_back(peer.get());
+  }
+  return *peer;
+}
+
+Messenger::Lane& Messenger::lane(Peer& peer, std::uint32_t communicator) {
+  for (Lane& candidate : peer.lanes) {
+    if (candidate.communicator == communicator) return candidate;
+  }
+  peer.lanes.push_back({communicator, peer.traits.eager_credit_bytes, 0, 0});
+  return peer.lanes.back();
+}
+
+Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
+  auto& entry = calls_[communicator];
+  if (entry == nullptr) entry = std::make_unique<Calls>();
+  return *entry;
+}
+
+void Messenger::close(std::uint32_t communicator) {
+  Calls& closing = calls(communicator);
+  closing = Calls{};
+  closing.closed = true;
+  for (Peer* peer : active_) {
+    const bool in_touch =
+        std::any_of(peer->lanes.begin(), peer->lanes.end(),
+                    [&](const Lane& lane) { return lane.communicator == communicator; });
+    if (in_touch) {
+      closing.told_closed.push_back(peer->rank);
+      post_control(*peer, FrameKind::kLeft, {communicator, FrameClass::kCollective, 0, 0}, {}, 0);
+    }
+    std::erase_if(peer->arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
+      return arrival->key.communicator == communicator && (arrival->announced || arrival->complete);
+    });
+    std::erase_if(peer->lanes, [&](const Lane& lane) { return lane.communicator == communicator; });
+    std::erase_if(peer->early_grants,
+                  [&](const FrameHeader& grant) { return grant.communicator == communicator; });
+  }
+}
+
+void Messenger::cancel(const MessageOwner& owner) {
+  const auto is_mine = [&](const Outgoing* message) { return message->owner == &owner; };
+  for (Peer* peer : active_) {
+    const auto drop = [&](auto& list, bool unsent) {
+      for (auto it = list.begin(); it != list.end();) {
+        if (!is_mine(*it)) {
+          ++it;
+          continue;
+        }
+        if ((*it)->in_flight > 0) {
+          peer->endpoint->cancel(reinterpret_cast<std::uint64_t>(*it));
+        }
+        release(*it);
+        it = list.erase(it);
+        if (unsent) --unsent_;
+      }
+    };
+    drop(peer->backlog, true);
+    drop(peer->streaming, true);
+    drop(peer->waiting, false);
+    drop(peer->lent, false);
+    for (auto it = peer->posted.begin(); it != peer->posted.end();) {
+      Posted* posted = *it;
+      if (posted->owner != &owner) {
+        ++it;
+        continue;
+      }
+      if (posted->target != nullptr) peer->endpoint->abandon(posted->target, posted->bytes);
+      free_posted_.push_back(posted);
+      it = peer->posted.erase(it);
+    }
+    for (auto& arrival : peer->arrivals) {
+      if (arrival->claimed == nullptr || arrival->claimed->owner != &owner) continue;
+      free_posted_.push_back(arrival->claimed);
+      arrival->claimed = nullptr;
+    }
+  }
+  for (auto& [communicator, known] : calls_) {
+    std::erase_if(known->tagged, [&](Posted* posted) {
+      if (posted->owner != &owner) return false;
+      free_posted_.push_back(posted);
+      return true;
+    });
+  }
+}
+
+bool Messenger::poll() {
+  bool moved = false;
+  for (Transport* transport : transports_) moved = transport->poll(*this) || moved;
+  if (unsent_ > 0) {
+    const std::size_t before = unsent_;
+    for (Peer* peer : active_) pump(*peer);
+    moved = moved || unsent_ != before;
+  }
+  return moved;
+}
+
+void Messenger::closed(Rank rank, const Status& cause) {
+  use(rank).closed = true;
+  events_.link_closed(rank, cause);
+}
+
+}  // namespace unisono

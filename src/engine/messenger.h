@@ -1,0 +1,173 @@
+// Messages over frames: matching, eager credit, grants. One per rank, shared by all communicators.
+//
+// A message is named by (peer, communicator, class, sequence, index). Small ones travel eagerly and
+// spend credit of (communicator, lane); larger ones, or those without credit, wait for the
+// receiver's grant and then stream straight into place. In a collective both sides know every
+// message, so a posted receive above the eager size sends its grant at once; a point-to-point
+// message is announced first.
+//
+// Thread rule: the engine's lock. Owners are called back from poll() only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace unisono {
+
+/// What a message belongs to; compared whole. `index` is the lane index or the tag.
+struct MessageKey {
+  std::uint32_t communicator = 0;
+  FrameClass frame_class = FrameClass::kCollective;
+  std::uint32_t index = 0;
+  std::uint64_t sequence = 0;
+  friend bool operator==(const MessageKey&, const MessageKey&) = default;
+};
+
+/// Who posted a message; told when it is done. Called from poll(), or from receive() before it
+/// returns true; must not call the messenger.
+class MessageOwner {
+ public:
+  virtual ~MessageOwner() = default;
+  virtual void message_done(std::uint32_t slot) = 0;
+  /// Receives posted with a null target: the bytes, from wherever they lie. Offsets are multiples
+  /// of 64.
+  virtual void message_piece(std::uint32_t slot, std::size_t offset,
+                             std::span<const std::byte> piece) = 0;
+};
+
+/// What the messenger tells its engine. Only to be noted there: no call back into the messenger.
+class MessengerEvents {
+ public:
+  virtual ~MessengerEvents() = default;
+  /// `peer` is in another call than this rank.
+  virtual void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
+                        const CallRecord& ours) = 0;
+  /// `peer` broke the protocol of this communicator.
+  virtual void violation(std::uint32_t communicator, Rank peer, std::string what) = 0;
+  virtual void link_closed(Rank peer, const Status& cause) = 0;
+  /// `peer` has closed this communicator; all it sent before has been handed over.
+  virtual void left(std::uint32_t communicator, Rank peer) = 0;
+};
+
+/// What a tagged receive got; written before message_done.
+struct TaggedResult {
+  Rank peer = -1;
+  Tag tag = 0;
+  std::size_t bytes = 0;  ///< of the message, even where it did not fit
+  std::uint8_t type = 0;
+};
+
+class Messenger final : public FrameSink {
+ public:
+  /// `eager_bytes`: 0 takes each transport's own. `events` outlives the messenger.
+  Messenger(int world_size, MessengerEvents& events, std::size_t eager_bytes);
+  ~Messenger() override;
+
+  /// Which transport reaches `peer`; it outlives the messenger. Before the first message.
+  void set_route(Rank peer, Transport& transport);
+  /// The transport of `peer`, or null.
+  Transport* route(Rank peer) const;
+
+  /// Tells every peer that was in touch, and drops this communicator's frames from now on (before
+  /// its first use here they wait, bounded by credit).
+  void close(std::uint32_t communicator);
+
+  /// True when already done (no message_done follows). The payload is lent until then.
+  bool send(Rank peer, const MessageKey& key, const CallRecord& record,
+            std::span<const std::byte> payload, MessageOwner& owner, std::uint32_t slot);
+  /// `target` null: pieces go to the owner. True when already done.
+  bool receive(Rank peer, const MessageKey& key, const CallRecord& record, std::byte* target,
+               std::size_t bytes, MessageOwner& owner, std::uint32_t slot);
+  /// The oldest message of `peer` (or kAnyRank) with key.index as its tag; `bytes` is the room. A
+  /// longer message is dropped; `result` tells. True when already done.
+  bool receive_tagged(Rank peer, const MessageKey& key, std::byte* target, std::size_t bytes,
+                      TaggedResult* result, MessageOwner& owner, std::uint32_t slot);
+  /// Forgets every message of `owner`: none of its buffers is referenced afterwards.
+  void cancel(const MessageOwner& owner);
+
+  /// "I wait in `record`": makes a peer that is in another call notice.
+  void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
+             const CallRecord& record);
+  /// This rank enters a call: what peers say about (communicator, sequence) is compared with it.
+  void note_call(std::uint32_t communicator, std::uint64_t sequence, const CallRecord& record);
+
+  /// Advances all transports in use. True when anything moved.
+  bool poll();
+  /// True while something waits for room in a transport.
+  bool has_unsent() const { return unsent_ > 0; }
+  /// False when poll() has nothing to look at.
+  bool in_use() const { return !transports_.empty(); }
+
+  // FrameSink
+  Placement place(Rank peer, const FrameHeader& header) override;
+  void deliver(Rank peer, const FrameHeader& header, std::size_t offset,
+               std::span<const std::byte> piece) override;
+  void received(Rank peer, const FrameHeader& header) override;
+  void sent(Rank peer, std::uint64_t token) override;
+  void closed(Rank peer, const Status& cause) override;
+
+ private:
+  struct Outgoing;
+  struct Posted;
+  struct Arrival;
+  struct Lane;
+  struct Peer;
+  struct Calls;
+
+  Peer& use(Rank peer);
+  Lane& lane(Peer& peer, std::uint32_t communicator);
+  Calls& calls(std::uint32_t communicator);
+
+  // Sending (messenger_send.cc)
+  Outgoing* acquire_outgoing(Peer& peer);
+  void release(Outgoing* message);
+  bool submit(Peer& peer, Outgoing* message);
+  PostResult post(Peer& peer, Outgoing* message);
+  bool stream(Peer& peer, Outgoing* message);
+  void pump(Peer& peer);
+  void finish_if_sent(Outgoing* message);
+  void post_control(Peer& peer, FrameKind kind, const MessageKey& key, const CallRecord& record,
+                    std::uint64_t total_bytes);
+  void on_grant(Peer& peer, const FrameHeader& header);
+
+  // Receiving (messenger_receive.cc)
+  Posted* acquire_posted();
+  bool take_arrival(Peer& peer, Arrival* arrival, Posted* posted);
+  void consume(Peer& peer, Arrival* arrival, Posted* posted);
+  void grant(Peer& peer, Posted* posted);
+  void complete(Peer& peer, Posted* posted);
+  Posted* find_posted(Peer& peer, const MessageKey& key);
+  Posted* match_tagged(Peer& peer, const FrameHeader& header);
+  Arrival* find_arrival(Peer& peer, const MessageKey& key);
+  Arrival* new_arrival(Peer& peer, const FrameHeader& header);
+  void erase_arrival(Peer& peer, Arrival* arrival);
+  Placement place_eager(Peer& peer, const FrameHeader& header);
+  Placement place_data(Peer& peer, const FrameHeader& header);
+  void on_announce(Peer& peer, const FrameHeader& header);
+  void on_probe(Peer& peer, const FrameHeader& header);
+  void answer_closed(Peer& peer, Calls& closed, const FrameHeader& header);
+  void return_credit(Peer& peer, std::uint32_t communicator, std::size_t cost);
+  bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
+  bool fits(Rank peer, const Posted& posted, const FrameHeader& header);
+
+  MessengerEvents& events_;
+  std::size_t eager_bytes_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<Transport*> routes_;
+  std::vector<Transport*> transports_;  // in use
+  std::vector<Peer*> active_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Calls>> calls_;
+  std::vector<std::unique_ptr<Outgoing>> outgoing_pool_;
+  std::vector<std::unique_ptr<Posted>> posted_pool_;
+  std::vector<Outgoing*> free_outgoing_;
+  std::vector<Posted*> free_posted_;
+  std::size_t unsent_ = 0;
+};
+
+}  // namespace unisono

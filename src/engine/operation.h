@@ -1,0 +1,30 @@
+// One running call as the engine sees it: a resumable state machine.
+#pragma once
+
+#include <vector>
+
+#include "base/clock.h"
+#include "unisono/error.h"
+
+namespace unisono {
+
+/// Thread rule: all of it under the engine's lock.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  /// Moves on as far as is possible without waiting. True when finished; the outcome is then in
+  /// status(). Not called again after it returned true.
+  virtual bool advance() = 0;
+  /// Ends the operation with `cause` (not ok). Afterwards no peer can reach its buffers except
+  /// readers that will only see torn data of a failed operation.
+  virtual void fail(const Status& cause) = 0;
+  /// Appends the members (communicator ranks) this operation waits for right now.
+  virtual void waiting_for(std::vector<Rank>* ranks) const = 0;
+  /// Ok while running; the outcome once finished.
+  const Status& status() const { return status_; }
+
+ protected:
+  Status status_;
+};
+
+}  // namespace unisono

@@ -1,0 +1,219 @@
+#include "native/call_shape.h"
+
+#include <algorithm>
+
+namespace unisono::native {
+namespace {
+
+struct Context {
+  const Arguments& arguments;
+  int size;
+  int self;
+  std::size_t bytes;  // of `count` elements
+
+  bool is_root() const { return self == arguments.root; }
+  Members all() const { return {0, size}; }
+  Members only_root() const { return {arguments.root, arguments.root + 1}; }
+  Blocks equal_blocks() const { return {.bytes = bytes, .stride = bytes}; }
+  Blocks in_blocks() const {
+    return {.element_bytes = arguments.element_bytes,
+            .counts = arguments.input_counts,
+            .displacements = arguments.input_displacements};
+  }
+  Blocks out_blocks() const {
+    return {.element_bytes = arguments.element_bytes,
+            .counts = arguments.output_counts,
+            .displacements = arguments.output_displacements};
+  }
+  /// One input of `bytes` for every reader.
+  void give_whole(CallShape* shape, std::size_t input_bytes) const {
+    shape->input_bytes = shape->agreed_bytes = input_bytes;
+  }
+  void give_parts(CallShape* shape, const Blocks& blocks) const {
+    shape->in_parts = true;
+    shape->give = blocks;
+    shape->input_bytes = blocks.extent(size);
+  }
+};
+
+void all_to_one(const Context& context, CallShape* shape) {
+  shape->readers = context.only_root();
+  if (context.is_root()) shape->sources = context.all();
+}
+
+void one_to_all(const Context& context, CallShape* shape) {
+  shape->sources = context.only_root();
+  if (context.is_root()) shape->readers = context.all();
+}
+
+void all_to_all(const Context& context, CallShape* shape) {
+  shape->sources = shape->readers = context.all();
+}
+
+void combine_all(const Context& context, CallShape* shape) {
+  context.give_whole(shape, context.bytes);
+  shape->combines = shape->shares_combining = true;
+  shape->take.bytes = context.bytes;
+}
+
+void broadcast(const Context& context, CallShape* shape) {
+  one_to_all(context, shape);
+  shape->agreed_bytes = context.bytes;
+  if (context.is_root()) shape->input_bytes = context.bytes;
+  shape->take.bytes = context.bytes;
+}
+
+void gather(const Context& context, CallShape* shape) {
+  context.give_whole(shape, context.bytes);
+  shape->take = context.equal_blocks();
+}
+
+void scatter(const Context& context, CallShape* shape) {
+  one_to_all(context, shape);
+  shape->in_parts = true;
+  if (context.is_root()) context.give_parts(shape, context.equal_blocks());
+  shape->agreed_bytes = context.bytes * static_cast<std::size_t>(context.size);
+  shape->source_offset = context.bytes * static_cast<std::size_t>(context.self);
+  shape->take.bytes = context.bytes;
+}
+
+void gather_v(const Context& context, CallShape* shape, std::size_t input_bytes) {
+  context.give_whole(shape, input_bytes);
+  shape->agreed_bytes = kNotAgreed;
+  if (!shape->sources.has(context.self)) return;
+  shape->take = context.out_blocks();
+}
+
+void scatter_v(const Context& context, CallShape* shape) {
+  one_to_all(context, shape);
+  shape->in_parts = true;
+  if (context.is_root()) context.give_parts(shape, context.in_blocks());
+  shape->agreed_bytes = kNotAgreed;
+  shape->take.bytes = context.bytes;
+}
+
+void exchange(const Context& context, CallShape* shape) {
+  all_to_all(context, shape);
+  context.give_parts(shape, context.equal_blocks());
+  shape->agreed_bytes = shape->input_bytes;
+  shape->source_offset = context.bytes * static_cast<std::size_t>(context.self);
+  shape->take = context.equal_blocks();
+}
+
+void exchange_v(const Context& context, CallShape* shape) {
+  all_to_all(context, shape);
+  context.give_parts(shape, context.in_blocks());
+  shape->agreed_bytes = kNotAgreed;
+  shape->take = context.out_blocks();
+}
+
+void reduce_scatter(const Context& context, CallShape* shape, const Blocks& blocks) {
+  all_to_all(context, shape);
+  context.give_parts(shape, blocks);
+  shape->agreed_bytes = shape->input_bytes;
+  shape->combines = true;
+  const Block own = blocks.at(context.self);
+  shape->source_offset = own.offset;
+  shape->take.bytes = own.bytes;
+}
+
+// Rank r combines 0..r (scan) or 0..r-1 (exscan); r is read by r.. or r+1.. .
+void prefix(const Context& context, CallShape* shape, bool with_own) {
+  context.give_whole(shape, context.bytes);
+  shape->combines = true;
+  shape->sources = {0, context.self + (with_own ? 1 : 0)};
+  shape->readers = {context.self + (with_own ? 0 : 1), context.size};
+  shape->take.bytes = context.bytes;
+}
+
+}  // namespace
+
+Block Blocks::irregular(std::size_t index) const {
+  const std::size_t length = counts[index] * element_bytes;
+  if (!displacements.empty()) return {displacements[index] * element_bytes, length};
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < index; ++i) before += counts[i];
+  return {before * element_bytes, length};
+}
+
+std::size_t Blocks::extent(int members) const {
+  if (counts.empty()) return static_cast<std::size_t>(members) * stride;
+  std::size_t end = 0;
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const std::size_t begin = displacements.empty() ? before : displacements[i];
+    if (counts[i] > 0) end = std::max(end, begin + counts[i]);
+    before += counts[i];
+  }
+  return end * element_bytes;
+}
+
+CallShape shape_of(const Arguments& arguments, int size, int self) {
+  CallShape shape;
+  shape.input = static_cast<const std::byte*>(arguments.input);
+  shape.output = static_cast<std::byte*>(arguments.output);
+  const Context context{arguments, size, self, arguments.count * arguments.element_bytes};
+  switch (arguments.collective) {
+    case Collective::kAllReduce:
+      all_to_all(context, &shape);
+      combine_all(context, &shape);
+      break;
+    case Collective::kReduce:
+      all_to_one(context, &shape);
+      combine_all(context, &shape);
+      break;
+    case Collective::kBroadcast:
+      broadcast(context, &shape);
+      break;
+    case Collective::kAllGather:
+      all_to_all(context, &shape);
+      gather(context, &shape);
+      break;
+    case Collective::kAllGatherV:
+      all_to_all(context, &shape);
+      gather_v(context, &shape, context.out_blocks().at(self).bytes);
+      break;
+    case Collective::kGather:
+      all_to_one(context, &shape);
+      gather(context, &shape);
+      break;
+    case Collective::kGatherV:
+      all_to_one(context, &shape);
+      gather_v(context, &shape, context.bytes);
+      break;
+    case Collective::kScatter:
+      scatter(context, &shape);
+      break;
+    case Collective::kScatterV:
+      scatter_v(context, &shape);
+      break;
+    case Collective::kAllToAll:
+      exchange(context, &shape);
+      break;
+    case Collective::kAllToAllV:
+      exchange_v(context, &shape);
+      break;
+    case Collective::kReduceScatter:
+      reduce_scatter(context, &shape, context.equal_blocks());
+      break;
+    case Collective::kReduceScatterV:
+      reduce_scatter(context, &shape, context.in_blocks());
+      shape.agreed_bytes = kNotAgreed;
+      break;
+    case Collective::kScan:
+      prefix(context, &shape, true);
+      break;
+    case Collective::kExscan:
+      prefix(context, &shape, false);
+      break;
+    case Collective::kBarrier:
+      all_to_all(context, &shape);
+      break;
+    case Collective::kSend:
+    case Collective::kReceive:
+      break;
+  }
+  return shape;
+}
+
+}  // namespace unisono::native

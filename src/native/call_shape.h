@@ -1,0 +1,71 @@
+// What a collective means for one rank, in bytes: what it gives, what it takes from whom, and
+// whether what it takes is combined. The only place that knows the collectives apart; small and
+// large calls run shapes.
+//
+// Thread rule: values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "native/native.h"
+
+namespace unisono::native {
+
+struct Block {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+/// One block per member: equal ones at a stride, or as counts say.
+struct Blocks {
+  std::size_t bytes = 0;
+  std::size_t stride = 0;
+  std::size_t element_bytes = 1;
+  std::span<const std::size_t> counts;
+  std::span<const std::size_t> displacements;  ///< empty: end to end
+
+  Block at(int member) const {
+    const auto index = static_cast<std::size_t>(member);
+    return counts.empty() ? Block{index * stride, bytes} : irregular(index);
+  }
+  /// The bytes from the first block's begin to the last one's end.
+  std::size_t extent(int members) const;
+
+ private:
+  Block irregular(std::size_t index) const;
+};
+
+/// A range of members.
+struct Members {
+  int first = 0;
+  int last = 0;
+  bool has(int member) const { return first <= member && member < last; }
+};
+
+/// Bytes that no two ranks need to agree on.
+inline constexpr std::size_t kNotAgreed = SIZE_MAX;
+
+struct CallShape {
+  const std::byte* input = nullptr;
+  std::size_t input_bytes = 0;  ///< what this rank gives, from `input` on
+  std::byte* output = nullptr;
+
+  /// Largest input_bytes of any member, where all know it; else kNotAgreed.
+  std::size_t agreed_bytes = 0;
+  bool in_parts = false;  ///< each reader takes its own block of the input; else all of it
+  Blocks give;            ///< the readers' blocks, where in_parts
+  Members sources;        ///< whose data, or only arrival, this rank needs; itself included
+  Members readers;        ///< who needs this rank's input
+  bool combines = false;  ///< output = the tree over the sources' blocks; else they are copied
+  Blocks take;            ///< where a source's block goes in the output, and its length
+  /// Where this rank's block begins in a source's input, if that is agreed.
+  std::size_t source_offset = 0;
+  /// Ranks share the combining and exchange the results (all_reduce, reduce).
+  bool shares_combining = false;
+};
+
+CallShape shape_of(const Arguments& arguments, int size, int self);
+
+}  // namespace unisono::native

@@ -1,0 +1,251 @@
+#include "native/combine_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace unisono::native {
+namespace {
+
+// What is combined into a slot is copied to the output while it is in the first-level cache.
+constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
+constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+constexpr std::size_t kChunkBytesMin = std::size_t{64} << 10;
+
+std::size_t choose_chunk_bytes(std::size_t total) {
+  const std::size_t quarter = shm::round_up(total / 4, shm::kPageBytes);
+  return std::clamp(quarter, kChunkBytesMin, shm::kWindowSlotBytes);
+}
+
+}  // namespace
+
+Status CombineCall::plan(Offer* offer) {
+  const Members everyone{0, size()};
+  // Everyone combines a part, also where only the root gets the result.
+  wants_result_ = shape_.sources.has(self());
+  const bool all_want_result = shape_.readers.last - shape_.readers.first == size();
+  shape_.sources = shape_.readers = everyone;
+  const std::size_t total = shape_.input_bytes;
+  chunk_bytes_ = choose_chunk_bytes(total);
+  chunks_ = chunks_of(total, chunk_bytes_);
+  filled_ = combined_ = taken_ = 0;
+  streaming_ = total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
+  results_.resize(static_cast<std::size_t>(size()));
+  operands_.resize(static_cast<std::size_t>(size()));
+  if (chunks_ > kChunksMax) {
+    return Status(ErrorCode::kOutOfResources,
+                  std::to_string(total) + " bytes in one reduction; split it");
+  }
+  Place input, result;
+  if (!reduction_->prepares()) {
+    input = choose_path(context_.group, context_.access, shape_.input, total);
+  }
+  if (all_want_result) {
+    result = choose_path(context_.group, context_.access, shape_.output, total);
+  }
+  offer->input_path = input_path_ = input.path;
+  offer->input = input.address;
+  offer->result_path = result_path_ = result.path;
+  offer->result = result.address;
+  offer->input_bytes = total;
+  if (is_direct(input_path_) && is_direct(result_path_)) return {};
+  return context_.group.reserve_window();
+}
+
+std::size_t CombineCall::bytes_of(std::uint64_t chunk) const {
+  return std::min(chunk_bytes_, shape_.input_bytes - chunk * chunk_bytes_);
+}
+
+Block CombineCall::part_of(int member, std::uint64_t chunk) const {
+  const std::size_t bytes = bytes_of(chunk);
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::size_t part = shm::round_up((bytes + ranks - 1) / ranks, shm::kLineBytes);
+  const std::size_t begin = std::min(bytes, part * static_cast<std::size_t>(member));
+  return {begin, std::min(part, bytes - begin)};
+}
+
+bool CombineCall::prepare_cell() {
+  if (is_direct(input_path_) || chunks_ == 0) return true;
+  if (!can_fill()) return false;
+  fill();
+  return true;
+}
+
+Status CombineCall::meet(int member, const Offer& offer) {
+  const auto index = static_cast<std::size_t>(member);
+  const std::size_t total = shape_.input_bytes;
+  if (offer.input_bytes != total) {
+    return Status(ErrorCode::kMismatch,
+                  "rank " + std::to_string(member) + " reduces " +
+                      std::to_string(offer.input_bytes) + " bytes, this rank " +
+                      std::to_string(total),
+                  member);
+  }
+  UNISONO_ASSIGN(inputs_[index],
+                 resolve(context_.group, member, offer.input_path, offer.input, total));
+  UNISONO_ASSIGN(results_[index],
+                 resolve(context_.group, member, offer.result_path, offer.result, total));
+  const bool uses_scratch = inputs_[index].path == OfferPath::kSingleCopy;
+  if (uses_scratch && context_.scratch.empty()) context_.scratch.resize(kScratchBytes);
+  if (inputs_[index].path == OfferPath::kWindow) context_.progress.saw_first_chunk(member);
+  return {};
+}
+
+bool CombineCall::can_fill() const {
+  return !is_direct(input_path_) && filled_ < chunks_ &&
+         context_.progress.slot_is_free(filled_, shape_.readers);
+}
+
+bool CombineCall::can_combine() const {
+  if (!met_all() || combined_ == chunks_) return false;
+  if (!is_direct(input_path_)) {
+    if (combined_ == filled_) return false;
+  } else if (!is_direct(result_path_) &&
+             !context_.progress.slot_is_free(combined_, shape_.readers)) {
+    return false;
+  }
+  for (int member = 0; member < size(); ++member) {
+    if (is_self(member) || inputs_[static_cast<std::size_t>(member)].path != OfferPath::kWindow) {
+      continue;
+    }
+    if (!context_.progress.has_filled(member, combined_ + 1)) return false;
+  }
+  return true;
+}
+
+bool CombineCall::can_take() const {
+  if (taken_ == combined_) return false;
+  for (int member = 0; wants_result_ && member < size(); ++member) {
+    if (!is_self(member) && !context_.progress.has_reduced(member, taken_ + 1)) return false;
+  }
+  return true;
+}
+
+bool CombineCall::move() {
+  bool moved = false;
+  while (!ended()) {
+    // Combining first: the others wait for it.
+    if (can_combine()) {
+      combine();
+    } else if (can_take()) {
+      take();
+    } else if (can_fill()) {
+      fill();
+    } else {
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+void CombineCall::fill() {
+  std::byte* const slot = slot_of(context_.group, self(), filled_);
+  const std::byte* const from = shape_.input + filled_ * chunk_bytes_;
+  const std::size_t bytes = bytes_of(filled_);
+  if (reduction_->prepares()) {
+    reduction_->prepare(slot, from, bytes / element_bytes());
+  } else {
+    // Its own part a rank combines straight from its input.
+    const Block own = part_of(self(), filled_);
+    const std::size_t after = own.offset + own.bytes;
+    if (own.offset > 0) std::memcpy(slot, from, own.offset);
+    if (after < bytes) std::memcpy(slot + after, from + after, bytes - after);
+  }
+  context_.progress.filled(++filled_);
+}
+
+void CombineCall::combine() {
+  const Block part = part_of(self(), combined_);
+  for (std::size_t done = 0; done < part.bytes && !ended();) {
+    const std::size_t room = context_.scratch.size() / static_cast<std::size_t>(size());
+    const std::size_t limit =
+        context_.scratch.empty() ? kPieceBytes
+                                 : std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes);
+    const std::size_t bytes = std::min(limit, part.bytes - done);
+    combine_piece(combined_, part.offset + done, bytes);
+    done += bytes;
+  }
+  if (ended()) return;
+  context_.progress.reduced(++combined_);
+  if (!wants_result_) {
+    taken_ = combined_;
+    context_.progress.drained(taken_);
+  }
+}
+
+void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes) {
+  const std::size_t at = chunk * chunk_bytes_ + offset;
+  const std::size_t scratch_stride =
+      context_.scratch.size() / static_cast<std::size_t>(size()) / shm::kLineBytes *
+      shm::kLineBytes;
+  for (int member = 0; member < size(); ++member) {
+    const auto index = static_cast<std::size_t>(member);
+    const std::byte* in_window = slot_of(context_.group, member, chunk) + offset;
+    if (is_self(member)) {
+      operands_[index] = reduction_->prepares() ? in_window : shape_.input + at;
+    } else {
+      operands_[index] = look(inputs_[index], member, in_window, at, bytes,
+                              context_.scratch.data() + index * scratch_stride);
+    }
+  }
+  if (ended()) return;
+  std::byte* const result =
+      is_direct(result_path_) ? shape_.output + at : slot_of(context_.group, self(), chunk) + offset;
+  const std::size_t count = bytes / element_bytes();
+  reduction_->combine_tree(result, operands_.data(), size(), count, false);
+  reduction_->finish(result, count);
+  if (wants_result_ && !is_direct(result_path_)) deliver(shape_.output + at, result, bytes);
+}
+
+void CombineCall::take() {
+  for (int step = 1; wants_result_ && step < size() && !ended(); ++step) {
+    // Everyone begins with another rank's part.
+    const int member = (self() + step) % size();
+    const Block part = part_of(member, taken_);
+    if (part.bytes == 0) continue;
+    const std::size_t at = taken_ * chunk_bytes_ + part.offset;
+    const std::byte* const from =
+        look(results_[static_cast<std::size_t>(member)], member,
+             slot_of(context_.group, member, taken_) + part.offset, at, part.bytes,
+             shape_.output + at);
+    if (from != shape_.output + at) deliver(shape_.output + at, from, part.bytes);
+  }
+  if (!ended()) context_.progress.drained(++taken_);
+}
+
+void CombineCall::deliver(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (streaming_) {
+    compute::copy_streaming(to, from, bytes);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+bool CombineCall::took_all() const { return taken_ == chunks_; }
+bool CombineCall::gave_all() const { return is_direct(input_path_) || filled_ == chunks_; }
+
+bool CombineCall::released() {
+  if (!is_direct(input_path_) && !is_direct(result_path_)) return true;
+  for (int member = 0; member < size(); ++member) {
+    if (is_self(member)) continue;
+    const bool gone = is_direct(result_path_) ? context_.progress.has_finished(member)
+                                              : context_.progress.has_reduced(member, chunks_);
+    if (!gone) return false;
+  }
+  return true;
+}
+
+bool CombineCall::waits_for(int member) const {
+  if (filled_ < chunks_ && !is_direct(input_path_)) {
+    if (!context_.progress.slot_is_free(filled_, {member, member + 1})) return true;
+  }
+  if (combined_ < chunks_) {
+    return inputs_[static_cast<std::size_t>(member)].path == OfferPath::kWindow &&
+           !context_.progress.has_filled(member, combined_ + 1);
+  }
+  if (taken_ < chunks_) return !context_.progress.has_reduced(member, taken_ + 1);
+  return !context_.progress.has_finished(member);
+}
+
+}  // namespace unisono::native

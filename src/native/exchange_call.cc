@@ -1,0 +1,320 @@
+#include "native/exchange_call.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace unisono::native {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+
+/// Of the scratch memory, whole elements for each of `ranks`.
+std::size_t scratch_share(int ranks) {
+  return kScratchBytes / static_cast<std::size_t>(ranks) / shm::kLineBytes * shm::kLineBytes;
+}
+
+/// A reader's block in the table of a cell.
+struct TableEntry {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+}  // namespace
+
+std::size_t ExchangeCall::table_bytes() const {
+  return has_table() ? static_cast<std::size_t>(size()) * sizeof(TableEntry) : 0;
+}
+
+std::size_t ExchangeCall::packed_bytes() const {
+  if (!shape_.in_parts) return shape_.input_bytes;
+  std::size_t bytes = 0;
+  for (int member = 0; member < size(); ++member) bytes += shape_.give.at(member).bytes;
+  return bytes;
+}
+
+// A scan or all_to_all in place overwrites what others still have to read.
+bool ExchangeCall::overwrites_input() const {
+  const int others =
+      shape_.sources.last - shape_.sources.first - (shape_.sources.has(self()) ? 1 : 0);
+  const bool reads_what_it_writes = shape_.combines ? !shape_.in_parts : shape_.in_parts;
+  return shape_.input == shape_.output && others > 0 && reads_what_it_writes;
+}
+
+Status ExchangeCall::plan(Offer* offer) {
+  const std::size_t share = shm::kWindowSlotBytes / static_cast<std::size_t>(size());
+  unit_ = shape_.in_parts ? share / shm::kLineBytes * shm::kLineBytes : shm::kWindowSlotBytes;
+  filled_ = round_ = 0;
+  taken_in_round_ = 0;
+  operands_.resize(static_cast<std::size_t>(size()));
+  plan_input(offer);
+  plan_chunks();
+  if (fill_chunks_ > kChunksMax || rounds_ > kChunksMax) {
+    return Status(ErrorCode::kOutOfResources,
+                  "blocks too large for one call at " + std::to_string(size()) + " ranks; split it");
+  }
+  return fill_chunks_ > 0 ? context_.group.reserve_window() : Status();
+}
+
+void ExchangeCall::plan_input(Offer* offer) {
+  const bool prepares = shape_.combines && reduction_->prepares();
+  const bool is_read = shape_.readers.last > shape_.readers.first;
+  const bool small = shape_.agreed_bytes == kNotAgreed && is_read &&
+                     packed_bytes() + table_bytes() <= shm::kCellPayloadBytes;
+  Place place;
+  if (small) {
+    place.path = OfferPath::kCell;
+  } else if (is_read && !prepares && !overwrites_input()) {
+    place = choose_path(context_.group, context_.access, shape_.input, shape_.input_bytes);
+  }
+  path_ = place.path;
+  own_from_offer_ = prepares;
+  fills_before_taking_ = path_ == OfferPath::kWindow && (prepares || overwrites_input());
+  offer->input_path = path_;
+  offer->input = place.address;
+  offer->input_bytes = shape_.input_bytes;
+}
+
+void ExchangeCall::plan_chunks() {
+  fill_chunks_ = rounds_ = 0;
+  std::size_t taken_bytes = 0;
+  for (int member = 0; member < size(); ++member) {
+    const bool reads = shape_.readers.has(member) && (!is_self(member) || own_from_offer_);
+    if (path_ == OfferPath::kWindow && reads) {
+      const std::size_t given =
+          shape_.in_parts ? shape_.give.at(member).bytes : shape_.input_bytes;
+      fill_chunks_ = std::max(fill_chunks_, chunks_of(given, unit_));
+    }
+    if (shape_.sources.has(member)) {
+      const std::size_t wanted = shape_.take.at(member).bytes;
+      rounds_ = std::max(rounds_, chunks_of(wanted, unit_));
+      taken_bytes += wanted;
+    }
+  }
+  streaming_ = taken_bytes >= kStreamingBytes;
+}
+
+bool ExchangeCall::prepare_cell() {
+  if (fill_chunks_ > 0 && !can_fill()) return false;
+  if (path_ == OfferPath::kCell || has_table()) write_table_and_blocks();
+  if (fill_chunks_ > 0) fill();
+  return true;
+}
+
+void ExchangeCall::write_table_and_blocks() {
+  const bool with_blocks = path_ == OfferPath::kCell;
+  std::byte* const payload = SharedCells::long_payload(context_.cells.own());
+  std::byte* const blocks = payload + table_bytes();
+  const bool gives = shape_.readers.last > shape_.readers.first;
+  if (!gives) return;
+  if (!shape_.in_parts) return put(blocks, shape_.input, shape_.input_bytes);
+  std::size_t packed = 0;
+  for (int member = 0; member < size(); ++member) {
+    const Block block = shape_.give.at(member);
+    if (with_blocks) put(blocks + packed, shape_.input + block.offset, block.bytes);
+    const TableEntry entry{with_blocks ? packed : block.offset, block.bytes};
+    std::memcpy(payload + static_cast<std::size_t>(member) * sizeof entry, &entry, sizeof entry);
+    packed += block.bytes;
+  }
+}
+
+Status ExchangeCall::meet(int member, const Offer& offer) {
+  const auto index = static_cast<std::size_t>(member);
+  std::byte* const payload = SharedCells::long_payload(context_.cells.line(member));
+  const std::size_t wanted = shape_.take.at(member).bytes;
+  TableEntry block{shape_.source_offset, shape_.in_parts ? wanted : offer.input_bytes};
+  if (has_table()) {
+    std::memcpy(&block, payload + static_cast<std::size_t>(self()) * sizeof block, sizeof block);
+  }
+  if (block.bytes != wanted) {
+    return Status(ErrorCode::kMismatch,
+                  "rank " + std::to_string(member) + " gives " + std::to_string(block.bytes) +
+                      " bytes to rank " + std::to_string(self()) + ", which expects " +
+                      std::to_string(wanted),
+                  member);
+  }
+  if (offer.input_path == OfferPath::kCell) {
+    const std::size_t room = shm::kCellPayloadBytes - table_bytes();
+    if (block.offset > room || block.bytes > room - block.offset) {
+      return Status(ErrorCode::kProtocol,
+                    "rank " + std::to_string(member) + " offers more than fits its cell", member);
+    }
+    inputs_[index] = {OfferPath::kCell, payload + table_bytes() + block.offset, 0};
+    return {};
+  }
+  UNISONO_ASSIGN(inputs_[index], resolve(context_.group, member, offer.input_path,
+                                         offer.input + block.offset, wanted));
+  if (inputs_[index].path == OfferPath::kWindow && wanted > 0) {
+    context_.progress.saw_first_chunk(member);
+  }
+  if (inputs_[index].path == OfferPath::kSingleCopy && shape_.combines) {
+    context_.scratch.resize(kScratchBytes);
+  }
+  return {};
+}
+
+bool ExchangeCall::move() {
+  bool moved = false;
+  while (!ended()) {
+    if (!take()) {
+      if (!can_fill()) break;
+      fill();
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+// ---- Giving --------------------------------------------------------------------------------
+
+std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
+  std::byte* const slot = slot_of(context_.group, owner, chunk);
+  return shape_.in_parts ? slot + static_cast<std::size_t>(reader) * unit_ : slot;
+}
+
+bool ExchangeCall::can_fill() const {
+  if (filled_ == fill_chunks_) return false;
+  if (own_from_offer_ && filled_ >= round_ + shm::kWindowSlots && round_ < rounds_) return false;
+  return context_.progress.slot_is_free(filled_, shape_.readers);
+}
+
+void ExchangeCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes == 0) return;
+  if (own_from_offer_) {
+    reduction_->prepare(to, from, bytes / element_bytes());
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+void ExchangeCall::fill() {
+  const std::size_t offset = filled_ * unit_;
+  const auto piece = [&](std::size_t bytes) {
+    return offset < bytes ? std::min(unit_, bytes - offset) : 0;
+  };
+  if (!shape_.in_parts) {
+    put(part_in_slot(self(), 0, filled_), shape_.input + offset, piece(shape_.input_bytes));
+  } else {
+    for (int member = 0; member < size(); ++member) {
+      if (is_self(member) && !own_from_offer_) continue;
+      const Block block = shape_.give.at(member);
+      put(part_in_slot(self(), member, filled_), shape_.input + block.offset + offset,
+          piece(block.bytes));
+    }
+  }
+  context_.progress.filled(++filled_);
+}
+
+// ---- Taking --------------------------------------------------------------------------------
+
+bool ExchangeCall::is_ready(int source) const {
+  if (is_self(source)) return true;
+  return inputs_[static_cast<std::size_t>(source)].path != OfferPath::kWindow ||
+         context_.progress.has_filled(source, round_ + 1);
+}
+
+bool ExchangeCall::take() {
+  if (!met_all() || round_ == rounds_) return false;
+  if (fills_before_taking_ && filled_ <= round_ && filled_ < fill_chunks_) return false;
+  return shape_.combines ? take_combined() : take_next_copy();
+}
+
+bool ExchangeCall::take_next_copy() {
+  // Everyone begins with another source, so that no rank's memory is read by all at once.
+  const int source = (self() + 1 + taken_in_round_) % size();
+  const Block block = shape_.sources.has(source) ? shape_.take.at(source) : Block{};
+  const std::size_t offset = round_ * unit_;
+  if (offset < block.bytes) {
+    if (!is_ready(source)) return false;
+    const std::size_t bytes = std::min(unit_, block.bytes - offset);
+    std::byte* const to = shape_.output + block.offset + offset;
+    const std::byte* const from =
+        is_self(source) ? own_source(offset)
+                        : look(inputs_[static_cast<std::size_t>(source)], source,
+                               part_in_slot(source, self(), round_), offset, bytes, to);
+    if (ended()) return true;
+    if (from != to) {
+      streaming_ ? compute::copy_streaming(to, from, bytes)
+                 : static_cast<void>(std::memcpy(to, from, bytes));
+    }
+  }
+  if (++taken_in_round_ == size()) end_round();
+  return true;
+}
+
+const std::byte* ExchangeCall::own_source(std::size_t offset) const {
+  const Block own = shape_.in_parts ? shape_.give.at(self()) : Block{};
+  if (!own_from_offer_) return shape_.input + own.offset + offset;
+  if (path_ == OfferPath::kWindow) return part_in_slot(self(), self(), round_);
+  std::size_t packed = 0;
+  for (int member = 0; shape_.in_parts && member < self(); ++member) {
+    packed += shape_.give.at(member).bytes;
+  }
+  return SharedCells::long_payload(context_.cells.own()) + table_bytes() + packed + offset;
+}
+
+bool ExchangeCall::take_combined() {
+  bool single_copy = false;
+  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+    if (!is_ready(source)) return false;
+    const View& view = inputs_[static_cast<std::size_t>(source)];
+    single_copy = single_copy || (!is_self(source) && view.path == OfferPath::kSingleCopy);
+  }
+  const std::size_t begin = round_ * unit_;
+  const std::size_t end = std::min(begin + unit_, shape_.take.bytes);
+  const std::size_t limit = single_copy ? std::min(unit_, scratch_share(size())) : unit_;
+  for (std::size_t at = begin; at < end && !ended(); at += limit) {
+    combine_piece(at, std::min(limit, end - at));
+  }
+  if (!ended()) end_round();
+  return true;
+}
+
+void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
+  const std::size_t in_unit = offset - round_ * unit_;
+  const std::size_t scratch_stride = scratch_share(size());
+  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+    const auto index = static_cast<std::size_t>(source);
+    if (is_self(source)) {
+      operands_[index] = own_source(offset - in_unit) + in_unit;
+    } else {
+      operands_[index] = look(inputs_[index], source, part_in_slot(source, self(), round_) + in_unit,
+                              offset, bytes, context_.scratch.data() + index * scratch_stride);
+    }
+  }
+  if (ended()) return;
+  const std::size_t count = bytes / element_bytes();
+  std::byte* const result = shape_.output + offset;
+  reduction_->combine_tree(result, operands_.data() + shape_.sources.first,
+                           shape_.sources.last - shape_.sources.first, count,
+                           streaming_ && !reduction_->finishes());
+  reduction_->finish(result, count);
+}
+
+void ExchangeCall::end_round() {
+  taken_in_round_ = 0;
+  context_.progress.drained(++round_);
+}
+
+// ---- Leaving -------------------------------------------------------------------------------
+
+bool ExchangeCall::took_all() const { return round_ == rounds_; }
+bool ExchangeCall::gave_all() const { return filled_ == fill_chunks_; }
+
+bool ExchangeCall::released() {
+  for (int member = shape_.readers.first; is_direct(path_) && member < shape_.readers.last;
+       ++member) {
+    if (!is_self(member) && !context_.progress.has_finished(member)) return false;
+  }
+  return true;
+}
+
+bool ExchangeCall::waits_for(int member) const {
+  if (filled_ < fill_chunks_ &&
+      !context_.progress.slot_is_free(filled_, {member, member + 1})) {
+    return true;
+  }
+  if (round_ < rounds_) return shape_.sources.has(member) && !is_ready(member);
+  return is_direct(path_) && shape_.readers.has(member) && !context_.progress.has_finished(member);
+}
+
+}  // namespace unisono::native

@@ -1,0 +1,61 @@
+// All large collectives but all_reduce and reduce: every rank gives its input, whole or in a part
+// per reader, and takes blocks from its sources, which it copies side by side or combines.
+//
+//   slot of a broadcast, all_gather, gather, scan:  |          chunk k of the input           |
+//   slot of a scatter, all_to_all, reduce_scatter:  | piece k for rank 0 | for rank 1 | ...   |
+//
+// In rounds: round k takes piece k of every block. A rank that is ahead is held up by the number
+// of slots alone. Blocks whose length the ranks have not agreed on (v-collectives) come with a
+// table in the cell; where they are small, so do the blocks.
+#pragma once
+
+#include "native/large_call.h"
+
+namespace unisono::native {
+
+class ExchangeCall final : public LargeCall {
+ public:
+  using LargeCall::LargeCall;
+
+ private:
+  Status plan(Offer* offer) override;
+  bool prepare_cell() override;
+  Status meet(int member, const Offer& offer) override;
+  bool move() override;
+  bool took_all() const override;
+  bool gave_all() const override;
+  bool released() override;
+  bool waits_for(int member) const override;
+
+  void plan_input(Offer* offer);
+  void plan_chunks();
+  bool has_table() const { return shape_.in_parts && shape_.agreed_bytes == kNotAgreed; }
+  std::size_t table_bytes() const;
+  std::size_t packed_bytes() const;
+  void write_table_and_blocks();
+  bool overwrites_input() const;
+  std::byte* part_in_slot(int owner, int reader, std::uint64_t chunk) const;
+
+  bool can_fill() const;
+  void fill();
+  void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  bool is_ready(int source) const;
+  bool take();
+  bool take_next_copy();
+  bool take_combined();
+  void combine_piece(std::size_t offset, std::size_t bytes);
+  const std::byte* own_source(std::size_t offset) const;
+  void end_round();
+
+  std::size_t unit_ = 0;  // bytes of a block that one round moves
+  std::uint64_t fill_chunks_ = 0, filled_ = 0;
+  std::uint64_t rounds_ = 0, round_ = 0;
+  int taken_in_round_ = 0;  // sources, counted from the one after this rank
+  OfferPath path_ = OfferPath::kWindow;
+  bool own_from_offer_ = false;  // its own block is read from its slot or cell (prepared input)
+  bool fills_before_taking_ = false;
+  bool streaming_ = false;
+  std::vector<const void*> operands_;
+};
+
+}  // namespace unisono::native

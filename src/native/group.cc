@@ -1,0 +1,87 @@
+#include "native/native.h"
+
+#include "native/call_shape.h"
+#include "native/combine_call.h"
+#include "native/exchange_call.h"
+#include "native/shared_cells.h"
+#include "native/small_call.h"
+
+namespace unisono::native {
+namespace {
+
+// The raised word: code in the low byte, culprit + 1 above.
+std::uint64_t pack(ErrorCode code, Rank culprit) {
+  return static_cast<std::uint64_t>(code) | static_cast<std::uint64_t>(culprit + 1) << 8;
+}
+
+}  // namespace
+
+struct Group::State {
+  State(std::unique_ptr<shm::FabricGroup> fabric_group, AccessPath access_path)
+      : fabric(std::move(fabric_group)),
+        cells(*fabric),
+        progress(*fabric),
+        context{*fabric, cells, progress, access_path, {}},
+        small(cells),
+        combine(context),
+        exchange(context) {}
+
+  std::unique_ptr<shm::FabricGroup> fabric;
+  SharedCells cells;
+  Progress progress;
+  CallContext context;
+  SmallCall small;
+  CombineCall combine;
+  ExchangeCall exchange;
+  Operation* last = nullptr;
+};
+
+Group::Group(std::unique_ptr<shm::FabricGroup> group, AccessPath access)
+    : state_(std::make_unique<State>(std::move(group), access)) {}
+
+Group::~Group() { leave(); }
+
+Operation& Group::start(const Arguments& arguments) {
+  State& state = *state_;
+  if (state.last != nullptr && !state.last->status().ok()) return *state.last;
+  state.cells.next();
+  const CallShape shape = shape_of(arguments, state.cells.size(), state.cells.self());
+  if (shape.agreed_bytes <= shm::kCellPayloadBytes) {
+    state.small.start(arguments, shape);
+    state.last = &state.small;
+    return state.small;
+  }
+  state.progress.next();
+  LargeCall& large = shape.shares_combining ? static_cast<LargeCall&>(state.combine)
+                                            : static_cast<LargeCall&>(state.exchange);
+  large.start(arguments, shape);
+  state.last = &large;
+  return large;
+}
+
+bool Group::has_left(Rank member) const {
+  return state_->fabric->counters(member).left.value.load(std::memory_order_acquire) != 0;
+}
+
+void Group::leave() {
+  const int self = state_->fabric->self();
+  state_->fabric->counters(self).left.value.store(1, std::memory_order_release);
+}
+
+bool Group::raise(ErrorCode code, Rank culprit) {
+  std::uint64_t none = 0;
+  return state_->fabric->header().raised.compare_exchange_strong(
+      none, pack(code, culprit), std::memory_order_acq_rel, std::memory_order_acquire);
+}
+
+ErrorCode Group::raised(Rank* culprit) const {
+  const std::uint64_t word = state_->fabric->header().raised.load(std::memory_order_acquire);
+  if (word == 0) return ErrorCode::kOk;
+  if (culprit != nullptr) *culprit = static_cast<Rank>(word >> 8) - 1;
+  const auto code = static_cast<ErrorCode>(word & 0xff);
+  return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
+}
+
+std::size_t Group::reserved_bytes() const { return state_->fabric->reserved_bytes(); }
+
+}  // namespace unisono::native

@@ -1,0 +1,105 @@
+#include "native/large_call.h"
+
+#include <cstring>
+
+namespace unisono::native {
+
+LargeCall::LargeCall(CallContext& context)
+    : context_(context), inputs_(static_cast<std::size_t>(context.cells.size())) {}
+
+void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
+  shape_ = shape;
+  record_ = arguments.record;
+  reduction_ = arguments.reduction;
+  element_bytes_ = arguments.element_bytes;
+  met_ = shape.sources.first;
+  offer_ = {};
+  told_finished_ = false;
+  stage_ = Stage::kEnter;
+  if (Status planned = plan(&offer_); !planned) end(planned);
+}
+
+bool LargeCall::enter() {
+  if (!context_.cells.may_write() || !prepare_cell()) return false;
+  shm::CellLine& line = context_.cells.own();
+  line.record = record_;
+  std::memcpy(line.payload, &offer_, sizeof offer_);
+  context_.cells.publish();
+  stage_ = Stage::kMove;
+  return true;
+}
+
+bool LargeCall::meet_arrived() {
+  const int before = met_;
+  for (; met_ < shape_.sources.last; ++met_) {
+    if (is_self(met_)) continue;
+    if (!context_.cells.arrived(met_)) break;
+    const shm::CellLine& line = context_.cells.line(met_);
+    if (!(line.record == record_)) {
+      end(context_.cells.mismatch(met_, record_));
+      break;
+    }
+    Offer offer;
+    std::memcpy(&offer, line.payload, sizeof offer);
+    if (Status met = meet(met_, offer); !met) {
+      end(met);
+      break;
+    }
+  }
+  if (met_ == size() && shape_.sources.first == 0) context_.cells.saw_everyone();
+  return met_ != before;
+}
+
+bool LargeCall::advance() {
+  if (stage_ == Stage::kEnter && !enter()) return false;
+  while (stage_ == Stage::kMove) {
+    bool moved = !met_all() && meet_arrived();
+    if (ended()) break;
+    moved = move() || moved;
+    if (ended()) break;
+    if (!told_finished_ && met_all() && took_all()) {
+      context_.progress.finished();
+      told_finished_ = true;
+    }
+    if (told_finished_ && gave_all()) {
+      stage_ = Stage::kLeave;
+    } else if (!moved) {
+      return false;
+    }
+  }
+  if (stage_ == Stage::kLeave) {
+    if (!released()) return false;
+    stage_ = Stage::kDone;
+  }
+  return true;
+}
+
+const std::byte* LargeCall::look(const View& view, int member, const std::byte* in_window,
+                                 std::size_t offset, std::size_t bytes, std::byte* scratch) {
+  if (view.path == OfferPath::kWindow) return in_window;
+  if (view.path != OfferPath::kSingleCopy) return view.base + offset;
+  if (Status got = context_.group.read(member, view.address + offset, scratch, bytes); !got) {
+    end(got);
+  }
+  return scratch;
+}
+
+void LargeCall::end(const Status& cause) {
+  status_ = cause;
+  stage_ = Stage::kDone;
+}
+
+void LargeCall::fail(const Status& cause) {
+  if (!ended()) end(cause);
+}
+
+void LargeCall::waiting_for(std::vector<Rank>* ranks) const {
+  if (ended()) return;
+  for (int member = 0; member < size(); ++member) {
+    if (is_self(member)) continue;
+    const bool not_met = shape_.sources.has(member) && !context_.cells.arrived(member);
+    if (not_met || waits_for(member)) ranks->push_back(member);
+  }
+}
+
+}  // namespace unisono::native

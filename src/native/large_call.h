@@ -1,0 +1,91 @@
+// What all large calls have in common: publish an offer in the cell, learn the others' offers, move
+// chunks, and leave when nobody reads this rank's memory any more. The two kinds of moving are
+// ExchangeCall and CombineCall.
+//
+// Nothing waits for anything it need not: advance() does whatever of filling, combining and taking
+// is possible, in that rank's own order, until nothing is.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "native/call_shape.h"
+#include "native/offer.h"
+#include "native/progress.h"
+#include "native/shared_cells.h"
+
+namespace unisono::native {
+
+/// Outputs of a call that together exceed this go to memory with non-temporal stores: they would
+/// push what the ranks still read out of the caches.
+inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
+
+/// What the calls of a group share.
+struct CallContext {
+  shm::FabricGroup& group;
+  SharedCells& cells;
+  Progress& progress;
+  AccessPath access;
+  std::vector<std::byte> scratch;  ///< pieces read by single copy; made at the first such call
+};
+
+class LargeCall : public Operation {
+ public:
+  explicit LargeCall(CallContext& context);
+
+  void start(const Arguments& arguments, const CallShape& shape);
+
+  bool advance() final;
+  void fail(const Status& cause) final;
+  void waiting_for(std::vector<Rank>* ranks) const final;
+
+ protected:
+  // Each returns true when it moved something on. An error goes to end().
+  /// Decides chunks and paths, and fills in the offer.
+  virtual Status plan(Offer* offer) = 0;
+  /// Writes what must be readable as soon as the cell is: false while it cannot be yet.
+  virtual bool prepare_cell() = 0;
+  /// `member` offers this.
+  virtual Status meet(int member, const Offer& offer) = 0;
+  /// Moves chunks as far as possible.
+  virtual bool move() = 0;
+  /// This rank has read all it needs from the others; they are told at once.
+  virtual bool took_all() const = 0;
+  virtual bool gave_all() const = 0;
+  /// True when no reader of this rank's own buffers is left.
+  virtual bool released() = 0;
+  virtual bool waits_for(int member) const = 0;
+
+  void end(const Status& cause);
+  bool ended() const { return stage_ == Stage::kDone; }
+  bool met_all() const { return met_ >= shape_.sources.last; }
+  bool is_self(int member) const { return member == context_.cells.self(); }
+  int size() const { return context_.cells.size(); }
+  int self() const { return context_.cells.self(); }
+  /// Where `bytes` of a member's data can be read now: at `in_window`, or `offset` into its buffer
+  /// (`scratch` receives a single copy).
+  const std::byte* look(const View& view, int member, const std::byte* in_window,
+                        std::size_t offset, std::size_t bytes, std::byte* scratch);
+  std::size_t element_bytes() const { return element_bytes_; }
+
+  CallContext& context_;
+  CallShape shape_;
+  const compute::Reduction* reduction_ = nullptr;
+  std::vector<View> inputs_;  // by member
+
+ private:
+  enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
+  bool enter();
+  bool meet_arrived();
+
+  Stage stage_ = Stage::kDone;
+  Offer offer_;
+  CallRecord record_;
+  std::size_t element_bytes_ = 1;
+  bool told_finished_ = false;
+  int met_ = 0;  // sources before this one have been met
+};
+
+}  // namespace unisono::native

@@ -1,0 +1,69 @@
+// Native collectives: what ranks that share memory run instead of a plan. Small calls exchange one
+// cell each; larger ones publish a descriptor in the cell and stream through shared windows, read
+// each other's memory in place (unisono::allocate, threads of one process) or by single copy.
+// Same preconditions, results, tests and failure behaviour as plans; reductions always follow the
+// canonical tree.
+//
+// Thread rule: one thread at a time (the engine's).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/call_record.h"
+#include "compute/compute.h"
+#include "engine/operation.h"
+#include "transports/shm/fabric.h"
+
+namespace unisono::native {
+
+/// One checked call. Pointers and spans outlive the operation. Meaning of counts as in
+/// communicator.h; displacements in elements.
+struct Arguments {
+  Collective collective = Collective::kBarrier;
+  const void* input = nullptr;
+  void* output = nullptr;  ///< equal to the place that in-place use defines, or disjoint
+  std::size_t count = 0;
+  const compute::Reduction* reduction = nullptr;  ///< reducing collectives
+  std::size_t element_bytes = 1;
+  Rank root = 0;
+  std::span<const std::size_t> input_counts, input_displacements;
+  std::span<const std::size_t> output_counts, output_displacements;
+  CallRecord record;
+};
+
+/// How a rank lets others read its large inputs; chosen per buffer by its owner.
+enum class AccessPath : std::uint8_t { kAutomatic, kWindow, kSingleCopy, kMapped };
+
+/// The native side of one communicator.
+class Group {
+ public:
+  /// `access`: forces a path (tests, tuning); a path that a buffer cannot take falls back to
+  /// kWindow.
+  Group(std::unique_ptr<shm::FabricGroup> group, AccessPath access);
+  ~Group();
+
+  /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts
+  /// them in operation order. The operation belongs to the group and stays valid until the next
+  /// start(). No allocation after the first call of a shape.
+  Operation& start(const Arguments& arguments);
+
+  /// Members (communicator ranks) whose process said goodbye to this group.
+  bool has_left(Rank member) const;
+  /// Tells the members that this rank will make no further call. Idempotent.
+  void leave();
+  /// Makes every running and later wait of all members of the group end: the first cause wins.
+  /// `culprit` is a communicator rank or -1. Any thread may call it. True when this call was first.
+  bool raise(ErrorCode code, Rank culprit);
+  /// The raised cause, if any (code kOk: none). A single load: any thread.
+  ErrorCode raised(Rank* culprit) const;
+  /// Bytes of shared memory this rank has reserved for the group so far.
+  std::size_t reserved_bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace unisono::native

@@ -1,0 +1,138 @@
+#include "native/small_call.h"
+
+#include <cstring>
+
+namespace unisono::native {
+namespace {
+
+template <typename Word>
+void copy_overlapping(std::byte* out, const std::byte* in, std::size_t bytes) {
+  Word first;
+  Word last;
+  std::memcpy(&first, in, sizeof first);
+  std::memcpy(&last, in + bytes - sizeof last, sizeof last);
+  std::memcpy(out, &first, sizeof first);
+  std::memcpy(out + bytes - sizeof last, &last, sizeof last);
+}
+
+struct Words {
+  std::uint64_t low, high;
+};
+
+// A few instructions for the sizes where a call of memcpy would show.
+inline void copy_small(std::byte* out, const std::byte* in, std::size_t bytes) {
+  if (bytes > shm::kInlineBytes) {
+    std::memcpy(out, in, bytes);
+  } else if (bytes >= sizeof(Words)) {
+    copy_overlapping<Words>(out, in, bytes);
+  } else if (bytes >= 8) {
+    copy_overlapping<std::uint64_t>(out, in, bytes);
+  } else if (bytes >= 4) {
+    copy_overlapping<std::uint32_t>(out, in, bytes);
+  } else {
+    for (std::size_t i = 0; i < bytes; ++i) out[i] = in[i];
+  }
+}
+
+}  // namespace
+
+SmallCall::SmallCall(SharedCells& cells)
+    : cells_(cells), operands_(static_cast<std::size_t>(cells.size())) {}
+
+void SmallCall::start(const Arguments& arguments, const CallShape& shape) {
+  shape_ = shape;
+  record_ = arguments.record;
+  reduction_ = arguments.reduction;
+  element_bytes_ = arguments.element_bytes;
+  next_ = shape.sources.first;
+  waits_for_all_ = shape.sources.first == 0 && shape.sources.last == cells_.size();
+  done_ = false;
+  written_ = false;
+  if (cells_.may_write()) write_cell();
+}
+
+void SmallCall::write_cell() {
+  shm::CellLine& line = cells_.own();
+  line.record = record_;
+  if (shape_.input_bytes > 0) {
+    std::byte* const to =
+        shape_.agreed_bytes <= shm::kInlineBytes ? line.payload : SharedCells::long_payload(line);
+    if (shape_.combines && reduction_->prepares()) {
+      reduction_->prepare(to, shape_.input, shape_.input_bytes / element_bytes_);
+    } else {
+      copy_small(to, shape_.input, shape_.input_bytes);
+    }
+  }
+  cells_.publish();
+  written_ = true;
+}
+
+bool SmallCall::advance() {
+  if (done_) return true;
+  if (!written_) {
+    if (!cells_.may_write()) return false;
+    write_cell();
+  }
+  for (; next_ < shape_.sources.last; ++next_) {
+    if (next_ == cells_.self()) continue;
+    if (!cells_.arrived(next_)) return false;
+    if (!(cells_.line(next_).record == record_)) {
+      status_ = cells_.mismatch(next_, record_);
+      done_ = true;
+      return true;
+    }
+  }
+  finish();
+  done_ = true;
+  return true;
+}
+
+const std::byte* SmallCall::payload_of(int member) const {
+  shm::CellLine& line = cells_.line(member);
+  return shape_.agreed_bytes <= shm::kInlineBytes ? line.payload : SharedCells::long_payload(line);
+}
+
+void SmallCall::finish() {
+  if (waits_for_all_) cells_.saw_everyone();
+  if (shape_.combines) {
+    if (shape_.sources.first < shape_.sources.last) combine();
+  } else if (shape_.agreed_bytes > 0) {
+    for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+      const Block block = shape_.take.at(source);
+      std::byte* const to = shape_.output + block.offset;
+      const bool own = source == cells_.self();
+      const std::byte* from = (own ? shape_.input : payload_of(source)) + shape_.source_offset;
+      if (to != from) copy_small(to, from, block.bytes);
+    }
+  }
+  cells_.prefetch_next(shape_.agreed_bytes);
+}
+
+void SmallCall::combine() {
+  const std::size_t count = shape_.take.bytes / element_bytes_;
+  if (count == 0) return;
+  const bool own_is_prepared = reduction_->prepares();
+  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+    const bool raw = source == cells_.self() && !own_is_prepared;
+    operands_[static_cast<std::size_t>(source)] =
+        (raw ? shape_.input : payload_of(source)) + shape_.source_offset;
+  }
+  reduction_->combine_tree(shape_.output, operands_.data() + shape_.sources.first,
+                           shape_.sources.last - shape_.sources.first, count, false);
+  reduction_->finish(shape_.output, count);
+}
+
+void SmallCall::fail(const Status& cause) {
+  if (done_) return;
+  status_ = cause;
+  done_ = true;
+}
+
+void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
+  if (done_) return;
+  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+    if (source != cells_.self() && !cells_.arrived(source)) ranks->push_back(source);
+  }
+}
+
+}  // namespace unisono::native

@@ -1,0 +1,43 @@
+// A call whose payload fits the cells: every rank writes its cell, reads those it needs, done. One
+// wait, no counter, no system call.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <vector>
+
+#include "native/call_shape.h"
+#include "native/shared_cells.h"
+
+namespace unisono::native {
+
+class SmallCall final : public Operation {
+ public:
+  explicit SmallCall(SharedCells& cells);
+
+  /// The shape's agreed_bytes is at most shm::kCellPayloadBytes.
+  void start(const Arguments& arguments, const CallShape& shape);
+
+  bool advance() override;
+  void fail(const Status& cause) override;
+  void waiting_for(std::vector<Rank>* ranks) const override;
+
+ private:
+  void write_cell();
+  void finish();
+  void combine();
+  const std::byte* payload_of(int member) const;
+
+  SharedCells& cells_;
+  CallShape shape_;
+  CallRecord record_;
+  const compute::Reduction* reduction_ = nullptr;
+  std::size_t element_bytes_ = 1;
+  bool written_ = false;
+  bool done_ = true;
+  bool waits_for_all_ = false;
+  int next_ = 0;  // sources before this one have arrived
+  std::vector<const void*> operands_;
+};
+
+}  // namespace unisono::native

@@ -1,0 +1,131 @@
+// What the outputs must hold once the plans have run.
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/plan_check.h"
+#include "plan/symbolic_run.h"
+
+namespace unisono::plan {
+namespace {
+
+// What an output chunk must hold: the operands of ranks first .. first + count for one chunk.
+struct Expectation {
+  Rank first = 0;
+  int count = 0;  // 0: anything
+  std::uint32_t chunk = 0;
+};
+
+Expectation expected(const PlanRequest& request, std::uint32_t output_chunk) {
+  const auto chunks = static_cast<std::uint32_t>(request.chunks);
+  const auto block = static_cast<Rank>(output_chunk / chunks);
+  const std::uint32_t in_block = output_chunk % chunks;
+  const std::uint32_t in_own_block = static_cast<std::uint32_t>(request.rank) * chunks + in_block;
+  switch (request.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      return {0, request.ranks, output_chunk};
+    case Collective::kScan:
+      return {0, request.rank + 1, output_chunk};
+    case Collective::kExscan:
+      return {0, request.rank, output_chunk};
+    case Collective::kBroadcast:
+      return {request.root, 1, output_chunk};
+    case Collective::kAllGather:
+    case Collective::kAllGatherV:
+    case Collective::kGather:
+    case Collective::kGatherV:
+      return {block, 1, in_block};
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+      return {0, request.ranks, in_own_block};
+    case Collective::kScatter:
+    case Collective::kScatterV:
+      return {request.root, 1, in_own_block};
+    case Collective::kAllToAll:
+    case Collective::kAllToAllV:
+      return {block, 1, in_own_block};
+    case Collective::kBarrier:
+    case Collective::kSend:
+    case Collective::kReceive:
+      break;
+  }
+  return {};
+}
+
+bool is_expected(SymbolTable& symbols, const PlanRequest& request, const Expectation& wanted,
+                 Value value) {
+  if (value == kUndefined || symbols.chunk_of(value) != wanted.chunk) return false;
+  if (request.order == Order::kCanonical || wanted.count == 1) {
+    return value == symbols.canonical_tree(wanted.first, wanted.count, wanted.chunk);
+  }
+  std::vector<Rank> operands = symbols.operands(value);
+  if (operands.size() != static_cast<std::size_t>(wanted.count)) return false;
+  std::vector<bool> seen(operands.size(), false);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const auto place = static_cast<std::size_t>(operands[i] - wanted.first);
+    if (place >= seen.size() || seen[place]) return false;
+    if (!request.commutative && place != i) return false;
+    seen[place] = true;
+  }
+  return true;
+}
+
+Status check_outputs(std::span<const Plan> plans, SymbolicRun& run) {
+  for (const Plan& plan : plans) {
+    const PlanRequest& request = plan.request;
+    const auto chunks = static_cast<std::uint32_t>(plan.output_blocks * request.chunks);
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const Expectation wanted = expected(request, chunk);
+      if (wanted.count == 0) continue;
+      const Value value = run.output(request.rank, chunk);
+      const bool same_everywhere = request.collective == Collective::kAllReduce;
+      if (same_everywhere && value != run.output(0, chunk)) {
+        return {ErrorCode::kInvalidArgument,
+                "output chunk " + std::to_string(chunk) + " is " + run.symbols().text(value) +
+                    " on rank " + std::to_string(request.rank) + " but " +
+                    run.symbols().text(run.output(0, chunk)) + " on rank 0",
+                request.rank};
+      }
+      if (same_everywhere && request.rank != 0) continue;
+      if (is_expected(run.symbols(), request, wanted, value)) continue;
+      return {ErrorCode::kInvalidArgument,
+              "output chunk " + std::to_string(chunk) + " of rank " + std::to_string(request.rank) +
+                  " is " + run.symbols().text(value) + ", not ranks " +
+                  std::to_string(wanted.first) + " to " +
+                  std::to_string(wanted.first + wanted.count - 1) + " of chunk " +
+                  std::to_string(wanted.chunk) +
+                  (request.order == Order::kCanonical ? " by the canonical tree"
+                   : request.commutative              ? " once each"
+                                                      : " in rank order"),
+              request.rank};
+    }
+  }
+  return {};
+}
+
+Status check_barrier(std::span<const Plan> plans, const SymbolicRun& run) {
+  const auto ranks = static_cast<Rank>(plans.size());
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    for (Rank other = 0; other < ranks; ++other) {
+      if (run.has_heard(rank, other)) continue;
+      return {ErrorCode::kInvalidArgument,
+              "rank " + std::to_string(rank) + " leaves the barrier without knowing that rank " +
+                  std::to_string(other) + " has arrived",
+              rank};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_result(std::span<const Plan> plans, SendSemantics semantics) {
+  SymbolicRun run(plans, semantics);
+  UNISONO_TRY(run.run());
+  if (plans.front().request.collective == Collective::kBarrier) return check_barrier(plans, run);
+  return check_outputs(plans, run);
+}
+
+}  // namespace unisono::plan

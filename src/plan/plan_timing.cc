@@ -1,0 +1,194 @@
+#include "plan/plan_timing.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include "plan/plan_sizes.h"
+
+namespace unisono::plan {
+namespace {
+
+// A step of one rank, as the estimate runs.
+struct Node {
+  Rank rank = 0;
+  const Step* step = nullptr;
+  std::uint32_t waits = 0;
+  double ready = 0;  // when the last step it waits for was complete
+  std::size_t match = 0;
+  std::vector<std::size_t> dependants;
+};
+
+class Estimate {
+ public:
+  Estimate(std::span<const Plan> plans, std::size_t bytes, const NetworkModel& network);
+  PlanTiming run();
+
+ private:
+  // A time and what is due then, the earliest first; equal times in plan order.
+  using Due = std::pair<double, std::size_t>;
+  using DueQueue = std::priority_queue<Due, std::vector<Due>, std::greater<>>;
+
+  void link(std::span<const Plan> plans);
+  void become_ready(std::size_t index);
+  void send_next(const Due& sender);
+  void transfer(std::size_t send, double at);
+  void complete(std::size_t index, double at);
+  std::size_t bytes_of(const Node& node, const ChunkRange& range) const {
+    return layouts_[static_cast<std::size_t>(node.rank)].range(range).bytes;
+  }
+
+  NetworkModel network_;
+  std::vector<ChunkLayout> layouts_;
+  std::vector<Node> nodes_;
+  std::vector<double> send_free_;  // per rank: when its link is free for the next bytes
+  std::vector<double> receive_free_;
+  std::vector<std::size_t> unblocked_;
+  std::vector<DueQueue> outgoing_;  // per rank: sends whose receives are ready as well
+  DueQueue senders_;                // ranks that may have something to send
+  PlanTiming timing_;
+};
+
+Estimate::Estimate(std::span<const Plan> plans, std::size_t bytes, const NetworkModel& network)
+    : network_(network),
+      send_free_(plans.size()),
+      receive_free_(plans.size()),
+      outgoing_(plans.size()) {
+  layouts_.reserve(plans.size());
+  for (const Plan& plan : plans) layouts_.push_back(layout_for(plan, bytes));
+  link(plans);
+}
+
+void Estimate::link(std::span<const Plan> plans) {
+  std::map<std::tuple<Rank, Rank, std::uint32_t>, std::size_t> sends;
+  for (const Plan& plan : plans) {
+    const std::size_t first = nodes_.size();
+    for (const Step& step : plan.steps) {
+      const std::size_t index = nodes_.size();
+      nodes_.push_back({.rank = plan.request.rank,
+                        .step = &step,
+                        .waits = step.dependency_count,
+                        .dependants = {}});
+      for (std::uint32_t d = 0; d < step.dependency_count; ++d) {
+        nodes_[first + plan.dependencies[step.dependency_first + d]].dependants.push_back(index);
+      }
+      if (step.kind == StepKind::kSend) {
+        sends[{plan.request.rank, step.peer, step.lane_index}] = index;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Step& step = *nodes_[i].step;
+    if (step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce) continue;
+    nodes_[i].match = sends.at({step.peer, nodes_[i].rank, step.lane_index});
+    nodes_[nodes_[i].match].match = i;
+    // A message is ready when both its ends are: the receive counts the send as one more.
+    ++nodes_[i].waits;
+  }
+}
+
+void Estimate::become_ready(std::size_t index) {
+  Node& node = nodes_[index];
+  switch (node.step->kind) {
+    case StepKind::kSend: {
+      Node& receive = nodes_[node.match];
+      receive.ready = std::max(receive.ready, node.ready);
+      if (--receive.waits == 0) unblocked_.push_back(node.match);
+      break;
+    }
+    case StepKind::kReceive:
+    case StepKind::kReceiveReduce:
+      outgoing_[static_cast<std::size_t>(node.step->peer)].push({node.ready, node.match});
+      senders_.push({node.ready, static_cast<std::size_t>(node.step->peer)});
+      break;
+    case StepKind::kCopy:
+    case StepKind::kReduce:
+      complete(index, node.ready + static_cast<double>(bytes_of(node, node.step->target)) *
+                                       network_.reduce_per_byte);
+      break;
+  }
+}
+
+// A link sends in the order in which messages became ready, one after the other.
+void Estimate::send_next(const Due& sender) {
+  const auto& [now, rank] = sender;
+  DueQueue& queue = outgoing_[rank];
+  // Whatever is not due yet has an event of its own.
+  if (queue.empty() || queue.top().first > now || send_free_[rank] > now) return;
+  const std::size_t send = queue.top().second;
+  queue.pop();
+  transfer(send, now);
+  senders_.push({send_free_[rank], rank});
+}
+
+// The receiver takes messages in the order in which they are offered.
+void Estimate::transfer(std::size_t send_index, double at) {
+  const Node& send = nodes_[send_index];
+  const std::size_t receive_index = send.match;
+  const Node& receive = nodes_[receive_index];
+  const std::size_t bytes = bytes_of(receive, receive.step->target);
+  double& receive_free = receive_free_[static_cast<std::size_t>(receive.rank)];
+  const double start = std::max(at, receive_free);
+  const double busy_until = start + static_cast<double>(bytes) * network_.per_byte;
+  send_free_[static_cast<std::size_t>(send.rank)] = receive_free = busy_until;
+  const double end = busy_until + network_.latency;
+  timing_.messages.push_back({send.rank, receive.rank, send.step, receive.step, bytes, start, end});
+  const bool reduces = receive.step->kind == StepKind::kReceiveReduce;
+  const double work = reduces ? static_cast<double>(bytes) * network_.reduce_per_byte : 0;
+  complete(send_index, end);
+  complete(receive_index, end + work);
+}
+
+void Estimate::complete(std::size_t index, double at) {
+  timing_.end = std::max(timing_.end, at);
+  for (const std::size_t dependant : nodes_[index].dependants) {
+    nodes_[dependant].ready = std::max(nodes_[dependant].ready, at);
+    if (--nodes_[dependant].waits == 0) unblocked_.push_back(dependant);
+  }
+}
+
+PlanTiming Estimate::run() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].waits == 0) unblocked_.push_back(i);
+  }
+  // Steps are taken in plan order where times are equal.
+  std::reverse(unblocked_.begin(), unblocked_.end());
+  while (true) {
+    while (!unblocked_.empty()) {
+      const std::size_t index = unblocked_.back();
+      unblocked_.pop_back();
+      become_ready(index);
+    }
+    if (senders_.empty()) break;
+    const Due next = senders_.top();
+    senders_.pop();
+    send_next(next);
+  }
+  std::stable_sort(timing_.messages.begin(), timing_.messages.end(),
+                   [](const auto& a, const auto& b) { return a.start < b.start; });
+  return std::move(timing_);
+}
+
+}  // namespace
+
+ChunkLayout layout_for(const Plan& plan, std::size_t bytes) {
+  const PlanRequest& request = plan.request;
+  const std::size_t block = bytes / static_cast<std::size_t>(request.ranks);
+  const auto buffer = [&](int blocks) {
+    const std::size_t length =
+        is_one_vector(request.collective) ? bytes : block * static_cast<std::size_t>(blocks);
+    return BufferLayout::contiguous(length, 1, blocks, request.chunks);
+  };
+  return ChunkLayout::bind(plan, buffer(plan.input_blocks), buffer(plan.output_blocks));
+}
+
+PlanTiming time_plans(std::span<const Plan> plans, std::size_t bytes, const NetworkModel& network) {
+  return Estimate(plans, bytes, network).run();
+}
+
+int rounds_of(std::span<const Plan> plans) {
+  return static_cast<int>(time_plans(plans, 0, {.latency = 1}).end);
+}
+
+}  // namespace unisono::plan

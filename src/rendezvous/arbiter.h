@@ -1,0 +1,112 @@
+// How the ranks of a job meet, and who says which rank failed. One arbiter per job (a thread in
+// rank 0's process, see arbiter_server.h); every rank holds one control connection to it. The
+// arbiter collects all ranks, hands out the world table, and later broadcasts one verdict per
+// failure so that every survivor names the same culprit. A control connection that closes without
+// goodbye means that its rank died; if the arbiter's own connection closes, rank 0 died.
+//
+// Thread rule: an ArbiterClient belongs to one engine; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "base/result.h"
+#include "unisono/types.h"
+
+namespace unisono {
+
+/// What every rank tells about itself when it joins.
+struct Member {
+  Rank rank = 0;
+  std::string host;       ///< identity: equal exactly when memory can be shared
+  std::string host_name;  ///< for messages
+  std::uint64_t network_namespace = 0;
+  std::int64_t pid = 0;
+  std::uint32_t uid = 0;
+  std::string settings;   ///< values all ranks must agree on (transport, ...); compared as text
+  std::string addresses;  ///< opaque to the arbiter; at most 4 KiB
+};
+
+struct World {
+  Rank rank = 0;
+  int size = 1;
+  std::string job_id;           ///< random, the same on all ranks
+  JobKey key;                   ///< for data connections; the same on all ranks
+  std::vector<Member> members;  ///< by rank
+};
+
+inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
+
+/// The job's word on a failure. `culprit` is a world rank or -1.
+struct Verdict {
+  ErrorCode code = ErrorCode::kRankFailed;
+  Rank culprit = -1;
+  /// kEveryCommunicator: all communicators that contain `culprit`.
+  std::uint32_t communicator = kEveryCommunicator;
+  std::uint64_t sequence = 0;
+  std::string message;
+};
+
+/// Where and how to meet. Made from UNISONO_*/torchrun variables or from a URL (rendezvous.h).
+struct MeetingPoint {
+  enum class Kind : std::uint8_t {
+    kAlone,     ///< a world of one rank
+    kAbstract,  ///< single host: abstract UNIX socket of a name all ranks can compute
+    kTcp,       ///< host:port, needs the key
+    kFile,      ///< a file that rank 0 (re)writes atomically with address, nonce and key, mode 0600
+    kStore,     ///< a user's Store
+  };
+  Kind kind = Kind::kAlone;
+  std::string name;        ///< abstract name, host, or path
+  std::uint16_t port = 0;  ///< kTcp
+  bool has_key = false;
+  JobKey key;
+  class Store* store = nullptr;  ///< kStore; outlives join()
+  bool single_host = false;      ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+};
+
+class ArbiterClient {
+ public:
+  /// Blocks until all `size` ranks have joined or the deadline passed. Rank 0 starts the arbiter
+  /// and joins it like everyone else. Errors: kRendezvous (names the missing ranks, a rank given
+  /// twice, differing world sizes or settings, address in use), kAuthentication.
+  static Result<std::unique_ptr<ArbiterClient>> join(const MeetingPoint& point, int size,
+                                                     Member self, TimePoint deadline);
+  ~ArbiterClient();
+
+  const World& world() const { return world_; }
+
+  /// One non-blocking read of the control connection; appends what the arbiter has said. Cheap
+  /// enough to call once a millisecond. Allocates only when there is a verdict.
+  void poll(std::vector<Verdict>* verdicts);
+
+  /// "I have waited a while in operation `sequence` of `communicator` for these world ranks."
+  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for);
+  /// "My deadline passed." The arbiter gathers the reports of the others for a moment, then sends
+  /// everyone a kTimeout verdict that lists who was waited for and had not arrived.
+  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for, const std::vector<Rank>& members);
+  /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
+  void report_failure(const Verdict& verdict);
+  /// A data link broke. The arbiter answers with a verdict about `peer` if `peer`'s control
+  /// connection is gone too, within 300 ms; else with one that names the link.
+  void report_broken_link(Rank peer, const std::string& reason);
+
+  /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
+  /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.
+  void leave();
+
+ private:
+  struct Connection;
+  ArbiterClient();
+
+  World world_;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace unisono

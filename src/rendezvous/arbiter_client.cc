@@ -1,0 +1,142 @@
+// The rank's side of the control connection once all have met: reports out, verdicts in. See
+// arbiter.h for the contract and joiner.h for how the connection comes about. One thread at a time.
+#include "base/log.h"
+#include "rendezvous/arbiter.h"
+#include "rendezvous/joiner.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict_desk.h"
+
+namespace unisono {
+
+using rendezvous::MessageType;
+
+namespace {
+
+// Reports beyond this, unread by a stuck arbiter, are dropped.
+constexpr std::size_t kBacklogBytesMax = 1 << 20;
+
+}  // namespace
+
+// The control connection after the meeting; absent in a world of one.
+struct ArbiterClient::Connection {
+  enum class State : std::uint8_t { kOpen, kFarewell, kLost, kLeft };
+
+  Connection(rendezvous::ControlStream joined, Member first)
+      : stream(std::move(joined)), arbiter(std::move(first)) {}
+
+  void send(std::string bytes) {
+    if (state != State::kOpen) return;
+    if (!stream.queue(std::move(bytes), kBacklogBytesMax)) {
+      log::warning("the arbiter reads nothing; a report to it is dropped");
+    }
+    static_cast<void>(stream.flush());
+  }
+
+  void deliver(Verdict verdict, std::vector<Verdict>* verdicts) {
+    if (ledger.admit(verdict)) verdicts->push_back(std::move(verdict));
+  }
+
+  // What this rank says about rank 0 when its arbiter is gone or talks nonsense.
+  void lose(ErrorCode code, const char* how, std::vector<Verdict>* verdicts) {
+    state = State::kLost;
+    deliver({code, 0, kEveryCommunicator, 0,
+             rendezvous::member_text(arbiter) + ", which holds the arbiter, " + how},
+            verdicts);
+    stream.close();
+  }
+
+  void take(const rendezvous::Message& message, int size, std::vector<Verdict>* verdicts) {
+    if (message.type == MessageType::kFarewell) {
+      state = State::kFarewell;
+      return;
+    }
+    auto verdict = rendezvous::decode_verdict(message.body, size);
+    if (message.type != MessageType::kVerdict || !verdict) {
+      return lose(ErrorCode::kProtocol, "sent what no arbiter sends", verdicts);
+    }
+    deliver(std::move(*verdict), verdicts);
+  }
+
+  rendezvous::ControlStream stream;
+  Member arbiter;
+  rendezvous::VerdictLedger ledger;
+  State state = State::kOpen;
+};
+
+ArbiterClient::ArbiterClient() = default;
+ArbiterClient::~ArbiterClient() = default;
+
+Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const MeetingPoint& point, int size,
+                                                           Member self, TimePoint deadline) {
+  UNISONO_TRY(rendezvous::check_member(self, size));
+  std::unique_ptr<ArbiterClient> client(new ArbiterClient);
+  if (size == 1) {
+    client->world_.job_id = JobKey::random().to_hex().substr(0, 32);
+    client->world_.key = point.has_key ? point.key : JobKey::random();
+    client->world_.members.push_back(std::move(self));
+    return client;
+  }
+  if (point.kind == MeetingPoint::Kind::kAlone) {
+    return Status(ErrorCode::kRendezvous,
+                  "a world of " + std::to_string(size) +
+                      " ranks needs a place to meet: tcp://host:port, file:///path, or the "
+                      "variables that torchrun and 'unisono run' set");
+  }
+  UNISONO_ASSIGN(auto joined, rendezvous::join_meeting(point, size, self, deadline));
+  client->world_ = std::move(joined.world);
+  client->connection_ =
+      std::make_unique<Connection>(std::move(joined.stream), client->world_.members.front());
+  return client;
+}
+
+void ArbiterClient::poll(std::vector<Verdict>* verdicts) {
+  Connection* const connection = connection_.get();
+  if (connection == nullptr || connection->state != Connection::State::kOpen) return;
+  if (connection->stream.has_output()) static_cast<void>(connection->stream.flush());
+  const bool open = connection->stream.receive();
+  while (connection->state == Connection::State::kOpen) {
+    auto message = connection->stream.next();
+    if (!message) {
+      return connection->lose(ErrorCode::kProtocol, "sent what no arbiter sends", verdicts);
+    }
+    if (!*message) break;
+    connection->take(**message, world_.size, verdicts);
+  }
+  if (!open && connection->state == Connection::State::kOpen) {
+    connection->lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye",
+                     verdicts);
+  }
+}
+
+void ArbiterClient::report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                                   const std::vector<Rank>& waiting_for) {
+  if (!connection_) return;
+  connection_->send(rendezvous::encode_wait(
+      MessageType::kWaiting, {communicator, sequence, waiting_for, {}}, world_.size));
+}
+
+void ArbiterClient::report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                                   const std::vector<Rank>& waiting_for,
+                                   const std::vector<Rank>& members) {
+  if (!connection_) return;
+  connection_->send(rendezvous::encode_wait(
+      MessageType::kTimedOut, {communicator, sequence, waiting_for, members}, world_.size));
+}
+
+void ArbiterClient::report_failure(const Verdict& verdict) {
+  if (connection_) connection_->send(rendezvous::encode(MessageType::kFailure, verdict));
+}
+
+void ArbiterClient::report_broken_link(Rank peer, const std::string& reason) {
+  if (connection_)
+    connection_->send(rendezvous::encode(rendezvous::BrokenLinkMessage{peer, reason}));
+}
+
+void ArbiterClient::leave() {
+  if (!connection_ || connection_->state == Connection::State::kLeft) return;
+  connection_->send(rendezvous::encode(MessageType::kGoodbye));
+  connection_->state = Connection::State::kLeft;
+  connection_->stream.close();
+}
+
+}  // namespace unisono

@@ -1,0 +1,320 @@
+#include "rendezvous/arbiter_loop.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/log.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+constexpr int kEventsPerWait = 64;
+// How long the reason of a failed meeting waits for ranks that have not arrived and for slow
+// sockets.
+constexpr Duration kEndingTime = std::chrono::seconds(1);
+// A rank that computes reads nothing for a while; what exceeds this and the table passes it by.
+constexpr std::size_t kBacklogBytesMax = 1 << 20;
+constexpr std::uint32_t kRead = EPOLLIN;
+constexpr std::uint32_t kReadAndWrite = EPOLLIN | EPOLLOUT;
+
+}  // namespace
+
+ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd rank_zero, int stop)
+    : options_(std::move(options)),
+      guests_(options_.handshake_job_id, options_.key),
+      meeting_(options_.size, options_.started),
+      backlog_bytes_max_(kBacklogBytesMax),
+      now_(Clock::now()),
+      stop_(stop),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  watch(stop_, kRead);
+  watch(guests_.add_local(std::move(rank_zero), now_), kRead);
+  for (const Listener& listener : options_.listeners) watch(listener.fd.get(), kRead);
+}
+
+void ArbiterLoop::run() {
+  while (phase_ != Phase::kDone) {
+    epoll_event events[kEventsPerWait];
+    const int count =
+        ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(next_due(), Clock::now()));
+    const bool broken = count < 0 && errno != EINTR;
+    now_ = Clock::now();
+    if (broken) {
+      log::error("rank 0: the arbiter cannot wait for its connections; it stops");
+      break;
+    }
+    for (int i = 0; i < count; ++i) on_event(events[i].data.fd);
+    on_timers();
+    settle();
+  }
+  close_listeners();
+  seats_.clear();
+}
+
+void ArbiterLoop::watch(int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+void ArbiterLoop::watch_listeners() {
+  const bool wanted = guests_.accepting(now_);
+  if (wanted == listening_) return;
+  listening_ = wanted;
+  for (const Listener& listener : options_.listeners) {
+    watch(listener.fd.get(), wanted ? kRead : 0);
+  }
+}
+
+void ArbiterLoop::close_listeners() {
+  options_.listeners.clear();
+  guests_.clear();
+}
+
+void ArbiterLoop::on_event(int fd) {
+  if (fd == stop_) return stop();
+  if (seats_.count(fd) > 0) return read_seat(fd);
+  if (guests_.holds(fd)) {
+    if (auto arrival = guests_.read(fd, now_)) seat(std::move(*arrival));
+    return;
+  }
+  for (const Listener& listener : options_.listeners) {
+    if (listener.fd.get() == fd) return accept_from(listener);
+  }
+}
+
+void ArbiterLoop::accept_from(const Listener& listener) {
+  while (guests_.accepting(now_)) {
+    const int fd = guests_.accept(listener, now_);
+    if (fd < 0) return;
+    watch(fd, kRead);
+  }
+}
+
+void ArbiterLoop::seat(Guests::Arrival arrival) {
+  const int fd = arrival.stream.fd();
+  const Rank rank = arrival.join.member.rank;
+  const auto earlier = std::find_if(seats_.begin(), seats_.end(),
+                                    [&](const auto& seat) { return seat.second.rank == rank; });
+  // A rank that lost its connection and came back may be seen before the loss is.
+  if (earlier != seats_.end()) read_seat(earlier->first);
+  if (phase_ == Phase::kEnding) {
+    arrival.stream.queue(refusal_);
+    arrival.stream.close();
+    told_.insert(rank);
+    return;
+  }
+  const Status admitted = meeting_.admit(std::move(arrival.join.member), arrival.join.size);
+  Seat seat{std::move(arrival.stream), rank, arrival.proved_key};
+  if (!admitted) {
+    // Not among seats_: its descriptor must not stand for a rank that sits elsewhere.
+    fail(admitted);
+    seat.stream.queue(refusal_);
+    return seat.stream.close();
+  }
+  seats_.emplace(fd, std::move(seat));
+  if (meeting_.complete()) welcome();
+}
+
+void ArbiterLoop::read_seat(int fd) {
+  const auto entry = seats_.find(fd);
+  Seat& seat = entry->second;
+  write_seat(&seat);
+  const bool open = seat.stream.receive();
+  Status outcome;
+  bool left = false;
+  while (outcome.ok() && !left) {
+    auto message = seat.stream.next();
+    if (!message) {
+      outcome = message.error();
+    } else if (!*message) {
+      break;
+    } else if ((*message)->type == MessageType::kGoodbye) {
+      left = true;
+    } else {
+      outcome = on_message(&seat, **message);
+    }
+  }
+  if (open && outcome.ok() && !left) return;
+
+  const Rank rank = seat.rank;
+  if (phase_ == Phase::kServing) {
+    if (left) {
+      desk_->on_goodbye(rank);
+    } else if (!outcome) {
+      desk_->on_violation(rank, outcome.message());
+    } else {
+      desk_->on_closed(rank, "closed without goodbye");
+    }
+    if (rank == 0 && left) rank_zero_left_ = true;
+  } else if (phase_ == Phase::kGathering) {
+    meeting_.depart(rank);
+  }
+  seat.stream.close();
+  seats_.erase(entry);
+  // Fails nothing but a meeting that still gathers.
+  if (rank == 0) fail({ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});
+}
+
+Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
+  if (phase_ != Phase::kServing) return on_message_while_gathering(*seat, message);
+  switch (message.type) {
+    case MessageType::kWaiting: {
+      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
+      desk_->on_waiting(seat->rank, std::move(wait));
+      return {};
+    }
+    case MessageType::kTimedOut: {
+      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
+      desk_->on_timed_out(seat->rank, std::move(wait), now_);
+      return {};
+    }
+    case MessageType::kFailure: {
+      UNISONO_ASSIGN(Verdict verdict, decode_verdict(message.body, options_.size));
+      desk_->on_failure(std::move(verdict));
+      return {};
+    }
+    case MessageType::kBrokenLink: {
+      UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, options_.size));
+      desk_->on_broken_link(seat->rank, link, now_);
+      return {};
+    }
+    case MessageType::kGiveUp:
+      return {};  // crossed the welcome on its way
+    default:
+      return {ErrorCode::kProtocol,
+              fmt::format("a message of unknown type {}", static_cast<int>(message.type))};
+  }
+}
+
+Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& message) {
+  if (phase_ == Phase::kEnding) return {};
+  if (message.type != MessageType::kGiveUp) {
+    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat.rank)};
+  }
+  fail(meeting_.overdue(now_));
+  return {};
+}
+
+void ArbiterLoop::on_timers() {
+  if (phase_ == Phase::kGathering && now_ >= options_.deadline) fail(meeting_.overdue(now_));
+  if (phase_ == Phase::kGathering || phase_ == Phase::kEnding) {
+    guests_.expire(now_);
+    watch_listeners();
+  }
+  if (phase_ == Phase::kServing) say_verdicts();
+}
+
+void ArbiterLoop::welcome() {
+  // First of all, so that no rank of this process's next job can end up here.
+  close_listeners();
+  phase_ = Phase::kServing;
+  const std::vector<Member> members = meeting_.take_members();
+  const auto table = std::make_shared<const std::string>(encode_members(members));
+  const auto with_key = std::make_shared<const std::string>(
+      encode(WelcomeMessage{options_.size, options_.job_id, options_.key.to_hex()}));
+  // Who came over TCP has proved that it knows the key, which must not travel there in the clear.
+  const auto without_key = std::make_shared<const std::string>(
+      encode(WelcomeMessage{options_.size, options_.job_id, ""}));
+  backlog_bytes_max_ = kBacklogBytesMax + table->size();
+  desk_.emplace(members);
+  for (auto& [fd, seat] : seats_) {
+    seat.stream.queue(seat.proved_key ? without_key : with_key);
+    seat.stream.queue(table);
+    write_seat(&seat);
+  }
+}
+
+void ArbiterLoop::fail(const Status& why) {
+  if (phase_ != Phase::kGathering) return;
+  phase_ = Phase::kEnding;
+  failed_ = true;
+  ending_until_ = now_ + kEndingTime;
+  refusal_ = std::make_shared<const std::string>(encode_refusal(why));
+  for (auto& [fd, seat] : seats_) {
+    told_.insert(seat.rank);
+    send(&seat, refusal_);
+  }
+}
+
+void ArbiterLoop::say_verdicts() {
+  for (const VerdictDesk::Outgoing& outgoing : desk_->take(now_)) {
+    log::info(outgoing.verdict.message);
+    const auto bytes =
+        std::make_shared<const std::string>(encode(MessageType::kVerdict, outgoing.verdict));
+    for (auto& [fd, seat] : seats_) {
+      if (outgoing.target == -1 || outgoing.target == seat.rank) send(&seat, bytes);
+    }
+  }
+}
+
+void ArbiterLoop::stop() {
+  // A goodbye may have arrived in the same moment as the end of the process.
+  std::vector<int> fds;
+  for (const auto& [fd, seat] : seats_) fds.push_back(fd);
+  for (const int fd : fds) read_seat(fd);
+  if (phase_ == Phase::kGathering) {
+    fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
+  } else if (phase_ == Phase::kServing) {
+    if (!rank_zero_left_) desk_->on_closed(0, "ended with its process, without goodbye");
+    say_verdicts();
+    const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
+    for (auto& [fd, seat] : seats_) {
+      if (rank_zero_left_) send(&seat, farewell);
+    }
+  }
+  for (auto& [fd, seat] : seats_) seat.stream.close();
+  seats_.clear();
+  phase_ = Phase::kDone;
+}
+
+void ArbiterLoop::send(Seat* seat, std::shared_ptr<const std::string> bytes) {
+  if (!seat->stream.queue(std::move(bytes), backlog_bytes_max_)) {
+    log::warning(
+        fmt::format("rank 0: rank {} reads nothing; a message to it is dropped", seat->rank));
+  }
+  write_seat(seat);
+}
+
+void ArbiterLoop::write_seat(Seat* seat) {
+  // A broken connection shows in the next read, which finds what the rank said before.
+  static_cast<void>(seat->stream.flush());
+  const bool writing = seat->stream.has_output();
+  if (writing == seat->writing) return;
+  seat->writing = writing;
+  watch(seat->stream.fd(), writing ? kReadAndWrite : kRead);
+}
+
+void ArbiterLoop::settle() {
+  if (phase_ == Phase::kServing && seats_.empty()) phase_ = Phase::kDone;
+  if (phase_ != Phase::kEnding) return;
+  const bool all_told = told_.size() == static_cast<std::size_t>(options_.size);
+  const bool flushed = std::none_of(seats_.begin(), seats_.end(),
+                                    [](const auto& seat) { return seat.second.writing; });
+  if (!(flushed && all_told) && now_ < ending_until_) return;
+  for (auto& [fd, seat] : seats_) seat.stream.close();
+  seats_.clear();
+  phase_ = Phase::kDone;
+}
+
+TimePoint ArbiterLoop::next_due() const {
+  switch (phase_) {
+    case Phase::kGathering:
+      return std::min(options_.deadline, guests_.next_due());
+    case Phase::kServing:
+      return desk_->next_due();
+    case Phase::kEnding:
+      return std::min(ending_until_, guests_.next_due());
+    case Phase::kDone:
+      break;
+  }
+  return kNever;
+}
+
+}  // namespace unisono::rendezvous

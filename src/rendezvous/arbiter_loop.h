@@ -1,0 +1,88 @@
+// The arbiter's event loop: gathers the ranks of one job, hands out the world, then carries
+// reports in and verdicts out until every rank is gone. Sockets and timers are here; what is
+// decided is decided in Meeting and VerdictDesk. Runs on a thread of its own in rank 0's process
+// (arbiter_server.h); that thread only.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/guests.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/verdict_desk.h"
+
+namespace unisono::rendezvous {
+
+struct ArbiterOptions {
+  int size = 1;
+  std::string job_id;            ///< of the world
+  std::string handshake_job_id;  ///< what TCP ranks know before they have met
+  JobKey key;
+  TimePoint started;
+  TimePoint deadline;  ///< of the meeting
+  std::vector<Listener> listeners;
+};
+
+class ArbiterLoop {
+ public:
+  /// `rank_zero` is the arbiter's end of rank 0's connection; `stop` becomes readable when the
+  /// process ends and outlives the loop.
+  ArbiterLoop(ArbiterOptions options, UniqueFd rank_zero, int stop);
+  /// Returns when all ranks are gone, the meeting failed, or `stop` was given.
+  void run();
+  /// Any thread: the meeting has failed, and the loop lingers only to tell late ranks why.
+  bool failed() const { return failed_; }
+
+ private:
+  enum class Phase : std::uint8_t { kGathering, kServing, kEnding, kDone };
+  struct Seat {
+    ControlStream stream;
+    Rank rank;
+    bool proved_key;
+    bool writing = false;  // the epoll set waits for room to write
+  };
+
+  void watch(int fd, std::uint32_t events);
+  void watch_listeners();
+  void close_listeners();
+  void on_event(int fd);
+  void accept_from(const Listener& listener);
+  void seat(Guests::Arrival arrival);
+  void read_seat(int fd);
+  /// Ok, or what the rank did wrong.
+  Status on_message(Seat* seat, const Message& message);
+  Status on_message_while_gathering(const Seat& seat, const Message& message);
+  void on_timers();
+  void welcome();
+  void fail(const Status& why);
+  void say_verdicts();
+  void stop();
+  void send(Seat* seat, std::shared_ptr<const std::string> bytes);
+  void write_seat(Seat* seat);
+  void settle();
+  TimePoint next_due() const;
+
+  ArbiterOptions options_;
+  Phase phase_ = Phase::kGathering;
+  Guests guests_;
+  Meeting meeting_;
+  std::optional<VerdictDesk> desk_;  // once serving
+  std::map<int, Seat> seats_;        // by descriptor
+  std::size_t backlog_bytes_max_;
+  bool rank_zero_left_ = false;
+  std::atomic<bool> failed_{false};
+  std::shared_ptr<const std::string> refusal_;  // once ending
+  std::set<Rank> told_;                         // who has got it
+  TimePoint ending_until_ = kNever;
+  TimePoint now_;
+  int stop_;
+  bool listening_ = true;  // the listeners are armed in the epoll set
+  UniqueFd epoll_;
+};
+
+}  // namespace unisono::rendezvous

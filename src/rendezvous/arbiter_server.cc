@@ -1,0 +1,128 @@
+#include "rendezvous/arbiter_server.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "base/log.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+struct Running {
+  UniqueFd stop;
+  std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
+  std::atomic<bool> finished{false};
+  std::thread thread;
+
+  void end() {
+    const std::uint64_t one = 1;
+    // An event counter takes one more always; there is nothing to do about a failure.
+    static_cast<void>(!::write(stop.get(), &one, sizeof one));
+    thread.join();
+  }
+};
+
+// Joins what is left when the process exits. The loops answer at once: they never block outside
+// epoll_wait.
+class Arbiters {
+ public:
+  Arbiters() {
+    // Makes the logger first, so that it is destroyed after the threads that use it have ended.
+    log::debug("the first arbiter of this process starts");
+  }
+  ~Arbiters() {
+    // In a forked child these threads do not exist: joining them would wait for ever.
+    if (::getpid() != owner_) {
+      for (auto& running : running_) static_cast<void>(running.release());
+      return;
+    }
+    for (auto& running : running_) running->end();
+  }
+
+  void add(std::unique_ptr<Running> running) {
+    const std::lock_guard lock(mutex_);
+    running_.push_back(std::move(running));
+  }
+
+  void end_failed() {
+    const std::lock_guard lock(mutex_);
+    for (auto at = running_.begin(); at != running_.end();) {
+      // Pairs with the release store that is the thread's last action.
+      const bool finished = (*at)->finished.load(std::memory_order_acquire);
+      if (!finished && !(*at)->loop->failed()) {
+        ++at;
+        continue;
+      }
+      (*at)->end();
+      at = running_.erase(at);
+    }
+  }
+
+ private:
+  const pid_t owner_ = ::getpid();
+  std::mutex mutex_;
+  std::list<std::unique_ptr<Running>> running_;
+};
+
+Arbiters& arbiters() {
+  static Arbiters instance;
+  return instance;
+}
+
+// The user's signal handlers belong on the user's threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+Result<UniqueFd> start_arbiter(ArbiterOptions options) {
+  Arbiters& all = arbiters();
+  UNISONO_ASSIGN(auto ends, connected_pair());
+  auto running = std::make_unique<Running>();
+  running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!running->stop) {
+    return Status(ErrorCode::kOutOfResources,
+                  fmt::format("rank 0 cannot start its arbiter: {}", std::strerror(errno)));
+  }
+  running->loop =
+      std::make_unique<ArbiterLoop>(std::move(options), std::move(ends.first), running->stop.get());
+  Running* const job = running.get();
+  try {
+    const SignalsBlocked blocked;
+    job->thread = std::thread([job] {
+      ::pthread_setname_np(::pthread_self(), "unisono-arbiter");
+      job->loop->run();
+      job->finished.store(true, std::memory_order_release);
+    });
+  } catch (const std::system_error& error) {
+    return Status(ErrorCode::kOutOfResources,
+                  fmt::format("rank 0 cannot start its arbiter's thread: {}", error.what()));
+  }
+  all.add(std::move(running));
+  return std::move(ends.second);
+}
+
+void end_failed_arbiters() { arbiters().end_failed(); }
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,19 @@
+// Starts arbiters and ends them with the process. Each job that has its rank 0 in this process has
+// one: a thread that outlives rank 0's leave() for as long as other ranks are connected, and that
+// says farewell to them when the process exits.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include "rendezvous/arbiter_loop.h"
+
+namespace unisono::rendezvous {
+
+/// Returns rank 0's end of its connection to the new arbiter.
+Result<UniqueFd> start_arbiter(ArbiterOptions options);
+
+/// Ends the arbiters of this process whose meeting failed and that linger for late ranks, so that
+/// the next job can listen at the same place.
+void end_failed_arbiters();
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,166 @@
+#include "rendezvous/contact.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "base/unique_fd.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+constexpr std::string_view kTitle = "unisono meeting 1";
+constexpr std::size_t kTextBytesMax = 8 << 10;
+constexpr std::size_t kIdDigits = 32;
+constexpr std::size_t kAddressesMax = 16;
+constexpr std::size_t kHostNameBytesMax = 255;
+
+Status bad(const std::string& what) { return {ErrorCode::kRendezvous, what}; }
+
+bool is_word(std::string_view text, std::size_t bytes_max) {
+  return !text.empty() && text.size() <= bytes_max &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+Status read_tcp(std::string_view value, Contact* contact) {
+  const std::size_t space = value.find(' ');
+  if (space == std::string_view::npos) return bad("a tcp line without a port");
+  const std::string_view host = value.substr(0, space), port_text = value.substr(space + 1);
+  std::uint16_t port = 0;
+  const auto [end, error] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (error != std::errc() || end != port_text.data() + port_text.size() || port == 0 ||
+      !is_word(host, kHostNameBytesMax) || contact->tcp.size() >= kAddressesMax) {
+    return bad("a malformed tcp line");
+  }
+  contact->tcp.emplace_back(host, port);
+  return {};
+}
+
+Status read_line(std::string_view word, std::string_view value, Contact* contact) {
+  if (word == "job" && is_word(value, kIdDigits) && value.size() == kIdDigits) {
+    contact->job_id = value;
+    return {};
+  }
+  if (word == "key" && value.size() == 64) {
+    auto key = JobKey::from_text(value);
+    if (!key) return bad("a malformed key line");
+    contact->key = *key;
+    contact->has_key = true;
+    return {};
+  }
+  if (word == "unix" && is_word(value, 100)) {
+    contact->unix_name = value;
+    return {};
+  }
+  if (word == "tcp") return read_tcp(value, contact);
+  return bad(fmt::format("a malformed line that begins with '{}'", word.substr(0, 16)));
+}
+
+Status write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return bad(std::strerror(errno));
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string random_id() { return JobKey::random().to_hex().substr(0, kIdDigits); }
+
+std::string to_text(const Contact& contact) {
+  std::string text = fmt::format("{}\njob {}\n", kTitle, contact.job_id);
+  if (contact.has_key) text += fmt::format("key {}\n", contact.key.to_hex());
+  if (!contact.unix_name.empty()) text += fmt::format("unix {}\n", contact.unix_name);
+  for (const auto& [host, port] : contact.tcp) text += fmt::format("tcp {} {}\n", host, port);
+  return text + "end\n";
+}
+
+Result<Contact> contact_from_text(std::string_view text) {
+  if (text.size() > kTextBytesMax) return bad("too long to be a meeting file");
+  Contact contact;
+  bool first = true;
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    if (newline == std::string_view::npos) break;
+    const std::string_view line = text.substr(0, newline);
+    text.remove_prefix(newline + 1);
+    if (std::exchange(first, false)) {
+      if (line != kTitle) return bad("not a meeting file of this version of unisono");
+      continue;
+    }
+    if (line == "end") {
+      if (!text.empty() || contact.job_id.empty() || !contact.has_key) break;
+      return contact;
+    }
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos) return bad("a malformed line");
+    UNISONO_TRY(read_line(line.substr(0, space), line.substr(space + 1), &contact));
+  }
+  return bad("an incomplete meeting file");
+}
+
+Status write_contact_file(const std::string& path, const Contact& contact) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, contact.job_id);
+  const auto failed = [&](const std::string& why) {
+    ::unlink(temporary.c_str());
+    return bad(
+        fmt::format("cannot write the meeting file '{}': {}; choose a directory that all "
+                    "ranks see and may write",
+                    path, why));
+  };
+  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                     S_IRUSR | S_IWUSR));
+  if (!fd) return failed(std::strerror(errno));
+  if (const Status written = write_all(fd.get(), to_text(contact)); !written) {
+    return failed(written.message());
+  }
+  // Network file systems report a full disk as late as here.
+  if (::close(fd.release()) != 0) return failed(std::strerror(errno));
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return failed(std::strerror(errno));
+  return {};
+}
+
+Result<Contact> read_contact_file(const std::string& path) {
+  // O_NONBLOCK: a FIFO under that name must not block.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return bad(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+  struct stat about {};
+  if (::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
+    return bad(fmt::format("'{}' is no regular file", path));
+  }
+  if (about.st_uid != ::geteuid() || (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return bad(fmt::format("'{}' is not private to uid {} (owner {}, mode {:o})", path, ::geteuid(),
+                           about.st_uid, about.st_mode & 0777));
+  }
+  std::string text(kTextBytesMax + 1, '\0');
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t count = ::read(fd.get(), text.data() + bytes, text.size() - bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return bad(fmt::format("cannot read '{}': {}", path, std::strerror(errno)));
+    if (count == 0) break;
+    bytes += static_cast<std::size_t>(count);
+  }
+  text.resize(bytes);
+  auto contact = contact_from_text(text);
+  if (!contact) return bad(fmt::format("'{}': {}", path, contact.error().message()));
+  return contact;
+}
+
+void remove_contact_file(const std::string& path, const std::string& job_id) {
+  const auto contact = read_contact_file(path);
+  if (contact && contact->job_id == job_id) ::unlink(path.c_str());
+}
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,315 @@
+#include "rendezvous/control_messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/rank_text.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+// Tells the greeting of a rank on a UNIX socket, where no handshake goes before it, from anything
+// else; the version stays behind it for good.
+constexpr std::string_view kJoinMagic = "unisono join";
+
+class Writer {
+ public:
+  explicit Writer(MessageType type) {
+    number<std::uint32_t>(0);
+    number(static_cast<std::uint8_t>(type));
+  }
+  template <typename T>
+  void number(T value) {
+    for (std::size_t i = 0; i < sizeof(T); ++i) {
+      bytes_ += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
+    }
+  }
+  void text(std::string_view text, std::size_t bytes_max) {
+    const std::string_view kept = text.substr(0, bytes_max);
+    number(static_cast<std::uint32_t>(kept.size()));
+    bytes_ += kept;
+  }
+  /// A set of ranks below `size` as one bit each: bounded by the world's size, never twice the
+  /// same.
+  void ranks(const std::vector<Rank>& ranks, int size) {
+    std::string bits((static_cast<std::size_t>(size) + 7) / 8, '\0');
+    for (const Rank rank : ranks) {
+      if (rank < 0 || rank >= size) continue;
+      char& byte = bits[static_cast<std::size_t>(rank) / 8];
+      byte = static_cast<char>(byte | 1 << (rank % 8));
+    }
+    text(bits, bits.size());
+  }
+  std::size_t bytes() const { return bytes_.size(); }
+  std::string finish() {
+    const auto length = static_cast<std::uint32_t>(bytes_.size() - 4);
+    UNISONO_ASSERT(length <= kMessageBytesMax, "a control message exceeds its bound");
+    for (int i = 0; i < 4; ++i) bytes_[i] = static_cast<char>(length >> (8 * i));
+    return std::move(bytes_);
+  }
+
+ private:
+  std::string bytes_;
+};
+
+// Reads until the first violation; ok() tells whether there was one.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  template <typename T>
+  T number() {
+    const std::string_view raw = take(sizeof(T));
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(raw[i])) << (8 * i);
+    }
+    return static_cast<T>(value);
+  }
+  std::string text(std::size_t bytes_max) {
+    const auto bytes = number<std::uint32_t>();
+    if (bytes > bytes_max) ok_ = false;
+    return std::string(take(bytes));
+  }
+  std::vector<Rank> ranks(int size) {
+    const std::string bits = text((static_cast<std::size_t>(size) + 7) / 8);
+    std::vector<Rank> ranks;
+    for (std::size_t rank = 0; rank < 8 * bits.size(); ++rank) {
+      if ((bits[rank / 8] >> (rank % 8) & 1) == 0) continue;
+      if (rank >= static_cast<std::size_t>(size)) ok_ = false;
+      ranks.push_back(static_cast<Rank>(rank));
+    }
+    return ranks;
+  }
+  bool empty() const { return bytes_.empty() || !ok_; }
+  bool ok() const { return ok_; }
+  bool finished() const { return ok_ && bytes_.empty(); }
+
+ private:
+  std::string_view take(std::size_t count) {
+    if (!ok_ || count > bytes_.size()) {
+      ok_ = false;
+      return {};
+    }
+    const std::string_view taken = bytes_.substr(0, count);
+    bytes_.remove_prefix(count);
+    return taken;
+  }
+
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+Status malformed(const char* what) {
+  return {ErrorCode::kProtocol, fmt::format("malformed {} message", what)};
+}
+
+void write_member(Writer* writer, const Member& member) {
+  writer->number(member.rank);
+  writer->text(member.host, kHostBytesMax);
+  writer->text(member.host_name, kHostBytesMax);
+  writer->number(member.network_namespace);
+  writer->number(member.pid);
+  writer->number(member.uid);
+  writer->text(member.addresses, kAddressBytesMax);
+}
+
+Member read_member(Reader* reader) {
+  Member member;
+  member.rank = reader->number<Rank>();
+  member.host = reader->text(kHostBytesMax);
+  member.host_name = reader->text(kHostBytesMax);
+  member.network_namespace = reader->number<std::uint64_t>();
+  member.pid = reader->number<std::int64_t>();
+  member.uid = reader->number<std::uint32_t>();
+  member.addresses = reader->text(kAddressBytesMax);
+  return member;
+}
+
+bool is_code_of_failure(std::uint8_t code) {
+  return code > static_cast<std::uint8_t>(ErrorCode::kOk) &&
+         code <= static_cast<std::uint8_t>(ErrorCode::kClosed);
+}
+
+}  // namespace
+
+std::string encode(const JoinMessage& message) {
+  Writer writer(MessageType::kJoin);
+  writer.text(kJoinMagic, kJoinMagic.size());
+  writer.number(kWireVersion);
+  writer.number(static_cast<std::int32_t>(message.size));
+  write_member(&writer, message.member);
+  writer.text(message.member.settings, kSettingsBytesMax);
+  return writer.finish();
+}
+
+std::string encode(MessageType type) { return Writer(type).finish(); }
+
+std::string encode_wait(MessageType type, const WaitMessage& message, int size) {
+  Writer writer(type);
+  writer.number(message.communicator);
+  writer.number(message.sequence);
+  writer.ranks(message.waiting_for, size);
+  writer.ranks(message.members, size);
+  return writer.finish();
+}
+
+std::string encode(const BrokenLinkMessage& message) {
+  Writer writer(MessageType::kBrokenLink);
+  writer.number(message.peer);
+  writer.text(message.reason, kTextBytesMax);
+  return writer.finish();
+}
+
+std::string encode(const WelcomeMessage& message) {
+  Writer writer(MessageType::kWelcome);
+  writer.number(static_cast<std::int32_t>(message.size));
+  writer.text(message.job_id, kHandshakeBytesMax);
+  writer.text(message.key_hex, kHandshakeBytesMax);
+  return writer.finish();
+}
+
+std::string encode(MessageType type, const Verdict& verdict) {
+  Writer writer(type);
+  writer.number(static_cast<std::uint8_t>(verdict.code));
+  writer.number(verdict.culprit);
+  writer.number(verdict.communicator);
+  writer.number(verdict.sequence);
+  writer.text(shortened(verdict.message, kTextBytesMax), kTextBytesMax);
+  return writer.finish();
+}
+
+std::string encode_refusal(const Status& status) {
+  Writer writer(MessageType::kRefusal);
+  writer.number(static_cast<std::uint8_t>(status.code()));
+  writer.number(status.rank());
+  writer.text(shortened(status.message(), kTextBytesMax), kTextBytesMax);
+  return writer.finish();
+}
+
+std::string encode_members(const std::vector<Member>& members) {
+  constexpr std::size_t kMemberBytesMax = 2 * kHostBytesMax + kAddressBytesMax + 64;
+  std::string all;
+  for (std::size_t next = 0; next < members.size();) {
+    Writer writer(MessageType::kMembers);
+    while (next < members.size() && writer.bytes() + kMemberBytesMax <= kMessageBytesMax) {
+      write_member(&writer, members[next++]);
+    }
+    all += writer.finish();
+  }
+  return all;
+}
+
+Status check_member(const Member& member, int size) {
+  const auto refuse = [](std::string message) {
+    return Status(ErrorCode::kInvalidArgument, std::move(message));
+  };
+  if (size < 1 || size > kWorldSizeMax) {
+    return refuse(fmt::format("world size {} is not within 1 to {}", size, kWorldSizeMax));
+  }
+  if (member.rank < 0 || member.rank >= size) {
+    return refuse(
+        fmt::format("rank {} is not within 0 to {} (world size {})", member.rank, size - 1, size));
+  }
+  const auto too_long = [&](const char* field, const std::string& text, std::size_t bytes_max) {
+    return text.size() <= bytes_max
+               ? Status()
+               : refuse(fmt::format("rank {}: {} has {} bytes, at most {} are allowed", member.rank,
+                                    field, text.size(), bytes_max));
+  };
+  UNISONO_TRY(too_long("host identity", member.host, kHostBytesMax));
+  UNISONO_TRY(too_long("host name", member.host_name, kHostBytesMax));
+  UNISONO_TRY(too_long("settings text", member.settings, kSettingsBytesMax));
+  return too_long("address text", member.addresses, kAddressBytesMax);
+}
+
+Result<JoinMessage> decode_join(std::string_view body) {
+  Reader reader(body);
+  if (reader.text(kJoinMagic.size()) != kJoinMagic) return malformed("join");
+  const auto version = reader.number<std::uint16_t>();
+  if (reader.ok() && version != kWireVersion) {
+    return Status(ErrorCode::kMismatch,
+                  fmt::format("a rank speaks wire version {} and the arbiter version {}; install "
+                              "the same unisono everywhere",
+                              version, kWireVersion));
+  }
+  JoinMessage message;
+  message.size = reader.number<std::int32_t>();
+  message.member = read_member(&reader);
+  message.member.settings = reader.text(kSettingsBytesMax);
+  if (!reader.finished()) return malformed("join");
+  return message;
+}
+
+Result<WaitMessage> decode_wait(std::string_view body, int size) {
+  Reader reader(body);
+  WaitMessage message;
+  message.communicator = reader.number<std::uint32_t>();
+  message.sequence = reader.number<std::uint64_t>();
+  message.waiting_for = reader.ranks(size);
+  message.members = reader.ranks(size);
+  if (!reader.finished()) return malformed("waiting");
+  return message;
+}
+
+Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size) {
+  Reader reader(body);
+  BrokenLinkMessage message;
+  message.peer = reader.number<Rank>();
+  message.reason = reader.text(kTextBytesMax);
+  if (!reader.finished() || message.peer < 0 || message.peer >= size) {
+    return malformed("broken link");
+  }
+  return message;
+}
+
+Result<WelcomeMessage> decode_welcome(std::string_view body) {
+  Reader reader(body);
+  WelcomeMessage message;
+  message.size = reader.number<std::int32_t>();
+  message.job_id = reader.text(kHandshakeBytesMax);
+  message.key_hex = reader.text(kHandshakeBytesMax);
+  if (!reader.finished()) return malformed("welcome");
+  return message;
+}
+
+Result<Verdict> decode_verdict(std::string_view body, int size) {
+  Reader reader(body);
+  const auto code = reader.number<std::uint8_t>();
+  Verdict verdict;
+  verdict.culprit = reader.number<Rank>();
+  verdict.communicator = reader.number<std::uint32_t>();
+  verdict.sequence = reader.number<std::uint64_t>();
+  verdict.message = reader.text(kTextBytesMax);
+  if (!reader.finished() || !is_code_of_failure(code) || verdict.culprit < -1 ||
+      verdict.culprit >= size) {
+    return malformed("verdict");
+  }
+  verdict.code = static_cast<ErrorCode>(code);
+  return verdict;
+}
+
+Status decode_refusal(std::string_view body) {
+  Reader reader(body);
+  const auto code = reader.number<std::uint8_t>();
+  const auto rank = reader.number<Rank>();
+  std::string message = reader.text(kTextBytesMax);
+  if (!reader.finished() || !is_code_of_failure(code)) return malformed("refusal");
+  return {static_cast<ErrorCode>(code), std::move(message), rank};
+}
+
+Status decode_members(std::string_view body, int size, std::vector<Member>* members) {
+  Reader reader(body);
+  if (reader.empty()) return malformed("members");
+  while (!reader.empty()) {
+    Member member = read_member(&reader);
+    if (!reader.ok() || members->size() >= static_cast<std::size_t>(size) ||
+        member.rank != static_cast<Rank>(members->size())) {
+      return malformed("members");
+    }
+    members->push_back(std::move(member));
+  }
+  return reader.finished() ? Status() : malformed("members");
+}
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,90 @@
+// What rank and arbiter say to each other, and how it looks on the wire: a 4-byte length, a type
+// byte, little-endian fields. Every length is bounded and every field checked before use, so any
+// bytes may be thrown at decode functions. Values only; safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::rendezvous {
+
+inline constexpr std::size_t kMessageBytesMax = 64 << 10;  ///< type and body
+inline constexpr int kWorldSizeMax = 65536;
+inline constexpr std::size_t kHostBytesMax = 512;
+inline constexpr std::size_t kSettingsBytesMax = 16 << 10;
+inline constexpr std::size_t kAddressBytesMax = 4 << 10;
+inline constexpr std::size_t kTextBytesMax = 8 << 10;  ///< messages for people
+
+enum class MessageType : std::uint8_t {
+  kJoin = 1,      ///< rank: here I am
+  kGiveUp,        ///< rank: my deadline passed, tell me who is missing
+  kWaiting,       ///< rank: waiting for these in an operation
+  kTimedOut,      ///< rank: gave an operation up
+  kFailure,       ///< rank: a failure it has established itself
+  kBrokenLink,    ///< rank: a data connection broke
+  kGoodbye,       ///< rank: leaves
+  kRefusal = 32,  ///< arbiter: the meeting failed
+  kWelcome,       ///< arbiter: all have arrived; the members follow
+  kMembers,       ///< arbiter: a run of members
+  kVerdict,       ///< arbiter: who failed
+  kFarewell,      ///< arbiter: rank 0 left and its process ends; nothing failed
+};
+
+struct Message {
+  MessageType type = MessageType::kJoin;
+  std::string_view body;
+};
+
+struct JoinMessage {
+  int size = 0;
+  Member member;
+};
+struct WaitMessage {
+  std::uint32_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::vector<Rank> waiting_for;  ///< ascending
+  std::vector<Rank> members;      ///< ascending; kTimedOut only
+};
+struct BrokenLinkMessage {
+  Rank peer = 0;
+  std::string reason;
+};
+struct WelcomeMessage {
+  int size = 0;
+  std::string job_id;
+  std::string key_hex;  ///< empty where the rank proved that it knows the key
+};
+
+/// Whole messages, length included. Texts are cut to their bounds; a Member is checked by
+/// check_member first.
+std::string encode(const JoinMessage& message);
+std::string encode(MessageType type);
+std::string encode_wait(MessageType type, const WaitMessage& message, int size);
+std::string encode(const BrokenLinkMessage& message);
+std::string encode(const WelcomeMessage& message);
+/// kVerdict or kFailure.
+std::string encode(MessageType type, const Verdict& verdict);
+std::string encode_refusal(const Status& status);
+/// Members in as many messages as the bound makes necessary; without their settings, which are
+/// the same on all ranks.
+std::string encode_members(const std::vector<Member>& members);
+
+/// kInvalidArgument naming the field where a member could not be sent.
+Status check_member(const Member& member, int size);
+
+Result<JoinMessage> decode_join(std::string_view body);
+Result<WaitMessage> decode_wait(std::string_view body, int size);
+Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size);
+Result<WelcomeMessage> decode_welcome(std::string_view body);
+Result<Verdict> decode_verdict(std::string_view body, int size);
+/// The refusal itself; kProtocol where it cannot be read.
+Status decode_refusal(std::string_view body);
+/// Appends the members, which must continue `members` by rank.
+Status decode_members(std::string_view body, int size, std::vector<Member>* members);
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,60 @@
+// One control connection: whole messages over a non-blocking stream socket. Rank and arbiter use
+// the same one. Input is bounded by one message plus one read; output waits in a queue until the
+// socket takes it. A frame may be shared by many connections (the world table of 4096 ranks).
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/fork_guard.h"
+
+namespace unisono::rendezvous {
+
+class ControlStream {
+ public:
+  /// `fd` is connected, non-blocking and close-on-exec.
+  explicit ControlStream(UniqueFd fd);
+
+  int fd() const { return fd_.get(); }
+
+  /// Appends to the output queue. False, and nothing queued, where the other side has not read
+  /// `backlog_bytes_max` bytes already.
+  bool queue(std::shared_ptr<const std::string> bytes, std::size_t backlog_bytes_max = kNoLimit);
+  bool queue(std::string bytes, std::size_t backlog_bytes_max = kNoLimit);
+  /// Gives the socket what it takes now. An error means that the connection is gone.
+  Status flush();
+  bool has_output() const { return !output_.empty(); }
+
+  /// Reads what has arrived, at most `bytes_max`. False: the connection is closed or broken and
+  /// everything it brought is in the input.
+  bool receive(std::size_t bytes_max = kMessageBytesMax);
+  /// The next whole message; its body is valid until the next call of this object. kProtocol when
+  /// the length is out of bounds.
+  Result<std::optional<Message>> next();
+  /// What has arrived and was not taken by next(), for a handshake that goes before messages.
+  std::string_view input() const { return std::string_view(input_).substr(taken_); }
+  void drop_input(std::size_t bytes) { taken_ += bytes; }
+
+  /// Sends what the socket takes, says that nothing follows and closes.
+  void close();
+
+ private:
+  static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
+
+  UniqueFd fd_;
+  ForkGuard guard_;  // goes before fd_, so that a number is never guarded after its close
+  std::string input_;
+  std::size_t taken_ = 0;  // bytes of input_ that next() has given out
+  std::deque<std::shared_ptr<const std::string>> output_;
+  std::size_t sent_ = 0;  // bytes of output_.front() that the socket has taken
+  std::size_t backlog_bytes_ = 0;
+};
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,71 @@
+// Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user)
+// and introduce themselves, both within two seconds, or go. Their number is bounded, and none of
+// them can fail the job. Owned by the arbiter's loop; its thread only.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets.h"
+
+namespace unisono::rendezvous {
+
+/// The job id in handshakes where ranks know no other before they have met.
+inline constexpr const char* kMeetingJobId = "unisono rendezvous";
+inline constexpr std::size_t kGuestsMax = 64;
+inline constexpr Duration kGuestTime = std::chrono::seconds(2);
+
+class Guests {
+ public:
+  struct Arrival {
+    ControlStream stream;
+    JoinMessage join;
+    bool proved_key;
+  };
+
+  Guests(std::string job_id, const JobKey& key) : job_id_(std::move(job_id)), key_(key) {}
+
+  /// False while no further guest fits: what comes then waits in the listener's backlog.
+  bool accepting(TimePoint now) const { return guests_.size() < kGuestsMax && now >= paused_; }
+  /// Takes one connection from `listener`. Its descriptor, or -1 when there was none to keep.
+  int accept(const Listener& listener, TimePoint now);
+  /// Rank 0's end of a socket pair; needs no proof. Returns its descriptor.
+  int add_local(UniqueFd fd, TimePoint now);
+
+  bool holds(int fd) const { return guests_.count(fd) > 0; }
+  /// Goes on with the guest `fd`. An arrival when it has introduced itself; it, or a guest that
+  /// was turned away, is no longer held.
+  std::optional<Arrival> read(int fd, TimePoint now);
+  /// Turns away who took too long.
+  void expire(TimePoint now);
+  TimePoint next_due() const;
+  void clear() { guests_.clear(); }
+
+ private:
+  struct Guest {
+    ControlStream stream;
+    std::optional<Handshake> handshake;
+    TimePoint since;
+    std::string who;
+  };
+  using Entry = std::map<int, Guest>::iterator;
+
+  Status authenticate(Guest* guest);
+  void turn_away(Entry entry, std::string_view why, TimePoint now);
+  void log_stranger(std::string_view who, std::string_view why, TimePoint now);
+  Duration patience() const;
+
+  std::string job_id_;
+  JobKey key_;
+  std::map<int, Guest> guests_;
+  TimePoint paused_ = TimePoint::min();  // accept() ran out of descriptors
+  TimePoint log_window_ = TimePoint::min();
+  int logged_ = 0;
+  int unlogged_ = 0;
+};
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,385 @@
+#include "rendezvous/joiner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <thread>
+#include <variant>
+
+#include "rendezvous/arbiter_server.h"
+#include "rendezvous/contact.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/sockets.h"
+#include "unisono/rendezvous.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr const char* kStoreKey = "unisono/meeting";
+constexpr Duration kBackoffMin = milliseconds(2);
+constexpr Duration kBackoffMax = milliseconds(50);
+// One address may swallow packets; the next one, or a newer file, must have its turn.
+constexpr Duration kConnectTime = seconds(2);
+// After our deadline: time for the arbiter's list of missing ranks to reach us.
+constexpr Duration kLastWordTime = seconds(1);
+// How often a rank believes that a connection closed in the middle of the handshake by accident.
+constexpr int kClosedHandshakesMax = 3;
+
+// Why one attempt failed, and whether another one may succeed.
+struct Failure {
+  Status why;
+  bool final = false;
+  bool closed_in_handshake = false;
+};
+template <typename T>
+using Attempt = std::variant<T, Failure>;
+
+std::string place_text(const MeetingPoint& point) {
+  switch (point.kind) {
+    case MeetingPoint::Kind::kAlone:
+      return "alone";
+    case MeetingPoint::Kind::kAbstract:
+      return unix_text(point.name);
+    case MeetingPoint::Kind::kTcp:
+      return tcp_text(point.name, point.port);
+    case MeetingPoint::Kind::kFile:
+      return fmt::format("the file '{}'", point.name);
+    case MeetingPoint::Kind::kStore:
+      return "the given store";
+  }
+  return "";
+}
+
+std::string_view handshake_job_id(const MeetingPoint& point, const Contact& contact) {
+  return point.kind == MeetingPoint::Kind::kTcp ? kMeetingJobId : std::string_view(contact.job_id);
+}
+
+Status store_failed(const std::string& what) {
+  return {ErrorCode::kRendezvous, fmt::format("the given store failed: {}", what)};
+}
+
+Status write_store(Store* store, const Contact& contact) {
+  try {
+    store->set(kStoreKey, to_text(contact));
+    return {};
+  } catch (const std::exception& error) {
+    return store_failed(error.what());
+  } catch (...) {
+    return store_failed("unknown exception");
+  }
+}
+
+Result<Contact> read_store(Store* store, TimePoint deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(
+      std::clamp<Duration>(deadline - Clock::now(), Duration(0), seconds(1)));
+  std::string text;
+  try {
+    text = store->get(kStoreKey, left);
+  } catch (const std::exception& error) {
+    return store_failed(error.what());
+  } catch (...) {
+    return store_failed("unknown exception");
+  }
+  if (text.empty()) return store_failed(fmt::format("it holds no '{}' yet", kStoreKey));
+  return contact_from_text(text);
+}
+
+// Where to look now; a file or store may say something newer each time.
+Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
+  Contact contact;
+  contact.has_key = point.has_key;
+  contact.key = point.key;
+  switch (point.kind) {
+    case MeetingPoint::Kind::kAbstract:
+      contact.unix_name = point.name;
+      return contact;
+    case MeetingPoint::Kind::kTcp:
+      contact.tcp.emplace_back(point.name, point.port);
+      return contact;
+    case MeetingPoint::Kind::kFile:
+      return read_contact_file(point.name);
+    case MeetingPoint::Kind::kStore:
+      return read_store(point.store, deadline);
+    case MeetingPoint::Kind::kAlone:
+      break;
+  }
+  return Status(ErrorCode::kRendezvous, "a world of one rank has no meeting");
+}
+
+// Reads the world table from messages as they come.
+class TableReader {
+ public:
+  TableReader(int size, const Member& self, const JobKey& known_key) : size_(size), self_(self) {
+    world_.key = known_key;
+  }
+  /// True when the table is whole.
+  Result<bool> take(const Message& message) {
+    if (message.type == MessageType::kRefusal) return decode_refusal(message.body);
+    if (message.type == MessageType::kWelcome && world_.job_id.empty()) {
+      UNISONO_TRY(take_welcome(message.body));
+      return false;
+    }
+    if (message.type != MessageType::kMembers || world_.job_id.empty()) {
+      return Status(ErrorCode::kProtocol, "the arbiter spoke out of turn");
+    }
+    UNISONO_TRY(decode_members(message.body, size_, &world_.members));
+    return world_.members.size() == static_cast<std::size_t>(size_);
+  }
+  World finish() {
+    for (Member& member : world_.members) member.settings = self_.settings;
+    world_.rank = self_.rank;
+    world_.size = size_;
+    return std::move(world_);
+  }
+
+ private:
+  Status take_welcome(std::string_view body) {
+    UNISONO_ASSIGN(WelcomeMessage welcome, decode_welcome(body));
+    if (welcome.size != size_ || welcome.job_id.empty()) {
+      return {ErrorCode::kProtocol, "the arbiter welcomes to another world"};
+    }
+    world_.job_id = std::move(welcome.job_id);
+    if (welcome.key_hex.empty()) return {};
+    UNISONO_ASSIGN(world_.key, JobKey::from_text(welcome.key_hex));
+    return {};
+  }
+
+  int size_;
+  const Member& self_;
+  World world_;
+};
+
+// Introduces `self` and waits for the world.
+Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
+                         TimePoint deadline) {
+  stream.queue(encode(JoinMessage{size, self}));
+  TableReader table(size, self, key);
+  bool gave_up = false;
+  for (;;) {
+    const Status sent = stream.flush();
+    const bool ready = wait_ready(stream.fd(), stream.has_output() && sent.ok(), deadline);
+    const bool open = !ready || stream.receive();
+    for (;;) {
+      auto message = stream.next();
+      if (!message) return Failure{message.error()};
+      if (!*message) break;
+      auto whole = table.take(**message);
+      if (!whole) return Failure{whole.error(), (*message)->type == MessageType::kRefusal};
+      if (*whole) return Joined{std::move(stream), table.finish()};
+    }
+    if (!open) {
+      return Failure{{ErrorCode::kRendezvous,
+                      "the arbiter closed the connection before all ranks "
+                      "had arrived (rank 0 ended?)"}};
+    }
+    if (ready) continue;
+    if (std::exchange(gave_up, true)) {
+      return Failure{{ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
+                     true};
+    }
+    stream.queue(encode(MessageType::kGiveUp));
+    deadline += kLastWordTime;
+  }
+}
+
+// Mutual authentication over TCP, at most two seconds.
+std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
+                                    Rank self, TimePoint deadline) {
+  Handshake handshake(key, Handshake::Role::kInitiator,
+                      HandshakeIdentity{std::string(job), self, 0, HandshakePurpose::kControl, 0});
+  std::size_t received = 0;
+  for (;;) {
+    stream->queue(handshake.take_output());
+    const Status sent = stream->flush();
+    if (handshake.done() && sent) return std::nullopt;
+    if (!wait_ready(stream->fd(), false, deadline)) {
+      return Failure{
+          {ErrorCode::kRendezvous, "something listens there but does not answer as an arbiter"}};
+    }
+    const bool open = stream->receive(kHandshakeBytesMax);
+    const std::string_view input = stream->input();
+    std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(input.data()),
+                                     input.size());
+    const Status outcome = handshake.consume(&bytes);
+    received += input.size() - bytes.size();
+    stream->drop_input(input.size() - bytes.size());
+    if (!outcome) {
+      const bool final =
+          outcome.code() == ErrorCode::kAuthentication || outcome.code() == ErrorCode::kMismatch;
+      return Failure{outcome, final};
+    }
+    if (!open && !handshake.done()) {
+      return Failure{{ErrorCode::kAuthentication,
+                      "rank 0 refused this rank's proof of the job key; set the same "
+                      "UNISONO_JOB_KEY on all ranks"},
+                     false,
+                     received > 0};
+    }
+  }
+}
+
+Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contact,
+                                const std::pair<std::string, std::uint16_t>& address, int size,
+                                const Member& self, TimePoint deadline) {
+  const TimePoint patience = std::min(deadline, Clock::now() + kConnectTime);
+  auto fd = connect_tcp(address.first, address.second, patience);
+  if (!fd) return Failure{fd.error()};
+  ControlStream stream(std::move(*fd));
+  if (auto failure = authenticate(&stream, contact.key, handshake_job_id(point, contact), self.rank,
+                                  std::min(deadline, Clock::now() + kGuestTime))) {
+    failure->why = Status(
+        failure->why.code(),
+        fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
+    return *std::move(failure);
+  }
+  return converse(std::move(stream), size, self, contact.key, deadline);
+}
+
+// Tries every address of the contact once.
+Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& self,
+                            TimePoint deadline) {
+  auto contact = look_up(point, deadline);
+  if (!contact) return Failure{contact.error()};
+  Failure last{{ErrorCode::kRendezvous, "it names no address"}};
+  if (!contact->unix_name.empty()) {
+    auto fd = connect_unix(contact->unix_name);
+    if (fd) return converse(ControlStream(std::move(*fd)), size, self, contact->key, deadline);
+    last = {fd.error()};
+  }
+  for (const auto& address : contact->tcp) {
+    auto attempt = attend_over_tcp(point, *contact, address, size, self, deadline);
+    if (!std::holds_alternative<Failure>(attempt)) return attempt;
+    last = std::get<Failure>(std::move(attempt));
+    if (last.final) break;
+  }
+  return last;
+}
+
+// A refusal by the arbiter we meant is final; an old file may lead to anyone.
+bool is_final(const MeetingPoint& point, const Failure& failure, int closed_handshakes) {
+  const bool may_be_stale =
+      point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
+  const ErrorCode code = failure.why.code();
+  if (may_be_stale && (code == ErrorCode::kAuthentication || failure.closed_in_handshake)) {
+    return false;
+  }
+  return failure.final || closed_handshakes >= kClosedHandshakesMax;
+}
+
+Result<Joined> attend(const MeetingPoint& point, int size, const Member& self, TimePoint started,
+                      TimePoint deadline) {
+  Duration backoff = kBackoffMin;
+  int closed_handshakes = 0;
+  for (;;) {
+    auto attempt = attend_once(point, size, self, deadline);
+    if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
+    const Failure& failure = std::get<Failure>(attempt);
+    if (failure.closed_in_handshake) ++closed_handshakes;
+    if (is_final(point, failure, closed_handshakes)) return failure.why;
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      return Status(
+          ErrorCode::kRendezvous,
+          fmt::format("rank {} did not reach rank 0 at {} within {}: {}", self.rank,
+                      place_text(point), duration_text(now - started), failure.why.message()));
+    }
+    std::this_thread::sleep_for(std::min<Duration>(backoff, deadline - now));
+    backoff = std::min(backoff * 2, kBackoffMax);
+  }
+}
+
+Status cannot_open(const MeetingPoint& point, const Status& why) {
+  std::string remedy;
+  if (point.kind == MeetingPoint::Kind::kTcp) {
+    remedy =
+        "; another job or program may use the port: give another one by UNISONO_PORT or in "
+        "the address";
+  } else if (point.kind == MeetingPoint::Kind::kAbstract) {
+    remedy = "; another job with the same address, port and run id may be starting";
+  }
+  return {ErrorCode::kRendezvous,
+          fmt::format("rank 0 cannot open the meeting: {}{}", why.message(), remedy), 0};
+}
+
+// Opens the sockets of the meeting and notes in `contact` how to reach them.
+Result<std::vector<Listener>> open_listeners(const MeetingPoint& point, Contact* contact) {
+  std::vector<Listener> listeners;
+  if (point.kind == MeetingPoint::Kind::kTcp) {
+    UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port));
+    listeners.push_back(std::move(listener));
+    return listeners;
+  }
+  const bool published = point.kind != MeetingPoint::Kind::kAbstract;
+  contact->unix_name = published ? "unisono-" + random_id() : point.name;
+  UNISONO_ASSIGN(Listener local, listen_unix(contact->unix_name));
+  listeners.push_back(std::move(local));
+  if (!published || point.single_host) return listeners;
+  UNISONO_ASSIGN(Listener remote, listen_tcp("", 0));
+  for (std::string& host : own_addresses()) contact->tcp.emplace_back(std::move(host), remote.port);
+  listeners.push_back(std::move(remote));
+  return listeners;
+}
+
+Result<Joined> converse_as_host(ArbiterOptions options, int size, const Member& self,
+                                TimePoint deadline) {
+  const JobKey key = options.key;
+  UNISONO_ASSIGN(UniqueFd connection, start_arbiter(std::move(options)));
+  auto attempt = converse(ControlStream(std::move(connection)), size, self, key, deadline);
+  if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
+  return std::get<Failure>(attempt).why;
+}
+
+Result<Joined> host(const MeetingPoint& point, int size, const Member& self, TimePoint started,
+                    TimePoint deadline) {
+  Contact contact;
+  contact.job_id = random_id();
+  contact.has_key = true;
+  contact.key = point.has_key ? point.key : JobKey::random();
+  end_failed_arbiters();
+  auto listeners = open_listeners(point, &contact);
+  if (!listeners) return cannot_open(point, listeners.error());
+
+  // Who comes before the arbiter runs waits in the backlog.
+  if (point.kind == MeetingPoint::Kind::kFile) {
+    UNISONO_TRY(write_contact_file(point.name, contact));
+  } else if (point.kind == MeetingPoint::Kind::kStore) {
+    UNISONO_TRY(write_store(point.store, contact));
+  }
+  ArbiterOptions options{size,
+                         contact.job_id,
+                         std::string(handshake_job_id(point, contact)),
+                         contact.key,
+                         started,
+                         deadline,
+                         std::move(*listeners)};
+  auto joined = converse_as_host(std::move(options), size, self, deadline);
+  // After a failure late ranks must still find the way to its reason.
+  if (point.kind == MeetingPoint::Kind::kFile && joined) {
+    remove_contact_file(point.name, contact.job_id);
+  }
+  return joined;
+}
+
+}  // namespace
+
+Result<Joined> join_meeting(const MeetingPoint& point, int size, const Member& self,
+                            TimePoint deadline) {
+  if (point.kind == MeetingPoint::Kind::kTcp && !point.has_key) {
+    return Status(ErrorCode::kAuthentication,
+                  fmt::format("meeting at {} needs a job key: set the same UNISONO_JOB_KEY on all "
+                              "ranks (openssl rand -hex 32 makes one)",
+                              place_text(point)));
+  }
+  if (point.kind == MeetingPoint::Kind::kStore && point.store == nullptr) {
+    return Status(ErrorCode::kInvalidArgument, "no store was given to meet at");
+  }
+  const TimePoint started = Clock::now();
+  return self.rank == 0 ? host(point, size, self, started, deadline)
+                        : attend(point, size, self, started, deadline);
+}
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,82 @@
+#include "rendezvous/meeting.h"
+
+#include <fmt/format.h>
+
+#include "rendezvous/rank_text.h"
+
+namespace unisono::rendezvous {
+namespace {
+constexpr std::size_t kSettingsShownMax = 1000;
+}  // namespace
+
+Status Meeting::admit(Member member, int size) {
+  if (size != size_) {
+    return {ErrorCode::kRendezvous,
+            fmt::format("{} says that the world has {} ranks, rank 0 says {}; start all ranks with "
+                        "the same world size",
+                        member_text(member), size, size_),
+            member.rank};
+  }
+  if (member.rank < 0 || member.rank >= size_) {
+    return {ErrorCode::kRendezvous,
+            fmt::format("rank {} is not within 0 to {}", member.rank, size_ - 1), member.rank};
+  }
+  std::optional<Member>& seat = seats_[static_cast<std::size_t>(member.rank)];
+  if (seat) {
+    return {ErrorCode::kRendezvous,
+            fmt::format("rank {} was given twice: first to host {}, pid {}, then to host {}, pid "
+                        "{}; give every process its own rank",
+                        member.rank, seat->host_name, seat->pid, member.host_name, member.pid),
+            member.rank};
+  }
+  if (const Member* other = any_arrived(); other && other->settings != member.settings) {
+    return {ErrorCode::kMismatch,
+            fmt::format("{} and {} differ in settings that all ranks must share: '{}' and '{}'",
+                        member_text(*other), member_text(member),
+                        shortened(other->settings, kSettingsShownMax),
+                        shortened(member.settings, kSettingsShownMax)),
+            member.rank};
+  }
+  departed_.erase(member.rank);
+  seat = std::move(member);
+  ++arrived_;
+  return {};
+}
+
+void Meeting::depart(Rank rank) {
+  std::optional<Member>& seat = seats_[static_cast<std::size_t>(rank)];
+  if (!seat) return;
+  departed_[rank] = std::move(*seat);
+  seat.reset();
+  --arrived_;
+}
+
+Status Meeting::overdue(TimePoint now) const {
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < size_; ++rank) {
+    if (!seats_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  }
+  std::string text = fmt::format("{} of {} did not arrive within {}", ranks_text(missing), size_,
+                                 duration_text(now - started_));
+  if (!departed_.empty()) {
+    text += fmt::format("; {} came and left again", member_text(departed_.begin()->second));
+  }
+  return {ErrorCode::kRendezvous, text, missing.size() == 1 ? missing[0] : -1};
+}
+
+std::vector<Member> Meeting::take_members() {
+  UNISONO_ASSERT(complete(), "members are taken once all have arrived");
+  std::vector<Member> members;
+  members.reserve(seats_.size());
+  for (auto& seat : seats_) members.push_back(std::move(*seat));
+  return members;
+}
+
+const Member* Meeting::any_arrived() const {
+  for (const auto& seat : seats_) {
+    if (seat) return &*seat;
+  }
+  return nullptr;
+}
+
+}  // namespace unisono::rendezvous

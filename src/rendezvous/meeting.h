@@ -1,0 +1,40 @@
+// Who has arrived: collects the ranks of one job and says why it cannot start. No sockets, no
+// clock of its own; the arbiter's loop owns it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::rendezvous {
+
+class Meeting {
+ public:
+  Meeting(int size, TimePoint started) : size_(size), started_(started), seats_(size) {}
+
+  /// Seats a rank. An error says why this job cannot succeed: a rank given twice, a differing
+  /// world size or differing settings.
+  Status admit(Member member, int size);
+  /// The rank's connection closed before all had arrived; its seat is free again.
+  void depart(Rank rank);
+  bool complete() const { return arrived_ == size_; }
+  /// The ranks that have not arrived, as an error.
+  Status overdue(TimePoint now) const;
+  /// By rank; only when complete.
+  std::vector<Member> take_members();
+
+ private:
+  const Member* any_arrived() const;
+
+  int size_;
+  TimePoint started_;
+  int arrived_ = 0;
+  std::vector<std::optional<Member>> seats_;
+  std::map<Rank, Member> departed_;  ///< came and went, for the message
+};
+
+}  // namespace unisono::rendezvous

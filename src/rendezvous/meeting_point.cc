@@ -1,0 +1,199 @@
+#include "rendezvous/meeting_point.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace unisono {
+namespace {
+
+using Kind = MeetingPoint::Kind;
+
+constexpr int kPortMax = 65535;
+constexpr std::string_view kAccepted =
+    "accepted are env://, tcp://host:port, file:///path and alone://";
+
+Status bad(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
+
+Status add_key(std::string_view job_key, MeetingPoint* point) {
+  if (job_key.empty()) return {};
+  auto key = JobKey::from_text(job_key);
+  if (!key) return {key.error().code(), "UNISONO_JOB_KEY: " + key.error().message()};
+  point->key = *key;
+  point->has_key = true;
+  return {};
+}
+
+Status need_key(const MeetingPoint& point) {
+  if (point.has_key) return {};
+  return {ErrorCode::kAuthentication,
+          fmt::format("meeting at {}:{} needs a job key, and UNISONO_JOB_KEY is not set; make one "
+                      "with 'openssl rand -hex 32' and set it on all ranks",
+                      point.name, point.port)};
+}
+
+bool is_host_name(std::string_view host) {
+  return !host.empty() && host.size() <= 255 && std::all_of(host.begin(), host.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_' || c == ':' || c == '%';
+  });
+}
+
+Result<MeetingPoint> from_tcp(std::string_view url, std::string_view rest) {
+  const auto wrong = [&](std::string_view what, std::string_view value) {
+    return bad(
+        fmt::format("the {} '{}' of '{}' is not valid; write tcp://host:port with a port "
+                    "from 1 to {} and an IPv6 address in brackets",
+                    what, value, url, kPortMax));
+  };
+  const std::size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) return wrong("port", "");
+  std::string_view host = rest.substr(0, colon);
+  const std::string_view port_text = rest.substr(colon + 1);
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (!is_host_name(host) || (!bracketed && host.find(':') != std::string_view::npos)) {
+    return wrong("host", host);
+  }
+  MeetingPoint point;
+  point.kind = Kind::kTcp;
+  point.name = host;
+  const char* const end = port_text.data() + port_text.size();
+  const auto [stop, error] = std::from_chars(port_text.data(), end, point.port);
+  if (error != std::errc() || stop != end || point.port == 0) return wrong("port", port_text);
+  return point;
+}
+
+Result<MeetingPoint> from_file(std::string_view url, std::string_view path) {
+  if (path.size() < 2 || path.front() != '/' || path.back() == '/' ||
+      path.find('\0') != std::string_view::npos) {
+    return bad(
+        fmt::format("the path '{}' of '{}' is not valid; write file:///path with the "
+                    "absolute path of a file that all ranks can see",
+                    path, url));
+  }
+  MeetingPoint point;
+  point.kind = Kind::kFile;
+  point.name = path;
+  return point;
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.substr(0, 4) == "127.";
+}
+
+bool on_one_host(const LauncherVariables& launcher) {
+  if (launcher.local_world_size >= 0) return launcher.local_world_size == launcher.world_size;
+  return is_loopback(launcher.master_address);
+}
+
+// Which jobs may share a name: none that differ in user, address, port or run id.
+Result<std::string> abstract_name(const LauncherVariables& launcher) {
+  const std::string text = fmt::format("{}\n{}\n{}\n{}", ::geteuid(), launcher.master_address,
+                                       launcher.master_port, launcher.run_id);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  if (EVP_Digest(text.data(), text.size(), digest, &bytes, EVP_sha256(), nullptr) != 1) {
+    return Status(ErrorCode::kSystem, "OpenSSL offers no SHA-256");
+  }
+  constexpr std::size_t kDigestBytesUsed = 8;
+  std::string name = "unisono-";
+  for (std::size_t i = 0; i < kDigestBytesUsed; ++i) name += fmt::format("{:02x}", digest[i]);
+  return name;
+}
+
+Status check_launcher(const LauncherVariables& launcher) {
+  const auto missing = [](std::string_view set, std::string_view unset) {
+    return bad(
+        fmt::format("{} is set but {} is not; start the ranks with torchrun or 'unisono "
+                    "run', or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                    set, unset));
+  };
+  if (launcher.rank < 0) return missing("WORLD_SIZE", "RANK");
+  if (launcher.world_size < 0) return missing("RANK", "WORLD_SIZE");
+  if (launcher.world_size == 0) return bad("WORLD_SIZE is 0; at least 1 is needed");
+  if (launcher.rank >= launcher.world_size) {
+    return bad(fmt::format("RANK is {}, accepted are 0 to {} (WORLD_SIZE is {})", launcher.rank,
+                           launcher.world_size - 1, launcher.world_size));
+  }
+  if (launcher.local_world_size == 0 || launcher.local_world_size > launcher.world_size) {
+    return bad(fmt::format("LOCAL_WORLD_SIZE is {}, accepted are 1 to {} (WORLD_SIZE)",
+                           launcher.local_world_size, launcher.world_size));
+  }
+  if (launcher.world_size == 1) return {};
+  if (launcher.master_address.empty()) return missing("RANK", "MASTER_ADDR");
+  if (launcher.master_port < 0) return missing("RANK", "MASTER_PORT");
+  if (launcher.master_port == 0 || launcher.master_port > kPortMax) {
+    return bad(
+        fmt::format("MASTER_PORT is {}, accepted are 1 to {}", launcher.master_port, kPortMax));
+  }
+  return {};
+}
+
+Result<std::uint16_t> meeting_port(const LauncherVariables& launcher, int port) {
+  if (port == 0 && launcher.master_port == kPortMax) {
+    return bad(
+        fmt::format("MASTER_PORT is {}, so that the port after it does not exist; set "
+                    "UNISONO_PORT or another MASTER_PORT",
+                    kPortMax));
+  }
+  if (port == launcher.master_port && launcher.agent_store) {
+    return bad(
+        fmt::format("UNISONO_PORT is {}, which the launcher's own store uses as "
+                    "MASTER_PORT; choose another UNISONO_PORT",
+                    port));
+  }
+  // MASTER_PORT itself belongs to the framework's store.
+  return static_cast<std::uint16_t>(port == 0 ? launcher.master_port + 1 : port);
+}
+
+Result<MeetingPoint> from_launcher(const LauncherVariables& launcher, int port) {
+  MeetingPoint point;
+  if (launcher.rank < 0 && launcher.world_size < 0) return point;
+  UNISONO_TRY(check_launcher(launcher));
+  if (launcher.world_size == 1) return point;
+  if (on_one_host(launcher)) {
+    point.kind = Kind::kAbstract;
+    UNISONO_ASSIGN(point.name, abstract_name(launcher));
+    return point;
+  }
+  if (!is_host_name(launcher.master_address)) {
+    return bad(fmt::format("MASTER_ADDR is '{}', accepted is a host name or a numeric address",
+                           launcher.master_address));
+  }
+  point.kind = Kind::kTcp;
+  point.name = launcher.master_address;
+  UNISONO_ASSIGN(point.port, meeting_port(launcher, port));
+  return point;
+}
+
+Result<MeetingPoint> parse(std::string_view url, const LauncherVariables& launcher, int port) {
+  const auto after = [&](std::string_view scheme) { return url.substr(scheme.size()); };
+  if (url.empty() || url == "env://") return from_launcher(launcher, port);
+  if (url == "alone://") return MeetingPoint();
+  if (url.rfind("tcp://", 0) == 0) return from_tcp(url, after("tcp://"));
+  if (url.rfind("file://", 0) == 0) return from_file(url, after("file://"));
+  return bad(fmt::format("the rendezvous '{}' is not known; {}", url, kAccepted));
+}
+
+}  // namespace
+
+Result<MeetingPoint> meeting_point_from_url(std::string_view url, const LauncherVariables& launcher,
+                                            int port, std::string_view job_key) {
+  if (port < 0 || port > kPortMax) {
+    return bad(
+        fmt::format("UNISONO_PORT is {}, accepted are 1 to {}, or 0 for any", port, kPortMax));
+  }
+  UNISONO_ASSIGN(MeetingPoint point, parse(url, launcher, port));
+  if (point.kind == Kind::kFile) {
+    point.single_host = launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
+  }
+  UNISONO_TRY(add_key(job_key, &point));
+  if (point.kind == Kind::kTcp) UNISONO_TRY(need_key(point));
+  return point;
+}
+
+}  // namespace unisono

@@ -1,0 +1,286 @@
+#include "rendezvous/sockets.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+
+namespace unisono::rendezvous {
+namespace {
+
+constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+// 4096 ranks may connect at once; the kernel cuts it to net.core.somaxconn.
+constexpr int kBacklog = 4096;
+constexpr std::size_t kOwnAddressesMax = 8;
+
+Status failed(const std::string& what, int error) {
+  return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, std::strerror(error))};
+}
+
+struct UnixAddress {
+  sockaddr_un address{};
+  socklen_t bytes = 0;
+};
+
+Result<UnixAddress> unix_address(const std::string& name) {
+  UnixAddress result;
+  result.address.sun_family = AF_UNIX;
+  // The leading zero byte makes the name abstract.
+  if (name.empty() || name.size() + 1 > sizeof result.address.sun_path) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("the abstract socket name '{}' has {} bytes, allowed are 1 to {}",
+                              name, name.size(), sizeof result.address.sun_path - 1));
+  }
+  std::memcpy(result.address.sun_path + 1, name.data(), name.size());
+  result.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Result<AddressList> resolve(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int outcome = ::getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                                    std::to_string(port).c_str(), &hints, &found);
+  if (outcome != 0) {
+    return Status(ErrorCode::kRendezvous,
+                  fmt::format("cannot resolve host '{}': {}", host, ::gai_strerror(outcome)));
+  }
+  return AddressList(found, &::freeaddrinfo);
+}
+
+bool names_one_address(const std::string& host) {
+  in6_addr scratch{};
+  return host == "localhost" || ::inet_pton(AF_INET, host.c_str(), &scratch) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &scratch) == 1;
+}
+
+std::uint16_t bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
+  return address.ss_family == AF_INET6
+             ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+             : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// The errno of the failed call, 0 when `listener` listens.
+int listen_at(const addrinfo& where, Listener* listener) {
+  UniqueFd fd(::socket(where.ai_family, kSocketFlags, 0));
+  if (!fd) return errno;
+  const int on = 1, off = 0;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (where.ai_family == AF_INET6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  }
+  if (::bind(fd.get(), where.ai_addr, where.ai_addrlen) != 0) return errno;
+  if (::listen(fd.get(), kBacklog) != 0) return errno;
+  listener->port = bound_port(fd.get());
+  listener->fd = std::move(fd);
+  return 0;
+}
+
+// Tries IPv6 first where `list` holds both, as one such socket takes both families.
+int listen_at_any(const AddressList& list, Listener* listener) {
+  int error = EADDRNOTAVAIL;
+  for (const int family : {AF_INET6, AF_INET}) {
+    for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+      if (at->ai_family != family) continue;
+      error = listen_at(*at, listener);
+      // A port that is taken in one family must not be dodged by way of the other.
+      if (error == 0 || error == EADDRINUSE) return error;
+    }
+  }
+  return error;
+}
+
+Status connect_failed(const std::string& where, int error) {
+  return failed(fmt::format("cannot connect to {}", where), error);
+}
+
+}  // namespace
+
+std::string tcp_text(std::string_view host, std::uint16_t port) {
+  const bool is_v6 = host.find(':') != std::string_view::npos;
+  return is_v6 ? fmt::format("tcp [{}]:{}", host, port) : fmt::format("tcp {}:{}", host, port);
+}
+
+std::string unix_text(std::string_view name) { return fmt::format("UNIX socket @{}", name); }
+
+Result<Listener> listen_unix(const std::string& name) {
+  UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
+  Listener listener;
+  listener.is_unix = true;
+  listener.fd = UniqueFd(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!listener.fd) return failed("cannot create a UNIX socket", errno);
+  if (::bind(listener.fd.get(), reinterpret_cast<const sockaddr*>(&address.address),
+             address.bytes) != 0 ||
+      ::listen(listener.fd.get(), kBacklog) != 0) {
+    return failed(fmt::format("cannot listen at {}", unix_text(name)), errno);
+  }
+  return listener;
+}
+
+Result<Listener> listen_tcp(const std::string& host, std::uint16_t port) {
+  Listener listener;
+  int error = EADDRNOTAVAIL;
+  if (names_one_address(host)) {
+    UNISONO_ASSIGN(const AddressList list, resolve(host, port, AI_PASSIVE));
+    error = listen_at_any(list, &listener);
+  }
+  // A name that is no address of this host (or one translated on the way here) still leads here.
+  if (error == EADDRNOTAVAIL) {
+    UNISONO_ASSIGN(const AddressList list, resolve("", port, AI_PASSIVE));
+    error = listen_at_any(list, &listener);
+  }
+  if (error != 0) return failed(fmt::format("cannot listen at {}", tcp_text(host, port)), error);
+  return listener;
+}
+
+Result<UniqueFd> connect_unix(const std::string& name) {
+  UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
+  UniqueFd fd(::socket(AF_UNIX, kSocketFlags, 0));
+  if (!fd) return failed("cannot create a UNIX socket", errno);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.bytes) !=
+      0) {
+    return connect_failed(unix_text(name), errno);
+  }
+  std::uint32_t uid = 0;
+  if (!peer_uid(fd.get(), &uid) || uid != ::geteuid()) {
+    return Status(ErrorCode::kRendezvous,
+                  fmt::format("{} belongs to uid {}, this rank runs as uid {}", unix_text(name),
+                              uid, ::geteuid()));
+  }
+  return fd;
+}
+
+Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline) {
+  UNISONO_ASSIGN(const AddressList list, resolve(host, port, 0));
+  Status last(ErrorCode::kRendezvous, fmt::format("host '{}' has no address", host));
+  const std::string where = tcp_text(host, port);
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    UniqueFd fd(::socket(at->ai_family, kSocketFlags, 0));
+    if (!fd) return failed("cannot create a TCP socket", errno);
+    int error = ::connect(fd.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      socklen_t bytes = sizeof error;
+      if (!wait_ready(fd.get(), true, deadline)) {
+        error = ETIMEDOUT;
+      } else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) {
+        error = errno;
+      }
+    }
+    if (error == 0) {
+      tune_tcp(fd.get());
+      return fd;
+    }
+    last = connect_failed(where, error);
+  }
+  return last;
+}
+
+bool peer_uid(int fd, std::uint32_t* uid) {
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return false;
+  *uid = credentials.uid;
+  return true;
+}
+
+std::string peer_text(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "gone already";
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (address.ss_family != AF_UNIX &&
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, port,
+                    sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
+    return fmt::format("{}:{}", host, port);
+  }
+  ucred credentials{};
+  bytes = sizeof credentials;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return "unknown";
+  return fmt::format("uid {}, pid {}", credentials.uid, credentials.pid);
+}
+
+Result<std::pair<UniqueFd, UniqueFd>> connected_pair() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, kSocketFlags, 0, fds) != 0) {
+    return failed("cannot create a socket pair", errno);
+  }
+  return std::pair<UniqueFd, UniqueFd>(UniqueFd(fds[0]), UniqueFd(fds[1]));
+}
+
+void tune_tcp(int fd) {
+  const int on = 1, idle_s = 5, interval_s = 2, probes = 5;
+  const unsigned unanswered_ms = 15000;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
+}
+
+bool wait_ready(int fd, bool writable, TimePoint deadline) {
+  for (;;) {
+    pollfd entry{fd, static_cast<short>(writable ? POLLOUT : POLLIN), 0};
+    const TimePoint now = Clock::now();
+    const int count = ::poll(&entry, 1, timeout_ms(deadline, now));
+    if (count > 0) return true;
+    if (count == 0 && Clock::now() >= deadline) return false;
+    if (count < 0 && errno != EINTR) return false;
+  }
+}
+
+int timeout_ms(TimePoint deadline, TimePoint now) {
+  constexpr std::chrono::milliseconds kLongest(60'000);
+  if (deadline <= now) return 0;
+  // Compared before it is rounded: kNever minus now still fits, in nanoseconds only.
+  if (deadline - now >= kLongest) return static_cast<int>(kLongest.count());
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
+}
+
+std::vector<std::string> own_addresses() {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) return {"127.0.0.1"};
+  std::vector<std::string> v4, v6;
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ||
+        (at->ifa_flags & IFF_LOOPBACK) != 0) {
+      continue;
+    }
+    char text[INET6_ADDRSTRLEN];
+    if (at->ifa_addr->sa_family == AF_INET) {
+      const auto& address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
+      if (::inet_ntop(AF_INET, &address, text, sizeof text)) v4.emplace_back(text);
+    } else if (at->ifa_addr->sa_family == AF_INET6) {
+      const auto& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+      // A link-local address means nothing without the other host's interface name.
+      if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;
+      if (::inet_ntop(AF_INET6, &address, text, sizeof text)) v6.emplace_back(text);
+    }
+  }
+  ::freeifaddrs(found);
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  if (v4.empty()) v4.emplace_back("127.0.0.1");
+  if (v4.size() > kOwnAddressesMax) v4.resize(kOwnAddressesMax);
+  return v4;
+}
+
+}  // namespace unisono::rendezvous

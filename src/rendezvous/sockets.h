@@ -1,0 +1,58 @@
+// The few socket calls the meeting needs: abstract UNIX and TCP, listening and connecting, all
+// non-blocking and close-on-exec. Errors carry the address and the system's words.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace unisono::rendezvous {
+
+/// A socket that ranks may connect to.
+struct Listener {
+  UniqueFd fd;
+  bool is_unix = false;
+  std::uint16_t port = 0;  ///< TCP: the one bound
+};
+
+/// "tcp 10.0.0.1:29501" or "UNIX socket @unisono-...".
+std::string tcp_text(std::string_view host, std::uint16_t port);
+std::string unix_text(std::string_view name);
+
+/// An abstract UNIX socket: no file, gone with the process, one network namespace.
+Result<Listener> listen_unix(const std::string& name);
+/// Port 0: any. A numeric host or "localhost" binds that address alone where it is local; any
+/// other name binds every address, because a host's own name often means 127.0.1.1 on itself.
+Result<Listener> listen_tcp(const std::string& host, std::uint16_t port);
+
+/// A connected socket, or kRendezvous with the reason. Refuses a listener of another user.
+Result<UniqueFd> connect_unix(const std::string& name);
+Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
+
+/// The user at the other end of a UNIX socket; false where the system does not say.
+bool peer_uid(int fd, std::uint32_t* uid);
+/// "10.0.0.7:51514" or "uid 1000, pid 4242", for log lines.
+std::string peer_text(int fd);
+
+/// A pair of connected sockets, for rank 0 and the arbiter in its own process.
+Result<std::pair<UniqueFd, UniqueFd>> connected_pair();
+
+/// No delay for small messages, and a dead host is noticed within some 15 s.
+void tune_tcp(int fd);
+
+/// Waits for readability (or writability) until `deadline`; false when it passed.
+bool wait_ready(int fd, bool writable, TimePoint deadline);
+/// For poll and epoll: rounded up, 0 when passed, at most a minute.
+int timeout_ms(TimePoint deadline, TimePoint now);
+
+/// Numeric addresses of this host that other hosts may reach; loopback only if there is no other.
+std::vector<std::string> own_addresses();
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,182 @@
+#include "rendezvous/verdict_desk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rendezvous/rank_text.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+// A program makes tens of communicators. Beyond this a rank is making numbers up, and its
+// failures are no longer remembered one by one.
+constexpr std::size_t kCommunicatorsMax = 1 << 20;
+constexpr std::size_t kTimeoutsMax = 1024;
+// Whose whereabouts a timeout's message tells before it would be too long to read.
+constexpr std::size_t kRanksDescribedMax = 4;
+
+std::vector<Rank> to_vector(const std::set<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
+
+}  // namespace
+
+bool VerdictLedger::admit(const Verdict& verdict) {
+  if (verdict.communicator == kEveryCommunicator) return ranks_.insert(verdict.culprit).second;
+  if (communicators_.size() >= kCommunicatorsMax) return false;
+  return communicators_.insert(verdict.communicator).second;
+}
+
+VerdictDesk::VerdictDesk(std::vector<Member> members)
+    : members_(std::move(members)), presence_(members_.size(), Presence::kHere) {}
+
+void VerdictDesk::on_goodbye(Rank rank) {
+  if (presence(rank) != Presence::kHere) return;
+  presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
+  waits_.erase(rank);
+}
+
+void VerdictDesk::on_closed(Rank rank, const std::string& how) {
+  if (presence(rank) != Presence::kHere) return;
+  presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
+  waits_.erase(rank);
+  broadcast({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0,
+             fmt::format("{} died: its control connection {}", member_text(member(rank)), how)});
+}
+
+void VerdictDesk::on_violation(Rank rank, const std::string& what) {
+  if (presence(rank) == Presence::kDead) return;
+  presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
+  waits_.erase(rank);
+  broadcast({ErrorCode::kProtocol, rank, kEveryCommunicator, 0,
+             fmt::format("{} sent the arbiter {}", member_text(member(rank)), what)});
+}
+
+void VerdictDesk::on_waiting(Rank rank, WaitMessage message) {
+  if (presence(rank) == Presence::kHere) waits_[rank] = std::move(message);
+}
+
+void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
+  if (presence(rank) != Presence::kHere) return;
+  const Operation operation{message.communicator, message.sequence};
+  if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
+    const auto entry = timeouts_.try_emplace(operation, Timeout{now + kGatherTime, {}}).first;
+    entry->second.members.insert(message.members.begin(), message.members.end());
+  }
+  waits_[rank] = std::move(message);
+}
+
+void VerdictDesk::on_failure(Verdict verdict) {
+  // Which rank is alive is known here better than there.
+  if (verdict.culprit >= 0 && verdict.code == ErrorCode::kRankFailed &&
+      presence(verdict.culprit) == Presence::kDead) {
+    return;
+  }
+  broadcast(std::move(verdict));
+}
+
+void VerdictDesk::on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now) {
+  const Rank peer = message.peer;
+  if (peer == reporter) return on_violation(reporter, "a report about a link to itself");
+  if (presence(peer) == Presence::kDead) return;
+  if (presence(peer) == Presence::kLeft) return tell_that_peer_left(reporter, peer);
+  links_.try_emplace(std::minmax(reporter, peer),
+                     BrokenLink{now + kLinkGraceTime, reporter, peer, message.reason});
+}
+
+std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
+  for (auto at = timeouts_.begin(); at != timeouts_.end();) {
+    if (at->second.due > now) {
+      ++at;
+      continue;
+    }
+    broadcast(judge(at->first, at->second));
+    at = timeouts_.erase(at);
+  }
+  for (auto at = links_.begin(); at != links_.end();) {
+    const BrokenLink& link = at->second;
+    // A death explains the broken link and has its own verdict; a reporter that left needs none.
+    const bool both_here =
+        presence(link.peer) == Presence::kHere && presence(link.reporter) == Presence::kHere;
+    if (both_here && link.due > now) {
+      ++at;
+      continue;
+    }
+    if (both_here) broadcast(judge(link));
+    if (presence(link.peer) == Presence::kLeft) tell_that_peer_left(link.reporter, link.peer);
+    at = links_.erase(at);
+  }
+  return std::exchange(decided_, {});
+}
+
+TimePoint VerdictDesk::next_due() const {
+  if (!decided_.empty()) return TimePoint::min();
+  TimePoint due = kNever;
+  for (const auto& [operation, timeout] : timeouts_) due = std::min(due, timeout.due);
+  for (const auto& [pair, link] : links_) due = std::min(due, link.due);
+  return due;
+}
+
+void VerdictDesk::broadcast(Verdict verdict) {
+  if (ledger_.admit(verdict)) decided_.push_back({-1, std::move(verdict)});
+}
+
+void VerdictDesk::tell_that_peer_left(Rank reporter, Rank peer) {
+  decided_.push_back({reporter,
+                      {ErrorCode::kRankLeft, peer, kEveryCommunicator, 0,
+                       fmt::format("{} left the job while rank {} still needed it",
+                                   member_text(member(peer)), reporter)}});
+}
+
+Verdict VerdictDesk::judge(const Operation& operation, const Timeout& timeout) const {
+  std::set<Rank> arrived, missing;
+  for (const auto& [rank, wait] : waits_) {
+    if (Operation{wait.communicator, wait.sequence} != operation) continue;
+    arrived.insert(rank);
+    missing.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+  }
+  std::set<Rank> awaited = missing;
+  for (const Rank rank : arrived) missing.erase(rank);
+
+  Verdict verdict{ErrorCode::kTimeout, missing.size() == 1 ? *missing.begin() : -1, operation.first,
+                  operation.second, ""};
+  const std::set<Rank>& members = timeout.members;
+  const std::string of = members.empty() ? "" : fmt::format(" of {} members", members.size());
+  if (missing.empty()) {
+    verdict.message = fmt::format(
+        "operation {} of communicator {} timed out although all that were waited for "
+        "had arrived: {}{} arrived, {} waited for",
+        operation.second, operation.first, ranks_text(to_vector(arrived)), of,
+        ranks_text(to_vector(awaited)));
+    return verdict;
+  }
+  verdict.message = fmt::format(
+      "operation {} of communicator {} timed out: {} had not arrived, {} had{}", operation.second,
+      operation.first, ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
+  std::size_t described = 0;
+  for (const Rank rank : missing) {
+    if (described++ == kRanksDescribedMax) break;
+    verdict.message += whereabouts(rank, operation);
+  }
+  return verdict;
+}
+
+Verdict VerdictDesk::judge(const BrokenLink& link) const {
+  return {
+      ErrorCode::kRankFailed, link.peer, kEveryCommunicator, 0,
+      fmt::format("the link between {} and {} broke although both are alive: {}",
+                  member_text(member(link.reporter)), member_text(member(link.peer)), link.reason)};
+}
+
+std::string VerdictDesk::whereabouts(Rank rank, const Operation& operation) const {
+  std::string text = "; " + member_text(member(rank));
+  if (presence(rank) == Presence::kDead) return text + " died";
+  if (presence(rank) == Presence::kLeft) return text + " left the job";
+  const auto wait = waits_.find(rank);
+  if (wait == waits_.end()) return text + " is alive and waits for nobody";
+  return text + (wait->second.communicator == operation.first
+                     ? fmt::format(" waits in operation {}", wait->second.sequence)
+                     : fmt::format(" waits in operation {} of communicator {}",
+                                   wait->second.sequence, wait->second.communicator));
+}
+
+}  // namespace unisono::rendezvous

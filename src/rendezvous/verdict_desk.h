@@ -1,0 +1,88 @@
+// Decides which rank failed. Takes what the ranks of a job report and what became of their
+// connections, and says what to tell whom. No sockets, no clock of its own: time is an argument,
+// so that every decision can be tested without waiting. The arbiter's loop owns it.
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "rendezvous/arbiter.h"
+#include "rendezvous/control_messages.h"
+
+namespace unisono::rendezvous {
+
+/// How long the reports of other ranks are awaited before a timeout is judged.
+inline constexpr Duration kGatherTime = std::chrono::milliseconds(100);
+/// How long a broken link may wait for the death that explains it.
+inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
+
+/// Lets the first verdict of each communicator through, and the first about each rank where all
+/// communicators of that rank are meant.
+class VerdictLedger {
+ public:
+  bool admit(const Verdict& verdict);
+
+ private:
+  std::set<std::uint32_t> communicators_;
+  std::set<Rank> ranks_;
+};
+
+class VerdictDesk {
+ public:
+  struct Outgoing {
+    Rank target = -1;  ///< -1: all
+    Verdict verdict;
+  };
+
+  explicit VerdictDesk(std::vector<Member> members);
+
+  void on_goodbye(Rank rank);
+  /// The control connection of `rank` is gone; `how` completes "its control connection ...".
+  void on_closed(Rank rank, const std::string& how);
+  /// `rank` sent what no correct rank sends.
+  void on_violation(Rank rank, const std::string& what);
+  void on_waiting(Rank rank, WaitMessage message);
+  void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
+  void on_failure(Verdict verdict);
+  void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now);
+
+  /// What is decided by now, in order.
+  std::vector<Outgoing> take(TimePoint now);
+  /// When take() may have more; kNever when nothing is pending.
+  TimePoint next_due() const;
+
+ private:
+  enum class Presence : std::uint8_t { kHere, kLeft, kDead };
+  using Operation = std::pair<std::uint32_t, std::uint64_t>;  // communicator, sequence
+  struct Timeout {
+    TimePoint due;
+    std::set<Rank> members;
+  };
+  struct BrokenLink {
+    TimePoint due;
+    Rank reporter;
+    Rank peer;
+    std::string reason;
+  };
+
+  void broadcast(Verdict verdict);
+  void tell_that_peer_left(Rank reporter, Rank peer);
+  Verdict judge(const Operation& operation, const Timeout& timeout) const;
+  Verdict judge(const BrokenLink& link) const;
+  std::string whereabouts(Rank rank, const Operation& operation) const;
+  Presence presence(Rank rank) const { return presence_[static_cast<std::size_t>(rank)]; }
+  const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
+
+  std::vector<Member> members_;
+  std::vector<Presence> presence_;
+  std::map<Rank, WaitMessage> waits_;  // the latest report of each rank
+  std::map<Operation, Timeout> timeouts_;
+  std::map<std::pair<Rank, Rank>, BrokenLink> links_;  // by unordered pair
+  VerdictLedger ledger_;
+  std::vector<Outgoing> decided_;
+};
+
+}  // namespace unisono::rendezvous

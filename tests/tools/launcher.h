@@ -1,0 +1,99 @@
+// Runs the built `unisono run` as a user would and collects what it prints. Everything waits for a
+// condition with a deadline; nothing waits for time to pass.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace unisono::run {
+
+inline constexpr auto kPatience = std::chrono::seconds(20);
+
+/// True as soon as `condition` holds, false when it did not within kPatience.
+bool eventually(const std::function<bool()>& condition);
+
+/// True while the process exists and is not a zombie.
+bool is_alive(pid_t pid);
+
+struct LaunchOptions {
+  std::vector<std::string> environment;  ///< added, "NAME=value"
+  std::string stdin_text;
+  /// Standard output and error arrive in one stream, in the order they were written.
+  bool merge_stderr = false;
+  /// On a terminal of its own (stdin, stdout and stderr).
+  bool terminal = false;
+};
+
+class Launcher {
+ public:
+  using Options = LaunchOptions;
+  /// Starts `unisono run ARGUMENTS...`.
+  explicit Launcher(const std::vector<std::string>& arguments, Options options = {});
+  /// Kills the launcher if it still runs; its guard kills the rest.
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  /// Types on the terminal.
+  void type(const std::string& text) const;
+
+  /// Reads until standard output contains `text`; false at its end or deadline.
+  bool prints(const std::string& text);
+  /// Same for standard error.
+  bool complains(const std::string& text);
+  /// What waits in the pipe of its standard output.
+  int unread_output_bytes() const;
+  /// Nobody reads its standard output any more.
+  void close_output() { out_.reset(); }
+
+  /// Reads to the end and returns the exit status, or 1000 + the signal that ended the launcher,
+  /// or -1 when it did not end in time.
+  int wait();
+
+  const std::string& out() const { return out_text_; }
+  const std::string& err() const { return err_text_; }
+  /// The lines of out(), sorted, without carriage returns.
+  std::vector<std::string> sorted_lines() const;
+
+ private:
+  /// Reads what has come, waiting at most 50 ms; false when both streams have ended.
+  bool read_some();
+
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  UniqueFd out_;
+  UniqueFd err_;
+  UniqueFd terminal_;
+  std::string out_text_;
+  std::string err_text_;
+};
+
+/// A folder for one test, removed at its end.
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The arguments to run a shell script as the command, after `flags`.
+std::vector<std::string> shell(std::vector<std::string> flags, const std::string& script);
+
+/// The number that follows `name` in `text`, as in "pid=123"; 0 when it is not there.
+pid_t number_after(const std::string& text, const std::string& name);
+
+}  // namespace unisono::run

@@ -1,0 +1,77 @@
+// Signals to the launcher reach every rank and everything in its group.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "launcher.h"
+
+namespace unisono::run {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A rank that says which signal it got, and ends with a status of its own.
+std::string reporter(const std::string& name) {
+  return "trap 'echo got-" + name + "-$RANK; exit 0' " + name +
+         "; echo ready-$RANK; while :; do sleep 0.01; done";
+}
+
+TEST(RunSignal, ForwardsEverySignalToAllRanks) {
+  const std::pair<int, const char*> signals[] = {{SIGTERM, "TERM"}, {SIGINT, "INT"},
+                                                 {SIGHUP, "HUP"},   {SIGQUIT, "QUIT"},
+                                                 {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"}};
+  for (const auto& [signal, name] : signals) {
+    Launcher launcher(shell({"-n", "2"}, reporter(name)));
+    ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+    launcher.signal(signal);
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+    EXPECT_THAT(launcher.out(), AllOf(HasSubstr(std::string("got-") + name + "-0"),
+                                      HasSubstr(std::string("got-") + name + "-1")));
+  }
+}
+
+TEST(RunSignal, StatusTellsTheForwardedSignal) {
+  Launcher launcher(shell({"-n", "2"}, "echo ready-$RANK; exec sleep 1000"));
+  ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+}
+
+TEST(RunSignal, ASecondInterruptKillsAtOnce) {
+  // Grace and report time are longer than the test's patience: only the second signal can end it.
+  Launcher launcher(shell({"-n", "2", "--timeout-report", "1000", "--grace", "1000"},
+                          "trap '' INT TERM; echo ready-$RANK; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+  launcher.signal(SIGINT);
+  ASSERT_TRUE(launcher.complains("press Ctrl-C again"));
+  launcher.signal(SIGINT);
+  EXPECT_EQ(launcher.wait(), 128 + SIGINT);
+}
+
+TEST(RunSignal, CtrlCOnATerminalEndsTheJob) {
+  LaunchOptions options;
+  options.terminal = true;
+  Launcher launcher(shell({"-n", "2"}, reporter("INT")), options);
+  ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+  launcher.type("\x03");
+  EXPECT_EQ(launcher.wait(), 0) << launcher.out();
+  EXPECT_THAT(launcher.out(), AllOf(HasSubstr("got-INT-0"), HasSubstr("got-INT-1")));
+}
+
+TEST(RunSignal, AStoppedReaderDoesNotStopForwarding) {
+  // Nobody reads: the launcher's own output is full and stays full, and ranks write on and on.
+  Launcher launcher(shell({"-n", "2"}, "echo rank-$RANK=$$; exec yes"));
+  ASSERT_TRUE(launcher.prints("rank-0=") && launcher.prints("rank-1="));
+  ASSERT_TRUE(eventually([&] { return launcher.unread_output_bytes() >= 60'000; }));
+  launcher.signal(SIGTERM);
+  for (const char* name : {"rank-0=", "rank-1="}) {
+    const pid_t rank = number_after(launcher.out(), name);
+    ASSERT_GT(rank, 0);
+    EXPECT_TRUE(eventually([&] { return !is_alive(rank); }));
+  }
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace unisono::run

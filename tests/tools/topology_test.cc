@@ -1,0 +1,179 @@
+// Facts about this machine and where ranks are put. Placement is tested on made-up machines.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "topology/cpu_quota.h"
+#include "topology/host_identity.h"
+#include "topology/processors.h"
+
+namespace unisono::topology {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Processors made_up(int nodes, int cores_per_node) {
+  Processors processors;
+  for (int i = 0; i < nodes * cores_per_node; ++i) {
+    processors.cores.push_back({{i}, i / cores_per_node});
+  }
+  processors.numa_node_count = nodes;
+  return processors;
+}
+
+TEST(HostIdentity, IsStableAndHoldsTheHostname) {
+  const HostIdentity first = read_host_identity();
+  const HostIdentity second = read_host_identity();
+  EXPECT_EQ(first.host, second.host);
+  EXPECT_EQ(first.network_namespace, second.network_namespace);
+  EXPECT_FALSE(first.name.empty());
+  EXPECT_THAT(first.host, EndsWith("/" + first.name));
+}
+
+TEST(Processors, AreThoseThisProcessMayUse) {
+  const auto processors = read_processors();
+  ASSERT_TRUE(processors.has_value());
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  std::set<int> seen;
+  for (const Core& core : processors->cores) {
+    EXPECT_FALSE(core.cpus.empty());
+    for (const int cpu : core.cpus) {
+      EXPECT_TRUE(CPU_ISSET(cpu, &allowed)) << cpu;
+      EXPECT_TRUE(seen.insert(cpu).second) << cpu << " is in two cores";
+    }
+  }
+  EXPECT_EQ(static_cast<int>(seen.size()), CPU_COUNT(&allowed));
+  EXPECT_GE(processors->usable_core_count(), 1);
+}
+
+TEST(Processors, NarrowWithTheAffinityOfTheProcess) {
+  const auto before = read_processors();
+  ASSERT_TRUE(before.has_value());
+  std::thread([&] {
+    const int last = static_cast<int>(before->cores.size()) - 1;
+    ASSERT_TRUE(bind_this_thread(*before, std::vector{last}).ok());
+    cpu_set_t now;
+    CPU_ZERO(&now);
+    ASSERT_EQ(::sched_getaffinity(0, sizeof(now), &now), 0);
+    const Core& core = before->cores.back();
+    EXPECT_EQ(CPU_COUNT(&now), static_cast<int>(core.cpus.size()));
+    EXPECT_TRUE(CPU_ISSET(core.cpus.front(), &now));
+  }).join();
+}
+
+TEST(Processors, BindEveryThreadOfTheProcess) {
+  const auto processors = read_processors();
+  ASSERT_TRUE(processors.has_value());
+  const Core& core = processors->cores.front();
+  ASSERT_TRUE(bind_this_process(*processors, std::vector{0}).ok());
+  cpu_set_t now;
+  CPU_ZERO(&now);
+  EXPECT_EQ(::sched_getaffinity(::getpid(), sizeof(now), &now), 0);
+  EXPECT_EQ(CPU_COUNT(&now), static_cast<int>(core.cpus.size()));
+  std::vector<int> all(processors->cores.size());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_TRUE(bind_this_process(*processors, all).ok());
+}
+
+TEST(Processors, RefuseCoresThatDoNotExist) {
+  const Processors processors = made_up(1, 2);
+  EXPECT_THAT(bind_this_thread(processors, std::vector{2}).message(), HasSubstr("cores 0 to 1"));
+  EXPECT_FALSE(bind_this_thread(processors, std::vector{-1}).ok());
+  EXPECT_FALSE(bind_this_thread(processors, std::vector<int>{}).ok());
+}
+
+TEST(Binding, GivesOneCoreEachSpreadOverNumaNodes) {
+  const Processors processors = made_up(2, 4);
+  EXPECT_THAT(recommended_binding(processors, 0, 2), ElementsAre(0));
+  EXPECT_THAT(recommended_binding(processors, 1, 2), ElementsAre(4));
+  EXPECT_THAT(recommended_binding(processors, 1, 4), ElementsAre(2));
+  EXPECT_THAT(recommended_binding(processors, 7, 8), ElementsAre(7));
+}
+
+TEST(Binding, SharesCoverEveryCoreOnce) {
+  for (int cores = 1; cores <= 9; ++cores) {
+    const Processors processors = made_up(1, cores);
+    for (int size = 1; size <= cores; ++size) {
+      std::vector<int> all;
+      for (int rank = 0; rank < size; ++rank) {
+        const auto share = recommended_binding(processors, rank, size, Width::kShare);
+        EXPECT_GE(static_cast<int>(share.size()), cores / size);
+        all.insert(all.end(), share.begin(), share.end());
+        EXPECT_THAT(recommended_binding(processors, rank, size), ElementsAre(share.front()));
+      }
+      std::vector<int> expected(static_cast<std::size_t>(cores));
+      std::iota(expected.begin(), expected.end(), 0);
+      EXPECT_EQ(all, expected);
+    }
+  }
+}
+
+TEST(Binding, IsLeftToTheSystemWithMoreRanksThanCores) {
+  const Processors processors = made_up(1, 2);
+  EXPECT_THAT(recommended_binding(processors, 0, 3), IsEmpty());
+  EXPECT_THAT(recommended_binding(processors, 2, 2), IsEmpty());
+  EXPECT_THAT(recommended_binding(processors, -1, 2), IsEmpty());
+  EXPECT_THAT(recommended_binding(processors, 0, 0), IsEmpty());
+}
+
+TEST(Binding, UsableCoresRespectTheQuota) {
+  Processors processors = made_up(1, 8);
+  EXPECT_EQ(processors.usable_core_count(), 8);
+  processors.cpu_quota = 1.5;
+  EXPECT_EQ(processors.usable_core_count(), 2);
+  processors.cpu_quota = 100;
+  EXPECT_EQ(processors.usable_core_count(), 8);
+}
+
+class CpuQuota : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "cpu_quota_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    mount_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(mount_); }
+  void write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = mount_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  std::string mount_;
+};
+
+TEST_F(CpuQuota, IsNoneWhereNothingLimits) {
+  write("/cpu.max", "max 100000\n");
+  EXPECT_EQ(cpu_quota_of("0::/\n", mount_), 0);
+  EXPECT_EQ(cpu_quota_of("", mount_), 0);
+  EXPECT_EQ(cpu_quota_of("nonsense\n1:2\n", mount_), 0);
+}
+
+TEST_F(CpuQuota, IsTheTightestOnTheWayUp) {
+  write("/cpu.max", "400000 100000\n");
+  write("/a/cpu.max", "150000 100000\n");
+  write("/a/b/cpu.max", "max 100000\n");
+  EXPECT_DOUBLE_EQ(cpu_quota_of("0::/a/b\n", mount_), 1.5);
+}
+
+TEST_F(CpuQuota, ReadsVersionOne) {
+  write("/cpu,cpuacct/job/cpu.cfs_quota_us", "50000\n");
+  write("/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_DOUBLE_EQ(cpu_quota_of("4:cpu,cpuacct:/job\n0::/\n", mount_), 0.5);
+  write("/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(cpu_quota_of("4:cpu,cpuacct:/job\n", mount_), 0);
+}
+
+}  // namespace
+}  // namespace unisono::topology

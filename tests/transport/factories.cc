@@ -1,0 +1,122 @@
+// One function per transport; see factories.h.
+#include "tests/transport/factories.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "base/handshake.h"
+#include "tests/support/seed.h"
+#include "transports/loopback/loopback_transport.h"
+#include "transports/shm/shm_transport.h"
+#include "transports/tcp/stream_transport.h"
+#include "transports/wrap/faulty_transport.h"
+#include "transports/wrap/tracing_transport.h"
+
+namespace unisono::test {
+namespace {
+
+/// The same in every rank of a world, in no other world of this machine.
+std::string job_id(const SharedWorld& world) {
+  struct stat status {};
+  if (fstat(world.fd(), &status) != 0) std::abort();
+  return "conformance-" + std::to_string(status.st_dev) + "-" + std::to_string(status.st_ino);
+}
+
+std::unique_ptr<Transport> make_loopback(SharedWorld& world, Rank rank) {
+  return std::make_unique<LoopbackTransport>(LoopbackHub::of_job(job_id(world), world.ranks()),
+                                             rank);
+}
+
+Result<std::unique_ptr<Transport>> make_shm(SharedWorld& world, Rank rank) {
+  std::vector<Rank> peers;
+  for (Rank peer = 0; peer < world.ranks(); ++peer) {
+    if (peer != rank) peers.push_back(peer);
+  }
+  return shm::ShmTransport::make(rank, std::move(peers),
+                                 [&world](Rank from, Rank to) -> Result<shm::LaneMemory> {
+                                   return shm::LaneMemory{world.lane(from, to), world.lane_bytes()};
+                                 });
+}
+
+Result<std::unique_ptr<Transport>> make_stream(SharedWorld& world, Rank rank,
+                                               StreamOptions::Family family) {
+  StreamOptions options;
+  options.family = family;
+  options.rank = rank;
+  options.size = world.ranks();
+  options.job_id = job_id(world);
+  UNISONO_ASSIGN(options.key, JobKey::from_text("the conformance suite's key, known to all"));
+  if (family == StreamOptions::Family::kTcp) options.bind_address = "127.0.0.1";
+  return make_stream_transport(std::move(options));
+}
+
+FaultOptions mild_faults(Rank rank) {
+  FaultOptions options;
+  options.seed = seed() * 16 + static_cast<std::uint64_t>(rank);
+  options.full_one_in = 7;
+  options.delay_polls_max = 3;
+  options.pending_one_in = 5;
+  return options;
+}
+
+Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, SharedWorld& world,
+                                                    Rank rank) {
+  using MadeTransport = Result<std::unique_ptr<Transport>>;
+  if (kind == "loopback") return make_loopback(world, rank);
+  if (kind == "tracing_loopback") {
+    return MadeTransport(std::make_unique<TracingTransport>(make_loopback(world, rank)));
+  }
+  if (kind == "faulty_loopback") {
+    return MadeTransport(
+        std::make_unique<FaultyTransport>(make_loopback(world, rank), mild_faults(rank)));
+  }
+  if (kind == "tcp") return make_stream(world, rank, StreamOptions::Family::kTcp);
+  if (kind == "unix") return make_stream(world, rank, StreamOptions::Family::kUnix);
+  UNISONO_ASSIGN(std::unique_ptr<Transport> lanes, make_shm(world, rank));
+  if (kind == "faulty_shm") {
+    return MadeTransport(std::make_unique<FaultyTransport>(std::move(lanes), mild_faults(rank)));
+  }
+  return lanes;
+}
+
+}  // namespace
+
+const std::vector<TransportKind>& transport_kinds() {
+  static const std::vector<TransportKind> kinds = {
+      {"loopback", 0, false},
+      {"shm", 128 * 1024, true},
+      {"shm_smallest_ring", shm::kLaneBytesMin, false},
+      {"tcp", 0, true},
+      {"unix", 0, true},
+      {"tracing_loopback", 0, false},
+      {"faulty_loopback", 0, false},
+      {"faulty_shm", 128 * 1024, false},
+  };
+  return kinds;
+}
+
+const TransportKind& transport_kind(const std::string& name) {
+  for (const TransportKind& kind : transport_kinds()) {
+    if (kind.name == name) return kind;
+  }
+  std::abort();
+}
+
+Result<std::unique_ptr<Transport>> make_transport(const std::string& kind, SharedWorld& world,
+                                                  Rank rank) {
+  auto transport = make_unconnected(kind, world, rank);
+  if (!transport) {
+    world.fail();
+    return transport;
+  }
+  world.set_text(rank, (*transport)->address());
+  if (!world.barrier()) return Status(ErrorCode::kRendezvous, "another rank failed to start");
+  const Status connected = (*transport)->set_peers(world.texts());
+  // Nobody uses its transport before everybody has one: a loopback hub is held by all by then.
+  if (!world.barrier()) return Status(ErrorCode::kRendezvous, "another rank failed to connect");
+  if (!connected) return connected;
+  return transport;
+}
+
+}  // namespace unisono::test

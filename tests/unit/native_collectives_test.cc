@@ -1,0 +1,370 @@
+// The native collectives against an oracle: every collective, group size, edge count and access
+// path, with ranks as threads and as processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "native_oracle.h"
+
+namespace unisono::test {
+namespace {
+
+using native::AccessPath;
+using testing::IsEmpty;
+
+constexpr Collective kAll[] = {
+    Collective::kAllReduce,      Collective::kReduce,   Collective::kBroadcast,
+    Collective::kAllGather,      Collective::kAllGatherV, Collective::kReduceScatter,
+    Collective::kReduceScatterV, Collective::kGather,   Collective::kGatherV,
+    Collective::kScatter,        Collective::kScatterV, Collective::kAllToAll,
+    Collective::kAllToAllV,      Collective::kBarrier,  Collective::kScan,
+    Collective::kExscan,
+};
+
+bool is_irregular(Collective collective) {
+  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
+         collective == Collective::kGatherV || collective == Collective::kScatterV ||
+         collective == Collective::kAllToAllV;
+}
+
+// Around the inline payload (8 elements), the cell (2048), a chunk (65536), and several chunks.
+constexpr std::size_t kCounts[] = {0,    1,    2,    7,     8,     9,     511,
+                                   2047, 2048, 2049, 16411, 65537, 140009};
+
+struct Matrix {
+  bool heap = false;
+  bool one_size_only = false;
+};
+
+void run_matrix(TestRank& rank, const Matrix& matrix) {
+  for (const Collective collective : kAll) {
+    for (const std::size_t count : kCounts) {
+      for (const bool in_place : {false, true}) {
+        if (in_place && is_irregular(collective)) continue;
+        const Rank root = static_cast<Rank>(count % static_cast<std::size_t>(rank.size));
+        const std::size_t misalign = count % 2 == 1 ? 4 : 0;
+        run_and_check(rank, {collective, count, root, in_place, matrix.heap, misalign});
+        if (!rank.failures.empty()) return;
+      }
+    }
+  }
+}
+
+class NativeMatrix : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, NativeMatrix, testing::Values(1, 2, 3, 4, 5, 8));
+
+TEST_P(NativeMatrix, ThreadsThroughWindows) {
+  EXPECT_THAT(run_threads(GetParam(), {.access = AccessPath::kWindow},
+                          [](TestRank& rank) { run_matrix(rank, {}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ThreadsReadEachOthersMemory) {
+  EXPECT_THAT(run_threads(GetParam(), {.access = AccessPath::kAutomatic},
+                          [](TestRank& rank) { run_matrix(rank, {}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ProcessesThroughWindows) {
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kAutomatic},
+                            [](TestRank& rank) { run_matrix(rank, {}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ProcessesReadEachOthersHeaps) {
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kMapped},
+                            [](TestRank& rank) { run_matrix(rank, {.heap = true}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ProcessesBySingleCopy) {
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kSingleCopy},
+                            [](TestRank& rank) { run_matrix(rank, {}); }),
+              IsEmpty());
+}
+
+TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
+  for (const int n : {2, 3, 4}) {
+    EXPECT_THAT(run_processes(n, {.access = AccessPath::kMapped},
+                              [](TestRank& rank) {
+                                for (const Collective collective : kAll) {
+                                  OracleCase one{collective, 100003};
+                                  one.heap = rank.self % 2 == 0;
+                                  run_and_check(rank, one);
+                                }
+                              }),
+                IsEmpty());
+  }
+}
+
+TEST(NativeCollectives, EveryRootWorks) {
+  EXPECT_THAT(run_threads(5, {.access = AccessPath::kWindow},
+                          [](TestRank& rank) {
+                            for (const Collective collective :
+                                 {Collective::kBroadcast, Collective::kReduce, Collective::kGather,
+                                  Collective::kScatter, Collective::kGatherV,
+                                  Collective::kScatterV}) {
+                              for (Rank root = 0; root < rank.size; ++root) {
+                                for (const std::size_t count : {3u, 5000u, 70000u}) {
+                                  run_and_check(rank, {collective, count, root});
+                                }
+                              }
+                            }
+                          }),
+              IsEmpty());
+}
+
+// Cells are reused every fourth call; roots that only write run ahead of their readers.
+void run_mixed_calls(TestRank& rank, int calls) {
+  std::uint32_t random = 12345;
+  for (int i = 0; i < calls && rank.failures.empty(); ++i) {
+    random = random * 1664525 + 1013904223;
+    const Collective collective = kAll[(random >> 8) % std::size(kAll)];
+    const std::size_t count = (random >> 12) % 50 == 0 ? 20000 : (random >> 16) % 40;
+    const Rank root = static_cast<Rank>((random >> 24) % static_cast<std::uint32_t>(rank.size));
+    run_and_check(rank, {collective, count, root});
+  }
+}
+
+TEST(NativeCollectives, TenThousandMixedCallsBackToBack) {
+  for (const int n : {2, 3}) {
+    EXPECT_THAT(run_threads(n, {}, [](TestRank& rank) { run_mixed_calls(rank, 10000); }),
+                IsEmpty());
+    EXPECT_THAT(run_processes(n, {}, [](TestRank& rank) { run_mixed_calls(rank, 10000); }),
+                IsEmpty());
+  }
+}
+
+TEST(NativeCollectives, BroadcastsToASlowReaderAreNotOverwritten) {
+  std::atomic<int> started{0};
+  const auto body = [&started](TestRank& rank) {
+    constexpr int kCalls = 64;
+    if (rank.self == 0) {
+      // The root starts what it can; the reader has not called yet.
+      int finished_ahead = 0;
+      for (int i = 0; i < kCalls; ++i) {
+        int data[4] = {i, i, i, i};
+        native::Arguments arguments;
+        arguments.collective = Collective::kBroadcast;
+        arguments.input = arguments.output = data;
+        arguments.count = 4;
+        arguments.element_bytes = sizeof(int);
+        Operation& operation = rank.start(arguments);
+        if (started.load() == 0) {
+          if (operation.advance()) {
+            ++finished_ahead;
+            continue;
+          }
+          started.store(1);
+        }
+        rank.check(rank.finish(operation).ok(), "broadcast at the root");
+      }
+      rank.check(finished_ahead == shm::kCellSlots, "the root was not held up by the slots");
+      return;
+    }
+    while (started.load() == 0) std::this_thread::yield();
+    for (int i = 0; i < kCalls; ++i) {
+      int data[4] = {};
+      native::Arguments arguments;
+      arguments.collective = Collective::kBroadcast;
+      arguments.input = arguments.output = data;
+      arguments.count = 4;
+      arguments.element_bytes = sizeof(int);
+      rank.check(rank.run(arguments).ok() && data[0] == i && data[3] == i,
+                 "call " + std::to_string(i) + " got " + std::to_string(data[0]));
+    }
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
+  for (const AccessPath access : {AccessPath::kWindow, AccessPath::kAutomatic}) {
+    const auto body = [](TestRank& rank) {
+      for (const std::size_t count : {std::size_t{3}, std::size_t{150001}}) {
+        for (const ReduceOp& op : {average, premultiplied_sum(rank.self + 1)}) {
+          const auto reduction = compute::Reduction::make(DataType::kFloat32, op, rank.size);
+          std::vector<float> in(count), out(count);
+          for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(i % 100 + 12);
+          const int factor = rank.size * (rank.size + 1) / 2;
+          const bool averages = op.kind == OpKind::kAverage;
+          native::Arguments arguments;
+          arguments.collective = Collective::kAllReduce;
+          arguments.input = in.data();
+          arguments.output = out.data();
+          arguments.count = count;
+          arguments.element_bytes = sizeof(float);
+          arguments.reduction = &*reduction;
+          rank.check(rank.run(arguments).ok(), "all_reduce");
+          for (std::size_t i = 0; i < count; ++i) {
+            const float wanted = averages ? in[i] : in[i] * static_cast<float>(factor);
+            if (out[i] != wanted) return rank.check(false, "element " + std::to_string(i));
+          }
+          if (count % static_cast<std::size_t>(rank.size) != 0) continue;
+          arguments.collective = Collective::kReduceScatter;
+          arguments.count = count / static_cast<std::size_t>(rank.size);
+          rank.check(rank.run(arguments).ok(), "reduce_scatter");
+          const std::size_t at = arguments.count * static_cast<std::size_t>(rank.self);
+          for (std::size_t i = 0; i < arguments.count; ++i) {
+            const float wanted = averages ? in[at + i] : in[at + i] * static_cast<float>(factor);
+            if (out[i] != wanted) return rank.check(false, "scattered " + std::to_string(i));
+          }
+        }
+      }
+    };
+    EXPECT_THAT(run_threads(3, {.access = access}, body), IsEmpty());
+  }
+}
+
+// The same bits for all sizes of chunk and part, because the tree is over ranks alone.
+TEST(NativeCollectives, SmallAndLargeReductionsFollowTheSameTree) {
+  const auto body = [](TestRank& rank) {
+    const auto reduction = compute::Reduction::make(DataType::kFloat32, sum, rank.size);
+    constexpr std::size_t kCount = 40000;
+    const auto input_of = [](int source, std::size_t i) {
+      return std::ldexp(1.0f + static_cast<float>((i * 37 + static_cast<std::size_t>(source)) % 91),
+                        (source * 7 + static_cast<int>(i % 13)) % 20);
+    };
+    std::vector<float> in(kCount), large(kCount), small(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) in[i] = input_of(rank.self, i);
+    native::Arguments arguments;
+    arguments.collective = Collective::kAllReduce;
+    arguments.element_bytes = sizeof(float);
+    arguments.reduction = &*reduction;
+    arguments.input = in.data();
+    arguments.output = large.data();
+    arguments.count = kCount;
+    rank.check(rank.run(arguments).ok(), "large");
+    for (std::size_t i = 0; i < kCount; i += 1000) {
+      arguments.input = in.data() + i;
+      arguments.output = small.data() + i;
+      arguments.count = 1000;
+      rank.check(rank.run(arguments).ok(), "small");
+    }
+    rank.check(std::memcmp(large.data(), small.data(), kCount * sizeof(float)) == 0,
+               "large and small differ");
+  };
+  EXPECT_THAT(run_threads(5, {.access = AccessPath::kWindow}, body), IsEmpty());
+}
+
+TEST(NativeFailures, MismatchNamesBothRanksAndCalls) {
+  for (const std::size_t count : {4, 100000}) {
+    const auto body = [count](TestRank& rank) {
+      const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
+      std::vector<int> data(count + 1);
+      native::Arguments arguments;
+      arguments.collective = Collective::kAllReduce;
+      arguments.input = arguments.output = data.data();
+      arguments.count = count + static_cast<std::size_t>(rank.self);
+      arguments.element_bytes = sizeof(int);
+      arguments.reduction = &*reduction;
+      const Status status = rank.run(arguments);
+      rank.check(status.code() == ErrorCode::kMismatch, "no mismatch");
+      for (int r = 0; r < 2; ++r) {
+        const std::string call = "rank " + std::to_string(r) + " called all_reduce(count " +
+                                 std::to_string(count + static_cast<std::size_t>(r));
+        rank.check(status.message().find(call) != std::string::npos, status.message());
+      }
+      rank.check(!rank.run(arguments).ok(), "the group still works");
+    };
+    EXPECT_THAT(run_threads(2, {.access = AccessPath::kWindow}, body), IsEmpty());
+  }
+}
+
+TEST(NativeFailures, PairsOfCountsThatDisagreeAreAMismatch) {
+  const auto body = [](TestRank& rank) {
+    const std::vector<int> in(8);
+    std::vector<int> out(8);
+    const std::size_t give[] = {3, 3};
+    const std::size_t take[] = {3, rank.self == 0 ? std::size_t{4} : std::size_t{3}};
+    native::Arguments arguments;
+    arguments.collective = Collective::kAllToAllV;
+    arguments.input = in.data();
+    arguments.output = out.data();
+    arguments.element_bytes = sizeof(int);
+    arguments.input_counts = give;
+    arguments.output_counts = take;
+    const Status status = rank.run(arguments);
+    if (rank.self == 0) {
+      rank.check(status.code() == ErrorCode::kMismatch && status.rank() == 1, status.message());
+    }
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+TEST(NativeFailures, TheFirstRaisedCauseWinsAndEndsWaits) {
+  const auto body = [](TestRank& rank) {
+    if (rank.self == 2) {
+      rank.check(rank.group->raise(ErrorCode::kRankFailed, 1), "the first raise lost");
+      rank.check(!rank.group->raise(ErrorCode::kAborted, 0), "the second raise won");
+      return;
+    }
+    native::Arguments arguments;
+    const Status status = rank.run(arguments);
+    Rank culprit = -1;
+    rank.check(status.code() == ErrorCode::kRankFailed && status.rank() == 1, "wrong cause");
+    rank.check(rank.group->raised(&culprit) == ErrorCode::kRankFailed && culprit == 1, "raised");
+  };
+  EXPECT_THAT(run_threads(3, {}, body), IsEmpty());
+}
+
+TEST(NativeFailures, AWaitNamesWhoIsMissing) {
+  std::atomic<bool> checked{false};
+  for (const std::size_t count : {1, 100000}) {
+    checked.store(false);
+    const auto body = [&checked, count](TestRank& rank) {
+      const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
+      std::vector<int> data(count);
+      native::Arguments arguments;
+      arguments.collective = Collective::kAllReduce;
+      arguments.input = arguments.output = data.data();
+      arguments.count = count;
+      arguments.element_bytes = sizeof(int);
+      arguments.reduction = &*reduction;
+      if (rank.self == 2) {
+        while (!checked.load()) std::this_thread::yield();
+      }
+      Operation& operation = rank.start(arguments);
+      if (rank.self == 0) {
+        std::vector<Rank> missing;
+        do {
+          missing.clear();
+          rank.check(!operation.advance(), "finished without rank 2");
+          operation.waiting_for(&missing);
+        } while (missing.size() != 1);
+        rank.check(missing.front() == 2, "waits for rank " + std::to_string(missing.front()));
+        checked.store(true);
+      }
+      rank.check(rank.finish(operation).ok(), "all_reduce");
+    };
+    EXPECT_THAT(run_threads(3, {.access = AccessPath::kWindow}, body), IsEmpty());
+  }
+}
+
+TEST(NativeGroup, LeavingIsSeenByTheOthers) {
+  const auto body = [](TestRank& rank) {
+    native::Arguments barrier;
+    rank.check(!rank.group->has_left(1), "left before it said so");
+    rank.check(rank.run(barrier).ok(), "barrier");
+    if (rank.self == 1) return rank.group->leave();
+    while (!rank.group->has_left(1)) std::this_thread::yield();
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+TEST(NativeGroup, EightMembersStayBelowSixteenMebibytesEach) {
+  const auto body = [](TestRank& rank) {
+    const std::size_t before = rank.group->reserved_bytes();
+    run_and_check(rank, {Collective::kAllReduce, 1 << 20});
+    run_and_check(rank, {Collective::kAllToAll, 1 << 16});
+    rank.check(rank.group->reserved_bytes() > before, "no window was reserved");
+    rank.check(rank.group->reserved_bytes() < (std::size_t{16} << 20), "too much is reserved");
+  };
+  EXPECT_THAT(run_threads(8, {.access = AccessPath::kWindow}, body), IsEmpty());
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,297 @@
+// The shared memory fabric: meeting, seals, strangers, heaps, lanes and group blocks.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include "base/log.h"
+#include "native_oracle.h"
+#include "transports/shm/heap.h"
+#include "transports/shm/segment.h"
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+shm::FabricPeers peers_of(const std::vector<const shm::FabricListener*>& listeners, int self) {
+  shm::FabricPeers peers;
+  peers.job_id = "fabric test";
+  peers.self = self;
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    peers.world_ranks.push_back(static_cast<Rank>(10 + i));
+    peers.pids.push_back(getpid());
+    peers.addresses.push_back(listeners[i]->address());
+  }
+  return peers;
+}
+
+TEST(Fabric, KnowsItsRanksByWorldNumber) {
+  const auto listener = std::move(*shm::FabricListener::open());
+  auto fabric = shm::Fabric::meet(*listener, peers_of({listener.get()}, 0), Clock::now());
+  ASSERT_TRUE(fabric) << fabric.error().message();
+  EXPECT_EQ((*fabric)->size(), 1);
+  EXPECT_EQ((*fabric)->world_rank(0), 10);
+  EXPECT_EQ((*fabric)->local_index(10), 0);
+  EXPECT_EQ((*fabric)->local_index(11), -1);
+}
+
+TEST(Fabric, NamesTheRankThatDoesNotCome) {
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  const auto fabric = shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0),
+                                        Clock::now() + std::chrono::milliseconds(20));
+  ASSERT_FALSE(fabric);
+  EXPECT_EQ(fabric.error().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(fabric.error().rank(), 11);
+  EXPECT_THAT(fabric.error().message(), HasSubstr("rank 11"));
+}
+
+TEST(Fabric, SaysThatTheLeaderIsOutOfReach) {
+  const auto own = std::move(*shm::FabricListener::open());
+  auto gone = std::move(*shm::FabricListener::open());
+  const shm::FabricPeers peers = peers_of({gone.get(), own.get()}, 1);
+  gone.reset();
+  const auto fabric = shm::Fabric::meet(*own, peers, Clock::now() + std::chrono::seconds(5));
+  ASSERT_FALSE(fabric);
+  EXPECT_EQ(fabric.error().rank(), 10);
+}
+
+TEST(Fabric, RefusesATableWithoutThisRank) {
+  const auto listener = std::move(*shm::FabricListener::open());
+  const auto fabric = shm::Fabric::meet(*listener, peers_of({listener.get()}, 1), Clock::now());
+  ASSERT_FALSE(fabric);
+  EXPECT_EQ(fabric.error().code(), ErrorCode::kInvalidArgument);
+}
+
+std::atomic<int> g_refusals{0};
+
+TEST(Fabric, RefusesAStrangerAndGoesOn) {
+  g_refusals = 0;
+  log::set_hook([](log::Level, std::string_view message) {
+    if (message.find("refused a connection") != std::string_view::npos) ++g_refusals;
+  });
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  const int stranger = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, first->address().data(), first->address().size());
+  const auto length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + first->address().size());
+  ASSERT_EQ(connect(stranger, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(send(stranger, "hello", 5, 0), 5);
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  std::thread other([&] {
+    EXPECT_TRUE(shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), deadline));
+  });
+  EXPECT_TRUE(shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0), deadline));
+  other.join();
+  close(stranger);
+  log::set_hook(nullptr);
+  EXPECT_EQ(g_refusals, 1);
+}
+
+TEST(Mapping, RefusesMemoryWhoseSizeIsNotSealed) {
+  const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  const auto mapping = shm::Mapping::attach(UniqueFd(fd), 4096, 65536, true);
+  ASSERT_FALSE(mapping);
+  EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+}
+
+TEST(Mapping, RefusesMemoryOfAnotherSize) {
+  const auto made = shm::Mapping::create("small", 8192);
+  ASSERT_TRUE(made);
+  const auto mapping = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), 16384, 65536, true);
+  ASSERT_FALSE(mapping);
+  EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+}
+
+TEST(Mapping, CannotBeShrunkByAPeer) {
+  const auto made = shm::Mapping::create("sealed", 8192);
+  ASSERT_TRUE(made);
+  EXPECT_NE(ftruncate((*made)->fd(), 0), 0);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST(Mapping, IsOneInAProcess) {
+  const auto made = shm::Mapping::create("shared", 8192);
+  ASSERT_TRUE(made);
+  const auto again = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), 8192, 8192, true);
+  ASSERT_TRUE(again);
+  EXPECT_EQ((*again)->base(), (*made)->base());
+}
+
+TEST(Heap, GivesAlignedMemoryThatIsItsOwn) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  auto* first = static_cast<char*>(*heap->allocate(100));
+  auto* second = static_cast<char*>(*heap->allocate(5000));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
+  EXPECT_GE(std::abs(second - first), 100);
+  std::memset(first, 1, 100);
+  std::memset(second, 2, 5000);
+  EXPECT_EQ(first[99], 1);
+  std::uint64_t offset = 0;
+  EXPECT_TRUE(heap->locate(second, 5000, &offset));
+  int outside = 0;
+  EXPECT_FALSE(heap->locate(&outside, sizeof outside, &offset));
+  EXPECT_FALSE(heap->locate(second, std::size_t{2} << 20, &offset));
+}
+
+TEST(Heap, ReusesReleasedMemoryAndMergesIt) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  std::vector<void*> blocks;
+  for (int i = 0; i < 256; ++i) blocks.push_back(*heap->allocate(4096));
+  EXPECT_EQ(heap->allocate(1).error().code(), ErrorCode::kOutOfResources);
+  for (const int i : {3, 5, 4}) EXPECT_TRUE(heap->release(blocks[static_cast<std::size_t>(i)]));
+  const auto merged = heap->allocate(3 * 4096);
+  ASSERT_TRUE(merged);
+  EXPECT_EQ(*merged, blocks[3]);
+  EXPECT_EQ(heap->used_bytes(), std::size_t{1} << 20);
+}
+
+TEST(Heap, ReleasedPagesAreZeroWhenGivenAgain) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  void* const block = *heap->allocate(8192);
+  std::memset(block, 7, 8192);
+  ASSERT_TRUE(heap->release(block));
+  const auto again = heap->allocate(8192);
+  ASSERT_TRUE(again);
+  ASSERT_EQ(*again, block);
+  EXPECT_EQ(static_cast<char*>(*again)[8191], 0);
+}
+
+TEST(Heap, RefusesPointersThatAreNotItsOwn) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  auto* const block = static_cast<char*>(*heap->allocate(8192));
+  int other = 0;
+  EXPECT_EQ(heap->release(&other).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(heap->release(block + 64).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(heap->release(block));
+  EXPECT_EQ(heap->release(block).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Heap, AnswersImpossibleSizesWithAnError) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  EXPECT_EQ(heap->allocate(SIZE_MAX).error().code(), ErrorCode::kOutOfResources);
+  EXPECT_TRUE(heap->allocate(0));
+}
+
+TEST(Fabric, LanesAreApartAndZeroBeforeUse) {
+  const auto body = [](TestRank& rank) {
+    const int other = 1 - rank.self;
+    auto sent = rank.fabric->lane(rank.self, other);
+    auto received = rank.fabric->lane(other, rank.self);
+    rank.check(sent.has_value() && received.has_value(), "lane");
+    rank.check(!rank.fabric->lane(0, 0).has_value(), "a lane to itself");
+    rank.check(!rank.fabric->lane(0, 2).has_value(), "a lane to nobody");
+    rank.check(sent->bytes >= (256 << 10) && sent->base != received->base, "size and place");
+    rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0}, "zero");
+    native::Arguments barrier;
+    rank.check(rank.run(barrier).ok(), "barrier");
+    std::memset(sent->base, rank.self + 1, sent->bytes);
+    rank.check(rank.run(barrier).ok(), "barrier");
+    rank.check(received->base[received->bytes - 1] == static_cast<std::byte>(other + 1), "content");
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+  EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
+}
+
+TEST(Fabric, BlocksOfClosedGroupsComeBackEmpty) {
+  const auto body = [](TestRank& rank) {
+    native::Arguments barrier;
+    for (int round = 0; round < 5; ++round) {
+      // Rank 0 reserves block 1 again each time: all members have closed it.
+      int block = -1;
+      if (rank.self == 0) {
+        const auto reserved = rank.fabric->reserve_block();
+        rank.check(reserved.has_value(), "reserve_block");
+        block = static_cast<int>(*reserved);
+      }
+      native::Arguments tell;
+      tell.collective = Collective::kBroadcast;
+      tell.input = tell.output = &block;
+      tell.count = 1;
+      tell.element_bytes = sizeof block;
+      rank.check(rank.run(tell).ok(), "broadcast");
+      rank.check(block == 1, "block " + std::to_string(block));
+      auto opened = rank.fabric->open_group(static_cast<std::uint32_t>(block), {0, 1, 2});
+      rank.check(opened.has_value(), "open_group");
+      TestRank inner;
+      inner.size = rank.size;
+      inner.self = rank.self;
+      inner.fabric = rank.fabric;
+      inner.group =
+          std::make_unique<native::Group>(std::move(*opened), native::AccessPath::kWindow);
+      for (const std::size_t count : {1u, 30000u}) {
+        run_and_check(inner, {Collective::kAllReduce, count});
+        run_and_check(inner, {Collective::kAllToAll, count});
+      }
+      for (const std::string& failure : inner.failures) rank.check(false, failure);
+      inner.group.reset();
+      rank.check(rank.run(barrier).ok(), "barrier");
+    }
+  };
+  const auto reserve_first = [&body](TestRank& rank) {
+    // Block 0 is in use by the outer group.
+    native::Arguments barrier;
+    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 0, "block 0");
+    rank.check(rank.run(barrier).ok(), "barrier");
+    body(rank);
+  };
+  EXPECT_THAT(run_threads(3, {}, reserve_first), IsEmpty());
+}
+
+TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
+  const auto body = [](TestRank& rank) {
+    const std::vector<int> odd = {1, 3};
+    const std::vector<int> even = {0, 2};
+    const bool is_odd = rank.self % 2 == 1;
+    auto opened = rank.fabric->open_group(is_odd ? 5 : 6, is_odd ? odd : even);
+    rank.check(opened.has_value(), "open_group");
+    rank.check((*opened)->world_rank(1) == (is_odd ? 3 : 2), "world rank of member 1");
+    TestRank inner;
+    inner.size = 2;
+    inner.self = rank.self / 2;
+    inner.fabric = rank.fabric;
+    inner.group = std::make_unique<native::Group>(std::move(*opened), native::AccessPath::kWindow);
+    for (const std::size_t count : {5u, 30000u}) run_and_check(inner, {Collective::kAllGather, count});
+    for (const std::string& failure : inner.failures) rank.check(false, failure);
+    inner.group.reset();
+  };
+  EXPECT_THAT(run_processes(4, {}, body), IsEmpty());
+}
+
+TEST(Fabric, OpenGroupRefusesMembersThatMakeNoSense) {
+  const auto body = [](TestRank& rank) {
+    for (const std::vector<int>& members :
+         {std::vector<int>{}, std::vector<int>{1, 0}, std::vector<int>{0, 0},
+          std::vector<int>{0, 2}, std::vector<int>{-1, rank.self}}) {
+      const auto group = rank.fabric->open_group(3, members);
+      rank.check(group.status().code() == ErrorCode::kInvalidArgument, "accepted");
+    }
+    rank.check(!rank.fabric->open_group(shm::kGroupsMax, {0, 1}).has_value(), "block number");
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+TEST(Fabric, SingleCopyIsTakenOnlyWhenAllowed) {
+  EXPECT_THAT(run_processes(2, {.access = native::AccessPath::kSingleCopy, .single_copy = false},
+                            [](TestRank& rank) {
+                              run_and_check(rank, {Collective::kAllGather, 100000});
+                              rank.check(rank.group->reserved_bytes() > shm::kWindowBytes,
+                                         "nothing went through the window");
+                            }),
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,342 @@
+#include "native_oracle.h"
+
+#include <cstring>
+#include <optional>
+
+namespace unisono::test {
+namespace {
+
+using Element = std::int32_t;
+constexpr std::size_t kGuard = 16;
+constexpr std::byte kGuardByte{0xa5};
+
+/// Element i of the block that `source` has for `target` (or for all: target 0).
+Element value(std::uint32_t call, int source, int target, std::size_t i) {
+  return static_cast<Element>(call * 31 + static_cast<std::uint32_t>(source) * 1009 +
+                              static_cast<std::uint32_t>(target) * 7919 +
+                              static_cast<std::uint32_t>(i) * 3);
+}
+
+/// Length of the block from `source` to `target` in an irregular call; zero for some.
+std::size_t irregular(std::size_t count, int source, int target) {
+  if ((source + target) % 3 == 2) return 0;
+  return count + static_cast<std::size_t>((source * 5 + target * 2) % 7);
+}
+
+struct Layout {
+  std::vector<std::size_t> counts, displacements;
+  std::size_t extent = 0;
+};
+
+/// Blocks with a gap of one element between them.
+template <typename LengthOf>
+Layout layout_with_gaps(int size, const LengthOf& length_of) {
+  Layout layout;
+  for (int i = 0; i < size; ++i) {
+    layout.counts.push_back(length_of(i));
+    layout.displacements.push_back(layout.extent);
+    layout.extent += layout.counts.back() + 1;
+  }
+  return layout;
+}
+
+/// A guarded array that may lie in the shared heap or off any alignment.
+class Array {
+ public:
+  Array(TestRank& rank, const OracleCase& oracle_case, std::size_t count)
+      : rank_(rank), count_(count), heap_(oracle_case.heap) {
+    const std::size_t bytes = count * sizeof(Element) + 2 * kGuard + oracle_case.misalign;
+    if (heap_) {
+      auto memory = rank.fabric->allocate(bytes);
+      rank.check(memory.has_value(), "allocate: " + memory.status().message());
+      memory_ = static_cast<std::byte*>(*memory);
+    } else {
+      own_.resize(bytes);
+      memory_ = own_.data();
+    }
+    begin_ = memory_ + kGuard + oracle_case.misalign;
+    std::memset(memory_, static_cast<int>(kGuardByte), bytes);
+  }
+  ~Array() {
+    if (heap_) rank_.check(rank_.fabric->release(memory_).ok(), "release");
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  std::byte* at(std::size_t index) const { return begin_ + index * sizeof(Element); }
+  void set(std::size_t index, Element element) const {
+    std::memcpy(at(index), &element, sizeof element);
+  }
+  Element get(std::size_t index) const {
+    Element element;
+    std::memcpy(&element, at(index), sizeof element);
+    return element;
+  }
+  bool guards_intact() const {
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      if (begin_[-1 - static_cast<std::ptrdiff_t>(i)] != kGuardByte) return false;
+      if (at(count_)[i] != kGuardByte) return false;
+    }
+    return true;
+  }
+
+ private:
+  TestRank& rank_;
+  std::size_t count_;
+  bool heap_;
+  std::vector<std::byte> own_;
+  std::byte* memory_ = nullptr;
+  std::byte* begin_ = nullptr;
+};
+
+Element combined(std::uint32_t call, int first, int last, int target, std::size_t i) {
+  std::uint32_t sum = 0;
+  for (int r = first; r < last; ++r) sum += static_cast<std::uint32_t>(value(call, r, target, i));
+  return static_cast<Element>(sum);
+}
+
+class Case {
+ public:
+  Case(TestRank& rank, const OracleCase& oracle_case)
+      : rank_(rank), case_(oracle_case), n_(static_cast<std::size_t>(rank.size)),
+        call_(rank.sequence + 1), count_(oracle_case.count),
+        root_(rank.self == oracle_case.root) {
+    arguments_.collective = case_.collective;
+    arguments_.count = count_;
+    arguments_.element_bytes = sizeof(Element);
+    arguments_.root = case_.root;
+  }
+
+  void run() {
+    auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank_.size);
+    rank_.check(reduction.has_value(), "Reduction::make");
+    prepare(*reduction);
+    const Status status = rank_.run(arguments_);
+    const std::string what = describe(case_);
+    rank_.check(status.ok(), what + ": " + status.message());
+    if (status.ok()) verify();
+    if (input_) rank_.check(input_->guards_intact(), what + ": wrote around its input");
+    if (output_) rank_.check(output_->guards_intact(), what + ": wrote around its output");
+  }
+
+ private:
+  /// Input and output of equal blocks. In place, the smaller is block `in_place_block` of the
+  /// larger.
+  void regular(std::size_t in_blocks, std::size_t out_blocks, std::size_t in_place_block) {
+    const bool output_is_larger = out_blocks >= in_blocks;
+    if (case_.in_place) {
+      Array& shared = output_.emplace(rank_, case_, count_ * std::max(in_blocks, out_blocks));
+      const std::size_t offset = in_blocks == out_blocks ? 0 : in_place_block * count_;
+      input_at_ = shared.at(output_is_larger ? offset : 0);
+      output_at_ = shared.at(output_is_larger ? 0 : offset);
+    } else {
+      input_at_ = input_.emplace(rank_, case_, count_ * in_blocks).at(0);
+      output_at_ = output_.emplace(rank_, case_, count_ * out_blocks).at(0);
+    }
+    arguments_.input = input_at_;
+    arguments_.output = output_at_;
+    for (std::size_t block = 0; block < in_blocks; ++block) {
+      for (std::size_t i = 0; i < count_; ++i) put(block * count_ + i, static_cast<int>(block), i);
+    }
+  }
+
+  void put(std::size_t index, int target, std::size_t i) const {
+    const Element element = value(call_, rank_.self, target, i);
+    std::memcpy(input_at_ + index * sizeof element, &element, sizeof element);
+  }
+
+  void irregular_input(int targets) {
+    input_at_ = input_.emplace(rank_, case_, in_.extent).at(0);
+    arguments_.input = input_at_;
+    for (int target = 0; target < targets; ++target) {
+      const auto t = static_cast<std::size_t>(target);
+      for (std::size_t i = 0; i < in_.counts[t]; ++i) put(in_.displacements[t] + i, target, i);
+    }
+  }
+  void irregular_output() { arguments_.output = output_at_ = output_.emplace(rank_, case_, out_.extent).at(0); }
+
+  void prepare(const compute::Reduction& reduction);
+  void prepare_irregular(const compute::Reduction& reduction);
+  void verify();
+
+  void expect(std::size_t index, Element wanted) {
+    Element got;
+    std::memcpy(&got, output_at_ + index * sizeof got, sizeof got);
+    if (got == wanted || complained_) return;
+    complained_ = true;
+    rank_.check(false, describe(case_) + ": element " + std::to_string(index) + " is " +
+                           std::to_string(got) + ", not " + std::to_string(wanted));
+  }
+  /// Block `at` of the output came from `source`, which had it for `target`.
+  void expect_block(std::size_t at, std::size_t length, int source, int target) {
+    for (std::size_t i = 0; i < length; ++i) expect(at + i, value(call_, source, target, i));
+  }
+  void expect_combined(std::size_t length, int first, int last, int target) {
+    for (std::size_t i = 0; i < length; ++i) expect(i, combined(call_, first, last, target, i));
+  }
+
+  TestRank& rank_;
+  const OracleCase& case_;
+  std::size_t n_;
+  std::uint32_t call_;
+  std::size_t count_;
+  bool root_;
+  std::optional<Array> input_, output_;
+  std::byte* input_at_ = nullptr;
+  std::byte* output_at_ = nullptr;
+  native::Arguments arguments_;
+  Layout in_, out_;
+  bool complained_ = false;
+};
+
+void Case::prepare(const compute::Reduction& reduction) {
+  const auto self = static_cast<std::size_t>(rank_.self);
+  switch (case_.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExscan:
+      arguments_.reduction = &reduction;
+      return regular(1, 1, 0);
+    case Collective::kBroadcast:
+      output_at_ = output_.emplace(rank_, case_, count_).at(0);
+      arguments_.input = arguments_.output = input_at_ = output_at_;
+      for (std::size_t i = 0; root_ && i < count_; ++i) put(i, 0, i);
+      return;
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return regular(1, n_, self);
+    case Collective::kScatter:
+      return regular(n_, 1, self);
+    case Collective::kReduceScatter:
+      arguments_.reduction = &reduction;
+      return regular(n_, 1, self);
+    case Collective::kAllToAll:
+      return regular(n_, n_, 0);
+    case Collective::kBarrier:
+      arguments_.element_bytes = 1;
+      arguments_.count = 0;
+      return;
+    default:
+      return prepare_irregular(reduction);
+  }
+}
+
+void Case::prepare_irregular(const compute::Reduction& reduction) {
+  const int self = rank_.self;
+  const auto from = [&](int source) { return irregular(count_, source, 0); };
+  const auto to = [&](int target) { return irregular(count_, case_.root, target); };
+  switch (case_.collective) {
+    case Collective::kAllGatherV:
+    case Collective::kGatherV:
+      in_ = layout_with_gaps(1, [&](int) { return from(self); });
+      out_ = layout_with_gaps(rank_.size, from);
+      irregular_input(1);
+      irregular_output();
+      arguments_.count = in_.counts[0];
+      if (case_.collective == Collective::kAllGatherV || root_) {
+        arguments_.output_counts = out_.counts;
+        arguments_.output_displacements = out_.displacements;
+      }
+      return;
+    case Collective::kScatterV:
+      in_ = layout_with_gaps(rank_.size, to);
+      out_ = layout_with_gaps(1, [&](int) { return to(self); });
+      irregular_input(root_ ? rank_.size : 0);
+      irregular_output();
+      arguments_.count = out_.counts[0];
+      if (root_) {
+        arguments_.input_counts = in_.counts;
+        arguments_.input_displacements = in_.displacements;
+      }
+      return;
+    case Collective::kAllToAllV:
+      in_ = layout_with_gaps(rank_.size, [&](int t) { return irregular(count_, self, t); });
+      out_ = layout_with_gaps(rank_.size, [&](int s) { return irregular(count_, s, self); });
+      irregular_input(rank_.size);
+      irregular_output();
+      arguments_.input_counts = in_.counts;
+      arguments_.input_displacements = in_.displacements;
+      arguments_.output_counts = out_.counts;
+      arguments_.output_displacements = out_.displacements;
+      return;
+    case Collective::kReduceScatterV: {
+      arguments_.reduction = &reduction;
+      for (int r = 0; r < rank_.size; ++r) {
+        in_.counts.push_back(from(r));
+        in_.displacements.push_back(in_.extent);
+        in_.extent += in_.counts.back();
+      }
+      irregular_input(rank_.size);
+      out_ = layout_with_gaps(1, [&](int) { return from(self); });
+      irregular_output();
+      arguments_.input_counts = in_.counts;
+      return;
+    }
+    default:
+      rank_.check(false, "no oracle for " + describe(case_));
+  }
+}
+
+void Case::verify() {
+  const int self = rank_.self;
+  switch (case_.collective) {
+    case Collective::kAllReduce:
+      return expect_combined(count_, 0, rank_.size, 0);
+    case Collective::kReduce:
+      if (root_) expect_combined(count_, 0, rank_.size, 0);
+      return;
+    case Collective::kScan:
+      return expect_combined(count_, 0, self + 1, 0);
+    case Collective::kExscan:
+      if (self > 0) expect_combined(count_, 0, self, 0);
+      return;
+    case Collective::kBroadcast:
+      return expect_block(0, count_, case_.root, 0);
+    case Collective::kGather:
+    case Collective::kAllGather:
+      if (case_.collective == Collective::kGather && !root_) return;
+      for (int r = 0; r < rank_.size; ++r) {
+        expect_block(static_cast<std::size_t>(r) * count_, count_, r, 0);
+      }
+      return;
+    case Collective::kScatter:
+      return expect_block(0, count_, case_.root, self);
+    case Collective::kReduceScatter:
+      return expect_combined(count_, 0, rank_.size, self);
+    case Collective::kReduceScatterV:
+      return expect_combined(out_.counts[0], 0, rank_.size, self);
+    case Collective::kScatterV:
+      return expect_block(0, out_.counts[0], case_.root, self);
+    case Collective::kAllToAll:
+      for (int r = 0; r < rank_.size; ++r) {
+        expect_block(static_cast<std::size_t>(r) * count_, count_, r, self);
+      }
+      return;
+    case Collective::kGatherV:
+      if (!root_) return;
+      [[fallthrough]];
+    case Collective::kAllGatherV:
+    case Collective::kAllToAllV:
+      for (std::size_t r = 0; r < n_; ++r) {
+        const int target = case_.collective == Collective::kAllToAllV ? self : 0;
+        expect_block(out_.displacements[r], out_.counts[r], static_cast<int>(r), target);
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+std::string describe(const OracleCase& oracle_case) {
+  return std::string(name_of(oracle_case.collective)) + " of " +
+         std::to_string(oracle_case.count) + ", root " + std::to_string(oracle_case.root) +
+         (oracle_case.in_place ? ", in place" : "") + (oracle_case.heap ? ", heap" : "") +
+         (oracle_case.misalign != 0 ? ", misaligned" : "");
+}
+
+void run_and_check(TestRank& rank, const OracleCase& oracle_case) { Case(rank, oracle_case).run(); }
+
+}  // namespace unisono::test

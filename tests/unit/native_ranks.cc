@@ -1,0 +1,167 @@
+#include "native_ranks.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+namespace unisono::test {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(20);
+constexpr std::size_t kReportBytes = 2000;
+
+using Listeners = std::vector<std::unique_ptr<shm::FabricListener>>;
+
+Listeners open_listeners(int n) {
+  Listeners listeners;
+  for (int i = 0; i < n; ++i) listeners.push_back(std::move(*shm::FabricListener::open()));
+  return listeners;
+}
+
+void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
+              const std::vector<std::int64_t>& pids, const RankBody& body) {
+  shm::FabricPeers peers;
+  peers.job_id = "native test";
+  peers.self = rank.self;
+  peers.pids = pids;
+  peers.single_copy = options.single_copy;
+  for (int i = 0; i < rank.size; ++i) {
+    peers.world_ranks.push_back(i);
+    peers.addresses.push_back(listeners[static_cast<std::size_t>(i)]->address());
+  }
+  auto fabric = shm::Fabric::meet(*listeners[static_cast<std::size_t>(rank.self)], peers,
+                                  Clock::now() + kPatience);
+  rank.check(fabric.has_value(), "meet: " + fabric.status().message());
+  if (!fabric) return;
+  rank.fabric = *fabric;
+  std::vector<int> members(static_cast<std::size_t>(rank.size));
+  std::iota(members.begin(), members.end(), 0);
+  auto group = rank.fabric->open_group(0, members);
+  rank.check(group.has_value(), "open_group: " + group.status().message());
+  if (!group) return;
+  rank.group = std::make_unique<native::Group>(std::move(*group), options.access);
+  body(rank);
+  rank.group.reset();
+  rank.fabric.reset();
+}
+
+std::string label(const TestRank& rank, const std::string& failure) {
+  return "rank " + std::to_string(rank.self) + " of " + std::to_string(rank.size) + ": " + failure;
+}
+
+/// What forked ranks share with the test.
+struct Board {
+  std::atomic<pid_t> pids[64];
+  char reports[64][kReportBytes];
+};
+
+[[noreturn]] void run_child(int n, int self, Board& board, const RanksOptions& options,
+                            Listeners& listeners, const RankBody& body) {
+  std::vector<std::int64_t> pids;
+  for (int i = 0; i < n; ++i) {
+    while (board.pids[i].load() == 0) sched_yield();
+    pids.push_back(board.pids[i].load());
+  }
+  TestRank rank;
+  rank.size = n;
+  rank.self = self;
+  run_rank(rank, options, listeners, pids, body);
+  for (const std::string& failure : rank.failures) {
+    std::snprintf(board.reports[self], kReportBytes, "%s", failure.c_str());
+    break;
+  }
+  _exit(rank.failures.empty() ? 0 : 1);
+}
+
+}  // namespace
+
+void TestRank::check(bool condition, const std::string& claim) {
+  if (!condition) failures.push_back(claim);
+}
+
+Operation& TestRank::start(native::Arguments arguments) {
+  CallRecord& record = arguments.record;
+  record.collective = static_cast<std::uint8_t>(arguments.collective);
+  record.sequence = ++sequence;
+  if (arguments.reduction != nullptr) {
+    record.type = static_cast<std::uint8_t>(arguments.reduction->type());
+    record.op = static_cast<std::uint8_t>(arguments.reduction->op().kind);
+  }
+  const bool irregular = !arguments.input_counts.empty() || !arguments.output_counts.empty() ||
+                         arguments.collective == Collective::kGatherV ||
+                         arguments.collective == Collective::kScatterV;
+  record.count = irregular ? 0 : arguments.count;
+  return group->start(arguments);
+}
+
+Status TestRank::finish(Operation& operation) {
+  const TimePoint deadline = Clock::now() + kPatience;
+  while (!operation.advance()) {
+    sched_yield();
+    Rank culprit = -1;
+    if (const ErrorCode code = group->raised(&culprit); code != ErrorCode::kOk) {
+      operation.fail(Status(code, "raised by a member", culprit));
+    } else if (Clock::now() > deadline) {
+      std::vector<Rank> ranks;
+      operation.waiting_for(&ranks);
+      std::string names;
+      for (const Rank rank : ranks) names += " " + std::to_string(rank);
+      operation.fail(Status(ErrorCode::kTimeout, "waiting for" + names));
+    }
+  }
+  return operation.status();
+}
+
+Status TestRank::run(native::Arguments arguments) { return finish(start(arguments)); }
+
+std::vector<std::string> run_threads(int n, const RanksOptions& options, const RankBody& body) {
+  Listeners listeners = open_listeners(n);
+  const std::vector<std::int64_t> pids(static_cast<std::size_t>(n), getpid());
+  std::vector<TestRank> ranks(static_cast<std::size_t>(n));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < n; ++i) {
+    TestRank& rank = ranks[static_cast<std::size_t>(i)];
+    rank.size = n;
+    rank.self = i;
+    threads.emplace_back([&] { run_rank(rank, options, listeners, pids, body); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::string> failures;
+  for (const TestRank& rank : ranks) {
+    for (const std::string& failure : rank.failures) failures.push_back(label(rank, failure));
+  }
+  return failures;
+}
+
+std::vector<std::string> run_processes(int n, const RanksOptions& options, const RankBody& body) {
+  void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                      -1, 0);
+  if (memory == MAP_FAILED) return {"mmap"};
+  Board& board = *new (memory) Board;
+  Listeners listeners = open_listeners(n);
+  for (int i = 0; i < n; ++i) {
+    const pid_t pid = fork();
+    if (pid < 0) return {"fork"};
+    if (pid == 0) run_child(n, i, board, options, listeners, body);
+    board.pids[i].store(pid);
+  }
+  std::vector<std::string> failures;
+  for (int i = 0; i < n; ++i) {
+    int status = 0;
+    waitpid(board.pids[i].load(), &status, 0);
+    if (status != 0) {
+      failures.push_back("rank " + std::to_string(i) + " of " + std::to_string(n) + ", status " +
+                         std::to_string(status) + ": " + board.reports[i]);
+    }
+  }
+  munmap(memory, sizeof(Board));
+  return failures;
+}
+
+}  // namespace unisono::test

@@ -1,0 +1,46 @@
+// Ranks for tests of the shared memory fabric and the native collectives: threads of this process
+// or forked processes, each with its own Fabric and, unless asked not to, one Group of all.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "native/native.h"
+#include "transports/shm/fabric_group.h"
+
+namespace unisono::test {
+
+/// What the body of a rank works with. Failed checks are collected: a forked rank cannot use
+/// GoogleTest's macros.
+struct TestRank {
+  int size = 0;
+  int self = 0;
+  std::shared_ptr<shm::Fabric> fabric;
+  std::unique_ptr<native::Group> group;
+  std::uint32_t sequence = 0;
+  std::vector<std::string> failures;
+
+  void check(bool condition, const std::string& claim);
+  /// Fills in record and sequence, runs the call, gives up after 20 s.
+  Status run(native::Arguments arguments);
+  /// Starts it only; the record is filled in.
+  Operation& start(native::Arguments arguments);
+  /// Drives an operation to its end.
+  Status finish(Operation& operation);
+};
+
+struct RanksOptions {
+  native::AccessPath access = native::AccessPath::kAutomatic;
+  bool single_copy = true;
+};
+
+using RankBody = std::function<void(TestRank&)>;
+
+/// Runs `body` on `n` ranks; returns what failed, with the rank in front. Empty: all passed.
+std::vector<std::string> run_threads(int n, const RanksOptions& options, const RankBody& body);
+/// The same in forked processes; call it while this process has one thread.
+std::vector<std::string> run_processes(int n, const RanksOptions& options, const RankBody& body);
+
+}  // namespace unisono::test

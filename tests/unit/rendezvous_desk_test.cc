@@ -1,0 +1,232 @@
+// Who is admitted and who is blamed: Meeting and VerdictDesk with time as an argument.
+#include <gmock/gmock.h>
+
+#include "rendezvous/meeting.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/verdict_desk.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+const TimePoint kStart{seconds(1000)};
+
+Member a_member(Rank rank) {
+  Member member;
+  member.rank = rank;
+  member.host_name = "node" + std::to_string(rank);
+  member.pid = 100 + rank;
+  member.settings = "transport=auto";
+  return member;
+}
+
+std::vector<Member> members(int size) {
+  std::vector<Member> all;
+  for (Rank rank = 0; rank < size; ++rank) all.push_back(a_member(rank));
+  return all;
+}
+
+TEST(RankText, ListsRanksAsPeopleDo) {
+  EXPECT_EQ(ranks_text({}), "no rank");
+  EXPECT_EQ(ranks_text({2}), "rank 2");
+  EXPECT_EQ(ranks_text({2, 5}), "ranks 2 and 5");
+  EXPECT_EQ(ranks_text({2, 5, 7}), "ranks 2, 5 and 7");
+  EXPECT_THAT(ranks_text(std::vector<Rank>(100, 1)), HasSubstr(" and 84 more"));
+  EXPECT_EQ(duration_text(seconds(30)), "30 s");
+  EXPECT_EQ(duration_text(milliseconds(1500)), "1.5 s");
+  EXPECT_EQ(duration_text(milliseconds(250)), "250 ms");
+}
+
+TEST(Meeting, IsCompleteWhenAllHaveArrived) {
+  Meeting meeting(3, kStart);
+  for (const Rank rank : {2, 0, 1}) {
+    EXPECT_FALSE(meeting.complete());
+    EXPECT_TRUE(meeting.admit(a_member(rank), 3));
+  }
+  ASSERT_TRUE(meeting.complete());
+  EXPECT_EQ(meeting.take_members()[2].pid, 102);
+}
+
+TEST(Meeting, NamesTheMissing) {
+  Meeting meeting(8, kStart);
+  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(meeting.admit(a_member(rank), 8));
+  EXPECT_EQ(meeting.overdue(kStart + seconds(30)).message(),
+            "ranks 2, 5 and 7 of 8 did not arrive within 30 s");
+}
+
+TEST(Meeting, TellsWhoCameAndLeft) {
+  Meeting meeting(2, kStart);
+  ASSERT_TRUE(meeting.admit(a_member(0), 2));
+  ASSERT_TRUE(meeting.admit(a_member(1), 2));
+  meeting.depart(1);
+  EXPECT_FALSE(meeting.complete());
+  const Status overdue = meeting.overdue(kStart + seconds(1));
+  EXPECT_THAT(overdue.message(), HasSubstr("rank 1 (host node1, pid 101) came and left again"));
+  EXPECT_EQ(overdue.rank(), 1);
+  EXPECT_TRUE(meeting.admit(a_member(1), 2)) << "its seat is free again";
+}
+
+TEST(Meeting, RankGivenTwiceNamesBothProcesses) {
+  Meeting meeting(3, kStart);
+  ASSERT_TRUE(meeting.admit(a_member(1), 3));
+  Member second = a_member(1);
+  second.pid = 999;
+  EXPECT_THAT(meeting.admit(second, 3).message(),
+              AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid 101"), HasSubstr("999")));
+}
+
+TEST(Meeting, DifferingWorldSizeNamesBoth) {
+  Meeting meeting(3, kStart);
+  EXPECT_THAT(meeting.admit(a_member(1), 4).message(), AllOf(HasSubstr("4"), HasSubstr("says 3")));
+}
+
+TEST(Meeting, DifferingSettingsNameBothRanksAndTexts) {
+  Meeting meeting(3, kStart);
+  ASSERT_TRUE(meeting.admit(a_member(2), 3));
+  Member other = a_member(1);
+  other.settings = "transport=tcp";
+  const Status status = meeting.admit(other, 3);
+  EXPECT_EQ(status.code(), ErrorCode::kMismatch);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 2"), HasSubstr("rank 1"),
+                                      HasSubstr("'transport=auto' and 'transport=tcp'")));
+}
+
+TEST(VerdictDesk, DeathIsToldToAllAtOnce) {
+  VerdictDesk desk(members(4));
+  desk.on_closed(2, "closed without goodbye");
+  const auto said = desk.take(kStart);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].target, -1);
+  EXPECT_EQ(said[0].verdict.code, ErrorCode::kRankFailed);
+  EXPECT_EQ(said[0].verdict.culprit, 2);
+  EXPECT_EQ(said[0].verdict.communicator, kEveryCommunicator);
+  EXPECT_THAT(said[0].verdict.message, HasSubstr("rank 2 (host node2, pid 102) died"));
+}
+
+TEST(VerdictDesk, LeavingIsNoFailure) {
+  VerdictDesk desk(members(4));
+  desk.on_goodbye(2);
+  desk.on_closed(2, "closed");
+  EXPECT_THAT(desk.take(kStart), IsEmpty());
+}
+
+TEST(VerdictDesk, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
+  VerdictDesk desk(members(4));
+  desk.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
+  EXPECT_THAT(desk.take(kStart), IsEmpty());
+  EXPECT_EQ(desk.next_due(), kStart + kGatherTime);
+  desk.on_timed_out(3, {5, 9, {0, 2}, {0, 1, 2, 3}}, kStart + milliseconds(50));
+  desk.on_waiting(1, {5, 9, {2}, {}});
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].verdict.code, ErrorCode::kTimeout);
+  EXPECT_EQ(said[0].verdict.culprit, 2);
+  EXPECT_EQ(said[0].verdict.communicator, 5u);
+  EXPECT_EQ(said[0].verdict.sequence, 9u);
+  EXPECT_THAT(said[0].verdict.message,
+              AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
+                    HasSubstr("alive and waits for nobody")));
+  EXPECT_EQ(desk.next_due(), kNever);
+}
+
+TEST(VerdictDesk, TimeoutTellsWhereTheMissingWait) {
+  VerdictDesk desk(members(3));
+  desk.on_waiting(2, {5, 8, {1}, {}});
+  desk.on_timed_out(0, {5, 9, {1, 2}, {0, 1, 2}}, kStart);
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].verdict.culprit, -1);
+  EXPECT_THAT(said[0].verdict.message,
+              AllOf(HasSubstr("ranks 1 and 2 had not"), HasSubstr("waits in operation 8")));
+}
+
+TEST(VerdictDesk, TimeoutWithoutMissingRanksSaysSo) {
+  VerdictDesk desk(members(2));
+  desk.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
+  desk.on_timed_out(1, {5, 9, {0}, {0, 1}}, kStart);
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].verdict.culprit, -1);
+  EXPECT_THAT(said[0].verdict.message, HasSubstr("although all that were waited for had arrived"));
+}
+
+TEST(VerdictDesk, FirstFailureOfACommunicatorWins) {
+  VerdictDesk desk(members(4));
+  desk.on_failure({ErrorCode::kMismatch, 1, 7, 3, "first"});
+  desk.on_failure({ErrorCode::kAborted, 2, 7, 4, "second"});
+  desk.on_failure({ErrorCode::kAborted, 2, 8, 1, "elsewhere"});
+  const auto said = desk.take(kStart);
+  ASSERT_THAT(said, SizeIs(2));
+  EXPECT_EQ(said[0].verdict.message, "first");
+  EXPECT_EQ(said[1].verdict.message, "elsewhere");
+}
+
+TEST(VerdictDesk, BrokenLinkWaitsForTheDeathThatExplainsIt) {
+  VerdictDesk desk(members(4));
+  desk.on_broken_link(1, {2, "connection reset"}, kStart);
+  EXPECT_THAT(desk.take(kStart + milliseconds(299)), IsEmpty());
+  desk.on_closed(2, "closed without goodbye");
+  const auto said = desk.take(kStart + milliseconds(299));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_THAT(said[0].verdict.message, HasSubstr("died"));
+  EXPECT_THAT(desk.take(kStart + seconds(1)), IsEmpty());
+}
+
+TEST(VerdictDesk, NeighbourOfTheVictimIsNotBlamed) {
+  VerdictDesk desk(members(4));
+  // Rank 2 dies; its neighbours report both the broken link to it and each other's.
+  desk.on_broken_link(1, {2, "reset"}, kStart);
+  desk.on_broken_link(3, {2, "reset"}, kStart);
+  desk.on_closed(2, "closed without goodbye");
+  for (const auto& said : desk.take(kStart + seconds(1))) EXPECT_EQ(said.verdict.culprit, 2);
+}
+
+TEST(VerdictDesk, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
+  VerdictDesk desk(members(4));
+  desk.on_broken_link(1, {2, "connection reset"}, kStart);
+  desk.on_broken_link(2, {1, "connection reset"}, kStart);
+  const auto said = desk.take(kStart + kLinkGraceTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_THAT(said[0].verdict.message,
+              AllOf(HasSubstr("link between rank 1"), HasSubstr("rank 2"),
+                    HasSubstr("both are alive"), HasSubstr("connection reset")));
+}
+
+TEST(VerdictDesk, LinkToARankThatLeftIsToldToTheReporterAlone) {
+  VerdictDesk desk(members(4));
+  desk.on_broken_link(1, {2, "end of stream"}, kStart);
+  desk.on_goodbye(2);
+  const auto said = desk.take(kStart + milliseconds(1));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].target, 1);
+  EXPECT_EQ(said[0].verdict.code, ErrorCode::kRankLeft);
+}
+
+TEST(VerdictDesk, NonsenseNamesItsSender) {
+  VerdictDesk desk(members(4));
+  desk.on_broken_link(1, {1, ""}, kStart);
+  const auto said = desk.take(kStart);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].verdict.code, ErrorCode::kProtocol);
+  EXPECT_EQ(said[0].verdict.culprit, 1);
+}
+
+TEST(VerdictDesk, ReportThatAliveRankFailedIsBroadcastAndOneAboutTheDeadIsNot) {
+  VerdictDesk desk(members(4));
+  desk.on_closed(3, "closed without goodbye");
+  ASSERT_THAT(desk.take(kStart), SizeIs(1));
+  desk.on_failure({ErrorCode::kRankFailed, 3, kEveryCommunicator, 0, "late"});
+  EXPECT_THAT(desk.take(kStart), IsEmpty());
+  desk.on_failure({ErrorCode::kRankFailed, 1, kEveryCommunicator, 0, "early"});
+  EXPECT_THAT(desk.take(kStart), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous

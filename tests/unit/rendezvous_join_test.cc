@@ -1,0 +1,406 @@
+// Ranks as threads: every kind of meeting, every reason to refuse one, and the verdicts afterwards.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "rendezvous/contact.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous_support.h"
+#include "unisono/rendezvous.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+void expect_one_world(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.status) << outcome.status.message();
+  const World& first = outcomes[0].client->world();
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const World& world = outcomes[rank].client->world();
+    EXPECT_EQ(world.rank, static_cast<Rank>(rank));
+    EXPECT_EQ(world.job_id, first.job_id);
+    EXPECT_EQ(world.key.to_hex(), first.key.to_hex());
+    ASSERT_EQ(world.members.size(), outcomes.size());
+    EXPECT_EQ(world.members[rank].addresses, "address of " + std::to_string(rank));
+    EXPECT_EQ(world.members[rank].settings, "transport=auto");
+  }
+}
+
+void leave_all(std::vector<Outcome>* outcomes) {
+  for (Outcome& outcome : *outcomes) {
+    if (outcome.client) outcome.client->leave();
+  }
+}
+
+// In memory, shared by the threads of a test.
+class MapStore : public Store {
+ public:
+  void set(std::string_view key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    values_[std::string(key)] = value;
+    changed_.notify_all();
+  }
+  std::string get(std::string_view key, milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    const std::string name(key);
+    changed_.wait_for(lock, timeout, [&] { return values_.count(name) > 0; });
+    const auto value = values_.find(name);
+    return value == values_.end() ? "" : value->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+class BrokenStore : public Store {
+ public:
+  void set(std::string_view, std::string_view) override { throw std::runtime_error("no disk"); }
+  std::string get(std::string_view, milliseconds) override { throw 42; }
+};
+
+MeetingPoint store_point(Store* store) {
+  MeetingPoint point;
+  point.kind = MeetingPoint::Kind::kStore;
+  point.store = store;
+  return point;
+}
+
+TEST(Join, WorldOfOneNeedsNobody) {
+  auto outcomes = meet(world_of({}, 1));
+  expect_one_world(outcomes);
+  std::vector<Verdict> verdicts;
+  outcomes[0].client->poll(&verdicts);
+  outcomes[0].client->report_failure({});
+  outcomes[0].client->leave();
+  EXPECT_TRUE(verdicts.empty());
+}
+
+TEST(Join, AloneWithSeveralRanksIsAnError) {
+  const auto outcomes = meet({{{}, 2, test_member(1), Clock::now() + kPatience}});
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("tcp://host:port"));
+}
+
+class JoinAt : public testing::TestWithParam<const char*> {
+ protected:
+  MeetingPoint point() {
+    const std::string_view kind = GetParam();
+    if (kind == "abstract") return abstract_point();
+    if (kind == "tcp") return tcp_point();
+    if (kind == "file") return file_point();
+    return store_point(&store_);
+  }
+  MapStore store_;
+};
+
+TEST_P(JoinAt, AllRanksGetTheSameWorld) {
+  auto outcomes = meet(world_of(point(), 8));
+  expect_one_world(outcomes);
+  leave_all(&outcomes);
+}
+
+TEST_P(JoinAt, TheSamePlaceServesTheNextJobs) {
+  const MeetingPoint place = point();
+  std::string previous;
+  for (int job = 0; job < 3; ++job) {
+    auto outcomes = meet(world_of(place, 3));
+    expect_one_world(outcomes);
+    EXPECT_NE(outcomes[0].client->world().job_id, previous);
+    previous = outcomes[0].client->world().job_id;
+    // Rank 0 leaves first: its arbiter goes on for the others while the next job meets.
+    outcomes[0].client->leave();
+    auto next = meet(world_of(place, 3));
+    expect_one_world(next);
+    leave_all(&next);
+    leave_all(&outcomes);
+  }
+}
+
+TEST_P(JoinAt, MissingRanksAreListedForEveryone) {
+  auto candidates = world_of(point(), 8, milliseconds(300));
+  for (const int gone : {7, 5, 2}) candidates.erase(candidates.begin() + gone);
+  for (const Outcome& outcome : meet(candidates)) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kRendezvous);
+    EXPECT_THAT(outcome.status.message(),
+                HasSubstr("ranks 2, 5 and 7 of 8 did not arrive within "));
+  }
+}
+
+TEST_P(JoinAt, RankGivenTwiceEndsTheMeeting) {
+  auto candidates = world_of(point(), 3);
+  candidates[2].member.rank = 1;
+  candidates[2].member.pid = 4242;
+  for (const Outcome& outcome : meet(candidates)) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kRendezvous);
+    EXPECT_THAT(outcome.status.message(),
+                AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("host testhost, pid 4242"),
+                      HasSubstr(std::to_string(::getpid()))));
+  }
+}
+
+TEST_P(JoinAt, DifferingWorldSizesEndTheMeeting) {
+  auto candidates = world_of(point(), 3);
+  candidates[1].size = 4;
+  for (const Outcome& outcome : meet(candidates)) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kRendezvous);
+    EXPECT_THAT(outcome.status.message(), AllOf(HasSubstr("rank 1"), HasSubstr("4 ranks")));
+  }
+}
+
+TEST_P(JoinAt, DifferingSettingsEndTheMeeting) {
+  auto candidates = world_of(point(), 3);
+  candidates[1].member.settings = "transport=tcp";
+  for (const Outcome& outcome : meet(candidates)) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kMismatch);
+    EXPECT_THAT(outcome.status.message(),
+                AllOf(HasSubstr("'transport=auto'"), HasSubstr("'transport=tcp'")));
+  }
+}
+
+TEST_P(JoinAt, WithoutRankZeroTheOthersSayThatTheyDidNotReachIt) {
+  auto candidates = world_of(point(), 2, milliseconds(200));
+  candidates.erase(candidates.begin());
+  const auto outcomes = meet(candidates);
+  EXPECT_EQ(outcomes[0].status.code(), ErrorCode::kRendezvous);
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 1 did not reach rank 0 at"));
+}
+
+TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheMeetingForAll) {
+  auto candidates = world_of(point(), 3);
+  candidates.pop_back();
+  candidates[0].deadline = Clock::now() + milliseconds(300);
+  for (const Outcome& outcome : meet(candidates)) {
+    EXPECT_THAT(outcome.status.message(), HasSubstr("rank 2 of 3 did not arrive"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, JoinAt, testing::Values("abstract", "tcp", "file", "store"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Join, SixtyFourThreadsMeet) {
+  auto outcomes = meet(world_of(abstract_point(), 64));
+  expect_one_world(outcomes);
+  leave_all(&outcomes);
+}
+
+TEST(Join, LargeTableReachesEveryRank) {
+  auto candidates = world_of(tcp_point(), 64);
+  for (Candidate& candidate : candidates) candidate.member.addresses.resize(4096, 'a');
+  auto outcomes = meet(candidates);
+  for (const Outcome& outcome : outcomes) {
+    ASSERT_TRUE(outcome.status) << outcome.status.message();
+    EXPECT_EQ(outcome.client->world().members[63].addresses.size(), 4096u);
+  }
+  leave_all(&outcomes);
+}
+
+TEST(Join, RankOutOfRangeIsRefusedBeforeAnythingIsSent) {
+  const auto outcomes = meet({{abstract_point(), 2, test_member(2), Clock::now() + kPatience}});
+  EXPECT_EQ(outcomes[0].status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 2 is not within 0 to 1"));
+}
+
+TEST(Join, WrongKeyIsNamedAndTheMeetingGoesOn) {
+  const MeetingPoint point = tcp_point();
+  auto candidates = world_of(point, 2);
+  candidates.push_back(candidates[1]);
+  candidates[2].point.key = JobKey::random();
+  candidates.erase(candidates.begin() + 1);
+  candidates[0].deadline = Clock::now() + milliseconds(500);
+  const auto outcomes = meet(candidates);
+  EXPECT_EQ(outcomes[1].status.code(), ErrorCode::kAuthentication);
+  EXPECT_THAT(outcomes[1].status.message(), HasSubstr("UNISONO_JOB_KEY"));
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 1 of 2 did not arrive"));
+}
+
+TEST(Join, TcpWithoutKeyIsRefused) {
+  MeetingPoint point = tcp_point();
+  point.has_key = false;
+  for (const Outcome& outcome : meet(world_of(point, 2))) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kAuthentication);
+    EXPECT_THAT(outcome.status.message(), HasSubstr("openssl rand -hex 32"));
+  }
+}
+
+TEST(Join, PortInUseIsNamed) {
+  auto taken = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(taken.has_value());
+  MeetingPoint point = tcp_point();
+  point.port = taken->port;
+  const auto outcomes = meet({world_of(point, 2)[0]});
+  EXPECT_EQ(outcomes[0].status.code(), ErrorCode::kRendezvous);
+  EXPECT_THAT(outcomes[0].status.message(),
+              AllOf(HasSubstr("127.0.0.1:" + std::to_string(taken->port)),
+                    HasSubstr("Address already in use"), HasSubstr("UNISONO_PORT")));
+}
+
+TEST(Join, MeetsOverIpv6Loopback) {
+  MeetingPoint point = tcp_point();
+  point.name = "::1";
+  if (!listen_tcp("::1", 0)) GTEST_SKIP() << "this machine has no IPv6 loopback";
+  auto outcomes = meet(world_of(point, 2));
+  expect_one_world(outcomes);
+  leave_all(&outcomes);
+}
+
+TEST(Join, KeyOfATcpMeetingIsTheGivenOne) {
+  auto outcomes = meet(world_of(tcp_point(), 2));
+  expect_one_world(outcomes);
+  EXPECT_EQ(outcomes[1].client->world().key.to_hex(), test_key().to_hex());
+  leave_all(&outcomes);
+}
+
+TEST(Join, FileOfADeadJobDoesNotMatter) {
+  const MeetingPoint point = file_point();
+  Contact stale;
+  stale.job_id = random_id();
+  stale.has_key = true;
+  stale.key = JobKey::random();
+  stale.unix_name = "unisono-gone";
+  // Something else listens by now where the dead job did, and never answers.
+  auto squatter = listen_tcp("127.0.0.1", 0);
+  ASSERT_TRUE(squatter.has_value());
+  stale.tcp = {{"127.0.0.1", tcp_point().port}};
+  ASSERT_TRUE(write_contact_file(point.name, stale));
+  auto outcomes = meet(world_of(point, 4));
+  expect_one_world(outcomes);
+  EXPECT_FALSE(std::filesystem::exists(point.name)) << "rank 0 removes its file";
+  leave_all(&outcomes);
+}
+
+TEST(Join, FileLeadingToAnArbiterOfAnotherKeyIsReadAgain) {
+  // Another job's arbiter listens at the address of the stale file and refuses the key.
+  const MeetingPoint other = tcp_point();
+  auto other_job = world_of(other, 2, milliseconds(500));
+  other_job.pop_back();
+  const MeetingPoint point = file_point();
+  Contact stale;
+  stale.job_id = random_id();
+  stale.has_key = true;
+  stale.key = JobKey::random();
+  stale.tcp = {{other.name, other.port}};
+  ASSERT_TRUE(write_contact_file(point.name, stale));
+  auto candidates = world_of(point, 2);
+  candidates.push_back(other_job[0]);
+  auto outcomes = meet(candidates);
+  EXPECT_FALSE(outcomes.back().status);
+  outcomes.pop_back();
+  expect_one_world(outcomes);
+  leave_all(&outcomes);
+}
+
+TEST(Join, FileInADirectoryThatDoesNotExistIsNamed) {
+  MeetingPoint point = file_point();
+  point.name = "/nonexistent/unisono/meet";
+  const auto outcomes = meet({world_of(point, 2)[0]});
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("/nonexistent/unisono/meet"));
+}
+
+TEST(Join, StoreThatThrowsIsAnErrorNotAnException) {
+  BrokenStore store;
+  const auto outcomes = meet(world_of(store_point(&store), 2, milliseconds(100)));
+  EXPECT_THAT(outcomes[0].status.message(), HasSubstr("no disk"));
+  EXPECT_THAT(outcomes[1].status.message(), HasSubstr("store failed"));
+}
+
+class Verdicts : public testing::Test {
+ protected:
+  void SetUp() override {
+    outcomes_ = meet(world_of(abstract_point(), 4));
+    expect_one_world(outcomes_);
+  }
+  ArbiterClient* rank(int r) { return outcomes_[r].client.get(); }
+  void TearDown() override { leave_all(&outcomes_); }
+  std::vector<Outcome> outcomes_;
+};
+
+TEST_F(Verdicts, RankThatVanishesIsNamedToAllOthers) {
+  outcomes_[2].client.reset();
+  for (const int survivor : {0, 1, 3}) {
+    const Verdict verdict = await_verdict(rank(survivor));
+    EXPECT_EQ(verdict.code, ErrorCode::kRankFailed);
+    EXPECT_EQ(verdict.culprit, 2);
+    EXPECT_EQ(verdict.communicator, kEveryCommunicator);
+    EXPECT_THAT(verdict.message, HasSubstr("rank 2 (host testhost, pid "));
+  }
+}
+
+TEST_F(Verdicts, RankZeroThatVanishesIsNamedToo) {
+  outcomes_[0].client.reset();
+  for (const int survivor : {1, 2, 3}) EXPECT_EQ(await_verdict(rank(survivor)).culprit, 0);
+}
+
+TEST_F(Verdicts, LeavingInAnyOrderIsNoFailure) {
+  std::vector<int> order = {0, 1, 2, 3};
+  do {
+    auto outcomes = meet(world_of(abstract_point(), 4));
+    expect_one_world(outcomes);
+    for (std::size_t gone = 0; gone < order.size(); ++gone) {
+      outcomes[static_cast<std::size_t>(order[gone])].client->leave();
+      if (gone + 1 == order.size()) break;
+      // A word through the arbiter and back: it has handled everything before.
+      ArbiterClient* const last = outcomes[static_cast<std::size_t>(order.back())].client.get();
+      const auto communicator = static_cast<std::uint32_t>(gone);
+      last->report_failure({ErrorCode::kAborted, -1, communicator, 0, "echo"});
+      EXPECT_EQ(await_verdict(last).message, "echo");
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(Verdicts, LeaveTwiceIsOnce) {
+  rank(1)->leave();
+  rank(1)->leave();
+  rank(1)->report_failure({ErrorCode::kAborted, 1, 0, 0, "too late"});
+  rank(2)->report_failure({ErrorCode::kAborted, -1, 0, 0, "in time"});
+  EXPECT_EQ(await_verdict(rank(3)).message, "in time");
+}
+
+TEST_F(Verdicts, FirstFailureOfACommunicatorWinsEverywhere) {
+  rank(1)->report_failure({ErrorCode::kMismatch, 1, 7, 3, "from 1"});
+  rank(2)->report_failure({ErrorCode::kMismatch, 2, 7, 3, "from 2"});
+  const std::string first = await_verdict(rank(0)).message;
+  for (const int r : {1, 2, 3}) EXPECT_EQ(await_verdict(rank(r)).message, first);
+  // Another communicator has its own first; nothing of 7 comes in between.
+  rank(3)->report_failure({ErrorCode::kAborted, 3, 8, 1, "from 3"});
+  for (const int r : {0, 1, 2, 3}) EXPECT_EQ(await_verdict(rank(r)).message, "from 3");
+}
+
+TEST_F(Verdicts, TimeoutListsWhoArrivedAndWhoDidNot) {
+  rank(3)->report_waiting(5, 9, {2});
+  rank(0)->report_timeout(5, 9, {2, 3}, {0, 1, 2, 3});
+  rank(1)->report_timeout(5, 9, {0, 2}, {0, 1, 2, 3});
+  for (const int r : {0, 1, 2, 3}) {
+    const Verdict verdict = await_verdict(rank(r));
+    EXPECT_EQ(verdict.code, ErrorCode::kTimeout);
+    EXPECT_EQ(verdict.culprit, 2);
+    EXPECT_EQ(verdict.communicator, 5u);
+    EXPECT_EQ(verdict.sequence, 9u);
+    EXPECT_THAT(verdict.message, AllOf(HasSubstr("rank 2 had not arrived"),
+                                       HasSubstr("ranks 0, 1 and 3 had of 4 members")));
+  }
+}
+
+TEST_F(Verdicts, BrokenLinkToADeadRankNamesTheDead) {
+  rank(1)->report_broken_link(2, "connection reset");
+  outcomes_[2].client.reset();
+  for (const int r : {0, 1, 3}) EXPECT_THAT(await_verdict(rank(r)).message, HasSubstr("died"));
+}
+
+TEST_F(Verdicts, BrokenLinkBetweenTheLivingNamesTheLink) {
+  rank(1)->report_broken_link(2, "connection reset");
+  for (const int r : {0, 1, 2, 3}) {
+    EXPECT_THAT(await_verdict(rank(r)).message,
+                AllOf(HasSubstr("link between rank 1"), HasSubstr("connection reset")));
+  }
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous

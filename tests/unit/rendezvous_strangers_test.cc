@@ -1,0 +1,117 @@
+// Whoever else finds the meeting's TCP port: scanners, garbage, silent and many connections. None
+// may fail the job, and the log stays short.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous_support.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::seconds;
+
+std::atomic<int> warnings{0};
+
+class Strangers : public testing::Test {
+ protected:
+  void SetUp() override {
+    warnings = 0;
+    log::set_hook([](log::Level, std::string_view) { ++warnings; });
+  }
+  void TearDown() override { log::set_hook(nullptr); }
+
+  // A meeting of two whose second rank comes only after `nuisance` has run.
+  void meet_in_spite_of(const MeetingPoint& point, const std::function<void()>& nuisance) {
+    auto candidates = world_of(point, 2);
+    std::vector<Outcome> first, second;
+    std::thread waiting([&] { first = meet({candidates[0]}); });
+    ASSERT_TRUE(eventually([&] { return connect(point).has_value(); }));
+    nuisance();
+    second = meet({candidates[1]});
+    waiting.join();
+    ASSERT_TRUE(first[0].status) << first[0].status.message();
+    ASSERT_TRUE(second[0].status) << second[0].status.message();
+    second[0].client->leave();
+    first[0].client->leave();
+  }
+
+  static Result<UniqueFd> connect(const MeetingPoint& point) {
+    if (point.kind == MeetingPoint::Kind::kAbstract) return connect_unix(point.name);
+    return connect_tcp(point.name, point.port, Clock::now() + kPatience);
+  }
+
+  static void say(const UniqueFd& fd, std::string_view bytes) {
+    static_cast<void>(!::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+};
+
+TEST_F(Strangers, PortScannersAreIgnored) {
+  const MeetingPoint point = tcp_point();
+  meet_in_spite_of(point, [&] {
+    for (int i = 0; i < 50; ++i) static_cast<void>(connect(point).has_value());
+  });
+  EXPECT_GE(warnings, 1);
+  EXPECT_LE(warnings, 20) << "one line each, but not without limit";
+}
+
+TEST_F(Strangers, GarbageIsRefused) {
+  const MeetingPoint point = tcp_point();
+  std::mt19937 random(4);
+  meet_in_spite_of(point, [&] {
+    for (int i = 0; i < 100; ++i) {
+      auto fd = connect(point);
+      if (!fd) continue;
+      std::string bytes(1 + random() % 600, '\0');
+      for (char& byte : bytes) byte = static_cast<char>(random());
+      if (i % 3 == 0) bytes = "GET / HTTP/1.1\r\nHost: node\r\n\r\n";
+      if (i % 3 == 1) bytes.insert(0, "unisono\n");
+      say(*fd, bytes);
+    }
+  });
+}
+
+TEST_F(Strangers, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
+  const MeetingPoint point = abstract_point();
+  std::mt19937 random(5);
+  const std::string join = encode(JoinMessage{2, test_member(1)});
+  meet_in_spite_of(point, [&] {
+    for (int i = 0; i < 200; ++i) {
+      auto fd = connect(point);
+      if (!fd) continue;
+      std::string bytes = join;
+      // Never its rank or size: what is left intact would be a second rank 1.
+      for (int change = 0; change < 3; ++change) bytes[random() % 20] = static_cast<char>(random());
+      say(*fd, bytes.substr(0, random() % 20));
+    }
+  });
+}
+
+TEST_F(Strangers, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
+  const MeetingPoint point = tcp_point();
+  std::vector<UniqueFd> silent;
+  meet_in_spite_of(point, [&] {
+    for (int i = 0; i < 200; ++i) {
+      if (auto fd = connect(point)) silent.push_back(std::move(*fd));
+    }
+  });
+  EXPECT_GE(silent.size(), 150u);
+}
+
+TEST_F(Strangers, AfterTheMeetingThePortIsClosed) {
+  const MeetingPoint point = tcp_point();
+  auto outcomes = meet(world_of(point, 2));
+  ASSERT_TRUE(outcomes[0].status && outcomes[1].status);
+  EXPECT_FALSE(connect(point).has_value());
+  outcomes[1].client->leave();
+  outcomes[0].client->leave();
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous

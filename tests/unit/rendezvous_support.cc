@@ -1,0 +1,234 @@
+#include "rendezvous_support.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "rendezvous/meeting_point.h"
+#include "rendezvous/sockets.h"
+
+extern char** environ;
+
+namespace unisono::rendezvous {
+namespace {
+
+constexpr const char* kRole = "--as-rank";
+constexpr const char* kKeyText = "the key of the rendezvous tests";
+
+std::string own_path() {
+  char path[4096];
+  const ssize_t bytes = ::readlink("/proc/self/exe", path, sizeof path);
+  return bytes > 0 ? std::string(path, static_cast<std::size_t>(bytes)) : "";
+}
+
+bool input_closed() {
+  pollfd entry{STDIN_FILENO, POLLIN, 0};
+  return ::poll(&entry, 1, 1) > 0;
+}
+
+void print(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Member test_member(Rank rank) {
+  Member member;
+  member.rank = rank;
+  member.host = "boot/test";
+  member.host_name = "testhost";
+  member.pid = ::getpid();
+  member.uid = ::geteuid();
+  member.settings = "transport=auto";
+  member.addresses = "address of " + std::to_string(rank);
+  return member;
+}
+
+JobKey test_key() { return *JobKey::from_text(kKeyText); }
+
+MeetingPoint abstract_point() {
+  static std::atomic<int> count{0};
+  MeetingPoint point;
+  point.kind = MeetingPoint::Kind::kAbstract;
+  point.name = "unisono-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+  return point;
+}
+
+MeetingPoint tcp_point() {
+  MeetingPoint point;
+  point.kind = MeetingPoint::Kind::kTcp;
+  point.name = "127.0.0.1";
+  point.port = listen_tcp("127.0.0.1", 0)->port;
+  point.has_key = true;
+  point.key = test_key();
+  return point;
+}
+
+MeetingPoint file_point() {
+  std::string directory = testing::TempDir() + "/unisono_meet_XXXXXX";
+  EXPECT_NE(::mkdtemp(directory.data()), nullptr);
+  MeetingPoint point;
+  point.kind = MeetingPoint::Kind::kFile;
+  point.name = directory + "/meet";
+  return point;
+}
+
+std::vector<Outcome> meet(std::vector<Candidate> candidates) {
+  std::vector<Outcome> outcomes(candidates.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    threads.emplace_back([&candidate = candidates[i], &outcome = outcomes[i]] {
+      auto joined = ArbiterClient::join(candidate.point, candidate.size, candidate.member,
+                                        candidate.deadline);
+      outcome.status = joined.status();
+      if (joined) outcome.client = std::move(*joined);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration deadline) {
+  std::vector<Candidate> candidates;
+  for (Rank rank = 0; rank < size; ++rank) {
+    candidates.push_back({point, size, test_member(rank), Clock::now() + deadline});
+  }
+  return candidates;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  const TimePoint deadline = Clock::now() + kPatience;
+  while (!condition()) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+Verdict await_verdict(ArbiterClient* client) {
+  std::vector<Verdict> verdicts;
+  EXPECT_TRUE(eventually([&] {
+    client->poll(&verdicts);
+    return !verdicts.empty();
+  })) << "rank "
+      << client->world().rank << " heard no verdict";
+  return verdicts.empty() ? Verdict() : verdicts.front();
+}
+
+RankProcess::RankProcess(const std::string& url, Rank rank, int size, const std::string& manner) {
+  int input[2], output[2];
+  EXPECT_EQ(::pipe2(input, O_CLOEXEC), 0);
+  EXPECT_EQ(::pipe2(output, O_CLOEXEC), 0);
+  input_.reset(input[1]);
+  output_.reset(output[0]);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+  std::vector<std::string> words = {own_path(),           kRole, url, std::to_string(rank),
+                                    std::to_string(size), manner};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  EXPECT_EQ(::posix_spawn(&pid_, arguments[0], &actions, nullptr, arguments.data(), environ), 0);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(input[0]);
+  ::close(output[1]);
+}
+
+RankProcess::~RankProcess() {
+  if (pid_ < 0 || !output_) return;
+  kill();
+}
+
+std::string RankProcess::line() {
+  const TimePoint deadline = Clock::now() + kPatience;
+  for (;;) {
+    const std::size_t newline = buffer_.find('\n');
+    if (newline != std::string::npos) {
+      const std::string line = buffer_.substr(0, newline);
+      buffer_.erase(0, newline + 1);
+      return line;
+    }
+    char bytes[1024];
+    if (!wait_ready(output_.get(), false, deadline)) return "";
+    const ssize_t count = ::read(output_.get(), bytes, sizeof bytes);
+    if (count <= 0) return "";
+    buffer_.append(bytes, static_cast<std::size_t>(count));
+  }
+}
+
+void RankProcess::kill() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  pid_ = -1;
+}
+
+int RankProcess::finish() {
+  input_.reset();
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+int run_as_rank(int argc, char** argv) {
+  if (argc != 6) return 2;
+  const std::string url = argv[2], manner = argv[5];
+  const Rank rank = std::atoi(argv[3]);
+  LauncherVariables launcher;
+  launcher.rank = rank;
+  launcher.world_size = launcher.local_world_size = std::atoi(argv[4]);
+  launcher.master_address = "127.0.0.1";
+  launcher.master_port = 29500;
+  launcher.run_id = url;  // "env://NAME": a meeting of that name
+  auto point =
+      meeting_point_from_url(url.rfind("env://", 0) == 0 ? "env://" : url, launcher, 0, kKeyText);
+  if (!point) return print(point.error().message()), 1;
+  auto joined =
+      ArbiterClient::join(*point, launcher.world_size, test_member(rank), Clock::now() + kPatience);
+  if (!joined) return print(joined.error().message()), 1;
+  ArbiterClient& client = **joined;
+  pid_t child = -1;
+  if (manner == "forks") child = ::fork();
+  if (child == 0) {
+    // Outlives its parent with copies of all its descriptors, until the test is over.
+    while (!input_closed()) {
+    }
+    ::_exit(0);
+  }
+  if (manner == "leaves") client.leave();
+  print("joined");
+  std::vector<Verdict> verdicts;
+  while (!input_closed()) {
+    client.poll(&verdicts);
+    for (const Verdict& verdict : verdicts) {
+      print("verdict " + std::to_string(verdict.culprit) + " " + verdict.message);
+    }
+    verdicts.clear();
+  }
+  if (manner == "exits") std::exit(0);  // without destroying the client
+  client.leave();
+  return 0;
+}
+
+}  // namespace unisono::rendezvous
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--as-rank") == 0) {
+    return unisono::rendezvous::run_as_rank(argc, argv);
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

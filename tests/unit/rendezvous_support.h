@@ -1,0 +1,77 @@
+// Ranks that only meet: as threads of this process, or as processes that run this binary again
+// with a role. Used by the rendezvous tests; single-threaded apart from what it starts.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::rendezvous {
+
+/// Generous: what is awaited happens within milliseconds, on a loaded machine within seconds.
+inline constexpr Duration kPatience = std::chrono::seconds(30);
+
+Member test_member(Rank rank);
+/// Abstract, with a name of its own.
+MeetingPoint abstract_point();
+/// Loopback, at a port that was free a moment ago.
+MeetingPoint tcp_point();
+/// A file of its own in a new directory.
+MeetingPoint file_point();
+JobKey test_key();
+
+struct Outcome {
+  std::unique_ptr<ArbiterClient> client;
+  Status status;
+};
+
+/// Joins `ranks.size()` ranks as threads, each with what `prepare` made of its arguments, and
+/// returns when all have an answer.
+struct Candidate {
+  MeetingPoint point;
+  int size = 0;
+  Member member;
+  TimePoint deadline;
+};
+std::vector<Outcome> meet(std::vector<Candidate> candidates);
+/// All ranks of a world of `size` at `point`.
+std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration deadline = kPatience);
+
+/// Polls until a verdict comes; fails the test and returns an empty one after kPatience.
+Verdict await_verdict(ArbiterClient* client);
+/// Calls `condition` until it holds or kPatience has passed.
+bool eventually(const std::function<bool()>& condition);
+
+/// A rank in a process of its own. It prints "joined" or the error, then "verdict <rank> <text>"
+/// for what the arbiter says, until its standard input closes; then it leaves.
+class RankProcess {
+ public:
+  /// `manner`: "stays", or "exits" (without goodbye once its input closes), or "forks" (has a child
+  /// that outlives it and holds all its descriptors), or "leaves" (says goodbye at once, lives on).
+  RankProcess(const std::string& url, Rank rank, int size, const std::string& manner = "stays");
+  ~RankProcess();
+  RankProcess(RankProcess&&) = default;
+
+  /// The next line it prints; empty after kPatience or at its end.
+  std::string line();
+  void kill();
+  /// Closes its input and returns its exit status, -1 when killed.
+  int finish();
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd input_;
+  UniqueFd output_;
+  std::string buffer_;
+};
+
+/// The role of such a process; called by main().
+int run_as_rank(int argc, char** argv);
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,25 @@
+#include "tools/common/environment.h"
+
+#include <unistd.h>
+
+namespace unisono::tools {
+
+std::optional<std::string_view> environment_value(std::string_view name) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.size() > name.size() && text[name.size()] == '=' && text.starts_with(name)) {
+      return text.substr(name.size() + 1);
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> inherited_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    entries.emplace_back(*entry);
+  }
+  return entries;
+}
+
+}  // namespace unisono::tools

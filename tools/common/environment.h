@@ -1,0 +1,19 @@
+// The environment this process was started with, for commands that pass it on or follow a
+// convention that is not ours (NO_COLOR, TERM). UNISONO_* settings are read by the configuration
+// table of the library, not here. Reads only; call it from one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace unisono::tools {
+
+/// The value of `name`, if it is set. The view lives as long as the environment is unchanged.
+std::optional<std::string_view> environment_value(std::string_view name);
+
+/// All entries, "NAME=value".
+std::vector<std::string> inherited_environment();
+
+}  // namespace unisono::tools

@@ -1,0 +1,58 @@
+// The `unisono` command: one table of subcommands, each a main of its own in tools/<name>.
+// To add one, add its source to CMakeLists.txt and a row here.
+#include <cstdio>
+#include <string_view>
+
+#include "tools/run/run.h"
+
+namespace {
+
+struct Command {
+  std::string_view name;
+  const char* help;
+  int (*main)(int argc, char** argv);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "start one process for each rank, here or on several machines", unisono::run_main},
+};
+
+constexpr const char* kExamples = R"(
+Examples:
+  unisono run -n 4 ./train          start four ranks on this machine
+  unisono run --help                all about one command
+)";
+
+void print_help(std::FILE* file) {
+  std::fputs(
+      "unisono: collective communication that never hangs and names the rank that failed\n\n"
+      "Usage: unisono <command> [arguments]\n\nCommands:\n",
+      file);
+  for (const Command& command : kCommands) {
+    std::fprintf(file, "  %-8s  %s\n", command.name.data(), command.help);
+  }
+  std::fputs(kExamples, file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_help(stdout);
+    return 0;
+  }
+  if (name == "--version") {
+    std::printf("unisono %s\n", UNISONO_VERSION_STRING);
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.main(argc - 1, argv + 1);
+  }
+  if (name.empty()) {
+    print_help(stderr);
+  } else {
+    std::fprintf(stderr, "unisono: no command '%.64s'; see: unisono --help\n", argv[1]);
+  }
+  return 2;
+}

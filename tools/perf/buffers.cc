@@ -1,0 +1,64 @@
+// Ordinary memory comes straight from the system, page-aligned, as large allocations do.
+#include "tools/perf/buffers.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tools/common/sizes.h"
+
+namespace unisono::perf {
+namespace {
+
+/// Memory is overcommitted: asking for more than there is would end in the middle of a run.
+void check_fits(std::size_t bytes, int ranks) {
+  const auto physical =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double wanted = static_cast<double>(bytes) * ranks;
+  if (wanted < 0.8 * physical) return;
+  throw Error(Status(ErrorCode::kOutOfResources,
+                     fmt::format("the buffers of {} ranks need {} of the machine's {}; take a "
+                                 "smaller --maxbytes, fewer ranks or --mode hot",
+                                 ranks, tools::format_bytes_rounded(wanted),
+                                 tools::format_bytes_rounded(physical))));
+}
+
+int ranks_on_this_host(const Communicator& communicator) {
+  int here = 0;
+  const std::string host = communicator.host_of(communicator.rank());
+  for (Rank r = 0; r < communicator.size(); ++r) here += communicator.host_of(r) == host;
+  return here;
+}
+
+}  // namespace
+
+Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes)
+    : communicator_(communicator), kind_(kind), bytes_(bytes) {
+  check_fits(bytes, ranks_on_this_host(communicator));
+  if (kind == BufferKind::kAllocated) {
+    data_ = static_cast<std::byte*>(allocate(communicator, bytes));
+  } else {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw Error(Status(ErrorCode::kOutOfResources,
+                         fmt::format("no memory for {} of buffers; take a smaller --maxbytes",
+                                     tools::format_bytes(bytes))));
+    }
+    data_ = static_cast<std::byte*>(memory);
+  }
+  sweep();
+}
+
+Arena::~Arena() {
+  if (kind_ == BufferKind::kAllocated) {
+    release(communicator_, data_);
+  } else {
+    munmap(data_, bytes_);
+  }
+}
+
+void Arena::sweep() { std::memset(data_, 0, bytes_); }
+
+}  // namespace unisono::perf

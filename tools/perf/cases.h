@@ -1,0 +1,79 @@
+// What can be measured: one row per collective, with the function that runs it, where its data
+// lie, what must come out, and its bandwidth factor. A new collective is a new row in cases.cc.
+// Immutable values, safe from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "unisono/communicator.h"
+#include "unisono/types.h"
+
+namespace unisono::perf {
+
+struct Case;
+
+/// One size of one collective on one rank.
+struct Problem {
+  const Case* measured = nullptr;
+  Rank rank = 0;
+  int ranks = 1;
+  std::size_t count = 0;  ///< elements of a block, or of the whole buffer where it is not divided
+  DataType type = DataType::kFloat32;
+  ReduceOp op{};
+  Rank root = 0;
+  bool in_place = false;
+  CallOptions options{};
+  /// For the v-collectives; see fill_counts().
+  std::vector<std::size_t> in_counts, in_displacements, out_counts, out_displacements;
+};
+
+enum class Extent : std::uint8_t { kNone, kBlock, kAllBlocks };
+
+/// Part of a rank's output: `count` elements from `offset` must be those of a pattern from
+/// `first_index`: the operator over ranks first .. last - 1, or the input of `first`.
+struct Expected {
+  std::size_t offset = 0, count = 0;
+  Rank first = 0, last = 1;
+  std::size_t first_index = 0;
+};
+
+/// Which forms exist of a call.
+enum class Places : std::uint8_t { kApart, kInPlace, kBoth };
+
+struct Case {
+  std::string_view name;
+  std::string_view alias;    ///< another spelling, or empty
+  std::string_view meaning;  ///< for --help
+  Extent in, out;
+  bool divides;  ///< the bytes of a row are divided into one block per rank
+  bool uneven;   ///< the blocks differ in size
+  bool reduces, rooted;
+  Places places;
+  double time_divisor;  ///< 2 where a round trip is run and one way is reported
+  double (*bus_factor)(int ranks);
+  void (*run)(Communicator& communicator, const Problem& problem, const void* in, void* out);
+  std::size_t (*in_elements)(const Problem& problem);  ///< that this rank must provide
+  std::vector<Expected> (*expect)(const Problem& problem);
+};
+
+std::span<const Case> all_cases();
+/// By name or alias; dashes and underscores do not matter. Null when unknown.
+const Case* find_case(std::string_view name);
+
+/// Elements that a buffer of this extent must hold, the same on all ranks.
+std::size_t elements_of(Extent extent, const Problem& problem);
+/// Sizes and starts of the blocks, from count.
+void fill_counts(Problem& problem);
+
+/// Where a call's buffers are. In place, either lies inside the other one's memory.
+struct Placement {
+  std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+Placement place(const Problem& problem, std::byte* in_memory, std::byte* out_memory);
+
+}  // namespace unisono::perf

@@ -1,0 +1,57 @@
+// The launcher is this same program, so that the ranks are bound, watched and ended alike.
+#include "tools/perf/local_ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tools/common/environment.h"
+#include "tools/common/sizes.h"
+
+namespace unisono::perf {
+namespace {
+
+constexpr const char* kSelf = "/proc/self/exe";
+
+/// The path of this program: the ranks need a name that means the same in another process.
+std::string own_path() {
+  std::vector<char> path(4096);
+  const ssize_t length = readlink(kSelf, path.data(), path.size());
+  const bool is_whole = length > 0 && static_cast<std::size_t>(length) < path.size();
+  return is_whole ? std::string(path.data(), static_cast<std::size_t>(length)) : std::string();
+}
+
+}  // namespace
+
+bool is_under_launcher() { return tools::environment_value("WORLD_SIZE").has_value(); }
+
+int launched_ranks() {
+  const auto text = tools::environment_value("WORLD_SIZE").value_or("");
+  const auto number = tools::parse_integer(text, "WORLD_SIZE", 1, std::numeric_limits<int>::max());
+  return number ? static_cast<int>(*number) : 0;
+}
+
+Status become_local_ranks(int ranks, int argc, char** argv) {
+  const std::string self = own_path();
+  if (self.empty()) {
+    return Status(ErrorCode::kSystem,
+                  "cannot start local ranks: /proc/self/exe is not readable; "
+                  "start this command under `unisono run -n N --` instead");
+  }
+  std::vector<std::string> words{self,          "run", "-n", std::to_string(ranks),
+                                 "--no-prefix", "--",  self, "perf"};
+  words.insert(words.end(), argv + 1, argv + argc);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(self.c_str(), arguments.data());
+  return Status(ErrorCode::kSystem, fmt::format("cannot start {} local ranks: {}: {}", ranks, self,
+                                                std::strerror(errno)));
+}
+
+}  // namespace unisono::perf

@@ -1,0 +1,261 @@
+// How ranks are timed: a barrier of our own before each iteration (the same for every library that
+// is measured, so none pays for another's), the slowest rank counts, and the median of those.
+// Header only and free of the library, because the harnesses of other libraries use it too.
+//
+// The ranks share one page of memory; where they cannot (several hosts) another class with the
+// same members takes the place of Lockstep. Thread rule: one thread per rank.
+#pragma once
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace unisono::perf {
+
+inline double now_us() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+}
+
+inline constexpr int kIterationsMax = 4096;
+
+/// The start of the shared memory, zero-filled before use; the durations of all ranks follow.
+struct SharedHeader {
+  std::uint64_t nonce;                  ///< proves that this is the page that was meant
+  std::atomic<std::uint64_t> decision;  ///< what rank 0 tells the others
+  std::atomic<std::uint64_t> sum;       ///< of one integer per rank
+  std::atomic<std::uint64_t> moment;    ///< a time or an iteration that one rank publishes
+  std::atomic<std::int32_t> failed;     ///< 1 + the rank that gave up; 0: none
+  alignas(64) std::atomic<std::uint32_t> arrived;
+  alignas(64) std::atomic<std::uint32_t> epoch;
+};
+
+inline std::size_t shared_bytes(int ranks) {
+  return sizeof(SharedHeader) + static_cast<std::size_t>(ranks) * kIterationsMax * sizeof(double);
+}
+
+class Lockstep {
+ public:
+  /// `memory`: shared_bytes(ranks) bytes, mapped by all ranks; must outlive this.
+  Lockstep(void* memory, int rank, int ranks)
+      : header_(static_cast<SharedHeader*>(memory)),
+        durations_(
+            reinterpret_cast<double*>(static_cast<std::byte*>(memory) + sizeof(SharedHeader))),
+        rank_(rank),
+        ranks_(ranks),
+        // With a core each a waiter spins; without, it must leave the core almost at once.
+        spins_(ranks <= static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) ? 20000 : 50) {}
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  SharedHeader& header() { return *header_; }
+
+  void barrier() {
+    // Pairs with the release below: what any rank wrote before is seen by all after.
+    const std::uint32_t epoch = header_->epoch.load(std::memory_order_acquire);
+    if (header_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 ==
+        static_cast<std::uint32_t>(ranks_)) {
+      header_->arrived.store(0, std::memory_order_relaxed);
+      header_->epoch.store(epoch + 1, std::memory_order_release);
+      if (sleeps) futex(FUTEX_WAKE, static_cast<std::uint32_t>(ranks_));
+      return;
+    }
+    for (int i = 0; header_->epoch.load(std::memory_order_acquire) == epoch; ++i) wait(i, epoch);
+  }
+
+  void record(int iteration, double duration_us) {
+    durations_[static_cast<std::size_t>(rank_) * kIterationsMax + iteration] = duration_us;
+  }
+  /// The slowest rank's time of each of the first `iterations` records. All ranks call it.
+  std::vector<double> slowest(int iterations) {
+    barrier();
+    std::vector<double> worst(iterations, 0.0);
+    for (int r = 0; r < ranks_; ++r) {
+      for (int i = 0; i < iterations; ++i) {
+        const double mine = durations_[static_cast<std::size_t>(r) * kIterationsMax + i];
+        worst[i] = std::max(worst[i], mine);
+      }
+    }
+    barrier();
+    return worst;
+  }
+  /// Rank 0's value, on all ranks.
+  std::uint64_t decide(std::uint64_t value) {
+    if (rank_ == 0) header_->decision.store(value, std::memory_order_relaxed);
+    barrier();
+    value = header_->decision.load(std::memory_order_relaxed);
+    barrier();
+    return value;
+  }
+  /// The sum of all ranks' values, on all ranks.
+  std::uint64_t total(std::uint64_t value) {
+    header_->sum.fetch_add(value, std::memory_order_relaxed);
+    barrier();
+    value = header_->sum.load(std::memory_order_relaxed);
+    barrier();
+    if (rank_ == 0) header_->sum.store(0, std::memory_order_relaxed);
+    barrier();
+    return value;
+  }
+
+  /// Called again and again while a wait is long: to make progress in a library that does so only
+  /// inside its own calls, or to give up by throwing.
+  std::function<void()> idle;
+  /// Wait in the kernel instead of spinning, for a library whose own threads need the core.
+  bool sleeps = false;
+
+ private:
+  void wait(int turn, std::uint32_t epoch) {
+    if (sleeps) {
+      futex(FUTEX_WAIT, epoch);
+    } else if (turn < spins_) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else {
+      if (idle) idle();
+      sched_yield();
+    }
+  }
+  void futex(int operation, std::uint32_t value) {
+    syscall(SYS_futex, &header_->epoch, operation, value, nullptr, nullptr, 0);
+  }
+
+  SharedHeader* header_;
+  double* durations_;
+  int rank_, ranks_, spins_;
+};
+
+/// How long and how to measure one point.
+struct Policy {
+  double budget_us = 100e3;  ///< of the timed iterations, untimed preparation included
+  int iterations = 0;        ///< 0: as many as the budget allows
+  int warm_up = -1;          ///< -1: ten where the budget allows
+  int iterations_min = 5;    ///< whatever the budget says
+};
+
+struct Timing {
+  int iterations = 0;
+  double min_us = 0, median_us = 0, p99_us = 0;
+  double loop_us = 0;  ///< back to back, without barriers: slowest rank's total / iterations
+};
+
+inline Timing summarise(std::vector<double> worst) {
+  Timing timing;
+  std::sort(worst.begin(), worst.end());
+  const std::size_t n = worst.size();
+  timing.iterations = static_cast<int>(n);
+  timing.min_us = worst.front();
+  timing.median_us = worst[n / 2];
+  timing.p99_us = worst[(n * 99 + 99) / 100 - 1];
+  return timing;
+}
+
+/// All ranks call this with the same policy. Work has:
+///   void select(int k)  the buffers of iteration k (hot: always the same, cold: they rotate)
+///   void rewrite()      the owner writes the selected input anew
+///   void run()          the operation, on the selected buffers
+///   int slots()         how many different buffers select() knows
+///   void sweep()        writes all buffers, so that caches hold the last of them
+template <typename Sync, typename Work>
+class Measurement {
+ public:
+  Measurement(Sync& sync, const Policy& policy, Work& work)
+      : sync_(sync), policy_(policy), work_(work) {}
+
+  Timing measure() {
+    timed(0);  // the first call may connect and allocate
+    const int iterations = choose_iterations();
+    if (work_.slots() > 1) make_cold(iterations);
+    for (int i = 0; i < iterations; ++i) timed(i);
+    Timing timing = summarise(sync_.slowest(iterations));
+    timing.loop_us = back_to_back(std::max(2, iterations / 2));
+    return timing;
+  }
+
+ private:
+  void timed(int iteration) {
+    work_.select(iteration);
+    work_.rewrite();
+    sync_.barrier();
+    const double start = now_us();
+    work_.run();
+    sync_.record(iteration, now_us() - start);
+  }
+
+  int choose_iterations() {
+    double cost = cost_of(1);
+    const bool is_cheap = cost * 10 < policy_.budget_us;
+    const int warm_up = policy_.warm_up >= 0 ? policy_.warm_up : is_cheap ? 10 : 0;
+    // All ranks must repeat alike, so rank 0's clock decides.
+    const int agreed = static_cast<int>(sync_.decide(static_cast<std::uint64_t>(warm_up)));
+    if (agreed > 0) cost = cost_of(agreed);
+    const int fitting = static_cast<int>(std::min(policy_.budget_us / cost, 1e6));
+    const int wanted = policy_.iterations > 0
+                           ? std::min(policy_.iterations, kIterationsMax)
+                           : std::clamp(fitting, policy_.iterations_min, kIterationsMax);
+    return static_cast<int>(sync_.decide(static_cast<std::uint64_t>(wanted)));
+  }
+
+  /// Wall time of one iteration with everything around it.
+  double cost_of(int iterations) {
+    const double start = now_us();
+    for (int i = 0; i < iterations; ++i) timed(i % kIterationsMax);
+    sync_.barrier();
+    return std::max((now_us() - start) / iterations, 0.05);
+  }
+
+  /// Lets every process touch the pages that will be used, then pushes them out of the caches.
+  void make_cold(int iterations) {
+    const int used = std::min(work_.slots(), iterations);
+    for (int i = 0; i < used; ++i) timed(i);
+    if (used < work_.slots()) work_.sweep();
+    sync_.barrier();
+  }
+
+  double back_to_back(int loops) {
+    sync_.barrier();
+    const double start = now_us();
+    for (int i = 0; i < loops; ++i) {
+      work_.select(i);
+      work_.run();
+    }
+    sync_.record(0, now_us() - start);
+    return sync_.slowest(1).front() / loops;
+  }
+
+  Sync& sync_;
+  const Policy& policy_;
+  Work& work_;
+};
+
+template <typename Sync, typename Work>
+Timing measure(Sync& sync, const Policy& policy, Work& work) {
+  return Measurement<Sync, Work>(sync, policy, work).measure();
+}
+
+/// What an operation that does nothing costs here: part of every figure.
+template <typename Sync>
+Timing measure_empty(Sync& sync) {
+  struct Nothing {
+    void select(int) {}
+    void rewrite() {}
+    // A call, as real operations are; the barrier keeps it from being removed.
+    [[gnu::noinline]] void run() { asm volatile("" ::: "memory"); }
+    int slots() { return 1; }
+    void sweep() {}
+  } nothing;
+  return measure(sync, {.budget_us = 20e3}, nothing);
+}
+
+}  // namespace unisono::perf

@@ -1,0 +1,34 @@
+// Measures and checks one row: one problem in one mode. Collective; one thread per rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tools/perf/buffers.h"
+#include "tools/perf/cases.h"
+#include "tools/perf/lockstep.h"
+#include "tools/perf/options.h"
+#include "tools/perf/rank_sync.h"
+
+namespace unisono::perf {
+
+struct Row {
+  Problem problem;
+  std::uint64_t bytes = 0;
+  Mode mode = Mode::kHot;
+  BufferKind buffers = BufferKind::kPrivate;
+  Timing timing;                       ///< slowest rank, one way
+  std::optional<std::uint64_t> wrong;  ///< elements on all ranks, where checked
+
+  double algbw_gbps() const;
+  double busbw_gbps() const;
+};
+
+/// The arena that the largest of the options' rows needs, the same on all ranks.
+std::size_t arena_bytes_for(const Options& options, int ranks, std::size_t cache_bytes);
+
+/// Fills timing and wrong. The arena must have arena_bytes_for().
+void measure_row(Communicator& communicator, RankSync& sync, Arena& arena, const Options& options,
+                 std::size_t cache_bytes, Row& row);
+
+}  // namespace unisono::perf

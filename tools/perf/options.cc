@@ -1,0 +1,316 @@
+// The command line, in the habits of nccl-tests.
+#include "tools/perf/options.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "tools/common/sizes.h"
+#include "tools/perf/pattern.h"
+
+namespace unisono::perf {
+namespace {
+
+constexpr std::size_t kSizesMax = 10000;
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
+constexpr int kRanksMax = 1024;
+constexpr int kIterationsAllowed = 4096;
+
+constexpr std::pair<std::string_view, OpKind> kOpAliases[]{
+    {"prod", OpKind::kProduct},
+    {"avg", OpKind::kAverage},
+    {"mulsum", OpKind::kPremultipliedSum},
+    {"band", OpKind::kBitAnd},
+    {"bor", OpKind::kBitOr},
+    {"bxor", OpKind::kBitXor},
+    {"land", OpKind::kLogicalAnd},
+    {"lor", OpKind::kLogicalOr},
+    {"lxor", OpKind::kLogicalXor},
+};
+
+constexpr const char* kFooter = R"(
+Examples:
+  unisono perf all_reduce                        2 or more local ranks, 4 bytes to 64 MiB
+  unisono perf all_reduce -n 4 -b 1M -e 256M -f 2 -d bfloat16
+  unisono perf all_gather --buffers both --mode both
+  unisono perf all_reduce -d all -o all -e 64K   every type and operator, checked
+  unisono perf p2p --transport tcp --json > p2p.jsonl
+  unisono run -n 8 -- unisono perf all_to_all    under a launcher (torchrun works as well)
+
+Sizes. BYTES of a row is the whole buffer: the data of all ranks where it is divided into one block
+per rank (all_gather, reduce_scatter, gather, scatter, all_to_all), a rank's data otherwise.
+
+Bandwidth, as nccl-tests defines it:
+  algbw = BYTES / median time
+  busbw = algbw * factor: what a link must carry, comparable between rank counts N
+    all_reduce 2(N-1)/N; all_gather reduce_scatter gather scatter all_to_all (N-1)/N; others 1
+
+Times, in microseconds. All ranks begin each iteration behind a barrier of the tool's own, and the
+slowest rank counts: min, median and p99 of those. "loop" is nccl-tests' way: calls back to back.
+An empty operation's time is printed in the header: every figure contains it.
+  hot    the owner rewrites the same input, untimed, before each iteration
+  cold   buffers rotate over 4 times the last-level cache, rewritten when they come round
+
+Results are checked against the closed form, every element: the column #wrong. The exit status is 1
+when any is wrong, 2 for a wrong command line.
+
+From nccl-tests: -b -e -f -i -w -c -d -o -r mean the same. Its -n (iterations) is --iters or -I
+here, because -n is the number of ranks, as in `unisono run`; -g and -t have no meaning here.
+)";
+
+/// The raw text of every option; parse_options() turns it into values.
+struct Texts {
+  std::string collective;
+  std::string bytes_min = "4", bytes_max = "64M", step_bytes;
+  std::uint64_t step_factor = 4;
+  std::string type = "float32", op = "sum", root = "0";
+  std::string mode = "hot", buffers = "private", place = "both", timeout;
+  int check = 1;
+  bool json = false, csv = false, in_place = false;
+};
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 2;
+  return std::max(CPU_COUNT(&set), 2);
+}
+
+std::string collective_names() {
+  std::string names;
+  for (const Case& one : all_cases()) {
+    names += fmt::format("\n  {:18}{}", one.name, one.meaning);
+  }
+  return names;
+}
+
+void declare(CLI::App& app, Texts& texts, Options& options) {
+  app.footer(kFooter);
+  app.add_option("collective", texts.collective, "What to measure:" + collective_names())
+      ->required();
+  app.add_option("-b,--minbytes", texts.bytes_min, "Smallest size")->capture_default_str();
+  app.add_option("-e,--maxbytes", texts.bytes_max, "Largest size")->capture_default_str();
+  auto* factor = app.add_option("-f,--stepfactor", texts.step_factor,
+                                "Each size is the one before times this");
+  factor->capture_default_str();
+  app.add_option("-i,--stepbytes", texts.step_bytes, "Each size is the one before plus this")
+      ->excludes(factor);
+  app.add_option("-n,--ranks", options.ranks,
+                 "Ranks to start on this machine (default: its cores, at least 2); "
+                 "not under a launcher");
+  app.add_option("-I,--iters", options.iterations,
+                 "Timed iterations of each row, up to 4096 (default: as many as fit the budget)")
+      ->check(CLI::Range(1, kIterationsAllowed));
+  app.add_option("-w,--warmup_iters", options.warm_up, "Untimed iterations of each row")
+      ->check(CLI::Range(0, kIterationsAllowed));
+  app.add_option("--budget-ms", options.budget_ms, "Time for the iterations of one row")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  app.add_option("-c,--check", texts.check, "1: check every element; 0: do not")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  app.add_option("-d,--datatype", texts.type, "int8 ... complex128, half, float, ... or all")
+      ->capture_default_str();
+  app.add_option("-o,--op", texts.op,
+                 "sum prod min max avg premultiplied_sum bit_and bit_or bit_xor logical_and "
+                 "logical_or logical_xor, or all")
+      ->capture_default_str();
+  app.add_option("-r,--root", texts.root, "Root of rooted collectives, or all")
+      ->capture_default_str();
+  app.add_flag("--in-place", texts.in_place, "Only in place");
+  app.add_option("--place", texts.place, "Where the output goes")
+      ->check(CLI::IsMember({"in", "out", "both"}))
+      ->excludes("--in-place")
+      ->capture_default_str();
+  app.add_option("--mode", texts.mode, "State of the caches")
+      ->check(CLI::IsMember({"hot", "cold", "both"}))
+      ->capture_default_str();
+  app.add_option("--buffers", texts.buffers,
+                 "private: ordinary memory; allocated: from unisono::allocate")
+      ->check(CLI::IsMember({"private", "allocated", "both"}))
+      ->capture_default_str();
+  app.add_option("--transport", options.transport, "auto, shm, tcp, unix (default: what is best)");
+  app.add_option("--algorithm", options.algorithm,
+                 "One of `unisono plan --list` (default: selection decides)");
+  app.add_option("--timeout", texts.timeout, "Seconds after which a call fails (default: 600)");
+  auto* json = app.add_flag("--json", texts.json, "One JSON object a line");
+  app.add_flag("--csv", texts.csv, "Comma-separated values")->excludes(json);
+}
+
+Result<std::vector<DataType>> parse_types(const std::string& text) {
+  std::vector<DataType> types;
+  if (text == "all") {
+    for (int i = 0; i < kDataTypeCount; ++i) types.push_back(static_cast<DataType>(i));
+    return types;
+  }
+  DataType type{};
+  if (!parse(text, &type)) {
+    std::string known;
+    for (int i = 0; i < kDataTypeCount; ++i) {
+      known += fmt::format(" {}", unisono::name_of(static_cast<DataType>(i)));
+    }
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--datatype: '{}' is none of:{} all", text.substr(0, 64), known));
+  }
+  types.push_back(type);
+  return types;
+}
+
+Result<std::vector<ReduceOp>> parse_ops(const std::string& text) {
+  std::vector<ReduceOp> ops;
+  if (text != "all") {
+    UNISONO_ASSIGN(ReduceOp op, parse_op(text));
+    ops.push_back(op);
+    return ops;
+  }
+  for (int i = 0; i < kOpKindCount; ++i) {
+    if (static_cast<OpKind>(i) == OpKind::kUser) continue;
+    UNISONO_ASSIGN(ReduceOp op, parse_op(std::string(unisono::name_of(static_cast<OpKind>(i)))));
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+template <typename T>
+std::vector<T> one_or_both(const std::string& text, std::string_view both, std::string_view first,
+                           T first_value, T second_value) {
+  if (text == both) return {first_value, second_value};
+  return {text == first ? first_value : second_value};
+}
+
+std::vector<bool> places_of(const Case& measured, const Texts& texts) {
+  const std::string wanted = texts.in_place ? "in" : texts.place;
+  if (measured.places == Places::kInPlace) return {true};
+  if (measured.places == Places::kApart) return {false};
+  return one_or_both<bool>(wanted, "both", "out", false, true);
+}
+
+Status check_combination(const Options& options, const Texts& texts) {
+  const bool is_any_meaningful =
+      std::any_of(options.types.begin(), options.types.end(), [&](DataType type) {
+        return std::any_of(options.ops.begin(), options.ops.end(),
+                           [&](ReduceOp op) { return is_meaningful(op.kind, type); });
+      });
+  if (options.measured->reduces && !is_any_meaningful) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("operator '{}' has no meaning on type '{}'", texts.op, texts.type));
+  }
+  if (texts.in_place && options.measured->places == Places::kApart) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} has no in-place form", options.measured->name));
+  }
+  return {};
+}
+
+Status fill(const Texts& texts, Options& options) {
+  options.measured = find_case(texts.collective);
+  if (options.measured == nullptr) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is no collective; one of:{}", texts.collective.substr(0, 64),
+                              collective_names()));
+  }
+  const tools::SizeBounds bounds{.min = 1, .max = kBytesMax};
+  UNISONO_ASSIGN(const auto min, tools::parse_bytes(texts.bytes_min, "--minbytes", bounds));
+  UNISONO_ASSIGN(const auto max, tools::parse_bytes(texts.bytes_max, "--maxbytes", bounds));
+  std::uint64_t step = 0;
+  if (!texts.step_bytes.empty()) {
+    UNISONO_ASSIGN(step, tools::parse_bytes(texts.step_bytes, "--stepbytes", bounds));
+  }
+  UNISONO_ASSIGN(options.sizes, list_sizes(min, max, texts.step_factor, step));
+  UNISONO_ASSIGN(options.types, parse_types(texts.type));
+  UNISONO_ASSIGN(options.ops, parse_ops(texts.op));
+  options.roots = {kEveryRoot};
+  if (texts.root != "all") {
+    UNISONO_ASSIGN(const auto root, tools::parse_integer(texts.root, "--root", 0, kRanksMax));
+    options.roots = {static_cast<Rank>(root)};
+  }
+  if (!texts.timeout.empty()) {
+    UNISONO_ASSIGN(const double seconds, tools::parse_seconds(texts.timeout, "--timeout", 86400));
+    options.timeout = std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+  }
+  options.modes = one_or_both(texts.mode, "both", "hot", Mode::kHot, Mode::kCold);
+  options.buffers =
+      one_or_both(texts.buffers, "both", "private", BufferKind::kPrivate, BufferKind::kAllocated);
+  options.places = places_of(*options.measured, texts);
+  options.check = texts.check != 0;
+  options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
+  if (options.ranks < 1 || options.ranks > kRanksMax) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--ranks: {} is not within 1 and {}", options.ranks, kRanksMax));
+  }
+  return check_combination(options, texts);
+}
+
+}  // namespace
+
+std::string_view name_of(Mode mode) { return mode == Mode::kHot ? "hot" : "cold"; }
+std::string_view name_of(BufferKind kind) {
+  return kind == BufferKind::kPrivate ? "private" : "allocated";
+}
+
+Result<std::vector<std::uint64_t>> list_sizes(std::uint64_t min, std::uint64_t max,
+                                              std::uint64_t factor, std::uint64_t step) {
+  if (min > max) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--minbytes {} is above --maxbytes {}", min, max));
+  }
+  if (step == 0 && factor < 2) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--stepfactor: {} never ends; at least 2", factor));
+  }
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t bytes = min; bytes <= max;) {
+    if (sizes.size() == kSizesMax) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("more than {} sizes; take a larger --stepbytes", kSizesMax));
+    }
+    sizes.push_back(bytes);
+    if (step == 0 && bytes > max / factor) break;
+    bytes = step != 0 ? bytes + step : bytes * factor;
+  }
+  return sizes;
+}
+
+Result<ReduceOp> parse_op(const std::string& text) {
+  for (int i = 0; i < kOpKindCount; ++i) {
+    const OpKind kind = static_cast<OpKind>(i);
+    if (kind == OpKind::kUser) continue;
+    const bool is_alias =
+        std::any_of(std::begin(kOpAliases), std::end(kOpAliases),
+                    [&](const auto& alias) { return alias.second == kind && alias.first == text; });
+    if (!is_alias && unisono::name_of(kind) != text) continue;
+    if (kind == OpKind::kPremultipliedSum) return premultiplied_sum(kPremultiplier);
+    return ReduceOp{kind};
+  }
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("--op: '{}' is no operator; sum, prod, min, max, avg, ... or all",
+                            text.substr(0, 64)));
+}
+
+Parsed parse_options(int argc, char** argv) {
+  CLI::App app("Measures and checks one collective.", "unisono perf");
+  Texts texts;
+  Parsed parsed;
+  parsed.options.ranks = usable_cores();
+  declare(app, texts, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_status = app.exit(error) == 0 ? 0 : 2;
+    return parsed;
+  }
+  parsed.options.ranks_given = app.count("--ranks") > 0;
+  if (const Status status = fill(texts, parsed.options); !status) {
+    std::fprintf(stderr, "unisono perf: %s\n", status.message().c_str());
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  parsed.should_run = true;
+  return parsed;
+}
+
+}  // namespace unisono::perf

@@ -1,0 +1,170 @@
+// The three formats.
+#include "tools/perf/report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "tools/common/sizes.h"
+#include "tools/perf/slots.h"
+
+namespace unisono::perf {
+namespace {
+
+constexpr std::string_view kAutomatic = "auto";
+
+std::string transport_of(const Options& options) {
+  return options.transport.empty() ? std::string(kAutomatic) : options.transport;
+}
+std::string algorithm_of(const Options& options) {
+  return options.algorithm.empty() ? std::string(kAutomatic) : options.algorithm;
+}
+std::string op_of(const Row& row) {
+  const bool reduces = row.problem.measured->reduces;
+  return reduces ? std::string(unisono::name_of(row.problem.op.kind)) : "none";
+}
+
+/// Four significant digits or so, as the eye compares them.
+std::string time_text(double us) {
+  return us < 10     ? fmt::format("{:.3f}", us)
+         : us < 1000 ? fmt::format("{:.2f}", us)
+                     : fmt::format("{:.1f}", us);
+}
+std::string wrong_text(const Row& row) { return row.wrong ? fmt::format("{}", *row.wrong) : "N/A"; }
+
+tools::Table make_table(const Options& options) {
+  std::vector<tools::Column> columns{{.title = "bytes", .width_min = 11},
+                                     {.title = "count", .width_min = 11},
+                                     {.title = "type", .width_min = 11}};
+  if (options.measured->reduces) columns.push_back({.title = "op", .width_min = 8});
+  if (options.measured->rooted) columns.push_back({.title = "root", .width_min = 4});
+  if (options.buffers.size() > 1) columns.push_back({.title = "buffers", .width_min = 9});
+  for (const char* title : {"mode", "place"}) {
+    columns.push_back({.title = title, .width_min = 5});
+  }
+  for (const char* title : {"min us", "median us", "p99 us", "loop us"}) {
+    columns.push_back({.title = title, .width_min = 10});
+  }
+  for (const char* title : {"algbw GB/s", "busbw GB/s", "#wrong"}) {
+    columns.push_back({.title = title, .width_min = std::string_view(title).size()});
+  }
+  return tools::Table(std::move(columns));
+}
+
+}  // namespace
+
+Report::Report(const Options& options, const Surroundings& surroundings, std::uint64_t rows)
+    : options_(options),
+      surroundings_(surroundings),
+      table_(make_table(options)),
+      progress_(stderr, rows) {}
+
+void Report::header() {
+  if (options_.format == Format::kCsv) {
+    std::puts(
+        "collective,transport,ranks,bytes,count,type,op,root,in_place,mode,buffers,algorithm,"
+        "iterations,time_us_min,time_us_median,time_us_p99,loop_us,algbw_GBps,busbw_GBps,wrong");
+  }
+  if (options_.format != Format::kTable) return;
+  fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->name,
+             surroundings_.ranks, surroundings_.communicator);
+  fmt::print("# transport {}, algorithm {}, {} buffers\n", transport_of(options_),
+             algorithm_of(options_),
+             options_.buffers.size() > 1 ? "private and allocated" : name_of(options_.buffers[0]));
+  fmt::print(
+      "# times: slowest rank behind {} before each iteration; an empty operation reads "
+      "{:.3f} us\n",
+      surroundings_.is_shared_page ? "a barrier in shared memory" : "the library's barrier",
+      surroundings_.empty.median_us);
+  for (const Mode mode : options_.modes) {
+    fmt::print("# {}\n",
+               mode == Mode::kHot
+                   ? "hot: the owner rewrites the same input before each iteration"
+                   : fmt::format("cold: buffers rotate over {} times {} of cache", kColdFactor,
+                                 tools::format_bytes(surroundings_.cache_bytes)));
+  }
+  fmt::print("{}", table_.header_line());
+  std::fflush(stdout);
+}
+
+void Report::progress(std::uint64_t done, const Row& row) {
+  progress_.update(done, fmt::format("{} {} {}", options_.measured->name,
+                                     tools::format_bytes(row.bytes), name_of(row.mode)));
+}
+
+std::vector<std::string> Report::cells(const Row& row) const {
+  const Problem& problem = row.problem;
+  std::vector<std::string> cells{fmt::format("{}", row.bytes), fmt::format("{}", problem.count),
+                                 std::string(unisono::name_of(problem.type))};
+  if (options_.measured->reduces) cells.push_back(op_of(row));
+  if (options_.measured->rooted) cells.push_back(fmt::format("{}", problem.root));
+  if (options_.buffers.size() > 1) cells.emplace_back(name_of(row.buffers));
+  cells.emplace_back(name_of(row.mode));
+  cells.emplace_back(problem.in_place ? "in" : "out");
+  for (const double time :
+       {row.timing.min_us, row.timing.median_us, row.timing.p99_us, row.timing.loop_us}) {
+    cells.push_back(time_text(time));
+  }
+  cells.push_back(fmt::format("{:.3f}", row.algbw_gbps()));
+  cells.push_back(fmt::format("{:.3f}", row.busbw_gbps()));
+  cells.push_back(wrong_text(row));
+  return cells;
+}
+
+std::string Report::csv_line(const Row& row) const {
+  const Problem& problem = row.problem;
+  const Timing& timing = row.timing;
+  return fmt::format(
+      "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.6g},"
+      "{:.6g},{}\n",
+      problem.measured->name, transport_of(options_), problem.ranks, row.bytes, problem.count,
+      unisono::name_of(problem.type), op_of(row), problem.root, problem.in_place, name_of(row.mode),
+      name_of(row.buffers), algorithm_of(options_), timing.iterations, timing.min_us,
+      timing.median_us, timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
+      row.wrong ? wrong_text(row) : "");
+}
+
+std::string Report::json_line(const Row& row) const {
+  const Problem& problem = row.problem;
+  const Timing& timing = row.timing;
+  nlohmann::ordered_json line;
+  line["collective"] = problem.measured->name;
+  line["transport"] = transport_of(options_);
+  line["ranks"] = problem.ranks;
+  line["bytes"] = row.bytes;
+  line["count"] = problem.count;
+  line["type"] = unisono::name_of(problem.type);
+  line["op"] = op_of(row);
+  line["in_place"] = problem.in_place;
+  line["time_us"] = {{"min", timing.min_us}, {"median", timing.median_us}, {"p99", timing.p99_us}};
+  line["algbw_GBps"] = row.algbw_gbps();
+  line["busbw_GBps"] = row.busbw_gbps();
+  line["wrong"] = row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json();
+  line["mode"] = name_of(row.mode);
+  line["buffers"] = name_of(row.buffers);
+  line["algorithm"] = algorithm_of(options_);
+  line["loop_us"] = timing.loop_us;
+  return line.dump() + "\n";
+}
+
+void Report::row(const Row& row) {
+  progress_.clear();
+  const std::string line = options_.format == Format::kJson  ? json_line(row)
+                           : options_.format == Format::kCsv ? csv_line(row)
+                                                             : table_.row_line(cells(row));
+  fmt::print("{}", line);
+  std::fflush(stdout);
+}
+
+void Report::footer(std::uint64_t rows, std::uint64_t wrong) {
+  progress_.clear();
+  if (options_.format != Format::kTable) return;
+  const std::string checked = !options_.check ? "not checked"
+                              : wrong == 0    ? "every element right"
+                                              : fmt::format("{} WRONG elements", wrong);
+  fmt::print("# {} rows, {}\n", rows, checked);
+}
+
+}  // namespace unisono::perf

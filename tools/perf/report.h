@@ -1,0 +1,45 @@
+// Prints what was measured: a table for people, JSON or CSV lines for programs. Only rank 0 has
+// one. Standard output carries the rows; the progress line goes to standard error.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tools/common/table.h"
+#include "tools/common/terminal.h"
+#include "tools/perf/measure.h"
+#include "tools/perf/options.h"
+
+namespace unisono::perf {
+
+/// What holds for the whole run.
+struct Surroundings {
+  std::string communicator;  ///< Communicator::describe()
+  int ranks = 1;
+  bool is_shared_page = true;
+  Timing empty;
+  std::size_t cache_bytes = 0;
+};
+
+class Report {
+ public:
+  Report(const Options& options, const Surroundings& surroundings, std::uint64_t rows);
+
+  void header();
+  /// Before a row is measured.
+  void progress(std::uint64_t done, const Row& row);
+  void row(const Row& row);
+  void footer(std::uint64_t rows, std::uint64_t wrong);
+
+ private:
+  std::vector<std::string> cells(const Row& row) const;
+  std::string csv_line(const Row& row) const;
+  std::string json_line(const Row& row) const;
+
+  const Options& options_;
+  const Surroundings& surroundings_;
+  tools::Table table_;
+  tools::ProgressLine progress_;
+};
+
+}  // namespace unisono::perf

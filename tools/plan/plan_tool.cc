@@ -1,0 +1,308 @@
+#include "tools/plan/plan_tool.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.h"
+#include "base/result.h"
+#include "plan/plan_check.h"
+#include "plan/plan_text.h"
+#include "plan/plan_timing.h"
+#include "tools/plan/timeline.h"
+
+namespace {
+
+using unisono::Collective;
+using unisono::ErrorCode;
+using unisono::Rank;
+using unisono::Result;
+using unisono::Status;
+using unisono::algorithms::Algorithm;
+using unisono::plan::Plan;
+using unisono::plan::PlanRequest;
+
+// What fits in memory and a minute: ranks and chunks of one request, and steps of all ranks.
+constexpr int kRanksMax = 65536;
+constexpr int kChunksMax = 4096;
+constexpr std::size_t kStepsMax = 2'000'000;
+constexpr std::size_t kBytesMax = std::size_t{1} << 50;
+
+struct Options {
+  std::string collective;
+  std::string algorithm;
+  int ranks = 4;
+  int root = 0;
+  int chunks = 1;
+  int rank = -1;
+  std::size_t bytes = std::size_t{1} << 20;
+  double latency_us = 5;
+  double bandwidth_gbps = 100;
+  bool in_place = false;
+  bool ordered = false;
+  bool canonical = false;
+  bool json = false;
+};
+
+// The plans of all ranks and what is known of them.
+struct Report {
+  const Algorithm* algorithm = nullptr;
+  PlanRequest request;
+  std::vector<Plan> plans;  // of rank `request.rank` alone when there are too many steps
+  bool complete = false;
+  Status check;
+  std::vector<unisono::plan::TimedMessage> rounds;
+  int round_count = 0;
+  double bytes_sent = 0;  // of the busiest rank
+  double seconds = 0;
+};
+
+std::string names_of_collectives() {
+  std::string names;
+  for (int c = 0; c < unisono::kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (unisono::algorithms::names_of(collective).empty()) continue;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(collective));
+  }
+  return names;
+}
+
+Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
+
+// The network's figures; written so that what is not a number is refused too.
+Status check_network(const Options& options) {
+  if (options.bytes > kBytesMax) {
+    return invalid("--bytes must be from 0 to " + std::to_string(kBytesMax));
+  }
+  if (!(options.latency_us >= 0 && options.latency_us <= 1e9)) {
+    return invalid("--latency-us must be from 0 to 1e9");
+  }
+  if (!(options.bandwidth_gbps >= 1e-6 && options.bandwidth_gbps <= 1e9)) {
+    return invalid("--bandwidth-gbps must be from 1e-6 to 1e9");
+  }
+  return {};
+}
+
+Result<PlanRequest> request_from(const Options& options) {
+  UNISONO_TRY(check_network(options));
+  PlanRequest request;
+  if (!unisono::parse(options.collective, &request.collective) ||
+      unisono::algorithms::names_of(request.collective).empty()) {
+    return invalid("no collective is called '" + options.collective +
+                   "'; choose one of: " + names_of_collectives());
+  }
+  const auto outside = [](const char* name, int value, int low, int high) {
+    return invalid(std::string("--") + name + " is " + std::to_string(value) +
+                   " but must be from " + std::to_string(low) + " to " + std::to_string(high));
+  };
+  if (options.ranks < 1 || options.ranks > kRanksMax) {
+    return outside("ranks", options.ranks, 1, kRanksMax);
+  }
+  if (options.root < 0 || options.root >= options.ranks) {
+    return outside("root", options.root, 0, options.ranks - 1);
+  }
+  if (options.rank < -1 || options.rank >= options.ranks) {
+    return outside("rank", options.rank, 0, options.ranks - 1);
+  }
+  if (options.chunks < 1 || options.chunks > kChunksMax) {
+    return outside("chunks", options.chunks, 1, kChunksMax);
+  }
+  if (static_cast<std::size_t>(options.ranks) * static_cast<std::size_t>(options.chunks) >
+      kStepsMax) {
+    return invalid("--ranks times --chunks must not exceed " + std::to_string(kStepsMax));
+  }
+  request.ranks = options.ranks;
+  request.root = options.root;
+  request.rank = std::max(options.rank, 0);
+  request.chunks = options.chunks;
+  request.in_place = options.in_place;
+  request.commutative = !options.ordered;
+  if (options.canonical) request.order = unisono::Order::kCanonical;
+  return request;
+}
+
+Result<const Algorithm*> algorithm_for(const PlanRequest& request, const std::string& name) {
+  const std::string valid = unisono::algorithms::names_of(request.collective);
+  std::string reasons;
+  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
+    if (algorithm.collective != request.collective) continue;
+    if (!name.empty() && algorithm.name != name) continue;
+    const std::string_view reason = algorithm.refuses(request);
+    if (reason.empty()) return &algorithm;
+    reasons += "; " + std::string(algorithm.name) + " " + std::string(reason);
+  }
+  if (!reasons.empty()) return invalid("this request is refused" + reasons);
+  return invalid("no " + std::string(name_of(request.collective)) + " algorithm is called '" +
+                 name + "'; choose one of: " + valid);
+}
+
+double sent_bytes(const Plan& plan, std::size_t bytes) {
+  const auto layout = unisono::plan::layout_for(plan, bytes);
+  double sent = 0;
+  for (const auto& step : plan.steps) {
+    if (step.kind != unisono::plan::StepKind::kSend) continue;
+    sent += static_cast<double>(layout.range(step.source).bytes);
+  }
+  return sent;
+}
+
+Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm) {
+  Report report{
+      .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
+  PlanRequest of_rank = request;
+  std::size_t steps = 0;
+  for (Rank rank = 0; rank < request.ranks && steps <= kStepsMax; ++rank) {
+    of_rank.rank = rank;
+    report.plans.push_back(algorithm.build(of_rank));
+    steps += report.plans.back().steps.size();
+  }
+  report.complete = steps <= kStepsMax;
+  if (!report.complete) {
+    report.plans.assign(1, algorithm.build(request));
+    const auto cost = algorithm.cost(request.ranks, request.chunks, options.bytes);
+    report.round_count = cost.rounds;
+    report.bytes_sent = cost.bytes_sent;
+    report.seconds =
+        cost.rounds * options.latency_us * 1e-6 + cost.bytes_sent * 8e-9 / options.bandwidth_gbps;
+    return report;
+  }
+  report.check = unisono::plan::check_plans(report.plans);
+  if (!report.check.ok()) return report;
+  report.rounds = unisono::plan::time_plans(report.plans, 0, {.latency = 1}).messages;
+  report.round_count = unisono::plan::rounds_of(report.plans);
+  for (const Plan& plan : report.plans) {
+    report.bytes_sent = std::max(report.bytes_sent, sent_bytes(plan, options.bytes));
+  }
+  report.seconds = unisono::plan::time_plans(report.plans, options.bytes,
+                                             {.latency = options.latency_us * 1e-6,
+                                              .per_byte = 8e-9 / options.bandwidth_gbps})
+                       .end;
+  return report;
+}
+
+std::string verdict_of(const Report& report) {
+  if (!report.complete) {
+    return "not checked: all ranks together have more than " + std::to_string(kStepsMax) +
+           " steps; rounds, bytes and time are the algorithm's formulas";
+  }
+  return report.check.ok() ? "correct under rendezvous and eager semantics"
+                           : "WRONG: " + report.check.message();
+}
+
+void print_text(const Options& options, const Report& report) {
+  if (report.complete && report.check.ok() &&
+      report.request.ranks <= unisono::tools::kTimelineRanksMax && options.rank < 0) {
+    std::puts(unisono::tools::draw_timeline(report.rounds, report.request.ranks).c_str());
+  }
+  if (options.rank >= 0 || report.request.ranks <= 4) {
+    for (const Plan& plan : report.plans) {
+      if (options.rank >= 0 && plan.request.rank != options.rank) continue;
+      std::puts(unisono::plan::text_of(plan).c_str());
+    }
+  }
+  std::printf("%s %s, %d ranks\n", std::string(name_of(report.request.collective)).c_str(),
+              std::string(report.algorithm->name).c_str(), report.request.ranks);
+  std::printf("check    %s\n", verdict_of(report).c_str());
+  std::printf("rounds   %d\n", report.round_count);
+  std::printf("bytes    %.0f sent by the busiest rank, of a payload of %zu\n", report.bytes_sent,
+              options.bytes);
+  std::printf("time     %.1f us at %g us latency and %g Gb/s (estimate)\n", report.seconds * 1e6,
+              options.latency_us, options.bandwidth_gbps);
+}
+
+nlohmann::json json_of(const unisono::plan::ChunkRange& range) {
+  static constexpr const char* kNames[] = {"input", "output", "scratch"};
+  return {{"buffer", kNames[static_cast<std::size_t>(range.buffer)]},
+          {"first", range.first},
+          {"count", range.count}};
+}
+
+nlohmann::json json_of(const Plan& plan) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (const auto& step : plan.steps) {
+    const bool is_local = step.peer < 0;
+    nlohmann::json entry{{"kind", name_of(step.kind)}};
+    if (!is_local) entry["peer"] = step.peer;
+    if (!is_local) entry["lane_index"] = step.lane_index;
+    if (step.kind != unisono::plan::StepKind::kSend) entry["target"] = json_of(step.target);
+    if (step.kind != unisono::plan::StepKind::kReceive) entry["source"] = json_of(step.source);
+    entry["remote_first"] = step.remote_first;
+    const auto first = plan.dependencies.begin() + step.dependency_first;
+    entry["after"] = std::vector<std::uint32_t>(first, first + step.dependency_count);
+    steps.push_back(std::move(entry));
+  }
+  return {{"rank", plan.request.rank},
+          {"input_blocks", plan.input_blocks},
+          {"output_blocks", plan.output_blocks},
+          {"scratch_chunks", plan.scratch_like.size()},
+          {"steps", std::move(steps)}};
+}
+
+void print_json(const Options& options, const Report& report) {
+  nlohmann::json plans = nlohmann::json::array();
+  for (const Plan& plan : report.plans) {
+    if (options.rank < 0 || plan.request.rank == options.rank) plans.push_back(json_of(plan));
+  }
+  nlohmann::json json{{"collective", name_of(report.request.collective)},
+                      {"algorithm", report.algorithm->name},
+                      {"ranks", report.request.ranks},
+                      {"root", report.request.root},
+                      {"chunks", report.request.chunks},
+                      {"checked", report.complete},
+                      {"correct", report.complete && report.check.ok()},
+                      {"verdict", verdict_of(report)},
+                      {"rounds", report.round_count},
+                      {"payload_bytes", options.bytes},
+                      {"bytes_sent_by_busiest_rank", report.bytes_sent},
+                      {"estimated_us", report.seconds * 1e6},
+                      {"plans", std::move(plans)}};
+  std::puts(json.dump(2).c_str());
+}
+
+void declare(CLI::App& app, Options* options) {
+  app.add_option("collective", options->collective, names_of_collectives())->required();
+  app.add_option("--ranks,-n", options->ranks, "Number of ranks")->capture_default_str();
+  app.add_option("--algorithm,-a", options->algorithm, "Default: the first that can serve it");
+  app.add_option("--root", options->root, "Root rank")->capture_default_str();
+  app.add_option("--chunks", options->chunks, "Chunks each block is cut into")
+      ->capture_default_str();
+  app.add_option("--rank", options->rank, "Print the plan of this rank only");
+  app.add_option("--bytes,-b", options->bytes, "Payload, counted as nccl-tests do: 1M, 64K, ...")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--latency-us", options->latency_us, "Of one message")->capture_default_str();
+  app.add_option("--bandwidth-gbps", options->bandwidth_gbps, "Of a rank's link, each way")
+      ->capture_default_str();
+  app.add_flag("--in-place", options->in_place, "Input and output share their memory");
+  app.add_flag("--ordered", options->ordered, "The operator does not commute");
+  app.add_flag("--canonical", options->canonical, "Ask for the canonical order");
+  app.add_flag("--json", options->json, "Print JSON");
+}
+
+}  // namespace
+
+int plan_main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Print, draw, check and cost the plan of a collective, without a network",
+               "unisono plan"};
+  declare(app, &options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const auto refuse = [](const Status& status) {
+    std::fprintf(stderr, "unisono plan: %s\n", status.message().c_str());
+    return 2;
+  };
+  const auto request = request_from(options);
+  if (!request) return refuse(request.error());
+  const auto algorithm = algorithm_for(*request, options.algorithm);
+  if (!algorithm) return refuse(algorithm.error());
+  const Report report = make_report(options, *request, **algorithm);
+  options.json ? print_json(options, report) : print_text(options, report);
+  return report.check.ok() ? 0 : 1;
+}

@@ -1,0 +1,124 @@
+#include "tools/run/rank_environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/unique_fd.h"
+
+namespace unisono::run {
+namespace {
+
+constexpr std::size_t kKeyFileBytesMax = 4096;
+
+std::string_view name_part(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+Variables variables_of(const JobFacts& facts, int local_rank) {
+  Variables variables{
+      {"RANK", std::to_string(facts.rank_of(local_rank))},
+      {"WORLD_SIZE", std::to_string(facts.world_size())},
+      {"LOCAL_RANK", std::to_string(local_rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(facts.local_size)},
+      {"GROUP_RANK", std::to_string(facts.node_rank)},
+      {"NODE_RANK", std::to_string(facts.node_rank)},
+      {"GROUP_WORLD_SIZE", std::to_string(facts.node_count)},
+      {"MASTER_ADDR", facts.master_address},
+      {"MASTER_PORT", std::to_string(facts.master_port)},
+      {"TORCHELASTIC_RUN_ID", facts.run_id},
+      // No agent of ours listens on MASTER_PORT; a value inherited from an outer torchrun would
+      // make PyTorch wait for one.
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+  };
+  if (!facts.job_key.empty()) variables.emplace_back("UNISONO_JOB_KEY", facts.job_key);
+  return variables;
+}
+
+bool is_set(const std::vector<std::string>& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const std::string& entry) { return name_part(entry) == name; });
+}
+
+// Binds any address of the family to port 0 and reads what the kernel chose; 0: not possible.
+template <typename Address>
+int bound_port(int family, Address address, in_port_t Address::*port) {
+  const UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  socklen_t bytes = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!fd || ::bind(fd.get(), generic, bytes) != 0) return 0;
+  if (::getsockname(fd.get(), generic, &bytes) != 0) return 0;
+  return ntohs(address.*port);
+}
+
+}  // namespace
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
+                                          const JobFacts& facts, int local_rank) {
+  Variables variables = variables_of(facts, local_rank);
+  // Python buffers what goes to a pipe; a rank's lines would show up only at its end.
+  if (!is_set(inherited, "PYTHONUNBUFFERED")) variables.emplace_back("PYTHONUNBUFFERED", "1");
+  std::vector<std::string> entries;
+  for (const std::string& entry : inherited) {
+    const bool replaced =
+        std::any_of(variables.begin(), variables.end(),
+                    [&](const auto& variable) { return variable.first == name_part(entry); });
+    if (!replaced) entries.push_back(entry);
+  }
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+Result<int> choose_free_port() {
+  // An IPv6 socket takes IPv4 as well, so its port is free for both.
+  int port = bound_port(AF_INET6, sockaddr_in6{.sin6_family = AF_INET6, .sin6_addr = in6addr_any},
+                        &sockaddr_in6::sin6_port);
+  if (port == 0) {
+    port = bound_port(AF_INET, sockaddr_in{.sin_family = AF_INET}, &sockaddr_in::sin_port);
+  }
+  if (port != 0) return port;
+  return Status(ErrorCode::kSystem, fmt::format("no free TCP port: {}; give one with --master-port",
+                                                std::strerror(errno)));
+}
+
+Result<std::string> make_run_id() {
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
+    return Status(ErrorCode::kSystem, fmt::format("no random numbers: {}", std::strerror(errno)));
+  }
+  return fmt::format("{:016x}", bits);
+}
+
+Result<std::string> read_job_key(const std::string& path) {
+  constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
+  const auto refuse = [&](const std::string& why) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--job-key-file {}: {}; {}", path, why, kRemedy));
+  };
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return refuse(std::strerror(errno));
+  std::string text(kKeyFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return refuse("cannot be read");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kKeyFileBytesMax) {
+    return refuse(fmt::format("longer than {} bytes", kKeyFileBytesMax));
+  }
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  if (text.empty()) return refuse("empty");
+  const bool printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (!printable) return refuse("holds more than one line or unprintable characters");
+  return text;
+}
+
+}  // namespace unisono::run

@@ -1,0 +1,175 @@
+// The launcher's main: from the command line to the job that the supervisor runs.
+#include "tools/run/run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "tools/common/environment.h"
+#include "tools/run/arguments.h"
+#include "tools/run/rank_environment.h"
+#include "tools/run/supervisor.h"
+#include "topology/processors.h"
+
+namespace unisono {
+namespace {
+
+using run::BindTo;
+using run::JobFacts;
+using run::RunArguments;
+
+constexpr int kErrorStatus = 1;
+
+// What a rank needs between fork and exec.
+struct Place {
+  topology::Processors processors;
+  rlimit open_files{};
+};
+
+void prepare_rank(const void* context, const std::vector<int>& cores) {
+  const auto* place = static_cast<const Place*>(context);
+  ::setrlimit(RLIMIT_NOFILE, &place->open_files);
+  // Binding is an optimisation; a system that refuses it runs the rank all the same.
+  if (!cores.empty()) (void)topology::bind_this_thread(place->processors, cores).ok();
+}
+
+// Later open() calls must not land on a stream's number.
+void open_missing_streams() {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
+}
+
+// Two pipes a rank soon exceed the usual soft limit of 1024; ranks get the original back.
+void raise_open_files(int local_size, rlimit* before) {
+  constexpr rlim_t kOwn = 64;
+  if (::getrlimit(RLIMIT_NOFILE, before) != 0) return;
+  rlimit wanted = *before;
+  wanted.rlim_cur = std::max(before->rlim_cur, 2 * static_cast<rlim_t>(local_size) + kOwn);
+  if (wanted.rlim_max != RLIM_INFINITY)
+    wanted.rlim_cur = std::min(wanted.rlim_cur, wanted.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &wanted);
+}
+
+bool is_loopback(const std::string& address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
+
+Status check_job_key(const RunArguments& arguments, JobFacts& facts) {
+  if (!arguments.job_key_file.empty()) {
+    UNISONO_ASSIGN(facts.job_key, run::read_job_key(arguments.job_key_file));
+    return Status();
+  }
+  const bool inherited = !tools::environment_value("UNISONO_JOB_KEY").value_or("").empty();
+  if (arguments.node_count == 1 || inherited) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("--nnodes {}: launchers on several nodes need a job key, the same for "
+                            "each, so that nobody else can join. Make one with\n"
+                            "  openssl rand -hex 32\n"
+                            "and give it to every launcher in UNISONO_JOB_KEY or with "
+                            "--job-key-file FILE",
+                            arguments.node_count));
+}
+
+Result<JobFacts> make_facts(const RunArguments& arguments) {
+  JobFacts facts{.local_size = arguments.local_size,
+                 .node_count = arguments.node_count,
+                 .node_rank = arguments.node_rank,
+                 .master_address = arguments.master_address,
+                 .master_port = arguments.master_port,
+                 .run_id = arguments.run_id};
+  UNISONO_TRY(check_job_key(arguments, facts));
+  if (facts.master_port == 0) {
+    UNISONO_ASSIGN(facts.master_port, run::choose_free_port());
+  }
+  if (facts.run_id.empty() && facts.node_count > 1) {
+    facts.run_id = fmt::format("{}:{}", facts.master_address, facts.master_port);
+  } else if (facts.run_id.empty()) {
+    UNISONO_ASSIGN(facts.run_id, run::make_run_id());
+  }
+  return facts;
+}
+
+Result<std::vector<int>> cores_for(const RunArguments& arguments,
+                                   const topology::Processors& processors, int local_rank) {
+  using topology::Width;
+  const int core_count = static_cast<int>(processors.cores.size());
+  const int size = arguments.local_size;
+  if (arguments.bind_to == BindTo::kNone) return std::vector<int>();
+  if (arguments.bind_to == BindTo::kCore) {
+    if (size <= core_count) {
+      return topology::recommended_binding(processors, local_rank, size, Width::kCore);
+    }
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--bind-to core: {} ranks, but this process may use {} cores; use "
+                              "--bind-to none",
+                              size, core_count));
+  }
+  // Several launchers on one machine, as in a rehearsal, would all choose the same cores.
+  if (arguments.node_count > 1 && is_loopback(arguments.master_address)) return std::vector<int>();
+  return topology::recommended_binding(processors, local_rank, size, Width::kShare);
+}
+
+Result<run::JobSpec> make_job(const RunArguments& arguments,
+                              const topology::Processors& processors) {
+  UNISONO_ASSIGN(const JobFacts facts, make_facts(arguments));
+  run::JobSpec job{.command = arguments.command,
+                   .world_size = facts.world_size(),
+                   .prefix = arguments.prefix,
+                   .keep_going = arguments.keep_going,
+                   .report_time = arguments.report_time,
+                   .grace_time = arguments.grace_time};
+  const std::vector<std::string> inherited = tools::inherited_environment();
+  for (int local_rank = 0; local_rank < facts.local_size; ++local_rank) {
+    UNISONO_ASSIGN(std::vector<int> cores, cores_for(arguments, processors, local_rank));
+    job.ranks.push_back({.rank = facts.rank_of(local_rank),
+                         .environment = run::rank_environment(inherited, facts, local_rank),
+                         .cores = std::move(cores)});
+  }
+  return job;
+}
+
+Result<int> run_job(RunArguments arguments) {
+  Place place;
+  if (auto processors = topology::read_processors()) {
+    place.processors = std::move(*processors);
+  } else if (arguments.bind_to == BindTo::kCore || arguments.local_size == 0) {
+    return processors.error();
+  }
+  if (arguments.local_size == 0) arguments.local_size = place.processors.usable_core_count();
+  UNISONO_ASSIGN(run::JobSpec job, make_job(arguments, place.processors));
+  if (arguments.node_count > 1 && !arguments.master_address_given) {
+    std::fprintf(stderr,
+                 "unisono run: no --master-addr: using 127.0.0.1, which is right only when all "
+                 "%d launchers run on this machine\n",
+                 arguments.node_count);
+  }
+  raise_open_files(arguments.local_size, &place.open_files);
+  job.prepare = prepare_rank;
+  job.prepare_context = &place;
+  return run::supervise(job);
+}
+
+}  // namespace
+
+int run_main(int argc, char** argv) {
+  open_missing_streams();
+  auto parsed = run::parse_arguments(argc, argv);
+  if (const auto* early = std::get_if<run::EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->status == 0 ? stdout : stderr);
+    return early->status;
+  }
+  const Result<int> status = run_job(std::get<RunArguments>(std::move(parsed)));
+  if (status) return *status;
+  std::fprintf(stderr, "unisono run: %s\n", status.error().message().c_str());
+  return kErrorStatus;
+}
+
+}  // namespace unisono

@@ -1,0 +1,371 @@
+#include "tools/run/supervisor.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tools/common/sizes.h"
+#include "tools/common/terminal.h"
+#include "tools/run/guard.h"
+#include "tools/run/output_queue.h"
+#include "tools/run/process_group.h"
+#include "tools/run/rank_stream.h"
+#include "tools/run/signals.h"
+#include "tools/run/stdin_relay.h"
+
+namespace unisono::run {
+namespace {
+
+// After SIGKILL only a process stuck in the kernel is left; nobody gains from waiting longer.
+constexpr auto kKillTime = std::chrono::seconds(5);
+// Helpers of a rank that ended well (Python's resource tracker is one) end a moment after it.
+constexpr auto kLingerTime = std::chrono::seconds(1);
+// A process leaves its group by setsid without any event; only looking shows it.
+constexpr auto kGroupCheck = std::chrono::milliseconds(50);
+// How often to look whether the launcher has come back to the foreground of its terminal.
+constexpr auto kForegroundCheck = std::chrono::milliseconds(500);
+
+enum class Phase {
+  kRunning,
+  kReporting,    ///< a rank failed; the others may say so and end
+  kTerminating,  ///< SIGTERM sent
+  kKilling,      ///< SIGKILL sent
+  kGivenUp,      ///< processes that not even SIGKILL ends
+};
+
+struct RankProcess {
+  int rank;
+  pid_t leader;
+  bool leader_runs = true;
+  bool group_exists = true;  ///< the leader or anything it started and left in its group
+  RankStream out;
+  RankStream err;
+};
+
+std::string how_it_ended(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    return fmt::format("was ended by {}{}", signal_name(WTERMSIG(wait_status)),
+                       WCOREDUMP(wait_status) ? " (core dumped)" : "");
+  }
+  return fmt::format("exited with status {}", WEXITSTATUS(wait_status));
+}
+
+int exit_status_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+class Supervisor {
+ public:
+  Supervisor(const JobSpec& job, Signals& signals, Guard guard)
+      : job_(job), signals_(signals), guard_(std::move(guard)) {}
+
+  int run();
+
+ private:
+  struct Failure {
+    int exit_status;
+    std::string what;
+  };
+
+  void start_ranks();
+  bool start_rank(const RankSpec& spec);
+  bool is_over() const;
+  void wait_for_events();
+  int poll_timeout_ms() const;
+  void on_own_stream(int fd);
+  void on_signal(int signal);
+  void reap();
+  void on_rank_end(RankProcess& process, int wait_status);
+  void on_failure(Failure failure);
+  void repeat_first_failure();
+  void look_for_empty_groups();
+  void advance_phase();
+  void end_groups(int signal, Phase next, Duration wait);
+  void send_to_groups(int signal);
+  std::string ranks_left() const;
+  void say(const std::string& message);
+
+  const JobSpec& job_;
+  Signals& signals_;
+  Guard guard_;
+  OutputQueue queue_;
+  StdinRelay stdin_;
+  std::vector<RankProcess> processes_;
+  Phase phase_ = Phase::kRunning;
+  TimePoint deadline_ = kNever;
+  std::optional<Failure> failure_;
+  int failures_told_ = 0;
+  int interrupts_ = 0;
+  std::set<int> forwarded_;
+};
+
+int Supervisor::run() {
+  if (const Status started = stdin_.start(); !started.ok()) say(started.message());
+  start_ranks();
+  while (!is_over()) {
+    wait_for_events();
+    advance_phase();
+  }
+  repeat_first_failure();
+  while (!queue_.empty()) wait_for_events();
+  guard_.finish();
+  return failure_ ? failure_->exit_status : 0;
+}
+
+void Supervisor::start_ranks() {
+  for (const RankSpec& spec : job_.ranks) {
+    if (start_rank(spec)) continue;
+    // What was started has no job to do without the rest, and nothing to report.
+    if (!processes_.empty()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+    return;
+  }
+}
+
+bool Supervisor::start_rank(const RankSpec& spec) {
+  const bool has_stdin = spec.rank == 0;
+  StartRequest request{job_.command, spec.environment, has_stdin ? stdin_.rank_fd() : -1, nullptr};
+  if (job_.prepare != nullptr) {
+    request.before_exec = [&] { job_.prepare(job_.prepare_context, spec.cores); };
+  }
+  auto started = start_group(request, guard_, signals_);
+  if (has_stdin) stdin_.rank_started();
+  if (auto* failure = std::get_if<StartFailure>(&started)) {
+    say(fmt::format("rank {}: {}", spec.rank, failure->message));
+    failure_ = Failure{failure->exit_status, failure->message};
+    return false;
+  }
+  auto& group = std::get<ProcessGroup>(started);
+  const auto prefix = [&](int fd) {
+    return job_.prefix ? rank_prefix(spec.rank, job_.world_size, tools::wants_colour(fd)) : "";
+  };
+  processes_.push_back(RankProcess{
+      .rank = spec.rank,
+      .leader = group.leader,
+      .out = RankStream(std::move(group.out), prefix(STDOUT_FILENO), STDOUT_FILENO),
+      .err = RankStream(std::move(group.err), prefix(STDERR_FILENO), STDERR_FILENO),
+  });
+  return true;
+}
+
+bool Supervisor::is_over() const {
+  const auto is_done = [&](const RankProcess& process) {
+    const bool gone = !process.group_exists || phase_ == Phase::kGivenUp;
+    return gone && !process.out.is_open() && !process.err.is_open();
+  };
+  return queue_.empty() && std::all_of(processes_.begin(), processes_.end(), is_done);
+}
+
+void Supervisor::wait_for_events() {
+  std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}};
+  if (!queue_.empty()) polled.push_back({queue_.fd(), POLLOUT, 0});
+  if (stdin_.wants_input()) polled.push_back({STDIN_FILENO, POLLIN, 0});
+  if (stdin_.wants_output()) polled.push_back({stdin_.pipe_fd(), POLLOUT, 0});
+  const std::size_t first_stream = polled.size();
+  std::vector<RankStream*> streams;
+  for (RankProcess& process : processes_) {
+    if (queue_.full()) break;  // The ranks wait until our reader has caught up.
+    for (RankStream* stream : {&process.out, &process.err}) {
+      if (!stream->is_open()) continue;
+      polled.push_back({stream->fd(), POLLIN, 0});
+      streams.push_back(stream);
+    }
+  }
+  if (::poll(polled.data(), polled.size(), poll_timeout_ms()) <= 0) return;
+
+  // Lines before signals: what a rank wrote before it ended is queued before its end is told.
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (polled[first_stream + i].revents != 0) streams[i]->read_some(queue_);
+  }
+  for (std::size_t i = 1; i < first_stream; ++i) {
+    if (polled[i].revents != 0) on_own_stream(polled[i].fd);
+  }
+  if (polled[0].revents != 0) {
+    while (const int signal = signals_.next()) on_signal(signal);
+  }
+}
+
+int Supervisor::poll_timeout_ms() const {
+  TimePoint until = deadline_;
+  if (stdin_.active()) until = std::min(until, Clock::now() + kForegroundCheck);
+  const bool orphans = std::any_of(
+      processes_.begin(), processes_.end(),
+      [](const RankProcess& process) { return process.group_exists && !process.leader_runs; });
+  if (orphans) until = std::min(until, Clock::now() + kGroupCheck);
+  if (until == kNever) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
+}
+
+void Supervisor::on_own_stream(int fd) {
+  if (fd == STDIN_FILENO) {
+    stdin_.read_some();
+  } else if (stdin_.wants_output() && fd == stdin_.pipe_fd()) {
+    stdin_.write_some();
+  } else if (!queue_.empty()) {
+    queue_.write_some();
+  }
+}
+
+void Supervisor::on_signal(int signal) {
+  if (signal == SIGCHLD) return reap();
+  send_to_groups(signal);
+  forwarded_.insert(signal);
+  if (signal != SIGINT) return;
+  if (++interrupts_ == 1) {
+    say("interrupt sent to all ranks; press Ctrl-C again to kill them");
+  } else if (phase_ < Phase::kKilling) {
+    if (!failure_) failure_ = Failure{128 + SIGINT, "a second interrupt"};
+    end_groups(SIGKILL, Phase::kKilling, kKillTime);
+  }
+}
+
+void Supervisor::reap() {
+  int wait_status = 0;
+  while (true) {
+    const pid_t pid = ::waitpid(-1, &wait_status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) break;
+    // Others are orphans that ranks left behind; as their subreaper we only bury them.
+    for (RankProcess& process : processes_) {
+      if (process.leader == pid && process.leader_runs) on_rank_end(process, wait_status);
+    }
+    if (pid == guard_.pid()) {
+      say("the guard process was killed: if the launcher is killed too, ranks may be left behind");
+    }
+  }
+}
+
+void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
+  process.leader_runs = false;
+  const int status = exit_status_of(wait_status);
+  if (status == 0) return;
+  // From SIGTERM on ranks end because they were told to.
+  if (phase_ > Phase::kReporting) return;
+  // One line is enough where everybody ends of the signal that everybody got.
+  if (failure_ && WIFSIGNALED(wait_status) && forwarded_.contains(WTERMSIG(wait_status))) return;
+  process.out.read_available(queue_);
+  process.err.read_available(queue_);
+  on_failure({status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
+                                  how_it_ended(wait_status))});
+}
+
+void Supervisor::on_failure(Failure failure) {
+  const bool first = !failure_;
+  const bool others = std::any_of(processes_.begin(), processes_.end(),
+                                  [](const RankProcess& process) { return process.leader_runs; });
+  const bool ends_job = first && !job_.keep_going;
+  if (ends_job) {
+    phase_ = Phase::kReporting;
+    deadline_ = Clock::now() + job_.report_time;
+  }
+  const double seconds = std::chrono::duration<double>(job_.report_time).count();
+  say(ends_job && others ? fmt::format("{}; the other ranks have {} to report and end",
+                                       failure.what, tools::format_duration(seconds))
+                         : failure.what);
+  ++failures_told_;
+  if (first) failure_ = std::move(failure);
+}
+
+// The others' reports have scrolled the cause away.
+void Supervisor::repeat_first_failure() {
+  if (failures_told_ > 1) say(fmt::format("first failure: {}", failure_->what));
+}
+
+void Supervisor::look_for_empty_groups() {
+  for (RankProcess& process : processes_) {
+    // While the leader is not reaped its number is taken, so the group cannot be another's.
+    if (process.leader_runs || !process.group_exists) continue;
+    if (signal_group(process.leader, 0)) continue;
+    process.group_exists = false;
+    guard_.forget(process.leader);
+    process.out.drain(queue_);
+    process.err.drain(queue_);
+  }
+}
+
+void Supervisor::advance_phase() {
+  look_for_empty_groups();
+  const bool group_left =
+      std::any_of(processes_.begin(), processes_.end(),
+                  [](const RankProcess& process) { return process.group_exists; });
+  const bool leader_left =
+      std::any_of(processes_.begin(), processes_.end(),
+                  [](const RankProcess& process) { return process.leader_runs; });
+  if (!group_left) return;
+  if (phase_ == Phase::kRunning && !leader_left && deadline_ == kNever) {
+    deadline_ = Clock::now() + kLingerTime;
+  } else if (Clock::now() < deadline_) {
+    return;
+  } else if (phase_ == Phase::kRunning) {
+    // All ranks have ended by themselves; what they left running has no job any more.
+    say("the ranks have ended, but left processes running");
+    end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+  } else if (phase_ == Phase::kReporting) {
+    end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+  } else if (phase_ == Phase::kTerminating) {
+    end_groups(SIGKILL, Phase::kKilling, kKillTime);
+  } else if (phase_ == Phase::kKilling) {
+    say(fmt::format("not even SIGKILL ended what is left of {}; leaving it", ranks_left()));
+    phase_ = Phase::kGivenUp;
+    deadline_ = kNever;
+    for (RankProcess& process : processes_) {
+      process.out.drain(queue_);
+      process.err.drain(queue_);
+    }
+  }
+}
+
+void Supervisor::end_groups(int signal, Phase next, Duration wait) {
+  say(fmt::format("sending {} to {}", signal_name(signal), ranks_left()));
+  phase_ = next;
+  deadline_ = Clock::now() + wait;
+  send_to_groups(signal);
+  // A stopped process acts on SIGTERM only when it runs again.
+  if (signal != SIGKILL) send_to_groups(SIGCONT);
+}
+
+void Supervisor::send_to_groups(int signal) {
+  for (const RankProcess& process : processes_) {
+    if (process.group_exists) signal_group(process.leader, signal);
+  }
+}
+
+std::string Supervisor::ranks_left() const {
+  constexpr int kNamedMax = 16;
+  std::string names;
+  int count = 0;
+  for (const RankProcess& process : processes_) {
+    if (!process.group_exists) continue;
+    if (++count <= kNamedMax) names += fmt::format("{}{}", count > 1 ? ", " : "", process.rank);
+  }
+  if (count > kNamedMax) names += fmt::format(" and {} more", count - kNamedMax);
+  return (count == 1 ? "rank " : "ranks ") + names;
+}
+
+void Supervisor::say(const std::string& message) {
+  const bool coloured = tools::wants_colour(STDERR_FILENO);
+  queue_.push(STDERR_FILENO,
+              tools::paint("unisono run: " + message, tools::Colour::kBold, coloured) + "\n");
+}
+
+}  // namespace
+
+Result<int> supervise(const JobSpec& job) {
+  Signals signals;
+  UNISONO_TRY(signals.start());
+  // Orphans of ranks become our children: their end is an event, and no zombie keeps a group alive
+  // where process 1 does not reap.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  UNISONO_ASSIGN(Guard guard, Guard::start());
+  return Supervisor(job, signals, std::move(guard)).run();
+}
+
+}  // namespace unisono::run

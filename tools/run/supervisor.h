@@ -1,0 +1,37 @@
+// Starts the ranks of this node and watches them to the end: passes output and signals on, and
+// when a rank fails gives the others time to report, then ends them. One thread, one poll loop.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace unisono::run {
+
+struct RankSpec {
+  int rank = 0;
+  std::vector<std::string> environment;
+  std::vector<int> cores;  ///< handed to JobSpec::prepare
+};
+
+struct JobSpec {
+  std::vector<std::string> command;
+  std::vector<RankSpec> ranks;
+  int world_size = 1;
+  bool prefix = true;
+  bool keep_going = false;
+  Duration report_time{};  ///< from the first failure to SIGTERM
+  Duration grace_time{};   ///< from SIGTERM to SIGKILL
+  /// Called in the new process of each rank just before exec: binding, limits.
+  void (*prepare)(const void* context, const std::vector<int>& cores) = nullptr;
+  const void* prepare_context = nullptr;
+};
+
+/// Runs the job to its end and returns the exit status of the command: 0, or that of the rank that
+/// failed first (128 + signal for one that a signal ended). No process of the job is left, nor
+/// one of the launcher's own. An error means that nothing was started.
+Result<int> supervise(const JobSpec& job);
+
+}  // namespace unisono::run

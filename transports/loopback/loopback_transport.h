@@ -1,0 +1,104 @@
+// Ranks in one process: the reference transport. It reads as the specification of the contract in
+// transports/transport.h; where another transport behaves differently, that one is wrong.
+//
+// LoopbackHub is shared by the ranks and safe from any thread: one mutex per lane. Each
+// LoopbackTransport belongs to its rank's engine and follows the thread rule of Transport.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace unisono {
+
+/// What a rank has said about the end of one of its lanes.
+enum class LaneEnd : std::uint8_t { kOpen, kGoodbye, kAbandoned };
+
+/// The queues between all ranks of one job in one process.
+class LoopbackHub {
+ public:
+  /// The queue of one lane holds so many frames and payload bytes, then post_send answers kFull. A
+  /// frame larger than the second bound still fits an empty queue.
+  static constexpr std::size_t kFramesMax = 256;
+  static constexpr std::size_t kBytesMax = 1024 * 1024;
+
+  explicit LoopbackHub(int ranks);
+
+  /// The hub that all ranks of a job in this process share. It lives as long as one of them holds
+  /// it, so ranks must hold it together at some moment. Safe from any thread.
+  static std::shared_ptr<LoopbackHub> of_job(const std::string& job_id, int ranks);
+
+  int ranks() const { return ranks_; }
+
+ private:
+  friend class LoopbackTransport;
+
+  struct Frame {
+    FrameHeader header;
+    std::vector<std::byte> payload;
+  };
+
+  struct Lane {
+    std::mutex mutex;
+    std::deque<Frame> frames;
+    std::size_t bytes = 0;
+    LaneEnd end = LaneEnd::kOpen;
+    bool receiver_left = false;
+  };
+
+  Lane& lane(Rank from, Rank to);
+
+  int ranks_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+};
+
+/// One rank's end of a hub. A rank may also send to itself.
+class LoopbackTransport final : public Transport {
+ public:
+  LoopbackTransport(std::shared_ptr<LoopbackHub> hub, Rank rank);
+  /// Without close() before, peers are told that this rank ended without goodbye.
+  ~LoopbackTransport() override;
+
+  std::string_view name() const override { return "loopback"; }
+  LaneTraits traits() const override { return {.captures_sends = true}; }
+  std::string address() const override { return "loopback"; }
+  Status set_peers(std::vector<std::string> addresses) override;
+  Endpoint& endpoint(Rank peer) override;
+  bool poll(FrameSink& sink) override;
+  void close(TimePoint deadline, FrameSink& sink) override;
+
+ private:
+  /// One peer: the queue to it and the queue from it.
+  class Link final : public Endpoint {
+   public:
+    Link(LoopbackHub::Lane& out, LoopbackHub::Lane& in) : out_(out), in_(in) {}
+    PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                         std::uint64_t token) override;
+    /// Posts are captured and frames handed over whole: nothing is ever lent or half received.
+    void cancel(std::uint64_t) override {}
+    void abandon(const std::byte*, std::size_t) override {}
+    bool poll(Rank peer, FrameSink& sink);
+    void leave(LaneEnd end);
+
+   private:
+    std::optional<LoopbackHub::Frame> take_frame(LaneEnd* end);
+
+    LoopbackHub::Lane& out_;
+    LoopbackHub::Lane& in_;
+    bool closed_ = false;
+  };
+
+  void leave_all(LaneEnd end);
+
+  std::shared_ptr<LoopbackHub> hub_;
+  Rank rank_;
+  std::vector<Link> links_;
+  bool left_ = false;
+};
+
+}  // namespace unisono

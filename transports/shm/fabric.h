@@ -1,0 +1,92 @@
+// The shared memory of the ranks of one host: one sealed memfd for control, cells, windows and
+// lane rings, and one heap memfd per rank for unisono::allocate. Nothing is named in the file
+// system; descriptors travel over an abstract UNIX socket whose peer's uid is checked.
+//
+// Thread rule: meet() and open_group() from the owning engine's thread; allocate/release/locate
+// from any thread (one lock, not on the hot path); the rest is documented per member.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace unisono::shm {
+
+/// A rank's meeting point, opened before the job's table exists.
+class FabricListener {
+ public:
+  static Result<std::unique_ptr<FabricListener>> open();
+  ~FabricListener();
+  const std::string& address() const { return address_; }
+  int fd() const { return fd_; }
+
+ private:
+  FabricListener(int fd, std::string address) : fd_(fd), address_(std::move(address)) {}
+  int fd_;
+  std::string address_;
+};
+
+/// The ranks of this host that will share memory, in world order.
+struct FabricPeers {
+  std::string job_id;
+  int self = 0;                         ///< my index below
+  std::vector<Rank> world_ranks;
+  std::vector<std::int64_t> pids;
+  std::vector<std::string> addresses;   ///< FabricListener::address() of each
+  bool single_copy = true;              ///< may process_vm_readv be tried
+};
+
+/// Memory of a directed lane ring, zero-filled before first use, owned by its sender.
+struct LaneMemory {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+};
+
+class FabricGroup;
+
+class Fabric {
+ public:
+  /// Collective over `peers`: the first creates the segments, the others receive them. Errors:
+  /// kSystem/kOutOfResources when shared memory is refused (then streams serve), kTimeout naming
+  /// the missing rank.
+  static Result<std::shared_ptr<Fabric>> meet(FabricListener& listener, FabricPeers peers,
+                                              TimePoint deadline);
+  ~Fabric();
+
+  int size() const;
+  int self() const;
+  Rank world_rank(int local) const;
+  /// Index of a world rank, or -1.
+  int local_index(Rank world_rank) const;
+
+  /// The ring of lane self -> local or local -> self. The sender's call reserves its pages.
+  Result<LaneMemory> lane(int from, int to);
+
+  /// Reserves a group block that no open group of this job uses; one member calls it and tells the
+  /// others the number.
+  Result<std::uint32_t> reserve_block();
+  /// Collective over `members` (local indices, ascending; contains self()) by agreement only: it
+  /// does not wait. The block returns to the pool when all members have closed the group.
+  Result<std::unique_ptr<FabricGroup>> open_group(std::uint32_t block, std::vector<int> members);
+
+  /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host.
+  /// kOutOfResources when the reserve or the system's memory is used up.
+  Result<void*> allocate(std::size_t bytes);
+  /// kInvalidArgument when `pointer` was not returned by allocate() of this fabric.
+  Status release(void* pointer);
+
+ private:
+  friend class FabricGroup;
+  struct State;
+  explicit Fabric(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;  // shared with the open groups
+};
+
+}  // namespace unisono::shm

@@ -1,0 +1,75 @@
+// The shared memory of one communicator's members: one block of the segment, and how to read what
+// a member offers in place.
+//
+// Thread rule: one thread at a time, except raise() and raised(). Members are communicator ranks.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "transports/shm/fabric.h"
+#include "transports/shm/segment.h"
+#include "transports/shm/single_copy.h"
+
+namespace unisono::shm {
+
+class FabricGroup {
+ public:
+  ~FabricGroup();
+  FabricGroup(const FabricGroup&) = delete;
+  FabricGroup& operator=(const FabricGroup&) = delete;
+
+  int size() const { return static_cast<int>(members_.size()); }
+  int self() const { return self_; }
+  Rank world_rank(int member) const;
+
+  GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(block_); }
+  Counters& counters(int member) const {
+    return *reinterpret_cast<Counters*>(member_base(member));
+  }
+  CellLine& cell(int member, int slot) const {
+    return *reinterpret_cast<CellLine*>(member_base(member) + sizeof(Counters) +
+                                        static_cast<std::size_t>(slot) * kCellStride);
+  }
+  /// Slot 0 of a member's window; the others follow. The owner reserves it first.
+  std::byte* window(int member) const {
+    return windows_ + static_cast<std::size_t>(member) * kWindowBytes;
+  }
+  Status reserve_window();
+  std::size_t reserved_bytes() const { return reserved_bytes_; }
+
+  /// True when the member is a thread of this process: its pointers are valid here.
+  bool in_this_process(int member) const {
+    return same_process_[static_cast<std::size_t>(member)];
+  }
+  bool all_in_this_process() const { return all_same_process_; }
+  /// True when the bytes lie in this rank's heap: every member can read them at `offset`.
+  bool in_own_heap(const void* pointer, std::size_t bytes, std::uint64_t* offset) const;
+  /// Where `bytes` at `offset` of a member's heap lie in this process; maps the heap at first use.
+  Result<const std::byte*> in_heap_of(int member, std::uint64_t offset, std::size_t bytes);
+  /// True when every member can read this rank's private memory.
+  bool readable_by_all() const { return readable_by_all_; }
+  Status read(int member, std::uint64_t address, void* out, std::size_t bytes) const;
+
+ private:
+  friend class Fabric;
+  FabricGroup(std::shared_ptr<Fabric::State> fabric, std::uint32_t block, std::vector<int> members);
+  std::byte* member_base(int member) const {
+    return block_ + kPageBytes + static_cast<std::size_t>(member) * SegmentLayout::member_bytes();
+  }
+
+  std::shared_ptr<Fabric::State> fabric_;
+  std::uint32_t block_number_;
+  std::vector<int> members_;
+  int self_ = 0;
+  std::byte* block_ = nullptr;
+  std::byte* windows_ = nullptr;
+  std::vector<bool> same_process_;
+  bool all_same_process_ = true;
+  bool readable_by_all_ = true;
+  bool window_reserved_ = false;
+  std::size_t reserved_bytes_ = 0;
+};
+
+}  // namespace unisono::shm

@@ -1,0 +1,219 @@
+#include "transports/shm/fabric_meeting.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/log.h"
+#include "transports/shm/fabric_message.h"
+
+namespace unisono::shm {
+namespace {
+
+/// How long one stranger may keep the leader from the next connection.
+constexpr auto kHelloPatience = std::chrono::seconds(2);
+
+Message message_of(MessageKind kind) {
+  Message message;
+  message.magic = kMeetingMagic;
+  message.kind = kind;
+  return message;
+}
+
+Result<Message> expect(int fd, MessageKind kind, std::vector<UniqueFd>* descriptors,
+                       TimePoint deadline) {
+  UNISONO_ASSIGN(Message message, receive_message(fd, descriptors, deadline));
+  if (message.kind == MessageKind::kRefused) {
+    return Status(ErrorCode::kSystem, std::string("shared memory was refused: ") + message.text);
+  }
+  if (message.kind != kind) {
+    return Status(ErrorCode::kProtocol, "an unexpected message at the shared memory meeting");
+  }
+  return message;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FabricListener>> FabricListener::open() {
+  std::array<unsigned char, 16> random;
+  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    return Status(ErrorCode::kSystem, std::string("getrandom: ") + std::strerror(errno));
+  }
+  std::string name = "unisono-";
+  for (const unsigned char byte : random) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", byte);
+    name += hex;
+  }
+  sockaddr_un address;
+  UNISONO_ASSIGN(const socklen_t length, make_address(name, &address));
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    return Status(ErrorCode::kSystem, std::string("cannot listen for the ranks of this host: ") +
+                                          std::strerror(errno));
+  }
+  return std::unique_ptr<FabricListener>(new FabricListener(fd.release(), std::move(name)));
+}
+
+FabricListener::~FabricListener() { ::close(fd_); }
+
+Status Meeting::missing(const char* what) const {
+  std::string names;
+  Rank first = -1;
+  for (int i = 0; i < size(); ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    if (!waiting_for_[index]) continue;
+    if (first < 0) first = peers_.world_ranks[index];
+    names += (names.empty() ? "" : ", ") + std::to_string(peers_.world_ranks[index]);
+  }
+  return Status(ErrorCode::kTimeout,
+                std::string("rank ") + names + " of this host did not " + what +
+                    " within the deadline; see whether it runs, or raise UNISONO_TIMEOUT",
+                first);
+}
+
+Status Meeting::gather(FabricListener& listener, int own_heap) {
+  heaps_.resize(static_cast<std::size_t>(size()));
+  links_.resize(leads() ? static_cast<std::size_t>(size()) : 1);
+  waiting_for_.assign(static_cast<std::size_t>(size()), false);
+  if (!leads()) return connect_to_leader(own_heap);
+  heaps_[0].reset(fcntl(own_heap, F_DUPFD_CLOEXEC, 0));
+  if (!heaps_[0]) return Status(ErrorCode::kOutOfResources, std::strerror(errno));
+  return accept_all(listener);
+}
+
+Status Meeting::accept_all(FabricListener& listener) {
+  waiting_for_.assign(static_cast<std::size_t>(size()), true);
+  waiting_for_[0] = false;
+  while (std::find(waiting_for_.begin(), waiting_for_.end(), true) != waiting_for_.end()) {
+    if (!wait_readable(listener.fd(), deadline_)) return missing("come to the shared memory meeting");
+    UniqueFd connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection) continue;
+    if (Status hello = accept_hello(std::move(connection)); !hello) {
+      log::warning("refused a connection to the shared memory meeting: " + hello.message());
+    }
+  }
+  return {};
+}
+
+Status Meeting::accept_hello(UniqueFd connection) {
+  UNISONO_TRY(check_same_user(connection.get()));
+  std::vector<UniqueFd> descriptors;
+  const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
+  UNISONO_ASSIGN(const Message hello,
+                 expect(connection.get(), MessageKind::kHello, &descriptors, patience));
+  if (hello.job_hash != hash_of(peers_.job_id)) {
+    return Status(ErrorCode::kMismatch, "it belongs to another job");
+  }
+  const bool known = hello.index > 0 && hello.index < size() &&
+                     waiting_for_[static_cast<std::size_t>(hello.index)];
+  if (!known || descriptors.size() != 1) {
+    return Status(ErrorCode::kProtocol, "local index " + std::to_string(hello.index) +
+                                            " with " + std::to_string(descriptors.size()) +
+                                            " descriptors was not expected");
+  }
+  const auto index = static_cast<std::size_t>(hello.index);
+  links_[index] = std::move(connection);
+  heaps_[index] = std::move(descriptors[0]);
+  waiting_for_[index] = false;
+  return {};
+}
+
+Status Meeting::connect_to_leader(int own_heap) {
+  waiting_for_[0] = true;
+  sockaddr_un address;
+  UNISONO_ASSIGN(const socklen_t length, make_address(peers_.addresses[0], &address));
+  UniqueFd link(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!link) return Status(ErrorCode::kSystem, std::string("socket: ") + std::strerror(errno));
+  while (connect(link.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (errno == EINTR) continue;
+    return Status(ErrorCode::kSystem,
+                  "cannot reach rank " + std::to_string(peers_.world_ranks[0]) +
+                      " over a UNIX socket: " + std::strerror(errno) +
+                      "; containers must share their network namespace to share memory",
+                  peers_.world_ranks[0]);
+  }
+  UNISONO_TRY(check_same_user(link.get()));
+  Message hello = message_of(MessageKind::kHello);
+  hello.index = peers_.self;
+  hello.job_hash = hash_of(peers_.job_id);
+  UNISONO_TRY(send_message(link.get(), hello, std::span(&own_heap, 1), deadline_));
+  links_[0] = std::move(link);
+  return {};
+}
+
+Status Meeting::share(UniqueFd* segment) {
+  if (leads()) {
+    std::vector<int> all{segment->get()};
+    for (const UniqueFd& heap : heaps_) all.push_back(heap.get());
+    for (int i = 1; i < size(); ++i) {
+      for (std::size_t at = 0; at < all.size(); at += kDescriptorsPerMessage) {
+        const std::size_t count = std::min(kDescriptorsPerMessage, all.size() - at);
+        UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(),
+                                 message_of(MessageKind::kDescriptors),
+                                 std::span<const int>(all).subspan(at, count), deadline_));
+      }
+    }
+    return {};
+  }
+  std::vector<UniqueFd> received;
+  const std::size_t expected = static_cast<std::size_t>(size()) + 1;
+  while (received.size() < expected) {
+    const std::size_t before = received.size();
+    auto message = expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_);
+    if (!message) {
+      if (message.error().code() == ErrorCode::kTimeout) return missing("share its memory");
+      return message.error();
+    }
+    if (received.size() == before || received.size() > expected) {
+      return Status(ErrorCode::kProtocol, "a wrong number of descriptors at the meeting");
+    }
+  }
+  *segment = std::move(received[0]);
+  for (std::size_t i = 0; i + 1 < expected; ++i) heaps_[i] = std::move(received[i + 1]);
+  return {};
+}
+
+Status Meeting::barrier() {
+  std::vector<UniqueFd> none;
+  const Message token = message_of(MessageKind::kBarrier);
+  const int first = leads() ? 1 : 0;
+  const int last = leads() ? size() : 1;
+  if (!leads()) UNISONO_TRY(send_message(links_[0].get(), token, {}, deadline_));
+  for (int i = first; i < last; ++i) {
+    waiting_for_.assign(static_cast<std::size_t>(size()), false);
+    waiting_for_[static_cast<std::size_t>(i)] = true;
+    const int link = links_[static_cast<std::size_t>(i)].get();
+    if (auto got = expect(link, MessageKind::kBarrier, &none, deadline_); !got) {
+      if (got.error().code() == ErrorCode::kTimeout) return missing("finish the meeting");
+      const Rank rank = peers_.world_ranks[static_cast<std::size_t>(i)];
+      return Status(got.error().code(),
+                    "rank " + std::to_string(rank) + ": " + got.error().message(), rank);
+    }
+  }
+  if (leads()) {
+    for (int i = 1; i < size(); ++i) {
+      UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(), token, {}, deadline_));
+    }
+  }
+  return {};
+}
+
+void Meeting::refuse(const Status& cause) {
+  Message message = message_of(MessageKind::kRefused);
+  std::snprintf(message.text, sizeof message.text, "%s", cause.message().c_str());
+  // Best effort: a peer that cannot be told sees the connection close.
+  for (const UniqueFd& link : links_) {
+    if (link && !send_message(link.get(), message, {}, Clock::now())) continue;
+  }
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,49 @@
+// How the ranks of one host find each other: rank index 0 accepts on its abstract UNIX socket, the
+// others connect; each side checks the other's user id; descriptors travel as ancillary data.
+//
+// Thread rule: one thread. Only used inside Fabric::meet.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "transports/shm/fabric.h"
+
+namespace unisono::shm {
+
+class Meeting {
+ public:
+  Meeting(const FabricPeers& peers, TimePoint deadline) : peers_(peers), deadline_(deadline) {}
+
+  /// Leader: waits for everyone; the others: connect. Each brings the descriptor of its heap.
+  Status gather(FabricListener& listener, int own_heap);
+  /// Leader: sends `segment` and all heaps to everyone. The others: receive them. Afterwards
+  /// heaps() has one descriptor for each rank.
+  Status share(UniqueFd* segment);
+  /// Returns when every rank has called it.
+  Status barrier();
+  /// Tells the others why it cannot work.
+  void refuse(const Status& cause);
+
+  std::vector<UniqueFd>& heaps() { return heaps_; }
+
+ private:
+  bool leads() const { return peers_.self == 0; }
+  int size() const { return static_cast<int>(peers_.world_ranks.size()); }
+  Status accept_all(FabricListener& listener);
+  Status accept_hello(UniqueFd connection);
+  Status connect_to_leader(int own_heap);
+  Status missing(const char* what) const;
+
+  const FabricPeers& peers_;
+  TimePoint deadline_;
+  std::vector<UniqueFd> links_;  // leader: one per rank; others: the leader's at index 0
+  std::vector<UniqueFd> heaps_;
+  std::vector<bool> waiting_for_;
+};
+
+}  // namespace unisono::shm

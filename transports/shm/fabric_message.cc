@@ -1,0 +1,136 @@
+#include "transports/shm/fabric_message.h"
+
+#include <poll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+namespace unisono::shm {
+namespace {
+
+Status wait_for(int fd, short events, TimePoint deadline) {
+  for (;;) {
+    int timeout_ms = -1;
+    if (deadline != kNever) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      timeout_ms = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1 << 30));
+    }
+    pollfd entry{fd, events, 0};
+    const int ready = poll(&entry, 1, timeout_ms);
+    if (ready > 0) return {};
+    if (ready == 0) return Status(ErrorCode::kTimeout, "the deadline passed");
+    if (errno != EINTR) return Status(ErrorCode::kSystem, std::strerror(errno));
+  }
+}
+
+// Room for the descriptors of one message, aligned as the kernel wants it.
+union ControlBuffer {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(kDescriptorsPerMessage * sizeof(int))];
+};
+
+void take_descriptors(msghdr* message, std::vector<UniqueFd>* descriptors) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
+       part = CMSG_NXTHDR(message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof fd);
+      descriptors->emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t hash_of(const std::string& job_id) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : job_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+bool wait_readable(int fd, TimePoint deadline) { return wait_for(fd, POLLIN, deadline).ok(); }
+
+Status send_message(int fd, const Message& message, std::span<const int> descriptors,
+                    TimePoint deadline) {
+  iovec data{const_cast<Message*>(&message), sizeof message};
+  ControlBuffer control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.bytes;
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* part = CMSG_FIRSTHDR(&header);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
+  }
+  for (;;) {
+    if (sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
+    if (errno == EAGAIN) {
+      UNISONO_TRY(wait_for(fd, POLLOUT, deadline));
+    } else if (errno != EINTR) {
+      return Status(ErrorCode::kRankFailed, std::strerror(errno));
+    }
+  }
+}
+
+Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline) {
+  for (;;) {
+    UNISONO_TRY(wait_for(fd, POLLIN, deadline));
+    Message message;
+    iovec data{&message, sizeof message};
+    ControlBuffer control{};
+    msghdr header{};
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes;
+    header.msg_controllen = sizeof control.bytes;
+    const ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got < 0) return Status(ErrorCode::kRankFailed, std::strerror(errno));
+    if (got == 0) return Status(ErrorCode::kRankFailed, "the connection was closed");
+    take_descriptors(&header, descriptors);
+    const bool whole = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+    if (got != sizeof message || !whole || message.magic != kMeetingMagic) {
+      return Status(ErrorCode::kProtocol, "not a message of the shared memory meeting");
+    }
+    message.text[sizeof message.text - 1] = '\0';
+    return message;
+  }
+}
+
+Status check_same_user(int fd) {
+  ucred other{};
+  socklen_t length = sizeof other;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) {
+    return Status(ErrorCode::kSystem, std::strerror(errno));
+  }
+  if (other.uid == geteuid()) return {};
+  return Status(ErrorCode::kAuthentication,
+                "user id " + std::to_string(other.uid) + " at the shared memory meeting of user " +
+                    std::to_string(geteuid()) + "; ranks must run as one user to share memory");
+}
+
+Result<socklen_t> make_address(const std::string& name, sockaddr_un* address) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  if (name.empty() || name.size() > sizeof address->sun_path - 1) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "a shared memory address has " + std::to_string(name.size()) +
+                      " bytes; 1 to " + std::to_string(sizeof address->sun_path - 1) +
+                      " are possible");
+  }
+  // The leading zero byte makes it abstract.
+  std::memcpy(address->sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,48 @@
+// One datagram of the shared memory meeting, with descriptors; blocking with a deadline.
+// Thread rule: free functions.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace unisono::shm {
+
+enum class MessageKind : std::uint32_t { kHello = 1, kDescriptors, kBarrier, kRefused };
+
+struct Message {
+  std::uint64_t magic = 0;
+  MessageKind kind = MessageKind::kHello;
+  std::int32_t index = -1;     ///< kHello: the sender's local index
+  std::uint64_t job_hash = 0;  ///< kHello
+  char text[200] = {};         ///< kRefused: why
+};
+
+inline constexpr std::uint64_t kMeetingMagic = 0x3174'6565'6d75'6e75;
+/// Linux takes at most 253 descriptors in one message.
+inline constexpr std::size_t kDescriptorsPerMessage = 64;
+
+/// FNV-1a: tells jobs apart that got hold of a wrong address. Not a secret.
+std::uint64_t hash_of(const std::string& job_id);
+
+/// Waits until `fd` is readable: false at the deadline.
+bool wait_readable(int fd, TimePoint deadline);
+Status send_message(int fd, const Message& message, std::span<const int> descriptors,
+                    TimePoint deadline);
+/// Errors: kTimeout, kRankFailed (closed), kProtocol. `descriptors` get close-on-exec.
+Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline);
+/// Ok when the other end of a connected UNIX socket runs as this process' user.
+Status check_same_user(int fd);
+
+/// An abstract address: no file, gone with the socket.
+Result<socklen_t> make_address(const std::string& name, sockaddr_un* address);
+
+}  // namespace unisono::shm

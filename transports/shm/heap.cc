@@ -1,0 +1,87 @@
+#include "transports/shm/heap.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace unisono::shm {
+
+Heap::Heap(std::shared_ptr<Mapping> mapping) : mapping_(std::move(mapping)) {
+  free_[0] = mapping_->bytes();
+}
+
+Result<std::unique_ptr<Heap>> Heap::create(std::size_t bytes) {
+  for (;;) {
+    auto mapping = Mapping::create("unisono-heap", bytes);
+    if (mapping) return std::unique_ptr<Heap>(new Heap(std::move(*mapping)));
+    // An address space or file size limit: a smaller heap is better than none.
+    if (bytes / 2 < kHeapBytesMin) return mapping.error();
+    bytes = bytes / 2 / kPageBytes * kPageBytes;
+  }
+}
+
+Result<void*> Heap::allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t limit = mapping_->bytes();
+  const std::size_t need =
+      bytes > limit ? bytes : round_up(std::max<std::size_t>(bytes, 1), kPageBytes);
+  const auto found = std::find_if(free_.begin(), free_.end(),
+                                  [need](const auto& range) { return range.second >= need; });
+  if (found == free_.end()) {
+    return Status(ErrorCode::kOutOfResources,
+                  "no room for " + std::to_string(bytes) + " bytes in this rank's shared heap: " +
+                      std::to_string(used_bytes_) + " of " + std::to_string(limit) +
+                      " bytes are used; free buffers or allocate smaller ones");
+  }
+  const std::size_t offset = found->first;
+  if (Status reserved = mapping_->reserve(offset, need); !reserved) {
+    mapping_->punch(offset, need);
+    return reserved;
+  }
+  const std::size_t rest = found->second - need;
+  free_.erase(found);
+  if (rest > 0) free_[offset + need] = rest;
+  used_[offset] = need;
+  used_bytes_ += need;
+  return static_cast<void*>(mapping_->base() + offset);
+}
+
+Status Heap::release(void* pointer) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t offset = 0;
+  const auto found = locate(pointer, 1, &offset) ? used_.find(offset) : used_.end();
+  if (found == used_.end()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "release() of a pointer that allocate() did not return or that was released "
+                  "before");
+  }
+  const std::size_t bytes = found->second;
+  used_.erase(found);
+  used_bytes_ -= bytes;
+  mapping_->punch(offset, bytes);
+  give_back(offset, bytes);
+  return {};
+}
+
+void Heap::give_back(std::size_t offset, std::size_t bytes) {
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  free_[offset] = bytes;
+}
+
+std::size_t Heap::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_bytes_;
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,52 @@
+// One rank's memory that every rank of the host can read in place: a sparse memfd with a first-fit
+// allocator whose book-keeping lies outside the shared pages, where no peer can damage it.
+//
+// Thread rule: any thread; one lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "transports/shm/segment.h"
+
+namespace unisono::shm {
+
+/// Address space of a heap; only what is allocated uses memory.
+inline constexpr std::size_t kHeapBytesMax = std::size_t{64} << 30;
+inline constexpr std::size_t kHeapBytesMin = std::size_t{1} << 20;
+
+class Heap {
+ public:
+  /// As large as the system allows between kHeapBytesMin and `bytes`.
+  static Result<std::unique_ptr<Heap>> create(std::size_t bytes = kHeapBytesMax);
+
+  /// Page-aligned and reserved; zero-filled.
+  Result<void*> allocate(std::size_t bytes);
+  Status release(void* pointer);
+
+  /// True when [pointer, pointer + bytes) lies in this heap. No lock.
+  bool locate(const void* pointer, std::size_t bytes, std::uint64_t* offset) const {
+    const std::size_t at = reinterpret_cast<std::uintptr_t>(pointer) -
+                           reinterpret_cast<std::uintptr_t>(mapping_->base());
+    if (at >= mapping_->bytes() || bytes > mapping_->bytes() - at) return false;
+    *offset = at;
+    return true;
+  }
+  const std::shared_ptr<Mapping>& mapping() const { return mapping_; }
+  std::size_t used_bytes() const;
+
+ private:
+  explicit Heap(std::shared_ptr<Mapping> mapping);
+  void give_back(std::size_t offset, std::size_t bytes);
+
+  std::shared_ptr<Mapping> mapping_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::size_t> free_;  // offset -> bytes, never adjacent
+  std::map<std::size_t, std::size_t> used_;
+  std::size_t used_bytes_ = 0;
+};
+
+}  // namespace unisono::shm

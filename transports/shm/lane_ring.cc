@@ -1,0 +1,310 @@
+// The two ends of a lane ring. See lane_ring.h for the record format and the thread rule.
+#include "transports/shm/lane_ring.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace unisono::shm {
+namespace {
+
+// The first word of a header line: payload bytes of the record in the low bits, and these flags.
+constexpr std::uint32_t kPublished = 1u << 31;
+constexpr std::uint32_t kContinuation = 1u << 30;
+constexpr std::uint32_t kInline = 1u << 29;
+constexpr std::uint32_t kBytesMask = (1u << 20) - 1;
+static_assert(kFramePayloadMax <= kBytesMask);
+
+// A record of this kind ends the lane; its `index` is a LaneLeft.
+constexpr auto kGoodbyeKind = static_cast<FrameKind>(0xff);
+
+// A whole small message says nothing in `offset` and `total_bytes` that its length does not say, so
+// its payload travels in their place: one cache line goes between the cores instead of two.
+constexpr std::size_t kInlineAt = offsetof(FrameHeader, offset);
+constexpr std::size_t kInlineBytesMax = 16;
+static_assert(offsetof(FrameHeader, total_bytes) == kInlineAt + 8);
+static_assert(offsetof(FrameHeader, record) == kInlineAt + kInlineBytesMax);
+static_assert(offsetof(FrameHeader, payload_bytes) == 0 && sizeof(FrameHeader) == kLineBytes);
+
+std::atomic_ref<std::uint32_t> first_word(std::byte* line) {
+  return std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(line));
+}
+
+std::uint32_t lines_for(std::size_t bytes) {
+  return static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);
+}
+
+bool fits_inline(const FrameHeader& header) {
+  return header.payload_bytes <= kInlineBytesMax && header.offset == 0 &&
+         header.total_bytes == header.payload_bytes;
+}
+
+// All of the line but its first word, which publish() writes last.
+void write_header(std::byte* line, const FrameHeader& header) {
+  std::memcpy(line + sizeof(std::uint32_t),
+              reinterpret_cast<const std::byte*>(&header) + sizeof(std::uint32_t),
+              kLineBytes - sizeof(std::uint32_t));
+}
+
+bool is_known(const FrameHeader& header) {
+  return header.kind >= FrameKind::kEager && header.kind <= FrameKind::kProbe &&
+         header.frame_class >= FrameClass::kCollective &&
+         header.frame_class <= FrameClass::kPointToPoint;
+}
+
+}  // namespace
+
+Result<LaneGeometry> LaneGeometry::of(LaneMemory memory) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(memory.base) % kLineBytes == 0;
+  if (memory.base == nullptr || !aligned || memory.bytes < kLaneBytesMin ||
+      memory.bytes > kLaneBytesMax) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "a lane ring of " + std::to_string(memory.bytes) +
+                      " bytes is refused: it takes 4 KiB to 1 GiB of memory aligned to 64 bytes");
+  }
+  LaneGeometry geometry;
+  geometry.lines = memory.base + kLaneControlBytes;
+  geometry.consumed = reinterpret_cast<std::uint64_t*>(memory.base);
+  geometry.left = reinterpret_cast<std::uint32_t*>(memory.base + kLineBytes);
+  geometry.line_count = static_cast<std::uint32_t>((memory.bytes - kLaneControlBytes) / kLineBytes);
+  // At most a quarter of the ring: with an eighth that the reader has not yet told of, the next
+  // piece always finds room once the ring is drained.
+  const std::size_t quarter = geometry.line_count / 4 * kLineBytes;
+  geometry.piece_bytes = static_cast<std::uint32_t>(std::min(kPieceBytesMax, quarter));
+  return geometry;
+}
+
+// The line after the record must be free too: it gets the zero word that ends the published part,
+// and the goodbye.
+bool LaneSender::has_room(std::uint32_t lines) {
+  const std::uint64_t wanted = produced_ + lines + 1;
+  if (wanted <= consumed_seen_ + ring_.line_count) return true;
+  // Acquire pairs with LaneReceiver::advance: the reader has finished with these lines.
+  const std::uint64_t consumed =
+      std::atomic_ref<std::uint64_t>(*ring_.consumed).load(std::memory_order_acquire);
+  if (consumed < consumed_seen_ || consumed > produced_) {
+    broken_ = true;
+    return false;
+  }
+  consumed_seen_ = consumed;
+  return wanted <= consumed_seen_ + ring_.line_count;
+}
+
+void LaneSender::write_lines(std::span<const std::byte> payload) {
+  std::uint32_t first = position_ + 1;
+  if (first == ring_.line_count) first = 0;
+  const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
+  const std::size_t head = std::min(payload.size(), until_end);
+  std::memcpy(ring_.line(first), payload.data(), head);
+  if (head < payload.size()) {
+    std::memcpy(ring_.line(0), payload.data() + head, payload.size() - head);
+  }
+}
+
+void LaneSender::publish(std::uint32_t word, std::uint32_t lines) {
+  std::uint32_t next = position_ + lines;
+  if (next >= ring_.line_count) next -= ring_.line_count;
+  // The reader reaches this word through the release below only.
+  first_word(ring_.line(next)).store(0, std::memory_order_relaxed);
+  // Release pairs with the acquire in LaneReceiver::take: the whole record is visible with it.
+  first_word(ring_.line(position_)).store(kPublished | word, std::memory_order_release);
+  position_ = next;
+  produced_ += lines;
+}
+
+LaneSender::Pushed LaneSender::push(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (fits_inline(header)) {
+    if (!has_room(1)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+    std::byte* line = ring_.line(position_);
+    write_header(line, header);
+    if (!payload.empty()) std::memcpy(line + kInlineAt, payload.data(), payload.size());
+    publish(kInline | header.payload_bytes, 1);
+    return Pushed::kWhole;
+  }
+  const std::size_t piece = std::min<std::size_t>(payload.size(), ring_.piece_bytes);
+  const std::uint32_t lines = 1 + lines_for(piece);
+  if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+  write_header(ring_.line(position_), header);
+  write_lines(payload.first(piece));
+  publish(header.payload_bytes, lines);
+  if (piece == payload.size()) return Pushed::kWhole;
+  rest_ = payload.data() + piece;
+  rest_bytes_ = payload.size() - piece;
+  return resume();
+}
+
+LaneSender::Pushed LaneSender::resume() {
+  while (rest_bytes_ > 0) {
+    const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
+    const std::uint32_t lines = 1 + lines_for(piece);
+    if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kPart;
+    write_lines({rest_, piece});
+    publish(kContinuation | static_cast<std::uint32_t>(piece), lines);
+    rest_ += piece;
+    rest_bytes_ -= piece;
+  }
+  return Pushed::kWhole;
+}
+
+void LaneSender::detach() {
+  detached_.assign(rest_, rest_ + rest_bytes_);
+  rest_ = detached_.data();
+}
+
+void LaneSender::leave(LaneLeft how) {
+  FrameHeader header;
+  header.kind = kGoodbyeKind;
+  header.index = static_cast<std::uint32_t>(how);
+  std::byte* line = ring_.line(position_);
+  write_header(line, header);
+  // Release pairs with the acquire in LaneReceiver::take. No zero word follows: nothing else does.
+  first_word(line).store(kPublished, std::memory_order_release);
+}
+
+LaneLeft LaneSender::reader_left() const {
+  // Acquire pairs with LaneReceiver::leave: what that rank had sent before is visible now.
+  const std::uint32_t left =
+      std::atomic_ref<std::uint32_t>(*ring_.left).load(std::memory_order_acquire);
+  if (left == 0) return LaneLeft::kNot;
+  return left == static_cast<std::uint32_t>(LaneLeft::kGoodbye) ? LaneLeft::kGoodbye
+                                                                : LaneLeft::kAbandoned;
+}
+
+LaneReceiver::Took LaneReceiver::take(FrameSink& sink) {
+  // Acquire pairs with LaneSender::publish.
+  const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_acquire);
+  if ((word & kPublished) == 0) return Took::kNothing;
+  return rest_bytes_ == 0 ? take_first(word, sink) : take_continuation(word, sink);
+}
+
+LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink) {
+  const std::byte* line = ring_.line(position_);
+  std::memcpy(reinterpret_cast<std::byte*>(&header_) + sizeof word, line + sizeof word,
+              kLineBytes - sizeof word);
+  header_.payload_bytes = word & kBytesMask;
+  if (header_.kind == kGoodbyeKind) return take_goodbye(header_);
+  const std::uint32_t flags = word & ~(kPublished | kBytesMask);
+  const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
+  if ((flags != 0 && !is_inline) || !is_known(header_) ||
+      header_.payload_bytes > kFramePayloadMax) {
+    return break_off("a frame of kind " + std::to_string(static_cast<int>(header_.kind)) +
+                     ", class " + std::to_string(static_cast<int>(header_.frame_class)) + " and " +
+                     std::to_string(header_.payload_bytes) + " payload bytes");
+  }
+  offset_ = 0;
+  if (is_inline) {
+    alignas(16) std::byte payload[kInlineBytesMax];
+    std::memcpy(payload, reinterpret_cast<const std::byte*>(&header_) + kInlineAt, sizeof payload);
+    header_.offset = 0;
+    header_.total_bytes = header_.payload_bytes;
+    // The line has been copied: the sink may take its time.
+    advance(1);
+    placement_ = sink.place(peer_, header_);
+    hand_over({payload, header_.payload_bytes}, sink);
+    sink.received(peer_, header_);
+    return Took::kRecord;
+  }
+  placement_ = sink.place(peer_, header_);
+  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), sink);
+  return Took::kRecord;
+}
+
+LaneReceiver::Took LaneReceiver::take_continuation(std::uint32_t word, FrameSink& sink) {
+  if ((word & kContinuation) == 0) {
+    FrameHeader header;
+    std::memcpy(&header, ring_.line(position_), sizeof header);
+    if (header.kind == kGoodbyeKind) return take_goodbye(header);
+  }
+  const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
+  if ((word & ~kPublished) != (kContinuation | piece)) {
+    return break_off("a piece with the first word " + std::to_string(word) + " where " +
+                     std::to_string(piece) + " bytes of a frame were to follow");
+  }
+  take_payload(piece, sink);
+  return Took::kRecord;
+}
+
+LaneReceiver::Took LaneReceiver::take_goodbye(const FrameHeader& header) {
+  const std::string rank = "rank " + std::to_string(peer_);
+  switch (static_cast<LaneLeft>(header.index)) {
+    case LaneLeft::kGoodbye:
+      if (rest_bytes_ > 0) return break_off("a goodbye in the middle of a frame");
+      return Took::kEnd;
+    case LaneLeft::kUnfinished:
+      end_ = Status(ErrorCode::kRankLeft,
+                    rank + " closed with frames unsent: its deadline passed before this rank read",
+                    peer_);
+      return Took::kEnd;
+    case LaneLeft::kAbandoned:
+      end_ = Status(ErrorCode::kRankFailed,
+                    rank + " ended without goodbye on its shared-memory lane", peer_);
+      return Took::kEnd;
+    case LaneLeft::kNot:
+      break;
+  }
+  return break_off("a goodbye of kind " + std::to_string(header.index));
+}
+
+LaneReceiver::Took LaneReceiver::break_off(const std::string& what) {
+  end_ = Status(ErrorCode::kProtocol,
+                "rank " + std::to_string(peer_) + " wrote " + what +
+                    " to its shared-memory lane, which no correct peer writes",
+                peer_);
+  return Took::kEnd;
+}
+
+void LaneReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
+  rest_bytes_ = header_.payload_bytes - offset_;
+  std::uint32_t first = position_ + 1;
+  if (first == ring_.line_count) first = 0;
+  const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
+  const std::size_t head = std::min(bytes, until_end);
+  hand_over({ring_.line(first), head}, sink);
+  hand_over({ring_.line(0), bytes - head}, sink);
+  rest_bytes_ -= bytes;
+  advance(1 + lines_for(bytes));
+  if (rest_bytes_ == 0) sink.received(peer_, header_);
+}
+
+void LaneReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
+  if (part.empty()) return;
+  switch (placement_.kind) {
+    case Placement::Kind::kInto:
+      UNISONO_ASSERT(placement_.target != nullptr, "kInto needs a target");
+      std::memcpy(placement_.target + offset_, part.data(), part.size());
+      break;
+    case Placement::Kind::kDeliver:
+      sink.deliver(peer_, header_, offset_, part);
+      break;
+    case Placement::Kind::kDiscard:
+      break;
+  }
+  offset_ += part.size();
+}
+
+void LaneReceiver::advance(std::uint32_t lines) {
+  position_ += lines;
+  if (position_ >= ring_.line_count) position_ -= ring_.line_count;
+  consumed_ += lines;
+  if (consumed_ - consumed_told_ < ring_.line_count / 8) return;
+  consumed_told_ = consumed_;
+  // Release pairs with LaneSender::has_room: these lines have been read.
+  std::atomic_ref<std::uint64_t>(*ring_.consumed).store(consumed_, std::memory_order_release);
+}
+
+void LaneReceiver::abandon(const std::byte* begin, std::size_t bytes) {
+  if (rest_bytes_ == 0 || placement_.kind != Placement::Kind::kInto) return;
+  const bool inside =
+      !std::less<>()(placement_.target, begin) && std::less<>()(placement_.target, begin + bytes);
+  if (inside) placement_ = {};
+}
+
+void LaneReceiver::leave(LaneLeft how) {
+  // Release pairs with LaneSender::reader_left: the goodbye was written before.
+  std::atomic_ref<std::uint32_t>(*ring_.left)
+      .store(static_cast<std::uint32_t>(how), std::memory_order_release);
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,141 @@
+// A lane in shared memory: a ring of 64-byte lines with one writer and one reader, in two
+// processes or two threads. LaneSender and LaneReceiver are the two ends; each belongs to its
+// rank's engine, one thread at a time.
+//
+// A record is a header line and the payload in the lines after it. The first word of a header line
+// is zero until the record is complete, so the reader sees a record with one acquire load, and the
+// writer, which cleared the word of the line that follows before it published, needs no shared
+// counter. A frame above the piece size is a record and continuation records, so it streams through
+// a ring smaller than itself. The only counter, lines consumed, is written by the reader once per
+// eighth of the ring and read by the writer when the ring looks full.
+//
+// Everything read here may have been written by a hostile process of the same user: it is copied,
+// then checked, then used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "transports/shm/fabric.h"
+#include "transports/transport.h"
+
+namespace unisono::shm {
+
+inline constexpr std::size_t kLineBytes = 64;
+
+/// Before the lines: one line with the reader's counter, one with its `left` word.
+inline constexpr std::size_t kLaneControlBytes = 2 * kLineBytes;
+inline constexpr std::size_t kLaneBytesMin = 4096;
+inline constexpr std::size_t kLaneBytesMax = std::size_t{1} << 30;
+
+/// So much of a frame is published at once: the reader copies a piece out while the next one is
+/// written. Smaller rings use smaller pieces.
+inline constexpr std::size_t kPieceBytesMax = 8 * 1024;
+
+/// How a rank left its end of a lane.
+enum class LaneLeft : std::uint32_t {
+  kNot = 0,
+  kGoodbye = 1,     ///< everything posted had been written
+  kUnfinished = 2,  ///< closed, but its deadline passed with frames unwritten
+  kAbandoned = 3,   ///< the transport was destroyed without close()
+};
+
+/// The lane's memory, measured out. Both ends compute the same from the same memory.
+struct LaneGeometry {
+  std::byte* lines = nullptr;
+  std::uint64_t* consumed = nullptr;
+  std::uint32_t* left = nullptr;
+  std::uint32_t line_count = 0;
+  std::uint32_t piece_bytes = 0;
+
+  /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
+  static Result<LaneGeometry> of(LaneMemory memory);
+  std::byte* line(std::uint32_t index) const { return lines + index * kLineBytes; }
+};
+
+class LaneSender {
+ public:
+  enum class Pushed : std::uint8_t {
+    kWhole,    ///< the frame is in the ring
+    kPart,     ///< the ring is full; the payload is referenced until resume() says kWhole
+    kNothing,  ///< the ring is full; nothing was taken
+    kBroken,   ///< the reader's counter makes no sense: the peer is not to be talked to
+  };
+
+  explicit LaneSender(const LaneGeometry& geometry) : ring_(geometry) {}
+
+  /// Starts a frame. Not while another is partly written.
+  Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
+  /// Goes on with the frame of which push() took a part.
+  Pushed resume();
+  bool writing() const { return rest_bytes_ > 0; }
+  /// From here on the frame partly written is completed from a copy: its payload goes back.
+  void detach();
+
+  /// The last record; there is always room for it. Nothing is pushed afterwards.
+  void leave(LaneLeft how);
+  /// How the reader left, or kNot. One load of a line that changes once.
+  LaneLeft reader_left() const;
+
+ private:
+  bool has_room(std::uint32_t lines);
+  void write_lines(std::span<const std::byte> payload);
+  void publish(std::uint32_t word, std::uint32_t lines);
+
+  LaneGeometry ring_;
+  std::uint32_t position_ = 0;       // index of the next header line
+  std::uint64_t produced_ = 0;       // lines written so far
+  std::uint64_t consumed_seen_ = 0;  // the reader's counter when last looked at
+  const std::byte* rest_ = nullptr;  // of the frame partly written
+  std::size_t rest_bytes_ = 0;
+  std::vector<std::byte> detached_;  // the copy that rest_ then points into
+  bool broken_ = false;
+};
+
+class LaneReceiver {
+ public:
+  enum class Took : std::uint8_t {
+    kNothing,
+    kRecord,
+    kEnd,  ///< the writer left or broke the protocol: end() says which; nothing follows
+  };
+
+  LaneReceiver(const LaneGeometry& geometry, Rank peer) : ring_(geometry), peer_(peer) {}
+
+  /// Hands one record to the sink, if there is one.
+  Took take(FrameSink& sink);
+  /// After kEnd: ok for a goodbye after all frames.
+  const Status& end() const { return end_; }
+  /// Tells the writer that nothing will be read any more.
+  void leave(LaneLeft how);
+  /// What goes on arriving into this memory is discarded.
+  void abandon(const std::byte* begin, std::size_t bytes);
+  /// Whether a frame has arrived in part.
+  bool reading() const { return rest_bytes_ > 0; }
+
+ private:
+  Took take_first(std::uint32_t word, FrameSink& sink);
+  Took take_continuation(std::uint32_t word, FrameSink& sink);
+  Took take_goodbye(const FrameHeader& header);
+  Took break_off(const std::string& what);
+  void take_payload(std::size_t bytes, FrameSink& sink);
+  void hand_over(std::span<const std::byte> part, FrameSink& sink);
+  void advance(std::uint32_t lines);
+
+  LaneGeometry ring_;
+  Rank peer_;
+  std::uint32_t position_ = 0;
+  std::uint64_t consumed_ = 0;
+  std::uint64_t consumed_told_ = 0;
+  FrameHeader header_;      // of the frame being read
+  Placement placement_;     // and where it goes
+  std::size_t offset_ = 0;  // of its next byte
+  std::size_t rest_bytes_ = 0;
+  Status end_;
+};
+
+}  // namespace unisono::shm

@@ -1,0 +1,143 @@
+// Shared mappings of sealed memfds, and the layout of the segment that the ranks of one host share.
+// A process maps each memfd once, however many of its threads are ranks.
+//
+// Thread rule: Mapping is immutable after it is made; reserve() and punch() from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/call_record.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace unisono::shm {
+
+/// A sealed memfd in this process. The descriptor stays open: reserving pages needs it.
+class Mapping {
+ public:
+  /// Makes a sparse memfd of `bytes`, seals its size and maps it.
+  static Result<std::shared_ptr<Mapping>> create(const char* name, std::size_t bytes);
+  /// Maps a descriptor that came from a peer, after checking that its size is sealed and is one of
+  /// [bytes_min, bytes_max]. Returns the mapping this process already has, if any.
+  static Result<std::shared_ptr<Mapping>> attach(UniqueFd fd, std::size_t bytes_min,
+                                                 std::size_t bytes_max, bool writable);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::byte* base() const { return base_; }
+  std::size_t bytes() const { return bytes_; }
+  int fd() const { return fd_.get(); }
+
+  /// Allocates the pages of a range, so that touching them cannot fail later.
+  Status reserve(std::size_t offset, std::size_t bytes) const;
+  /// Gives the pages of a range back; they read as zero afterwards.
+  void punch(std::size_t offset, std::size_t bytes) const;
+
+ private:
+  Mapping(UniqueFd fd, std::byte* base, std::size_t bytes)
+      : fd_(std::move(fd)), base_(base), bytes_(bytes) {}
+  static Result<std::shared_ptr<Mapping>> map(UniqueFd fd, std::size_t bytes, bool writable);
+
+  UniqueFd fd_;
+  std::byte* base_;
+  std::size_t bytes_;
+};
+
+inline constexpr std::size_t kPageBytes = 4096;
+inline constexpr std::size_t kLineBytes = 64;
+/// Neighbouring lines are prefetched in pairs: what different ranks write keeps this distance.
+inline constexpr std::size_t kLinePairBytes = 128;
+inline constexpr int kLocalRanksMax = 256;
+inline constexpr int kGroupsMax = 1024;
+inline constexpr std::size_t kLaneBytes = 256 * 1024 + kPageBytes;
+
+/// Cells of one member: what small calls exchange. Four, so that a root that only writes may be
+/// three calls ahead of its readers.
+inline constexpr int kCellSlots = 4;
+inline constexpr std::size_t kCellPayloadBytes = 8 * 1024;
+inline constexpr std::size_t kInlineBytes = 32;
+inline constexpr std::size_t kCellStride = kLinePairBytes + kCellPayloadBytes;
+
+/// Slots of one member's window: what larger calls stream through.
+inline constexpr int kWindowSlots = 4;
+inline constexpr std::size_t kWindowSlotBytes = 256 * 1024;
+inline constexpr std::size_t kWindowBytes = kWindowSlots * kWindowSlotBytes;
+
+/// The first line of a cell: a call of at most kInlineBytes is this one line. Longer payload
+/// follows it directly.
+struct alignas(kLineBytes) CellLine {
+  std::atomic<std::uint64_t> flag;  ///< number of the call whose cell this is; stored last
+  CallRecord record;
+  std::byte payload[kInlineBytes];
+};
+static_assert(sizeof(CellLine) == kLineBytes);
+
+struct alignas(kLinePairBytes) CounterLine {
+  std::atomic<std::uint64_t> value;
+};
+
+/// Progress of one member in large calls, each counter written by that member alone.
+struct Counters {
+  CounterLine filled;   ///< chunks in its window
+  CounterLine reduced;  ///< chunks of which it has combined its part
+  CounterLine drained;  ///< chunks it has taken from everyone
+  CounterLine left;     ///< 1: makes no further call
+};
+
+struct GroupHeader {
+  std::atomic<std::uint64_t> raised;  ///< first failure; 0: none
+  alignas(kLineBytes) std::atomic<std::uint32_t> closed_count;
+};
+
+/// What a rank says about itself when it meets the others.
+struct RankEntry {
+  std::uint64_t process_token[2];  ///< random, the same for all threads of one process
+  std::int64_t pid;
+  std::uint64_t nonce_address;  ///< where `nonce` lies in that process
+  std::uint64_t nonce[2];
+  std::atomic<std::uint64_t> readable[kLocalRanksMax / 64];  ///< ranks it can read by single copy
+  std::atomic<std::uint32_t> published;                      ///< 1: all of the above but readable
+};
+
+struct ControlPage {
+  std::atomic<std::uint64_t> magic;  ///< stored last
+  std::uint64_t rank_count;
+  std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
+  RankEntry ranks[kLocalRanksMax];
+};
+
+constexpr std::size_t round_up(std::size_t value, std::size_t to) {
+  return (value + to - 1) / to * to;
+}
+
+/// Offsets in the segment of `rank_count` ranks.
+struct SegmentLayout {
+  std::size_t rank_count;
+
+  static constexpr std::size_t member_bytes() { return sizeof(Counters) + kCellSlots * kCellStride; }
+  std::size_t lanes_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
+  std::size_t lane_offset(int from, int to) const {
+    return lanes_offset() +
+           (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) * kLaneBytes;
+  }
+  std::size_t blocks_offset() const { return lanes_offset() + rank_count * rank_count * kLaneBytes; }
+  /// Header, counters and cells of all members: reserved when a group opens.
+  std::size_t block_head_bytes(std::size_t members) const {
+    return round_up(kPageBytes + members * member_bytes(), kPageBytes);
+  }
+  std::size_t block_bytes() const {
+    return block_head_bytes(rank_count) + rank_count * kWindowBytes;
+  }
+  std::size_t block_offset(std::uint32_t block) const {
+    return blocks_offset() + block * block_bytes();
+  }
+  std::size_t bytes() const { return blocks_offset() + kGroupsMax * block_bytes(); }
+};
+
+inline constexpr std::uint64_t kSegmentMagic = 0x31'6f6e'6f73'696e'75;  // "unisono1"
+
+}  // namespace unisono::shm

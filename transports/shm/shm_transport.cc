@@ -1,0 +1,201 @@
+// The links of one rank to the others of its host. Owned by the rank's engine, on its thread.
+#include "transports/shm/shm_transport.h"
+
+#include <thread>
+#include <utility>
+
+namespace unisono::shm {
+namespace {
+
+// So many records of one peer are handed over before the next peer has its turn.
+constexpr int kRecordsPerPoll = 32;
+
+}  // namespace
+
+PostResult ShmTransport::Link::post_send(const FrameHeader& header,
+                                         std::span<const std::byte> payload, std::uint64_t token) {
+  UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
+                 "a frame's header and payload must agree and keep the bound");
+  if (closed_ || failed_) return PostResult::kDone;
+  if (sender_->writing()) return PostResult::kFull;
+  switch (sender_->push(header, payload)) {
+    case LaneSender::Pushed::kWhole:
+      return PostResult::kDone;
+    case LaneSender::Pushed::kNothing:
+      return PostResult::kFull;
+    case LaneSender::Pushed::kPart:
+      lent_ = true;
+      lent_token_ = token;
+      return PostResult::kPending;
+    case LaneSender::Pushed::kBroken:
+      break;
+  }
+  fail(counter_broken());
+  return PostResult::kDone;
+}
+
+void ShmTransport::Link::cancel(std::uint64_t token) {
+  if (!lent_ || lent_token_ != token) return;
+  lent_ = false;
+  sender_->detach();
+}
+
+void ShmTransport::Link::abandon(const std::byte* begin, std::size_t bytes) {
+  receiver_.abandon(begin, bytes);
+}
+
+bool ShmTransport::Link::poll(FrameSink& sink) {
+  if (closed_) return false;
+  if (failed_) {
+    shut(failure_, sink);
+    return true;
+  }
+  bool moved = sending() && poll_send(sink);
+  // Looked at before the lane is read: what the peer sent before it left is found below.
+  const LaneLeft left = sender_ ? sender_->reader_left() : LaneLeft::kNot;
+  const bool received = !closed_ && poll_receive(sink);
+  moved |= received;
+  if (left != LaneLeft::kNot && !received && !closed_) {
+    shut(reader_gone(left), sink);
+    moved = true;
+  }
+  return moved;
+}
+
+bool ShmTransport::Link::poll_send(FrameSink& sink) {
+  switch (sender_->resume()) {
+    case LaneSender::Pushed::kWhole:
+      return_lent(sink);
+      return true;
+    case LaneSender::Pushed::kBroken:
+      shut(counter_broken(), sink);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool ShmTransport::Link::poll_receive(FrameSink& sink) {
+  for (int taken = 0; taken < kRecordsPerPoll; ++taken) {
+    switch (receiver_.take(sink)) {
+      case LaneReceiver::Took::kNothing:
+        return taken > 0;
+      case LaneReceiver::Took::kRecord:
+        break;
+      case LaneReceiver::Took::kEnd:
+        shut(receiver_.end(), sink);
+        return true;
+    }
+  }
+  return true;
+}
+
+// The state is changed before each call of the sink: the sink may post at once.
+void ShmTransport::Link::return_lent(FrameSink& sink) {
+  if (std::exchange(lent_, false)) sink.sent(peer_, lent_token_);
+}
+
+void ShmTransport::Link::fail(Status cause) {
+  failed_ = true;
+  failure_ = std::move(cause);
+}
+
+void ShmTransport::Link::shut(const Status& cause, FrameSink& sink) {
+  closed_ = true;
+  return_lent(sink);
+  sink.closed(peer_, cause);
+}
+
+Status ShmTransport::Link::reader_gone(LaneLeft how) const {
+  if (how == LaneLeft::kGoodbye && !receiver_.reading()) return Status();
+  return Status(
+      ErrorCode::kRankFailed,
+      "rank " + std::to_string(peer_) + " ended without goodbye on its shared-memory lane", peer_);
+}
+
+Status ShmTransport::Link::counter_broken() const {
+  return Status(ErrorCode::kProtocol,
+                "rank " + std::to_string(peer_) +
+                    " wrote an impossible counter to the shared-memory lane from rank " +
+                    std::to_string(self_) + ", which no correct peer writes",
+                peer_);
+}
+
+void ShmTransport::Link::activate() {
+  if (sender_ || closed_ || failed_) return;
+  const Result<LaneMemory> memory = (*open_lane_)(self_, peer_);
+  if (!memory) return fail(memory.status());
+  const Result<LaneGeometry> geometry = LaneGeometry::of(*memory);
+  if (!geometry) return fail(geometry.status());
+  sender_.emplace(*geometry);
+}
+
+void ShmTransport::Link::leave(LaneLeft how) {
+  const bool reached = !std::exchange(closed_, true) && !failed_;
+  if (reached && sender_) sender_->leave(how);
+  receiver_.leave(how == LaneLeft::kAbandoned ? how : LaneLeft::kGoodbye);
+}
+
+Result<std::unique_ptr<Transport>> ShmTransport::make(Rank self, std::vector<Rank> peers,
+                                                      OpenLane open_lane) {
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(self, std::move(open_lane)));
+  transport->links_.reserve(peers.size());
+  for (const Rank peer : peers) UNISONO_TRY(transport->add_peer(peer));
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+Status ShmTransport::add_peer(Rank peer) {
+  UNISONO_ASSERT(peer >= 0 && peer != self_, "a peer is another rank");
+  UNISONO_ASSIGN(const LaneMemory memory, (*open_lane_)(peer, self_));
+  UNISONO_ASSIGN(const LaneGeometry geometry, LaneGeometry::of(memory));
+  const std::size_t index = static_cast<std::size_t>(peer);
+  if (link_of_rank_.size() <= index) link_of_rank_.resize(index + 1, -1);
+  link_of_rank_[index] = static_cast<int>(links_.size());
+  links_.emplace_back(self_, peer, LaneReceiver(geometry, peer), open_lane_.get());
+  return Status();
+}
+
+ShmTransport::~ShmTransport() { leave_all(false); }
+
+Endpoint& ShmTransport::endpoint(Rank peer) {
+  const std::size_t index = static_cast<std::size_t>(peer);
+  UNISONO_ASSERT(index < link_of_rank_.size() && link_of_rank_[index] >= 0,
+                 "the peer must be a rank of this host");
+  Link& link = links_[static_cast<std::size_t>(link_of_rank_[index])];
+  link.activate();
+  return link;
+}
+
+bool ShmTransport::poll(FrameSink& sink) {
+  bool moved = false;
+  // A lane that is idle costs one load of its next header line: no doorbell is needed to notice a
+  // peer that starts to use its lane.
+  for (Link& link : links_) moved |= link.poll(sink);
+  return moved;
+}
+
+void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
+  if (left_) return;
+  const auto sending = [this] {
+    for (const Link& link : links_) {
+      if (link.sending()) return true;
+    }
+    return false;
+  };
+  // Receiving goes on meanwhile: the peer may be closing too, with its lane to here full.
+  while (sending() && Clock::now() < deadline) {
+    if (!poll(sink)) std::this_thread::yield();
+  }
+  leave_all(true);
+  for (Link& link : links_) link.return_lent(sink);
+}
+
+void ShmTransport::leave_all(bool with_goodbye) {
+  if (std::exchange(left_, true)) return;
+  for (Link& link : links_) {
+    const LaneLeft closing = link.sending() ? LaneLeft::kUnfinished : LaneLeft::kGoodbye;
+    link.leave(with_goodbye ? closing : LaneLeft::kAbandoned);
+  }
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,88 @@
+// Frames between the ranks of one host over lane rings in shared memory: no system call and no
+// lock on the way, one lane per direction and pair. The memory comes from the caller (Fabric::lane)
+// and must stay mapped as long as the transport lives.
+//
+// Thread rule: that of Transport. A rank that dies says nothing here; the arbiter finds it. A rank
+// that closes, or whose transport is destroyed, leaves a goodbye in its lanes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transports/shm/lane_ring.h"
+#include "transports/transport.h"
+
+namespace unisono::shm {
+
+/// The ring of the lane from one world rank to another; one of them is this rank.
+using OpenLane = std::function<Result<LaneMemory>(Rank from, Rank to)>;
+
+class ShmTransport final : public Transport {
+ public:
+  /// `peers`: the world ranks of this host that `self` can reach, without `self`. Opens the lanes
+  /// that come in; those that go out are opened when endpoint() is first asked for.
+  static Result<std::unique_ptr<Transport>> make(Rank self, std::vector<Rank> peers,
+                                                 OpenLane open_lane);
+  ~ShmTransport() override;
+
+  std::string_view name() const override { return "shm"; }
+  LaneTraits traits() const override { return {}; }
+  std::string address() const override { return "shm"; }
+  /// Nothing to learn: the lanes were agreed on when the ranks of this host met.
+  Status set_peers(std::vector<std::string>) override { return Status(); }
+  Endpoint& endpoint(Rank peer) override;
+  bool poll(FrameSink& sink) override;
+  void close(TimePoint deadline, FrameSink& sink) override;
+
+ private:
+  class Link final : public Endpoint {
+   public:
+    Link(Rank self, Rank peer, LaneReceiver receiver, OpenLane* open_lane)
+        : self_(self), peer_(peer), receiver_(receiver), open_lane_(open_lane) {}
+    PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                         std::uint64_t token) override;
+    void cancel(std::uint64_t token) override;
+    void abandon(const std::byte* begin, std::size_t bytes) override;
+    bool poll(FrameSink& sink);
+    void activate();
+    /// A frame is partly written.
+    bool sending() const { return !closed_ && sender_ && sender_->writing(); }
+    void leave(LaneLeft how);
+    void return_lent(FrameSink& sink);
+
+   private:
+    bool poll_send(FrameSink& sink);
+    bool poll_receive(FrameSink& sink);
+    void fail(Status cause);
+    void shut(const Status& cause, FrameSink& sink);
+    Status reader_gone(LaneLeft how) const;
+    Status counter_broken() const;
+
+    const Rank self_;
+    const Rank peer_;
+    bool closed_ = false;
+    bool failed_ = false;  // closed() is to be reported by the next poll
+    bool lent_ = false;    // the payload of the frame partly written is the caller's
+    std::uint64_t lent_token_ = 0;
+    std::optional<LaneSender> sender_;
+    LaneReceiver receiver_;
+    OpenLane* open_lane_;
+    Status failure_;
+  };
+
+  ShmTransport(Rank self, OpenLane open_lane)
+      : self_(self), open_lane_(std::make_unique<OpenLane>(std::move(open_lane))) {}
+  Status add_peer(Rank peer);
+  void leave_all(bool with_goodbye);
+
+  Rank self_;
+  std::unique_ptr<OpenLane> open_lane_;
+  std::vector<Link> links_;
+  std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
+  bool left_ = false;
+};
+
+}  // namespace unisono::shm

@@ -1,0 +1,68 @@
+#include "transports/shm/single_copy.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace unisono::shm {
+namespace {
+
+// One call of the kernel moves at most 2 GiB.
+constexpr std::size_t kReadBytesMax = std::size_t{1} << 30;
+
+bool ended(int process) {
+  pollfd entry{process, POLLIN, 0};
+  return poll(&entry, 1, 0) != 0;
+}
+
+}  // namespace
+
+SingleCopy SingleCopy::probe(std::int64_t pid, std::uint64_t address, const void* nonce,
+                             std::size_t nonce_bytes) {
+  SingleCopy result;
+  std::array<std::byte, 64> seen;
+  if (pid <= 0 || pid > INT32_MAX || nonce_bytes > seen.size()) return result;
+#ifdef SYS_pidfd_open
+  result.pid_ = static_cast<int>(pid);
+  result.process_.reset(static_cast<int>(syscall(SYS_pidfd_open, result.pid_, 0)));
+#endif
+  if (!result.usable()) return result;
+  if (!result.read(seen.data(), address, nonce_bytes) ||
+      std::memcmp(seen.data(), nonce, nonce_bytes) != 0) {
+    result.process_.reset();
+  }
+  return result;
+}
+
+Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) const {
+  auto* target = static_cast<std::byte*>(out);
+  while (bytes > 0) {
+    const std::size_t piece = bytes < kReadBytesMax ? bytes : kReadBytesMax;
+    const iovec local{target, piece};
+    const iovec remote{reinterpret_cast<void*>(address), piece};
+    const ssize_t got = process_vm_readv(pid_, &local, 1, &remote, 1, 0);
+    if (got <= 0) {
+      if (got < 0 && errno == EINTR) continue;
+      const std::string why = got < 0 ? std::strerror(errno) : "nothing was read";
+      return Status(ErrorCode::kSystem, "cannot read " + std::to_string(piece) +
+                                            " bytes of process " + std::to_string(pid_) + ": " +
+                                            why);
+    }
+    target += got;
+    address += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+  // Another process may have taken over the number of one that ended before the read.
+  if (ended(process_.get())) {
+    return Status(ErrorCode::kRankFailed, "process " + std::to_string(pid_) + " has ended");
+  }
+  return {};
+}
+
+}  // namespace unisono::shm

@@ -1,0 +1,31 @@
+// Reading another process' private memory with one system call (process_vm_readv). Whether that
+// works is found out by reading a nonce; a pidfd guards against a reused process id.
+//
+// Thread rule: a value per rank and peer; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace unisono::shm {
+
+class SingleCopy {
+ public:
+  SingleCopy() = default;
+  /// Ready only if `nonce_bytes` at `address` of process `pid` equal `nonce`.
+  static SingleCopy probe(std::int64_t pid, std::uint64_t address, const void* nonce,
+                          std::size_t nonce_bytes);
+  bool usable() const { return static_cast<bool>(process_); }
+  /// Reads all of it or fails: kRankFailed when the process is gone, kSystem otherwise. The data
+  /// are only to be trusted when this returned ok.
+  Status read(void* out, std::uint64_t address, std::size_t bytes) const;
+
+ private:
+  int pid_ = 0;
+  UniqueFd process_;
+};
+
+}  // namespace unisono::shm

@@ -1,0 +1,306 @@
+// Accepting and book-keeping; dial.cc holds the other direction. See connector.h.
+#include "transports/tcp/connector.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <list>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "transports/tcp/dial.h"
+#include "transports/tcp/handshake_session.h"
+#include "transports/tcp/listener.h"
+
+namespace unisono::tcp {
+namespace {
+
+using boost::system::error_code;
+
+// Time between two polls counts up to this: longer means that nobody polled.
+constexpr Duration kPolledMax = std::chrono::milliseconds(10);
+// A stranger that has sent nothing for so long makes room for another when there is none.
+constexpr Duration kSilentTime = std::chrono::milliseconds(100);
+constexpr int kHandlersPerPoll = 256;
+// Lines about refused strangers: a burst, then one a second.
+constexpr int kLinesAtOnce = 10;
+constexpr Duration kLineEvery = std::chrono::seconds(1);
+
+// Keeps a port scanner from filling the log.
+class LineLimit {
+ public:
+  void write(log::Level level, TimePoint now, const std::string& line) {
+    const auto earned = (now - filled_) / kLineEvery;
+    if (earned > 0) {
+      lines_left_ = static_cast<int>(std::min<long long>(kLinesAtOnce, lines_left_ + earned));
+      filled_ = now;
+    }
+    if (lines_left_ == 0) {
+      ++left_out_;
+      return;
+    }
+    --lines_left_;
+    const std::string more =
+        left_out_ == 0 ? "" : fmt::format(" ({} more such lines left out)", left_out_);
+    left_out_ = 0;
+    log::write(level, line + more);
+  }
+
+ private:
+  TimePoint filled_{};
+  int lines_left_ = kLinesAtOnce;
+  long long left_out_ = 0;
+};
+
+}  // namespace
+
+// Handlers refer to this without owning it: they run inside poll() only.
+class Connector::Impl {
+ public:
+  Impl(const StreamOptions& options, ConnectorEvents& events)
+      : options_(options), events_(events), retry_(context_) {}
+  ~Impl() { stop(); }
+
+  Status open() {
+    UNISONO_ASSIGN(Listener listener, listen(context_, options_));
+    address_ = std::move(listener.address);
+    acceptor_ = std::make_unique<Acceptor>(std::move(listener.acceptor));
+    accept();
+    return {};
+  }
+
+  const std::string& address() const { return address_; }
+
+  void dial(Rank peer, std::uint16_t stream, std::vector<Target> targets) {
+    auto done = [this, peer, stream](Result<Connection> result) {
+      dials_.erase({peer, stream});
+      if (!result) return events_.dial_failed(peer, stream, result.error());
+      events_.connected(std::move(*result));
+    };
+    const auto dial = std::make_shared<Dial>(context_, options_, peer, stream, std::move(targets),
+                                             std::move(done));
+    dials_[{peer, stream}] = dial;
+    if (leaving_) dial->leave();
+    dial->start();
+  }
+
+  void cancel(Rank peer, std::uint16_t stream) {
+    const auto found = dials_.find({peer, stream});
+    if (found == dials_.end()) return;
+    found->second->cancel();
+    dials_.erase(found);
+  }
+
+  const Dial* find_dial(Rank peer, std::uint16_t stream) const {
+    const auto found = dials_.find({peer, stream});
+    return found == dials_.end() ? nullptr : found->second.get();
+  }
+
+  void leave() {
+    leaving_ = true;
+    error_code ignored;
+    acceptor_->close(ignored);
+    for (auto& [key, dial] : dials_) dial->leave();
+  }
+
+  bool poll();
+  bool busy() const { return !dials_.empty() || !strangers_.empty(); }
+  void stop();
+
+ private:
+  struct Stranger {
+    std::shared_ptr<HandshakeSession> session;
+    Duration age{};
+  };
+  using Strangers = std::list<Stranger>;
+
+  void accept();
+  void on_accept(Socket socket);
+  bool make_room();
+  void on_session(Strangers::iterator stranger, const Status& status);
+  void admit(HandshakeSession& session);
+  void refuse(const HandshakeSession& session, const Status& why);
+  void age_strangers(Duration polled);
+
+  boost::asio::io_context context_;
+  const StreamOptions& options_;
+  ConnectorEvents& events_;
+  std::string address_;
+  std::unique_ptr<Acceptor> acceptor_;
+  bool accepting_ = false;
+  bool leaving_ = false;
+  boost::asio::steady_timer retry_;
+  Strangers strangers_;
+  std::map<std::pair<Rank, std::uint16_t>, std::shared_ptr<Dial>> dials_;
+  TimePoint last_poll_{};
+  LineLimit limit_;
+};
+
+void Connector::Impl::stop() {
+  for (auto& [key, dial] : dials_) dial->cancel();
+  dials_.clear();
+  for (Stranger& stranger : strangers_) stranger.session->cancel();
+  strangers_.clear();
+}
+
+bool Connector::Impl::poll() {
+  const TimePoint now = Clock::now();
+  const Duration polled = std::min(now - last_poll_, kPolledMax);
+  last_poll_ = now;
+  error_code ignored;
+  context_.restart();
+  int ran = 0;
+  while (ran < kHandlersPerPoll && context_.poll_one(ignored) > 0) ++ran;
+  // After the handlers: what has just come in counts.
+  age_strangers(polled);
+  std::vector<std::shared_ptr<Dial>> dials;
+  for (const auto& [key, dial] : dials_) dials.push_back(dial);
+  for (const auto& dial : dials) dial->tick(polled);
+  if (!accepting_) accept();
+  return ran > 0;
+}
+
+void Connector::Impl::accept() {
+  if (leaving_ || accepting_ || (strangers_.size() >= kStrangersMax && !make_room())) return;
+  accepting_ = true;
+  acceptor_->async_accept([this](const error_code& error, Socket socket) {
+    if (leaving_ || error == boost::asio::error::operation_aborted) return;
+    if (!error) {
+      on_accept(std::move(socket));
+      accepting_ = false;
+      return accept();
+    }
+    // Out of descriptors, most likely: the caller waits in the backlog meanwhile.
+    limit_.write(
+        log::Level::kWarning, last_poll_,
+        fmt::format("rank {} cannot accept a connection: {}", options_.rank, error.message()));
+    retry_.expires_after(kSilentTime);
+    retry_.async_wait([this](const error_code&) {
+      accepting_ = false;
+      accept();
+    });
+  });
+}
+
+bool Connector::Impl::make_room() {
+  // Oldest first. Who has sent a greeting is no mere stranger and is left its time.
+  const auto idle = std::find_if(strangers_.begin(), strangers_.end(), [](const Stranger& each) {
+    return each.session->silent() && each.age >= kSilentTime;
+  });
+  if (idle == strangers_.end()) return false;
+  const auto session = idle->session;
+  refuse(*session, {ErrorCode::kTimeout, "it said nothing while others wait"});
+  session->cancel();
+  strangers_.erase(idle);
+  return true;
+}
+
+void Connector::Impl::on_accept(Socket socket) {
+  const int fd = socket.native_handle();
+  prepare_socket(fd, options_.send_buffer_bytes, options_.receive_buffer_bytes);
+  const int family =
+      options_.family == StreamOptions::Family::kUnix ? AF_UNIX : AF_INET;  // AF_INET6 alike
+  if (const Status same = check_same_user(fd, family); !same) {
+    return limit_.warn(
+        last_poll_, fmt::format("rank {} refused a connection: {}", options_.rank, same.message()));
+  }
+  HandshakeIdentity identity;
+  identity.job_id = options_.job_id;
+  identity.self = options_.rank;
+  const auto stranger = strangers_.emplace(strangers_.end());
+  stranger->session = std::make_shared<HandshakeSession>(
+      std::move(socket), options_.key, Handshake::Role::kAcceptor, std::move(identity),
+      [this, stranger](const Status& status) { on_session(stranger, status); });
+  const auto session = stranger->session;
+  session->start();
+}
+
+void Connector::Impl::on_session(Strangers::iterator stranger, const Status& status) {
+  const auto session = std::move(stranger->session);
+  strangers_.erase(stranger);
+  if (status) {
+    admit(*session);
+  } else if (!session->hung_up()) {
+    refuse(*session, status);
+  } else {
+    // A rank that has changed its mind hangs up too: nothing to warn of.
+    log::debug(fmt::format("rank {}: {} went away: {}", options_.rank, to_text(session->remote()),
+                           status.message()));
+  }
+  session->cancel();
+}
+
+void Connector::Impl::admit(HandshakeSession& session) {
+  const Rank peer = session.handshake().peer();
+  const std::uint16_t stream = session.handshake().stream();
+  const bool known = peer >= 0 && peer < options_.size;
+  const Admission answer = known && !leaving_ ? events_.admit(peer, stream)
+                                              : (known ? Admission::kEnded : Admission::kUnwanted);
+  const bool admitted = answer == Admission::kAdmitted;
+  const FrameHeader frame =
+      link_frame(admitted ? kFrameAdmitted : kFrameRefused, static_cast<std::uint32_t>(answer));
+  std::string bytes = session.take_output();
+  bytes.append(reinterpret_cast<const char*>(&frame), sizeof frame);
+  Connection connection;
+  connection.peer = peer;
+  connection.stream = stream;
+  connection.same_host = same_host(session.local(), session.remote());
+  connection.remote = to_text(session.remote());
+  connection.first_bytes = session.take_rest();
+  connection.fd = session.release();
+  if (!connection.fd || !send_now(connection.fd.get(), bytes.data(), bytes.size())) return;
+  // The peer acts on its answer; should it dial again, it finds this stream taken.
+  if (admitted) events_.connected(std::move(connection));
+}
+
+void Connector::Impl::refuse(const HandshakeSession& session, const Status& why) {
+  // A rank that began to dial and then computes looks like this: it will dial again.
+  const bool may_be_busy =
+      why.code() == ErrorCode::kTimeout && (session.silent() || session.handshake().peer() >= 0);
+  limit_.write(may_be_busy ? log::Level::kInfo : log::Level::kWarning, last_poll_,
+               fmt::format("rank {} refused a connection from {}: {}", options_.rank,
+                           to_text(session.remote()), why.message()));
+}
+
+void Connector::Impl::age_strangers(Duration polled) {
+  for (auto each = strangers_.begin(); each != strangers_.end();) {
+    const auto stranger = each++;
+    stranger->age += polled;
+    if (stranger->age < kStrangerTime) continue;
+    const auto session = stranger->session;
+    refuse(*session, {ErrorCode::kTimeout, "it did not authenticate itself within 2 s"});
+    session->cancel();
+    strangers_.erase(stranger);
+  }
+}
+
+Connector::Connector(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connector::~Connector() = default;
+
+Result<std::unique_ptr<Connector>> Connector::open(const StreamOptions& options,
+                                                   ConnectorEvents& events) {
+  auto impl = std::make_unique<Impl>(options, events);
+  UNISONO_TRY(impl->open());
+  return std::unique_ptr<Connector>(new Connector(std::move(impl)));
+}
+
+const std::string& Connector::address() const { return impl_->address(); }
+void Connector::dial(Rank peer, std::uint16_t stream, std::vector<Target> targets) {
+  impl_->dial(peer, stream, std::move(targets));
+}
+void Connector::cancel(Rank peer, std::uint16_t stream) { impl_->cancel(peer, stream); }
+bool Connector::dialling(Rank peer, std::uint16_t stream) const {
+  return impl_->find_dial(peer, stream) != nullptr;
+}
+bool Connector::dial_connected(Rank peer, std::uint16_t stream) const {
+  const Dial* dial = impl_->find_dial(peer, stream);
+  return dial != nullptr && dial->connected();
+}
+void Connector::leave() { impl_->leave(); }
+bool Connector::poll() { return impl_->poll(); }
+bool Connector::busy() const { return impl_->busy(); }
+
+}  // namespace unisono::tcp

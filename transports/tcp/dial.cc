@@ -1,0 +1,202 @@
+// See dial.h.
+#include "transports/tcp/dial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "transports/tcp/link_frames.h"
+
+namespace unisono::tcp {
+namespace {
+
+constexpr Duration kPauseMin = std::chrono::milliseconds(5);
+constexpr Duration kPauseMax = std::chrono::seconds(1);
+// Where there is another address to try. A peer that computes does not answer, so these are only
+// the times after which the next one is tried too.
+constexpr Duration kMuteAddress = std::chrono::seconds(5);
+constexpr Duration kWarnAfter = std::chrono::seconds(5);
+// An acceptor that does not know the key hangs up when it has seen this rank's proof; so does one
+// that has waited too long. The latter cannot be when the proof came so soon.
+constexpr Duration kPromptProof = std::chrono::seconds(1);
+constexpr std::size_t kDenialsPerAddress = 3;
+
+}  // namespace
+
+Dial::Dial(boost::asio::io_context& context, const StreamOptions& options, Rank peer,
+           std::uint16_t stream, std::vector<Target> targets, Done done)
+    : context_(context),
+      options_(options),
+      peer_(peer),
+      stream_(stream),
+      targets_(std::move(targets)),
+      done_(std::move(done)),
+      socket_(context),
+      timer_(context),
+      pause_(kPauseMin) {}
+
+void Dial::cancel() {
+  done_ = nullptr;
+  ++attempt_;
+  if (session_) session_->cancel();
+  session_.reset();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel(ignored);
+}
+
+void Dial::tick(Duration polled) {
+  polled_ += polled;
+  polled_in_attempt_ += polled;
+  // A peer that has this rank's proof may admit it whenever it looks: that one is waited for.
+  const bool may_admit = session_ != nullptr && session_->proof_sent();
+  if (targets_.size() > 1 && !may_admit && polled_in_attempt_ > kMuteAddress) {
+    next_target({ErrorCode::kTimeout, "no answer"});
+  }
+}
+
+void Dial::attempt() {
+  polled_in_attempt_ = Duration{};
+  const std::uint64_t attempt = ++attempt_;
+  socket_ = Socket(context_);
+  boost::system::error_code error;
+  socket_.open(Protocol(target().address.ss_family, 0), error);
+  if (error) return next_target({ErrorCode::kSystem, error.message()});
+  prepare_socket(socket_.native_handle(), options_.send_buffer_bytes,
+                 options_.receive_buffer_bytes);
+  socket_.async_connect(
+      Protocol::endpoint(&target().address, target().bytes),
+      [self = shared_from_this(), attempt](const boost::system::error_code& outcome) {
+        if (!self->done_ || attempt != self->attempt_) return;
+        if (outcome) return self->next_target({ErrorCode::kSystem, outcome.message()});
+        self->on_connected();
+      });
+}
+
+void Dial::on_connected() {
+  if (const Status same = check_same_user(socket_.native_handle(), target().address.ss_family);
+      !same) {
+    ++denials_;
+    return next_target(same);
+  }
+  HandshakeIdentity identity;
+  identity.job_id = options_.job_id;
+  identity.self = options_.rank;
+  identity.peer = peer_;
+  identity.stream = stream_;
+  session_began_ = Clock::now();
+  // Dial and session hold each other until either is done or cancelled.
+  session_ = std::make_shared<HandshakeSession>(
+      std::move(socket_), options_.key, Handshake::Role::kInitiator, std::move(identity),
+      [self = shared_from_this()](const Status& status) { self->on_session(status); });
+  const auto session = session_;
+  session->start();
+}
+
+void Dial::on_session(const Status& status) {
+  if (status) return on_admission();
+  const bool prompt = Clock::now() - session_began_ < kPromptProof;
+  if (!session_->hung_up()) {
+    ++denials_;
+    return next_target(status);
+  }
+  if (!session_->proof_sent() || !prompt) return next_target(status);
+  ++denials_;
+  next_target({ErrorCode::kAuthentication,
+               fmt::format("rank {} did not accept rank {}'s proof; every rank of the job needs "
+                           "the same key (UNISONO_JOB_KEY)",
+                           peer_, options_.rank),
+               peer_});
+}
+
+void Dial::on_admission() {
+  std::string rest = session_->take_rest();
+  FrameHeader answer;
+  std::memcpy(&answer, rest.data(), sizeof answer);
+  if (answer.payload_bytes == 0 && answer.kind == kFrameRefused) {
+    return on_refused(static_cast<Admission>(answer.index));
+  }
+  if (answer.payload_bytes != 0 || answer.kind != kFrameAdmitted) {
+    return finish(Status(ErrorCode::kProtocol,
+                         fmt::format("rank {} began its connection with an unknown frame", peer_),
+                         peer_));
+  }
+  Connection connection;
+  connection.peer = peer_;
+  connection.stream = stream_;
+  connection.same_host = same_host(session_->local(), session_->remote());
+  connection.remote = to_text(target());
+  connection.first_bytes = rest.substr(sizeof answer);
+  connection.fd = session_->release();
+  if (!connection.fd)
+    return next_target({ErrorCode::kSystem, "the socket could not be taken over"});
+  finish(std::move(connection));
+}
+
+void Dial::on_refused(Admission why) {
+  if (why == Admission::kCrossing || why == Admission::kTaken) {
+    // The peer's own connection is on its way here and ends this dial when it arrives.
+    session_->cancel();
+    session_.reset();
+    return pause_and_retry();
+  }
+  finish(Status(ErrorCode::kRankLeft,
+                why == Admission::kEnded
+                    ? fmt::format("rank {} has ended its link with rank {}", peer_, options_.rank)
+                    : fmt::format("rank {} takes no stream {}", peer_, stream_),
+                peer_));
+}
+
+void Dial::next_target(const Status& cause) {
+  if (session_) session_->cancel();
+  session_.reset();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  ++attempt_;
+  const std::string where = to_text(target());
+  if (denials_ >= kDenialsPerAddress * targets_.size()) {
+    return finish(Status(cause.code(),
+                         fmt::format("rank {} at {}: {}", peer_, where, cause.message()), peer_));
+  }
+  target_index_ = (target_index_ + 1) % targets_.size();
+  polled_in_attempt_ = Duration{};
+  if (target_index_ != 0) {
+    // From the event loop, not from here: a long list must not become a deep stack.
+    const std::uint64_t attempt = attempt_;
+    timer_.expires_after(Duration{});
+    return timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {
+      if (!error && self->done_ && attempt == self->attempt_) self->attempt();
+    });
+  }
+  if (leaving_) {
+    return finish(Status(ErrorCode::kRankLeft,
+                         fmt::format("rank {} at {} is gone: {}", peer_, where, cause.message()),
+                         peer_));
+  }
+  if (!warned_ && polled_ > kWarnAfter) {
+    warned_ = true;
+    log::warning(fmt::format("rank {} has not reached rank {} at {} yet: {}; it keeps trying",
+                             options_.rank, peer_, where, cause.message()));
+  }
+  pause_and_retry();
+}
+
+void Dial::pause_and_retry() {
+  const std::uint64_t attempt = ++attempt_;
+  timer_.expires_after(pause_);
+  pause_ = std::min(pause_ * 2, kPauseMax);
+  timer_.async_wait([self = shared_from_this(), attempt](const auto& error) {
+    if (!error && self->done_ && attempt == self->attempt_) self->attempt();
+  });
+}
+
+void Dial::finish(Result<Connection> result) {
+  const Done done = std::exchange(done_, nullptr);
+  cancel();
+  if (done) done(std::move(result));
+}
+
+}  // namespace unisono::tcp

@@ -1,0 +1,69 @@
+// The attempts to reach one peer for one stream: address after address, again and again with
+// growing pauses. Included by connector.cc only. Shared by the Connector and Asio handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "transports/tcp/handshake_session.h"
+#include "transports/tcp/link_frames.h"
+#include "transports/tcp/stream.h"
+#include "transports/tcp/stream_transport.h"
+
+namespace unisono::tcp {
+
+class Dial : public std::enable_shared_from_this<Dial> {
+ public:
+  /// Told once, unless cancelled: the admitted connection, or why dialling was given up.
+  using Done = std::function<void(Result<Connection>)>;
+
+  /// `options` outlives the dial.
+  Dial(boost::asio::io_context& context, const StreamOptions& options, Rank peer,
+       std::uint16_t stream, std::vector<Target> targets, Done done);
+
+  void start() { attempt(); }
+  void cancel();
+  /// Called with the time that passed while somebody polled; gives up an address that is mute.
+  void tick(Duration polled);
+  /// Gives up when an address refuses, instead of trying on.
+  void leave() { leaving_ = true; }
+  /// Some address has accepted the connection.
+  bool connected() const { return session_ != nullptr; }
+
+ private:
+  void attempt();
+  void on_connected();
+  void on_session(const Status& status);
+  void on_admission();
+  void on_refused(Admission why);
+  void next_target(const Status& cause);
+  void pause_and_retry();
+  void finish(Result<Connection> result);
+  const Target& target() const { return targets_[target_index_]; }
+
+  boost::asio::io_context& context_;
+  const StreamOptions& options_;
+  Rank peer_;
+  std::uint16_t stream_;
+  std::vector<Target> targets_;
+  Done done_;
+  Socket socket_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<HandshakeSession> session_;
+  std::size_t target_index_ = 0;
+  std::uint64_t attempt_ = 0;  // handlers of an earlier attempt are stale
+  Duration pause_;
+  Duration polled_in_attempt_{};
+  Duration polled_{};
+  TimePoint session_began_;
+  std::size_t denials_ = 0;  // answers that more tries do not change
+  bool leaving_ = false;
+  bool warned_ = false;
+};
+
+}  // namespace unisono::tcp

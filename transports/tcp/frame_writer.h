@@ -1,0 +1,89 @@
+// The frames of one stream that wait to be sent, and how far the first has got. No sockets: the
+// owner gathers bytes, sends what the kernel takes and says how much that was. Owned by a Stream.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace unisono::tcp {
+
+class FrameWriter {
+ public:
+  /// Frames of the engine that may wait; two more places are kept for frames of this transport.
+  static constexpr std::size_t kFramesMax = 64;
+
+  bool empty() const { return count_ == 0; }
+  bool full() const { return count_ >= kFramesMax; }
+  /// Bytes not yet taken by the kernel, headers included.
+  std::size_t queued_bytes() const { return queued_bytes_; }
+
+  /// Queues a frame of which `sent` bytes have gone already. Payload is lent until the frame ends.
+  void push(const FrameHeader& header, std::span<const std::byte> payload, std::uint64_t token,
+            std::size_t sent = 0);
+  /// Fills `out` with the next bytes to send, at most about `bytes_max`. Returns entries used.
+  int gather(std::span<iovec> out, std::size_t bytes_max) const;
+  /// Payloads lent with `token` are not referenced afterwards: frames that have not begun are
+  /// dropped, the one that has is completed from a copy.
+  void cancel(std::uint64_t token);
+
+  /// Counts `bytes` as sent; `ended(token)` for each frame that lent its payload and is complete.
+  template <typename Ended>
+  void advance(std::size_t bytes, Ended&& ended) {
+    queued_bytes_ -= bytes;
+    while (count_ > 0) {
+      Pending& frame = at(0);
+      const std::size_t rest = frame.bytes() - frame.sent;
+      if (bytes < rest) {
+        frame.sent += bytes;
+        return;
+      }
+      bytes -= rest;
+      end_first(ended);
+    }
+  }
+
+  /// Forgets everything, as when the stream is lost.
+  template <typename Ended>
+  void drop_all(Ended&& ended) {
+    queued_bytes_ = 0;
+    while (count_ > 0) end_first(ended);
+  }
+
+ private:
+  struct Pending {
+    FrameHeader header;
+    std::span<const std::byte> payload;
+    std::uint64_t token = 0;
+    std::size_t sent = 0;
+    bool lent = false;
+    std::size_t bytes() const { return sizeof header + payload.size(); }
+  };
+  static constexpr std::size_t kPlaces = kFramesMax + 2;
+
+  Pending& at(std::size_t index) { return frames_[(first_ + index) % kPlaces]; }
+  const Pending& at(std::size_t index) const { return frames_[(first_ + index) % kPlaces]; }
+
+  template <typename Ended>
+  void end_first(Ended&& ended) {
+    const bool lent = at(0).lent;
+    const std::uint64_t token = at(0).token;
+    first_ = (first_ + 1) % kPlaces;
+    --count_;
+    if (lent) ended(token);
+  }
+
+  std::array<Pending, kPlaces> frames_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+  std::size_t queued_bytes_ = 0;
+  std::vector<std::byte> copy_;  // the payload of a cancelled frame that had begun
+};
+
+}  // namespace unisono::tcp

@@ -1,0 +1,137 @@
+// See handshake_session.h.
+#include "transports/tcp/handshake_session.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transports/frame.h"
+
+namespace unisono::tcp {
+namespace {
+
+Target name_of_end(int fd, int (*ask)(int, sockaddr*, socklen_t*)) {
+  Target out;
+  out.bytes = sizeof out.address;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&out.address), &out.bytes) != 0) out.bytes = 0;
+  return out;
+}
+
+}  // namespace
+
+HandshakeSession::HandshakeSession(Socket socket, const JobKey& key, Handshake::Role role,
+                                   HandshakeIdentity identity, Done done)
+    : socket_(std::move(socket)),
+      role_(role),
+      handshake_(key, role, std::move(identity)),
+      done_(std::move(done)),
+      remote_(name_of_end(socket_.native_handle(), &::getpeername)),
+      local_(name_of_end(socket_.native_handle(), &::getsockname)) {}
+
+void HandshakeSession::start() {
+  if (send(handshake_.take_output())) read();
+}
+
+void HandshakeSession::cancel() {
+  done_ = nullptr;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+UniqueFd HandshakeSession::release() {
+  boost::system::error_code error;
+  UniqueFd fd(socket_.release(error));
+  if (error) return UniqueFd();
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK);
+  return fd;
+}
+
+void HandshakeSession::read() {
+  socket_.async_read_some(
+      boost::asio::buffer(buffer_),
+      [self = shared_from_this()](const boost::system::error_code& error, std::size_t bytes) {
+        if (!self->done_) return;
+        if (error) {
+          self->hung_up_ = true;
+          return self->finish({ErrorCode::kRankFailed,
+                               "the other end hung up during the handshake: " + error.message()});
+        }
+        self->on_read(bytes);
+      });
+}
+
+void HandshakeSession::on_read(std::size_t bytes) {
+  bytes_received_ += bytes;
+  std::span<const std::byte> view(buffer_.data(), bytes);
+  const Status consumed = handshake_.consume(&view);
+  rest_.append(reinterpret_cast<const char*>(view.data()), view.size());
+  const bool accepts = role_ == Handshake::Role::kAcceptor;
+  if (!consumed) {
+    // A hello may be left that tells the other side why.
+    const std::string reason = handshake_.take_output();
+    if (!reason.empty()) send_now(socket_.native_handle(), reason.data(), reason.size());
+    return finish(consumed);
+  }
+  if (handshake_.done() && (accepts || rest_.size() >= sizeof(FrameHeader))) return finish({});
+  if (!handshake_.done()) {
+    const std::string output = handshake_.take_output();
+    proof_sent_ = proof_sent_ || (!accepts && !output.empty());
+    if (!send(output)) return;
+  }
+  read();
+}
+
+bool HandshakeSession::send(const std::string& bytes) {
+  if (bytes.empty() || send_now(socket_.native_handle(), bytes.data(), bytes.size())) return true;
+  hung_up_ = true;
+  finish({ErrorCode::kRankFailed,
+          fmt::format("the other end hung up during the handshake: {}", std::strerror(errno))});
+  return false;
+}
+
+void HandshakeSession::finish(const Status& status) {
+  // The owner may let go of this session while it is told.
+  if (const Done done = std::exchange(done_, nullptr)) done(status);
+}
+
+void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
+  const int one = 1;
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  // Fails on UNIX sockets, which have no such delay.
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (send_buffer_bytes > 0) {
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes, sizeof send_buffer_bytes);
+  }
+  if (receive_buffer_bytes > 0) {
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+  }
+}
+
+Status check_same_user(int fd, int family) {
+  if (family != AF_UNIX) return {};
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+    return {ErrorCode::kSystem,
+            fmt::format("the other end's user is unknown: {}", std::strerror(errno))};
+  }
+  if (peer.uid == ::geteuid()) return {};
+  return {ErrorCode::kAuthentication,
+          fmt::format("process {} at the other end belongs to user {}, this rank to user {}",
+                      peer.pid, peer.uid, ::geteuid())};
+}
+
+bool send_now(int fd, const void* data, std::size_t bytes) {
+  return ::send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace unisono::tcp

@@ -1,0 +1,75 @@
+// One connection while it is authenticated, over Asio. Included by connector.cc and dial.* only.
+// Shared by its owner and its Asio handlers, which may run once more after the owner has let go;
+// hence shared_ptr.
+#pragma once
+
+#include <array>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/handshake.h"
+#include "base/unique_fd.h"
+#include "transports/tcp/peer_address.h"
+
+namespace unisono::tcp {
+
+using Protocol = boost::asio::generic::stream_protocol;
+using Socket = Protocol::socket;
+
+class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
+ public:
+  /// Told once: ok when the handshake is done and, for an initiator, the acceptor's first frame has
+  /// come too. Not told after cancel().
+  using Done = std::function<void(const Status&)>;
+
+  HandshakeSession(Socket socket, const JobKey& key, Handshake::Role role,
+                   HandshakeIdentity identity, Done done);
+
+  void start();
+  /// Closes the socket. Safe at any time, also from within Done.
+  void cancel();
+
+  const Handshake& handshake() const { return handshake_; }
+  bool silent() const { return bytes_received_ == 0; }
+  /// The peer has seen everything it needs to judge this rank's key.
+  bool proof_sent() const { return proof_sent_; }
+  /// When the session failed: the peer closed or reset instead of answering.
+  bool hung_up() const { return hung_up_; }
+  const Target& remote() const { return remote_; }
+  const Target& local() const { return local_; }
+
+  /// After Done(ok): what is still to be sent, what has come beyond the handshake, the socket.
+  std::string take_output() { return handshake_.take_output(); }
+  std::string take_rest() { return std::move(rest_); }
+  UniqueFd release();
+
+ private:
+  void read();
+  void on_read(std::size_t bytes);
+  bool send(const std::string& bytes);
+  void finish(const Status& status);
+
+  Socket socket_;
+  Handshake::Role role_;
+  Handshake handshake_;
+  Done done_;
+  Target remote_;
+  Target local_;
+  std::array<std::byte, kHandshakeBytesMax> buffer_;
+  std::string rest_;
+  std::size_t bytes_received_ = 0;
+  bool proof_sent_ = false;
+  bool hung_up_ = false;
+};
+
+/// Non-blocking, closed on exec, without Nagle's delay; sizes where they are not 0.
+void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes);
+/// UNIX sockets: the process at the other end belongs to another user. Ok for TCP.
+Status check_same_user(int fd, int family);
+/// Sends all or answers false: for the few bytes of a handshake, which every socket has room for.
+bool send_now(int fd, const void* data, std::size_t bytes);
+
+}  // namespace unisono::tcp

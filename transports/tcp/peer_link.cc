@@ -1,0 +1,180 @@
+// The life of a link. See peer_link.h.
+#include "transports/tcp/peer_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace unisono::tcp {
+
+LinkState next_state(LinkState state, LinkEvent event) {
+  switch (event) {
+    case LinkEvent::kWanted:
+      return state == LinkState::kIdle ? LinkState::kDialling : state;
+    case LinkEvent::kAttached:
+      return state <= LinkState::kDialling ? LinkState::kStanding : state;
+    case LinkEvent::kLeave:
+      return state == LinkState::kStanding ? LinkState::kLeaving : state;
+    case LinkEvent::kEnd:
+      return LinkState::kEnded;
+  }
+  return state;
+}
+
+std::string_view name_of(LinkState state) {
+  switch (state) {
+    case LinkState::kIdle:
+      return "idle";
+    case LinkState::kDialling:
+      return "dialling";
+    case LinkState::kStanding:
+      return "standing";
+    case LinkState::kLeaving:
+      return "leaving";
+    case LinkState::kEnded:
+      return "ended";
+  }
+  return "unknown";
+}
+
+PeerLink::PeerLink(Rank self, Rank peer) : self_(self), peer_(peer) {
+  streams_.push_back(std::make_unique<Stream>(peer));
+}
+
+Stream& PeerLink::stream_for(const FrameHeader& header) {
+  if (streams_.size() == 1 || header.kind != FrameKind::kData) return *streams_[0];
+  // Least queued; equals take turns, so that an idle link is spread over all of them.
+  turn_ = (turn_ + 1) % streams_.size();
+  std::size_t best = turn_;
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i]->queued_bytes() < streams_[best]->queued_bytes()) best = i;
+  }
+  return *streams_[best];
+}
+
+PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                               std::uint64_t token) {
+  if (state_ >= LinkState::kLeaving) return PostResult::kDone;
+  const PostResult result = stream_for(header).post(header, payload, token);
+  if (header.kind == FrameKind::kData && result != PostResult::kFull) {
+    data_bytes_ += payload.size();
+  }
+  return result;
+}
+
+void PeerLink::cancel(std::uint64_t token) {
+  for (auto& stream : streams_) stream->cancel(token);
+}
+
+void PeerLink::abandon(const std::byte* begin, std::size_t bytes) {
+  for (auto& stream : streams_) stream->abandon(begin, bytes);
+}
+
+Admission PeerLink::admit(std::uint16_t stream, bool own_dial_connected) const {
+  if (state_ >= LinkState::kLeaving) return Admission::kEnded;
+  if (stream < streams_.size() && streams_[stream]->attached()) return Admission::kTaken;
+  // Streams come in order: 0 first, then the next that is missing.
+  const std::size_t next = state_ == LinkState::kStanding ? streams_.size() : 0;
+  if (stream != next || stream >= kStreamsMax) return Admission::kUnwanted;
+  if (self_ < peer_ && own_dial_connected) return Admission::kCrossing;
+  return Admission::kAdmitted;
+}
+
+void PeerLink::attach(Connection connection) {
+  if (connection.stream == 0) {
+    UNISONO_ASSERT(!streams_[0]->attached(), "a link is attached once");
+    state_ = next_state(state_, LinkEvent::kAttached);
+  } else {
+    UNISONO_ASSERT(connection.stream == streams_.size(), "streams are attached in order");
+    streams_.push_back(std::make_unique<Stream>(peer_));
+  }
+  streams_[connection.stream]->attach(std::move(connection));
+}
+
+bool PeerLink::progress(FrameSink& sink) {
+  bool moved = false;
+  // By index: a callback of the sink never adds streams, but the vector is ours to be careful with.
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = *streams_[i];
+    if (stream.receive(sink)) moved = true;
+    if (stream.has_queued() && stream.send_queued(peer_, sink)) moved = true;
+  }
+  check_end(sink);
+  return moved;
+}
+
+bool PeerLink::send_queued(FrameSink& sink) {
+  bool moved = false;
+  for (auto& stream : streams_) {
+    if (stream->has_queued() && stream->send_queued(peer_, sink)) moved = true;
+  }
+  return moved;
+}
+
+bool PeerLink::has_queued() const {
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->has_queued(); });
+}
+
+bool PeerLink::goodbye_complete() const {
+  const auto said = std::count_if(streams_.begin(), streams_.end(),
+                                  [](const auto& stream) { return stream->said_goodbye(); });
+  return streams_[0]->said_goodbye() &&
+         static_cast<std::uint64_t>(said) >= streams_[0]->goodbye_streams();
+}
+
+void PeerLink::check_end(FrameSink& sink) {
+  if (state_ == LinkState::kEnded) return;
+  bool broken = false;
+  for (const auto& stream : streams_) {
+    broken = broken || stream->send_failed() || (stream->finished() && !stream->said_goodbye());
+  }
+  // A stream may break because the peer has left while its goodbye waits on another one.
+  if (broken && !goodbye_complete()) drain(sink);
+  if (goodbye_complete()) return end(Status(), sink);
+  if (!broken) return;
+  const Stream* culprit = streams_[0].get();
+  for (const auto& stream : streams_) {
+    const bool finished = stream->finished() && !stream->said_goodbye();
+    if (finished || (stream->send_failed() && !culprit->finished())) culprit = stream.get();
+  }
+  end(culprit->failure(peer_), sink);
+}
+
+// What has arrived is handed over before the link is reported gone. The peer may be alive and
+// sending, so this ends after more than socket buffers hold.
+void PeerLink::drain(FrameSink& sink) {
+  constexpr int kTurnsMax = 256;
+  bool moved = true;
+  for (int turn = 0; moved && turn < kTurnsMax; ++turn) {
+    moved = false;
+    for (auto& stream : streams_) moved = stream->receive(sink) || moved;
+  }
+}
+
+void PeerLink::end(const Status& cause, FrameSink& sink) {
+  if (state_ == LinkState::kEnded) return;
+  drop(sink);
+  sink.closed(peer_, cause);
+}
+
+void PeerLink::leave() {
+  state_ = next_state(state_, LinkEvent::kLeave);
+  if (state_ != LinkState::kLeaving) return;
+  for (auto& stream : streams_) stream->say_goodbye(static_cast<std::uint32_t>(streams_.size()));
+}
+
+bool PeerLink::settled() {
+  if (state_ == LinkState::kEnded) return true;
+  if (state_ != LinkState::kLeaving) return false;
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->settled(); });
+}
+
+void PeerLink::drop(FrameSink& sink) {
+  state_ = next_state(state_, LinkEvent::kEnd);
+  for (auto& stream : streams_) stream->drop(peer_, sink);
+}
+
+}  // namespace unisono::tcp

@@ -1,0 +1,85 @@
+// One connected socket of a link: non-blocking send and receive on the native descriptor, with the
+// writer and reader that belong to it. Owned by a PeerLink. The hot path of this transport: no
+// allocation, no log, no lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "transports/tcp/frame_reader.h"
+#include "transports/tcp/frame_writer.h"
+
+namespace unisono::tcp {
+
+/// A connection that both sides have authenticated and admitted.
+struct Connection {
+  UniqueFd fd;
+  Rank peer = -1;
+  std::uint16_t stream = 0;
+  bool same_host = false;
+  std::string remote;       ///< for messages: "127.0.0.1:4411"
+  std::string first_bytes;  ///< of the frames: came in one piece with the handshake
+};
+
+class Stream {
+ public:
+  explicit Stream(Rank peer) : reader_(peer) {}
+
+  /// Before this, frames queue up.
+  void attach(Connection connection);
+  bool attached() const { return static_cast<bool>(fd_); }
+  int fd() const { return fd_.get(); }
+  const std::string& remote() const { return remote_; }
+
+  /// Sends at once what the kernel takes if nothing waits; queues the rest.
+  PostResult post(const FrameHeader& header, std::span<const std::byte> payload,
+                  std::uint64_t token);
+  void cancel(std::uint64_t token) { writer_.cancel(token); }
+  void abandon(const std::byte* begin, std::size_t bytes) { reader_.abandon(begin, bytes); }
+  std::size_t queued_bytes() const { return writer_.queued_bytes(); }
+  bool has_queued() const { return !writer_.empty(); }
+
+  /// Each moves a bounded amount, so that one busy stream starves no other. True: bytes moved.
+  bool send_queued(Rank peer, FrameSink& sink);
+  bool receive(FrameSink& sink);
+
+  /// Queues the last frame; nothing may be posted after it.
+  void say_goodbye(std::uint32_t streams);
+  /// After say_goodbye(): everything has left this host, so closing the socket loses nothing.
+  bool settled();
+  /// Hands back every lent payload and closes the socket.
+  void drop(Rank peer, FrameSink& sink);
+
+  /// The peer's goodbye has arrived here, and how many streams end with one.
+  bool said_goodbye() const { return reader_.ended(); }
+  std::uint32_t goodbye_streams() const { return reader_.ended_streams(); }
+  /// Nothing more can be received: end of stream, error or violated protocol.
+  bool finished() const { return finished_; }
+  /// Sending has failed; what had arrived before may still be received.
+  bool send_failed() const { return send_error_ != 0; }
+  /// Why, once finished() without goodbye or after a failed send. Never ok.
+  Status failure(Rank peer) const;
+
+ private:
+  std::ptrdiff_t send_some(std::span<const iovec> parts);
+  void finish(int error);
+
+  UniqueFd fd_;
+  std::string remote_;
+  std::string first_bytes_;
+  FrameReader reader_;
+  FrameWriter writer_;
+  std::size_t sent_this_turn_ = 0;
+  bool same_host_ = false;
+  bool finished_ = false;
+  bool shut_ = false;  // after goodbye: the sending direction is closed
+  bool goodbye_queued_ = false;
+  int receive_error_ = 0;  // 0 with finished_: end of stream
+  int send_error_ = 0;
+  Status protocol_error_;
+};
+
+}  // namespace unisono::tcp

@@ -1,0 +1,107 @@
+// The contract of every transport: frames between this rank and its peers, in order per peer
+// (kData frames of one message excepted), never lost, never duplicated, never blocking.
+//
+// Thread rule: one thread at a time (the engine's) calls everything here. Calls into FrameSink are
+// made from poll() only, never from post_send(). Ranks are world ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "base/result.h"
+#include "transports/frame.h"
+
+namespace unisono {
+
+/// Where the payload of an arriving frame goes.
+struct Placement {
+  enum class Kind : std::uint8_t {
+    kInto,     ///< write it to `target` (payload_bytes of room)
+    kDeliver,  ///< hand it to FrameSink::deliver from wherever it lies (ring, staging), in pieces
+    kDiscard,
+  };
+  Kind kind = Kind::kDiscard;
+  std::byte* target = nullptr;
+};
+
+/// The engine's side. For each frame: place() once, deliver() 0..n times (kDeliver only; pieces in
+/// order, each starting at a multiple of 64 bytes of the payload), received() once.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  virtual Placement place(Rank peer, const FrameHeader& header) = 0;
+  virtual void deliver(Rank peer, const FrameHeader& header, std::size_t offset,
+                       std::span<const std::byte> piece) = 0;
+  virtual void received(Rank peer, const FrameHeader& header) = 0;
+  /// The payload posted with `token` is no longer referenced.
+  virtual void sent(Rank peer, std::uint64_t token) = 0;
+  /// The link is gone, after all data that had arrived was handed over. `cause` is ok when the
+  /// peer said goodbye. Called once per peer; every pending token of it is reported sent() first.
+  virtual void closed(Rank peer, const Status& cause) = 0;
+};
+
+enum class PostResult : std::uint8_t {
+  kDone,     ///< taken and captured: the payload is the caller's again, no sent() follows
+  kPending,  ///< taken; the payload is lent until sent(token)
+  kFull,     ///< not taken; try again after poll()
+};
+
+/// One peer as seen by one transport.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  /// Never blocks. Before the connection stands frames are queued up to a small bound, then kFull.
+  /// On a closed endpoint the frame is dropped and kDone returned: closed() has told the engine.
+  virtual PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                               std::uint64_t token) = 0;
+  /// The operation behind a kPending token failed: afterwards its payload is not referenced and
+  /// sent(token) will not come. A frame that has begun is completed from a copy of the rest, so
+  /// that the lane survives for others; one that has not begun is dropped.
+  virtual void cancel(std::uint64_t token) = 0;
+  /// Frames that are being received into [begin, begin + bytes) are discarded from now on: the
+  /// memory goes back to the user.
+  virtual void abandon(const std::byte* begin, std::size_t bytes) = 0;
+};
+
+struct LaneTraits {
+  std::size_t eager_bytes_max = 16 * 1024;  ///< larger messages wait for a grant
+  std::size_t eager_credit_bytes = 256 * 1024;  ///< unconsumed eager bytes per (communicator, lane)
+  bool captures_sends = false;  ///< post_send always answers kDone or kFull
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual LaneTraits traits() const = 0;
+  /// What peers need to reach this rank; travels in the world table. At most 512 bytes.
+  virtual std::string address() const = 0;
+  /// The job this rank has joined, for transports that authenticate; before set_peers().
+  virtual void set_identity(const std::string& job_id, const JobKey& key) {
+    static_cast<void>(job_id);
+    static_cast<void>(key);
+  }
+  /// The addresses of all ranks, by world rank (empty: not reachable by this transport).
+  virtual Status set_peers(std::vector<std::string> addresses) = 0;
+  /// Made on first use, connecting in the background; an incoming connection attaches to it.
+  virtual Endpoint& endpoint(Rank peer) = 0;
+  /// Sends and receives what is possible now, over all active endpoints. True if anything moved.
+  virtual bool poll(FrameSink& sink) = 0;
+  /// Sends what is queued until the deadline, says goodbye, closes. Idempotent.
+  virtual void close(TimePoint deadline, FrameSink& sink) = 0;
+};
+
+/// yes, or the reason why not.
+struct Probe {
+  bool usable = false;
+  std::string reason;
+};
+
+}  // namespace unisono
