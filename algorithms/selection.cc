@@ -181,7 +181,8 @@ Result<SelectionTable> SelectionTable::from_text(std::string_view text) {
     }
     table.rows_.push_back(std::move(row));
   }
-  for (SelectionRow& row : defaults().rows_) table.rows_.push_back(std::move(row));
+  const SelectionTable rest = defaults();
+  table.rows_.insert(table.rows_.end(), rest.rows_.begin(), rest.rows_.end());
   return table;
 }
 

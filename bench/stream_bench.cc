@@ -1,6 +1,7 @@
 // What the stream transport costs against a bare socket: two processes exchange frames at once both
 // ways, by turns over a bare polled connection and over the transport, in the same run.
-//   stream_bench [tcp|unix] [streams]        prints one line per size, microseconds, median
+//   stream_bench [tcp|unix] [streams] [socket buffer bytes]
+// prints one line per size, microseconds, median.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -166,14 +167,16 @@ double median(std::vector<double> values) {
 }
 
 void run(Rank rank, Transport* transport, std::vector<UniqueFd>* bare_fds) {
-  if (rank == 0) std::printf("%12s %12s %12s %8s\n", "bytes", "bare us", "frames us", "ratio");
+  if (rank == 0)
+    std::printf("%12s %12s %12s %8s %14s %14s\n", "bytes", "bare us", "frames us", "ratio",
+                "fastest bare", "fastest frames");
   for (const std::size_t bytes :
        {std::size_t{4}, std::size_t{1024}, std::size_t{16} << 10, std::size_t{256} << 10,
         std::size_t{1} << 20, std::size_t{16} << 20, std::size_t{64} << 20}) {
     // A frame carries its header; the bare exchange of a small message carries as much.
     Bare bare(bare_fds, bytes < 1024 ? bytes + sizeof(FrameHeader) : bytes);
     Framed framed(transport, 1 - rank, bytes);
-    const int rounds = bytes <= 16384 ? 2000 : bytes <= (1 << 20) ? 200 : 5;
+    const int rounds = bytes <= 16384 ? 2000 : bytes <= (1 << 20) ? 200 : 10;
     std::vector<double> bare_times, frame_times;
     for (int turn = 0; turn < 6; ++turn) {
       measure([&] { bare.exchange(); }, rounds, &bare_times);
@@ -181,12 +184,14 @@ void run(Rank rank, Transport* transport, std::vector<UniqueFd>* bare_fds) {
     }
     if (rank != 0) continue;
     const double b = median(bare_times), f = median(frame_times);
-    std::printf("%12zu %12.2f %12.2f %8.2f\n", bytes, b, f, f / b);
+    std::printf("%12zu %12.2f %12.2f %8.2f %14.2f %14.2f\n", bytes, b, f, f / b,
+                *std::min_element(bare_times.begin(), bare_times.end()),
+                *std::min_element(frame_times.begin(), frame_times.end()));
     std::fflush(stdout);
   }
 }
 
-int bench(bool is_unix, int streams) {
+int bench(bool is_unix, int streams, int buffer_bytes) {
   std::vector<UniqueFd> ends[2];
   for (int i = 0; i < std::min(streams, 2); ++i) {
     UniqueFd pair[2];
@@ -204,9 +209,7 @@ int bench(bool is_unix, int streams) {
   options.size = 2;
   options.bind_address = "127.0.0.1";
   options.streams = streams;
-  if (const char* bytes = ::getenv("STREAM_BENCH_BUFFER")) {
-    options.send_buffer_bytes = options.receive_buffer_bytes = std::atoi(bytes);
-  }
+  options.send_buffer_bytes = options.receive_buffer_bytes = buffer_bytes;
   auto transport = make_stream_transport(options);
   if (!transport) stop(transport.error().message());
   // Addresses over the control pair, in blocks of the largest size.
@@ -233,5 +236,6 @@ int bench(bool is_unix, int streams) {
 int main(int argc, char** argv) {
   const bool is_unix = argc > 1 && std::string(argv[1]) == "unix";
   const int streams = argc > 2 ? std::atoi(argv[2]) : 2;
-  return unisono::bench(is_unix, std::clamp(streams, 1, 8));
+  const int buffer_bytes = argc > 3 ? std::atoi(argv[3]) : 0;
+  return unisono::bench(is_unix, std::clamp(streams, 1, 8), std::max(buffer_bytes, 0));
 }

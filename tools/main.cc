@@ -3,7 +3,11 @@
 #include <cstdio>
 #include <string_view>
 
+#include "tools/info/info_tool.h"
+#include "tools/perf/perf_tool.h"
+#include "tools/plan/plan_tool.h"
 #include "tools/run/run.h"
+#include "tools/tune/tune_tool.h"
 
 namespace {
 
@@ -15,11 +19,18 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "start one process for each rank, here or on several machines", unisono::run_main},
+    {"perf", "measure a collective: time, algorithm and bus bandwidth, correctness", unisono::perf_main},
+    {"info", "what this build and machine offer, and why a call runs as it does", unisono::info_main},
+    {"plan", "print, draw, check and cost an algorithm's plan without a network", unisono::plan_main},
+    {"tune", "measure this machine's best algorithms and write a selection table", unisono::tune_main},
 };
 
 constexpr const char* kExamples = R"(
 Examples:
   unisono run -n 4 ./train          start four ranks on this machine
+  unisono perf all_reduce -n 2      bandwidth of two local ranks
+  unisono info --why all_reduce 1M  what would run, and why
+  unisono plan all_reduce --ranks 4 --algorithm ring
   unisono run --help                all about one command
 )";
 

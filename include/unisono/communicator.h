@@ -35,7 +35,7 @@
 #include "unisono/request.h"
 #include "unisono/types.h"
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 
 namespace detail {
 class CommunicatorState;

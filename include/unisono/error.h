@@ -9,7 +9,7 @@
 
 #include "unisono/types.h"
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 
 enum class ErrorCode : std::uint8_t {
   kOk,

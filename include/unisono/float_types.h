@@ -10,7 +10,7 @@
 
 #include "unisono/types.h"
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 namespace detail {
 
 /// A format of 1 sign bit, then exponent, then mantissa. `largest` is the magnitude that overflow

@@ -8,7 +8,7 @@
 
 #include "unisono/types.h"
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 
 class Store;
 

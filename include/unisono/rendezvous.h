@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 
 /// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
 /// init() runs: rank 0 sets one value, the others get it. The value holds the job key: whoever can

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace __attribute__((visibility("default"))) unisono {
+namespace unisono __attribute__((visibility("default"))) {
 
 /// Index of a process or thread in a communicator, 0 to size() - 1.
 using Rank = std::int32_t;

@@ -58,7 +58,8 @@ Status CommunicatorState::usable() const {
 }
 
 std::string_view CommunicatorState::hint_for(const Call& call) const {
-  return call.options.algorithm;
+  return call.options.algorithm.empty() ? std::string_view(runtime_->algorithm_hint(call.collective))
+                                        : call.options.algorithm;
 }
 
 TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {

@@ -98,8 +98,31 @@ Runtime::~Runtime() {
 Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
   std::shared_ptr<Runtime> runtime(new Runtime(options));
   UNISONO_ASSIGN(runtime->selection_, load_selection(runtime->config_));
+  UNISONO_TRY(runtime->parse_algorithm_hints());
   UNISONO_TRY(runtime->connect(options));
   return runtime;
+}
+
+// "all_reduce=ring,broadcast=binomial"
+Status Runtime::parse_algorithm_hints() {
+  std::istringstream entries(config_.algorithm);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t equals = entry.find('=');
+    Collective collective;
+    if (equals == std::string::npos || !parse(entry.substr(0, equals), &collective)) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "UNISONO_ALGORITHM: '" + entry + "' is not collective=algorithm");
+    }
+    const std::string name = entry.substr(equals + 1);
+    if (name != "native" && algorithms::find(collective, name) == nullptr) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "UNISONO_ALGORITHM: unknown algorithm '" + name + "' for " +
+                        std::string(name_of(collective)) + "; known: native, " +
+                        algorithms::names_of(collective));
+    }
+    algorithm_hints_[static_cast<std::size_t>(collective)] = name;
+  }
+  return Status();
 }
 
 Status Runtime::connect(const RuntimeOptions& options) {

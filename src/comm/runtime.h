@@ -5,6 +5,7 @@
 // Thread rule: as the engine's; members marked "any thread" are safe without its lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -47,6 +48,10 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Engine& engine() { return *engine_; }
   ScratchPool& scratch() { return scratch_; }
   const algorithms::SelectionTable& selection() const { return selection_; }
+  /// UNISONO_ALGORITHM's choice for this collective; empty: none.
+  const std::string& algorithm_hint(Collective collective) const {
+    return algorithm_hints_[static_cast<std::size_t>(collective)];
+  }
   /// Null when this host's ranks do not share memory.
   shm::Fabric* fabric() { return fabric_.get(); }
   /// The slowest link between these world ranks.
@@ -89,6 +94,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   };
 
   explicit Runtime(RuntimeOptions& options);
+  Status parse_algorithm_hints();
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
   Status route(const RuntimeOptions& options);
@@ -99,6 +105,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
 
   Config config_;
   algorithms::SelectionTable selection_;
+  std::array<std::string, kCollectiveCount> algorithm_hints_;
   ScratchPool scratch_;
   std::unique_ptr<ArbiterClient> arbiter_;
   std::unique_ptr<shm::FabricListener> fabric_listener_;

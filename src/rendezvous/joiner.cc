@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 #include <thread>
 #include <variant>
 
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
+#include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/sockets.h"
 #include "unisono/rendezvous.h"
@@ -24,19 +24,8 @@ constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
 constexpr Duration kConnectTime = seconds(2);
-// After our deadline: time for the arbiter's list of missing ranks to reach us.
-constexpr Duration kLastWordTime = seconds(1);
 // How often a rank believes that a connection closed in the middle of the handshake by accident.
 constexpr int kClosedHandshakesMax = 3;
-
-// Why one attempt failed, and whether another one may succeed.
-struct Failure {
-  Status why;
-  bool final = false;
-  bool closed_in_handshake = false;
-};
-template <typename T>
-using Attempt = std::variant<T, Failure>;
 
 std::string place_text(const MeetingPoint& point) {
   switch (point.kind) {
@@ -108,118 +97,6 @@ Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
       break;
   }
   return Status(ErrorCode::kRendezvous, "a world of one rank has no meeting");
-}
-
-// Reads the world table from messages as they come.
-class TableReader {
- public:
-  TableReader(int size, const Member& self, const JobKey& known_key) : size_(size), self_(self) {
-    world_.key = known_key;
-  }
-  /// True when the table is whole.
-  Result<bool> take(const Message& message) {
-    if (message.type == MessageType::kRefusal) return decode_refusal(message.body);
-    if (message.type == MessageType::kWelcome && world_.job_id.empty()) {
-      UNISONO_TRY(take_welcome(message.body));
-      return false;
-    }
-    if (message.type != MessageType::kMembers || world_.job_id.empty()) {
-      return Status(ErrorCode::kProtocol, "the arbiter spoke out of turn");
-    }
-    UNISONO_TRY(decode_members(message.body, size_, &world_.members));
-    return world_.members.size() == static_cast<std::size_t>(size_);
-  }
-  World finish() {
-    for (Member& member : world_.members) member.settings = self_.settings;
-    world_.rank = self_.rank;
-    world_.size = size_;
-    return std::move(world_);
-  }
-
- private:
-  Status take_welcome(std::string_view body) {
-    UNISONO_ASSIGN(WelcomeMessage welcome, decode_welcome(body));
-    if (welcome.size != size_ || welcome.job_id.empty()) {
-      return {ErrorCode::kProtocol, "the arbiter welcomes to another world"};
-    }
-    world_.job_id = std::move(welcome.job_id);
-    if (welcome.key_hex.empty()) return {};
-    UNISONO_ASSIGN(world_.key, JobKey::from_text(welcome.key_hex));
-    return {};
-  }
-
-  int size_;
-  const Member& self_;
-  World world_;
-};
-
-// Introduces `self` and waits for the world.
-Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
-                         TimePoint deadline) {
-  stream.queue(encode(JoinMessage{size, self}));
-  TableReader table(size, self, key);
-  bool gave_up = false;
-  for (;;) {
-    const Status sent = stream.flush();
-    const bool ready = wait_ready(stream.fd(), stream.has_output() && sent.ok(), deadline);
-    const bool open = !ready || stream.receive();
-    for (;;) {
-      auto message = stream.next();
-      if (!message) return Failure{message.error()};
-      if (!*message) break;
-      auto whole = table.take(**message);
-      if (!whole) return Failure{whole.error(), (*message)->type == MessageType::kRefusal};
-      if (*whole) return Joined{std::move(stream), table.finish()};
-    }
-    if (!open) {
-      return Failure{{ErrorCode::kRendezvous,
-                      "the arbiter closed the connection before all ranks "
-                      "had arrived (rank 0 ended?)"}};
-    }
-    if (ready) continue;
-    if (std::exchange(gave_up, true)) {
-      return Failure{{ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
-                     true};
-    }
-    stream.queue(encode(MessageType::kGiveUp));
-    deadline += kLastWordTime;
-  }
-}
-
-// Mutual authentication over TCP, at most two seconds.
-std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
-                                    Rank self, TimePoint deadline) {
-  Handshake handshake(key, Handshake::Role::kInitiator,
-                      HandshakeIdentity{std::string(job), self, 0, HandshakePurpose::kControl, 0});
-  std::size_t received = 0;
-  for (;;) {
-    stream->queue(handshake.take_output());
-    const Status sent = stream->flush();
-    if (handshake.done() && sent) return std::nullopt;
-    if (!wait_ready(stream->fd(), false, deadline)) {
-      return Failure{
-          {ErrorCode::kRendezvous, "something listens there but does not answer as an arbiter"}};
-    }
-    const bool open = stream->receive(kHandshakeBytesMax);
-    const std::string_view input = stream->input();
-    std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(input.data()),
-                                     input.size());
-    const Status outcome = handshake.consume(&bytes);
-    received += input.size() - bytes.size();
-    stream->drop_input(input.size() - bytes.size());
-    if (!outcome) {
-      const bool final =
-          outcome.code() == ErrorCode::kAuthentication || outcome.code() == ErrorCode::kMismatch;
-      return Failure{outcome, final};
-    }
-    if (!open && !handshake.done()) {
-      return Failure{{ErrorCode::kAuthentication,
-                      "rank 0 refused this rank's proof of the job key; set the same "
-                      "UNISONO_JOB_KEY on all ranks"},
-                     false,
-                     received > 0};
-    }
-  }
 }
 
 Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contact,

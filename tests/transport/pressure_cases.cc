@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "tests/transport/cases.h"
 
@@ -34,18 +35,21 @@ void refuses_when_full_and_recovers(Seat& seat) {
 void returns_each_token_once_and_from_poll(Seat& seat) {
   const Rank peer = 1 - seat.rank();
   if (!seat.greet_everyone()) return;
+  constexpr std::uint64_t kFrames = 16;
   std::uint64_t pending = 0;
-  for (int sent = 0; sent < 200; ++sent) {
-    PostResult result;
-    if ((result = seat.try_send(peer, {.bytes = kFramePayloadMax, .kind = FrameKind::kData})) ==
-        PostResult::kFull) {
-      seat.poll();
-      --sent;
-      continue;
+  while (seat.posted(peer) < kFrames) {
+    switch (seat.try_send(peer, {.bytes = kFramePayloadMax, .kind = FrameKind::kData})) {
+      case PostResult::kFull:
+        if (!seat.poll()) std::this_thread::yield();
+        break;
+      case PostResult::kPending:
+        ++pending;
+        break;
+      case PostResult::kDone:
+        break;
     }
-    pending += result == PostResult::kPending ? 1 : 0;
   }
-  if (!seat.await(peer, 201) || !seat.await_tokens()) return;
+  if (!seat.await(peer, kFrames) || !seat.await_tokens()) return;
   EXPECT_EQ(seat.recorder().tokens_returned(), pending);
   seat.finish();
 }
@@ -71,7 +75,8 @@ void slow_receiver_blocks_nobody_else(Seat& seat) {
     for (std::uint64_t round = 0; round < 300; ++round) {
       if (!seat.send(peer, {.bytes = 1000}) || !seat.await(peer, round + 2)) return;
     }
-    seat.barrier();
+    // What was posted may still wait here for a poll, and the peer for it.
+    seat.barrier_polling();
     seat.send(2, {.bytes = 1, .index = 99});
   }
   seat.finish();

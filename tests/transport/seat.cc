@@ -102,7 +102,10 @@ bool Seat::poll_until(const std::function<bool()>& done, const char* what) {
   const TimePoint deadline = Clock::now() + kPatience;
   while (!done()) {
     if (!poll()) sched_yield();
-    if (world_.failed()) return false;
+    if (world_.failed()) {
+      ADD_FAILURE() << "rank " << rank_ << " waited for " << what << " when another rank failed";
+      return false;
+    }
     if (Clock::now() > deadline) {
       ADD_FAILURE() << "rank " << rank_ << " waited 20 s for " << what;
       world_.fail();
@@ -118,6 +121,18 @@ bool Seat::await(Rank peer, std::uint64_t frames) {
 
 bool Seat::await_tokens() {
   return poll_until([&] { return recorder_.tokens_outstanding() == 0; }, "tokens");
+}
+
+bool Seat::barrier() {
+  const bool all = world_.barrier();
+  EXPECT_TRUE(all) << "a rank failed or did not come within 20 s";
+  return all;
+}
+
+bool Seat::barrier_polling() {
+  const bool all = world_.barrier([this] { poll(); });
+  EXPECT_TRUE(all) << "a rank failed or did not come within 20 s";
+  return all;
 }
 
 bool Seat::greet_everyone() {

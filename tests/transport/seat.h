@@ -48,10 +48,8 @@ class Seat {
   bool await(Rank peer, std::uint64_t frames);
   bool await_tokens();
   /// All ranks are here. The first lets this rank sleep, the second lets it poll meanwhile.
-  bool barrier() { return world_.barrier(); }
-  bool barrier_polling() {
-    return world_.barrier([this] { poll(); });
-  }
+  bool barrier();
+  bool barrier_polling();
   /// One frame to and from every other rank, so that connections stand.
   bool greet_everyone();
   /// Meets everyone, closes, and checks that nothing is lent any more.

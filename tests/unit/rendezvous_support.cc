@@ -106,6 +106,26 @@ std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration de
   return candidates;
 }
 
+void expect_one_world(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) ASSERT_TRUE(outcome.status) << outcome.status.message();
+  const World& first = outcomes[0].client->world();
+  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+    const World& world = outcomes[rank].client->world();
+    EXPECT_EQ(world.rank, static_cast<Rank>(rank));
+    EXPECT_EQ(world.job_id, first.job_id);
+    EXPECT_EQ(world.key.to_hex(), first.key.to_hex());
+    ASSERT_EQ(world.members.size(), outcomes.size());
+    EXPECT_EQ(world.members[rank].addresses, "address of " + std::to_string(rank));
+    EXPECT_EQ(world.members[rank].settings, "transport=auto");
+  }
+}
+
+void leave_all(std::vector<Outcome>* outcomes) {
+  for (Outcome& outcome : *outcomes) {
+    if (outcome.client) outcome.client->leave();
+  }
+}
+
 bool eventually(const std::function<bool()>& condition) {
   const TimePoint deadline = Clock::now() + kPatience;
   while (!condition()) {

@@ -43,6 +43,10 @@ std::vector<Outcome> meet(std::vector<Candidate> candidates);
 /// All ranks of a world of `size` at `point`.
 std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration deadline = kPatience);
 
+/// All have joined and hold the same table.
+void expect_one_world(const std::vector<Outcome>& outcomes);
+void leave_all(std::vector<Outcome>* outcomes);
+
 /// Polls until a verdict comes; fails the test and returns an empty one after kPatience.
 Verdict await_verdict(ArbiterClient* client);
 /// Calls `condition` until it holds or kPatience has passed.

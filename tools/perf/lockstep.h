@@ -207,12 +207,20 @@ class Measurement {
     return static_cast<int>(sync_.decide(static_cast<std::uint64_t>(wanted)));
   }
 
-  /// Wall time of one iteration with everything around it.
+  /// Wall time of one iteration with everything around it. The slowest is left out where there are
+  /// several: one interruption must not end a measurement after a handful of iterations.
   double cost_of(int iterations) {
-    const double start = now_us();
-    for (int i = 0; i < iterations; ++i) timed(i % kIterationsMax);
+    double total = 0, slowest = 0;
+    for (int i = 0; i < iterations; ++i) {
+      const double start = now_us();
+      timed(i);
+      const double cost = now_us() - start;
+      total += cost;
+      slowest = std::max(slowest, cost);
+    }
     sync_.barrier();
-    return std::max((now_us() - start) / iterations, 0.05);
+    const double cost = iterations > 1 ? (total - slowest) / (iterations - 1) : total;
+    return std::max(cost, 0.05);
   }
 
   /// Lets every process touch the pages that will be used, then pushes them out of the caches.

@@ -57,7 +57,7 @@ bool set_size(std::uint64_t bytes, Row& row) {
 /// All rows of one combination of type, operator and root, in the order they are printed.
 void add_rows(const Options& options, const Problem& base, std::vector<Row>& rows) {
   if (base.measured->in == Extent::kNone && base.measured->out == Extent::kNone) {
-    rows.push_back({.problem = base});  // a barrier moves nothing
+    rows.push_back({.problem = base});
     return;
   }
   std::uint64_t previous = 0;
@@ -82,7 +82,10 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
   std::vector<Row> rows;
   const std::vector<ReduceOp> ops =
       options.measured->reduces ? options.ops : std::vector<ReduceOp>{unisono::sum};
+  const bool moves_nothing =
+      options.measured->in == Extent::kNone && options.measured->out == Extent::kNone;
   for (const DataType type : options.types) {
+    if (moves_nothing && !rows.empty()) break;  // a type makes no difference
     for (const ReduceOp& op : ops) {
       if (options.measured->reduces && !is_meaningful(op.kind, type)) continue;
       for (const Rank root : roots_of(options, communicator.size())) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -32,6 +33,8 @@ std::string time_text(double us) {
          : us < 1000 ? fmt::format("{:.2f}", us)
                      : fmt::format("{:.1f}", us);
 }
+/// JSON numbers keep their decimals to what a clock can tell.
+double rounded(double us) { return std::round(us * 1e3) / 1e3; }
 std::string wrong_text(const Row& row) { return row.wrong ? fmt::format("{}", *row.wrong) : "N/A"; }
 
 tools::Table make_table(const Options& options) {
@@ -138,14 +141,16 @@ std::string Report::json_line(const Row& row) const {
   line["type"] = unisono::name_of(problem.type);
   line["op"] = op_of(row);
   line["in_place"] = problem.in_place;
-  line["time_us"] = {{"min", timing.min_us}, {"median", timing.median_us}, {"p99", timing.p99_us}};
+  line["time_us"] = {{"min", rounded(timing.min_us)},
+                     {"median", rounded(timing.median_us)},
+                     {"p99", rounded(timing.p99_us)}};
   line["algbw_GBps"] = row.algbw_gbps();
   line["busbw_GBps"] = row.busbw_gbps();
   line["wrong"] = row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json();
   line["mode"] = name_of(row.mode);
   line["buffers"] = name_of(row.buffers);
   line["algorithm"] = algorithm_of(options_);
-  line["loop_us"] = timing.loop_us;
+  line["loop_us"] = rounded(timing.loop_us);
   return line.dump() + "\n";
 }
 

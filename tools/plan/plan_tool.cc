@@ -284,7 +284,7 @@ void declare(CLI::App& app, Options* options) {
 
 }  // namespace
 
-int plan_main(int argc, char** argv) {
+int unisono::plan_main(int argc, char** argv) {
   Options options;
   CLI::App app{"Print, draw, check and cost the plan of a collective, without a network",
                "unisono plan"};

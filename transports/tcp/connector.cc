@@ -204,8 +204,9 @@ void Connector::Impl::on_accept(Socket socket) {
   const int family =
       options_.family == StreamOptions::Family::kUnix ? AF_UNIX : AF_INET;  // AF_INET6 alike
   if (const Status same = check_same_user(fd, family); !same) {
-    return limit_.warn(
-        last_poll_, fmt::format("rank {} refused a connection: {}", options_.rank, same.message()));
+    return limit_.write(
+        log::Level::kWarning, last_poll_,
+        fmt::format("rank {} refused a connection: {}", options_.rank, same.message()));
   }
   HandshakeIdentity identity;
   identity.job_id = options_.job_id;

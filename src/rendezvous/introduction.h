@@ -1,0 +1,33 @@
+// What a rank says on a fresh connection to the arbiter: over TCP the proof of the job key, then
+// who it is; and what it makes of the answers until it holds the world table.
+//
+// Thread rule: the thread that joins; blocks.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <variant>
+
+#include "base/clock.h"
+#include "rendezvous/joiner.h"
+
+namespace unisono::rendezvous {
+
+/// Why one attempt failed, and whether another one may succeed.
+struct Failure {
+  Status why;
+  bool final = false;
+  bool closed_in_handshake = false;
+};
+template <typename T>
+using Attempt = std::variant<T, Failure>;
+
+/// Introduces `self` and waits for the world. `key` is what the rank knows already.
+Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
+                         TimePoint deadline);
+
+/// Mutual authentication over TCP as rank `self`, until `deadline`. Empty when it succeeded.
+std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
+                                    Rank self, TimePoint deadline);
+
+}  // namespace unisono::rendezvous

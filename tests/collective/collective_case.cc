@@ -1,0 +1,331 @@
+#include "tests/collective/collective_case.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace unisono::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::byte kUntouched{0xa5};
+constexpr std::size_t kGuardBytes = 64;
+
+bool has_counts(Collective collective) {
+  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
+         collective == Collective::kGatherV || collective == Collective::kScatterV ||
+         collective == Collective::kAllToAllV;
+}
+
+// Where one of the two buffers lies in the other.
+enum class Alias { kNone, kInputInOutput, kOutputInInput };
+
+// What one rank hands over and must get back.
+struct Buffers {
+  Bytes input;
+  Bytes output;  ///< expected; kUntouched where the call must not write
+  Alias alias = Alias::kNone;
+  std::size_t alias_offset = 0;  ///< bytes
+  std::vector<std::size_t> in_counts, in_displacements, out_counts, out_displacements;
+};
+
+// A rank's part in a case.
+class Builder {
+ public:
+  Builder(const CollectiveCase& c, Rank rank, int size)
+      : c_(c), rank_(rank), size_(size), bytes_(size_of(c.type)) {
+    reducing_ = {c.type, reduces(c.collective) ? c.op : OpKind::kUser, size};
+  }
+
+  Buffers build() const {
+    switch (c_.collective) {
+      case Collective::kAllGather:
+      case Collective::kAllGatherV:
+      case Collective::kGather:
+      case Collective::kGatherV:
+        return gathering();
+      case Collective::kScatter:
+      case Collective::kScatterV:
+        return scattering();
+      case Collective::kReduceScatter:
+      case Collective::kReduceScatterV:
+        return reduce_scattering();
+      case Collective::kAllToAll:
+      case Collective::kAllToAllV:
+        return exchanging();
+      case Collective::kBroadcast: {
+        Buffers b;
+        b.output = input_of(reducing_, c_.root, 0, c_.count);
+        b.input = input_of(reducing_, rank_, 0, c_.count);
+        b.alias = Alias::kInputInOutput;
+        return b;
+      }
+      case Collective::kBarrier:
+        return {};
+      default:
+        return reducing();
+    }
+  }
+  const Reducing& reducing_kind() const { return reducing_; }
+
+ private:
+  bool is_root() const { return rank_ == c_.root; }
+
+  std::size_t block(Rank from, Rank to) const {
+    if (!has_counts(c_.collective) || c_.count == 0) return c_.count;
+    const auto mixed = static_cast<std::size_t>(from * 3 + to * 5 + 1) + c_.count * 2;
+    return mixed % (c_.count + 1);
+  }
+
+  // Counts and displacements of `size` blocks, and their extent in elements.
+  std::size_t place(const std::vector<std::size_t>& counts, bool displaced,
+                    std::vector<std::size_t>* displacements) const {
+    displacements->assign(counts.size(), 0);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const std::size_t at = displaced ? counts.size() - 1 - i : i;
+      (*displacements)[at] = next;
+      next += counts[at] + (displaced ? 1 : 0);
+    }
+    return next;
+  }
+
+  Buffers reducing() const {
+    Buffers b;
+    b.input = input_of(reducing_, rank_, 0, c_.count);
+    const bool prefix =
+        c_.collective == Collective::kScan || c_.collective == Collective::kExscan;
+    const int last = !prefix ? size_ : c_.collective == Collective::kScan ? rank_ + 1 : rank_;
+    if (c_.in_place && (c_.collective != Collective::kReduce || is_root())) {
+      b.alias = Alias::kInputInOutput;
+    }
+    if (c_.collective == Collective::kReduce && !is_root()) {
+      if (rank_ % 2 == 0) b.output.assign(c_.count * bytes_, kUntouched);
+    } else if (last == 0) {
+      b.output = b.alias == Alias::kNone ? Bytes(c_.count * bytes_, kUntouched) : b.input;
+    } else {
+      b.output = reduced_of(reducing_, last, 0, c_.count);
+    }
+    return b;
+  }
+
+  Buffers gathering() const {
+    Buffers b;
+    const bool to_all =
+        c_.collective == Collective::kAllGather || c_.collective == Collective::kAllGatherV;
+    for (Rank r = 0; r < size_; ++r) b.out_counts.push_back(block(r, 0));
+    const bool displaced = has_counts(c_.collective) && c_.displaced;
+    const std::size_t extent = place(b.out_counts, displaced, &b.out_displacements);
+    const auto self = static_cast<std::size_t>(rank_);
+    b.input = input_of(reducing_, rank_, 0, b.out_counts[self]);
+    if (!to_all && !is_root()) return b;
+    b.output.assign(extent * bytes_, kUntouched);
+    for (Rank r = 0; r < size_; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      const Bytes theirs = input_of(reducing_, r, 0, b.out_counts[i]);
+      std::copy(theirs.begin(), theirs.end(),
+                b.output.begin() + static_cast<std::ptrdiff_t>(b.out_displacements[i] * bytes_));
+    }
+    if (c_.in_place) {
+      b.alias = Alias::kInputInOutput;
+      b.alias_offset = b.out_displacements[self] * bytes_;
+    }
+    return b;
+  }
+
+  Buffers scattering() const {
+    Buffers b;
+    for (Rank r = 0; r < size_; ++r) b.in_counts.push_back(block(0, r));
+    const bool displaced = has_counts(c_.collective) && c_.displaced;
+    const std::size_t extent = place(b.in_counts, displaced, &b.in_displacements);
+    const auto self = static_cast<std::size_t>(rank_);
+    const std::size_t first = b.in_displacements[self];
+    if (is_root()) b.input = input_of(reducing_, c_.root, 0, extent);
+    b.output = input_of(reducing_, c_.root, first, b.in_counts[self]);
+    if (c_.in_place && is_root()) {
+      b.alias = Alias::kOutputInInput;
+      b.alias_offset = first * bytes_;
+    }
+    return b;
+  }
+
+  Buffers reduce_scattering() const {
+    Buffers b;
+    for (Rank r = 0; r < size_; ++r) b.in_counts.push_back(block(0, r));
+    const std::size_t extent = place(b.in_counts, false, &b.in_displacements);
+    const auto self = static_cast<std::size_t>(rank_);
+    b.input = input_of(reducing_, rank_, 0, extent);
+    b.output = reduced_of(reducing_, size_, b.in_displacements[self], b.in_counts[self]);
+    if (c_.in_place) {
+      b.alias = Alias::kOutputInInput;
+      b.alias_offset = b.in_displacements[self] * bytes_;
+    }
+    return b;
+  }
+
+  Buffers exchanging() const {
+    Buffers b;
+    for (Rank r = 0; r < size_; ++r) {
+      b.in_counts.push_back(block(rank_, r));
+      b.out_counts.push_back(block(r, rank_));
+    }
+    const bool displaced = has_counts(c_.collective) && c_.displaced;
+    b.input = input_of(reducing_, rank_, 0, place(b.in_counts, displaced, &b.in_displacements));
+    b.output.assign(place(b.out_counts, displaced, &b.out_displacements) * bytes_, kUntouched);
+    for (Rank r = 0; r < size_; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      std::vector<std::size_t> counts, displacements;
+      for (Rank to = 0; to < size_; ++to) counts.push_back(block(r, to));
+      place(counts, displaced, &displacements);
+      const auto self = static_cast<std::size_t>(rank_);
+      const Bytes theirs = input_of(reducing_, r, displacements[self], counts[self]);
+      std::copy(theirs.begin(), theirs.end(),
+                b.output.begin() + static_cast<std::ptrdiff_t>(b.out_displacements[i] * bytes_));
+    }
+    if (c_.in_place && c_.collective == Collective::kAllToAll) b.alias = Alias::kInputInOutput;
+    return b;
+  }
+
+  const CollectiveCase& c_;
+  const Rank rank_;
+  const int size_;
+  const std::size_t bytes_;
+  Reducing reducing_;
+};
+
+// A buffer with guards around it.
+class Guarded {
+ public:
+  Guarded(const Bytes& content, std::size_t skew)
+      : skew_(kGuardBytes + skew), bytes_(content.size()), memory_(skew_ + bytes_ + kGuardBytes, kUntouched) {
+    std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_));
+  }
+  std::byte* data() { return memory_.data() + skew_; }
+
+  std::string compare(const Bytes& expected, std::size_t element_bytes, const char* name) const {
+    const std::byte* actual = memory_.data() + skew_;
+    if (!expected.empty() && std::memcmp(actual, expected.data(), expected.size()) != 0) {
+      std::size_t i = 0;
+      while (std::memcmp(actual + i, expected.data() + i, element_bytes) == 0) i += element_bytes;
+      return std::string(name) + " element " + std::to_string(i / element_bytes) + " is " +
+             hex(actual + i, element_bytes) + " and should be " +
+             hex(expected.data() + i, element_bytes);
+    }
+    const auto intact = [](std::byte b) { return b == kUntouched; };
+    if (!std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_), intact)) {
+      return std::string("bytes before ") + name + " were written";
+    }
+    if (!std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(skew_ + bytes_), memory_.end(),
+                     intact)) {
+      return std::string("bytes behind ") + name + " were written";
+    }
+    return "";
+  }
+
+ private:
+  std::size_t skew_;
+  std::size_t bytes_;
+  Bytes memory_;
+};
+
+Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reducing, Rank rank,
+               bool is_root) {
+  Call call{.collective = c.collective, .count = c.count, .type = c.type,
+            .op = reduces(c.collective) ? op_of(reducing, rank) : ReduceOp{}, .root = c.root,
+            .options = c.options};
+  const auto self = static_cast<std::size_t>(rank);
+  switch (c.collective) {
+    case Collective::kAllGatherV:
+      call.out_counts = b.out_counts;
+      if (c.displaced) call.out_displacements = b.out_displacements;
+      break;
+    case Collective::kGatherV:
+      call.count = b.out_counts[self];
+      if (is_root) call.out_counts = b.out_counts;
+      if (is_root && c.displaced) call.out_displacements = b.out_displacements;
+      break;
+    case Collective::kScatterV:
+      call.count = b.in_counts[self];
+      if (is_root) call.in_counts = b.in_counts;
+      if (is_root && c.displaced) call.in_displacements = b.in_displacements;
+      break;
+    case Collective::kReduceScatterV:
+      call.in_counts = b.in_counts;
+      break;
+    case Collective::kAllToAllV:
+      call.in_counts = b.in_counts;
+      call.out_counts = b.out_counts;
+      if (c.displaced) {
+        call.in_displacements = b.in_displacements;
+        call.out_displacements = b.out_displacements;
+      }
+      break;
+    default:
+      break;
+  }
+  return call;
+}
+
+}  // namespace
+
+bool reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduce ||
+         collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV ||
+         collective == Collective::kScan || collective == Collective::kExscan;
+}
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::kReduce || collective == Collective::kBroadcast ||
+         collective == Collective::kGather || collective == Collective::kGatherV ||
+         collective == Collective::kScatter || collective == Collective::kScatterV;
+}
+
+std::string describe(const CollectiveCase& c) {
+  std::string text = std::string(name_of(c.collective)) + " of " + std::to_string(c.count) + " " +
+                     std::string(name_of(c.type));
+  if (reduces(c.collective)) text += ", " + std::string(name_of(c.op));
+  if (is_rooted(c.collective)) text += ", root " + std::to_string(c.root);
+  if (c.in_place) text += ", in place";
+  if (c.displaced) text += ", displaced";
+  if (c.skew != 0) text += ", off by " + std::to_string(c.skew) + " bytes";
+  if (!c.options.algorithm.empty()) text += ", algorithm " + std::string(c.options.algorithm);
+  if (c.options.order == Order::kCanonical) text += ", canonical";
+  return text;
+}
+
+std::string run_case(Communicator& comm, const CollectiveCase& c) {
+  const Rank rank = comm.rank();
+  const Builder builder(c, rank, comm.size());
+  const Buffers b = builder.build();
+  const std::size_t bytes = size_of(c.type);
+  Call call = make_call(c, b, builder.reducing_kind(), rank, rank == c.root);
+  if (b.alias == Alias::kNone) {
+    Guarded in(b.input, c.skew);
+    Guarded out(Bytes(b.output.size(), kUntouched), c.skew);
+    // Null where there is nothing to read or to write.
+    call.in = b.input.empty() ? nullptr : in.data();
+    call.out = b.output.empty() ? nullptr : out.data();
+    comm.run(call);
+    const std::string wrong = out.compare(b.output, bytes, "out");
+    return wrong.empty() ? in.compare(b.input, bytes, "in") : wrong;
+  }
+  const auto offset = static_cast<std::ptrdiff_t>(b.alias_offset);
+  if (b.alias == Alias::kInputInOutput) {
+    Bytes start(b.output.size(), kUntouched);
+    std::copy(b.input.begin(), b.input.end(), start.begin() + offset);
+    Guarded both(start, c.skew);
+    call.in = both.data() + offset;
+    call.out = both.data();
+    comm.run(call);
+    return both.compare(b.output, bytes, "out");
+  }
+  Guarded both(b.input, c.skew);
+  call.in = both.data();
+  call.out = both.data() + offset;
+  comm.run(call);
+  Bytes expected = b.input;
+  std::copy(b.output.begin(), b.output.end(), expected.begin() + offset);
+  return both.compare(expected, bytes, "in with out");
+}
+
+}  // namespace unisono::test

@@ -1,0 +1,33 @@
+// One collective call of the verification matrix: makes the buffers of a rank, runs the call and
+// compares every byte, guards and gaps included, with what the oracle says. Thread rule: each rank
+// runs its own copy.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/oracle.h"
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+
+struct CollectiveCase {
+  Collective collective = Collective::kBarrier;
+  DataType type = DataType::kInt32;
+  OpKind op = OpKind::kSum;  ///< reducing collectives
+  std::size_t count = 0;     ///< as the call counts; v-collectives: the largest block
+  Rank root = 0;
+  bool in_place = false;
+  bool displaced = false;  ///< v-collectives: blocks in reverse order with gaps between them
+  std::size_t skew = 0;    ///< bytes by which buffers miss the alignment of an allocation
+  CallOptions options{};
+};
+
+bool reduces(Collective collective);
+bool is_rooted(Collective collective);
+std::string describe(const CollectiveCase& c);
+
+/// Empty when the rank's result is right, else what is wrong with it. Throws what the call throws.
+std::string run_case(Communicator& comm, const CollectiveCase& c);
+
+}  // namespace unisono::test

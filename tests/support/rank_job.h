@@ -1,0 +1,36 @@
+// Runs a job of ranks in a test and turns what goes wrong into failures of the test: at most a
+// handful of them, named by rank. Nothing waits longer than kCallTimeout.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+
+inline constexpr std::chrono::seconds kCallTimeout{10};
+
+/// What the ranks of a job complain about. Any thread.
+class Complaints {
+ public:
+  void add(Rank rank, const std::string& text);
+  /// Fails the running test for the first few and counts the others.
+  void report(const std::string& job) const;
+  bool none() const;
+
+ private:
+  static constexpr std::size_t kShownMax = 5;
+  mutable std::mutex mutex_;
+  std::vector<std::string> shown_;
+  std::size_t count_ = 0;
+};
+
+/// Ranks as threads; a body that throws fails the test.
+void run_ranks(int ranks, const std::string& transport,
+               const std::function<void(Communicator&)>& body);
+
+}  // namespace unisono::test

@@ -1,0 +1,185 @@
+#include "tools/info/info_tool.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "algorithms/selection.h"
+#include "compute/compute.h"
+#include "config/config.h"
+#include "tools/common/sizes.h"
+#include "tools/common/table.h"
+#include "topology/host_identity.h"
+#include "topology/processors.h"
+#include "transports/shm/fabric.h"
+#include "transports/tcp/stream_transport.h"
+#include "unisono/communicator.h"
+
+namespace unisono {
+namespace {
+
+struct TransportRow {
+  std::string name;
+  Probe probe;
+};
+
+Probe probe_shared_memory() {
+  const auto listener = shm::FabricListener::open();
+  if (!listener) return {false, listener.error().message()};
+  return {true, ""};
+}
+
+std::vector<TransportRow> probe_transports() {
+  return {{"shm", probe_shared_memory()},
+          {"unix", probe_stream_transport(StreamOptions::Family::kUnix)},
+          {"tcp", probe_stream_transport(StreamOptions::Family::kTcp)},
+          {"loopback", {true, "ranks as threads only"}},
+          {"verbs", {false, "not in this build"}},
+          {"cuda", {false, "not in this build"}}};
+}
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line.empty() ? "unknown" : line;
+}
+
+std::string describe_processors() {
+  const Result<topology::Processors> processors = topology::read_processors();
+  if (!processors) return processors.error().message();
+  std::ostringstream out;
+  out << processors->cores.size() << " cores, " << processors->numa_node_count << " NUMA node(s), L3 "
+      << tools::format_bytes(processors->l3_bytes);
+  if (processors->cpu_quota > 0) out << ", quota of " << processors->cpu_quota << " cores";
+  return out.str();
+}
+
+int print_text(const Config& config) {
+  const topology::HostIdentity host = topology::read_host_identity();
+  std::printf("unisono %s\n", version());
+  std::printf("compiler          %s\n", __VERSION__);
+  std::printf("reduction kernels %s\n", compute::instruction_set());
+  std::printf("host              %s\n", host.name.c_str());
+  std::printf("processors        %s\n", describe_processors().c_str());
+  std::printf("huge pages (shm)  %s\n\n",
+              first_line_of("/sys/kernel/mm/transparent_hugepage/shmem_enabled").c_str());
+  tools::Table transports({{"transport", tools::Align::kLeft},
+                           {"usable", tools::Align::kLeft},
+                           {"reason", tools::Align::kLeft}});
+  for (const TransportRow& row : probe_transports()) {
+    transports.add_row({row.name, row.probe.usable ? "yes" : "no", row.probe.reason});
+  }
+  std::printf("%s\n", transports.text().c_str());
+  tools::Table variables({{"variable", tools::Align::kLeft},
+                          {"value", tools::Align::kLeft},
+                          {"default", tools::Align::kLeft},
+                          {"accepts", tools::Align::kLeft},
+                          {"meaning", tools::Align::kLeft}});
+  for (const ConfigVariable& variable : config_variables()) {
+    variables.add_row({std::string(variable.name), value_text(config, variable.name),
+                       std::string(variable.default_value), std::string(variable.type),
+                       std::string(variable.meaning)});
+  }
+  std::printf("%s", variables.text().c_str());
+  return 0;
+}
+
+int print_json(const Config& config) {
+  nlohmann::ordered_json out;
+  out["version"] = version();
+  out["compiler"] = __VERSION__;
+  out["instruction_set"] = compute::instruction_set();
+  out["host"] = topology::read_host_identity().name;
+  out["processors"] = describe_processors();
+  for (const TransportRow& row : probe_transports()) {
+    out["transports"][row.name] = {{"usable", row.probe.usable}, {"reason", row.probe.reason}};
+  }
+  for (const ConfigVariable& variable : config_variables()) {
+    out["variables"][std::string(variable.name)] = {{"value", value_text(config, variable.name)},
+                                                    {"default", variable.default_value},
+                                                    {"accepts", variable.type},
+                                                    {"meaning", variable.meaning}};
+  }
+  std::printf("%s\n", out.dump(2).c_str());
+  return 0;
+}
+
+Result<algorithms::SelectionTable> load_table(const Config& config) {
+  if (config.tuning.empty()) return algorithms::SelectionTable::defaults();
+  std::ifstream file(config.tuning);
+  if (!file) {
+    return Status(ErrorCode::kInvalidArgument, "UNISONO_TUNING=" + config.tuning + " cannot be read");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return algorithms::SelectionTable::from_text(text.str());
+}
+
+Result<algorithms::Link> link_of(const std::string& transport) {
+  using algorithms::Link;
+  for (const Link link : {Link::kLoopback, Link::kShm, Link::kUnix, Link::kTcp}) {
+    if (transport == algorithms::name_of(link)) return link;
+  }
+  if (transport == "auto") return Link::kShm;
+  return Status(ErrorCode::kInvalidArgument,
+                "unknown transport '" + transport + "' (auto, shm, unix, tcp, loopback)");
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "unisono info: %s\n", status.message().c_str());
+  return 2;
+}
+
+int explain(const Config& config, const std::vector<std::string>& why, int ranks,
+            const std::string& transport) {
+  algorithms::SelectionRequest request;
+  if (!parse(why[0], &request.collective)) {
+    return fail(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
+  }
+  const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1] : "1M", "size");
+  if (!bytes) return fail(bytes.error());
+  const Result<algorithms::Link> link = link_of(transport);
+  if (!link) return fail(link.error());
+  const Result<algorithms::SelectionTable> table = load_table(config);
+  if (!table) return fail(table.error());
+  request.ranks = ranks;
+  request.bytes = *bytes;
+  request.link = *link;
+  request.native = *link == algorithms::Link::kShm;
+  std::printf("%s\n", table->explain(request, "").c_str());
+  if (request.native) {
+    request.native = false;
+    std::printf("between hosts or without shared memory: ");
+    request.link = algorithms::Link::kTcp;
+    std::printf("%s\n", table->explain(request, "").c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int info_main(int argc, char** argv) {
+  CLI::App app{"What this build and machine offer; every UNISONO_* variable with its value in force.\n"
+               "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp",
+               "unisono info"};
+  bool json = false;
+  std::vector<std::string> why;
+  int ranks = 2;
+  std::string transport = "auto";
+  app.add_flag("--json", json, "one JSON object instead of tables");
+  app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
+  app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--transport", transport, "with --why: auto, shm, unix, tcp or loopback");
+  CLI11_PARSE(app, argc, argv);
+  const Result<Config> config = Config::from_environment();
+  if (!config) return fail(config.error());
+  if (!why.empty()) return explain(*config, why, ranks, transport);
+  return json ? print_json(*config) : print_text(*config);
+}
+
+}  // namespace unisono
