@@ -61,13 +61,20 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
-    if (name == "--ranks") options.ranks = std::clamp(std::atoi(value()), 1, kRanksMax);
-    else if (name == "--collective") parse(std::string_view(value()), &options.collective);
-    else if (name == "--min") options.min = parse_bytes(value());
-    else if (name == "--max") options.max = parse_bytes(value());
-    else if (name == "--budget-ms") options.budget_us = std::atof(value()) * 1e3;
-    else if (name == "--heap") options.heap = true;
-    else if (name == "--cold") options.cold = true;
+    if (name == "--ranks")
+      options.ranks = std::clamp(std::atoi(value()), 1, kRanksMax);
+    else if (name == "--collective")
+      parse(std::string_view(value()), &options.collective);
+    else if (name == "--min")
+      options.min = parse_bytes(value());
+    else if (name == "--max")
+      options.max = parse_bytes(value());
+    else if (name == "--budget-ms")
+      options.budget_us = std::atof(value()) * 1e3;
+    else if (name == "--heap")
+      options.heap = true;
+    else if (name == "--cold")
+      options.cold = true;
     else if (name == "--access") {
       const std::string path = value();
       options.access = path == "window"        ? native::AccessPath::kWindow
@@ -85,7 +92,10 @@ Options parse(int argc, char** argv) {
 class Bench {
  public:
   Bench(const Options& options, Shared* shared, int rank, std::shared_ptr<shm::Fabric> fabric)
-      : options_(options), shared_(shared), rank_(rank), fabric_(std::move(fabric)),
+      : options_(options),
+        shared_(shared),
+        rank_(rank),
+        fabric_(std::move(fabric)),
         yields_(options.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
     std::vector<int> members;
     for (int i = 0; i < options.ranks; ++i) members.push_back(i);
@@ -114,7 +124,8 @@ class Bench {
   }
 
   float* take(std::size_t bytes) {
-    void* memory = options_.heap ? *fabric_->allocate(bytes) : std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    void* memory = options_.heap ? *fabric_->allocate(bytes)
+                                 : std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
     return static_cast<float*>(memory);
   }
@@ -155,7 +166,8 @@ class Bench {
   double timed(std::size_t bytes, int iteration, int pairs) {
     const int pair = iteration % pairs;
     float* const input = inputs_[static_cast<std::size_t>(pair)];
-    for (std::size_t i = 0; i < bytes / sizeof(float); ++i) input[i] = static_cast<float>(rank_ + 1);
+    for (std::size_t i = 0; i < bytes / sizeof(float); ++i)
+      input[i] = static_cast<float>(rank_ + 1);
     barrier();
     const double begin = now_us();
     call(bytes, pair);
@@ -164,7 +176,9 @@ class Bench {
 
   void measure(std::size_t bytes) {
     const std::size_t room = std::max<std::size_t>(bytes, 64);
-    const int pairs = options_.cold ? static_cast<int>(std::clamp<std::size_t>(kColdBytes / (2 * room), 1, 512)) : 1;
+    const int pairs =
+        options_.cold ? static_cast<int>(std::clamp<std::size_t>(kColdBytes / (2 * room), 1, 512))
+                      : 1;
     for (int i = 0; i < pairs; ++i) {
       inputs_.push_back(take(room));
       outputs_.push_back(take(room));
@@ -214,8 +228,8 @@ class Bench {
       slowest.push_back(worst);
     }
     std::sort(slowest.begin(), slowest.end());
-    std::printf("%10zu %10.3f %10.3f %10.3f %10d\n", bytes, slowest[slowest.size() / 2],
-                slowest[0], loop, iterations);
+    std::printf("%10zu %10.3f %10.3f %10.3f %10d\n", bytes, slowest[slowest.size() / 2], slowest[0],
+                loop, iterations);
     std::fflush(stdout);
   }
 
@@ -260,13 +274,15 @@ void run_rank(const Options& options, Shared* shared, int rank,
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   void* pid_memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || pid_memory == MAP_FAILED) return 1;
   auto* const shared = new (memory) Shared;
   auto* const pids = static_cast<std::atomic<pid_t>*>(pid_memory);
   std::vector<std::unique_ptr<shm::FabricListener>> listeners;
-  for (int i = 0; i < options.ranks; ++i) listeners.push_back(std::move(*shm::FabricListener::open()));
+  for (int i = 0; i < options.ranks; ++i)
+    listeners.push_back(std::move(*shm::FabricListener::open()));
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t pid = fork();
     if (pid != 0) {

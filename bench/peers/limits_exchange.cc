@@ -32,6 +32,14 @@ class RotatingFloats {
   int slots() const { return slots_.count; }
   void sweep() { std::memset(slots_.base, 0, slots_.bytes()); }
 
+  /// After an exchange of two ranks: elements of the output that are not the sum.
+  std::size_t count_wrong() const {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < bytes_ / sizeof(float); ++i)
+      wrong += out()[i] != bench::value_sum(2, i);
+    return wrong;
+  }
+
  protected:
   float* in() const { return reinterpret_cast<float*>(slots_.in(slot_)); }
   float* out() const { return reinterpret_cast<float*>(slots_.out(slot_)); }
@@ -201,6 +209,10 @@ void measure_stage(Stage& stage, const std::string& test, const std::string& var
       sync.barrier();
       const bench::Timing timing =
           unisono::perf::measure(sync, {.budget_us = 100e3, .iterations_min = 7}, work);
+      if (const std::size_t wrong = work.count_wrong(); wrong > 0) {
+        std::fprintf(stderr, "WRONG %s %s: %zu elements of rank %d\n", test.c_str(),
+                     variant.c_str(), wrong, rank);
+      }
       if (rank == 0) {
         row(test, variant + (cold ? ", cold" : ", hot"), bytes, timing.median_us, "us");
       }

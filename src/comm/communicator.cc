@@ -78,18 +78,10 @@ Received Communicator::receive(void* data, std::size_t count, DataType type, Ran
 }
 
 void Communicator::group(std::span<const Call> calls) {
-  std::vector<Request> requests;
-  requests.reserve(calls.size());
-  for (const Call& call : calls) requests.push_back(start(call));
-  std::exception_ptr first;
-  for (Request& request : requests) {
-    try {
-      request.wait();
-    } catch (const Error&) {
-      if (first == nullptr) first = std::current_exception();
-    }
-  }
-  if (first != nullptr) std::rethrow_exception(first);
+  if (state_ == nullptr) throw Error(kEmpty, {.operation = "group"});
+  Collective failed = Collective::kBarrier;
+  const Status status = state_->run_group(calls, &failed);
+  if (!status) throw state_->error(status, failed);
 }
 
 Communicator Communicator::split(int color, int key) {

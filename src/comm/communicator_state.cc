@@ -108,7 +108,7 @@ Status CommunicatorState::run(const Call& call, Received* received) {
       !is_point_to_point(call.collective)) {
     return run_native(call);
   }
-  UNISONO_ASSIGN(std::shared_ptr<RequestState> request, start(call));
+  UNISONO_ASSIGN(std::shared_ptr<RequestState> request, begin(call));
   const Status outcome = finish(*request);
   if (received != nullptr) {
     const TaggedResult& result = request->point_to_point.result();
@@ -168,6 +168,25 @@ Status CommunicatorState::finish(RequestState& request) {
   return outcome;
 }
 
+Status CommunicatorState::run_group(std::span<const Call> calls, Collective* failed) {
+  Status first;
+  const auto note = [&](const Status& status, const Call& call) {
+    if (!first.ok() || status.ok()) return;
+    first = status;
+    *failed = call.collective;
+  };
+  std::vector<std::shared_ptr<RequestState>> requests;
+  requests.reserve(calls.size());
+  for (const Call& call : calls) {
+    Result<std::shared_ptr<RequestState>> request = begin(call);
+    note(request.status(), call);
+    if (!request) break;
+    requests.push_back(std::move(*request));
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) note(finish(*requests[i]), calls[i]);
+  return first;
+}
+
 // A pooled request for this call. Under the lock.
 std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
   const auto found =
@@ -183,6 +202,7 @@ std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
   request->communicator = shared_from_this();
   request->call = call;
   request->outcome = Status();
+  request->reduction.reset();
   request->probed = request->reported = request->warned = request->timed_out = false;
   request->plan = nullptr;
   request->began = Clock::now();
@@ -208,6 +228,15 @@ void CommunicatorState::copy_counts(RequestState& request) {
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
+  Result<std::shared_ptr<RequestState>> request = begin(call);
+  if (request && !(*request)->done.load(std::memory_order_acquire)) {
+    runtime_->engine().wake_progress_thread();
+  }
+  return request;
+}
+
+// Checks and starts; nobody but the caller makes progress yet.
+Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
@@ -225,7 +254,6 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
     running_.push_back(request.get());
     engine.start(*request);
   }
-  if (!request->done.load(std::memory_order_acquire)) engine.wake_progress_thread();
   return request;
 }
 
@@ -258,8 +286,10 @@ Status CommunicatorState::launch_plan(RequestState& request, const CallShape& sh
     request.execution =
         std::make_unique<Execution>(runtime_->engine().messenger(), runtime_->scratch());
   }
+  // A prepared input lies in scratch memory and not where the caller has it.
+  const bool in_place = shape.in_place && !(request.reduction && request.reduction->prepares());
   PlanCache::Entry& entry =
-      plans_.get(call, *choice.algorithm, choice.chunks, shape.in_place, rank_, size());
+      plans_.get(call, *choice.algorithm, choice.chunks, in_place, rank_, size());
   const CallRecord record = make_record(call, collectives_, hint_number(call.collective, hint_for(call)));
   Execution::Call execution;
   execution.plan = &entry.plan;

@@ -63,6 +63,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   /// Blocking: the outcome. Throws nothing.
   Status run(const Call& call, Received* received = nullptr);
+  /// Starts all, then waits for all: the first failure and its call.
+  Status run_group(std::span<const Call> calls, Collective* failed);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   bool test(RequestState& request);
@@ -89,6 +91,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   Status usable() const;
   Status run_native(const Call& call);
+  Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,

@@ -201,11 +201,14 @@ CombineKernels find_bit_kernels(DataType type, OpKind op) {
 }
 NormalizeKernel find_normalize(DataType type) { return HWY_DYNAMIC_DISPATCH(normalize)(type); }
 
-bool processor_supported() { return (HWY_SUPPORTED_TARGETS & HWY_TARGETS) != 0; }
+// Asked once: the CPUID behind it leaves a virtual machine and costs microseconds each time.
+bool processor_supported() {
+  static const bool supported = (HWY_SUPPORTED_TARGETS & HWY_TARGETS) != 0;
+  return supported;
+}
 
 void stream_bytes(void* out, const void* in, std::size_t bytes) {
-  static const bool supported = processor_supported();
-  if (supported) return HWY_DYNAMIC_DISPATCH(stream_copy)(out, in, bytes);
+  if (processor_supported()) return HWY_DYNAMIC_DISPATCH(stream_copy)(out, in, bytes);
   if (bytes != 0) std::memcpy(out, in, bytes);
 }
 

@@ -159,9 +159,9 @@ void CombineCall::combine() {
   const Block part = part_of(self(), combined_);
   for (std::size_t done = 0; done < part.bytes && !ended();) {
     const std::size_t room = context_.scratch.size() / static_cast<std::size_t>(size());
-    const std::size_t limit =
-        context_.scratch.empty() ? kPieceBytes
-                                 : std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes);
+    const std::size_t limit = context_.scratch.empty()
+                                  ? kPieceBytes
+                                  : std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes);
     const std::size_t bytes = std::min(limit, part.bytes - done);
     combine_piece(combined_, part.offset + done, bytes);
     done += bytes;
@@ -176,9 +176,8 @@ void CombineCall::combine() {
 
 void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes) {
   const std::size_t at = chunk * chunk_bytes_ + offset;
-  const std::size_t scratch_stride =
-      context_.scratch.size() / static_cast<std::size_t>(size()) / shm::kLineBytes *
-      shm::kLineBytes;
+  const std::size_t scratch_stride = context_.scratch.size() / static_cast<std::size_t>(size()) /
+                                     shm::kLineBytes * shm::kLineBytes;
   for (int member = 0; member < size(); ++member) {
     const auto index = static_cast<std::size_t>(member);
     const std::byte* in_window = slot_of(context_.group, member, chunk) + offset;
@@ -190,8 +189,9 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
     }
   }
   if (ended()) return;
-  std::byte* const result =
-      is_direct(result_path_) ? shape_.output + at : slot_of(context_.group, self(), chunk) + offset;
+  std::byte* const result = is_direct(result_path_)
+                                ? shape_.output + at
+                                : slot_of(context_.group, self(), chunk) + offset;
   const std::size_t count = bytes / element_bytes();
   reduction_->combine_tree(result, operands_.data(), size(), count, false);
   reduction_->finish(result, count);
@@ -205,10 +205,9 @@ void CombineCall::take() {
     const Block part = part_of(member, taken_);
     if (part.bytes == 0) continue;
     const std::size_t at = taken_ * chunk_bytes_ + part.offset;
-    const std::byte* const from =
-        look(results_[static_cast<std::size_t>(member)], member,
-             slot_of(context_.group, member, taken_) + part.offset, at, part.bytes,
-             shape_.output + at);
+    const std::byte* const from = look(results_[static_cast<std::size_t>(member)], member,
+                                       slot_of(context_.group, member, taken_) + part.offset, at,
+                                       part.bytes, shape_.output + at);
     if (from != shape_.output + at) deliver(shape_.output + at, from, part.bytes);
   }
   if (!ended()) context_.progress.drained(++taken_);

@@ -49,8 +49,8 @@ Status ExchangeCall::plan(Offer* offer) {
   plan_input(offer);
   plan_chunks();
   if (fill_chunks_ > kChunksMax || rounds_ > kChunksMax) {
-    return Status(ErrorCode::kOutOfResources,
-                  "blocks too large for one call at " + std::to_string(size()) + " ranks; split it");
+    return Status(ErrorCode::kOutOfResources, "blocks too large for one call at " +
+                                                  std::to_string(size()) + " ranks; split it");
   }
   return fill_chunks_ > 0 ? context_.group.reserve_window() : Status();
 }
@@ -80,8 +80,7 @@ void ExchangeCall::plan_chunks() {
   for (int member = 0; member < size(); ++member) {
     const bool reads = shape_.readers.has(member) && (!is_self(member) || own_from_offer_);
     if (path_ == OfferPath::kWindow && reads) {
-      const std::size_t given =
-          shape_.in_parts ? shape_.give.at(member).bytes : shape_.input_bytes;
+      const std::size_t given = shape_.in_parts ? shape_.give.at(member).bytes : shape_.input_bytes;
       fill_chunks_ = std::max(fill_chunks_, chunks_of(given, unit_));
     }
     if (shape_.sources.has(member)) {
@@ -277,8 +276,9 @@ void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
     if (is_self(source)) {
       operands_[index] = own_source(offset - in_unit) + in_unit;
     } else {
-      operands_[index] = look(inputs_[index], source, part_in_slot(source, self(), round_) + in_unit,
-                              offset, bytes, context_.scratch.data() + index * scratch_stride);
+      operands_[index] =
+          look(inputs_[index], source, part_in_slot(source, self(), round_) + in_unit, offset,
+               bytes, context_.scratch.data() + index * scratch_stride);
     }
   }
   if (ended()) return;
@@ -309,8 +309,7 @@ bool ExchangeCall::released() {
 }
 
 bool ExchangeCall::waits_for(int member) const {
-  if (filled_ < fill_chunks_ &&
-      !context_.progress.slot_is_free(filled_, {member, member + 1})) {
+  if (filled_ < fill_chunks_ && !context_.progress.slot_is_free(filled_, {member, member + 1})) {
     return true;
   }
   if (round_ < rounds_) return shape_.sources.has(member) && !is_ready(member);

@@ -1,8 +1,7 @@
-#include "native/native.h"
-
 #include "native/call_shape.h"
 #include "native/combine_call.h"
 #include "native/exchange_call.h"
+#include "native/native.h"
 #include "native/shared_cells.h"
 #include "native/small_call.h"
 

@@ -61,7 +61,7 @@ class SharedCells {
   int size_;
   int self_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t known_arrival_ = 0;  // everyone has arrived at this call at least
+  std::uint64_t known_arrival_ = 0;    // everyone has arrived at this call at least
   std::vector<shm::CellLine*> table_;  // [slot][member]
   shm::CellLine* const* lines_;        // the slot of this call
 };

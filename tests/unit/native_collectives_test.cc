@@ -17,11 +17,11 @@ using native::AccessPath;
 using testing::IsEmpty;
 
 constexpr Collective kAll[] = {
-    Collective::kAllReduce,      Collective::kReduce,   Collective::kBroadcast,
+    Collective::kAllReduce,      Collective::kReduce,     Collective::kBroadcast,
     Collective::kAllGather,      Collective::kAllGatherV, Collective::kReduceScatter,
-    Collective::kReduceScatterV, Collective::kGather,   Collective::kGatherV,
-    Collective::kScatter,        Collective::kScatterV, Collective::kAllToAll,
-    Collective::kAllToAllV,      Collective::kBarrier,  Collective::kScan,
+    Collective::kReduceScatterV, Collective::kGather,     Collective::kGatherV,
+    Collective::kScatter,        Collective::kScatterV,   Collective::kAllToAll,
+    Collective::kAllToAllV,      Collective::kBarrier,    Collective::kScan,
     Collective::kExscan,
 };
 
@@ -32,8 +32,7 @@ bool is_irregular(Collective collective) {
 }
 
 // Around the inline payload (8 elements), the cell (2048), a chunk (65536), and several chunks.
-constexpr std::size_t kCounts[] = {0,    1,    2,    7,     8,     9,     511,
-                                   2047, 2048, 2049, 16411, 65537, 140009};
+constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 9, 511, 2047, 2048, 2049, 16411, 65537, 140009};
 
 struct Matrix {
   bool heap = false;
@@ -102,20 +101,20 @@ TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
 }
 
 TEST(NativeCollectives, EveryRootWorks) {
-  EXPECT_THAT(run_threads(5, {.access = AccessPath::kWindow},
-                          [](TestRank& rank) {
-                            for (const Collective collective :
-                                 {Collective::kBroadcast, Collective::kReduce, Collective::kGather,
-                                  Collective::kScatter, Collective::kGatherV,
-                                  Collective::kScatterV}) {
-                              for (Rank root = 0; root < rank.size; ++root) {
-                                for (const std::size_t count : {3u, 5000u, 70000u}) {
-                                  run_and_check(rank, {collective, count, root});
-                                }
-                              }
-                            }
-                          }),
-              IsEmpty());
+  EXPECT_THAT(
+      run_threads(5, {.access = AccessPath::kWindow},
+                  [](TestRank& rank) {
+                    for (const Collective collective :
+                         {Collective::kBroadcast, Collective::kReduce, Collective::kGather,
+                          Collective::kScatter, Collective::kGatherV, Collective::kScatterV}) {
+                      for (Rank root = 0; root < rank.size; ++root) {
+                        for (const std::size_t count : {3u, 5000u, 70000u}) {
+                          run_and_check(rank, {collective, count, root});
+                        }
+                      }
+                    }
+                  }),
+      IsEmpty());
 }
 
 // Cells are reused every fourth call; roots that only write run ahead of their readers.

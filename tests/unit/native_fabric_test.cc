@@ -194,7 +194,8 @@ TEST(Fabric, LanesAreApartAndZeroBeforeUse) {
     rank.check(!rank.fabric->lane(0, 0).has_value(), "a lane to itself");
     rank.check(!rank.fabric->lane(0, 2).has_value(), "a lane to nobody");
     rank.check(sent->bytes >= (256 << 10) && sent->base != received->base, "size and place");
-    rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0}, "zero");
+    rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0},
+               "zero");
     native::Arguments barrier;
     rank.check(rank.run(barrier).ok(), "barrier");
     std::memset(sent->base, rank.self + 1, sent->bytes);
@@ -263,7 +264,8 @@ TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
     inner.self = rank.self / 2;
     inner.fabric = rank.fabric;
     inner.group = std::make_unique<native::Group>(std::move(*opened), native::AccessPath::kWindow);
-    for (const std::size_t count : {5u, 30000u}) run_and_check(inner, {Collective::kAllGather, count});
+    for (const std::size_t count : {5u, 30000u})
+      run_and_check(inner, {Collective::kAllGather, count});
     for (const std::string& failure : inner.failures) rank.check(false, failure);
     inner.group.reset();
   };

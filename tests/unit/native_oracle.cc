@@ -98,8 +98,11 @@ Element combined(std::uint32_t call, int first, int last, int target, std::size_
 class Case {
  public:
   Case(TestRank& rank, const OracleCase& oracle_case)
-      : rank_(rank), case_(oracle_case), n_(static_cast<std::size_t>(rank.size)),
-        call_(rank.sequence + 1), count_(oracle_case.count),
+      : rank_(rank),
+        case_(oracle_case),
+        n_(static_cast<std::size_t>(rank.size)),
+        call_(rank.sequence + 1),
+        count_(oracle_case.count),
         root_(rank.self == oracle_case.root) {
     arguments_.collective = case_.collective;
     arguments_.count = count_;
@@ -153,7 +156,9 @@ class Case {
       for (std::size_t i = 0; i < in_.counts[t]; ++i) put(in_.displacements[t] + i, target, i);
     }
   }
-  void irregular_output() { arguments_.output = output_at_ = output_.emplace(rank_, case_, out_.extent).at(0); }
+  void irregular_output() {
+    arguments_.output = output_at_ = output_.emplace(rank_, case_, out_.extent).at(0);
+  }
 
   void prepare(const compute::Reduction& reduction);
   void prepare_irregular(const compute::Reduction& reduction);
@@ -331,10 +336,9 @@ void Case::verify() {
 }  // namespace
 
 std::string describe(const OracleCase& oracle_case) {
-  return std::string(name_of(oracle_case.collective)) + " of " +
-         std::to_string(oracle_case.count) + ", root " + std::to_string(oracle_case.root) +
-         (oracle_case.in_place ? ", in place" : "") + (oracle_case.heap ? ", heap" : "") +
-         (oracle_case.misalign != 0 ? ", misaligned" : "");
+  return std::string(name_of(oracle_case.collective)) + " of " + std::to_string(oracle_case.count) +
+         ", root " + std::to_string(oracle_case.root) + (oracle_case.in_place ? ", in place" : "") +
+         (oracle_case.heap ? ", heap" : "") + (oracle_case.misalign != 0 ? ", misaligned" : "");
 }
 
 void run_and_check(TestRank& rank, const OracleCase& oracle_case) { Case(rank, oracle_case).run(); }

@@ -12,8 +12,8 @@ struct OracleCase {
   std::size_t count = 0;
   Rank root = 0;
   bool in_place = false;
-  bool heap = false;          ///< buffers from Fabric::allocate
-  std::size_t misalign = 0;   ///< bytes by which buffers miss a cache line
+  bool heap = false;         ///< buffers from Fabric::allocate
+  std::size_t misalign = 0;  ///< bytes by which buffers miss a cache line
 };
 
 /// "all_reduce of 7, root 0, in place"

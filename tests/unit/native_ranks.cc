@@ -140,8 +140,8 @@ std::vector<std::string> run_threads(int n, const RanksOptions& options, const R
 }
 
 std::vector<std::string> run_processes(int n, const RanksOptions& options, const RankBody& body) {
-  void* memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                      -1, 0);
+  void* memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return {"mmap"};
   Board& board = *new (memory) Board;
   Listeners listeners = open_listeners(n);

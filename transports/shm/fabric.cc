@@ -68,8 +68,9 @@ void Fabric::State::learn_peers() {
     const auto index = static_cast<std::size_t>(i);
     const RankEntry& entry = control().ranks[i];
     if (entry.published.load(std::memory_order_acquire) != 1) continue;
-    same_process[index] = entry.pid == own.pid && std::memcmp(entry.process_token, own.process_token,
-                                                             sizeof own.process_token) == 0;
+    same_process[index] =
+        entry.pid == own.pid &&
+        std::memcmp(entry.process_token, own.process_token, sizeof own.process_token) == 0;
     bool readable = same_process[index];
     if (!readable && peers.single_copy) {
       single_copies[index] = SingleCopy::probe(peers.pids[index], entry.nonce_address, entry.nonce,
@@ -92,9 +93,8 @@ Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
   const auto index = static_cast<std::size_t>(local);
   const std::lock_guard lock(heap_views_mutex);
   if (heap_views[index] == nullptr) {
-    UNISONO_ASSIGN(heap_views[index],
-                   Mapping::attach(std::move(heap_descriptors[index]), kHeapBytesMin,
-                                   kHeapBytesMax, false));
+    UNISONO_ASSIGN(heap_views[index], Mapping::attach(std::move(heap_descriptors[index]),
+                                                      kHeapBytesMin, kHeapBytesMax, false));
   }
   return heap_views[index];
 }
@@ -156,8 +156,8 @@ int Fabric::local_index(Rank world_rank) const {
 
 Result<LaneMemory> Fabric::lane(int from, int to) {
   if (from < 0 || from >= size() || to < 0 || to >= size() || from == to) {
-    return Status(ErrorCode::kInvalidArgument, "no lane from local rank " + std::to_string(from) +
-                                                   " to " + std::to_string(to));
+    return Status(ErrorCode::kInvalidArgument,
+                  "no lane from local rank " + std::to_string(from) + " to " + std::to_string(to));
   }
   const std::size_t offset = state_->layout.lane_offset(from, to);
   // The receiver polls the first line before the sender has come: that page must exist, too.
@@ -190,9 +190,9 @@ Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
                                           [](int a, int b) { return a >= b; }) == members.end();
   const bool mine = std::find(members.begin(), members.end(), self()) != members.end();
   if (block >= kGroupsMax || !ordered || !mine || members.front() < 0 || members.back() >= size()) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "a group needs a block below " + std::to_string(kGroupsMax) +
-                      " and ascending members that include this rank");
+    return Status(ErrorCode::kInvalidArgument, "a group needs a block below " +
+                                                   std::to_string(kGroupsMax) +
+                                                   " and ascending members that include this rank");
   }
   UNISONO_TRY(state_->segment->reserve(state_->layout.block_offset(block),
                                        state_->layout.block_head_bytes(members.size())));

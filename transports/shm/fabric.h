@@ -36,11 +36,11 @@ class FabricListener {
 /// The ranks of this host that will share memory, in world order.
 struct FabricPeers {
   std::string job_id;
-  int self = 0;                         ///< my index below
+  int self = 0;  ///< my index below
   std::vector<Rank> world_ranks;
   std::vector<std::int64_t> pids;
-  std::vector<std::string> addresses;   ///< FabricListener::address() of each
-  bool single_copy = true;              ///< may process_vm_readv be tried
+  std::vector<std::string> addresses;  ///< FabricListener::address() of each
+  bool single_copy = true;             ///< may process_vm_readv be tried
 };
 
 /// Memory of a directed lane ring, zero-filled before first use, owned by its sender.

@@ -49,8 +49,7 @@ Status FabricGroup::reserve_window() {
   return {};
 }
 
-bool FabricGroup::in_own_heap(const void* pointer, std::size_t bytes,
-                              std::uint64_t* offset) const {
+bool FabricGroup::in_own_heap(const void* pointer, std::size_t bytes, std::uint64_t* offset) const {
   return fabric_->heap->locate(pointer, bytes, offset);
 }
 

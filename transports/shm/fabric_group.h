@@ -4,7 +4,6 @@
 // Thread rule: one thread at a time, except raise() and raised(). Members are communicator ranks.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -25,9 +24,7 @@ class FabricGroup {
   Rank world_rank(int member) const;
 
   GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(block_); }
-  Counters& counters(int member) const {
-    return *reinterpret_cast<Counters*>(member_base(member));
-  }
+  Counters& counters(int member) const { return *reinterpret_cast<Counters*>(member_base(member)); }
   CellLine& cell(int member, int slot) const {
     return *reinterpret_cast<CellLine*>(member_base(member) + sizeof(Counters) +
                                         static_cast<std::size_t>(slot) * kCellStride);
@@ -40,9 +37,7 @@ class FabricGroup {
   std::size_t reserved_bytes() const { return reserved_bytes_; }
 
   /// True when the member is a thread of this process: its pointers are valid here.
-  bool in_this_process(int member) const {
-    return same_process_[static_cast<std::size_t>(member)];
-  }
+  bool in_this_process(int member) const { return same_process_[static_cast<std::size_t>(member)]; }
   bool all_in_this_process() const { return all_same_process_; }
   /// True when the bytes lie in this rank's heap: every member can read them at `offset`.
   bool in_own_heap(const void* pointer, std::size_t bytes, std::uint64_t* offset) const;

@@ -57,8 +57,8 @@ Result<std::unique_ptr<FabricListener>> FabricListener::open() {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
-    return Status(ErrorCode::kSystem, std::string("cannot listen for the ranks of this host: ") +
-                                          std::strerror(errno));
+    return Status(ErrorCode::kSystem,
+                  std::string("cannot listen for the ranks of this host: ") + std::strerror(errno));
   }
   return std::unique_ptr<FabricListener>(new FabricListener(fd.release(), std::move(name)));
 }
@@ -94,7 +94,8 @@ Status Meeting::accept_all(FabricListener& listener) {
   waiting_for_.assign(static_cast<std::size_t>(size()), true);
   waiting_for_[0] = false;
   while (std::find(waiting_for_.begin(), waiting_for_.end(), true) != waiting_for_.end()) {
-    if (!wait_readable(listener.fd(), deadline_)) return missing("come to the shared memory meeting");
+    if (!wait_readable(listener.fd(), deadline_))
+      return missing("come to the shared memory meeting");
     UniqueFd connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!connection) continue;
     if (Status hello = accept_hello(std::move(connection)); !hello) {
@@ -116,8 +117,8 @@ Status Meeting::accept_hello(UniqueFd connection) {
   const bool known = hello.index > 0 && hello.index < size() &&
                      waiting_for_[static_cast<std::size_t>(hello.index)];
   if (!known || descriptors.size() != 1) {
-    return Status(ErrorCode::kProtocol, "local index " + std::to_string(hello.index) +
-                                            " with " + std::to_string(descriptors.size()) +
+    return Status(ErrorCode::kProtocol, "local index " + std::to_string(hello.index) + " with " +
+                                            std::to_string(descriptors.size()) +
                                             " descriptors was not expected");
   }
   const auto index = static_cast<std::size_t>(hello.index);

@@ -4,7 +4,6 @@
 // Thread rule: one thread. Only used inside Fabric::meet.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 

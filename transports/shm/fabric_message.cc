@@ -34,8 +34,7 @@ union ControlBuffer {
 };
 
 void take_descriptors(msghdr* message, std::vector<UniqueFd>* descriptors) {
-  for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
-       part = CMSG_NXTHDR(message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr; part = CMSG_NXTHDR(message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
@@ -124,9 +123,8 @@ Result<socklen_t> make_address(const std::string& name, sockaddr_un* address) {
   address->sun_family = AF_UNIX;
   if (name.empty() || name.size() > sizeof address->sun_path - 1) {
     return Status(ErrorCode::kInvalidArgument,
-                  "a shared memory address has " + std::to_string(name.size()) +
-                      " bytes; 1 to " + std::to_string(sizeof address->sun_path - 1) +
-                      " are possible");
+                  "a shared memory address has " + std::to_string(name.size()) + " bytes; 1 to " +
+                      std::to_string(sizeof address->sun_path - 1) + " are possible");
   }
   // The leading zero byte makes it abstract.
   std::memcpy(address->sun_path + 1, name.data(), name.size());

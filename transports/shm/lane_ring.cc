@@ -93,6 +93,7 @@ bool LaneSender::has_room(std::uint32_t lines) {
 }
 
 void LaneSender::write_lines(std::span<const std::byte> payload) {
+  if (payload.empty()) return;
   std::uint32_t first = position_ + 1;
   if (first == ring_.line_count) first = 0;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;

@@ -118,13 +118,18 @@ constexpr std::size_t round_up(std::size_t value, std::size_t to) {
 struct SegmentLayout {
   std::size_t rank_count;
 
-  static constexpr std::size_t member_bytes() { return sizeof(Counters) + kCellSlots * kCellStride; }
+  static constexpr std::size_t member_bytes() {
+    return sizeof(Counters) + kCellSlots * kCellStride;
+  }
   std::size_t lanes_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
   std::size_t lane_offset(int from, int to) const {
     return lanes_offset() +
-           (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) * kLaneBytes;
+           (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) *
+               kLaneBytes;
   }
-  std::size_t blocks_offset() const { return lanes_offset() + rank_count * rank_count * kLaneBytes; }
+  std::size_t blocks_offset() const {
+    return lanes_offset() + rank_count * rank_count * kLaneBytes;
+  }
   /// Header, counters and cells of all members: reserved when a group opens.
   std::size_t block_head_bytes(std::size_t members) const {
     return round_up(kPageBytes + members * member_bytes(), kPageBytes);

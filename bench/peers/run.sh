@@ -1,0 +1,273 @@
+#!/usr/bin/env bash
+# Builds and runs unisono and its peers on the same work, interleaved, and prints who is faster.
+#
+#   bench/peers/run.sh [--quick | --full | --busy | --fault | --limits] [options]
+#
+#   --quick            few sizes, two rounds: about 5 minutes (default)
+#   --full             all sizes and rank counts, three rounds: some hours
+#   --busy             4-byte all-reduces while another process keeps one core busy
+#   --fault            one rank is killed in the middle of all_reduce: what do the others see?
+#   --limits           what the machine can do without any library
+#
+#   --only REGEX       only where "transport ranks collective peer" matches
+#   --rounds N         how often every peer gets its turn
+#   --out CSV          where the figures go
+#   --build FOLDER     where programs are built
+#   --unisono FOLDER   an installed or built unisono: FOLDER/bin/unisono or FOLDER/tools/unisono
+#   --extra LABEL=COMMAND
+#                      another peer; {n} in COMMAND is the number of ranks, {t} the transport, and
+#                      the arguments of a harness follow. May be given again.
+#
+# Needs g++ and, of the peers, what is there: openmpi-bin libopenmpi-dev, mpich libmpich-dev,
+# libgloo-dev. A peer that is missing is left out, and said so. Close everything else first.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=${TMPDIR:-/tmp}/unisono-peers
+mode=quick only=. out= rounds= unisono=
+extras=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick|--full|--busy|--fault|--limits) mode=${1#--} ;;
+    --only) only=$2; shift ;;
+    --rounds) rounds=$2; shift ;;
+    --out) out=$2; shift ;;
+    --build) build=$2; shift ;;
+    --unisono) unisono=$2; shift ;;
+    --extra) extras+=("$2"); shift ;;
+    -h|--help) sed -n '2,26s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "run.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+mkdir -p "$build" || exit 2
+out=${out:-$build/$mode.csv}
+log=${out%.csv}.log
+: > "$log"
+began=$(date +%s)
+cores=$(nproc)
+say() { echo "$@" | tee -a "$log" >&2; }
+
+# --- programs ------------------------------------------------------------------------------------
+compile() { # binary "sources" compiler flags...
+  local binary=$build/$1 sources=$2 compiler=$3 source stale=
+  shift 3
+  for source in $sources "$here"/*.h "$root"/tools/perf/lockstep.h "$root"/tools/perf/slots.h; do
+    [ "$source" -nt "$binary" ] && stale=yes
+  done
+  [ -e "$binary" ] && [ -z "$stale" ] && return 0
+  # shellcheck disable=SC2086
+  "$compiler" -std=c++20 -O3 -march=native -I"$root" -o "$binary" $sources "$@" 2>> "$log" && return 0
+  say "not built: $1 (see $log)"
+  return 1
+}
+
+build_unisono() {
+  if [ -z "$unisono" ]; then
+    unisono=$build/unisono
+    cmake -S "$root" -B "$unisono" -DCMAKE_BUILD_TYPE=Release -DUNISONO_BUILD_TESTS=OFF \
+      -DUNISONO_BUILD_BENCH=OFF >> "$log" 2>&1 &&
+      cmake --build "$unisono" --target unisono unisono_cli -j "$cores" >> "$log" 2>&1 || return 1
+  fi
+  command_line=$(find -L "$unisono" -name unisono -type f -perm -u+x | head -1)
+  local library
+  library=$(find -L "$unisono" -name 'libunisono.so' | head -1)
+  [ -n "$command_line" ] && [ -n "$library" ] || return 1
+  [ "$library" -nt "$build/unisono_bench" ] && rm -f "$build/unisono_bench"
+  compile unisono_bench "$here/unisono_bench.cc" g++ -I"$root/include" "$library" \
+    -Wl,-rpath,"$(dirname "$library")"
+}
+
+have_ompi= have_mpich= have_gloo= have_unisono= command_line=
+if [ "$mode" = limits ]; then
+  compile limits "$(echo "$here"/limits*.cc)" g++ -lpthread || exit 1
+  timeout -k 5 900 "$build/limits" > "$out" 2>> "$log"
+  say "limits: $(($(date +%s) - began)) s; figures in $out"
+  exit
+fi
+build_unisono && have_unisono=yes || say "unisono does not build: peers only (see $log)"
+command -v mpicxx.openmpi > /dev/null &&
+  compile mpi_bench.openmpi "$here/mpi_bench.cc" mpicxx.openmpi -lrt && have_ompi=yes
+command -v mpicxx.mpich > /dev/null &&
+  compile mpi_bench.mpich "$here/mpi_bench.cc" mpicxx.mpich -lrt && have_mpich=yes
+[ -e /usr/include/gloo/algorithm.h ] &&
+  compile gloo_bench "$here/gloo_bench.cc" g++ -lgloo -lpthread && have_gloo=yes
+[ -n "$have_ompi" ] || say "left out: Open MPI"
+[ -n "$have_mpich" ] || say "left out: MPICH"
+[ -n "$have_gloo" ] || say "left out: Gloo"
+
+# --- peers ---------------------------------------------------------------------------------------
+# command_of PEER TRANSPORT RANKS sets the array `start`; false where the peer has no such transport.
+command_of() {
+  local peer=$1 transport=$2 n=$3 bind_ompi="--bind-to none" bind_mpich=
+  [ "$n" -le "$cores" ] && bind_ompi="--bind-to core" && bind_mpich="-bind-to core"
+  local yield=0
+  [ "$n" -gt "$cores" ] && yield=1
+  start=()
+  # shellcheck disable=SC2206
+  case $peer/$transport in
+    openmpi/shm) start=(mpirun.openmpi --allow-run-as-root --oversubscribe $bind_ompi --mca pml ob1
+      --mca btl vader,self --mca mpi_yield_when_idle $yield -np "$n" "$build/mpi_bench.openmpi") ;;
+    openmpi/tcp) start=(mpirun.openmpi --allow-run-as-root --oversubscribe $bind_ompi --mca pml ob1
+      --mca btl tcp,self --mca btl_tcp_if_include lo --mca mpi_yield_when_idle $yield -np "$n"
+      "$build/mpi_bench.openmpi") ;;
+    mpich/shm) start=(mpiexec.hydra $bind_mpich -np "$n" "$build/mpi_bench.mpich") ;;
+    mpich/tcp) start=(env MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self UCX_NET_DEVICES=lo mpiexec.hydra
+      $bind_mpich -np "$n" "$build/mpi_bench.mpich") ;;
+    gloo/tcp) start=("$build/gloo_bench" --ranks "$n") ;;
+    unisono/*) start=("$command_line" run -n "$n" --no-prefix -- "$build/unisono_bench") ;;
+    *) local extra
+      for extra in "${extras[@]}"; do
+        [ "${extra%%=*}" = "$peer" ] || continue
+        local words=${extra#*=}
+        words=${words//\{n\}/$n}
+        start=(${words//\{t\}/$transport})
+      done ;;
+  esac
+  [ ${#start[@]} -gt 0 ]
+}
+
+# The turns of one point: "peer transport buffers".
+turns_of() { # wire
+  local extra
+  [ -n "$have_ompi" ] && echo "openmpi $1 private"
+  [ -n "$have_mpich" ] && echo "mpich $1 private"
+  [ -n "$have_gloo" ] && [ "$1" = tcp ] && echo "gloo tcp private"
+  for extra in "${extras[@]}"; do echo "${extra%%=*} $1 private"; done
+  [ -n "$have_unisono" ] || return 0
+  echo "unisono $1 private"
+  [ "$1" = shm ] && echo "unisono shm allocated"
+  [ "$1" = tcp ] && echo "unisono unix private"
+  return 0
+}
+
+# turn PEER TRANSPORT BUFFERS RANKS COLLECTIVE harness arguments...   adds rows to $out
+turn() {
+  local peer=$1 transport=$2 buffers=$3 n=$4 collective=$5 status
+  shift 5
+  echo "$transport $n $collective $peer" | grep -qE "$only" || return 0
+  command_of "$peer" "$transport" "$n" || return 0
+  echo "## ${start[*]} $*" >> "$log"
+  timeout -k 5 $((deadline + 30)) "${start[@]}" --peer "$peer" --transport "$transport" \
+    --buffers "$buffers" --collectives "$collective" --deadline-s "$deadline" "$@" \
+    >> "$out" 2>> "$log" < /dev/null
+  status=$?
+  grep -q '^WRONG' "$log" && wrong=yes
+  [ $status = 0 ] || say "status $status: $peer $transport $buffers $n ranks $collective (see $log)"
+}
+
+# point WIRE RANKS COLLECTIVE SIZES   all peers in turn, round after round, so drift hits all alike
+point() {
+  local round who
+  for round in $(seq 1 "$rounds"); do
+    while read -r who; do
+      # shellcheck disable=SC2086
+      turn $who "$2" "$3" --sizes "$4" --modes hot,cold --budget-ms "$budget" --round "$round"
+    done < <(turns_of "$1")
+  done
+  done_points=$((done_points + 1))
+  say "$(printf '%4d s  point %d: %s, %s ranks, %s, %s' $(($(date +%s) - began)) $done_points "$@")"
+}
+
+header() {
+  echo "peer,transport,ranks,collective,mode,buffers,bytes,iterations,time_us_median,time_us_min,time_us_p99,time_us_loop,busbw_GBps,empty_us,round" > "$out"
+}
+
+done_points=0 wrong= deadline=10 budget=10
+collectives="all_reduce reduce_scatter broadcast all_gather gather scatter all_to_all send_receive"
+
+run_quick() {
+  local collective
+  rounds=${rounds:-2} budget=5
+  for collective in barrier $collectives; do
+    point shm 2 "$collective" 4,1K,4K,16K,64K,1M,16M
+  done
+  for collective in all_reduce all_gather; do point shm 4 "$collective" 4,4K,64K,1M; done
+  for collective in barrier all_reduce broadcast; do point tcp 2 "$collective" 4,64K,4M; done
+}
+
+run_full() {
+  local collective sizes n
+  local small=4,16,64,256,1K,4K,16K middle=64K,256K,1M,4M large=16M,64M,256M
+  rounds=${rounds:-3}
+  for collective in barrier p2p $collectives; do
+    for sizes in $small $middle $large; do
+      [ "$collective" = barrier ] && [ $sizes != $small ] && continue
+      point shm 2 "$collective" $sizes
+      point tcp 2 "$collective" "${sizes%,256M}"
+    done
+    [ "$collective" = p2p ] && continue
+    for sizes in $small $middle 16M,64M; do
+      [ "$collective" = barrier ] && [ $sizes != $small ] && continue
+      point shm 4 "$collective" $sizes
+      point tcp 4 "$collective" $sizes
+    done
+    for sizes in $small 64K,256K,1M; do
+      [ "$collective" = barrier ] && [ $sizes != $small ] && continue
+      point shm 8 "$collective" $sizes
+    done
+  done
+}
+
+# One core is kept busy by a process that never waits.
+run_busy() {
+  local round who
+  rounds=${rounds:-3}
+  taskset -c 0 bash -c 'while :; do :; done' &
+  local burner=$!
+  trap 'kill $burner 2> /dev/null' EXIT
+  for round in $(seq 1 "$rounds"); do
+    while read -r who; do
+      [ "${who##* }" = private ] || continue
+      # shellcheck disable=SC2086
+      turn $who 2 all_reduce --sizes 4 --busy-s 5 --round "$round"
+    done < <(turns_of shm; [ -n "$have_gloo" ] && echo "gloo tcp private")
+  done
+  kill $burner
+}
+
+# Launchers end the survivors of a failure unless told otherwise: adds that to `start`.
+keeps_going() { [ "$1" = unisono ] && echo yes; }
+let_survivors_speak() {
+  local word changed=()
+  for word in "${start[@]}"; do
+    changed+=("$word")
+    case $word in
+      mpirun.openmpi) changed+=(--enable-recovery) ;;
+      mpiexec.hydra) changed+=(-disable-auto-cleanup) ;;
+      run) changed+=(--keep-going) ;;
+    esac
+  done
+  start=("${changed[@]}")
+}
+
+run_fault() {
+  local n=4 size peer transport buffers flags
+  : > "$out"
+  for size in 4K 4M; do
+    while read -r peer transport buffers; do
+      [ "$buffers" = private ] || continue
+      for flags in "" "--errors-return"; do
+        [ -n "$flags" ] && [ "$peer" != openmpi ] && [ "$peer" != mpich ] && continue
+        echo "$transport $n all_reduce $peer" | grep -qE "$only" || continue
+        command_of "$peer" "$transport" $n || continue
+        [ -n "$flags$(keeps_going "$peer")" ] && let_survivors_speak
+        echo "== $peer $transport, $size, ${flags:-defaults}"
+        # shellcheck disable=SC2086
+        timeout -k 5 70 "${start[@]}" --transport "$transport" --sizes $size --fault-rank 1 $flags 2>&1 \
+          < /dev/null | grep -v '^$' | cut -c1-240 | head -30
+        echo "   exit status ${PIPESTATUS[0]}"
+      done
+    done < <(turns_of shm; turns_of tcp) | tee -a "$out"
+  done
+}
+
+case $mode in
+  quick) header; run_quick ;;
+  full) header; run_full ;;
+  busy) header; run_busy ;;
+  fault) run_fault ;;
+esac
+say "$mode: $(($(date +%s) - began)) s; figures in $out, messages in $log"
+[ "$mode" = fault ] || python3 "$here/table.py" "$out"
+[ -z "$wrong" ] || { say "a result was WRONG: grep WRONG $log"; exit 1; }
