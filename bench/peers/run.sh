@@ -214,8 +214,8 @@ run_busy() {
   local round who
   rounds=${rounds:-3}
   taskset -c 0 bash -c 'while :; do :; done' &
-  local burner=$!
-  trap 'kill $burner 2> /dev/null' EXIT
+  burner=$!
+  trap 'kill "$burner" 2> /dev/null' EXIT
   for round in $(seq 1 "$rounds"); do
     while read -r who; do
       [ "${who##* }" = private ] || continue
@@ -223,7 +223,8 @@ run_busy() {
       turn $who 2 all_reduce --sizes 4 --busy-s 5 --round "$round"
     done < <(turns_of shm; [ -n "$have_gloo" ] && echo "gloo tcp private")
   done
-  kill $burner
+  kill "$burner"
+  trap - EXIT
 }
 
 # Launchers end the survivors of a failure unless told otherwise: adds that to `start`.

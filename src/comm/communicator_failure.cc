@@ -55,6 +55,7 @@ void CommunicatorState::abort(const std::string& reason) {
 }
 
 void CommunicatorState::close() {
+  bool last = false;
   {
     const Engine::Lock lock(runtime_->engine());
     if (closed_) return;
@@ -68,9 +69,10 @@ void CommunicatorState::close() {
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
     if (native_ != nullptr) native_->leave();
     runtime_->engine().messenger().close(id_);
-    runtime_->remove(*this);
+    last = runtime_->remove(*this);
   }
   native_.reset();
+  if (last) runtime_->shut_down();
 }
 
 void CommunicatorState::note_left(Rank member) {

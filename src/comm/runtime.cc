@@ -283,10 +283,11 @@ algorithms::Link Runtime::link_of(const std::vector<Rank>& members) const {
 
 void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
+  for (const Verdict& death : deaths_) apply(death, communicator);
 }
 
-void Runtime::remove(detail::CommunicatorState& communicator) {
-  std::erase(communicators_, &communicator);
+bool Runtime::remove(detail::CommunicatorState& communicator) {
+  return std::erase(communicators_, &communicator) > 0 && communicators_.empty();
 }
 
 detail::CommunicatorState* Runtime::find(std::uint32_t id) {
@@ -391,17 +392,19 @@ void Runtime::handle_verdicts() {
   verdicts_.clear();
   arbiter_->poll(&verdicts_);
   for (const Verdict& verdict : verdicts_) {
-    for (std::size_t i = 0; i < communicators_.size(); ++i) {
-      detail::CommunicatorState& communicator = *communicators_[i];
-      const Rank member = communicator.member_of(verdict.culprit);
-      const bool concerned = verdict.communicator == kEveryCommunicator
-                                 ? member >= 0
-                                 : verdict.communicator == communicator.id();
-      if (concerned) {
-        communicator.fail(Status(verdict.code, verdict.message, member),
-                          detail::CommunicatorState::Tell::kNobody);
-      }
-    }
+    if (verdict.communicator == kEveryCommunicator) deaths_.push_back(verdict);
+    for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
+  }
+}
+
+void Runtime::apply(const Verdict& verdict, detail::CommunicatorState& communicator) {
+  const Rank member = communicator.member_of(verdict.culprit);
+  const bool concerned = verdict.communicator == kEveryCommunicator
+                             ? member >= 0
+                             : verdict.communicator == communicator.id();
+  if (concerned) {
+    communicator.fail(Status(verdict.code, verdict.message, member),
+                      detail::CommunicatorState::Tell::kNobody);
   }
 }
 

@@ -59,7 +59,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
 
   /// Communicators of this rank; under the engine's lock.
   void add(detail::CommunicatorState& communicator);
-  void remove(detail::CommunicatorState& communicator);
+  /// True when it was the last one.
+  bool remove(detail::CommunicatorState& communicator);
   /// A number no other communicator with the same lowest member has.
   std::uint32_t next_communicator_number() const { return next_number_; }
   void set_next_communicator_number(std::uint32_t number) { next_number_ = number; }
@@ -101,6 +102,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status meet_fabric(TimePoint deadline);
   void handle_verdicts();
   void handle_events();
+  void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
   detail::CommunicatorState* find(std::uint32_t communicator);
 
   Config config_;
@@ -122,6 +124,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::vector<Event> events_;
   std::vector<Verdict> verdicts_;
   std::vector<bool> peer_left_;
+  std::vector<Verdict> deaths_;  // for communicators made after them
   std::uint32_t next_number_ = 1;
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;

@@ -6,10 +6,16 @@
 #include "engine/messenger_state.h"
 
 namespace unisono {
+namespace {
+
+// An eager message is one frame and must leave credit for others.
+constexpr std::size_t kEagerBytesMax = kFramePayloadMax / 4;
+
+}  // namespace
 
 Messenger::Messenger(int world_size, MessengerEvents& events, std::size_t eager_bytes)
     : events_(events),
-      eager_bytes_(eager_bytes),
+      eager_bytes_(std::min(eager_bytes, kEagerBytesMax)),
       peers_(static_cast<std::size_t>(world_size)),
       routes_(static_cast<std::size_t>(world_size), nullptr) {}
 

@@ -186,13 +186,14 @@ Result<std::uint32_t> Fabric::reserve_block() {
 
 Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
                                                         std::vector<int> members) {
-  const bool ordered = std::adjacent_find(members.begin(), members.end(),
-                                          [](int a, int b) { return a >= b; }) == members.end();
-  const bool mine = std::find(members.begin(), members.end(), self()) != members.end();
-  if (block >= kGroupsMax || !ordered || !mine || members.front() < 0 || members.back() >= size()) {
-    return Status(ErrorCode::kInvalidArgument, "a group needs a block below " +
-                                                   std::to_string(kGroupsMax) +
-                                                   " and ascending members that include this rank");
+  std::vector<int> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  const bool mine = std::binary_search(sorted.begin(), sorted.end(), self());
+  if (block >= kGroupsMax || !distinct || !mine || sorted.front() < 0 || sorted.back() >= size()) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "a group needs a block below " + std::to_string(kGroupsMax) +
+                      " and distinct members that include this rank");
   }
   UNISONO_TRY(state_->segment->reserve(state_->layout.block_offset(block),
                                        state_->layout.block_head_bytes(members.size())));
