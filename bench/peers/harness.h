@@ -362,8 +362,8 @@ class Walk {
     timing.min_us = timing.median_us = timing.p99_us = timing.loop_us =
         (now_us() - start) / static_cast<double>(done);
     if (sync_.rank() == 0) {
-      print({Kind::kAllReduce, "all_reduce_busy", false, false, false}, arguments_.transport, "hot",
-            4, timing);
+      print({Kind::kAllReduce, "all_reduce_busy", false, false, false}, arguments_.transport,
+            arguments_.modes.front(), 4, timing);
     }
     return finish(nullptr);
   }

@@ -3,7 +3,7 @@
 #
 #   bench/peers/run.sh [--quick | --full | --busy | --fault | --limits] [options]
 #
-#   --quick            few sizes, two rounds: about 5 minutes (default)
+#   --quick            few sizes, three rounds: about 5 minutes (default)
 #   --full             all sizes and rank counts, three rounds: some hours
 #   --busy             4-byte all-reduces while another process keeps one core busy
 #   --fault            one rank is killed in the middle of all_reduce: what do the others see?
@@ -178,12 +178,14 @@ collectives="all_reduce reduce_scatter broadcast all_gather gather scatter all_t
 
 run_quick() {
   local collective
-  rounds=${rounds:-2} budget=5
+  rounds=${rounds:-3} budget=5
   for collective in barrier $collectives; do
-    point shm 2 "$collective" 4,1K,4K,16K,64K,1M,16M
+    point shm 2 "$collective" 4,1K,4K,16K,64K,1M,16M,64M
   done
   for collective in all_reduce all_gather; do point shm 4 "$collective" 4,4K,64K,1M; done
-  for collective in barrier all_reduce broadcast; do point tcp 2 "$collective" 4,64K,4M; done
+  for collective in barrier all_reduce broadcast all_gather; do
+    point tcp 2 "$collective" 4,4K,64K,1M,16M
+  done
 }
 
 run_full() {
@@ -209,21 +211,26 @@ run_full() {
   done
 }
 
-# One core is kept busy by a process that never waits.
+# One core is kept busy by a process that never waits: it stays on core 0, or goes where the kernel
+# puts it.
 run_busy() {
-  local round who
+  local round who place
   rounds=${rounds:-3}
-  taskset -c 0 bash -c 'while :; do :; done' &
-  burner=$!
   trap 'kill "$burner" 2> /dev/null' EXIT
-  for round in $(seq 1 "$rounds"); do
-    while read -r who; do
-      [ "${who##* }" = private ] || continue
-      # shellcheck disable=SC2086
-      turn $who 2 all_reduce --sizes 4 --busy-s 5 --round "$round"
-    done < <(turns_of shm; [ -n "$have_gloo" ] && echo "gloo tcp private")
+  for place in pinned floating; do
+    local where=()
+    [ $place = pinned ] && where=(taskset -c 0)
+    "${where[@]}" bash -c 'while :; do :; done' &
+    burner=$!
+    for round in $(seq 1 "$rounds"); do
+      while read -r who; do
+        [ "${who##* }" = private ] || continue
+        # shellcheck disable=SC2086
+        turn $who 2 all_reduce --sizes 4 --modes $place --busy-s 5 --round "$round"
+      done < <(turns_of shm; [ -n "$have_gloo" ] && echo "gloo tcp private")
+    done
+    kill "$burner"
   done
-  kill "$burner"
   trap - EXIT
 }
 

@@ -153,7 +153,7 @@ def busy(points, verdicts):
     for point in sorted(points, key=sort_key):
         if point[1] != "all_reduce_busy":
             continue
-        print("\n### 4-byte all-reduces per second while another process keeps one core busy\n")
+        print(f"\n### 4-byte all-reduces per second beside a busy process, {point[3]}\n")
         print("| who | per second |\n|---|---|")
         for who, figure in sorted(points[point].items(), key=lambda item: item[1].us):
             print(f"| {who[0]} {who[1]} | {1e6 / figure.us:.0f} |")

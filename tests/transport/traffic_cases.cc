@@ -24,7 +24,7 @@ void keeps_order_per_peer(Seat& seat) {
 void carries_every_kind_and_class(Seat& seat) {
   std::uint64_t frames = 0;
   for (const FrameClass frame_class : {FrameClass::kCollective, FrameClass::kPointToPoint}) {
-    for (int kind = 1; kind <= static_cast<int>(FrameKind::kProbe); ++kind) {
+    for (int kind = 1; kind <= static_cast<int>(FrameKind::kLeft); ++kind) {
       seat.send(other(seat), {.bytes = static_cast<std::size_t>(kind),
                               .kind = static_cast<FrameKind>(kind),
                               .frame_class = frame_class,

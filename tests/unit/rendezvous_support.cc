@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "rendezvous/meeting_point.h"
@@ -34,6 +35,14 @@ bool input_closed() {
   pollfd entry{STDIN_FILENO, POLLIN, 0};
   return ::poll(&entry, 1, 1) > 0;
 }
+
+// Directories of file meetings, removed when the program ends.
+struct Litter {
+  ~Litter() {
+    for (const auto& directory : directories) std::filesystem::remove_all(directory);
+  }
+  std::vector<std::string> directories;
+};
 
 void print(const std::string& line) {
   std::printf("%s\n", line.c_str());
@@ -78,6 +87,8 @@ MeetingPoint file_point() {
   std::string directory = testing::TempDir() + "/unisono_meet_XXXXXX";
   EXPECT_NE(::mkdtemp(directory.data()), nullptr);
   MeetingPoint point;
+  static Litter litter;
+  litter.directories.push_back(directory);
   point.kind = MeetingPoint::Kind::kFile;
   point.name = directory + "/meet";
   return point;

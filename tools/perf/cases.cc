@@ -170,7 +170,7 @@ double bus_whole(int) { return 1; }
 double bus_others(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 double bus_twice_others(int ranks) { return 2 * bus_others(ranks); }
 
-constexpr bool kDivides = true, kUneven = true, kReduces = true, kRooted = true;
+constexpr bool kDivides = true, kUneven = true, kReduces = true, kRooted = true, kPrefix = true;
 constexpr Extent kNone = Extent::kNone, kBlock = Extent::kBlock, kAll = Extent::kAllBlocks;
 
 // clang-format off
@@ -219,10 +219,10 @@ constexpr std::array kCases{
          bus_whole, run_barrier, in_nothing, expect_nothing},
     Case{"scan", "", "rank r gets the reduction over ranks 0..r",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kScan>, in_own, expect_prefix},
+         bus_whole, run_plain<Collective::kScan>, in_own, expect_prefix, kPrefix},
     Case{"exscan", "", "rank r gets the reduction over ranks 0..r-1",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kExscan>, in_own, expect_prefix_before},
+         bus_whole, run_plain<Collective::kExscan>, in_own, expect_prefix_before, kPrefix},
     Case{"send_receive", "exchange", "a ring: to the next rank, from the previous one, at once",
          kBlock, kBlock, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 1,
          bus_whole, run_send_receive, in_own, expect_of_previous},
@@ -247,6 +247,11 @@ bool shares_place(const Problem& problem) {
 }  // namespace
 
 std::span<const Case> all_cases() { return kCases; }
+
+bool applies(const Case& measured, OpKind op, DataType type) {
+  const bool is_defined = op != OpKind::kAverage || !measured.prefix;
+  return measured.reduces && is_defined && is_meaningful(op, type);
+}
 
 const Case* find_case(std::string_view name) {
   const std::string wanted = squeeze(name);

@@ -58,7 +58,11 @@ struct Case {
   void (*run)(Communicator& communicator, const Problem& problem, const void* in, void* out);
   std::size_t (*in_elements)(const Problem& problem);  ///< that this rank must provide
   std::vector<Expected> (*expect)(const Problem& problem);
+  bool prefix = false;  ///< reduces over the ranks up to this one: no average
 };
+
+/// True where the collective reduces and the operator has a meaning for it on this type.
+bool applies(const Case& measured, OpKind op, DataType type);
 
 std::span<const Case> all_cases();
 /// By name or alias; dashes and underscores do not matter. Null when unknown.

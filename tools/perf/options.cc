@@ -193,11 +193,12 @@ Status check_combination(const Options& options, const Texts& texts) {
   const bool is_any_meaningful =
       std::any_of(options.types.begin(), options.types.end(), [&](DataType type) {
         return std::any_of(options.ops.begin(), options.ops.end(),
-                           [&](ReduceOp op) { return is_meaningful(op.kind, type); });
+                           [&](ReduceOp op) { return applies(*options.measured, op.kind, type); });
       });
   if (options.measured->reduces && !is_any_meaningful) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("operator '{}' has no meaning on type '{}'", texts.op, texts.type));
+                  fmt::format("operator '{}' has no meaning on type '{}' in {}", texts.op,
+                              texts.type, options.measured->name));
   }
   if (texts.in_place && options.measured->places == Places::kApart) {
     return Status(ErrorCode::kInvalidArgument,

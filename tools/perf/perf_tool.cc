@@ -87,7 +87,7 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
   for (const DataType type : options.types) {
     if (moves_nothing && !rows.empty()) break;  // a type makes no difference
     for (const ReduceOp& op : ops) {
-      if (options.measured->reduces && !is_meaningful(op.kind, type)) continue;
+      if (options.measured->reduces && !applies(*options.measured, op.kind, type)) continue;
       for (const Rank root : roots_of(options, communicator.size())) {
         Problem problem = make_problem(options, communicator, type, op);
         problem.root = root;

@@ -49,7 +49,7 @@ void write_header(std::byte* line, const FrameHeader& header) {
 }
 
 bool is_known(const FrameHeader& header) {
-  return header.kind >= FrameKind::kEager && header.kind <= FrameKind::kProbe &&
+  return header.kind >= FrameKind::kEager && header.kind <= FrameKind::kLeft &&
          header.frame_class >= FrameClass::kCollective &&
          header.frame_class <= FrameClass::kPointToPoint;
 }
@@ -94,8 +94,8 @@ bool LaneSender::has_room(std::uint32_t lines) {
 
 void LaneSender::write_lines(std::span<const std::byte> payload) {
   if (payload.empty()) return;
-  std::uint32_t first = position_ + 1;
-  if (first == ring_.line_count) first = 0;
+  // May be the line behind the last one: then nothing lies before the wrap.
+  const std::uint32_t first = position_ + 1;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
   const std::size_t head = std::min(payload.size(), until_end);
   std::memcpy(ring_.line(first), payload.data(), head);
@@ -258,8 +258,8 @@ LaneReceiver::Took LaneReceiver::break_off(const std::string& what) {
 
 void LaneReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
   rest_bytes_ = header_.payload_bytes - offset_;
-  std::uint32_t first = position_ + 1;
-  if (first == ring_.line_count) first = 0;
+  // May be the line behind the last one: then nothing lies before the wrap.
+  const std::uint32_t first = position_ + 1;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
   const std::size_t head = std::min(bytes, until_end);
   hand_over({ring_.line(first), head}, sink);

@@ -1,0 +1,36 @@
+# Installs the build into an empty prefix, then configures, builds and runs the consumer against
+# it, and runs the installed command. Arguments: BUILD, SOURCE, WORK, CONFIG, COMPILER, COMMAND
+# (where the command lies in the prefix; empty when it is not built).
+
+function(must)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "failed with ${status}: ${command}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+set(prefix ${WORK}/prefix)
+must(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --config ${CONFIG})
+
+must(${CMAKE_COMMAND} -S ${SOURCE}/consumer -B ${WORK}/consumer -G Ninja
+  -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_COMPILER=${COMPILER})
+must(${CMAKE_COMMAND} --build ${WORK}/consumer)
+must(${WORK}/consumer/two_ranks)
+
+if(COMMAND)
+  must(${prefix}/${COMMAND} perf all_reduce -n 2 -b 1K -e 64K --budget-ms 1)
+endif()
+
+# Nothing of the build or source tree may be named by what users get.
+file(GLOB_RECURSE package_files ${prefix}/*.cmake)
+foreach(package_file IN LISTS package_files)
+  file(READ ${package_file} text)
+  foreach(folder IN ITEMS ${BUILD} ${SOURCE})
+    string(FIND "${text}" "${folder}" found)
+    if(NOT found EQUAL -1)
+      message(FATAL_ERROR "${package_file} names ${folder}")
+    endif()
+  endforeach()
+endforeach()

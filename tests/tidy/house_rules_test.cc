@@ -1,0 +1,85 @@
+// Rules that a compiler does not know: where the environment is read, what public headers may
+// show, how long files and lines are.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "tests/tidy/source_tree.h"
+
+namespace unisono::test {
+namespace {
+
+constexpr std::size_t kFileLinesMax = 600;
+constexpr std::size_t kLineColumnsMax = 100;
+
+// The part before a comment; strings that hold "//" do not matter to the words looked for here.
+std::string code_of(const std::string& line) { return line.substr(0, line.find("//")); }
+
+// Characters, not bytes: continuation bytes of UTF-8 do not count.
+std::size_t columns(const std::string& line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+bool is_shipped(const SourceFile& file) { return !file.is_in("tests") && !file.is_in("bench"); }
+
+TEST(HouseRules, TheTreeIsReadAtAll) {
+  EXPECT_GT(source_files().size(), 100u);
+  EXPECT_TRUE(std::any_of(source_files().begin(), source_files().end(), [](const SourceFile& f) {
+    return f.path == "include/unisono/communicator.h";
+  }));
+}
+
+TEST(HouseRules, OnlyTheConfigurationReadsTheEnvironment) {
+  const std::regex reads(R"(\b(getenv|secure_getenv|environ)\b)");
+  for (const SourceFile& file : source_files()) {
+    if (!is_shipped(file) || file.is_in("src/config")) continue;
+    if (file.path == "tools/common/environment.cc") continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_FALSE(std::regex_search(code_of(file.lines[i]), reads))
+          << place(file, i + 1) << ": read a row of src/config/config.cc instead";
+    }
+  }
+}
+
+// Standard headers have neither a folder nor an extension.
+TEST(HouseRules, PublicHeadersShowOnlyTheStandardLibraryAndThemselves) {
+  for (const SourceFile& file : source_files()) {
+    if (!file.is_in("include/unisono")) continue;
+    for (const Include& include : includes_of(file)) {
+      const bool is_own = include.quoted && include.name.starts_with("unisono/");
+      const bool is_standard =
+          !include.quoted && include.name.find_first_of("/.") == std::string::npos;
+      EXPECT_TRUE(is_own || is_standard)
+          << place(file, include.line) << ": users would need " << include.name;
+    }
+  }
+}
+
+// "-inl.h" marks what Highway includes once for each instruction set.
+TEST(HouseRules, HeadersAreIncludedOnce) {
+  for (const SourceFile& file : source_files()) {
+    if (!file.path.ends_with(".h") || file.path.ends_with("-inl.h")) continue;
+    EXPECT_EQ(std::count(file.lines.begin(), file.lines.end(), "#pragma once"), 1) << file.path;
+  }
+}
+
+TEST(HouseRules, FilesHaveOneReasonToExist) {
+  for (const SourceFile& file : source_files()) {
+    EXPECT_LE(file.lines.size(), kFileLinesMax) << file.path << ": split it";
+  }
+}
+
+TEST(HouseRules, LinesFitTheScreen) {
+  for (const SourceFile& file : source_files()) {
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      if (file.lines[i].starts_with("#include")) continue;
+      EXPECT_LE(columns(file.lines[i]), kLineColumnsMax)
+          << place(file, i + 1) << ": run ./dev format";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test

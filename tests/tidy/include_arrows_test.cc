@@ -1,0 +1,108 @@
+// Includes point one way. A failure here is a question about the design, not about the table:
+// change a row only together with the picture of layers in README.md.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/tidy/source_tree.h"
+
+namespace unisono::test {
+namespace {
+
+// What the files of `folder` may include with quotes: folders end in '/', anything else is one
+// file. The first row that holds a file decides.
+struct Arrow {
+  std::string_view folder;
+  std::vector<std::string_view> targets;
+};
+
+const std::vector<Arrow>& arrows() {
+  static const std::vector<Arrow> table{
+      {"include/unisono", {"unisono/"}},
+      {"src/base", {"base/", "unisono/"}},
+      {"src/config", {"config/", "base/", "unisono/"}},
+      {"src/topology", {"topology/", "base/", "unisono/"}},
+      {"src/compute", {"compute/", "base/", "unisono/"}},
+      {"src/plan", {"plan/", "base/", "unisono/types.h", "unisono/error.h"}},
+      {"src/rendezvous", {"rendezvous/", "config/", "base/", "unisono/"}},
+      {"src/engine",
+       {"engine/", "plan/", "compute/", "base/", "unisono/", "transports/transport.h",
+        "transports/frame.h"}},
+      // Native algorithms stand beside the engine, over the memory of one host.
+      {"src/native",
+       {"native/", "engine/operation.h", "transports/shm/", "compute/", "base/", "unisono/"}},
+      {"src/comm",
+       {"comm/", "engine/", "native/", "plan/", "compute/", "topology/", "rendezvous/", "config/",
+        "base/", "algorithms/", "transports/", "unisono/"}},
+      {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
+      {"transports/loopback",
+       {"transports/loopback/", "transports/transport.h", "transports/frame.h", "base/"}},
+      {"transports/shm",
+       {"transports/shm/", "transports/transport.h", "transports/frame.h", "base/"}},
+      {"transports/tcp",
+       {"transports/tcp/", "transports/transport.h", "transports/frame.h", "base/"}},
+      {"transports/wrap",
+       {"transports/wrap/", "transports/transport.h", "transports/frame.h", "base/"}},
+      {"transports", {"transports/transport.h", "transports/frame.h", "base/", "unisono/"}},
+      // Users of the public headers. What looks inside says so here.
+      {"tools/common", {"tools/common/", "base/", "unisono/"}},
+      {"tools/run", {"tools/run/", "tools/common/", "topology/", "base/", "unisono/"}},
+      {"tools/perf", {"tools/perf/", "tools/common/", "topology/", "base/", "unisono/"}},
+      {"tools/plan", {"tools/plan/", "tools/common/", "algorithms/", "plan/", "base/", "unisono/"}},
+      {"tools/tune", {"tools/", "algorithms/", "base/", "unisono/"}},
+      {"tools/info",
+       {"tools/info/", "tools/common/", "algorithms/", "plan/", "topology/", "compute/", "config/",
+        "transports/", "base/", "unisono/"}},
+  };
+  return table;
+}
+
+const Arrow* arrow_of(const SourceFile& file) {
+  const auto row = std::find_if(arrows().begin(), arrows().end(),
+                                [&](const Arrow& arrow) { return file.is_in(arrow.folder); });
+  return row == arrows().end() ? nullptr : &*row;
+}
+
+bool is_allowed(const Arrow& arrow, std::string_view include) {
+  return std::any_of(arrow.targets.begin(), arrow.targets.end(), [&](std::string_view target) {
+    return target.ends_with('/') ? include.starts_with(target) : include == target;
+  });
+}
+
+TEST(IncludeArrows, PointOneWay) {
+  for (const SourceFile& file : source_files()) {
+    const Arrow* arrow = arrow_of(file);
+    if (arrow == nullptr) continue;
+    for (const Include& include : includes_of(file)) {
+      EXPECT_TRUE(!include.quoted || is_allowed(*arrow, include.name))
+          << place(file, include.line) << ": " << arrow->folder << " may not include \""
+          << include.name << '"';
+    }
+  }
+}
+
+TEST(IncludeArrows, CoverEveryFolderOfTheLibrary) {
+  for (const SourceFile& file : source_files()) {
+    if (!file.is_in("src") && !file.is_in("transports") && !file.is_in("algorithms")) continue;
+    EXPECT_NE(arrow_of(file), nullptr) << file.path << ": its folder has no row in the table";
+  }
+}
+
+TEST(IncludeArrows, EveryRowStandsForFiles) {
+  for (const Arrow& arrow : arrows()) {
+    EXPECT_TRUE(std::any_of(source_files().begin(), source_files().end(),
+                            [&](const SourceFile& file) { return file.is_in(arrow.folder); }))
+        << arrow.folder << " holds no sources; remove its row";
+  }
+}
+
+TEST(IncludeArrows, RefuseAnIncludeAgainstThem) {
+  const SourceFile plan{.path = "src/plan/plan.h", .lines = {"#include \"engine/engine.h\""}};
+  const std::vector<Include> includes = includes_of(plan);
+  ASSERT_EQ(includes.size(), 1u);
+  EXPECT_FALSE(is_allowed(*arrow_of(plan), includes[0].name));
+  EXPECT_TRUE(is_allowed(*arrow_of(plan), "base/result.h"));
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,227 @@
+// The parts of `unisono perf` that decide what is measured and whether it was right, and the
+// command itself as a user starts it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/perf/cases.h"
+#include "tools/perf/lockstep.h"
+#include "tools/perf/options.h"
+#include "tools/perf/pattern.h"
+#include "tools/perf/slots.h"
+
+namespace unisono::perf {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(PerfSizes, MultiplyOrStepUpToTheLargest) {
+  EXPECT_THAT(*list_sizes(4, 100, 4, 0), ElementsAre(4, 16, 64));
+  EXPECT_THAT(*list_sizes(8, 24, 2, 8), ElementsAre(8, 16, 24));
+  EXPECT_THAT(*list_sizes(5, 5, 2, 0), ElementsAre(5));
+}
+
+TEST(PerfSizes, RefuseListsThatNeverEnd) {
+  EXPECT_FALSE(list_sizes(4, 100, 1, 0));
+  EXPECT_FALSE(list_sizes(100, 4, 2, 0));
+  EXPECT_FALSE(list_sizes(1, 1 << 30, 2, 1));
+  EXPECT_TRUE(list_sizes(1, std::uint64_t{1} << 40, 2, 0));
+}
+
+TEST(PerfCases, AreFoundByTheSpellingsPeopleUse) {
+  for (const char* name : {"all_reduce", "allreduce", "all-reduce"}) {
+    ASSERT_NE(find_case(name), nullptr) << name;
+    EXPECT_EQ(find_case(name)->name, "all_reduce");
+  }
+  EXPECT_EQ(find_case("sendrecv")->name, "send_receive");
+  EXPECT_EQ(find_case("exchange")->name, "send_receive");
+  EXPECT_EQ(find_case("bcast")->name, "broadcast");
+  EXPECT_EQ(find_case("reduce_all"), nullptr);
+}
+
+TEST(PerfCases, UseTheBusFactorsOfNcclTests) {
+  EXPECT_DOUBLE_EQ(find_case("all_reduce")->bus_factor(4), 1.5);
+  EXPECT_DOUBLE_EQ(find_case("all_gather")->bus_factor(4), 0.75);
+  EXPECT_DOUBLE_EQ(find_case("broadcast")->bus_factor(4), 1);
+}
+
+Problem problem_of(const Case& measured, int ranks, Rank rank) {
+  Problem problem{.measured = &measured, .rank = rank, .ranks = ranks, .count = 10};
+  problem.root = ranks - 1;
+  fill_counts(problem);
+  return problem;
+}
+
+TEST(PerfCases, ExpectOnlyWhatTheBuffersHold) {
+  for (const Case& measured : all_cases()) {
+    for (int ranks = 2; ranks <= 5; ++ranks) {
+      for (Rank rank = 0; rank < ranks; ++rank) {
+        const Problem problem = problem_of(measured, ranks, rank);
+        EXPECT_LE(measured.in_elements(problem),
+                  std::max(elements_of(measured.in, problem), elements_of(measured.out, problem)))
+            << measured.name;
+        for (const Expected& part : measured.expect(problem)) {
+          EXPECT_LE(part.offset + part.count, elements_of(measured.out, problem)) << measured.name;
+          EXPECT_LT(part.first, part.last) << measured.name;
+          EXPECT_LE(part.last, ranks) << measured.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(PerfCases, UnevenPairsOfAllToAllAgree) {
+  const Case& measured = *find_case("all_to_all_v");
+  for (int ranks = 2; ranks <= 5; ++ranks) {
+    for (Rank from = 0; from < ranks; ++from) {
+      const Problem sender = problem_of(measured, ranks, from);
+      for (Rank to = 0; to < ranks; ++to) {
+        EXPECT_EQ(sender.in_counts[to], problem_of(measured, ranks, to).out_counts[from]);
+      }
+    }
+  }
+}
+
+struct TypeAndOp {
+  DataType type;
+  OpKind op;
+};
+
+std::vector<TypeAndOp> meaningful() {
+  std::vector<TypeAndOp> all;
+  for (int t = 0; t < kDataTypeCount; ++t) {
+    for (int o = 0; o < kOpKindCount; ++o) {
+      const TypeAndOp one{static_cast<DataType>(t), static_cast<OpKind>(o)};
+      if (one.op != OpKind::kUser && is_meaningful(one.op, one.type)) all.push_back(one);
+    }
+  }
+  return all;
+}
+
+TEST(PerfPattern, FindsEveryWrongElementWhereverItStarts) {
+  for (const auto [type, op] : meaningful()) {
+    const Pattern pattern = Pattern::reduced(type, {op}, 3, 0, 3);
+    const std::size_t bytes = size_of(type), count = 4000;
+    std::vector<std::byte> data(count * bytes);
+    for (const std::size_t first : {0, 1, 96, 97, 1000}) {
+      pattern.write(data.data(), first, count);
+      EXPECT_EQ(pattern.count_wrong(data.data(), first, count), 0u);
+      for (const std::size_t broken : {std::size_t{0}, std::size_t{1999}, count - 1}) {
+        data[broken * bytes] ^= std::byte{1};
+      }
+      EXPECT_EQ(pattern.count_wrong(data.data(), first, count), 3u);
+    }
+  }
+}
+
+TEST(PerfPattern, SeesABlockInTheWrongPlace) {
+  const Pattern pattern = Pattern::input(DataType::kFloat32, unisono::max, 2, 0);
+  std::vector<std::byte> data(4096 * 4);
+  pattern.write(data.data(), 1024, 4096);
+  EXPECT_GT(pattern.count_wrong(data.data(), 0, 4096), 4000u);
+}
+
+TEST(PerfPattern, SumsStayExactInTheSmallestTypes) {
+  for (const int ranks : {1, 2, 7, 8, 16, 33, 200}) {
+    for (const DataType type : {DataType::kFloat8E5m2, DataType::kFloat8E4m3, DataType::kInt8}) {
+      // A pattern that overflowed or rounded would not equal the sum of its parts, written apart.
+      const Pattern whole = Pattern::reduced(type, unisono::sum, ranks, 0, ranks);
+      std::array<std::byte, kPeriod> bytes{};
+      whole.write(bytes.data(), 0, kPeriod);
+      const std::byte most = *std::max_element(bytes.begin(), bytes.end());
+      const int limit = type == DataType::kInt8         ? 127
+                        : type == DataType::kFloat8E4m3 ? 0x58   // 16
+                                                        : 0x48;  // 8
+      EXPECT_LE(static_cast<int>(most), limit) << unisono::name_of(type) << " " << ranks;
+    }
+  }
+}
+
+TEST(PerfSlots, CoverFourTimesTheCacheWhenCold) {
+  constexpr std::size_t kCache = 1 << 20;
+  for (const std::size_t bytes : {0, 4, 1000, 1 << 16, 1 << 22}) {
+    const std::size_t arena = arena_bytes(bytes, bytes, true, kCache);
+    const Slots cold = make_slots(nullptr, bytes, bytes, true, kCache);
+    EXPECT_GE(cold.bytes(), kColdFactor * kCache);
+    EXPECT_LE(cold.bytes(), arena);
+    EXPECT_GE(cold.count, 2);
+    EXPECT_EQ(make_slots(nullptr, bytes, bytes, false, kCache).count, 1);
+  }
+}
+
+TEST(PerfTiming, SortsBeforeItSummarises) {
+  std::vector<double> times;
+  for (int i = 200; i >= 1; --i) times.push_back(i);
+  const Timing timing = summarise(times);
+  EXPECT_EQ(timing.min_us, 1);
+  EXPECT_EQ(timing.median_us, 101);
+  EXPECT_EQ(timing.p99_us, 198);
+}
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+};
+
+Outcome run_command(const std::string& arguments) {
+  Outcome run;
+  const std::string line = std::string(UNISONO_COMMAND) + " perf " + arguments + " 2>&1";
+  std::FILE* pipe = popen(line.c_str(), "r");
+  if (pipe == nullptr) return run;
+  std::array<char, 4096> piece;
+  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) run.output += piece.data();
+  run.status = WEXITSTATUS(pclose(pipe));
+  return run;
+}
+
+TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
+  const Outcome run = run_command("all_reduce -n 2 -b 4 -e 1K -f 16 -I 3 -w 0 --json --timeout 30");
+  ASSERT_EQ(run.status, 0) << run.output;
+  std::size_t lines = 0;
+  for (std::size_t at = 0; at < run.output.size(); ++lines) {
+    const std::size_t end = run.output.find('\n', at);
+    const auto row = nlohmann::json::parse(run.output.substr(at, end - at));
+    for (const char* key :
+         {"collective", "transport", "ranks", "bytes", "count", "type", "op", "in_place", "time_us",
+          "algbw_GBps", "busbw_GBps", "wrong", "mode", "buffers", "algorithm", "loop_us"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_LE(row["time_us"]["min"], row["time_us"]["p99"]);
+    at = end + 1;
+  }
+  EXPECT_EQ(lines, 6u);  // 4, 64 and 1024 bytes, out of place and in place
+}
+
+TEST(PerfCommand, ChecksEveryTypeAndOperator) {
+  for (const Case& measured : all_cases()) {
+    const int ranks = measured.name == "p2p" ? 2 : 3;
+    const Outcome run = run_command(std::string(measured.name) + " -n " + std::to_string(ranks) +
+                                " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
+    EXPECT_EQ(run.status, 0) << run.output;
+  }
+}
+
+TEST(PerfCommand, NamesTheWrongArgument) {
+  const auto refuses = [](const std::string& arguments, const std::string& because) {
+    const Outcome run = run_command(arguments);
+    EXPECT_EQ(run.status, 2) << arguments;
+    EXPECT_THAT(run.output, HasSubstr(because)) << arguments;
+  };
+  refuses("all_reduc", "'all_reduc'");
+  refuses("all_reduce -b 12X", "--minbytes");
+  refuses("all_reduce -o band", "'band' has no meaning on type 'float32'");
+  refuses("all_reduce -d float33", "'float33'");
+  refuses("broadcast -n 2 -r 5", "--root 5");
+  refuses("p2p -n 1", "two ranks");
+}
+
+}  // namespace
+}  // namespace unisono::perf
