@@ -11,6 +11,8 @@ namespace {
 constexpr auto kProbeAfter = std::chrono::milliseconds(20);
 // ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
 constexpr auto kReportAfter = std::chrono::milliseconds(500);
+// How long what a rank sent before it left may take to be seen.
+constexpr auto kLeftGrace = std::chrono::milliseconds(200);
 // How long the arbiter's verdict on a passed deadline is waited for.
 constexpr auto kVerdictGrace = std::chrono::seconds(1);
 
@@ -89,21 +91,38 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   }
 }
 
+// The first of these members that has left. What it sent may still be on its way here: that it is
+// still waited for counts only after a while.
+Rank CommunicatorState::first_gone(const RequestState& request, const std::vector<Rank>& waiting,
+                                   const std::vector<bool>& peer_left) const {
+  // The shared flag runs ahead of the lanes; plans are told by their probes instead.
+  const bool asks_native = native_ != nullptr && request.operation != request.execution.get();
+  for (const Rank member : waiting) {
+    const auto index = static_cast<std::size_t>(member);
+    if (left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
+        (asks_native && native_->has_left(member))) {
+      return member;
+    }
+  }
+  return -1;
+}
+
 void CommunicatorState::tend_request(RequestState& request, TimePoint now,
                                      const std::vector<bool>& peer_left) {
   if (now - request.began < kProbeAfter && now < request.deadline) return;
   std::vector<Rank> waiting;
   request.operation->waiting_for(&waiting);
   std::erase(waiting, kAnyRank);
-  for (const Rank member : waiting) {
-    const auto index = static_cast<std::size_t>(member);
-    const bool gone = left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
-                      (native_ != nullptr && native_->has_left(member));
-    if (!gone) continue;
+  const Rank gone = first_gone(request, waiting, peer_left);
+  if (gone < 0) {
+    request.gone_since = {};
+  } else if (request.gone_since == TimePoint{}) {
+    request.gone_since = now;
+  } else if (now - request.gone_since >= kLeftGrace) {
     fail(Status(ErrorCode::kRankLeft,
-                "rank " + std::to_string(member) + " has closed the communicator and is needed by " +
+                "rank " + std::to_string(gone) + " has closed the communicator and is needed by " +
                     unisono::describe(request.record),
-                member),
+                gone),
          Tell::kEveryone);
     return;
   }

@@ -205,6 +205,7 @@ std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
   request->reduction.reset();
   request->probed = request->reported = request->warned = request->timed_out = false;
   request->plan = nullptr;
+  request->gone_since = {};
   request->began = Clock::now();
   request->deadline = deadline_of(call, request->began);
   if (!request->on_done) {
@@ -324,6 +325,7 @@ void CommunicatorState::launch_point_to_point(RequestState& request) {
     request.point_to_point.begin_send(messenger, peer, call.root, key, request.record,
                                       {static_cast<const std::byte*>(call.in), bytes});
   } else {
+    request.record = make_record(call, 0, 0);
     request.point_to_point.begin_receive(messenger, peer, call.root, key,
                                          {static_cast<std::byte*>(call.out), bytes});
   }

@@ -37,6 +37,7 @@ class RequestState final : public Task {
   PlanCache::Entry* plan = nullptr;
 
   TimePoint began{};
+  TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
   bool probed = false;
   bool reported = false;
   bool warned = false;
@@ -107,6 +108,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::string_view hint_for(const Call& call) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
   TimePoint deadline_of(const Call& call, TimePoint now) const;
+  Rank first_gone(const RequestState& request, const std::vector<Rank>& waiting,
+                  const std::vector<bool>& peer_left) const;
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
   std::string arrival_text(const RequestState& request, const std::vector<Rank>& waiting) const;

@@ -392,6 +392,11 @@ void Runtime::handle_verdicts() {
   verdicts_.clear();
   arbiter_->poll(&verdicts_);
   for (const Verdict& verdict : verdicts_) {
+    if (verdict.code == ErrorCode::kRankLeft && verdict.culprit >= 0) {
+      // No failure by itself: only calls that still need the rank fail, and they say which.
+      peer_left_[static_cast<std::size_t>(verdict.culprit)] = true;
+      continue;
+    }
     if (verdict.communicator == kEveryCommunicator) deaths_.push_back(verdict);
     for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
   }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "algorithms/algorithm.h"
+#include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
 #include "tests/support/watchdog.h"
@@ -105,7 +106,7 @@ std::vector<Subject> subjects(int ranks, bool native) {
     request.collective = algorithm.collective;
     request.ranks = ranks;
     request.order = Order::kCanonical;
-    if (algorithm.canonical && algorithm.refuses(request).empty()) {
+    if (algorithm.canonical && reduces(algorithm.collective) && algorithm.refuses(request).empty()) {
       add(algorithm.collective, algorithm.name);
     }
   }
@@ -149,7 +150,7 @@ class SmallChunks {
   SmallChunks() : path_("/tmp/unisono-canonical-" + std::to_string(getpid()) + ".txt") {
     std::ofstream file(path_);
     for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
-      if (!algorithm.canonical) continue;
+      if (!algorithm.canonical || !reduces(algorithm.collective)) continue;
       file << name_of(algorithm.collective) << " any 1 64 any " << algorithm.name << " 512\n";
     }
     file.close();

@@ -135,10 +135,14 @@ TEST_P(PointToPoint, AMessageLongerThanTheRoomIsRefusedAndTheNextOneArrives) {
     for (const std::size_t count : {2ul, 5000ul, 500'000ul}) {
       for (const bool posted_first : {false, true}) {
         if (comm.rank() == 0) {
+          const std::vector<int> first = numbers(1, count);
+          const std::vector<int> second = numbers(9, count);
           if (posted_first) comm.barrier();
-          comm.send(numbers(1, count), 1, 4);
-          comm.send(numbers(9, count), 1, 4);
+          Request one = comm.send_async(first.data(), count, DataType::kInt32, 1, 4);
+          Request two = comm.send_async(second.data(), count, DataType::kInt32, 1, 4);
           if (!posted_first) comm.barrier();
+          one.wait();
+          two.wait();
           continue;
         }
         std::vector<int> small(count, -1);

@@ -48,13 +48,20 @@ LoopbackHub::LoopbackHub(int ranks) : ranks_(ranks) {
 }
 
 std::shared_ptr<LoopbackHub> LoopbackHub::of_job(const std::string& job_id, int ranks) {
+  // Held here until every rank has come for it: a quick one may have sent and left before.
+  struct Known {
+    std::weak_ptr<LoopbackHub> hub;
+    std::shared_ptr<LoopbackHub> until_all_came;
+    int came = 0;
+  };
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, std::weak_ptr<LoopbackHub>> hubs;
+  static std::map<std::pair<std::string, int>, Known> hubs;
   const std::lock_guard lock(mutex);
-  std::erase_if(hubs, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<LoopbackHub>& known = hubs[{job_id, ranks}];
-  std::shared_ptr<LoopbackHub> hub = known.lock();
-  if (!hub) known = hub = std::make_shared<LoopbackHub>(ranks);
+  std::erase_if(hubs, [](const auto& entry) { return entry.second.hub.expired(); });
+  Known& known = hubs[{job_id, ranks}];
+  std::shared_ptr<LoopbackHub> hub = known.hub.lock();
+  if (!hub) known.hub = known.until_all_came = hub = std::make_shared<LoopbackHub>(ranks);
+  if (++known.came >= ranks) known.until_all_came.reset();
   return hub;
 }
 

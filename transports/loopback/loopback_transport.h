@@ -29,8 +29,8 @@ class LoopbackHub {
 
   explicit LoopbackHub(int ranks);
 
-  /// The hub that all ranks of a job in this process share. It lives as long as one of them holds
-  /// it, so ranks must hold it together at some moment. Safe from any thread.
+  /// The hub that all ranks of a job in this process share; each of them asks once. It lives until
+  /// all have come and gone. Safe from any thread.
   static std::shared_ptr<LoopbackHub> of_job(const std::string& job_id, int ranks);
 
   int ranks() const { return ranks_; }
