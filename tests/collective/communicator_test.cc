@@ -1,0 +1,187 @@
+// Communicators: split, duplicate, many of them, threads, closing.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+class Communicators : public testing::TestWithParam<const char*> {};
+
+template <typename Function>
+ErrorCode code_of(Function&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::kOk;
+}
+
+std::vector<int> ranks_of(Communicator& part, int mine) {
+  std::vector<int> all(static_cast<std::size_t>(part.size()));
+  part.all_gather(std::vector<int>{mine}, all);
+  return all;
+}
+
+TEST_P(Communicators, SplitOrdersByKeyThenRank) {
+  run_ranks(6, GetParam(), [](Communicator& comm) {
+    const int key = comm.rank() < 2 ? 5 : -comm.rank() / 2;
+    Communicator part = comm.split(comm.rank() % 2, key);
+    ASSERT_EQ(part.size(), 3);
+    const std::vector<int> expected =
+        comm.rank() % 2 == 0 ? std::vector<int>{4, 2, 0} : std::vector<int>{5, 3, 1};
+    EXPECT_EQ(ranks_of(part, comm.rank()), expected);
+    EXPECT_EQ(expected[static_cast<std::size_t>(part.rank())], comm.rank());
+    // Rooted calls use the part's numbers.
+    int value = comm.rank();
+    part.broadcast(&value, 1, DataType::kInt32, 0);
+    EXPECT_EQ(value, expected[0]);
+  });
+}
+
+TEST_P(Communicators, ANegativeColorGivesAnEmptyOneThatRefusesCalls) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.split(comm.rank() == 1 ? -1 : 4);
+    std::vector<int> data{1};
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(part.empty());
+      EXPECT_EQ(part.rank(), -1);
+      EXPECT_EQ(part.size(), 0);
+      EXPECT_EQ(code_of([&] { part.all_reduce(data, sum); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { part.all_reduce_async(data, sum); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { part.split(0); }), ErrorCode::kNotMember);
+      EXPECT_EQ(part.status().code(), ErrorCode::kNotMember);
+      part.close();
+    } else {
+      EXPECT_EQ(part.size(), 2);
+      part.all_reduce(data, sum);
+      EXPECT_EQ(data[0], 2);
+    }
+    comm.barrier();
+  });
+}
+
+TEST_P(Communicators, PartsOfPartsWork) {
+  run_ranks(8, GetParam(), [](Communicator& comm) {
+    Communicator half = comm.split(comm.rank() / 4);
+    Communicator pair = half.split(half.rank() % 2);
+    std::vector<int> data(5000, comm.rank());
+    pair.all_reduce(data, sum);
+    const int low = comm.rank() / 4 * 4 + comm.rank() % 2;
+    EXPECT_EQ(data, std::vector<int>(5000, 2 * low + 2));
+    half.all_reduce(data, max);
+    comm.all_reduce(data, max);
+    EXPECT_EQ(data, std::vector<int>(5000, 12));
+  });
+}
+
+TEST_P(Communicators, PartsMaySplitAtDifferentTimes) {
+  run_ranks(4, GetParam(), [](Communicator& comm) {
+    Communicator half = comm.split(comm.rank() / 2);
+    // One half makes more communicators than the other; then everybody does.
+    std::vector<Communicator> more;
+    if (comm.rank() < 2) {
+      for (int i = 0; i < 3; ++i) more.push_back(half.duplicate());
+    }
+    Communicator all = comm.duplicate();
+    std::vector<int> data{1};
+    all.all_reduce(data, sum);
+    EXPECT_EQ(data[0], 4);
+    for (Communicator& each : more) {
+      data = {1};
+      each.all_reduce(data, sum);
+      EXPECT_EQ(data[0], 2);
+    }
+  });
+}
+
+TEST_P(Communicators, AHundredWorkSideBySide) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<Communicator> many;
+    for (int i = 0; i < 100; ++i) many.push_back(comm.duplicate());
+    std::vector<std::vector<int>> data;
+    for (int i = 0; i < 100; ++i) data.emplace_back(i % 3 == 0 ? 20'000 : 7, i);
+    std::vector<Request> requests;
+    for (int i = 0; i < 100; ++i) {
+      const auto at = static_cast<std::size_t>(comm.rank() == 0 ? i : 99 - i);
+      requests.push_back(many[at].all_reduce_async(data[at], sum));
+    }
+    for (Request& request : requests) request.wait();
+    for (int i = 0; i < 100; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_EQ(data[at], std::vector<int>(data[at].size(), 2 * i));
+    }
+  });
+}
+
+TEST_P(Communicators, MayBeMadeAndClosedAgainAndAgain) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (int i = 0; i < 300; ++i) {
+      Communicator part = comm.duplicate();
+      std::vector<int> data{i};
+      part.all_reduce(data, sum);
+      ASSERT_EQ(data[0], 2 * i);
+    }
+  });
+}
+
+TEST_P(Communicators, ClosedOnesRefuseCallsAndLeaveOthersAlone) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    part.barrier();
+    part.close();
+    part.close();
+    std::vector<int> data{1};
+    EXPECT_EQ(code_of([&] { part.all_reduce(data, sum); }), ErrorCode::kClosed);
+    EXPECT_EQ(part.status().code(), ErrorCode::kClosed);
+    comm.all_reduce(data, sum);
+    EXPECT_EQ(data[0], 2);
+  });
+}
+
+TEST_P(Communicators, DifferentOnesMayBeUsedFromDifferentThreads) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr int kThreads = 3;
+    std::vector<Communicator> own;
+    for (int i = 0; i < kThreads; ++i) own.push_back(comm.duplicate());
+    std::vector<std::thread> threads;
+    for (Communicator& mine : own) {
+      threads.emplace_back([&mine] {
+        for (int i = 0; i < 60; ++i) {
+          std::vector<int> data(i % 5 == 0 ? 30'000 : 20, i);
+          try {
+            mine.all_reduce(data, sum, {.timeout = kCallTimeout});
+          } catch (const Error& error) {
+            ADD_FAILURE() << error.what();
+            return;
+          }
+          ASSERT_EQ(data.back(), 2 * i);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    part = comm.duplicate();
+    std::vector<int> data{3};
+    part.all_reduce(data, sum);
+    EXPECT_EQ(data[0], 6);
+    Communicator moved = std::move(part);
+    EXPECT_TRUE(part.empty());
+    moved.barrier();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Communicators,
+                         testing::Values("auto", "loopback", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,160 @@
+// Ranks as processes: a small matrix over each transport and each way of reading a peer's memory.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "tests/collective/collective_case.h"
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+// A child cannot fail the parent's test: it throws, and spawn() reports its exit.
+void run_small_matrix(Communicator& comm) {
+  std::size_t number = 0;
+  for (int c = 0; c < static_cast<int>(Collective::kSend); ++c) {
+    for (const std::size_t count : {0ul, 1ul, 100ul, 3000ul, 150'000ul}) {
+      for (const DataType type : {DataType::kFloat32, DataType::kInt8}) {
+        CollectiveCase each{static_cast<Collective>(c), type, OpKind::kSum, count};
+        each.root = static_cast<Rank>(++number % static_cast<std::size_t>(comm.size()));
+        each.in_place = number % 3 == 0 && each.collective != Collective::kAllToAllV;
+        each.displaced = number % 2 == 0 && each.collective != Collective::kReduceScatterV;
+        const std::string wrong = run_case(comm, each);
+        if (!wrong.empty()) throw std::runtime_error(describe(each) + ": " + wrong);
+      }
+    }
+  }
+}
+
+void spawn_processes(int ranks, const std::string& transport,
+                     const std::function<void(Communicator&)>& body) {
+  try {
+    spawn(ranks, body, {.as = SpawnOptions::As::kProcesses, .transport = transport,
+                        .timeout = kCallTimeout});
+  } catch (const Error& error) {
+    ADD_FAILURE() << ranks << " processes over " << transport << ": " << error.what();
+  }
+}
+
+class Processes : public testing::TestWithParam<const char*> {};
+
+TEST_P(Processes, RunTheSmallMatrix) {
+  for (const int ranks : {1, 2, 4}) spawn_processes(ranks, GetParam(), &run_small_matrix);
+}
+
+TEST_P(Processes, ExchangeMessages) {
+  spawn_processes(3, GetParam(), [](Communicator& comm) {
+    const Rank next = (comm.rank() + 1) % comm.size();
+    const Rank before = (comm.rank() + comm.size() - 1) % comm.size();
+    for (const std::size_t count : {1ul, 5000ul, 700'000ul}) {
+      const std::vector<int> out(count, comm.rank());
+      std::vector<int> in(count, -1);
+      Request request = comm.receive_async(in.data(), count, DataType::kInt32, before);
+      comm.send(out, next);
+      request.wait();
+      if (in != std::vector<int>(count, before)) throw std::runtime_error("a message is wrong");
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Processes, testing::Values("auto", "shm", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class Access : public testing::TestWithParam<const char*> {};
+
+void run_shared_buffers(Communicator& comm) {
+  constexpr std::size_t kCount = 400'000;
+  SharedBuffer<float> in(comm, kCount);
+  SharedBuffer<float> out(comm, kCount);
+  for (int round = 0; round < 3; ++round) {
+    std::fill(in.begin(), in.end(), static_cast<float>(comm.rank() + round));
+    comm.all_reduce(in, out, sum);
+    const int n = comm.size();
+    const auto expected = static_cast<float>(n * (n - 1) / 2 + n * round);
+    for (const float value : out) {
+      if (value != expected) throw std::runtime_error("a shared buffer's sum is wrong");
+    }
+    // Plain memory on odd ranks, shared memory on even ones: each owner decides alone.
+    std::vector<float> plain(kCount, 1.0f);
+    if (comm.rank() % 2 == 0) {
+      std::fill(in.begin(), in.end(), 1.0f);
+      comm.all_reduce(in, in, sum);
+      plain.assign(in.begin(), in.end());
+    } else {
+      comm.all_reduce(plain, sum);
+    }
+    if (plain != std::vector<float>(kCount, static_cast<float>(n))) {
+      throw std::runtime_error("a mixed sum is wrong");
+    }
+  }
+}
+
+TEST_P(Access, OfProcessesGivesTheSameResults) {
+  setenv("UNISONO_ACCESS", GetParam(), 1);
+  for (const int ranks : {2, 3}) {
+    spawn_processes(ranks, "shm", &run_small_matrix);
+    spawn_processes(ranks, "shm", &run_shared_buffers);
+  }
+  unsetenv("UNISONO_ACCESS");
+}
+
+TEST_P(Access, OfThreadsGivesTheSameResults) {
+  setenv("UNISONO_ACCESS", GetParam(), 1);
+  for (const int ranks : {2, 3}) {
+    run_ranks(ranks, "shm", &run_small_matrix);
+    run_ranks(ranks, "shm", &run_shared_buffers);
+  }
+  unsetenv("UNISONO_ACCESS");
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, Access,
+                         testing::Values("auto", "window", "single_copy", "mapped"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Spawn, NamesTheProcessThatThrew) {
+  try {
+    spawn(3, [](Communicator& comm) {
+      if (comm.rank() == 1) throw std::runtime_error("on purpose");
+      comm.barrier();
+    }, {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout});
+    ADD_FAILURE() << "spawn() did not notice";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+  }
+}
+
+TEST(Spawn, RethrowsTheFirstThreadsException) {
+  EXPECT_THROW(spawn(3, [](Communicator& comm) {
+                 if (comm.rank() == 1) throw std::logic_error("on purpose");
+                 comm.barrier();
+               }, {.timeout = kCallTimeout}),
+               std::logic_error);
+}
+
+TEST(Spawn, RefusesToForkInsideAJob) {
+  run_ranks(1, "auto", [](Communicator&) {
+    try {
+      spawn(2, [](Communicator&) {}, {.as = SpawnOptions::As::kProcesses});
+      ADD_FAILURE() << "it forked";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+    }
+  });
+}
+
+TEST(Spawn, RefusesImpossibleRankCounts) {
+  for (const int ranks : {0, -1, 100'000}) {
+    EXPECT_THROW(spawn(ranks, [](Communicator&) {}), Error) << ranks;
+  }
+}
+
+TEST(Spawn, RefusesLoopbackBetweenProcesses) {
+  EXPECT_THROW(spawn(2, [](Communicator& comm) { comm.barrier(); },
+                     {.as = SpawnOptions::As::kProcesses, .transport = "loopback",
+                      .timeout = kCallTimeout}),
+               Error);
+}
+
+}  // namespace
+}  // namespace unisono::test
