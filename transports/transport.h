@@ -94,6 +94,8 @@ class Transport {
   virtual Endpoint& endpoint(Rank peer) = 0;
   /// Sends and receives what is possible now, over all active endpoints. True if anything moved.
   virtual bool poll(FrameSink& sink) = 0;
+  /// True while something taken from a caller waits here for poll() to send it.
+  virtual bool has_unsent() const = 0;
   /// Sends what is queued until the deadline, says goodbye, closes. Idempotent.
   virtual void close(TimePoint deadline, FrameSink& sink) = 0;
 };

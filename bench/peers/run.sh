@@ -5,7 +5,7 @@
 #
 #   --quick            few sizes, three rounds: about 5 minutes (default)
 #   --full             all sizes and rank counts, three rounds: some hours
-#   --busy             4-byte all-reduces while another process keeps one core busy
+#   --busy             4-byte all-reduces beside a busy process, pinned to core 0 and floating
 #   --fault            one rank is killed in the middle of all_reduce: what do the others see?
 #   --limits           what the machine can do without any library
 #

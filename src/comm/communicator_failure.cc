@@ -84,10 +84,10 @@ void CommunicatorState::note_left(Rank member) {
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   if (running_.empty()) return;
   const TimePoint now = Clock::now();
-  const std::vector<RequestState*> running = running_;
-  for (RequestState* request : running) {
+  // A request leaves running_ here by a failure only, which ends them all.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    tend_request(*request, now, peer_left);
+    tend_request(*running_[i], now, peer_left);
   }
 }
 
@@ -110,7 +110,8 @@ Rank CommunicatorState::first_gone(const RequestState& request, const std::vecto
 void CommunicatorState::tend_request(RequestState& request, TimePoint now,
                                      const std::vector<bool>& peer_left) {
   if (now - request.began < kProbeAfter && now < request.deadline) return;
-  std::vector<Rank> waiting;
+  std::vector<Rank>& waiting = waiting_;
+  waiting.clear();
   request.operation->waiting_for(&waiting);
   std::erase(waiting, kAnyRank);
   const Rank gone = first_gone(request, waiting, peer_left);

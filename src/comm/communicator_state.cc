@@ -163,6 +163,7 @@ Status CommunicatorState::run_native(const Call& call) {
 // Waits to the end and hands the request back to the pool.
 Status CommunicatorState::finish(RequestState& request) {
   wait(request, kNever);
+  runtime_->engine().flush();
   const Status outcome = request.outcome;
   request.communicator.reset();
   return outcome;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -127,10 +126,11 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   DataType last_type_ = DataType::kUint8;
   ReduceOp last_op_;
   PlanCache plans_;
-  std::deque<NativeOperation*> native_queue_;  // operations not yet finished, in order
+  std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
   std::vector<bool> left_;
+  std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
 
   mutable std::mutex failure_mutex_;
   std::atomic<bool> failed_{false};

@@ -223,6 +223,13 @@ Status Runtime::route(const RuntimeOptions& options) {
   UNISONO_TRY(meet_fabric(options.deadline));
   const World& job = world();
   if (config_.transport == "loopback") {
+    for (const Member& member : job.members) {
+      if (member.pid == getpid() && same_host(member, job.members[static_cast<std::size_t>(job.rank)])) continue;
+      return Status(ErrorCode::kUnsupported,
+                    "transport loopback is for the threads of one process; rank " +
+                        std::to_string(member.rank) + " is another process",
+                    member.rank);
+    }
     transports_.push_back({Link::kLoopback, std::make_unique<LoopbackTransport>(
                                                 LoopbackHub::of_job(job.job_id, job.size), job.rank)});
   }

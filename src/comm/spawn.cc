@@ -13,6 +13,7 @@
 #include "base/handshake.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
+#include "rendezvous/arbiter_server.h"
 
 namespace unisono {
 namespace {
@@ -73,6 +74,7 @@ void run_threads(const Config& config, const std::string& name, int n,
     status = 1;
   }
   std::fflush(nullptr);
+  rendezvous::end_arbiters();
   _exit(status);
 }
 

@@ -11,6 +11,9 @@ namespace {
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
 constexpr int kLooksPerClock = 256;
+// Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
+// is woken for them.
+constexpr int kFlushBeats = 32;
 
 void sleep_us(std::int64_t us) {
   timespec duration{us / 1'000'000, (us % 1'000'000) * 1000};
@@ -127,6 +130,18 @@ bool Engine::wait(Task& task, TimePoint until) {
   return in_time;
 }
 
+void Engine::flush() {
+  for (int beats = 0; beats < kFlushBeats; ++beats) {
+    if (!try_lock()) return;  // whoever beats now pushes it out
+    const bool unsent = messenger_.has_unsent();
+    if (unsent) poll();
+    unsent_.store(unsent, std::memory_order_relaxed);
+    unlock();
+    if (!unsent) return;
+  }
+  wake_progress_thread();
+}
+
 void Engine::idle_once(int looks, TimePoint began) {
   if (looks < idle_.spins) {
     cpu_relax();
@@ -154,7 +169,8 @@ void Engine::wake_progress_thread() {
 
 void Engine::progress_loop() {
   const auto has_work = [this] {
-    return running_.load(std::memory_order_relaxed) > 0 &&
+    return (running_.load(std::memory_order_relaxed) > 0 ||
+            unsent_.load(std::memory_order_relaxed)) &&
            waiters_.load(std::memory_order_relaxed) == 0;
   };
   int idle_beats = 0;
@@ -168,6 +184,7 @@ void Engine::progress_loop() {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
+      unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
       const TimePoint now = Clock::now();
       if (now >= next_tend_) {
         next_tend_ = now + kTendEvery;

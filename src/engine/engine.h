@@ -66,6 +66,9 @@ class Engine {
   void start(Task& task);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until);
+  /// After a blocking call: what it left behind in a transport must still go out, now or by the
+  /// progress thread. Without the lock.
+  void flush();
   /// One beat if nobody else beats right now.
   void beat();
   /// Under the lock: one look at everything. True when something moved.
@@ -93,6 +96,7 @@ class Engine {
 
   std::atomic<int> waiters_{0};
   std::atomic<int> running_{0};
+  std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out
   std::mutex parking_;
   std::condition_variable parked_;
   bool stop_ = false;

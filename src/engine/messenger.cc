@@ -138,6 +138,11 @@ bool Messenger::poll() {
   return moved;
 }
 
+bool Messenger::has_unsent() const {
+  return unsent_ > 0 || std::any_of(transports_.begin(), transports_.end(),
+                                    [](const Transport* each) { return each->has_unsent(); });
+}
+
 void Messenger::closed(Rank rank, const Status& cause) {
   use(rank).closed = true;
   events_.link_closed(rank, cause);

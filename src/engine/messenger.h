@@ -99,8 +99,8 @@ class Messenger final : public FrameSink {
 
   /// Advances all transports in use. True when anything moved.
   bool poll();
-  /// True while something waits for room in a transport.
-  bool has_unsent() const { return unsent_ > 0; }
+  /// True while something only waits for poll() to send it.
+  bool has_unsent() const;
   /// False when poll() has nothing to look at.
   bool in_use() const { return !transports_.empty(); }
 
@@ -114,6 +114,7 @@ class Messenger final : public FrameSink {
 
  private:
   struct Outgoing;
+  class Backlog;
   struct Posted;
   struct Arrival;
   struct Lane;

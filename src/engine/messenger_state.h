@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -57,6 +56,30 @@ struct Messenger::Arrival {
   std::vector<std::byte> buffer;
 };
 
+/// Messages in lane order. Unlike a deque it keeps its memory.
+class Messenger::Backlog {
+ public:
+  using Iterator = std::vector<Outgoing*>::iterator;
+
+  bool empty() const { return first_ == messages_.size(); }
+  Outgoing* front() const { return messages_[first_]; }
+  void push_back(Outgoing* message) { messages_.push_back(message); }
+  void pop_front() {
+    ++first_;
+    if (first_ == messages_.size() || (first_ >= 64 && 2 * first_ >= messages_.size())) {
+      messages_.erase(messages_.begin(), begin());
+      first_ = 0;
+    }
+  }
+  Iterator begin() { return messages_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  Iterator end() { return messages_.end(); }
+  Iterator erase(Iterator at) { return messages_.erase(at); }
+
+ private:
+  std::vector<Outgoing*> messages_;
+  std::size_t first_ = 0;
+};
+
 struct Messenger::Lane {
   std::uint32_t communicator = 0;
   std::size_t credit = 0;       // what we may still send eagerly
@@ -71,7 +94,7 @@ struct Messenger::Peer {
   LaneTraits traits;
   bool closed = false;
   std::vector<Lane> lanes;
-  std::deque<Outgoing*> backlog;     // frames in lane order that the transport had no room for
+  Backlog backlog;     // frames in lane order that the transport had no room for
   std::vector<Outgoing*> waiting;    // announced or expected to be asked for
   std::vector<Outgoing*> streaming;  // granted
   std::vector<Outgoing*> lent;       // wholly posted, payload still held by the transport

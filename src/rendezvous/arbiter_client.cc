@@ -60,6 +60,7 @@ struct ArbiterClient::Connection {
   rendezvous::ControlStream stream;
   Member arbiter;
   rendezvous::VerdictLedger ledger;
+  std::vector<Verdict> own;  // found by this rank itself, with no arbiter left to ask
   State state = State::kOpen;
 };
 
@@ -91,7 +92,10 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const MeetingPoint& p
 
 void ArbiterClient::poll(std::vector<Verdict>* verdicts) {
   Connection* const connection = connection_.get();
-  if (connection == nullptr || connection->state != Connection::State::kOpen) return;
+  if (connection == nullptr) return;
+  for (Verdict& verdict : connection->own) connection->deliver(std::move(verdict), verdicts);
+  connection->own.clear();
+  if (connection->state != Connection::State::kOpen) return;
   if (connection->stream.has_output()) static_cast<void>(connection->stream.flush());
   const bool open = connection->stream.receive();
   while (connection->state == Connection::State::kOpen) {
@@ -128,8 +132,15 @@ void ArbiterClient::report_failure(const Verdict& verdict) {
 }
 
 void ArbiterClient::report_broken_link(Rank peer, const std::string& reason) {
-  if (connection_)
-    connection_->send(rendezvous::encode(rendezvous::BrokenLinkMessage{peer, reason}));
+  if (!connection_) return;
+  if (connection_->state == Connection::State::kFarewell) {
+    connection_->own.push_back({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+                                rendezvous::member_text(
+                                    world_.members[static_cast<std::size_t>(peer)]) +
+                                    " is lost: " + reason});
+    return;
+  }
+  connection_->send(rendezvous::encode(rendezvous::BrokenLinkMessage{peer, reason}));
 }
 
 void ArbiterClient::leave() {

@@ -24,6 +24,7 @@ struct Running {
   std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
   std::atomic<bool> finished{false};
   std::thread thread;
+  const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
   void end() {
     const std::uint64_t one = 1;
@@ -42,12 +43,20 @@ class Arbiters {
     log::debug("the first arbiter of this process starts");
   }
   ~Arbiters() {
-    // In a forked child these threads do not exist: joining them would wait for ever.
-    if (::getpid() != owner_) {
-      for (auto& running : running_) static_cast<void>(running.release());
-      return;
+    end_all();
+  }
+
+  void end_all() {
+    const std::lock_guard lock(mutex_);
+    for (auto& running : running_) {
+      // Joining a thread that does not exist would wait for ever.
+      if (running->process == ::getpid()) {
+        running->end();
+      } else {
+        static_cast<void>(running.release());
+      }
     }
-    for (auto& running : running_) running->end();
+    running_.clear();
   }
 
   void add(std::unique_ptr<Running> running) {
@@ -59,8 +68,9 @@ class Arbiters {
     const std::lock_guard lock(mutex_);
     for (auto at = running_.begin(); at != running_.end();) {
       // Pairs with the release store that is the thread's last action.
+      const bool elsewhere = (*at)->process != ::getpid();
       const bool finished = (*at)->finished.load(std::memory_order_acquire);
-      if (!finished && !(*at)->loop->failed()) {
+      if (elsewhere || (!finished && !(*at)->loop->failed())) {
         ++at;
         continue;
       }
@@ -70,7 +80,6 @@ class Arbiters {
   }
 
  private:
-  const pid_t owner_ = ::getpid();
   std::mutex mutex_;
   std::list<std::unique_ptr<Running>> running_;
 };
@@ -122,6 +131,8 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
   all.add(std::move(running));
   return std::move(ends.second);
 }
+
+void end_arbiters() { arbiters().end_all(); }
 
 void end_failed_arbiters() { arbiters().end_failed(); }
 

@@ -204,7 +204,7 @@ TEST(PerfCommand, ChecksEveryTypeAndOperator) {
   for (const Case& measured : all_cases()) {
     const int ranks = measured.name == "p2p" ? 2 : 3;
     const Outcome run = run_command(std::string(measured.name) + " -n " + std::to_string(ranks) +
-                                " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
+                                    " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
     EXPECT_EQ(run.status, 0) << run.output;
   }
 }

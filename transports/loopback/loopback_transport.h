@@ -70,6 +70,7 @@ class LoopbackTransport final : public Transport {
   Status set_peers(std::vector<std::string> addresses) override;
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
+  bool has_unsent() const override { return false; }
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:

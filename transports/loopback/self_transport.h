@@ -20,6 +20,7 @@ class SelfTransport final : public Transport, private Endpoint {
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank) override { return *this; }
   bool poll(FrameSink& sink) override;
+  bool has_unsent() const override { return false; }
   void close(TimePoint, FrameSink&) override { frames_.clear(); }
 
  private:

@@ -174,6 +174,10 @@ bool ShmTransport::poll(FrameSink& sink) {
   return moved;
 }
 
+bool ShmTransport::has_unsent() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.sending(); });
+}
+
 void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
   if (left_) return;
   const auto sending = [this] {

@@ -35,6 +35,7 @@ class ShmTransport final : public Transport {
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
+  bool has_unsent() const override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:

@@ -49,6 +49,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   Status set_peers(std::vector<std::string> addresses) override;
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
+  bool has_unsent() const override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:
@@ -290,6 +291,11 @@ void StreamTransport::begin_leaving(FrameSink& sink) {
       each->leave();
     }
   }
+}
+
+bool StreamTransport::has_unsent() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const auto& each) { return each && each->has_queued(); });
 }
 
 bool StreamTransport::settled() const {

@@ -50,6 +50,7 @@ class TracingTransport final : public Transport {
   }
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
+  bool has_unsent() const override { return inner_->has_unsent(); }
   void close(TimePoint deadline, FrameSink& sink) override;
 
   /// All zero for a peer that has not been heard of.
