@@ -12,8 +12,8 @@ namespace unisono::algorithms {
 
 /// Work of the busiest rank, for `bytes` of payload as nccl-tests count them.
 struct Cost {
-  int rounds = 0;          ///< messages on the critical path
-  double bytes_sent = 0;   ///< per rank, on the wire
+  int rounds = 0;         ///< messages on the critical path
+  double bytes_sent = 0;  ///< per rank, on the wire
   double bytes_reduced = 0;
 };
 

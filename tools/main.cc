@@ -19,10 +19,14 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"run", "start one process for each rank, here or on several machines", unisono::run_main},
-    {"perf", "measure a collective: time, algorithm and bus bandwidth, correctness", unisono::perf_main},
-    {"info", "what this build and machine offer, and why a call runs as it does", unisono::info_main},
-    {"plan", "print, draw, check and cost an algorithm's plan without a network", unisono::plan_main},
-    {"tune", "measure this machine's best algorithms and write a selection table", unisono::tune_main},
+    {"perf", "measure a collective: time, algorithm and bus bandwidth, correctness",
+     unisono::perf_main},
+    {"info", "what this build and machine offer, and why a call runs as it does",
+     unisono::info_main},
+    {"plan", "print, draw, check and cost an algorithm's plan without a network",
+     unisono::plan_main},
+    {"tune", "measure this machine's best algorithms and write a selection table",
+     unisono::tune_main},
 };
 
 constexpr const char* kExamples = R"(

@@ -13,13 +13,13 @@ namespace unisono {
 inline constexpr std::size_t kFramePayloadMax = 256 * 1024;
 
 enum class FrameKind : std::uint8_t {
-  kEager = 1,    ///< a whole message, sent without being asked for; spends credit
-  kAnnounce,     ///< a message is waiting here for a grant
-  kGrant,        ///< the receiver is ready: send message (communicator, sequence, index)
-  kData,         ///< a piece of a granted message, at `offset`; any order, any stream
-  kCredit,       ///< `total_bytes` of eager credit return to the sender of (communicator)
-  kProbe,        ///< "I wait in this call": carries the record and nothing else
-  kLeft,         ///< the sender has closed this communicator
+  kEager = 1,  ///< a whole message, sent without being asked for; spends credit
+  kAnnounce,   ///< a message is waiting here for a grant
+  kGrant,      ///< the receiver is ready: send message (communicator, sequence, index)
+  kData,       ///< a piece of a granted message, at `offset`; any order, any stream
+  kCredit,     ///< `total_bytes` of eager credit return to the sender of (communicator)
+  kProbe,      ///< "I wait in this call": carries the record and nothing else
+  kLeft,       ///< the sender has closed this communicator
 };
 
 enum class FrameClass : std::uint8_t { kCollective = 1, kPointToPoint = 2 };
@@ -30,9 +30,9 @@ struct FrameHeader {
   FrameClass frame_class = FrameClass::kCollective;
   std::uint16_t reserved = 0;
   std::uint32_t communicator = 0;
-  std::uint32_t index = 0;     ///< collective: the plan's lane index; point-to-point: the tag
-  std::uint64_t sequence = 0;  ///< collective: operation; point-to-point: message of this lane
-  std::uint64_t offset = 0;    ///< kData: of this piece in its message
+  std::uint32_t index = 0;        ///< collective: the plan's lane index; point-to-point: the tag
+  std::uint64_t sequence = 0;     ///< collective: operation; point-to-point: message of this lane
+  std::uint64_t offset = 0;       ///< kData: of this piece in its message
   std::uint64_t total_bytes = 0;  ///< of the message
   CallRecord record;
 };

@@ -71,9 +71,9 @@ class Endpoint {
 };
 
 struct LaneTraits {
-  std::size_t eager_bytes_max = 16 * 1024;  ///< larger messages wait for a grant
+  std::size_t eager_bytes_max = 16 * 1024;      ///< larger messages wait for a grant
   std::size_t eager_credit_bytes = 256 * 1024;  ///< unconsumed eager bytes per (communicator, lane)
-  bool captures_sends = false;  ///< post_send always answers kDone or kFull
+  bool captures_sends = false;                  ///< post_send always answers kDone or kFull
 };
 
 class Transport {

@@ -10,35 +10,35 @@
 
 namespace unisono __attribute__((visibility("default"))) {
 
-class Store;
+  class Store;
 
-struct InitOptions {
-  /// Where the ranks meet:
-  ///   "env://" (default): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
-  ///       MASTER_PORT as torchrun and `unisono run` set them; with none of them a world of one.
-  ///   "tcp://host:port": rank 0 listens there; needs UNISONO_JOB_KEY (or job_key).
-  ///   "file:///path": rank 0 writes the file, the others read it; a stale file does no harm.
-  /// Empty: UNISONO_RENDEZVOUS, else "env://".
-  std::string rendezvous;
-  /// Instead of `rendezvous`: a store of your own. Must outlive init().
-  Store* store = nullptr;
-  Rank rank = -1;      ///< -1: from RANK
-  int size = -1;       ///< -1: from WORLD_SIZE
-  std::string job_key;  ///< empty: UNISONO_JOB_KEY. Never logged.
-  /// "auto", "shm", "tcp", "unix" or "loopback"; the same on all ranks. Empty: UNISONO_TRANSPORT.
-  std::string transport;
-  /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
-  std::chrono::milliseconds timeout{0};
-};
+  struct InitOptions {
+    /// Where the ranks meet:
+    ///   "env://" (default): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+    ///       MASTER_PORT as torchrun and `unisono run` set them; with none of them a world of one.
+    ///   "tcp://host:port": rank 0 listens there; needs UNISONO_JOB_KEY (or job_key).
+    ///   "file:///path": rank 0 writes the file, the others read it; a stale file does no harm.
+    /// Empty: UNISONO_RENDEZVOUS, else "env://".
+    std::string rendezvous;
+    /// Instead of `rendezvous`: a store of your own. Must outlive init().
+    Store* store = nullptr;
+    Rank rank = -1;       ///< -1: from RANK
+    int size = -1;        ///< -1: from WORLD_SIZE
+    std::string job_key;  ///< empty: UNISONO_JOB_KEY. Never logged.
+    /// "auto", "shm", "tcp", "unix" or "loopback"; the same on all ranks. Empty: UNISONO_TRANSPORT.
+    std::string transport;
+    /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
+    std::chrono::milliseconds timeout{0};
+  };
 
-struct CallOptions {
-  /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
-  /// error lists who had arrived.
-  std::chrono::milliseconds timeout{0};
-  /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
-  /// same on all ranks. Must outlive the call.
-  std::string_view algorithm;
-  Order order = Order::kAny;
-};
+  struct CallOptions {
+    /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
+    /// error lists who had arrived.
+    std::chrono::milliseconds timeout{0};
+    /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
+    /// same on all ranks. Must outlive the call.
+    std::string_view algorithm;
+    Order order = Order::kAny;
+  };
 
-}  // namespace unisono
+}  // namespace )

@@ -7,16 +7,15 @@
 
 namespace unisono __attribute__((visibility("default"))) {
 
-/// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
-/// init() runs: rank 0 sets one value, the others get it. The value holds the job key: whoever can
-/// read the store can join the job.
-/// Thread rule: called from the thread that calls init().
-class Store {
- public:
-  virtual ~Store() = default;
-  virtual void set(std::string_view key, std::string_view value) = 0;
-  /// Waits up to `timeout`; an empty string when the key was not set in that time.
-  virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
-};
+  /// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
+  /// init() runs: rank 0 sets one value, the others get it. The value holds the job key: whoever
+  /// can read the store can join the job. Thread rule: called from the thread that calls init().
+  class Store {
+   public:
+    virtual ~Store() = default;
+    virtual void set(std::string_view key, std::string_view value) = 0;
+    /// Waits up to `timeout`; an empty string when the key was not set in that time.
+    virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
+  };
 
-}  // namespace unisono
+}  // namespace )

@@ -7,8 +7,8 @@ namespace unisono {
                                    int line);
 }  // namespace unisono
 
-#define UNISONO_ASSERT(condition, message)                                                 \
-  do {                                                                                     \
-    if (__builtin_expect(!(condition), 0))                                                 \
-      ::unisono::assertion_failed(#condition, message, __FILE__, __LINE__);                \
+#define UNISONO_ASSERT(condition, message)                                  \
+  do {                                                                      \
+    if (__builtin_expect(!(condition), 0))                                  \
+      ::unisono::assertion_failed(#condition, message, __FILE__, __LINE__); \
   } while (false)

@@ -39,9 +39,9 @@ inline constexpr std::uint16_t kWireVersion = 1;
 enum class HandshakePurpose : std::uint8_t { kControl = 1, kData = 2 };
 
 struct HandshakeIdentity {
-  std::string job_id;      ///< at most 64 bytes; both sides must have the same
+  std::string job_id;  ///< at most 64 bytes; both sides must have the same
   Rank self = 0;
-  Rank peer = -1;          ///< the rank expected at the other end; -1: any (acceptor)
+  Rank peer = -1;  ///< the rank expected at the other end; -1: any (acceptor)
   HandshakePurpose purpose = HandshakePurpose::kData;
   std::uint16_t stream = 0;  ///< of several streams between two ranks; the initiator's counts
 };

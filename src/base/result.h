@@ -14,7 +14,8 @@ namespace unisono {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Status error) : state_(std::in_place_index<1>, std::move(error)) {  // NOLINT
     UNISONO_ASSERT(!std::get<1>(state_).ok(), "a Result without a value needs an error");
   }
@@ -50,17 +51,17 @@ class [[nodiscard]] Result {
 #define UNISONO_CONCAT(a, b) UNISONO_CONCAT_INNER(a, b)
 
 /// UNISONO_TRY(expression): returns the error of a Status or Result from the enclosing function.
-#define UNISONO_TRY(...)                                               \
-  do {                                                                 \
-    if (auto unisono_try_ = (__VA_ARGS__); !unisono_try_)              \
-      return ::unisono::detail::as_status(std::move(unisono_try_));    \
+#define UNISONO_TRY(...)                                            \
+  do {                                                              \
+    if (auto unisono_try_ = (__VA_ARGS__); !unisono_try_)           \
+      return ::unisono::detail::as_status(std::move(unisono_try_)); \
   } while (false)
 
 /// UNISONO_ASSIGN(auto x, expression): x takes the value of a Result, or its error is returned.
-#define UNISONO_ASSIGN(declaration, ...)                                              \
-  auto UNISONO_CONCAT(unisono_result_, __LINE__) = (__VA_ARGS__);                     \
-  if (!UNISONO_CONCAT(unisono_result_, __LINE__))                                     \
-    return UNISONO_CONCAT(unisono_result_, __LINE__).error();                         \
+#define UNISONO_ASSIGN(declaration, ...)                          \
+  auto UNISONO_CONCAT(unisono_result_, __LINE__) = (__VA_ARGS__); \
+  if (!UNISONO_CONCAT(unisono_result_, __LINE__))                 \
+    return UNISONO_CONCAT(unisono_result_, __LINE__).error();     \
   declaration = std::move(*UNISONO_CONCAT(unisono_result_, __LINE__))
 
 namespace unisono::detail {

@@ -10,25 +10,26 @@ namespace unisono {
 namespace {
 
 constexpr std::array<std::string_view, kDataTypeCount> kTypeNames{
-    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-    "bfloat16", "float8_e4m3", "float8_e5m2", "float32", "float64", "bool", "complex64",
-    "complex128"};
+    "int8",    "int16",   "int32",   "int64",     "uint8",       "uint16",
+    "uint32",  "uint64",  "float16", "bfloat16",  "float8_e4m3", "float8_e5m2",
+    "float32", "float64", "bool",    "complex64", "complex128"};
 constexpr std::array<std::string_view, kOpKindCount> kOpNames{
-    "sum", "product", "min", "max", "average", "premultiplied_sum", "bit_and", "bit_or",
-    "bit_xor", "logical_and", "logical_or", "logical_xor", "user"};
+    "sum",     "product", "min",     "max",         "average",    "premultiplied_sum",
+    "bit_and", "bit_or",  "bit_xor", "logical_and", "logical_or", "logical_xor",
+    "user"};
 constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames{
-    "all_reduce", "reduce", "broadcast", "all_gather", "all_gather_v", "reduce_scatter",
-    "reduce_scatter_v", "gather", "gather_v", "scatter", "scatter_v", "all_to_all",
-    "all_to_all_v", "barrier", "scan", "exscan", "send", "receive"};
+    "all_reduce",       "reduce",  "broadcast", "all_gather", "all_gather_v", "reduce_scatter",
+    "reduce_scatter_v", "gather",  "gather_v",  "scatter",    "scatter_v",    "all_to_all",
+    "all_to_all_v",     "barrier", "scan",      "exscan",     "send",         "receive"};
 
 // nccl-tests' and numpy's spellings.
 constexpr std::pair<std::string_view, DataType> kTypeAliases[]{
-    {"half", DataType::kFloat16},        {"fp16", DataType::kFloat16},
-    {"bf16", DataType::kBfloat16},       {"float", DataType::kFloat32},
-    {"fp32", DataType::kFloat32},        {"double", DataType::kFloat64},
-    {"fp64", DataType::kFloat64},        {"fp8_e4m3", DataType::kFloat8E4m3},
-    {"f8e4m3", DataType::kFloat8E4m3},   {"fp8_e5m2", DataType::kFloat8E5m2},
-    {"f8e5m2", DataType::kFloat8E5m2},   {"char", DataType::kInt8},
+    {"half", DataType::kFloat16},      {"fp16", DataType::kFloat16},
+    {"bf16", DataType::kBfloat16},     {"float", DataType::kFloat32},
+    {"fp32", DataType::kFloat32},      {"double", DataType::kFloat64},
+    {"fp64", DataType::kFloat64},      {"fp8_e4m3", DataType::kFloat8E4m3},
+    {"f8e4m3", DataType::kFloat8E4m3}, {"fp8_e5m2", DataType::kFloat8E5m2},
+    {"f8e5m2", DataType::kFloat8E5m2}, {"char", DataType::kInt8},
     {"int", DataType::kInt32},
 };
 

@@ -111,7 +111,8 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
       e->output = all;
       e->input = call.out_counts[static_cast<std::size_t>(rank)] * bytes;
       e->in_place_offset = block_offset(call.out_counts, call.out_displacements, rank, bytes);
-      e->agreed = std::accumulate(call.out_counts.begin(), call.out_counts.end(), std::size_t{0}) * bytes;
+      e->agreed =
+          std::accumulate(call.out_counts.begin(), call.out_counts.end(), std::size_t{0}) * bytes;
       return Status();
     case Collective::kReduceScatterV:
       UNISONO_TRY(extent_of(call.in_counts, {}, "in", size, bytes, &all));
@@ -148,7 +149,8 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
       return Status();
     case Collective::kAllToAllV:
       UNISONO_TRY(extent_of(call.in_counts, call.in_displacements, "in", size, bytes, &e->input));
-      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", size, bytes, &e->output));
+      UNISONO_TRY(
+          extent_of(call.out_counts, call.out_displacements, "out", size, bytes, &e->output));
       e->in_place_offset = ~std::size_t{0};  // never in place
       return Status();
     case Collective::kBarrier:
@@ -186,8 +188,9 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
     return Status();
   }
   if (in < out + e.output && out < in + e.input) {
-    return invalid("in and out overlap; give disjoint buffers, or the same place as the call's "
-                   "in-place rule says");
+    return invalid(
+        "in and out overlap; give disjoint buffers, or the same place as the call's "
+        "in-place rule says");
   }
   return Status();
 }
@@ -248,8 +251,7 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
     }
     const bool prefix =
         call.collective == Collective::kScan || call.collective == Collective::kExscan;
-    if (!is_meaningful(call.op.kind, call.type) ||
-        (prefix && call.op.kind == OpKind::kAverage)) {
+    if (!is_meaningful(call.op.kind, call.type) || (prefix && call.op.kind == OpKind::kAverage)) {
       return invalid("operator " + std::string(name_of(call.op.kind)) + " has no meaning on " +
                      std::string(prefix ? name_of(call.collective) : name_of(call.type)));
     }

@@ -69,10 +69,14 @@ Received Communicator::receive(void* data, std::size_t count, DataType type, Ran
                                CallOptions options) {
   if (state_ == nullptr) throw Error(kEmpty, {.operation = "receive"});
   Received received;
-  const Status status =
-      state_->run({.collective = Collective::kReceive, .out = data, .count = count, .type = type,
-                   .root = source, .tag = tag, .options = options},
-                  &received);
+  const Status status = state_->run({.collective = Collective::kReceive,
+                                     .out = data,
+                                     .count = count,
+                                     .type = type,
+                                     .root = source,
+                                     .tag = tag,
+                                     .options = options},
+                                    &received);
   if (!status) throw state_->error(status, Collective::kReceive);
   return received;
 }
@@ -105,9 +109,9 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
 
 void Communicator::check_size(std::size_t have, std::size_t need) {
   if (have >= need) return;
-  throw Error(Status(ErrorCode::kInvalidArgument,
-                     "out has room for " + std::to_string(have) + " elements and " +
-                         std::to_string(need) + " are needed"));
+  throw Error(Status(ErrorCode::kInvalidArgument, "out has room for " + std::to_string(have) +
+                                                      " elements and " + std::to_string(need) +
+                                                      " are needed"));
 }
 
 Request::Request() = default;

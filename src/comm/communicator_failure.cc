@@ -38,7 +38,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
     failure_ = cause;
   }
   failed_.store(true, std::memory_order_release);
-  if (native_ != nullptr) native_->raise(cause.code(), cause.rank());
+  give_back_buffers(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     Verdict verdict;
     verdict.code = cause.code();
@@ -49,6 +49,13 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   }
   const std::vector<RequestState*> running = running_;
   for (RequestState* request : running) runtime_->engine().fail(*request, cause);
+}
+
+// Nobody reads this rank's memory in place afterwards.
+void CommunicatorState::give_back_buffers(const Status& cause) {
+  if (native_ == nullptr) return;
+  native_->raise(cause.code(), cause.rank());
+  native_->await_readers();
 }
 
 void CommunicatorState::abort(const std::string& reason) {
@@ -68,6 +75,7 @@ void CommunicatorState::close() {
       failed_.store(true, std::memory_order_release);
     }
     const std::vector<RequestState*> running = running_;
+    if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
     if (native_ != nullptr) native_->leave();
     runtime_->engine().messenger().close(id_);
@@ -135,11 +143,12 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
                                            request.sequence, request.record);
     }
   }
-  if (!request.reported && collective && now - request.began >= kReportAfter) {
+  if (!request.reported && now - request.began >= kReportAfter) {
     request.reported = true;
     std::vector<Rank> world;
     for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
-    runtime_->arbiter().report_waiting(id_, request.sequence, world);
+    runtime_->arbiter().report_waiting(id_, collective ? request.sequence : kPointToPointSequence,
+                                       world);
   }
   if (!request.warned && now - request.began >= runtime_->config().warn_after) {
     request.warned = true;
@@ -177,10 +186,10 @@ Error CommunicatorState::error(const Status& status, Collective collective) cons
   Error::Context context;
   context.operation = std::string(name_of(collective));
   if (status.rank() >= 0 && status.rank() < size()) {
-    context.host = runtime_->world()
-                       .members[static_cast<std::size_t>(
-                           members_[static_cast<std::size_t>(status.rank())])]
-                       .host_name;
+    context.host =
+        runtime_->world()
+            .members[static_cast<std::size_t>(members_[static_cast<std::size_t>(status.rank())])]
+            .host_name;
     context.link = algorithms::name_of(link_);
   }
   return Error(status, context);

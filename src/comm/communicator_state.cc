@@ -58,13 +58,14 @@ Status CommunicatorState::usable() const {
 }
 
 std::string_view CommunicatorState::hint_for(const Call& call) const {
-  return call.options.algorithm.empty() ? std::string_view(runtime_->algorithm_hint(call.collective))
-                                        : call.options.algorithm;
+  return call.options.algorithm.empty()
+             ? std::string_view(runtime_->algorithm_hint(call.collective))
+             : call.options.algorithm;
 }
 
 TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {
-  return now + (call.options.timeout.count() > 0 ? call.options.timeout
-                                                 : runtime_->config().timeout);
+  return now +
+         (call.options.timeout.count() > 0 ? call.options.timeout : runtime_->config().timeout);
 }
 
 const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Status* status) {
@@ -139,6 +140,7 @@ Status CommunicatorState::run_native(const Call& call) {
       for (int look = 0; look <= looks; ++look) {
         if (operation->advance()) {
           if (operation->status().ok()) return Status();
+          if (native_->raised(nullptr) != ErrorCode::kOk) break;  // that came first
           fail(operation->status(), Tell::kEveryone);
           return failure();
         }
@@ -190,10 +192,9 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
 
 // A pooled request for this call. Under the lock.
 std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
-  const auto found =
-      std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
-        return candidate.use_count() == 1 && !candidate->running;
-      });
+  const auto found = std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
+    return candidate.use_count() == 1 && !candidate->running;
+  });
   std::shared_ptr<RequestState> request;
   if (found != requests_.end()) {
     request = *found;
@@ -221,8 +222,7 @@ std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
 // An asynchronous call outlives the caller's count arrays.
 void CommunicatorState::copy_counts(RequestState& request) {
   std::span<const std::size_t>* spans[]{&request.call.in_counts, &request.call.in_displacements,
-                                        &request.call.out_counts,
-                                        &request.call.out_displacements};
+                                        &request.call.out_counts, &request.call.out_displacements};
   for (int i = 0; i < 4; ++i) {
     request.counts[i].assign(spans[i]->begin(), spans[i]->end());
     *spans[i] = request.counts[i];
@@ -274,9 +274,9 @@ Status CommunicatorState::launch(RequestState& request, const CallShape& shape) 
   request.sequence = collectives_++;
   request.record = make_record(request.call, request.sequence,
                                hint_number(request.call.collective, hint_for(request.call)));
-  request.native.begin(*this, native_arguments(request.call,
-                                               request.reduction ? &*request.reduction : nullptr,
-                                               request.record));
+  request.native.begin(
+      *this, native_arguments(request.call, request.reduction ? &*request.reduction : nullptr,
+                              request.record));
   request.operation = &request.native;
   return Status();
 }
@@ -292,7 +292,8 @@ Status CommunicatorState::launch_plan(RequestState& request, const CallShape& sh
   const bool in_place = shape.in_place && !(request.reduction && request.reduction->prepares());
   PlanCache::Entry& entry =
       plans_.get(call, *choice.algorithm, choice.chunks, in_place, rank_, size());
-  const CallRecord record = make_record(call, collectives_, hint_number(call.collective, hint_for(call)));
+  const CallRecord record =
+      make_record(call, collectives_, hint_number(call.collective, hint_for(call)));
   Execution::Call execution;
   execution.plan = &entry.plan;
   execution.input = call.in;
@@ -352,8 +353,8 @@ void CommunicatorState::on_done(RequestState& request) {
     request.outcome =
         Status(ErrorCode::kInvalidArgument,
                "the message of rank " + std::to_string(member_of(result.peer)) + " has " +
-                   std::to_string(result.bytes) + " bytes and the room is " +
-                   std::to_string(room) + "; the message was dropped",
+                   std::to_string(result.bytes) + " bytes and the room is " + std::to_string(room) +
+                   "; the message was dropped",
                member_of(result.peer));
   }
 }

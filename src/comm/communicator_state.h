@@ -90,6 +90,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   friend class unisono::NativeOperation;
 
   Status usable() const;
+  void give_back_buffers(const Status& cause);
   Status run_native(const Call& call);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Status finish(RequestState& request);

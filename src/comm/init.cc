@@ -48,7 +48,8 @@ Communicator join_job(RuntimeOptions options) {
 }
 
 Communicator init(const InitOptions& options) {
-  if (const auto running = runtime_of_process().lock(); running != nullptr && !running->is_shut_down()) {
+  if (const auto running = runtime_of_process().lock();
+      running != nullptr && !running->is_shut_down()) {
     throw Error(Status(ErrorCode::kInvalidArgument,
                        "init() was called before in this process; close() its communicators first"),
                 {.operation = "init"});

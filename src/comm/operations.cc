@@ -35,13 +35,15 @@ bool NativeOperation::advance() {
     if (communicator_->native_queue_.front() != this) return false;
     running_ = &communicator_->native_->start(arguments_);
   }
-  if (running_->advance()) {
+  const bool ended = running_->advance();
+  Rank culprit = -1;
+  const ErrorCode raised = communicator_->native_->raised(&culprit);
+  // What this rank finds wrong after another's failure may only follow from that.
+  if (ended && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
     leave_queue();
     return true;
   }
-  Rank culprit = -1;
-  const ErrorCode raised = communicator_->native_->raised(&culprit);
   if (raised == ErrorCode::kOk) return false;
   // The verdict that follows says more than the raised word: it ends this operation by fail().
   const TimePoint now = Clock::now();

@@ -23,7 +23,8 @@ Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank ra
   };
   const auto placed = [&](std::span<const std::size_t> counts,
                           std::span<const std::size_t> displacements) {
-    if (!displacements.empty()) return BufferLayout::with_blocks(counts, displacements, bytes, chunks);
+    if (!displacements.empty())
+      return BufferLayout::with_blocks(counts, displacements, bytes, chunks);
     std::vector<std::size_t> ends(counts.size());
     std::size_t next = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -49,8 +50,9 @@ Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank ra
       return {placed(call.in_counts, {}),
               one(call.in_counts[static_cast<std::size_t>(rank)], plan.output_blocks)};
     case Collective::kGatherV:
-      return {one(call.count, plan.input_blocks),
-              is_root ? placed(call.out_counts, call.out_displacements) : one(0, plan.output_blocks)};
+      return {
+          one(call.count, plan.input_blocks),
+          is_root ? placed(call.out_counts, call.out_displacements) : one(0, plan.output_blocks)};
     case Collective::kScatterV:
       return {is_root ? placed(call.in_counts, call.in_displacements) : one(0, plan.input_blocks),
               one(call.count, plan.output_blocks)};
@@ -68,8 +70,7 @@ void PlanCache::make_key(const Call& call, const algorithms::Algorithm& algorith
                          bool in_place) {
   key_.clear();
   key_.push_back(reinterpret_cast<std::uintptr_t>(&algorithm));
-  key_.push_back(static_cast<std::uint64_t>(call.type) |
-                 static_cast<std::uint64_t>(in_place) << 8 |
+  key_.push_back(static_cast<std::uint64_t>(call.type) | static_cast<std::uint64_t>(in_place) << 8 |
                  static_cast<std::uint64_t>(call.options.order) << 16 |
                  static_cast<std::uint64_t>(call.op.kind != OpKind::kUser || call.op.commutative)
                      << 24 |
@@ -94,8 +95,8 @@ PlanCache::Entry& PlanCache::get(const Call& call, const algorithms::Algorithm& 
     return **found;
   }
   if (entries_.size() >= kEntriesMax) {
-    const auto oldest = std::min_element(
-        entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
+    const auto oldest =
+        std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
           return std::pair(a->in_use > 0, a->last_use) < std::pair(b->in_use > 0, b->last_use);
         });
     if ((*oldest)->in_use == 0) entries_.erase(oldest);
@@ -114,8 +115,8 @@ PlanCache::Entry& PlanCache::get(const Call& call, const algorithms::Algorithm& 
   auto entry = std::make_unique<Entry>();
   entry->key = key_;
   entry->last_use = ++uses_;
-  entry->plan = PreparedPlan::make(std::move(plan), std::move(layouts.input),
-                                   std::move(layouts.output));
+  entry->plan =
+      PreparedPlan::make(std::move(plan), std::move(layouts.input), std::move(layouts.output));
   entries_.push_back(std::move(entry));
   return *entries_.back();
 }

@@ -115,10 +115,10 @@ Status Runtime::parse_algorithm_hints() {
     }
     const std::string name = entry.substr(equals + 1);
     if (name != "native" && algorithms::find(collective, name) == nullptr) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "UNISONO_ALGORITHM: unknown algorithm '" + name + "' for " +
-                        std::string(name_of(collective)) + "; known: native, " +
-                        algorithms::names_of(collective));
+      return Status(ErrorCode::kInvalidArgument, "UNISONO_ALGORITHM: unknown algorithm '" + name +
+                                                     "' for " + std::string(name_of(collective)) +
+                                                     "; known: native, " +
+                                                     algorithms::names_of(collective));
     }
     algorithm_hints_[static_cast<std::size_t>(collective)] = name;
   }
@@ -136,14 +136,14 @@ Status Runtime::connect(const RuntimeOptions& options) {
   self.uid = getuid();
   self.settings = settings_text(config_, selection_);
   UNISONO_TRY(open_transports(options, &self));
-  UNISONO_ASSIGN(arbiter_, ArbiterClient::join(options.meeting, options.size, self, options.deadline));
+  UNISONO_ASSIGN(arbiter_,
+                 ArbiterClient::join(options.meeting, options.size, self, options.deadline));
   int local = 0;
   for (const Member& member : world().members) {
     local += same_host(member, world().members[static_cast<std::size_t>(options.rank)]) ? 1 : 0;
   }
-  engine_ = std::make_unique<Engine>(
-      *this, options.size, config_.eager_bytes,
-      IdlePolicy::choose(config_.wait, local, usable_cores()));
+  engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes,
+                                     IdlePolicy::choose(config_.wait, local, usable_cores()));
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
   return route(options);
 }
@@ -224,14 +224,15 @@ Status Runtime::route(const RuntimeOptions& options) {
   const World& job = world();
   if (config_.transport == "loopback") {
     for (const Member& member : job.members) {
-      if (member.pid == getpid() && same_host(member, job.members[static_cast<std::size_t>(job.rank)])) continue;
+      if (member.pid == getpid()) continue;
       return Status(ErrorCode::kUnsupported,
                     "transport loopback is for the threads of one process; rank " +
                         std::to_string(member.rank) + " is another process",
                     member.rank);
     }
-    transports_.push_back({Link::kLoopback, std::make_unique<LoopbackTransport>(
-                                                LoopbackHub::of_job(job.job_id, job.size), job.rank)});
+    transports_.push_back(
+        {Link::kLoopback,
+         std::make_unique<LoopbackTransport>(LoopbackHub::of_job(job.job_id, job.size), job.rank)});
   }
   if (fabric_ != nullptr) {
     std::vector<Rank> peers;
@@ -365,8 +366,9 @@ void Runtime::left(std::uint32_t communicator, Rank peer) {
 }
 
 void Runtime::tend() {
-  handle_events();
+  // The job's word first: what this rank finds out by itself may only follow from it.
   handle_verdicts();
+  handle_events();
   for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->tend(peer_left_);
 }
 
@@ -385,9 +387,9 @@ void Runtime::handle_events() {
     if (event.code == ErrorCode::kRankLeft) {
       communicator->note_left(member);
     } else if (event.code == ErrorCode::kProtocol) {
-      communicator->fail(Status(event.code, "rank " + std::to_string(member) + " " + event.message,
-                                member),
-                         detail::CommunicatorState::Tell::kEveryone);
+      communicator->fail(
+          Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
+          detail::CommunicatorState::Tell::kEveryone);
     } else {
       communicator->fail(Status(event.code, event.message, member),
                          detail::CommunicatorState::Tell::kEveryone);
@@ -399,7 +401,8 @@ void Runtime::handle_verdicts() {
   verdicts_.clear();
   arbiter_->poll(&verdicts_);
   for (const Verdict& verdict : verdicts_) {
-    if (verdict.code == ErrorCode::kRankLeft && verdict.culprit >= 0) {
+    if (verdict.code == ErrorCode::kRankLeft && verdict.culprit >= 0 &&
+        verdict.communicator == kEveryCommunicator) {
       // No failure by itself: only calls that still need the rank fail, and they say which.
       peer_left_[static_cast<std::size_t>(verdict.culprit)] = true;
       continue;

@@ -21,8 +21,7 @@ namespace {
 RuntimeOptions rank_options(const Config& config, const std::string& name, int rank, int size) {
   RuntimeOptions options;
   options.config = config;
-  options.meeting.kind =
-      size == 1 ? MeetingPoint::Kind::kAlone : MeetingPoint::Kind::kAbstract;
+  options.meeting.kind = size == 1 ? MeetingPoint::Kind::kAlone : MeetingPoint::Kind::kAbstract;
   options.meeting.name = name;
   options.rank = rank;
   options.size = options.local_size = size;
@@ -94,9 +93,9 @@ void run_processes(const Config& config, const std::string& name, int n,
     if (child < 0) {
       for (const pid_t started : children) kill(started, SIGKILL);
       for (const pid_t started : children) waitpid(started, nullptr, 0);
-      throw Error(Status(ErrorCode::kSystem, "fork() of rank " + std::to_string(rank) + " failed",
-                         rank),
-                  {.operation = "spawn"});
+      throw Error(
+          Status(ErrorCode::kSystem, "fork() of rank " + std::to_string(rank) + " failed", rank),
+          {.operation = "spawn"});
     }
     children.push_back(child);
   }

@@ -33,8 +33,11 @@ struct Offer {
 template <typename T>
 Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(parent.size()));
-  UNISONO_TRY(parent.run({.collective = Collective::kAllGather, .in = &mine, .out = all.data(),
-                          .count = sizeof(T), .type = DataType::kUint8}));
+  UNISONO_TRY(parent.run({.collective = Collective::kAllGather,
+                          .in = &mine,
+                          .out = all.data(),
+                          .count = sizeof(T),
+                          .type = DataType::kUint8}));
   return all;
 }
 
@@ -100,7 +103,8 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   std::unique_ptr<native::Group> native;
   if (!ranks.empty()) {
     const Offer& agreed = offers[static_cast<std::size_t>(ranks.front())];
-    if (agreed.usable != 0 && !indices.empty()) native = open_native(runtime, agreed.block, indices);
+    if (agreed.usable != 0 && !indices.empty())
+      native = open_native(runtime, agreed.block, indices);
   }
   // All members of a part run native collectives, or none does.
   UNISONO_ASSIGN(offers, share(parent, Offer{0, native != nullptr ? 1u : 0u}));

@@ -118,7 +118,8 @@ const Row kRows[]{
     {{"UNISONO_JOB_KEY", "text", "",
       "the job's secret, 64 hex digits or at least 16 characters; needed across hosts", true},
      [](std::string_view text, Config* c) {
-       if (text.size() < 16) return invalid("at least 16 characters (openssl rand -hex 32 makes a good one)");
+       if (text.size() < 16)
+         return invalid("at least 16 characters (openssl rand -hex 32 makes a good one)");
        c->job_key = text;
        return Status();
      },
@@ -136,7 +137,9 @@ const Row kRows[]{
      [](const Config& c) { return c.interface_address; }},
     {{"UNISONO_TRANSPORT", "auto|shm|tcp|unix|loopback", "auto",
       "how bytes move; auto: shared memory within a host, TCP between hosts"},
-     [](std::string_view text, Config* c) { return parse_choice(text, kTransports, &c->transport); },
+     [](std::string_view text, Config* c) {
+       return parse_choice(text, kTransports, &c->transport);
+     },
      [](const Config& c) { return c.transport; }},
     {{"UNISONO_ACCESS", "auto|window|single_copy|mapped", "auto",
       "how other ranks of the host read this rank's large buffers"},

@@ -128,7 +128,8 @@ bool Execution::run(std::uint32_t index) {
   switch (step.kind) {
     case StepKind::kSend:
       return messenger_.send(world_rank(step.peer), key, call_.record,
-                             {step.bytes == 0 ? nullptr : source_of(step), step.bytes}, *this, index);
+                             {step.bytes == 0 ? nullptr : source_of(step), step.bytes}, *this,
+                             index);
     case StepKind::kReceive:
     case StepKind::kReceiveReduce: {
       std::byte* target =

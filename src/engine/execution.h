@@ -52,7 +52,8 @@ struct PreparedPlan {
 
 class Execution final : public Operation, private MessageOwner {
  public:
-  Execution(Messenger& messenger, ScratchPool& scratch) : messenger_(messenger), scratch_(scratch) {}
+  Execution(Messenger& messenger, ScratchPool& scratch)
+      : messenger_(messenger), scratch_(scratch) {}
 
   struct Call {
     const PreparedPlan* plan = nullptr;
@@ -81,7 +82,9 @@ class Execution final : public Operation, private MessageOwner {
   void complete(std::uint32_t index);
   std::byte* target_of(const PreparedStep& step) const;
   const std::byte* source_of(const PreparedStep& step) const;
-  Rank world_rank(Rank member) const { return (*call_.world_ranks)[static_cast<std::size_t>(member)]; }
+  Rank world_rank(Rank member) const {
+    return (*call_.world_ranks)[static_cast<std::size_t>(member)];
+  }
   void end();
 
   enum class StepState : std::uint8_t { kIdle, kStarted, kDone };

@@ -9,8 +9,8 @@ namespace unisono {
 
 /// The plan of one rank, chosen once from the ranks that share this host's cores.
 struct IdlePolicy {
-  int spins = 0;            ///< busy looks before the first yield
-  bool yields = true;       ///< then give the core away between looks
+  int spins = 0;                    ///< busy looks before the first yield
+  bool yields = true;               ///< then give the core away between looks
   std::int64_t sleep_after_us = 0;  ///< of waiting; then sleep between looks. 0: never
   std::int64_t sleep_us = 50;
 

@@ -192,9 +192,9 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
 }
 
 void Messenger::erase_arrival(Peer& peer, Arrival* arrival) {
-  const auto found =
-      std::find_if(peer.arrivals.begin(), peer.arrivals.end(),
-                   [&](const std::unique_ptr<Arrival>& candidate) { return candidate.get() == arrival; });
+  const auto found = std::find_if(
+      peer.arrivals.begin(), peer.arrivals.end(),
+      [&](const std::unique_ptr<Arrival>& candidate) { return candidate.get() == arrival; });
   UNISONO_ASSERT(found != peer.arrivals.end(), "an arrival was erased twice");
   peer.free_arrivals.push_back(std::move(*found));
   peer.arrivals.erase(found);
@@ -332,8 +332,8 @@ void Messenger::received(Rank rank, const FrameHeader& header) {
       return;
     case FrameKind::kCredit: {
       Lane& credit = lane(peer, header.communicator);
-      credit.credit = std::min<std::size_t>(credit.credit + header.total_bytes,
-                                            peer.traits.eager_credit_bytes);
+      credit.credit =
+          std::min<std::size_t>(credit.credit + header.total_bytes, peer.traits.eager_credit_bytes);
       return;
     }
     case FrameKind::kProbe:

@@ -48,9 +48,8 @@ bool Messenger::send(Rank rank, const MessageKey& key, const CallRecord& record,
   message->slot = slot;
   message->header = make_header(FrameKind::kEager, key, record, payload.size());
 
-  const auto granted =
-      std::find_if(peer.early_grants.begin(), peer.early_grants.end(),
-                   [&](const FrameHeader& grant) { return key_of(grant) == key; });
+  const auto granted = std::find_if(peer.early_grants.begin(), peer.early_grants.end(),
+                                    [&](const FrameHeader& grant) { return key_of(grant) == key; });
   if (granted != peer.early_grants.end()) {
     const FrameHeader grant = *granted;
     peer.early_grants.erase(granted);
@@ -60,7 +59,8 @@ bool Messenger::send(Rank rank, const MessageKey& key, const CallRecord& record,
   }
 
   Lane& credit = lane(peer, key.communicator);
-  const bool small = payload.size() <= (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max);
+  const bool small =
+      payload.size() <= (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max);
   if (small && credit.credit >= credit_cost(payload.size())) {
     credit.credit -= credit_cost(payload.size());
     message->state = Outgoing::State::kEager;
@@ -92,9 +92,9 @@ bool Messenger::submit(Peer& peer, Outgoing* message) {
 // that is done has no owner afterwards and is released.
 PostResult Messenger::post(Peer& peer, Outgoing* message) {
   const bool eager = message->state == Outgoing::State::kEager;
-  const PostResult result =
-      peer.endpoint->post_send(message->header, eager ? message->payload : std::span<const std::byte>{},
-                               reinterpret_cast<std::uint64_t>(message));
+  const PostResult result = peer.endpoint->post_send(
+      message->header, eager ? message->payload : std::span<const std::byte>{},
+      reinterpret_cast<std::uint64_t>(message));
   if (result == PostResult::kFull) return result;
   if (message->state == Outgoing::State::kAnnounce) {
     message->state = Outgoing::State::kWaiting;
@@ -184,8 +184,8 @@ void Messenger::post_control(Peer& peer, FrameKind kind, const MessageKey& key,
 
 void Messenger::probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
                       const CallRecord& record) {
-  post_control(use(peer), FrameKind::kProbe,
-               {communicator, FrameClass::kCollective, 0, sequence}, record, 0);
+  post_control(use(peer), FrameKind::kProbe, {communicator, FrameClass::kCollective, 0, sequence},
+               record, 0);
 }
 
 void Messenger::on_grant(Peer& peer, const FrameHeader& header) {
@@ -202,10 +202,14 @@ void Messenger::on_grant(Peer& peer, const FrameHeader& header) {
     return;
   }
   Outgoing* message = *found;
+  if (key.frame_class == FrameClass::kCollective && !(message->header.record == header.record)) {
+    events_.mismatch(key.communicator, peer.rank, header.record, message->header.record);
+    return;
+  }
   if (message->header.total_bytes != header.total_bytes) {
     events_.violation(key.communicator, peer.rank,
-                      "asked for " + std::to_string(header.total_bytes) + " bytes of a message of " +
-                          std::to_string(message->header.total_bytes));
+                      "asked for " + std::to_string(header.total_bytes) +
+                          " bytes of a message of " + std::to_string(message->header.total_bytes));
     return;
   }
   peer.waiting.erase(found);

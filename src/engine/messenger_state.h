@@ -35,7 +35,7 @@ struct Messenger::Posted {
   Rank peer = -1;  // kAnyRank until matched
   MessageKey key;
   CallRecord record;
-  bool tagged = false;  // not matched to a message yet: key.sequence is meaningless
+  bool tagged = false;   // not matched to a message yet: key.sequence is meaningless
   bool discard = false;  // longer than the room
   std::byte* target = nullptr;
   std::size_t bytes = 0;
@@ -50,8 +50,8 @@ struct Messenger::Arrival {
   MessageKey key;
   CallRecord record;
   std::size_t bytes = 0;
-  bool announced = false;  // the data are still at the sender
-  bool complete = false;   // eager: all bytes are in `buffer`
+  bool announced = false;     // the data are still at the sender
+  bool complete = false;      // eager: all bytes are in `buffer`
   Posted* claimed = nullptr;  // posted while the bytes were still arriving
   std::vector<std::byte> buffer;
 };
@@ -82,9 +82,9 @@ class Messenger::Backlog {
 
 struct Messenger::Lane {
   std::uint32_t communicator = 0;
-  std::size_t credit = 0;       // what we may still send eagerly
-  std::size_t held = 0;         // eager cost received and not yet returned
-  std::size_t to_return = 0;    // consumed, not yet told to the sender
+  std::size_t credit = 0;     // what we may still send eagerly
+  std::size_t held = 0;       // eager cost received and not yet returned
+  std::size_t to_return = 0;  // consumed, not yet told to the sender
 };
 
 struct Messenger::Peer {
@@ -94,13 +94,13 @@ struct Messenger::Peer {
   LaneTraits traits;
   bool closed = false;
   std::vector<Lane> lanes;
-  Backlog backlog;     // frames in lane order that the transport had no room for
+  Backlog backlog;                   // frames in lane order that the transport had no room for
   std::vector<Outgoing*> waiting;    // announced or expected to be asked for
   std::vector<Outgoing*> streaming;  // granted
   std::vector<Outgoing*> lent;       // wholly posted, payload still held by the transport
   std::vector<FrameHeader> early_grants;
   std::vector<Posted*> posted;
-  std::vector<std::unique_ptr<Arrival>> arrivals;      // in order of arrival
+  std::vector<std::unique_ptr<Arrival>> arrivals;  // in order of arrival
   std::vector<std::unique_ptr<Arrival>> free_arrivals;
 };
 
@@ -115,9 +115,9 @@ struct Messenger::Calls {
   };
   bool closed = false;
   std::vector<Rank> told_closed;  // closed: peers that know
-  std::array<Entry, 64> recent;  // by sequence modulo size
-  std::vector<Probe> probes;     // the latest of each peer
-  std::vector<Posted*> tagged;   // unmatched, in order of posting
+  std::array<Entry, 64> recent;   // by sequence modulo size
+  std::vector<Probe> probes;      // the latest of each peer
+  std::vector<Posted*> tagged;    // unmatched, in order of posting
 };
 
 }  // namespace unisono

@@ -61,8 +61,6 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
   return block;
 }
 
-void ScratchPool::give_back(std::byte* data, std::size_t bytes) {
-  free_.push_back({data, bytes});
-}
+void ScratchPool::give_back(std::byte* data, std::size_t bytes) { free_.push_back({data, bytes}); }
 
 }  // namespace unisono

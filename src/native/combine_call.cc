@@ -124,6 +124,8 @@ bool CombineCall::can_take() const {
 bool CombineCall::move() {
   bool moved = false;
   while (!ended()) {
+    const Reading reading(*this);
+    if (!reading.allowed()) break;
     // Combining first: the others wait for it.
     if (can_combine()) {
       combine();

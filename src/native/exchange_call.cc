@@ -154,6 +154,8 @@ Status ExchangeCall::meet(int member, const Offer& offer) {
 bool ExchangeCall::move() {
   bool moved = false;
   while (!ended()) {
+    const Reading reading(*this);
+    if (!reading.allowed()) break;
     if (!take()) {
       if (!can_fill()) break;
       fill();

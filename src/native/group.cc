@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include "native/call_shape.h"
 #include "native/combine_call.h"
 #include "native/exchange_call.h"
@@ -70,7 +72,16 @@ void Group::leave() {
 bool Group::raise(ErrorCode code, Rank culprit) {
   std::uint64_t none = 0;
   return state_->fabric->header().raised.compare_exchange_strong(
-      none, pack(code, culprit), std::memory_order_acq_rel, std::memory_order_acquire);
+      none, pack(code, culprit), std::memory_order_seq_cst, std::memory_order_seq_cst);
+}
+
+void Group::await_readers() const {
+  const shm::FabricGroup& fabric = *state_->fabric;
+  for (int member = 0; member < fabric.size(); ++member) {
+    if (member == fabric.self() || !fabric.in_this_process(member)) continue;
+    const auto& reading = fabric.counters(member).reading.value;
+    while (reading.load(std::memory_order_seq_cst) != 0) sched_yield();
+  }
 }
 
 ErrorCode Group::raised(Rank* culprit) const {

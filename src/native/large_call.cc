@@ -4,8 +4,36 @@
 
 namespace unisono::native {
 
+namespace {
+
+bool shares_process(const shm::FabricGroup& group) {
+  for (int member = 0; member < group.size(); ++member) {
+    if (member != group.self() && group.in_this_process(member)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 LargeCall::LargeCall(CallContext& context)
-    : context_(context), inputs_(static_cast<std::size_t>(context.cells.size())) {}
+    : context_(context),
+      inputs_(static_cast<std::size_t>(context.cells.size())),
+      has_threads_(shares_process(context.group)) {}
+
+// The flag is stored before raised is looked at, and an owner raises before it looks at the flag:
+// one of both sees the other, for which all four must be sequentially consistent.
+LargeCall::Reading::Reading(const LargeCall& call) {
+  if (!call.has_threads_) return;
+  shm::FabricGroup& group = call.context_.group;
+  flag_ = &group.counters(group.self()).reading.value;
+  flag_->store(1, std::memory_order_seq_cst);
+  allowed_ = group.header().raised.load(std::memory_order_seq_cst) == 0;
+}
+
+LargeCall::Reading::~Reading() {
+  // Release: pairs with the owner's load, after which it may free what was read.
+  if (flag_ != nullptr) flag_->store(0, std::memory_order_release);
+}
 
 void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
   shape_ = shape;

@@ -8,6 +8,7 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,21 @@ class LargeCall : public Operation {
   virtual bool released() = 0;
   virtual bool waits_for(int member) const = 0;
 
+  /// Held around each step that may read other threads' private memory. Once the group's failure is
+  /// raised that memory may be its owner's again, and nothing is allowed any more; an owner that
+  /// has raised waits for the steps that were allowed before (Group::await_readers).
+  class Reading {
+   public:
+    explicit Reading(const LargeCall& call);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    bool allowed() const { return allowed_; }
+
+   private:
+    std::atomic<std::uint64_t>* flag_ = nullptr;  // null: no member is a thread of this process
+    bool allowed_ = true;
+  };
+
   void end(const Status& cause);
   bool ended() const { return stage_ == Stage::kDone; }
   bool met_all() const { return met_ >= shape_.sources.last; }
@@ -76,6 +92,7 @@ class LargeCall : public Operation {
   std::vector<View> inputs_;  // by member
 
  private:
+  const bool has_threads_;  // beside this one, of this process
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   bool enter();
   bool meet_arrived();

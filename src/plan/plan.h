@@ -37,10 +37,10 @@ struct Step {
   /// Operand order, for operators that do not commute. kReceiveReduce: the message comes from
   /// lower ranks than `source`. kReduce: `source` comes from lower ranks than `target`.
   bool remote_first = false;
-  Rank peer = -1;          ///< kSend, kReceive, kReceiveReduce
+  Rank peer = -1;                ///< kSend, kReceive, kReceiveReduce
   std::uint32_t lane_index = 0;  ///< how many earlier messages this lane carries in this plan
-  ChunkRange target;       ///< written; all kinds but kSend
-  ChunkRange source;       ///< read; all kinds but kReceive. May equal target (kReceiveReduce).
+  ChunkRange target;             ///< written; all kinds but kSend
+  ChunkRange source;  ///< read; all kinds but kReceive. May equal target (kReceiveReduce).
   /// Steps that must be complete before this one starts: dependencies[first .. first + count).
   std::uint32_t dependency_first = 0;
   std::uint32_t dependency_count = 0;
@@ -52,9 +52,9 @@ struct PlanRequest {
   int ranks = 1;
   Rank rank = 0;
   Rank root = 0;
-  int chunks = 1;            ///< per block, at least 1; more chunks pipeline more finely
-  bool in_place = false;     ///< local: input and output alias as the collective defines it
-  bool commutative = true;   ///< of the operator
+  int chunks = 1;           ///< per block, at least 1; more chunks pipeline more finely
+  bool in_place = false;    ///< local: input and output alias as the collective defines it
+  bool commutative = true;  ///< of the operator
   Order order = Order::kAny;
 };
 
@@ -74,7 +74,7 @@ struct Plan {
   int output_blocks = 0;
   /// Scratch chunk i has exactly the bytes of this (input or output) range.
   std::vector<ChunkRange> scratch_like;
-  std::vector<Step> steps;                ///< in an order that respects dependencies
+  std::vector<Step> steps;                  ///< in an order that respects dependencies
   std::vector<std::uint32_t> dependencies;  ///< flat; see Step
 };
 

@@ -41,6 +41,9 @@ struct World {
 
 inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
 
+/// Stands for the sequence of sends and receives in reports: they have none that ranks agree on.
+inline constexpr std::uint64_t kPointToPointSequence = ~std::uint64_t{0};
+
 /// The job's word on a failure. `culprit` is a world rank or -1.
 struct Verdict {
   ErrorCode code = ErrorCode::kRankFailed;

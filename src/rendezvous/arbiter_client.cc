@@ -134,10 +134,10 @@ void ArbiterClient::report_failure(const Verdict& verdict) {
 void ArbiterClient::report_broken_link(Rank peer, const std::string& reason) {
   if (!connection_) return;
   if (connection_->state == Connection::State::kFarewell) {
-    connection_->own.push_back({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
-                                rendezvous::member_text(
-                                    world_.members[static_cast<std::size_t>(peer)]) +
-                                    " is lost: " + reason});
+    connection_->own.push_back(
+        {ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+         rendezvous::member_text(world_.members[static_cast<std::size_t>(peer)]) +
+             " is lost: " + reason});
     return;
   }
   connection_->send(rendezvous::encode(rendezvous::BrokenLinkMessage{peer, reason}));

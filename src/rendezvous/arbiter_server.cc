@@ -42,9 +42,7 @@ class Arbiters {
     // Makes the logger first, so that it is destroyed after the threads that use it have ended.
     log::debug("the first arbiter of this process starts");
   }
-  ~Arbiters() {
-    end_all();
-  }
+  ~Arbiters() { end_all(); }
 
   void end_all() {
     const std::lock_guard lock(mutex_);

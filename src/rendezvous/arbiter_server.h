@@ -12,8 +12,8 @@ namespace unisono::rendezvous {
 /// Returns rank 0's end of its connection to the new arbiter.
 Result<UniqueFd> start_arbiter(ArbiterOptions options);
 
-/// Says farewell for every arbiter of this process, which is about to end without running its static
-/// destructors.
+/// Says farewell for every arbiter of this process, which is about to end without running its
+/// static destructors.
 void end_arbiters();
 
 /// Ends the arbiters of this process whose meeting failed and that linger for late ranks, so that

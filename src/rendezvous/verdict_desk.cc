@@ -33,6 +33,12 @@ void VerdictDesk::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
   waits_.erase(rank);
+  for (const auto& [reporter, wait] : waits_) {
+    const auto& ranks = wait.waiting_for;
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {
+      tell_that_peer_left(reporter, rank);
+    }
+  }
 }
 
 void VerdictDesk::on_closed(Rank rank, const std::string& how) {
@@ -52,7 +58,12 @@ void VerdictDesk::on_violation(Rank rank, const std::string& what) {
 }
 
 void VerdictDesk::on_waiting(Rank rank, WaitMessage message) {
-  if (presence(rank) == Presence::kHere) waits_[rank] = std::move(message);
+  if (presence(rank) != Presence::kHere) return;
+  // Two ranks without a link between them have nobody else to hear it from.
+  for (const Rank peer : message.waiting_for) {
+    if (presence(peer) == Presence::kLeft) tell_that_peer_left(rank, peer);
+  }
+  waits_[rank] = std::move(message);
 }
 
 void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
@@ -173,6 +184,7 @@ std::string VerdictDesk::whereabouts(Rank rank, const Operation& operation) cons
   if (presence(rank) == Presence::kLeft) return text + " left the job";
   const auto wait = waits_.find(rank);
   if (wait == waits_.end()) return text + " is alive and waits for nobody";
+  if (wait->second.sequence == kPointToPointSequence) return text + " waits in a send or receive";
   return text + (wait->second.communicator == operation.first
                      ? fmt::format(" waits in operation {}", wait->second.sequence)
                      : fmt::format(" waits in operation {} of communicator {}",

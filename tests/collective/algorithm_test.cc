@@ -1,7 +1,8 @@
 // Every algorithm of the catalog by name, over shared-memory lanes, in-process lanes and TCP.
+#include "algorithms/algorithm.h"
+
 #include <gtest/gtest.h>
 
-#include "algorithms/algorithm.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
 
@@ -13,8 +14,8 @@ using Job = std::tuple<const char*, int>;
 class AlgorithmByName : public testing::TestWithParam<Job> {};
 
 // A refusal must be the catalog's own, and leave the communicator usable.
-void run_hinted(Communicator& comm, const algorithms::Algorithm& algorithm,
-                const CollectiveCase& c, Complaints* complaints) {
+void run_hinted(Communicator& comm, const algorithms::Algorithm& algorithm, const CollectiveCase& c,
+                Complaints* complaints) {
   plan::PlanRequest request;
   request.collective = c.collective;
   request.ranks = comm.size();

@@ -58,8 +58,14 @@ struct Shape {
         counts(static_cast<std::size_t>(ranks), block) {}
 
   Call call() {
-    return {.collective = collective, .in = in.data(), .out = out.data(), .count = count,
-            .type = DataType::kFloat32, .op = sum, .in_counts = counts, .out_counts = counts};
+    return {.collective = collective,
+            .in = in.data(),
+            .out = out.data(),
+            .count = count,
+            .type = DataType::kFloat32,
+            .op = sum,
+            .in_counts = counts,
+            .out_counts = counts};
   }
 };
 

@@ -67,14 +67,18 @@ struct Subject {
 template <typename T>
 void check(Communicator& comm, const Subject& s, std::size_t count, Complaints* complaints) {
   const auto n = static_cast<std::size_t>(comm.size());
-  const bool scatters = s.collective == Collective::kReduceScatter ||
-                        s.collective == Collective::kReduceScatterV;
+  const bool scatters =
+      s.collective == Collective::kReduceScatter || s.collective == Collective::kReduceScatterV;
   const auto leaves = random_leaves<T>(comm.size(), scatters ? count * n : count);
   const auto rank = static_cast<std::size_t>(comm.rank());
   const std::vector<std::size_t> counts(n, count);
   std::vector<T> out(count);
-  Call call{.collective = s.collective, .in = leaves[rank].data(), .out = out.data(),
-            .count = count, .type = data_type_of<T>, .op = {s.op}};
+  Call call{.collective = s.collective,
+            .in = leaves[rank].data(),
+            .out = out.data(),
+            .count = count,
+            .type = data_type_of<T>,
+            .op = {s.op}};
   if (s.collective == Collective::kReduceScatterV) call.in_counts = counts;
   call.options.order = Order::kCanonical;
   call.options.algorithm = s.algorithm;
@@ -86,10 +90,10 @@ void check(Communicator& comm, const Subject& s, std::size_t count, Complaints* 
   for (std::size_t i = 0; i < count; ++i) {
     const T expected = expected_of(leaves, high, scatters ? rank * count + i : i, s.op);
     if (std::memcmp(&out[i], &expected, sizeof expected) == 0) continue;
-    complaints->add(comm.rank(), std::string(name_of(s.collective)) + " of " +
-                                     std::to_string(count) + " " +
-                                     std::string(name_of(data_type_of<T>)) + " by '" +
-                                     std::string(s.algorithm) + "' differs at " + std::to_string(i));
+    complaints->add(comm.rank(),
+                    std::string(name_of(s.collective)) + " of " + std::to_string(count) + " " +
+                        std::string(name_of(data_type_of<T>)) + " by '" + std::string(s.algorithm) +
+                        "' differs at " + std::to_string(i));
     return;
   }
 }
@@ -106,13 +110,14 @@ std::vector<Subject> subjects(int ranks, bool native) {
     request.collective = algorithm.collective;
     request.ranks = ranks;
     request.order = Order::kCanonical;
-    if (algorithm.canonical && reduces(algorithm.collective) && algorithm.refuses(request).empty()) {
+    if (algorithm.canonical && reduces(algorithm.collective) &&
+        algorithm.refuses(request).empty()) {
       add(algorithm.collective, algorithm.name);
     }
   }
-  for (const Collective collective : {Collective::kAllReduce, Collective::kReduce,
-                                      Collective::kReduceScatter, Collective::kReduceScatterV,
-                                      Collective::kScan, Collective::kExscan}) {
+  for (const Collective collective :
+       {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter,
+        Collective::kReduceScatterV, Collective::kScan, Collective::kExscan}) {
     add(collective, "");
     if (native) add(collective, "native");
   }
@@ -191,8 +196,8 @@ void check_nesting(Communicator& comm, Complaints* complaints) {
     for (std::size_t i = 0; i < count; ++i) {
       const T expected = tree(leaves, 0, kLeaves, i, OpKind::kSum);
       if (std::memcmp(&data[i], &expected, sizeof expected) == 0) continue;
-      complaints->add(comm.rank(), std::string(name_of(data_type_of<T>)) + " differs at " +
-                                       std::to_string(i));
+      complaints->add(comm.rank(),
+                      std::string(name_of(data_type_of<T>)) + " differs at " + std::to_string(i));
       break;
     }
   }

@@ -93,8 +93,7 @@ class Builder {
   Buffers reducing() const {
     Buffers b;
     b.input = input_of(reducing_, rank_, 0, c_.count);
-    const bool prefix =
-        c_.collective == Collective::kScan || c_.collective == Collective::kExscan;
+    const bool prefix = c_.collective == Collective::kScan || c_.collective == Collective::kExscan;
     const int last = !prefix ? size_ : c_.collective == Collective::kScan ? rank_ + 1 : rank_;
     if (c_.in_place && (c_.collective != Collective::kReduce || is_root())) {
       b.alias = Alias::kInputInOutput;
@@ -197,7 +196,9 @@ class Builder {
 class Guarded {
  public:
   Guarded(const Bytes& content, std::size_t skew)
-      : skew_(kGuardBytes + skew), bytes_(content.size()), memory_(skew_ + bytes_ + kGuardBytes, kUntouched) {
+      : skew_(kGuardBytes + skew),
+        bytes_(content.size()),
+        memory_(skew_ + bytes_ + kGuardBytes, kUntouched) {
     std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_));
   }
   std::byte* data() { return memory_.data() + skew_; }
@@ -212,7 +213,8 @@ class Guarded {
              hex(expected.data() + i, element_bytes);
     }
     const auto intact = [](std::byte b) { return b == kUntouched; };
-    if (!std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_), intact)) {
+    if (!std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_),
+                     intact)) {
       return std::string("bytes before ") + name + " were written";
     }
     if (!std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(skew_ + bytes_), memory_.end(),
@@ -230,8 +232,11 @@ class Guarded {
 
 Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reducing, Rank rank,
                bool is_root) {
-  Call call{.collective = c.collective, .count = c.count, .type = c.type,
-            .op = reduces(c.collective) ? op_of(reducing, rank) : ReduceOp{}, .root = c.root,
+  Call call{.collective = c.collective,
+            .count = c.count,
+            .type = c.type,
+            .op = reduces(c.collective) ? op_of(reducing, rank) : ReduceOp{},
+            .root = c.root,
             .options = c.options};
   const auto self = static_cast<std::size_t>(rank);
   switch (c.collective) {

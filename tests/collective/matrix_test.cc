@@ -89,11 +89,11 @@ std::vector<CollectiveCase> large_cases(int ranks) {
   constexpr std::size_t kLargeBytes = (std::size_t{1} << 20) + 4096;
   std::vector<CollectiveCase> cases;
   for (const Subject& s : subjects()) {
-    const bool chosen =
-        (s.type == DataType::kFloat32 && s.op == OpKind::kSum) ||
-        (s.type == DataType::kBfloat16 && s.op == OpKind::kAverage) ||
-        (s.type == DataType::kUint8 && s.op == (reduces(s.collective) ? OpKind::kBitXor : OpKind::kSum)) ||
-        (s.type == DataType::kComplex128 && s.op == OpKind::kPremultipliedSum);
+    const bool chosen = (s.type == DataType::kFloat32 && s.op == OpKind::kSum) ||
+                        (s.type == DataType::kBfloat16 && s.op == OpKind::kAverage) ||
+                        (s.type == DataType::kUint8 &&
+                         s.op == (reduces(s.collective) ? OpKind::kBitXor : OpKind::kSum)) ||
+                        (s.type == DataType::kComplex128 && s.op == OpKind::kPremultipliedSum);
     if (!chosen || s.collective == Collective::kBarrier) continue;
     const bool whole = s.collective <= Collective::kBroadcast || s.collective >= Collective::kScan;
     const std::size_t blocks = whole ? 1 : static_cast<std::size_t>(ranks);

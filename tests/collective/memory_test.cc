@@ -42,7 +42,8 @@ TEST(Memory, OfEightLocalRanksStaysBelowSixteenMebibytesEach) {
     comm.barrier();
     const long used = memory_kib();
     comm.barrier();
-    if (comm.rank() == 0) std::printf("a rank of eight holds %.1f MiB\n", static_cast<double>(used) / 1024);
+    if (comm.rank() == 0)
+      std::printf("a rank of eight holds %.1f MiB\n", static_cast<double>(used) / 1024);
     if (used == 0) throw std::runtime_error("the kernel does not tell");
     if (used >= 16 * kMib) {
       throw std::runtime_error("rank " + std::to_string(comm.rank()) + " holds " +

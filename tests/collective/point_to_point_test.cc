@@ -60,7 +60,8 @@ TEST_P(PointToPoint, AnySourceTakesEachMessageOnce) {
       const Received received = comm.receive(data, kAnyRank, 9);
       ASSERT_GT(received.source, 0);
       ASSERT_LT(received.source, 4);
-      const int expected = received.source * 100 + next[static_cast<std::size_t>(received.source)]++;
+      const int expected =
+          received.source * 100 + next[static_cast<std::size_t>(received.source)]++;
       EXPECT_EQ(data, numbers(expected, 2));
     }
     EXPECT_EQ(next, (std::vector<int>{0, 5, 5, 5}));
@@ -176,12 +177,17 @@ TEST_P(PointToPoint, GroupsInCrossingOrdersDoNotDeadlock) {
       for (int i = 0; i < n; ++i) {
         const Rank peer = comm.rank() % 2 == 0 ? i : n - 1 - i;
         if ((pass == 0) == (comm.rank() % 2 == 0)) {
-          calls.push_back({.collective = Collective::kSend, .in = out.data(), .count = kCount,
-                           .type = DataType::kInt32, .root = peer});
+          calls.push_back({.collective = Collective::kSend,
+                           .in = out.data(),
+                           .count = kCount,
+                           .type = DataType::kInt32,
+                           .root = peer});
         } else {
           calls.push_back({.collective = Collective::kReceive,
-                           .out = in[static_cast<std::size_t>(peer)].data(), .count = kCount,
-                           .type = DataType::kInt32, .root = peer});
+                           .out = in[static_cast<std::size_t>(peer)].data(),
+                           .count = kCount,
+                           .type = DataType::kInt32,
+                           .root = peer});
         }
       }
     }

@@ -30,8 +30,8 @@ void run_small_matrix(Communicator& comm) {
 void spawn_processes(int ranks, const std::string& transport,
                      const std::function<void(Communicator&)>& body) {
   try {
-    spawn(ranks, body, {.as = SpawnOptions::As::kProcesses, .transport = transport,
-                        .timeout = kCallTimeout});
+    spawn(ranks, body,
+          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
   } catch (const Error& error) {
     ADD_FAILURE() << ranks << " processes over " << transport << ": " << error.what();
   }
@@ -108,16 +108,17 @@ TEST_P(Access, OfThreadsGivesTheSameResults) {
   unsetenv("UNISONO_ACCESS");
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Access,
-                         testing::Values("auto", "window", "single_copy", "mapped"),
+INSTANTIATE_TEST_SUITE_P(Paths, Access, testing::Values("auto", "window", "single_copy", "mapped"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Spawn, NamesTheProcessThatThrew) {
   try {
-    spawn(3, [](Communicator& comm) {
-      if (comm.rank() == 1) throw std::runtime_error("on purpose");
-      comm.barrier();
-    }, {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout});
+    spawn(3,
+          [](Communicator& comm) {
+            if (comm.rank() == 1) throw std::runtime_error("on purpose");
+            comm.barrier();
+          },
+          {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout});
     ADD_FAILURE() << "spawn() did not notice";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
@@ -125,10 +126,12 @@ TEST(Spawn, NamesTheProcessThatThrew) {
 }
 
 TEST(Spawn, RethrowsTheFirstThreadsException) {
-  EXPECT_THROW(spawn(3, [](Communicator& comm) {
-                 if (comm.rank() == 1) throw std::logic_error("on purpose");
-                 comm.barrier();
-               }, {.timeout = kCallTimeout}),
+  EXPECT_THROW(spawn(3,
+                     [](Communicator& comm) {
+                       if (comm.rank() == 1) throw std::logic_error("on purpose");
+                       comm.barrier();
+                     },
+                     {.timeout = kCallTimeout}),
                std::logic_error);
 }
 
@@ -150,10 +153,10 @@ TEST(Spawn, RefusesImpossibleRankCounts) {
 }
 
 TEST(Spawn, RefusesLoopbackBetweenProcesses) {
-  EXPECT_THROW(spawn(2, [](Communicator& comm) { comm.barrier(); },
-                     {.as = SpawnOptions::As::kProcesses, .transport = "loopback",
-                      .timeout = kCallTimeout}),
-               Error);
+  EXPECT_THROW(
+      spawn(2, [](Communicator& comm) { comm.barrier(); },
+            {.as = SpawnOptions::As::kProcesses, .transport = "loopback", .timeout = kCallTimeout}),
+      Error);
 }
 
 }  // namespace

@@ -159,8 +159,11 @@ TEST_P(Requests, CountArraysMayEndBeforeTheCall) {
     Request request;
     {
       std::vector<std::size_t> counts{5, 5};
-      request = comm.start({.collective = Collective::kAllGatherV, .in = in.data(),
-                            .out = out.data(), .type = DataType::kInt32, .out_counts = counts});
+      request = comm.start({.collective = Collective::kAllGatherV,
+                            .in = in.data(),
+                            .out = out.data(),
+                            .type = DataType::kInt32,
+                            .out_counts = counts});
       counts.assign(2, 1'000'000);
     }
     request.wait();

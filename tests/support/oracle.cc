@@ -17,16 +17,15 @@ struct Value {
 bool is_complex(DataType type) {
   return type == DataType::kComplex64 || type == DataType::kComplex128;
 }
-bool is_unsigned(DataType type) {
-  return type >= DataType::kUint8 && type <= DataType::kUint64;
-}
+bool is_unsigned(DataType type) { return type >= DataType::kUint8 && type <= DataType::kUint64; }
 bool is_bitwise(OpKind op) {
   return op == OpKind::kBitAnd || op == OpKind::kBitOr || op == OpKind::kBitXor ||
          op == OpKind::kUser;
 }
 
 std::uint64_t mix(Rank rank, std::size_t index) {
-  std::uint64_t x = index * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(rank + 1) * 0xbf58476d1ce4e5b9ull;
+  std::uint64_t x =
+      index * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(rank + 1) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 30)) * 0x94d049bb133111ebull;
   return x ^ (x >> 29);
 }
@@ -120,11 +119,10 @@ void encode(DataType type, Value v, int divisor, void* element) {
     case DataType::kBool:
       return store(element, static_cast<std::uint8_t>(v.real != 0));
     case DataType::kComplex64:
-      return store(element, std::complex<float>(
-                                narrow, static_cast<float>(v.imaginary) / static_cast<float>(divisor)));
+      return store(element, std::complex<float>(narrow, static_cast<float>(v.imaginary) /
+                                                            static_cast<float>(divisor)));
     case DataType::kComplex128:
-      return store(element,
-                   std::complex<double>(wide, static_cast<double>(v.imaginary) / divisor));
+      return store(element, std::complex<double>(wide, static_cast<double>(v.imaginary) / divisor));
   }
 }
 
@@ -233,7 +231,8 @@ std::vector<std::byte> input_of(const Reducing& reducing, Rank rank, std::size_t
 }
 
 void write_reduced(const Reducing& reducing, int last, std::size_t index, void* element) {
-  if (is_bitwise(reducing.op) && (reducing.type != DataType::kBool || reducing.op == OpKind::kUser)) {
+  if (is_bitwise(reducing.op) &&
+      (reducing.type != DataType::kBool || reducing.op == OpKind::kUser)) {
     return write_bits(reducing, last, index, element);
   }
   if (reducing.type == DataType::kBool) return write_bool(reducing, last, index, element);

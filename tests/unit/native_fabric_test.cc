@@ -275,8 +275,8 @@ TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
 TEST(Fabric, OpenGroupRefusesMembersThatMakeNoSense) {
   const auto body = [](TestRank& rank) {
     for (const std::vector<int>& members :
-         {std::vector<int>{}, std::vector<int>{0, 0},
-          std::vector<int>{0, 2}, std::vector<int>{-1, rank.self}}) {
+         {std::vector<int>{}, std::vector<int>{0, 0}, std::vector<int>{0, 2},
+          std::vector<int>{-1, rank.self}}) {
       const auto group = rank.fabric->open_group(3, members);
       rank.check(group.status().code() == ErrorCode::kInvalidArgument, "accepted");
     }

@@ -52,8 +52,8 @@ std::string describe_processors() {
   const Result<topology::Processors> processors = topology::read_processors();
   if (!processors) return processors.error().message();
   std::ostringstream out;
-  out << processors->cores.size() << " cores, " << processors->numa_node_count << " NUMA node(s), L3 "
-      << tools::format_bytes(processors->l3_bytes);
+  out << processors->cores.size() << " cores, " << processors->numa_node_count
+      << " NUMA node(s), L3 " << tools::format_bytes(processors->l3_bytes);
   if (processors->cpu_quota > 0) out << ", quota of " << processors->cpu_quota << " cores";
   return out.str();
 }
@@ -112,7 +112,8 @@ Result<algorithms::SelectionTable> load_table(const Config& config) {
   if (config.tuning.empty()) return algorithms::SelectionTable::defaults();
   std::ifstream file(config.tuning);
   if (!file) {
-    return Status(ErrorCode::kInvalidArgument, "UNISONO_TUNING=" + config.tuning + " cannot be read");
+    return Status(ErrorCode::kInvalidArgument,
+                  "UNISONO_TUNING=" + config.tuning + " cannot be read");
   }
   std::stringstream text;
   text << file.rdbuf();
@@ -163,9 +164,10 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
 }  // namespace
 
 int info_main(int argc, char** argv) {
-  CLI::App app{"What this build and machine offer; every UNISONO_* variable with its value in force.\n"
-               "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp",
-               "unisono info"};
+  CLI::App app{
+      "What this build and machine offer; every UNISONO_* variable with its value in force.\n"
+      "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp",
+      "unisono info"};
   bool json = false;
   std::vector<std::string> why;
   int ranks = 2;

@@ -25,10 +25,9 @@ struct Options {
   double seconds_per_point = 0.02;
 };
 
-constexpr Collective kTuned[]{Collective::kAllReduce,  Collective::kReduce,
-                              Collective::kBroadcast,  Collective::kAllGather,
-                              Collective::kReduceScatter, Collective::kGather,
-                              Collective::kScatter,    Collective::kAllToAll};
+constexpr Collective kTuned[]{
+    Collective::kAllReduce,     Collective::kReduce, Collective::kBroadcast, Collective::kAllGather,
+    Collective::kReduceScatter, Collective::kGather, Collective::kScatter,   Collective::kAllToAll};
 
 bool cuts_by_rank(Collective collective) {
   return collective != Collective::kAllReduce && collective != Collective::kReduce &&
@@ -142,12 +141,13 @@ void tune(Communicator& comm, const Options& options) {
 
 int tune_main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Measures every algorithm with local ranks and writes a selection table.\n"
-               "Collectives of ranks that share memory run natively and need no table; it is for\n"
-               "streams.\n"
-               "Example:\n  unisono tune -n 4 --transport tcp -o tuning.txt\n"
-               "  UNISONO_TUNING=tuning.txt unisono run -n 4 ./train",
-               "unisono tune"};
+  CLI::App app{
+      "Measures every algorithm with local ranks and writes a selection table.\n"
+      "Collectives of ranks that share memory run natively and need no table; it is for\n"
+      "streams.\n"
+      "Example:\n  unisono tune -n 4 --transport tcp -o tuning.txt\n"
+      "  UNISONO_TUNING=tuning.txt unisono run -n 4 ./train",
+      "unisono tune"};
   app.add_option("-n,--ranks", options.ranks, "local ranks")->check(CLI::Range(2, 256));
   app.add_option("--transport", options.transport, "tcp, unix or shm lanes")
       ->check(CLI::IsMember({"tcp", "unix", "shm"}));

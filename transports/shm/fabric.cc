@@ -191,9 +191,9 @@ Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
   const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   const bool mine = std::binary_search(sorted.begin(), sorted.end(), self());
   if (block >= kGroupsMax || !distinct || !mine || sorted.front() < 0 || sorted.back() >= size()) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "a group needs a block below " + std::to_string(kGroupsMax) +
-                      " and distinct members that include this rank");
+    return Status(ErrorCode::kInvalidArgument, "a group needs a block below " +
+                                                   std::to_string(kGroupsMax) +
+                                                   " and distinct members that include this rank");
   }
   UNISONO_TRY(state_->segment->reserve(state_->layout.block_offset(block),
                                        state_->layout.block_head_bytes(members.size())));

@@ -72,8 +72,8 @@ class Fabric {
   /// Reserves a group block that no open group of this job uses; one member calls it and tells the
   /// others the number.
   Result<std::uint32_t> reserve_block();
-  /// Collective over `members` (local indices in the group's order; contains self()) by agreement only: it
-  /// does not wait. The block returns to the pool when all members have closed the group.
+  /// Collective over `members` (local indices in the group's order; contains self()) by agreement
+  /// only: it does not wait. The block returns to the pool when all members have closed the group.
   Result<std::unique_ptr<FabricGroup>> open_group(std::uint32_t block, std::vector<int> members);
 
   /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host.

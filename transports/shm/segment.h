@@ -86,6 +86,7 @@ struct Counters {
   CounterLine reduced;  ///< chunks of which it has combined its part
   CounterLine drained;  ///< chunks it has taken from everyone
   CounterLine left;     ///< 1: makes no further call
+  CounterLine reading;  ///< 1: reads the private memory of threads of its process right now
 };
 
 struct GroupHeader {

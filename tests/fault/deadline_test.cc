@@ -1,0 +1,232 @@
+// Ranks that do not come, ranks that abort, ranks that leave: what the others are told.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/fault/outcome_board.h"
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+class Deadline : public testing::TestWithParam<const char*> {};
+
+constexpr CallOptions kSoon{.timeout = milliseconds(600)};
+
+TEST_P(Deadline, NamesTheRankThatHadNotArrived) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<int> ended{0};
+    run_ranks(4, GetParam(), [&](Communicator& comm) {
+      std::vector<float> data(count, 1.0f);
+      if (comm.rank() == 2) {
+        EXPECT_TRUE(eventually([&] { return ended == 3; }));
+      }
+      const Outcome outcome = outcome_of([&] {
+        comm.all_reduce(data, sum, kSoon);
+        // All data of a small call were there for the late one: it hears of the failure next.
+        EXPECT_EQ(comm.rank(), 2);
+        for (;;) comm.barrier();
+      });
+      ++ended;
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 2) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2"));
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("arrived"));
+      const Outcome later = outcome_of([&] { comm.barrier(); });
+      EXPECT_EQ(later.code, ErrorCode::kTimeout);
+    });
+  }
+}
+
+TEST_P(Deadline, NamesAllRanksThatHadNotArrived) {
+  std::atomic<int> ended{0};
+  run_ranks(5, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 1 || comm.rank() == 3) {
+      EXPECT_TRUE(eventually([&] { return ended == 3; }));
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { comm.barrier(kSoon); });
+    ++ended;
+    ASSERT_TRUE(outcome.written);
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("1 and 3"));
+  });
+}
+
+TEST_P(Deadline, EndsAReceiveThatNobodySendsTo) {
+  std::atomic<bool> ended{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(eventually([&] { return ended.load(); }));
+      return;
+    }
+    int value = 0;
+    const Outcome outcome =
+        outcome_of([&] { comm.receive(&value, 1, DataType::kInt32, 1, 5, kSoon); });
+    ended = true;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_EQ(outcome.rank, 1) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr("receive"));
+  });
+}
+
+TEST_P(Deadline, OfAnAsynchronousCallHoldsWithoutAWaiter) {
+  std::atomic<bool> ended{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(eventually([&] { return ended.load(); }));
+      return;
+    }
+    std::vector<float> data(10);
+    Request request = comm.all_reduce_async(data, sum, kSoon);
+    EXPECT_TRUE(eventually([&] { return !request.status().ok(); }));
+    EXPECT_EQ(request.status().code(), ErrorCode::kTimeout) << request.status().message();
+    EXPECT_TRUE(request.test());
+    ended = true;
+  });
+}
+
+TEST_P(Deadline, OfOneCommunicatorLeavesOthersAlone) {
+  std::atomic<bool> ended{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    if (comm.rank() == 0) {
+      EXPECT_EQ(outcome_of([&] { other.barrier(kSoon); }).code, ErrorCode::kTimeout);
+      ended = true;
+    } else {
+      EXPECT_TRUE(eventually([&] { return ended.load(); }));
+    }
+    std::vector<int> data(50'000, 1);
+    comm.all_reduce(data, sum);
+    EXPECT_EQ(data, std::vector<int>(50'000, 2));
+  });
+}
+
+TEST_P(Deadline, AbortFromAnotherThreadEndsAllRanks) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<int> entered{0};
+    run_ranks(3, GetParam(), [&](Communicator& comm) {
+      Communicator other = comm.duplicate();
+      std::thread aborter;
+      if (comm.rank() == 1) {
+        aborter = std::thread([&] {
+          eventually([&] { return entered == 2; });
+          comm.abort("somebody changed their mind");
+        });
+      }
+      std::vector<float> data(count, 1.0f);
+      Outcome outcome;
+      if (comm.rank() == 2) {
+        // Makes no call until it is over; hears of it in its next one.
+        EXPECT_TRUE(eventually([&] { return entered == 4; }));
+        outcome = outcome_of([&] {
+          for (;;) comm.barrier();
+        });
+      } else {
+        ++entered;
+        outcome = outcome_of([&] { comm.all_reduce(data, sum); });
+        ++entered;
+      }
+      if (aborter.joinable()) aborter.join();
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kAborted) << outcome.message;
+      EXPECT_EQ(outcome.rank, 1) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("changed their mind"));
+      EXPECT_EQ(outcome_of([&] { comm.barrier(); }).code, ErrorCode::kAborted);
+      EXPECT_EQ(comm.status().code(), ErrorCode::kAborted);
+      std::vector<int> healthy{1};
+      other.all_reduce(healthy, sum);
+      EXPECT_EQ(healthy[0], 3);
+    });
+  }
+}
+
+TEST_P(Deadline, ARankThatLeftIsNamedByCallsThatNeedIt) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<bool> left{false};
+    run_ranks(3, GetParam(), [&](Communicator& comm) {
+      std::vector<float> data(count, 1.0f);
+      comm.all_reduce(data, sum);
+      if (comm.rank() == 1) {
+        comm.close();
+        left = true;
+        return;
+      }
+      EXPECT_TRUE(eventually([&] { return left.load(); }));
+      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, sum); });
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kRankLeft) << outcome.message;
+      EXPECT_EQ(outcome.rank, 1) << outcome.message;
+    });
+  }
+}
+
+TEST_P(Deadline, ARankThatNeverSpokeAndLeftIsNamedToo) {
+  std::atomic<bool> left{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      comm.close();
+      left = true;
+      return;
+    }
+    EXPECT_TRUE(eventually([&] { return left.load(); }));
+    int value = 0;
+    const Outcome outcome = outcome_of([&] { comm.receive(&value, 1, DataType::kInt32, 1); });
+    EXPECT_EQ(outcome.code, ErrorCode::kRankLeft) << outcome.message;
+    EXPECT_EQ(outcome.rank, 1) << outcome.message;
+  });
+}
+
+TEST_P(Deadline, ARankThatDidItsPartMayLeave) {
+  for (const std::size_t count : {4ul, 5010ul, 400'000ul}) {
+    std::atomic<int> done{0};
+    run_ranks(4, GetParam(), [&](Communicator& comm) {
+      std::vector<double> in(count, 1.0);
+      std::vector<double> out(count);
+      comm.barrier();
+      // Nobody waits for the ranks above: they may lag behind the goodbye of those below.
+      if (comm.rank() == 3) {
+        eventually([&] { return done >= (count < 1000 ? 3 : 0); });
+      }
+      comm.exscan(in.data(), out.data(), count, DataType::kFloat64, sum);
+      if (comm.rank() > 0) {
+        EXPECT_EQ(out, std::vector<double>(count, comm.rank()));
+      }
+      comm.close();
+      ++done;
+    });
+  }
+}
+
+TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
+  std::atomic<bool> left{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    std::vector<int> data(1000, 7);
+    // Afterwards they are connected: what is sent needs nobody's help to arrive.
+    comm.barrier();
+    if (comm.rank() == 0) {
+      for (int i = 0; i < 5; ++i) comm.send(data, 1);
+      comm.close();
+      left = true;
+      return;
+    }
+    EXPECT_TRUE(eventually([&] { return left.load(); }));
+    for (int i = 0; i < 5; ++i) {
+      data.assign(1000, 0);
+      comm.receive(data, 0);
+      EXPECT_EQ(data, std::vector<int>(1000, 7));
+    }
+    EXPECT_EQ(outcome_of([&] { comm.receive(data, 0); }).code, ErrorCode::kRankLeft);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Deadline, testing::Values("auto", "loopback", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace unisono::test

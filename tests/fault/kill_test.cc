@@ -1,0 +1,214 @@
+// A process is killed in the middle of a job: every survivor's pending, present and later calls end
+// with kRankFailed and name the one that was killed, soon.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/fault/outcome_board.h"
+#include "tests/support/rank_job.h"
+#include "tests/support/seed.h"
+#include "tests/support/watchdog.h"
+
+namespace unisono::test {
+namespace {
+
+constexpr int kRanks = 4;
+
+struct Deed {
+  Collective collective;
+  std::size_t count;
+  Rank victim;
+};
+
+std::string describe(const Deed& d) {
+  return std::string(name_of(d.collective)) + " of " + std::to_string(d.count) + ", victim " +
+         std::to_string(d.victim);
+}
+
+// Buffers for any collective of float.
+class AnyCall {
+ public:
+  AnyCall(Collective collective, std::size_t count)
+      : in_(count * kRanks, 1.0f), out_(count * kRanks), counts_(kRanks, count) {
+    call_ = {.collective = collective,
+             .in = in_.data(),
+             .out = out_.data(),
+             .count = count,
+             .type = DataType::kFloat32,
+             .op = sum,
+             .root = 0,
+             .in_counts = counts_,
+             .out_counts = counts_};
+  }
+  AnyCall(const AnyCall&) = delete;
+  const Call& get() const { return call_; }
+
+ private:
+  std::vector<float> in_;
+  std::vector<float> out_;
+  std::vector<std::size_t> counts_;
+  Call call_;
+};
+
+[[noreturn]] void die(OutcomeBoard& board) {
+  board.killed_at_ns = now_ns();
+  kill(getpid(), SIGKILL);
+  std::abort();
+}
+
+// A survivor keeps calling until it hears of the death: a collective may not need the victim.
+void survive(Communicator& comm, OutcomeBoard& board, const Deed& deed) {
+  const auto self = static_cast<std::size_t>(comm.rank());
+  const AnyCall call(deed.collective, deed.count);
+  std::vector<float> data(1000, 1.0f);
+  Communicator other = comm.duplicate();
+  Request pending = other.all_reduce_async(data, sum);
+  ++board.entered;
+  board.blocking[self] = outcome_of([&] {
+    for (;;) comm.run(call.get());
+  });
+  board.pending[self] = outcome_of([&] { pending.wait(); });
+  board.later[self] = outcome_of([&] { comm.barrier(); });
+}
+
+void check(const Outcome& outcome, const char* which, Rank rank, Rank victim) {
+  ASSERT_TRUE(outcome.written) << "rank " << rank << "'s " << which << " call did not fail";
+  EXPECT_EQ(outcome.code, ErrorCode::kRankFailed) << "rank " << rank << ": " << outcome.message;
+  EXPECT_EQ(outcome.rank, victim) << "rank " << rank << ": " << outcome.message;
+}
+
+// Milliseconds until the last survivor knew.
+double check_all(SharedBoard& board, Rank victim) {
+  std::int64_t last = 0;
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank == victim) continue;
+    const auto i = static_cast<std::size_t>(rank);
+    check(board->blocking[i], "present", rank, victim);
+    check(board->pending[i], "pending", rank, victim);
+    check(board->later[i], "later", rank, victim);
+    last = std::max(last, board->blocking[i].at_ns);
+  }
+  return static_cast<double>(last - board->killed_at_ns) / 1e6;
+}
+
+// Runs processes of which `victim` is to die; every other outcome is on the board.
+void run_doomed(const char* transport, Rank victim,
+                const std::function<void(Communicator&)>& body) {
+  try {
+    spawn(kRanks, body,
+          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
+    ADD_FAILURE() << "nobody died";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+    EXPECT_EQ(error.rank(), victim) << error.what();
+  }
+}
+
+class Kill : public testing::TestWithParam<const char*> {};
+
+TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
+  double slowest = 0;
+  for (int c = 0; c < static_cast<int>(Collective::kSend); ++c) {
+    for (const std::size_t count : {16ul, 200'000ul}) {
+      // The arbiter's rank, and two others in turn.
+      for (const Rank victim : {0, 1 + c % 3}) {
+        if (is_sanitized() && !is_full_run() && (c + victim) % 2 != 0) continue;
+        const Deed deed{static_cast<Collective>(c), count, victim};
+        SCOPED_TRACE(describe(deed));
+        SharedBoard board;
+        run_doomed(GetParam(), victim, [&](Communicator& comm) {
+          if (comm.rank() != victim) return survive(comm, *board.operator->(), deed);
+          const Communicator other = comm.duplicate();
+          eventually([&] { return board->entered == kRanks - 1; });
+          die(*board.operator->());
+        });
+        slowest = std::max(slowest, check_all(board, victim));
+        if (HasFailure()) return;
+      }
+    }
+  }
+  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam(), slowest);
+}
+
+TEST_P(Kill, AtAnyMomentOfALargeCallIsToldToAllSurvivors) {
+  const SeedTrace seed_trace;
+  std::mt19937_64 random = random_stream(71);
+  double slowest = 0;
+  for (int round = 0; round < 12; ++round) {
+    const Deed deed{round % 2 == 0 ? Collective::kAllReduce : Collective::kAllToAll, 300'000,
+                    static_cast<Rank>(below(random, kRanks))};
+    const auto delay_us = static_cast<useconds_t>(below(random, 20'000));
+    SCOPED_TRACE(describe(deed) + " after " + std::to_string(delay_us) + " us");
+    SharedBoard board;
+    run_doomed(GetParam(), deed.victim, [&](Communicator& comm) {
+      if (comm.rank() != deed.victim) return survive(comm, *board.operator->(), deed);
+      const Communicator other = comm.duplicate();
+      std::thread killer([&] {
+        eventually([&] { return board->entered == kRanks - 1; });
+        usleep(delay_us);
+        die(*board.operator->());
+      });
+      const AnyCall call(deed.collective, deed.count);
+      for (;;) comm.run(call.get());
+    });
+    slowest = std::max(slowest, check_all(board, deed.victim));
+    if (HasFailure()) return;
+  }
+  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam(), slowest);
+}
+
+TEST_P(Kill, IsToldToRanksThatNeverTalkedToTheVictim) {
+  SharedBoard board;
+  run_doomed(GetParam(), 1, [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      eventually([&] { return board->entered == kRanks - 1; });
+      die(*board.operator->());
+    }
+    // A chain of receives: 3 waits for 2, which waits for 0, which waits for the victim.
+    const Rank from = comm.rank() == 3 ? 2 : comm.rank() == 2 ? 0 : 1;
+    int value = 0;
+    ++board->entered;
+    const auto self = static_cast<std::size_t>(comm.rank());
+    board->blocking[self] = outcome_of([&] { comm.receive(&value, 1, DataType::kInt32, from); });
+  });
+  for (const Rank rank : {0, 2, 3}) {
+    check(board->blocking[static_cast<std::size_t>(rank)], "present", rank, 1);
+  }
+}
+
+TEST_P(Kill, LeavesCommunicatorsWithoutTheVictimAlone) {
+  SharedBoard board;
+  run_doomed(GetParam(), 3, [&](Communicator& comm) {
+    Communicator half = comm.split(comm.rank() / 2);
+    if (comm.rank() == 3) {
+      half.barrier();
+      die(*board.operator->());
+    }
+    if (comm.rank() == 2) half.barrier();
+    const auto self = static_cast<std::size_t>(comm.rank());
+    board->blocking[self] = outcome_of([&] {
+      for (;;) comm.barrier();
+    });
+    if (comm.rank() == 2) return;
+    for (int i = 0; i < 20; ++i) {
+      std::vector<float> data(i % 2 == 0 ? 10 : 100'000, 1.0f);
+      half.all_reduce(data, sum);
+      if (data.back() != 2.0f) throw std::runtime_error("a healthy communicator is wrong");
+    }
+    ++board->finished;
+  });
+  for (const Rank rank : {0, 1, 2}) {
+    check(board->blocking[static_cast<std::size_t>(rank)], "present", rank, 3);
+  }
+  EXPECT_EQ(board->finished, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Kill, testing::Values("auto", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace unisono::test

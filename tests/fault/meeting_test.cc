@@ -1,0 +1,398 @@
+// init() as processes do it: by variables, files and ports; what is said when it cannot work, and
+// that nothing is left behind.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "tests/support/child_process.h"
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kFailed = 3;
+
+std::set<std::string> names_in(const char* folder) {
+  std::set<std::string> names;
+  DIR* const dir = opendir(folder);
+  if (dir == nullptr) return names;
+  while (const dirent* entry = readdir(dir)) names.insert(entry->d_name);
+  closedir(dir);
+  return names;
+}
+
+std::size_t open_descriptors() { return names_in("/proc/self/fd").size(); }
+
+// ---- Roles ---------------------------------------------------------------------------------
+
+int report(const Error& error) {
+  std::printf("failed with %s: %s\n", std::string(name_of(error.code())).c_str(), error.what());
+  return kFailed;
+}
+
+// Meets, adds, closes; twice.
+int meet() {
+  try {
+    std::size_t descriptors = 0;
+    for (int round = 0; round < 2; ++round) {
+      Communicator comm = init();
+      std::vector<float> small{static_cast<float>(comm.rank() + 1)};
+      std::vector<float> large(200'000, 1.0f);
+      comm.all_reduce(small, sum);
+      comm.all_reduce(large, sum);
+      std::printf("round %d: rank %d of %d, sum %g\n", round, comm.rank(), comm.size(), small[0]);
+      comm.close();
+      if (round == 0) descriptors = open_descriptors();
+    }
+    // The arbiter's thread ends when the others have gone, which may be a moment later.
+    for (int looks = 0; looks < 2000 && open_descriptors() > descriptors; ++looks) usleep(1000);
+    std::printf("descriptors: %zu then %zu\n", descriptors, open_descriptors());
+    return open_descriptors() <= descriptors ? 0 : 5;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+// Waits for its peers for ever.
+int stay() {
+  try {
+    Communicator comm = init();
+    std::printf("ready\n");
+    std::fflush(stdout);
+    for (;;) comm.barrier();
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+// init() before close(): refused, and the first one goes on.
+int meet_twice_at_once() {
+  try {
+    Communicator comm = init();
+    try {
+      const Communicator second = init();
+      return 6;
+    } catch (const Error& error) {
+      std::printf("refused with %s\n", std::string(name_of(error.code())).c_str());
+    }
+    comm.barrier();
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+const RoleEntry meet_entry("meet", &meet);
+const RoleEntry stay_entry("stay", &stay);
+const RoleEntry twice_entry("meet_twice_at_once", &meet_twice_at_once);
+
+// ---- Helpers -------------------------------------------------------------------------------
+
+using Environment = std::vector<std::string>;
+
+Environment with(Environment environment, const Environment& more) {
+  environment.insert(environment.end(), more.begin(), more.end());
+  return environment;
+}
+
+Environment rank_of(int rank, int size, const Environment& more) {
+  return with({"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(size),
+               "LOCAL_RANK=" + std::to_string(rank), "LOCAL_WORLD_SIZE=" + std::to_string(size),
+               "UNISONO_TIMEOUT=10s"},
+              more);
+}
+
+Environment launcher() {
+  return {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(free_port())};
+}
+
+std::vector<ChildProcess> start(const char* role, int size, const Environment& common) {
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.emplace_back(role, rank_of(rank, size, common));
+  return ranks;
+}
+
+void expect_all_met(std::vector<ChildProcess>& ranks) {
+  const int n = static_cast<int>(ranks.size());
+  for (int rank = 0; rank < n; ++rank) {
+    ChildProcess& child = ranks[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(child.wait(), 0) << child.output();
+    EXPECT_THAT(child.output(),
+                HasSubstr("round 1: rank " + std::to_string(rank) + " of " + std::to_string(n) +
+                          ", sum " + std::to_string(n * (n + 1) / 2)));
+  }
+}
+
+// A folder for one test.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/unisono-fault-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Folder() {
+    for (const std::string& name : names_in(path_.c_str())) unlink((path_ + "/" + name).c_str());
+    rmdir(path_.c_str());
+  }
+  Folder(const Folder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string key() { return "UNISONO_JOB_KEY=" + std::string(64, 'a'); }
+
+// ---- Meeting -------------------------------------------------------------------------------
+
+class Meeting : public testing::TestWithParam<const char*> {};
+
+TEST_P(Meeting, ByLauncherVariablesWorksTwiceInOneProcess) {
+  auto ranks = start("meet", 3, with(launcher(), {std::string("UNISONO_TRANSPORT=") + GetParam()}));
+  expect_all_met(ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Meeting, testing::Values("auto", "shm", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(MeetingAlone, WithoutVariablesIsAWorldOfOne) {
+  ChildProcess child("meet", {});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1, sum 1"));
+}
+
+TEST(MeetingAtOnce, RefusesASecondInitBeforeClose) {
+  auto ranks = start("meet_twice_at_once", 2, launcher());
+  for (ChildProcess& child : ranks) {
+    EXPECT_EQ(child.wait(), 0) << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("refused with invalid argument"));
+  }
+}
+
+TEST(MeetingByPort, WorksWithAKey) {
+  auto ranks = start("meet", 2,
+                     {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()), key()});
+  expect_all_met(ranks);
+}
+
+TEST(MeetingByPort, RefusesToGoWithoutAKey) {
+  auto ranks =
+      start("meet", 2, {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port())});
+  for (ChildProcess& child : ranks) {
+    EXPECT_EQ(child.wait(), kFailed) << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("UNISONO_JOB_KEY"));
+  }
+}
+
+TEST(MeetingByPort, NamesAPortThatIsTaken) {
+  const UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(listen(taken.get(), 1), 0);
+  ASSERT_EQ(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  ChildProcess child("meet", rank_of(0, 2, {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + port, key()}));
+  EXPECT_EQ(child.wait(), kFailed);
+  EXPECT_THAT(child.output(), HasSubstr(port));
+  EXPECT_THAT(child.output(), HasSubstr("in use"));
+}
+
+TEST(MeetingByPort, RefusesARankWithAnotherKey) {
+  const Environment where{"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()),
+                          "UNISONO_TIMEOUT=3s"};
+  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+  ChildProcess second("meet",
+                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+  EXPECT_EQ(second.wait(), kFailed);
+  EXPECT_THAT(second.output(), HasSubstr("authentication"));
+  EXPECT_EQ(first.wait(), kFailed);
+  EXPECT_THAT(second.output(), Not(HasSubstr("bbbb")));
+  EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
+}
+
+TEST(MeetingByFile, WorksAgainOnTheSamePath) {
+  const Folder folder;
+  for (int job = 0; job < 2; ++job) {
+    auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
+    expect_all_met(ranks);
+  }
+}
+
+TEST(MeetingByFile, AFileOfAKilledJobDoesNoHarm) {
+  const Folder folder;
+  const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"};
+  {
+    auto killed = start("stay", 2, where);
+    for (ChildProcess& child : killed) ASSERT_TRUE(child.prints("ready")) << child.output();
+    for (ChildProcess& child : killed) child.kill(SIGKILL);
+    for (ChildProcess& child : killed) EXPECT_EQ(child.wait(), 1000 + SIGKILL);
+  }
+  auto ranks = start("meet", 2, where);
+  expect_all_met(ranks);
+}
+
+TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/meet") << std::string(100'000, 'x');
+  auto ranks = start("meet", 2, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
+  expect_all_met(ranks);
+}
+
+// ---- What is said when it cannot work ------------------------------------------------------
+
+TEST(MeetingFailure, NamesTheMissingRanks) {
+  const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s"});
+  std::vector<ChildProcess> ranks;
+  for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
+  for (ChildProcess& child : ranks) {
+    EXPECT_EQ(child.wait(), kFailed) << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("rendezvous"));
+    EXPECT_THAT(child.output(), HasSubstr("1 and 3"));
+  }
+}
+
+TEST(MeetingFailure, NamesRankZeroWhenItIsMissing) {
+  ChildProcess child("meet", rank_of(1, 2, with(launcher(), {"UNISONO_TIMEOUT=1s"})));
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("rank 0"));
+}
+
+TEST(MeetingFailure, NamesARankThatComesTwice) {
+  const Environment where = launcher();
+  std::vector<ChildProcess> ranks;
+  for (const int rank : {0, 1, 1}) ranks.emplace_back("meet", rank_of(rank, 3, where));
+  for (ChildProcess& child : ranks) {
+    EXPECT_EQ(child.wait(), kFailed) << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("rank 1"));
+    EXPECT_THAT(child.output(), HasSubstr("twice"));
+  }
+}
+
+TEST(MeetingFailure, NamesAnotherWorldSize) {
+  const Environment where = launcher();
+  ChildProcess first("meet", rank_of(0, 2, where));
+  ChildProcess second("meet", rank_of(1, 3, where));
+  for (ChildProcess* child : {&first, &second}) {
+    EXPECT_EQ(child->wait(), kFailed) << child->output();
+    EXPECT_THAT(child->output(), HasSubstr("rendezvous"));
+    EXPECT_THAT(child->output(), HasSubstr("2"));
+    EXPECT_THAT(child->output(), HasSubstr("3"));
+  }
+}
+
+TEST(MeetingFailure, NamesDifferentTransports) {
+  const Environment where = launcher();
+  ChildProcess first("meet", rank_of(0, 2, with(where, {"UNISONO_TRANSPORT=tcp"})));
+  ChildProcess second("meet", rank_of(1, 2, with(where, {"UNISONO_TRANSPORT=unix"})));
+  for (ChildProcess* child : {&first, &second}) {
+    EXPECT_EQ(child->wait(), kFailed) << child->output();
+    EXPECT_THAT(child->output(), HasSubstr("transport=tcp"));
+    EXPECT_THAT(child->output(), HasSubstr("transport=unix"));
+  }
+}
+
+struct BadVariable {
+  const char* setting;
+  const char* said;
+};
+
+class MeetingVariable : public testing::TestWithParam<BadVariable> {};
+
+TEST_P(MeetingVariable, ThatIsMalformedIsNamed) {
+  const BadVariable& bad = GetParam();
+  ChildProcess child("meet", with({"RANK=0", "WORLD_SIZE=1"}, {bad.setting}));
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("invalid argument"));
+  EXPECT_THAT(child.output(), HasSubstr(bad.said));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Bad, MeetingVariable,
+    testing::Values(BadVariable{"RANK=one", "RANK=one"}, BadVariable{"RANK=-1", "RANK=-1"},
+                    BadVariable{"RANK=7", "7"}, BadVariable{"WORLD_SIZE=0", "WORLD_SIZE=0"},
+                    BadVariable{"WORLD_SIZE=99999999999", "WORLD_SIZE"},
+                    BadVariable{"MASTER_PORT=70000", "MASTER_PORT=70000"},
+                    BadVariable{"UNISONO_TIMEOUT=soon", "UNISONO_TIMEOUT=soon"},
+                    BadVariable{"UNISONO_TRANSPORT=pigeon", "UNISONO_TRANSPORT=pigeon"},
+                    BadVariable{"UNISONO_JOB_KEY=short", "UNISONO_JOB_KEY"},
+                    BadVariable{"UNISONO_STREAMS=9", "UNISONO_STREAMS=9"},
+                    BadVariable{"UNISONO_ALGORITHM=all_reduce", "UNISONO_ALGORITHM"},
+                    BadVariable{"UNISONO_ALGORITHM=all_reduce=quick", "quick"},
+                    BadVariable{"UNISONO_RENDEZVOUS=carrier://x", "carrier://x"},
+                    BadVariable{"UNISONO_TUNING=/no/such/file", "/no/such/file"},
+                    BadVariable{"UNISONO_TRANSPROT=tcp", "UNISONO_TRANSPROT"}));
+
+TEST(MeetingVariables, ATuningFileThatIsMalformedIsNamedByLine) {
+  const Folder folder;
+  const std::string path = folder.path() + "/tuning";
+  for (const char* line :
+       {"all_reduce any 1", "all_reduce any 0 4 any ring 0", "all_reduce any 1 4 any quick 0",
+        "nothing any 1 4 any ring 0", "all_reduce any 1 4 -5 ring 0",
+        "all_reduce any 1 4 any ring x", "all_reduce any 1 4 any ring 99999999999999999999999"}) {
+    std::ofstream(path) << "# a comment\nall_reduce any 1 4 any ring 0\n" << line << "\n";
+    ChildProcess child("meet", {"RANK=0", "WORLD_SIZE=1", "UNISONO_TUNING=" + path});
+    EXPECT_EQ(child.wait(), kFailed) << line << ": " << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("line 3")) << line;
+  }
+}
+
+// ---- Nothing is left behind ----------------------------------------------------------------
+
+class Litter : public testing::TestWithParam<const char*> {};
+
+TEST_P(Litter, IsNotLeftByAJobThatIsKilled) {
+  const auto shared_before = names_in("/dev/shm");
+  auto ranks = start("stay", 3, with(launcher(), {std::string("UNISONO_TRANSPORT=") + GetParam()}));
+  for (ChildProcess& child : ranks) ASSERT_TRUE(child.prints("ready")) << child.output();
+  EXPECT_EQ(names_in("/dev/shm"), shared_before) << "while the job runs";
+  ranks[1].kill(SIGKILL);
+  EXPECT_EQ(ranks[1].wait(), 1000 + SIGKILL);
+  for (const std::size_t survivor : {0u, 2u}) {
+    EXPECT_EQ(ranks[survivor].wait(), kFailed) << ranks[survivor].output();
+    EXPECT_THAT(ranks[survivor].output(), HasSubstr("rank failed: rank 1"));
+  }
+  EXPECT_EQ(names_in("/dev/shm"), shared_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Litter, testing::Values("auto", "unix", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Descriptors, OfThisProcessAreClosedWithTheRanks) {
+  const auto run = [] {
+    for (const char* transport : {"auto", "loopback", "unix", "tcp"}) {
+      spawn(3,
+            [](Communicator& comm) {
+              std::vector<int> data(50'000, 1);
+              comm.all_reduce(data, sum);
+              Communicator part = comm.split(comm.rank() % 2);
+              part.all_reduce(data, sum);
+            },
+            {.transport = transport, .timeout = std::chrono::seconds(10)});
+    }
+  };
+  run();
+  const std::size_t before = open_descriptors();
+  for (int i = 0; i < 10; ++i) run();
+  // The arbiters' threads end a moment after their ranks; finished ones are collected by the next.
+  for (int looks = 0; looks < 2000 && open_descriptors() > before; ++looks) usleep(1000);
+  EXPECT_LE(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,55 @@
+#include "tests/fault/outcome_board.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/clock.h"
+
+namespace unisono::test {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+void Outcome::set(const Error& error) {
+  at_ns = now_ns();
+  code = error.code();
+  rank = error.rank();
+  std::strncpy(message, error.what(), sizeof message - 1);
+  written = true;
+}
+
+SharedBoard::SharedBoard() {
+  void* at = mmap(nullptr, sizeof(OutcomeBoard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                  -1, 0);
+  if (at == MAP_FAILED) std::abort();
+  board_ = new (at) OutcomeBoard();
+}
+
+SharedBoard::~SharedBoard() { munmap(board_, sizeof(OutcomeBoard)); }
+
+bool eventually(const std::function<bool()>& condition) {
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (Clock::now() > deadline) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+Outcome outcome_of(const std::function<void()>& call) {
+  Outcome outcome;
+  try {
+    call();
+  } catch (const Error& error) {
+    outcome.set(error);
+  }
+  return outcome;
+}
+
+}  // namespace unisono::test
