@@ -10,8 +10,9 @@
 
 #include "base/log.h"
 #include "comm/communicator_state.h"
+#include "topology/allowed_cpus.h"
+#include "topology/cpu_quota.h"
 #include "topology/host_identity.h"
-#include "topology/processors.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/stream_transport.h"
@@ -56,12 +57,6 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
   return "transport=" + config.transport + " algorithm=" + config.algorithm +
          " eager=" + std::to_string(config.eager_bytes) +
          " selection=" + std::to_string(std::hash<std::string>{}(selection.to_text()) & 0xffffff);
-}
-
-// For the waiting policy; one where the machine cannot be read.
-int usable_cores() {
-  const Result<topology::Processors> processors = topology::read_processors();
-  return processors ? processors->usable_core_count() : 1;
 }
 
 bool same_host(const Member& a, const Member& b) {
@@ -135,17 +130,26 @@ Status Runtime::connect(const RuntimeOptions& options) {
   self.pid = getpid();
   self.uid = getuid();
   self.settings = settings_text(config_, selection_);
+  self.addresses = "cpus " + topology::read_allowed_cpus() + "\n";
   UNISONO_TRY(open_transports(options, &self));
   UNISONO_ASSIGN(arbiter_,
                  ArbiterClient::join(options.meeting, options.size, self, options.deadline));
-  int local = 0;
-  for (const Member& member : world().members) {
-    local += same_host(member, world().members[static_cast<std::size_t>(options.rank)]) ? 1 : 0;
-  }
-  engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes,
-                                     IdlePolicy::choose(config_.wait, local, usable_cores()));
+  engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_policy());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
   return route(options);
+}
+
+IdlePolicy Runtime::idle_policy() const {
+  const Member& self = world().members[static_cast<std::size_t>(world().rank)];
+  int ranks = 0;
+  std::vector<std::string> cpus;
+  for (const Member& member : world().members) {
+    if (!same_host(member, self)) continue;
+    ++ranks;
+    cpus.push_back(find_address(member.addresses, "cpus"));
+  }
+  return IdlePolicy::choose(config_.wait, ranks,
+                            topology::count_cpus(cpus, topology::read_cpu_quota()));
 }
 
 // Listens where peers may need it, before the job's table exists.

@@ -99,6 +99,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
   Status route(const RuntimeOptions& options);
+  IdlePolicy idle_policy() const;
   Status meet_fabric(TimePoint deadline);
   void handle_verdicts();
   void handle_events();

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 #include "topology/host_identity.h"
 #include "topology/processors.h"
@@ -135,6 +136,37 @@ TEST(Binding, UsableCoresRespectTheQuota) {
   EXPECT_EQ(processors.usable_core_count(), 2);
   processors.cpu_quota = 100;
   EXPECT_EQ(processors.usable_core_count(), 8);
+}
+
+TEST(AllowedCpus, OfRanksBoundOneByOneAddUp) {
+  const std::vector<std::string> bound_apart{"1", "2"};
+  EXPECT_EQ(count_cpus(bound_apart, 0), 2);
+  const std::vector<std::string> bound_together{"1", "1"};
+  EXPECT_EQ(count_cpus(bound_together, 0), 1);
+  const std::vector<std::string> of_any_length{"f", "00c", "", "30"};
+  EXPECT_EQ(count_cpus(of_any_length, 0), 6);
+  EXPECT_EQ(count_cpus(of_any_length, 2.5), 2);
+  EXPECT_EQ(count_cpus(of_any_length, 0.5), 1);
+}
+
+TEST(AllowedCpus, UnknownOnesCountAsOne) {
+  EXPECT_EQ(count_cpus({}, 0), 1);
+  const std::vector<std::string> no_masks{"", "xyz -"};
+  EXPECT_EQ(count_cpus(no_masks, 0), 1);
+}
+
+TEST(AllowedCpus, AreThoseOfTheCallingThread) {
+  std::thread([] {
+    const auto processors = read_processors();
+    ASSERT_TRUE(processors.ok());
+    const int cpu = processors->cores.back().cpus.back();
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(read_allowed_cpus(),
+              std::string(static_cast<std::size_t>(cpu / 4), '0') + "1248"[cpu % 4]);
+  }).join();
 }
 
 class CpuQuota : public ::testing::Test {

@@ -1,0 +1,46 @@
+#include "topology/allowed_cpus.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+namespace unisono::topology {
+namespace {
+
+constexpr std::size_t kCpusMax = 8192;
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+}  // namespace
+
+std::string read_allowed_cpus() {
+  std::vector<cpu_set_t> set(kCpusMax / CPU_SETSIZE);
+  const std::size_t bytes = set.size() * sizeof(cpu_set_t);
+  if (sched_getaffinity(0, bytes, set.data()) != 0) return "";
+  std::string mask(kCpusMax / 4, '0');
+  for (std::size_t cpu = 0; cpu < kCpusMax; ++cpu) {
+    if (!CPU_ISSET_S(cpu, bytes, set.data())) continue;
+    const std::size_t digit = kDigits.find(mask[cpu / 4]) | std::size_t{1} << cpu % 4;
+    mask[cpu / 4] = kDigits[digit];
+  }
+  mask.resize(mask.find_last_not_of('0') + 1);
+  return mask;
+}
+
+int count_cpus(std::span<const std::string> masks, double cpu_quota) {
+  std::vector<unsigned> joined;
+  for (const std::string& mask : masks) {
+    joined.resize(std::max(joined.size(), mask.size()));
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      const std::size_t digit = kDigits.find(mask[i]);
+      if (digit != std::string_view::npos) joined[i] |= static_cast<unsigned>(digit);
+    }
+  }
+  int count = 0;
+  for (const unsigned digit : joined) count += std::popcount(digit);
+  if (cpu_quota > 0) count = std::min(count, static_cast<int>(cpu_quota));
+  return std::max(count, 1);
+}
+
+}  // namespace unisono::topology
