@@ -42,15 +42,10 @@ bool SharedCells::look_for_arrivals() {
   return true;
 }
 
-void SharedCells::prefetch_next(std::size_t payload_bytes) const {
+void SharedCells::prefetch_next() const {
   const std::size_t slot = (sequence_ + 1) % shm::kCellSlots;
-  const auto* line = reinterpret_cast<const std::byte*>(
-      table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(self_)]);
-  prefetch_to_write(line);
-  if (payload_bytes <= shm::kInlineBytes) return;
-  for (std::size_t at = 0; at < payload_bytes; at += shm::kLineBytes) {
-    prefetch_to_write(line + shm::kLineBytes + at);
-  }
+  prefetch_to_write(reinterpret_cast<const std::byte*>(
+      table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(self_)]));
 }
 
 Status SharedCells::mismatch(int member, const CallRecord& own_record) const {

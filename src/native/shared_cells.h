@@ -49,8 +49,9 @@ class SharedCells {
   }
   /// Everyone's flag of this call has been seen.
   void saw_everyone() { known_arrival_ = sequence_; }
-  /// Takes ownership of the lines of the next call's cell while nobody waits for them.
-  void prefetch_next(std::size_t payload_bytes) const;
+  /// Takes ownership of the next call's line while nobody waits for it. Only of the line: asking
+  /// for those of a long payload stalls this call (4 KiB broadcast: 0.48 instead of 0.34 us).
+  void prefetch_next() const;
 
   /// Why `member`, which made another call, and this rank cannot go on.
   Status mismatch(int member, const CallRecord& own_record) const;

@@ -105,7 +105,7 @@ void SmallCall::finish() {
       if (to != from) copy_small(to, from, block.bytes);
     }
   }
-  cells_.prefetch_next(shape_.agreed_bytes);
+  cells_.prefetch_next();
 }
 
 void SmallCall::combine() {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -93,9 +94,18 @@ bool Stream::send_queued(Rank peer, FrameSink& sink) {
   return moved;
 }
 
+// The sender of a large frame takes the socket's lock for every piece, and so does each receive that
+// finds nothing: a virtual machine's processor that loses such a lock is put to sleep (measured over
+// UNIX sockets: 0.45 instead of 5 GB/s). poll() looks without the lock.
+bool Stream::rest_is_awaited() const {
+  if (reader_.between_frames()) return false;
+  pollfd socket{fd_.get(), POLLIN, 0};
+  return ::poll(&socket, 1, 0) == 0;
+}
+
 bool Stream::receive(FrameSink& sink) {
   sent_this_turn_ = 0;
-  if (!attached() || finished_) return false;
+  if (!attached() || finished_ || rest_is_awaited()) return false;
   bool moved = false;
   if (!first_bytes_.empty()) {
     const std::string bytes = std::exchange(first_bytes_, {});

@@ -64,6 +64,7 @@ class Stream {
   Status failure(Rank peer) const;
 
  private:
+  bool rest_is_awaited() const;
   std::ptrdiff_t send_some(std::span<const iovec> parts);
   void finish(int error);
 
