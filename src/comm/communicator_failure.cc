@@ -117,6 +117,10 @@ Rank CommunicatorState::first_gone(const RequestState& request, const std::vecto
 
 void CommunicatorState::tend_request(RequestState& request, TimePoint now,
                                      const std::vector<bool>& peer_left) {
+  if (request.began == TimePoint{}) {
+    request.began = now;
+    request.deadline = deadline_of(request.call, now);
+  }
   if (now - request.began < kProbeAfter && now < request.deadline) return;
   std::vector<Rank>& waiting = waiting_;
   waiting.clear();

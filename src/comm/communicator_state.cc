@@ -1,6 +1,8 @@
 // Running calls: check, choose, launch, wait. Failures and time are in communicator_failure.cc.
 #include "comm/communicator_state.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,6 +11,8 @@ namespace {
 
 // Looks of the blocking native path before it hands over to the engine's wait.
 constexpr int kNativeLooks = 2000;
+// The same where every look that fails gives the core to another rank.
+constexpr int kNativeYields = 32;
 
 bool same_op(const ReduceOp& a, const ReduceOp& b) {
   return a.kind == b.kind && a.scalar == b.scalar && a.function == b.function &&
@@ -111,6 +115,7 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   }
   UNISONO_ASSIGN(std::shared_ptr<RequestState> request, begin(call));
   const Status outcome = finish(*request);
+  runtime_->engine().flush();
   if (received != nullptr) {
     const TaggedResult& result = request->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
@@ -136,7 +141,8 @@ Status CommunicatorState::run_native(const Call& call) {
     Operation* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
-      const int looks = std::min(engine.idle().spins, kNativeLooks);
+      const bool spins = engine.idle().spins > 0;
+      const int looks = spins ? std::min(engine.idle().spins, kNativeLooks) : kNativeYields;
       for (int look = 0; look <= looks; ++look) {
         if (operation->advance()) {
           if (operation->status().ok()) return Status();
@@ -144,7 +150,11 @@ Status CommunicatorState::run_native(const Call& call) {
           fail(operation->status(), Tell::kEveryone);
           return failure();
         }
-        cpu_relax();
+        if (spins) {
+          cpu_relax();
+        } else {
+          sched_yield();
+        }
       }
     }
     request = prepare(call);
@@ -159,13 +169,14 @@ Status CommunicatorState::run_native(const Call& call) {
     running_.push_back(request.get());
     engine.start(*request);
   }
-  return finish(*request);
+  const Status outcome = finish(*request);
+  engine.flush();
+  return outcome;
 }
 
-// Waits to the end and hands the request back to the pool.
+// Waits to the end and hands the request back to the pool. The engine is to be flushed after it.
 Status CommunicatorState::finish(RequestState& request) {
   wait(request, kNever);
-  runtime_->engine().flush();
   const Status outcome = request.outcome;
   request.communicator.reset();
   return outcome;
@@ -187,6 +198,7 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     requests.push_back(std::move(*request));
   }
   for (std::size_t i = 0; i < requests.size(); ++i) note(finish(*requests[i]), calls[i]);
+  runtime_->engine().flush();
   return first;
 }
 
@@ -208,8 +220,7 @@ std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
   request->probed = request->reported = request->warned = request->timed_out = false;
   request->plan = nullptr;
   request->gone_since = {};
-  request->began = Clock::now();
-  request->deadline = deadline_of(call, request->began);
+  request->began = {};
   if (!request->on_done) {
     request->on_done = [](Task& done) {
       auto& finished = static_cast<RequestState&>(done);

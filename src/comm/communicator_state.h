@@ -35,6 +35,8 @@ class RequestState final : public Task {
   std::unique_ptr<Execution> execution;
   PlanCache::Entry* plan = nullptr;
 
+  /// When tend() first saw it, within a millisecond of its start: quick calls read no clock. The
+  /// deadline counts from then.
   TimePoint began{};
   TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
   bool probed = false;

@@ -101,15 +101,16 @@ void Engine::beat() {
 
 bool Engine::wait(Task& task, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
-  const TimePoint began = Clock::now();
+  TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
   bool in_time = true;
   for (int looks = 0; !task.done.load(std::memory_order_acquire); ++looks) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
       // Spinning looks are cheap; the clock is read every so many of them, or after every yield.
-      if (looks >= idle_.spins || looks % kLooksPerClock == 0) {
+      if (looks >= idle_.spins || looks % kLooksPerClock == kLooksPerClock - 1) {
         const TimePoint now = Clock::now();
+        if (began == TimePoint{}) began = now;
         if (now >= next_tend_) {
           next_tend_ = now + kTendEvery;
           host_.tend();
@@ -147,7 +148,7 @@ void Engine::idle_once(int looks, TimePoint began) {
     cpu_relax();
     return;
   }
-  const bool sleeps = idle_.sleep_after_us > 0 &&
+  const bool sleeps = idle_.sleep_after_us > 0 && began != TimePoint{} &&
                       Clock::now() - began >= std::chrono::microseconds(idle_.sleep_after_us);
   if (sleeps) {
     sleep_us(idle_.sleep_us);
