@@ -113,9 +113,16 @@ Status CommunicatorState::run(const Call& call, Received* received) {
       !is_point_to_point(call.collective)) {
     return run_native(call);
   }
-  UNISONO_ASSIGN(std::shared_ptr<RequestState> request, begin(call));
+  Engine& engine = runtime_->engine();
+  std::shared_ptr<RequestState> request;
+  bool over = false;
+  {
+    const Engine::Lock lock(engine);
+    UNISONO_ASSIGN(request, admit(call, shape));
+    over = engine.linger(*request) && !engine.messenger().has_unsent();
+  }
   const Status outcome = finish(*request);
-  runtime_->engine().flush();
+  if (!over) engine.flush();
   if (received != nullptr) {
     const TaggedResult& result = request->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
@@ -189,16 +196,29 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     first = status;
     *failed = call.collective;
   };
-  std::vector<std::shared_ptr<RequestState>> requests;
-  requests.reserve(calls.size());
-  for (const Call& call : calls) {
-    Result<std::shared_ptr<RequestState>> request = begin(call);
-    note(request.status(), call);
-    if (!request) break;
-    requests.push_back(std::move(*request));
+  Engine& engine = runtime_->engine();
+  bool over = true;
+  group_.clear();
+  {
+    const Engine::Lock lock(engine);
+    for (const Call& call : calls) {
+      CallShape shape;
+      Status status = usable();
+      if (status.ok()) status = check_call(call, rank_, size(), &shape);
+      if (status.ok()) {
+        Result<std::shared_ptr<RequestState>> request = admit(call, shape);
+        status = request.status();
+        if (request) group_.push_back(std::move(*request));
+      }
+      note(status, call);
+      if (!status) break;
+    }
+    for (const auto& request : group_) over = over && engine.linger(*request);
+    over = over && !engine.messenger().has_unsent();
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) note(finish(*requests[i]), calls[i]);
-  runtime_->engine().flush();
+  for (std::size_t i = 0; i < group_.size(); ++i) note(finish(*group_[i]), calls[i]);
+  group_.clear();
+  if (!over) engine.flush();
   return first;
 }
 
@@ -253,20 +273,22 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call)
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  Engine& engine = runtime_->engine();
-  std::shared_ptr<RequestState> request;
-  {
-    const Engine::Lock lock(engine);
-    UNISONO_TRY(usable());
-    request = prepare(call);
-    copy_counts(*request);
-    if (const Status launched = launch(*request, shape); !launched) {
-      request->communicator.reset();
-      return launched;
-    }
-    running_.push_back(request.get());
-    engine.start(*request);
+  const Engine::Lock lock(runtime_->engine());
+  return admit(call, shape);
+}
+
+// Starts a checked call. Under the lock.
+Result<std::shared_ptr<RequestState>> CommunicatorState::admit(const Call& call,
+                                                               const CallShape& shape) {
+  UNISONO_TRY(usable());
+  std::shared_ptr<RequestState> request = prepare(call);
+  copy_counts(*request);
+  if (const Status launched = launch(*request, shape); !launched) {
+    request->communicator.reset();
+    return launched;
   }
+  running_.push_back(request.get());
+  runtime_->engine().start(*request);
   return request;
 }
 

@@ -95,6 +95,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void give_back_buffers(const Status& cause);
   Status run_native(const Call& call);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
+  Result<std::shared_ptr<RequestState>> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
@@ -132,6 +133,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
+  std::vector<std::shared_ptr<RequestState>> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
 

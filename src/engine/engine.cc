@@ -11,6 +11,8 @@ namespace {
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
 constexpr int kLooksPerClock = 256;
+// Beats of linger(): other threads of the rank cannot start calls meanwhile.
+constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
 constexpr int kFlushBeats = 32;
@@ -129,6 +131,15 @@ bool Engine::wait(Task& task, TimePoint until) {
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   if (running_.load(std::memory_order_relaxed) > 0 && progress_.joinable()) wake_progress_thread();
   return in_time;
+}
+
+bool Engine::linger(const Task& task) {
+  const int looks = std::min(idle_.spins, kLingerLooks);
+  for (int look = 0; !task.done.load(std::memory_order_relaxed); ++look) {
+    if (look >= looks) return false;
+    if (!poll()) cpu_relax();
+  }
+  return true;
 }
 
 void Engine::flush() {

@@ -66,6 +66,8 @@ class Engine {
   void start(Task& task);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until);
+  /// Under the lock: beats while that may well be enough for a quick call. True when it is done.
+  bool linger(const Task& task);
   /// After a blocking call: what it left behind in a transport must still go out, now or by the
   /// progress thread. Without the lock.
   void flush();
