@@ -226,27 +226,37 @@ void CombineCall::deliver(std::byte* to, const std::byte* from, std::size_t byte
 bool CombineCall::took_all() const { return taken_ == chunks_; }
 bool CombineCall::gave_all() const { return is_direct(input_path_) || filled_ == chunks_; }
 
+bool CombineCall::is_released_by(int member) const {
+  if (is_self(member)) return true;
+  if (is_direct(result_path_)) return context_.progress.has_finished(member);
+  return !is_direct(input_path_) || context_.progress.has_reduced(member, chunks_);
+}
+
 bool CombineCall::released() {
-  if (!is_direct(input_path_) && !is_direct(result_path_)) return true;
   for (int member = 0; member < size(); ++member) {
-    if (is_self(member)) continue;
-    const bool gone = is_direct(result_path_) ? context_.progress.has_finished(member)
-                                              : context_.progress.has_reduced(member, chunks_);
-    if (!gone) return false;
+    if (!is_released_by(member)) return false;
   }
   return true;
 }
 
+bool CombineCall::waits_for_slot(int member) const {
+  return !is_direct(input_path_) && filled_ < chunks_ &&
+         context_.progress.holds_slot(member, filled_, shape_.readers);
+}
+
+// In the order in which a chunk moves, last step first: that is what the earlier ones wait for.
 bool CombineCall::waits_for(int member) const {
-  if (filled_ < chunks_ && !is_direct(input_path_)) {
-    if (!context_.progress.slot_is_free(filled_, {member, member + 1})) return true;
-  }
+  Progress& progress = context_.progress;
+  if (taken_ < combined_) return wants_result_ && !progress.has_reduced(member, taken_ + 1);
+  const bool has_filled = is_direct(input_path_) || combined_ < filled_;
+  if (combined_ < chunks_ && !has_filled) return waits_for_slot(member);
   if (combined_ < chunks_) {
+    const bool needs_slot = is_direct(input_path_) && !is_direct(result_path_);
+    if (needs_slot && progress.holds_slot(member, combined_, shape_.readers)) return true;
     return inputs_[static_cast<std::size_t>(member)].path == OfferPath::kWindow &&
-           !context_.progress.has_filled(member, combined_ + 1);
+           !progress.has_filled(member, combined_ + 1);
   }
-  if (taken_ < chunks_) return !context_.progress.has_reduced(member, taken_ + 1);
-  return !context_.progress.has_finished(member);
+  return !is_released_by(member);
 }
 
 }  // namespace unisono::native

@@ -27,8 +27,11 @@ class CombineCall final : public LargeCall {
   bool took_all() const override;
   bool gave_all() const override;
   bool released() override;
+  bool waits_for_slot(int member) const override;
   bool waits_for(int member) const override;
 
+  /// `member` reads nothing of this rank's own buffers any more.
+  bool is_released_by(int member) const;
   /// A rank's part of a chunk; offset counts from the chunk's begin.
   Block part_of(int member, std::uint64_t chunk) const;
   std::size_t bytes_of(std::uint64_t chunk) const;

@@ -213,9 +213,19 @@ bool ExchangeCall::is_ready(int source) const {
          context_.progress.has_filled(source, round_ + 1);
 }
 
+// A source whose block has ended early fills no further chunk.
+bool ExchangeCall::is_awaited_source(int member) const {
+  return shape_.sources.has(member) && round_ * unit_ < shape_.take.at(member).bytes &&
+         !is_ready(member);
+}
+
+bool ExchangeCall::fills_first() const {
+  return fills_before_taking_ && filled_ <= round_ && filled_ < fill_chunks_;
+}
+
 bool ExchangeCall::take() {
   if (!met_all() || round_ == rounds_) return false;
-  if (fills_before_taking_ && filled_ <= round_ && filled_ < fill_chunks_) return false;
+  if (fills_first()) return false;
   return shape_.combines ? take_combined() : take_next_copy();
 }
 
@@ -310,11 +320,13 @@ bool ExchangeCall::released() {
   return true;
 }
 
+bool ExchangeCall::waits_for_slot(int member) const {
+  return filled_ < fill_chunks_ && context_.progress.holds_slot(member, filled_, shape_.readers);
+}
+
 bool ExchangeCall::waits_for(int member) const {
-  if (filled_ < fill_chunks_ && !context_.progress.slot_is_free(filled_, {member, member + 1})) {
-    return true;
-  }
-  if (round_ < rounds_) return shape_.sources.has(member) && !is_ready(member);
+  if (round_ < rounds_ && !fills_first()) return is_awaited_source(member);
+  if (filled_ < fill_chunks_) return waits_for_slot(member);
   return is_direct(path_) && shape_.readers.has(member) && !context_.progress.has_finished(member);
 }
 

@@ -25,6 +25,7 @@ class ExchangeCall final : public LargeCall {
   bool took_all() const override;
   bool gave_all() const override;
   bool released() override;
+  bool waits_for_slot(int member) const override;
   bool waits_for(int member) const override;
 
   void plan_input(Offer* offer);
@@ -40,6 +41,9 @@ class ExchangeCall final : public LargeCall {
   void fill();
   void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool is_ready(int source) const;
+  bool is_awaited_source(int member) const;
+  /// The next chunk of its input is to be in the window before the output may be written.
+  bool fills_first() const;
   bool take();
   bool take_next_copy();
   bool take_combined();

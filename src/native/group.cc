@@ -87,7 +87,10 @@ void Group::await_readers() const {
 ErrorCode Group::raised(Rank* culprit) const {
   const std::uint64_t word = state_->fabric->header().raised.load(std::memory_order_acquire);
   if (word == 0) return ErrorCode::kOk;
-  if (culprit != nullptr) *culprit = static_cast<Rank>(word >> 8) - 1;
+  // Any member may have written it: a rank that does not exist is nobody.
+  const std::uint64_t named = word >> 8;
+  const auto size = static_cast<std::uint64_t>(state_->fabric->size());
+  if (culprit != nullptr) *culprit = named <= size ? static_cast<Rank>(named) - 1 : -1;
   const auto code = static_cast<ErrorCode>(word & 0xff);
   return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
 }

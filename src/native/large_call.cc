@@ -121,12 +121,19 @@ void LargeCall::fail(const Status& cause) {
   if (!ended()) end(cause);
 }
 
+bool LargeCall::is_waited_for(int member, bool may_write) const {
+  if (is_self(member)) return false;
+  if (!may_write) return context_.cells.delays_writing(member);
+  if (stage_ == Stage::kEnter) return waits_for_slot(member);
+  if (met_all()) return waits_for(member);
+  return member >= met_ && shape_.sources.has(member) && !context_.cells.arrived(member);
+}
+
 void LargeCall::waiting_for(std::vector<Rank>* ranks) const {
   if (ended()) return;
+  const bool may_write = stage_ != Stage::kEnter || context_.cells.may_write();
   for (int member = 0; member < size(); ++member) {
-    if (is_self(member)) continue;
-    const bool not_met = shape_.sources.has(member) && !context_.cells.arrived(member);
-    if (not_met || waits_for(member)) ranks->push_back(member);
+    if (is_waited_for(member, may_write)) ranks->push_back(member);
   }
 }
 

@@ -57,6 +57,10 @@ class LargeCall : public Operation {
   virtual bool gave_all() const = 0;
   /// True when no reader of this rank's own buffers is left.
   virtual bool released() = 0;
+  /// Who is to blame when nothing moves: the wait that the others follow from, since a member named
+  /// in vain hides the one that is missing. A slot of this rank's window, ...
+  virtual bool waits_for_slot(int member) const = 0;
+  /// ... and anything, once all sources are met.
   virtual bool waits_for(int member) const = 0;
 
   /// Held around each step that may read other threads' private memory. Once the group's failure is
@@ -96,6 +100,7 @@ class LargeCall : public Operation {
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   bool enter();
   bool meet_arrived();
+  bool is_waited_for(int member, bool may_write) const;
 
   Stage stage_ = Stage::kDone;
   Offer offer_;

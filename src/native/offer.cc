@@ -26,8 +26,9 @@ Result<View> resolve(shm::FabricGroup& group, int member, OfferPath path, std::u
   view.path = path;
   switch (path) {
     case OfferPath::kWindow:
-    case OfferPath::kCell:
       return view;
+    case OfferPath::kCell:  // where a call allows it, its meet() has seen to it
+      break;
     case OfferPath::kPointer:
       if (!group.in_this_process(member)) break;
       view.base = reinterpret_cast<const std::byte*>(address);
@@ -46,7 +47,7 @@ Result<View> resolve(shm::FabricGroup& group, int member, OfferPath path, std::u
       return view;
   }
   return Status(ErrorCode::kProtocol,
-                "rank " + std::to_string(member) + " offers its buffer in an unknown way (" +
+                "rank " + std::to_string(member) + " offers its buffer in a way this call does not know (" +
                     std::to_string(static_cast<int>(path)) + ")",
                 member);
 }

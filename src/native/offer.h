@@ -1,7 +1,7 @@
 // How a rank lets the others read a large buffer, and how they get at it. The owner chooses; the
 // choice travels in its cell and the readers obey.
 //
-// Thread rule: values; Reader belongs to one rank.
+// Thread rule: values.
 #pragma once
 
 #include <vector>
@@ -49,7 +49,7 @@ struct View {
   std::uint64_t address = 0;        ///< kSingleCopy
 };
 
-/// Checks what `member` said. Errors: kProtocol.
+/// Checks what `member` said; kCell is for the call to resolve. Errors: kProtocol.
 Result<View> resolve(shm::FabricGroup& group, int member, OfferPath path, std::uint64_t address,
                      std::size_t bytes);
 

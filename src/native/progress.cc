@@ -2,12 +2,15 @@
 
 namespace unisono::native {
 
-bool Progress::slot_is_free(std::uint64_t chunk, Members readers) {
+bool Progress::holds_slot(int member, std::uint64_t chunk, Members readers) {
   const bool used_in_this_call = chunk >= shm::kWindowSlots;
-  const std::uint64_t needed = used_in_this_call ? chunk - shm::kWindowSlots + 1 : 0;
-  const Members who = used_in_this_call ? readers : Members{0, group_.size()};
-  for (int member = who.first; member < who.last; ++member) {
-    if (member != group_.self() && !has_drained(member, needed)) return false;
+  if (member == group_.self() || (used_in_this_call && !readers.has(member))) return false;
+  return !has_drained(member, used_in_this_call ? chunk - shm::kWindowSlots + 1 : 0);
+}
+
+bool Progress::slot_is_free(std::uint64_t chunk, Members readers) {
+  for (int member = 0; member < group_.size(); ++member) {
+    if (holds_slot(member, chunk, readers)) return false;
   }
   return true;
 }

@@ -51,6 +51,8 @@ class Progress {
   /// True when nobody reads any more what this rank's slot for `chunk` held before. The first
   /// slots were last used in an earlier call, by whoever read then.
   bool slot_is_free(std::uint64_t chunk, Members readers);
+  /// True when it is not free because of `member`.
+  bool holds_slot(int member, std::uint64_t chunk, Members readers);
 
  private:
   struct Seen {

@@ -24,22 +24,23 @@ SharedCells::SharedCells(shm::FabricGroup& group) : size_(group.size()), self_(g
 }
 
 bool SharedCells::look_for_arrivals() {
-  const std::uint64_t needed = sequence_ - shm::kCellSlots + 1;
-  const auto line_of = [this](std::uint64_t call, int member) {
-    const std::size_t slot = call % shm::kCellSlots;
-    return table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(member)];
-  };
+  const std::uint64_t needed = needed_arrival();
   std::uint64_t known = sequence_ - 1;
   for (int member = 0; member < size_; ++member) {
     if (member == self_) continue;
     // The newest first: it spares the look at the three calls that follow.
-    std::uint64_t seen = line_of(sequence_ - 1, member)->flag.load(std::memory_order_acquire);
-    if (seen < needed) seen = line_of(needed, member)->flag.load(std::memory_order_acquire);
+    std::uint64_t seen = flag_of(sequence_ - 1, member);
+    if (seen < needed) seen = flag_of(needed, member);
     if (seen < needed) return false;
     known = std::min(known, seen);
   }
   known_arrival_ = known;
   return true;
+}
+
+bool SharedCells::delays_writing(int member) const {
+  return member != self_ && sequence_ > shm::kCellSlots && known_arrival_ < needed_arrival() &&
+         flag_of(needed_arrival(), member) < needed_arrival();
 }
 
 void SharedCells::prefetch_next() const {

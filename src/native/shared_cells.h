@@ -22,7 +22,6 @@ class SharedCells {
 
   int size() const { return size_; }
   int self() const { return self_; }
-  std::uint64_t sequence() const { return sequence_; }
 
   /// Goes on to the next call.
   void next() {
@@ -41,6 +40,8 @@ class SharedCells {
     return sequence_ <= shm::kCellSlots || known_arrival_ > sequence_ - shm::kCellSlots ||
            look_for_arrivals();
   }
+  /// True when the cell may not be written because of `member`.
+  bool delays_writing(int member) const;
   /// Payload and record are written: shows them to the others.
   void publish() { own().flag.store(sequence_, std::memory_order_release); }
   /// Pairs with publish() of `member`.
@@ -57,6 +58,14 @@ class SharedCells {
   Status mismatch(int member, const CallRecord& own_record) const;
 
  private:
+  /// Everyone must have arrived at this call before the cell may be written.
+  std::uint64_t needed_arrival() const { return sequence_ - shm::kCellSlots + 1; }
+  std::uint64_t flag_of(std::uint64_t call, int member) const {
+    const std::size_t slot = call % shm::kCellSlots;
+    const std::size_t index =
+        slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(member);
+    return table_[index]->flag.load(std::memory_order_acquire);
+  }
   bool look_for_arrivals();
 
   int size_;

@@ -130,6 +130,13 @@ void SmallCall::fail(const Status& cause) {
 
 void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
   if (done_) return;
+  if (!written_) {
+    // Sources come later: they may be waiting for this rank's cell.
+    for (int member = 0; member < cells_.size(); ++member) {
+      if (cells_.delays_writing(member)) ranks->push_back(member);
+    }
+    return;
+  }
   for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
     if (source != cells_.self() && !cells_.arrived(source)) ranks->push_back(source);
   }

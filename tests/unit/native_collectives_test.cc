@@ -2,6 +2,7 @@
 // path, with ranks as threads and as processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -294,53 +295,122 @@ TEST(NativeFailures, PairsOfCountsThatDisagreeAreAMismatch) {
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
 }
 
-TEST(NativeFailures, TheFirstRaisedCauseWinsAndEndsWaits) {
+TEST(NativeFailures, TheFirstRaisedCauseWinsAndIsSeenByAll) {
   const auto body = [](TestRank& rank) {
     if (rank.self == 2) {
       rank.check(rank.group->raise(ErrorCode::kRankFailed, 1), "the first raise lost");
       rank.check(!rank.group->raise(ErrorCode::kAborted, 0), "the second raise won");
-      return;
     }
-    native::Arguments arguments;
-    const Status status = rank.run(arguments);
     Rank culprit = -1;
-    rank.check(status.code() == ErrorCode::kRankFailed && status.rank() == 1, "wrong cause");
+    while (rank.group->raised(&culprit) == ErrorCode::kOk) std::this_thread::yield();
     rank.check(rank.group->raised(&culprit) == ErrorCode::kRankFailed && culprit == 1, "raised");
   };
   EXPECT_THAT(run_threads(3, {}, body), IsEmpty());
 }
 
-TEST(NativeFailures, AWaitNamesWhoIsMissing) {
-  std::atomic<bool> checked{false};
-  for (const std::size_t count : {1, 100000}) {
-    checked.store(false);
-    const auto body = [&checked, count](TestRank& rank) {
-      const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
-      std::vector<int> data(count);
-      native::Arguments arguments;
-      arguments.collective = Collective::kAllReduce;
-      arguments.input = arguments.output = data.data();
-      arguments.count = count;
-      arguments.element_bytes = sizeof(int);
-      arguments.reduction = &*reduction;
-      if (rank.self == 2) {
-        while (!checked.load()) std::this_thread::yield();
-      }
-      Operation& operation = rank.start(arguments);
-      if (rank.self == 0) {
-        std::vector<Rank> missing;
-        do {
-          missing.clear();
-          rank.check(!operation.advance(), "finished without rank 2");
-          operation.waiting_for(&missing);
-        } while (missing.size() != 1);
-        rank.check(missing.front() == 2, "waits for rank " + std::to_string(missing.front()));
-        checked.store(true);
-      }
-      rank.check(rank.finish(operation).ok(), "all_reduce");
+TEST(NativeFailures, AfterARaiseNobodyReadsAnothersMemory) {
+  constexpr std::size_t kCount = 100'000;
+  std::atomic<bool> raised{false};
+  std::atomic<int> looked{0};
+  const auto body = [&](TestRank& rank) {
+    std::vector<int> in(kCount, 1);
+    std::vector<int> out(kCount * 2, -1);
+    native::Arguments arguments;
+    arguments.collective = Collective::kAllGather;
+    arguments.input = in.data();
+    arguments.output = out.data();
+    arguments.count = kCount;
+    arguments.element_bytes = sizeof(int);
+    Operation& operation = rank.start(arguments);
+    if (rank.self == 0) {
+      rank.check(!operation.advance(), "finished alone");
+      rank.group->raise(ErrorCode::kAborted, 0);
+      rank.group->await_readers();
+      raised.store(true);
+    } else {
+      while (!raised.load()) std::this_thread::yield();
+      // The other's offer is there; nothing but the raised word keeps this rank from reading.
+      for (int look = 0; look < 100; ++look) rank.check(!operation.advance(), "it went on");
+      rank.check(out == std::vector<int>(kCount * 2, -1), "it read after the raise");
+    }
+    ++looked;
+    while (looked.load() < 2) std::this_thread::yield();
+    operation.fail(Status(ErrorCode::kAborted, "over", 0));
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
+  const auto body = [](TestRank& rank) {
+    auto fabric_group = rank.fabric->open_group(1, {0, 1});
+    rank.check(fabric_group.has_value(), "open_group");
+    shm::GroupHeader& header = (*fabric_group)->header();
+    native::Group group(std::move(*fabric_group), AccessPath::kAutomatic);
+    for (const std::uint64_t culprit_word : {3ull, 1ull << 33, ~0ull >> 8}) {
+      header.raised.store(culprit_word << 8 | static_cast<std::uint64_t>(ErrorCode::kAborted));
+      Rank culprit = 7;
+      rank.check(group.raised(&culprit) == ErrorCode::kAborted, "the cause is lost");
+      rank.check(culprit == -1, "it names rank " + std::to_string(culprit));
+    }
+  };
+  EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+// Rank 2 stays away until rank 0 or 1 waits for it alone; the other may be waiting for that one
+// too.
+void run_without_rank_two(TestRank& rank, const OracleCase& one, std::atomic<int>& named) {
+  // Enough calls to fill all cells and the window: then who only gives waits as well.
+  constexpr int kCalls = 8;
+  if (rank.self == 2) {
+    while (named.load() == 0) std::this_thread::yield();
+  } else {
+    rank.on_stall = [&](Operation& operation) {
+      std::vector<Rank> missing;
+      operation.waiting_for(&missing);
+      if (missing == std::vector<Rank>{2}) named.store(1);
     };
-    EXPECT_THAT(run_threads(3, {.access = AccessPath::kWindow}, body), IsEmpty());
   }
+  for (int call = 0; call < kCalls && rank.failures.empty(); ++call) run_and_check(rank, one);
+  rank.on_stall = nullptr;
+  rank.check(named.load() == 1, describe(one) + ": rank 2 was not named");
+  named.store(1);
+}
+
+class NativeWaits : public testing::TestWithParam<Collective> {};
+INSTANTIATE_TEST_SUITE_P(Collectives, NativeWaits, testing::ValuesIn(kAll),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(NativeWaits, NameWhoIsMissing) {
+  for (const AccessPath access : {AccessPath::kWindow, AccessPath::kAutomatic}) {
+    for (const std::size_t count : {1, 100'000}) {
+      for (const Rank root : {0, 1, 2}) {
+        std::atomic<int> named{0};
+        const OracleCase one{GetParam(), count, root};
+        EXPECT_THAT(run_threads(3, {.access = access},
+                                [&](TestRank& rank) { run_without_rank_two(rank, one, named); }),
+                    IsEmpty());
+      }
+    }
+  }
+}
+
+// Heaps of processes make direct inputs with results in the window, and the other way round.
+TEST(NativeFailures, AReductionOfMixedPathsNamesWhoIsMissing) {
+  std::atomic<int>* named =
+      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(named, MAP_FAILED);
+  for (const bool heap_of_two : {false, true}) {
+    new (named) std::atomic<int>(0);
+    const auto body = [&](TestRank& rank) {
+      const bool heap = (rank.self == 2) == heap_of_two;
+      run_without_rank_two(
+          rank, {.collective = Collective::kReduce, .count = 300'000, .root = 0, .heap = heap},
+          *named);
+    };
+    EXPECT_THAT(run_processes(3, {.access = AccessPath::kMapped}, body), IsEmpty());
+  }
+  munmap(named, sizeof *named);
 }
 
 TEST(NativeGroup, LeavingIsSeenByTheOthers) {

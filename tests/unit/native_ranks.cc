@@ -104,6 +104,7 @@ Status TestRank::finish(Operation& operation) {
   const TimePoint deadline = Clock::now() + kPatience;
   while (!operation.advance()) {
     sched_yield();
+    if (on_stall) on_stall(operation);
     Rank culprit = -1;
     if (const ErrorCode code = group->raised(&culprit); code != ErrorCode::kOk) {
       operation.fail(Status(code, "raised by a member", culprit));

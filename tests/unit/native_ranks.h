@@ -21,6 +21,8 @@ struct TestRank {
   std::unique_ptr<native::Group> group;
   std::uint32_t sequence = 0;
   std::vector<std::string> failures;
+  /// Called by finish() whenever the operation did not move on.
+  std::function<void(Operation&)> on_stall;
 
   void check(bool condition, const std::string& claim);
   /// Fills in record and sequence, runs the call, gives up after 20 s.
