@@ -67,7 +67,10 @@ void NativeOperation::leave_queue() {
 }
 
 void NativeOperation::waiting_for(std::vector<Rank>* ranks) const {
-  if (running_ != nullptr) running_->waiting_for(ranks);
+  // One that has its turn to come waits for whom the first in the queue waits.
+  const std::vector<NativeOperation*>& queue = communicator_->native_queue_;
+  const NativeOperation* first = queue.empty() ? this : queue.front();
+  if (first->running_ != nullptr) first->running_->waiting_for(ranks);
 }
 
 void PointToPointOperation::begin_send(Messenger& messenger, Rank peer, Rank member,

@@ -13,6 +13,8 @@ namespace {
 // failures are no longer remembered one by one.
 constexpr std::size_t kCommunicatorsMax = 1 << 20;
 constexpr std::size_t kTimeoutsMax = 1024;
+// Reports of one rank that are remembered.
+constexpr std::size_t kReportsMax = 64;
 // Whose whereabouts a timeout's message tells before it would be too long to read.
 constexpr std::size_t kRanksDescribedMax = 4;
 
@@ -33,11 +35,8 @@ void VerdictDesk::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
   waits_.erase(rank);
-  for (const auto& [reporter, wait] : waits_) {
-    const auto& ranks = wait.waiting_for;
-    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) {
-      tell_that_peer_left(reporter, rank);
-    }
+  for (const auto& [reporter, reports] : waits_) {
+    if (waits_for(reporter, rank)) tell_that_peer_left(reporter, rank);
   }
 }
 
@@ -57,13 +56,41 @@ void VerdictDesk::on_violation(Rank rank, const std::string& what) {
              fmt::format("{} sent the arbiter {}", member_text(member(rank)), what)});
 }
 
+void VerdictDesk::note(Rank rank, WaitMessage message) {
+  std::deque<WaitMessage>& reports = waits_[rank];
+  std::erase_if(reports, [&](const WaitMessage& known) {
+    return known.communicator == message.communicator && known.sequence == message.sequence;
+  });
+  reports.push_back(std::move(message));
+  if (reports.size() > kReportsMax) reports.pop_front();
+}
+
+bool VerdictDesk::waits_for(Rank rank, Rank peer) const {
+  const auto found = waits_.find(rank);
+  if (found == waits_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [peer](const auto& report) {
+    const std::vector<Rank>& ranks = report.waiting_for;
+    return std::find(ranks.begin(), ranks.end(), peer) != ranks.end();
+  });
+}
+
+// A communicator's operations are entered in order: who waits in a later one has been here.
+bool VerdictDesk::has_entered(Rank rank, const Operation& operation) const {
+  const auto found = waits_.find(rank);
+  if (found == waits_.end()) return false;
+  return std::any_of(found->second.begin(), found->second.end(), [&](const auto& report) {
+    return report.communicator == operation.first && report.sequence >= operation.second &&
+           report.sequence != kPointToPointSequence;
+  });
+}
+
 void VerdictDesk::on_waiting(Rank rank, WaitMessage message) {
   if (presence(rank) != Presence::kHere) return;
   // Two ranks without a link between them have nobody else to hear it from.
   for (const Rank peer : message.waiting_for) {
     if (presence(peer) == Presence::kLeft) tell_that_peer_left(rank, peer);
   }
-  waits_[rank] = std::move(message);
+  note(rank, std::move(message));
 }
 
 void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
@@ -73,7 +100,7 @@ void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
     const auto entry = timeouts_.try_emplace(operation, Timeout{now + kGatherTime, {}}).first;
     entry->second.members.insert(message.members.begin(), message.members.end());
   }
-  waits_[rank] = std::move(message);
+  note(rank, std::move(message));
 }
 
 void VerdictDesk::on_failure(Verdict verdict) {
@@ -140,10 +167,12 @@ void VerdictDesk::tell_that_peer_left(Rank reporter, Rank peer) {
 
 Verdict VerdictDesk::judge(const Operation& operation, const Timeout& timeout) const {
   std::set<Rank> arrived, missing;
-  for (const auto& [rank, wait] : waits_) {
-    if (Operation{wait.communicator, wait.sequence} != operation) continue;
-    arrived.insert(rank);
-    missing.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+  for (const auto& [rank, reports] : waits_) {
+    if (has_entered(rank, operation)) arrived.insert(rank);
+    for (const WaitMessage& wait : reports) {
+      if (Operation{wait.communicator, wait.sequence} != operation) continue;
+      missing.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+    }
   }
   std::set<Rank> awaited = missing;
   for (const Rank rank : arrived) missing.erase(rank);
@@ -182,13 +211,14 @@ std::string VerdictDesk::whereabouts(Rank rank, const Operation& operation) cons
   std::string text = "; " + member_text(member(rank));
   if (presence(rank) == Presence::kDead) return text + " died";
   if (presence(rank) == Presence::kLeft) return text + " left the job";
-  const auto wait = waits_.find(rank);
-  if (wait == waits_.end()) return text + " is alive and waits for nobody";
-  if (wait->second.sequence == kPointToPointSequence) return text + " waits in a send or receive";
-  return text + (wait->second.communicator == operation.first
-                     ? fmt::format(" waits in operation {}", wait->second.sequence)
-                     : fmt::format(" waits in operation {} of communicator {}",
-                                   wait->second.sequence, wait->second.communicator));
+  const auto found = waits_.find(rank);
+  if (found == waits_.end()) return text + " is alive and waits for nobody";
+  const WaitMessage& wait = found->second.back();
+  if (wait.sequence == kPointToPointSequence) return text + " waits in a send or receive";
+  return text + (wait.communicator == operation.first
+                     ? fmt::format(" waits in operation {}", wait.sequence)
+                     : fmt::format(" waits in operation {} of communicator {}", wait.sequence,
+                                   wait.communicator));
 }
 
 }  // namespace unisono::rendezvous

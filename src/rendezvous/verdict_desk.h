@@ -3,6 +3,7 @@
 // so that every decision can be tested without waiting. The arbiter's loop owns it.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -68,6 +69,9 @@ class VerdictDesk {
     std::string reason;
   };
 
+  void note(Rank rank, WaitMessage message);
+  bool waits_for(Rank rank, Rank peer) const;
+  bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(Verdict verdict);
   void tell_that_peer_left(Rank reporter, Rank peer);
   Verdict judge(const Operation& operation, const Timeout& timeout) const;
@@ -78,7 +82,9 @@ class VerdictDesk {
 
   std::vector<Member> members_;
   std::vector<Presence> presence_;
-  std::map<Rank, WaitMessage> waits_;  // the latest report of each rank
+  // What each rank has said, one report for each operation, the oldest first. A rank may wait in
+  // several at once. Some have ended since: nobody says so.
+  std::map<Rank, std::deque<WaitMessage>> waits_;
   std::map<Operation, Timeout> timeouts_;
   std::map<std::pair<Rank, Rank>, BrokenLink> links_;  // by unordered pair
   VerdictLedger ledger_;

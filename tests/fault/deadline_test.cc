@@ -58,6 +58,37 @@ TEST_P(Deadline, NamesAllRanksThatHadNotArrived) {
   });
 }
 
+TEST_P(Deadline, OfTheFirstOfSeveralOutstandingCallsNamesTheRank) {
+  for (const std::size_t count : {4ul, 100'000ul}) {
+    std::atomic<int> ended{0};
+    run_ranks(3, GetParam(), [&](Communicator& comm) {
+      Communicator other = comm.duplicate();
+      if (comm.rank() == 2) {
+        EXPECT_TRUE(eventually([&] { return ended == 2; }));
+        return;
+      }
+      // The other communicator waits longer, so that its reports are the latest.
+      std::vector<std::vector<float>> data(4, std::vector<float>(count, 1.0f));
+      std::vector<Request> requests;
+      constexpr CallOptions kLater{.timeout = milliseconds(1500)};
+      for (int i = 0; i < 3; ++i) {
+        requests.push_back(
+            comm.all_reduce_async(data[static_cast<std::size_t>(i)], sum,
+                                  i == 0 ? CallOptions{.timeout = milliseconds(900)} : kLater));
+      }
+      requests.push_back(other.all_reduce_async(data[3], sum, kLater));
+      for (Request& request : requests) {
+        const Outcome outcome = outcome_of([&] { request.wait(); });
+        ASSERT_TRUE(outcome.written);
+        EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+        EXPECT_EQ(outcome.rank, 2) << outcome.message;
+        EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 2 had not arrived"));
+      }
+      ++ended;
+    });
+  }
+}
+
 TEST_P(Deadline, EndsAReceiveThatNobodySendsTo) {
   std::atomic<bool> ended{false};
   run_ranks(2, GetParam(), [&](Communicator& comm) {
@@ -227,6 +258,52 @@ TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, Deadline, testing::Values("auto", "loopback", "unix", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
+
+// What only gives needs nobody's data, and yet room for its own: the others must have taken theirs.
+Outcome give_until_it_fails(Communicator& comm, std::size_t count, const CallOptions& options) {
+  std::vector<float> data(count, 1.0f);
+  return outcome_of([&] {
+    for (int i = 0; i < 1000; ++i) comm.broadcast(data, 0, options);
+  });
+}
+
+TEST(SharedMemoryDeadline, ARankThatLeftIsNamedToARootThatKeepsBroadcasting) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<bool> left{false};
+    run_ranks(3, "auto", [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) {
+        comm.close();
+        left = true;
+        return;
+      }
+      EXPECT_TRUE(eventually([&] { return left.load(); }));
+      const Outcome outcome = give_until_it_fails(comm, count, {.timeout = kCallTimeout});
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kRankLeft) << outcome.message;
+      EXPECT_EQ(outcome.rank, 1) << outcome.message;
+    });
+  }
+}
+
+TEST(SharedMemoryDeadline, OfARootThatKeepsBroadcastingNamesWhoDoesNotTake) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<int> ended{0};
+    run_ranks(3, "auto", [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == 1) {
+        EXPECT_TRUE(eventually([&] { return ended == 2; }));
+        return;
+      }
+      const Outcome outcome = give_until_it_fails(comm, count, kSoon);
+      ++ended;
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 1) << outcome.message;
+      EXPECT_THAT(std::string(outcome.message), HasSubstr("rank 1"));
+    });
+  }
+}
 
 }  // namespace
 }  // namespace unisono::test

@@ -147,6 +147,61 @@ TEST(VerdictDesk, TimeoutTellsWhereTheMissingWait) {
               AllOf(HasSubstr("ranks 1 and 2 had not"), HasSubstr("waits in operation 8")));
 }
 
+TEST(VerdictDesk, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
+  VerdictDesk desk(members(3));
+  for (const Rank rank : {0, 1}) {
+    for (const std::uint64_t sequence : {5, 6, 7}) desk.on_waiting(rank, {3, sequence, {2}, {}});
+  }
+  desk.on_timed_out(0, {3, 5, {1, 2}, {0, 1, 2}}, kStart);
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].verdict.culprit, 2);
+  EXPECT_EQ(said[0].verdict.sequence, 5u);
+  EXPECT_THAT(said[0].verdict.message,
+              AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0 and 1 had")));
+}
+
+TEST(VerdictDesk, AWaitInALaterOperationProvesArrivalOnlyInItsCommunicator) {
+  VerdictDesk desk(members(4));
+  desk.on_waiting(1, {3, 9, {0}, {}});
+  desk.on_waiting(2, {4, 9, {0}, {}});
+  desk.on_waiting(3, {3, kPointToPointSequence, {0}, {}});
+  desk.on_timed_out(0, {3, 5, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_THAT(said[0].verdict.message,
+              AllOf(HasSubstr("ranks 2 and 3 had not arrived"), HasSubstr("ranks 0 and 1 had")));
+}
+
+TEST(VerdictDesk, WaitsInTwoCommunicatorsAreKeptApart) {
+  VerdictDesk desk(members(3));
+  for (const Rank rank : {0, 1}) {
+    desk.on_waiting(rank, {3, 5, {2}, {}});
+    desk.on_waiting(rank, {4, 1, {1 - rank}, {}});
+  }
+  desk.on_timed_out(0, {3, 5, {2}, {0, 1, 2}}, kStart);
+  desk.on_timed_out(1, {4, 1, {0}, {0, 1}}, kStart);
+  const auto said = desk.take(kStart + kGatherTime);
+  ASSERT_THAT(said, SizeIs(2));
+  EXPECT_EQ(said[0].verdict.communicator, 3u);
+  EXPECT_EQ(said[0].verdict.culprit, 2);
+  EXPECT_EQ(said[1].verdict.communicator, 4u);
+  EXPECT_EQ(said[1].verdict.culprit, -1);
+  EXPECT_THAT(said[1].verdict.message, HasSubstr("although all that were waited for had arrived"));
+}
+
+TEST(VerdictDesk, ForgetsTheOldestOfTooManyReports) {
+  VerdictDesk desk(members(3));
+  desk.on_waiting(0, {3, 0, {1}, {}});
+  for (std::uint64_t sequence = 1; sequence <= 1000; ++sequence) {
+    desk.on_waiting(0, {3, sequence, {2}, {}});
+  }
+  desk.on_goodbye(1);
+  EXPECT_THAT(desk.take(kStart), IsEmpty());
+  desk.on_goodbye(2);
+  EXPECT_THAT(desk.take(kStart), SizeIs(1));
+}
+
 TEST(VerdictDesk, TimeoutWithoutMissingRanksSaysSo) {
   VerdictDesk desk(members(2));
   desk.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
