@@ -1,14 +1,22 @@
 // Ranks as processes: a small matrix over each transport and each way of reading a peer's memory.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/watchdog.h"
 
 namespace unisono::test {
 namespace {
+
+using testing::HasSubstr;
 
 // A child cannot fail the parent's test: it throws, and spawn() reports its exit.
 void run_small_matrix(Communicator& comm) {
@@ -111,28 +119,124 @@ TEST_P(Access, OfThreadsGivesTheSameResults) {
 INSTANTIATE_TEST_SUITE_P(Paths, Access, testing::Values("auto", "window", "single_copy", "mapped"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Spawn, NamesTheProcessThatThrew) {
+// What spawn() of three processes throws; an Error of code kOk when it throws nothing.
+Error spawn_error(const std::function<void(Communicator&)>& body) {
   try {
-    spawn(3,
-          [](Communicator& comm) {
-            if (comm.rank() == 1) throw std::runtime_error("on purpose");
-            comm.barrier();
-          },
-          {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout});
-    ADD_FAILURE() << "spawn() did not notice";
+    spawn(3, body, {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout});
   } catch (const Error& error) {
+    return error;
+  }
+  return Error(Status(), {});
+}
+
+TEST(Spawn, NamesTheProcessThatThrew) {
+  for (int round = 0; round < 5; ++round) {
+    const Error error = spawn_error([](Communicator& comm) {
+      if (comm.rank() == 1) throw std::runtime_error("on purpose");
+      for (;;) comm.barrier();
+    });
     EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+    EXPECT_EQ(error.rank(), 1) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("on purpose"));
   }
 }
 
+TEST(Spawn, NamesTheProcessThatThrewSomethingOdd) {
+  const Error error = spawn_error([](Communicator& comm) {
+    if (comm.rank() == 2) throw 42;
+    for (;;) comm.barrier();
+  });
+  EXPECT_EQ(error.rank(), 2) << error.what();
+}
+
+TEST(Spawn, NamesTheProcessThatWasKilled) {
+  const Error error = spawn_error([](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 1) raise(SIGKILL);
+    for (;;) comm.barrier();
+  });
+  EXPECT_EQ(error.rank(), 1) << error.what();
+  EXPECT_THAT(error.what(), HasSubstr("signal 9"));
+}
+
+TEST(Spawn, NamesTheProcessThatExited) {
+  const Error error = spawn_error([](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 2) _exit(3);
+    for (;;) comm.barrier();
+  });
+  EXPECT_EQ(error.rank(), 2) << error.what();
+  EXPECT_THAT(error.what(), HasSubstr("status 3"));
+}
+
+TEST(Spawn, LeavesOtherChildrenToTheProgram) {
+  const pid_t other = fork();
+  if (other == 0) _exit(7);
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(other), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(spawn_error([](Communicator& comm) { comm.barrier(); }).code(), ErrorCode::kOk);
+  int status = 0;
+  EXPECT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(waitpid(-1, &status, WNOHANG), -1) << "a rank was not waited for";
+}
+
+TEST(Spawn, WaitsForAllWhereSigchldIsIgnored) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  EXPECT_EQ(spawn_error([](Communicator& comm) { comm.barrier(); }).code(), ErrorCode::kOk);
+  const Error error = spawn_error([](Communicator& comm) {
+    comm.barrier();
+    if (comm.rank() == 1) _exit(3);
+    for (;;) comm.barrier();
+  });
+  std::signal(SIGCHLD, before);
+  EXPECT_EQ(error.rank(), 1) << error.what();
+}
+
 TEST(Spawn, RethrowsTheFirstThreadsException) {
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_THROW(spawn(4,
+                       [](Communicator& comm) {
+                         if (comm.rank() == 1) throw std::logic_error("on purpose");
+                         for (;;) comm.barrier();
+                       },
+                       {.timeout = kCallTimeout}),
+                 std::logic_error);
+  }
+}
+
+TEST(Spawn, RethrowsWhatIsNoException) {
   EXPECT_THROW(spawn(3,
                      [](Communicator& comm) {
-                       if (comm.rank() == 1) throw std::logic_error("on purpose");
-                       comm.barrier();
+                       if (comm.rank() == 1) throw 42;
+                       for (;;) comm.barrier();
                      },
                      {.timeout = kCallTimeout}),
-               std::logic_error);
+               int);
+}
+
+// 0 when spawn() of threads for which there is no address space left throws what it should.
+int spawn_without_memory_for_stacks() {
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  // Room for a few stacks.
+  const rlim_t limit = pages * static_cast<rlim_t>(getpagesize()) + (rlim_t{64} << 20);
+  const rlimit limits{limit, limit};
+  if (setrlimit(RLIMIT_AS, &limits) != 0) return 2;
+  try {
+    spawn(500, [](Communicator&) {}, {.timeout = kCallTimeout});
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.code() == ErrorCode::kOutOfResources ? 0 : 3;
+  }
+  return 4;
+}
+
+TEST(Spawn, OfMoreThreadsThanCanBeMadeIsAnError) {
+  if (is_sanitized()) GTEST_SKIP() << "a sanitizer needs all of the address space";
+  EXPECT_EXIT(_exit(spawn_without_memory_for_stacks()), testing::ExitedWithCode(0),
+              "the thread of rank [0-9]+ of 500 cannot be made");
 }
 
 TEST(Spawn, RefusesToForkInsideAJob) {
