@@ -414,7 +414,8 @@ namespace unisono __attribute__((visibility("default"))) {
     /// Local and idempotent: lets sends drain until the deadline, says goodbye, frees everything.
     /// Destroying an unfinished Request of it afterwards is fine. Later calls throw kClosed; peers
     /// that need this rank get kRankLeft. When the last communicator of init() is closed, init()
-    /// may be called again in the same process.
+    /// may be called again in the same process. In a child that the program forked it does nothing:
+    /// the job is the parent's, and the child may init() one of its own.
     void close();
 
     /// What selection would do, for people and `unisono info --why`.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "comm/communicator_state.h"
 #include "comm/split.h"
@@ -13,6 +15,15 @@ namespace {
 const Status kEmpty(ErrorCode::kNotMember,
                     "this rank is no member of the communicator (split() was called with a "
                     "negative color, or the communicator was moved from)");
+
+// What a forked child has of its parent's job stays as it is until the child ends: destroying it
+// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
+void leave_to_parent(std::shared_ptr<void> inherited) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard guard(mutex);
+  kept->push_back(std::move(inherited));
+}
 
 }  // namespace
 
@@ -100,7 +111,9 @@ void Communicator::abort(const std::string& reason) {
 }
 
 void Communicator::close() {
-  if (state_ != nullptr) state_->close();
+  if (state_ == nullptr) return;
+  if (state_->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
+  state_->close();
 }
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
@@ -128,6 +141,10 @@ Request& Request::operator=(Request&& other) noexcept {
 
 Request::~Request() {
   if (state_ == nullptr) return;
+  if (state_->communicator->runtime().is_forked_copy()) {
+    leave_to_parent(std::move(state_));
+    return;
+  }
   // The buffers are lent until the end, which the call's deadline bounds.
   state_->communicator->wait(*state_, kNever);
   const std::shared_ptr<detail::CommunicatorState> keep = std::move(state_->communicator);

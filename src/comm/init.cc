@@ -49,7 +49,7 @@ Communicator join_job(RuntimeOptions options) {
 
 Communicator init(const InitOptions& options) {
   if (const auto running = runtime_of_process().lock();
-      running != nullptr && !running->is_shut_down()) {
+      running != nullptr && !running->is_shut_down() && !running->is_forked_copy()) {
     throw Error(Status(ErrorCode::kInvalidArgument,
                        "init() was called before in this process; close() its communicators first"),
                 {.operation = "init"});

@@ -76,10 +76,15 @@ constexpr auto kDrainLimit = std::chrono::seconds(2);
 
 }  // namespace
 
+bool Runtime::is_forked_copy() const { return getpid() != owner_; }
+
 int Runtime::alive() { return runtimes_alive.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
-    : config_(std::move(options.config)), scratch_(config_.scratch_bytes), self_(options.rank) {
+    : owner_(getpid()),
+      config_(std::move(options.config)),
+      scratch_(config_.scratch_bytes),
+      self_(options.rank) {
   runtimes_alive.fetch_add(1);
 }
 
@@ -323,6 +328,9 @@ void Runtime::shut_down() {
 }
 
 Result<void*> Runtime::allocate(std::size_t bytes) {
+  if (is_forked_copy()) {
+    return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
+  }
   if (fabric_ != nullptr) return fabric_->allocate(bytes);
   void* pointer = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
   if (pointer == nullptr) {
@@ -334,6 +342,7 @@ Result<void*> Runtime::allocate(std::size_t bytes) {
 }
 
 Status Runtime::release(void* pointer) {
+  if (is_forked_copy()) return Status();
   if (fabric_ != nullptr) return fabric_->release(pointer);
   const std::lock_guard guard(plain_mutex_);
   if (std::erase(plain_, pointer) == 0) {

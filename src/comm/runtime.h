@@ -69,6 +69,9 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }
+  /// True in a forked child: all of this is still its parent's, memory, links and threads. It must
+  /// be left as it is, and never be destroyed.
+  bool is_forked_copy() const;
 
   /// Memory that local peers can read in place; plain memory where ranks do not share any. Any
   /// thread.
@@ -106,6 +109,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
   detail::CommunicatorState* find(std::uint32_t communicator);
 
+  const std::int64_t owner_;  // process id
   Config config_;
   algorithms::SelectionTable selection_;
   std::array<std::string, kCollectiveCount> algorithm_hints_;

@@ -239,6 +239,56 @@ TEST(Spawn, OfMoreThreadsThanCanBeMadeIsAnError) {
               "the thread of rank [0-9]+ of 500 cannot be made");
 }
 
+// ---- Children of a rank ---------------------------------------------------------------------
+
+// A child that ends as programs end, with copies of all that its parent has.
+int fork_a_child(Communicator& comm, SharedBuffer<float>& buffer, Request& request) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    {
+      const Request ended(std::move(request));
+      const SharedBuffer<float> released(std::move(buffer));
+    }
+    comm.close();
+    { const Communicator gone(std::move(comm)); }
+    std::exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_P(Processes, MayForkChildrenThatEndNormally) {
+  spawn_processes(2, GetParam(), [](Communicator& comm) {
+    constexpr std::size_t kCount = 1000;
+    SharedBuffer<float> buffer(comm, kCount);
+    std::fill(buffer.begin(), buffer.end(), 1.0f);
+    int late = 1;
+    int sums[] = {1};
+    if (comm.rank() == 1) {
+      int value = 0;
+      Request pending = comm.receive_async(&value, 1, DataType::kInt32, 0, 1);
+      if (fork_a_child(comm, buffer, pending) != 0) throw std::runtime_error("the child failed");
+      comm.send(&late, 1, DataType::kInt32, 0, 2);
+      pending.wait();
+      comm.all_reduce(sums, sum);
+    } else {
+      comm.receive(&late, 1, DataType::kInt32, 1, 2);
+      // Longer than a rank that has left would be waited for.
+      Request pending = comm.all_reduce_async(sums, sum);
+      if (pending.wait_for(std::chrono::milliseconds(400))) {
+        throw std::runtime_error("a sum without rank 1");
+      }
+      comm.send(&late, 1, DataType::kInt32, 1, 1);
+      pending.wait();
+    }
+    if (sums[0] != 2) throw std::runtime_error("a wrong sum");
+    comm.all_reduce(buffer, buffer, sum);
+    if (buffer[kCount - 1] != 2.0f) throw std::runtime_error("the child released the buffer");
+  });
+}
+
 TEST(Spawn, RefusesToForkInsideAJob) {
   run_ranks(1, "auto", [](Communicator&) {
     try {
