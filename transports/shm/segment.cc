@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -56,6 +57,13 @@ Result<std::shared_ptr<Mapping>> Mapping::map(UniqueFd fd, std::size_t bytes, bo
 }
 
 Result<std::shared_ptr<Mapping>> Mapping::create(const char* name, std::size_t bytes) {
+  // Beyond the limit ftruncate() would end the process by SIGXFSZ.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    return Status(ErrorCode::kOutOfResources,
+                  "a memfd of " + std::to_string(bytes) + " bytes exceeds the file size limit of " +
+                      std::to_string(limit.rlim_cur) + " bytes; raise it (ulimit -f)");
+  }
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error("cannot create shared memory (memfd_create)", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
