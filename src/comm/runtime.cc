@@ -213,6 +213,7 @@ Status Runtime::meet_fabric(TimePoint deadline) {
     peers.pids.push_back(member.pid);
     peers.addresses.push_back(address);
   }
+  peers.watch = [this, ranks = peers.world_ranks] { return find_lost(ranks); };
   Result<std::shared_ptr<shm::Fabric>> fabric =
       shm::Fabric::meet(*fabric_listener_, std::move(peers), deadline);
   fabric_listener_.reset();
@@ -224,6 +225,20 @@ Status Runtime::meet_fabric(TimePoint deadline) {
     return fabric.error();
   }
   log::warning("shared memory is not used: " + fabric.error().message());
+  return Status();
+}
+
+// What the job says of the first of these ranks that will never come; ok while all may.
+Status Runtime::find_lost(const std::vector<Rank>& ranks) {
+  handle_verdicts();
+  for (const Verdict& death : deaths_) {
+    if (std::find(ranks.begin(), ranks.end(), death.culprit) == ranks.end()) continue;
+    return Status(death.code, death.message, death.culprit);
+  }
+  for (const Rank rank : ranks) {
+    if (!peer_left_[static_cast<std::size_t>(rank)]) continue;
+    return Status(ErrorCode::kRankLeft, "rank " + std::to_string(rank) + " has left", rank);
+  }
   return Status();
 }
 

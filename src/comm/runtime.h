@@ -104,6 +104,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status route(const RuntimeOptions& options);
   IdlePolicy idle_policy() const;
   Status meet_fabric(TimePoint deadline);
+  Status find_lost(const std::vector<Rank>& ranks);
   void handle_verdicts();
   void handle_events();
   void apply(const Verdict& verdict, detail::CommunicatorState& communicator);

@@ -60,11 +60,54 @@ native::AccessPath access_path(const Config& config) {
   return native::AccessPath::kAutomatic;
 }
 
-std::unique_ptr<native::Group> open_native(Runtime& runtime, std::uint32_t block,
-                                           const std::vector<int>& indices) {
-  Result<std::unique_ptr<shm::FabricGroup>> group = runtime.fabric()->open_group(block, indices);
-  if (!group) return nullptr;
-  return std::make_unique<native::Group>(std::move(*group), access_path(runtime.config()));
+// Shared memory for one part, agreed upon by its members: all have it, or none.
+struct SharedPart {
+  Offer agreed;
+  std::unique_ptr<shm::FabricGroup> group;
+
+  // `opened` members could open it. When these are not all, the block goes back.
+  void close_unused(Runtime& runtime, std::size_t opened, bool leads) {
+    if (group != nullptr) {
+      group->set_opened_by(opened);
+      group.reset();
+    } else if (opened == 0 && leads && agreed.usable != 0) {
+      runtime.fabric()->return_block(agreed.block);
+    }
+  }
+};
+
+std::unique_ptr<native::Group> make_native(Runtime& runtime,
+                                           std::unique_ptr<shm::FabricGroup> group) {
+  if (group == nullptr) return nullptr;
+  return std::make_unique<native::Group>(std::move(group), access_path(runtime.config()));
+}
+
+// Collective over the parent, whose `ranks` form this rank's part.
+Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
+                                                   const std::vector<Rank>& ranks,
+                                                   const std::vector<int>& indices) {
+  Runtime& runtime = parent.runtime();
+  const bool leads = !ranks.empty() && ranks.front() == parent.rank();
+  Offer offer;
+  if (leads && !indices.empty()) {
+    const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
+    if (block) offer = {*block, 1};
+  }
+  UNISONO_ASSIGN(std::vector<Offer> offers, share(parent, offer));
+  SharedPart part;
+  if (!ranks.empty()) part.agreed = offers[static_cast<std::size_t>(ranks.front())];
+  if (part.agreed.usable != 0 && !indices.empty()) {
+    Result<std::unique_ptr<shm::FabricGroup>> group =
+        runtime.fabric()->open_group(part.agreed.block, indices);
+    if (group) part.group = std::move(*group);
+  }
+  UNISONO_ASSIGN(offers, share(parent, Offer{0, part.group != nullptr ? 1u : 0u}));
+  const auto opened =
+      static_cast<std::size_t>(std::count_if(ranks.begin(), ranks.end(), [&](Rank rank) {
+        return offers[static_cast<std::size_t>(rank)].usable != 0;
+      }));
+  if (opened < ranks.size()) part.close_unused(runtime, opened, leads);
+  return make_native(runtime, std::move(part.group));
 }
 
 }  // namespace
@@ -92,25 +135,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   std::vector<Rank> members;
   for (const Rank r : ranks) members.push_back(parent.members()[static_cast<std::size_t>(r)]);
   const std::vector<int> indices = local_indices(runtime, members);
-  const bool leads = !ranks.empty() && ranks.front() == parent.rank();
-
-  Offer offer;
-  if (leads && !indices.empty()) {
-    const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
-    if (block) offer = {*block, 1};
-  }
-  UNISONO_ASSIGN(std::vector<Offer> offers, share(parent, offer));
-  std::unique_ptr<native::Group> native;
-  if (!ranks.empty()) {
-    const Offer& agreed = offers[static_cast<std::size_t>(ranks.front())];
-    if (agreed.usable != 0 && !indices.empty())
-      native = open_native(runtime, agreed.block, indices);
-  }
-  // All members of a part run native collectives, or none does.
-  UNISONO_ASSIGN(offers, share(parent, Offer{0, native != nullptr ? 1u : 0u}));
-  for (const Rank r : ranks) {
-    if (offers[static_cast<std::size_t>(r)].usable == 0) native.reset();
-  }
+  UNISONO_ASSIGN(std::unique_ptr<native::Group> native, open_native(parent, ranks, indices));
   if (ranks.empty()) return std::shared_ptr<CommunicatorState>();
   const Rank me =
       static_cast<Rank>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
@@ -130,10 +155,9 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
       UNISONO_ASSIGN(const std::uint32_t block, runtime->fabric()->reserve_block());
       UNISONO_ASSERT(block == 0, "a fresh fabric starts with block 0");
     }
-    native = open_native(*runtime, 0, indices);
-    if (native == nullptr) {
-      return Status(ErrorCode::kOutOfResources, "no shared memory for the first communicator");
-    }
+    UNISONO_ASSIGN(std::unique_ptr<shm::FabricGroup> group,
+                   runtime->fabric()->open_group(0, indices));
+    native = make_native(*runtime, std::move(group));
   }
   runtime->set_next_communicator_number(2);
   const Rank rank = runtime->world().rank;

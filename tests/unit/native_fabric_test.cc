@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "base/log.h"
 #include "native_oracle.h"
+#include "transports/shm/fabric_message.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/segment.h"
 
@@ -99,6 +101,123 @@ TEST(Fabric, RefusesAStrangerAndGoesOn) {
   EXPECT_EQ(g_refusals, 1);
 }
 
+// A socket that connects to a listener as a rank would.
+UniqueFd connect_to(const shm::FabricListener& listener) {
+  UniqueFd stranger(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  const auto length = *shm::make_address(listener.address(), &address);
+  EXPECT_EQ(connect(stranger.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  return stranger;
+}
+
+TEST(Fabric, LogsTheFirstOfManyStrangersOnly) {
+  g_refusals = 0;
+  log::set_hook([](log::Level, std::string_view message) {
+    if (message.find("refused a connection") != std::string_view::npos) ++g_refusals;
+  });
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  for (int i = 0; i < 5; ++i) connect_to(*first);
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  std::thread other([&] {
+    EXPECT_TRUE(shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), deadline));
+  });
+  EXPECT_TRUE(shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0), deadline));
+  other.join();
+  log::set_hook(nullptr);
+  EXPECT_EQ(g_refusals, 1);
+}
+
+// Sets a soft limit of the process for a while.
+class Limit {
+ public:
+  Limit(__rlimit_resource resource, rlim_t soft) : resource_(resource) {
+    getrlimit(resource_, &before_);
+    const rlimit limits{soft, before_.rlim_max};
+    EXPECT_EQ(setrlimit(resource_, &limits), 0);
+  }
+  ~Limit() { setrlimit(resource_, &before_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  __rlimit_resource resource_;
+  rlimit before_{};
+};
+
+TEST(Fabric, EndsAtOnceWhereNoConnectionCanBeAccepted) {
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  const UniqueFd rank = connect_to(*first);
+  // Room for the heap and the copy of its descriptor.
+  UniqueFd heap(dup(first->fd()));
+  UniqueFd copy(dup(first->fd()));
+  const Limit files(RLIMIT_NOFILE, static_cast<rlim_t>(copy.get()) + 1);
+  heap.reset();
+  copy.reset();
+  const auto fabric = shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0),
+                                        Clock::now() + std::chrono::seconds(10));
+  EXPECT_EQ(fabric.status().code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(fabric.status().message(), HasSubstr("cannot accept the ranks of this host"));
+}
+
+TEST(Fabric, ARankWithoutAHeapTellsTheLeader) {
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  std::atomic<bool> leader_waits{false};
+  std::thread leader([&] {
+    shm::FabricPeers peers = peers_of({first.get(), second.get()}, 0);
+    peers.watch = [&leader_waits] {
+      leader_waits = true;
+      return Status();
+    };
+    const auto fabric =
+        shm::Fabric::meet(*first, std::move(peers), Clock::now() + std::chrono::seconds(10));
+    EXPECT_EQ(fabric.status().code(), ErrorCode::kSystem);
+    EXPECT_EQ(fabric.status().rank(), 11);
+    EXPECT_THAT(fabric.status().message(), HasSubstr("rank 11 has no shared memory"));
+    EXPECT_THAT(fabric.status().message(), HasSubstr("ulimit -f"));
+  });
+  while (!leader_waits) std::this_thread::yield();
+  const Limit file_size(RLIMIT_FSIZE, 4096);
+  const auto fabric = shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), kNever);
+  EXPECT_EQ(fabric.status().code(), ErrorCode::kOutOfResources);
+  leader.join();
+}
+
+TEST(Fabric, StopsWaitingForTheDead) {
+  const auto first = std::move(*shm::FabricListener::open());
+  const auto second = std::move(*shm::FabricListener::open());
+  shm::FabricPeers peers = peers_of({first.get(), second.get()}, 0);
+  peers.watch = [] { return Status(ErrorCode::kRankFailed, "rank 11 died", 11); };
+  const auto fabric = shm::Fabric::meet(*first, std::move(peers), kNever);
+  EXPECT_EQ(fabric.status().code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(fabric.status().rank(), 11);
+}
+
+TEST(Fabric, BlocksThatOnlySomeCouldOpenComeBack) {
+  const auto body = [](TestRank& rank) {
+    native::Arguments barrier;
+    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 0, "block 0");
+    for (const std::size_t opened : {2u, 1u, 0u}) {
+      if (rank.self == 0) {
+        const auto block = rank.fabric->reserve_block();
+        rank.check(block.has_value() && *block == 1, "the block was lost");
+      }
+      rank.check(rank.run(barrier).ok(), "barrier");
+      if (static_cast<std::size_t>(rank.self) < opened) {
+        auto group = rank.fabric->open_group(1, {0, 1, 2});
+        rank.check(group.has_value(), "open_group");
+        (*group)->set_opened_by(opened);
+      }
+      if (opened == 0 && rank.self == 0) rank.fabric->return_block(1);
+      rank.check(rank.run(barrier).ok(), "barrier");
+    }
+    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 1, "the block was lost");
+  };
+  EXPECT_THAT(run_threads(3, {}, body), IsEmpty());
+}
+
 TEST(Mapping, RefusesMemoryWhoseSizeIsNotSealed) {
   const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(fd, 8192), 0);
@@ -144,6 +263,15 @@ TEST(Heap, GivesAlignedMemoryThatIsItsOwn) {
   int outside = 0;
   EXPECT_FALSE(heap->locate(&outside, sizeof outside, &offset));
   EXPECT_FALSE(heap->locate(second, std::size_t{2} << 20, &offset));
+}
+
+TEST(Heap, IsNoLargerThanTheFileSizeLimit) {
+  constexpr std::size_t kLimit = std::size_t{3} << 20;
+  const Limit file_size(RLIMIT_FSIZE, kLimit);
+  const auto heap = shm::Heap::create();
+  ASSERT_TRUE(heap) << heap.error().message();
+  EXPECT_LE((*heap)->mapping()->bytes(), kLimit);
+  EXPECT_TRUE((*heap)->allocate(4096));
 }
 
 TEST(Heap, ReusesReleasedMemoryAndMergesIt) {

@@ -89,6 +89,13 @@ bool Fabric::State::can_read(int reader, int owner) const {
   return (word.load(std::memory_order_relaxed) >> (owner % 64) & 1) != 0;
 }
 
+void Fabric::State::return_block(std::uint32_t block) {
+  segment->punch(layout.block_offset(block), layout.block_bytes());
+  // Pairs with the acquire in reserve_block.
+  control().blocks_taken[block / 64].fetch_and(~(std::uint64_t{1} << (block % 64)),
+                                               std::memory_order_release);
+}
+
 Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
   const auto index = static_cast<std::size_t>(local);
   const std::lock_guard lock(heap_views_mutex);
@@ -105,10 +112,17 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
   auto state = std::make_shared<State>();
   state->peers = std::move(peers);
   state->layout = SegmentLayout{state->peers.world_ranks.size()};
-  UNISONO_ASSIGN(state->heap, Heap::create());
-
   Meeting meeting(state->peers, deadline);
-  UNISONO_TRY(meeting.gather(listener, state->heap->mapping()->fd()));
+  Result<std::unique_ptr<Heap>> heap = Heap::create();
+  if (!heap) {
+    meeting.decline(heap.error());
+    return heap.error();
+  }
+  state->heap = std::move(*heap);
+  if (Status gathered = meeting.gather(listener, state->heap->mapping()->fd()); !gathered) {
+    meeting.refuse(gathered);
+    return gathered;
+  }
   UniqueFd segment;
   if (state->peers.self == 0) {
     auto made = Mapping::create("unisono-segment", state->layout.bytes());
@@ -138,6 +152,7 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
   UNISONO_TRY(meeting.barrier());
   state->learn_peers();
   UNISONO_TRY(meeting.barrier());
+  state->peers.watch = nullptr;
   return std::shared_ptr<Fabric>(new Fabric(std::move(state)));
 }
 
@@ -199,6 +214,8 @@ Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
                                        state_->layout.block_head_bytes(members.size())));
   return std::unique_ptr<FabricGroup>(new FabricGroup(state_, block, std::move(members)));
 }
+
+void Fabric::return_block(std::uint32_t block) { state_->return_block(block); }
 
 Result<void*> Fabric::allocate(std::size_t bytes) { return state_->heap->allocate(bytes); }
 Status Fabric::release(void* pointer) { return state_->heap->release(pointer); }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ struct FabricPeers {
   std::vector<std::int64_t> pids;
   std::vector<std::string> addresses;  ///< FabricListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
+  /// Asked now and then while others are waited for: an error, say that one has died, ends the
+  /// meeting with it. May be empty.
+  std::function<Status()> watch;
 };
 
 /// Memory of a directed lane ring, zero-filled before first use, owned by its sender.
@@ -54,8 +58,8 @@ class FabricGroup;
 class Fabric {
  public:
   /// Collective over `peers`: the first creates the segments, the others receive them. Errors:
-  /// kSystem/kOutOfResources when shared memory is refused (then streams serve), kTimeout naming
-  /// the missing rank.
+  /// kSystem/kOutOfResources when shared memory is refused to any of them (then streams serve),
+  /// kTimeout naming the missing rank, those of FabricPeers::watch.
   static Result<std::shared_ptr<Fabric>> meet(FabricListener& listener, FabricPeers peers,
                                               TimePoint deadline);
   ~Fabric();
@@ -75,6 +79,8 @@ class Fabric {
   /// Collective over `members` (local indices in the group's order; contains self()) by agreement
   /// only: it does not wait. The block returns to the pool when all members have closed the group.
   Result<std::unique_ptr<FabricGroup>> open_group(std::uint32_t block, std::vector<int> members);
+  /// For the one that reserved a block which no member could open.
+  void return_block(std::uint32_t block);
 
   /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host.
   /// kOutOfResources when the reserve or the system's memory is used up.

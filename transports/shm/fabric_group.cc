@@ -16,6 +16,7 @@ FabricGroup::FabricGroup(std::shared_ptr<Fabric::State> fabric, std::uint32_t bl
   block_ = fabric_->segment->base() + layout.block_offset(block);
   windows_ = block_ + layout.block_head_bytes(layout.rank_count);
   reserved_bytes_ = layout.block_head_bytes(members_.size());
+  opened_by_ = members_.size();
   for (const int member : members_) {
     const bool same = fabric_->same_process[static_cast<std::size_t>(member)];
     same_process_.push_back(same);
@@ -28,11 +29,7 @@ FabricGroup::~FabricGroup() {
   // Release: what this member did in the block comes before the last one clears it. Acquire: the
   // last one clears after what all did.
   const std::uint32_t closed = header().closed_count.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (closed != members_.size()) return;
-  const SegmentLayout& layout = fabric_->layout;
-  fabric_->segment->punch(layout.block_offset(block_number_), layout.block_bytes());
-  fabric_->control().blocks_taken[block_number_ / 64].fetch_and(
-      ~(std::uint64_t{1} << (block_number_ % 64)), std::memory_order_release);
+  if (closed == opened_by_) fabric_->return_block(block_number_);
 }
 
 Rank FabricGroup::world_rank(int member) const {

@@ -1,7 +1,7 @@
 // The shared memory of one communicator's members: one block of the segment, and how to read what
 // a member offers in place.
 //
-// Thread rule: one thread at a time, except raise() and raised(). Members are communicator ranks.
+// Thread rule: one thread at a time. Members are communicator ranks.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,9 @@ class FabricGroup {
   int size() const { return static_cast<int>(members_.size()); }
   int self() const { return self_; }
   Rank world_rank(int member) const;
+  /// Before it is closed without having been used: only so many members could open it, and the
+  /// last of these gives the block back.
+  void set_opened_by(std::size_t members) { opened_by_ = members; }
 
   GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(block_); }
   Counters& counters(int member) const { return *reinterpret_cast<Counters*>(member_base(member)); }
@@ -58,6 +61,7 @@ class FabricGroup {
   std::uint32_t block_number_;
   std::vector<int> members_;
   int self_ = 0;
+  std::size_t opened_by_ = 0;
   std::byte* block_ = nullptr;
   std::byte* windows_ = nullptr;
   std::vector<bool> same_process_;

@@ -19,6 +19,8 @@ namespace {
 
 /// How long one stranger may keep the leader from the next connection.
 constexpr auto kHelloPatience = std::chrono::seconds(2);
+/// How often the leader looks whether those it waits for are still alive.
+constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 
 Message message_of(MessageKind kind) {
   Message message;
@@ -84,22 +86,41 @@ Status Meeting::gather(FabricListener& listener, int own_heap) {
   heaps_.resize(static_cast<std::size_t>(size()));
   links_.resize(leads() ? static_cast<std::size_t>(size()) : 1);
   waiting_for_.assign(static_cast<std::size_t>(size()), false);
-  if (!leads()) return connect_to_leader(own_heap);
+  if (!leads()) {
+    UNISONO_TRY(connect_to_leader());
+    return say_hello(own_heap);
+  }
   heaps_[0].reset(fcntl(own_heap, F_DUPFD_CLOEXEC, 0));
   if (!heaps_[0]) return Status(ErrorCode::kOutOfResources, std::strerror(errno));
   return accept_all(listener);
 }
 
+Status Meeting::await_connection(FabricListener& listener) const {
+  while (!wait_readable(listener.fd(), std::min(deadline_, Clock::now() + kWatchInterval))) {
+    if (peers_.watch) UNISONO_TRY(peers_.watch());
+    if (Clock::now() >= deadline_) return missing("come to the shared memory meeting");
+  }
+  return {};
+}
+
 Status Meeting::accept_all(FabricListener& listener) {
   waiting_for_.assign(static_cast<std::size_t>(size()), true);
   waiting_for_[0] = false;
+  bool warned = false;
   while (std::find(waiting_for_.begin(), waiting_for_.end(), true) != waiting_for_.end()) {
-    if (!wait_readable(listener.fd(), deadline_))
-      return missing("come to the shared memory meeting");
+    UNISONO_TRY(await_connection(listener));
     UniqueFd connection(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!connection) continue;
-    if (Status hello = accept_hello(std::move(connection)); !hello) {
+    if (!connection && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED)) continue;
+    if (!connection) {
+      return Status(ErrorCode::kOutOfResources,
+                    std::string("cannot accept the ranks of this host: ") + std::strerror(errno) +
+                        "; raise the limit of open files (ulimit -n)");
+    }
+    const Status hello = accept_hello(std::move(connection));
+    UNISONO_TRY(declined_);
+    if (!hello && !warned) {
       log::warning("refused a connection to the shared memory meeting: " + hello.message());
+      warned = true;
     }
   }
   return {};
@@ -109,14 +130,26 @@ Status Meeting::accept_hello(UniqueFd connection) {
   UNISONO_TRY(check_same_user(connection.get()));
   std::vector<UniqueFd> descriptors;
   const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
-  UNISONO_ASSIGN(const Message hello,
-                 expect(connection.get(), MessageKind::kHello, &descriptors, patience));
+  const Result<Message> received = receive_message(connection.get(), &descriptors, patience);
+  if (!received) {
+    // It was one of ours, and will not come again.
+    if (received.error().code() == ErrorCode::kOutOfResources) declined_ = received.error();
+    return received.error();
+  }
+  const Message& hello = *received;
   if (hello.job_hash != hash_of(peers_.job_id)) {
     return Status(ErrorCode::kMismatch, "it belongs to another job");
   }
   const bool known = hello.index > 0 && hello.index < size() &&
                      waiting_for_[static_cast<std::size_t>(hello.index)];
-  if (!known || descriptors.size() != 1) {
+  if (known && hello.kind == MessageKind::kRefused) {
+    const Rank rank = peers_.world_ranks[static_cast<std::size_t>(hello.index)];
+    declined_ =
+        Status(ErrorCode::kSystem,
+               "rank " + std::to_string(rank) + " has no shared memory: " + hello.text, rank);
+    return {};
+  }
+  if (!known || hello.kind != MessageKind::kHello || descriptors.size() != 1) {
     return Status(ErrorCode::kProtocol, "local index " + std::to_string(hello.index) + " with " +
                                             std::to_string(descriptors.size()) +
                                             " descriptors was not expected");
@@ -128,7 +161,7 @@ Status Meeting::accept_hello(UniqueFd connection) {
   return {};
 }
 
-Status Meeting::connect_to_leader(int own_heap) {
+Status Meeting::connect_to_leader() {
   waiting_for_[0] = true;
   sockaddr_un address;
   UNISONO_ASSIGN(const socklen_t length, make_address(peers_.addresses[0], &address));
@@ -143,12 +176,24 @@ Status Meeting::connect_to_leader(int own_heap) {
                   peers_.world_ranks[0]);
   }
   UNISONO_TRY(check_same_user(link.get()));
+  links_[0] = std::move(link);
+  return {};
+}
+
+Status Meeting::say_hello(int own_heap) {
   Message hello = message_of(MessageKind::kHello);
   hello.index = peers_.self;
   hello.job_hash = hash_of(peers_.job_id);
-  UNISONO_TRY(send_message(link.get(), hello, std::span(&own_heap, 1), deadline_));
-  links_[0] = std::move(link);
-  return {};
+  return send_message(links_[0].get(), hello, std::span(&own_heap, 1), deadline_);
+}
+
+void Meeting::decline(const Status& cause) {
+  // The leader's listener closes with it: who comes then sees that.
+  if (leads()) return;
+  links_.resize(1);
+  waiting_for_.assign(static_cast<std::size_t>(size()), false);
+  if (!connect_to_leader()) return;
+  refuse(cause);
 }
 
 Status Meeting::share(UniqueFd* segment) {
@@ -210,6 +255,8 @@ Status Meeting::barrier() {
 
 void Meeting::refuse(const Status& cause) {
   Message message = message_of(MessageKind::kRefused);
+  message.index = peers_.self;
+  message.job_hash = hash_of(peers_.job_id);
   std::snprintf(message.text, sizeof message.text, "%s", cause.message().c_str());
   // Best effort: a peer that cannot be told sees the connection close.
   for (const UniqueFd& link : links_) {

@@ -25,8 +25,10 @@ class Meeting {
   Status share(UniqueFd* segment);
   /// Returns when every rank has called it.
   Status barrier();
-  /// Tells the others why it cannot work.
+  /// Tells the others that have come why it cannot work.
   void refuse(const Status& cause);
+  /// Instead of gather(), by a rank that cannot take part: the leader and so all others are told.
+  void decline(const Status& cause);
 
   std::vector<UniqueFd>& heaps() { return heaps_; }
 
@@ -34,8 +36,10 @@ class Meeting {
   bool leads() const { return peers_.self == 0; }
   int size() const { return static_cast<int>(peers_.world_ranks.size()); }
   Status accept_all(FabricListener& listener);
+  Status await_connection(FabricListener& listener) const;
   Status accept_hello(UniqueFd connection);
-  Status connect_to_leader(int own_heap);
+  Status connect_to_leader();
+  Status say_hello(int own_heap);
   Status missing(const char* what) const;
 
   const FabricPeers& peers_;
@@ -43,6 +47,7 @@ class Meeting {
   std::vector<UniqueFd> links_;  // leader: one per rank; others: the leader's at index 0
   std::vector<UniqueFd> heaps_;
   std::vector<bool> waiting_for_;
+  Status declined_;  // what a rank gave as its reason not to take part
 };
 
 }  // namespace unisono::shm

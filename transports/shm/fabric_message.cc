@@ -97,9 +97,14 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
     if (got < 0) return Status(ErrorCode::kRankFailed, std::strerror(errno));
     if (got == 0) return Status(ErrorCode::kRankFailed, "the connection was closed");
     take_descriptors(&header, descriptors);
-    const bool whole = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
-    if (got != sizeof message || !whole || message.magic != kMeetingMagic) {
+    const bool whole = got == sizeof message && (header.msg_flags & MSG_TRUNC) == 0;
+    if (!whole || message.magic != kMeetingMagic) {
       return Status(ErrorCode::kProtocol, "not a message of the shared memory meeting");
+    }
+    if ((header.msg_flags & MSG_CTRUNC) != 0) {
+      return Status(ErrorCode::kOutOfResources,
+                    "no room for a descriptor that came along; raise the limit of open files "
+                    "(ulimit -n)");
     }
     message.text[sizeof message.text - 1] = '\0';
     return message;

@@ -21,8 +21,8 @@ enum class MessageKind : std::uint32_t { kHello = 1, kDescriptors, kBarrier, kRe
 struct Message {
   std::uint64_t magic = 0;
   MessageKind kind = MessageKind::kHello;
-  std::int32_t index = -1;     ///< kHello: the sender's local index
-  std::uint64_t job_hash = 0;  ///< kHello
+  std::int32_t index = -1;     ///< kHello, kRefused: the sender's local index
+  std::uint64_t job_hash = 0;  ///< kHello, kRefused
   char text[200] = {};         ///< kRefused: why
 };
 
@@ -37,7 +37,8 @@ std::uint64_t hash_of(const std::string& job_id);
 bool wait_readable(int fd, TimePoint deadline);
 Status send_message(int fd, const Message& message, std::span<const int> descriptors,
                     TimePoint deadline);
-/// Errors: kTimeout, kRankFailed (closed), kProtocol. `descriptors` get close-on-exec.
+/// Errors: kTimeout, kRankFailed (closed), kProtocol, kOutOfResources. `descriptors` get
+/// close-on-exec.
 Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline);
 /// Ok when the other end of a connected UNIX socket runs as this process' user.
 Status check_same_user(int fd);

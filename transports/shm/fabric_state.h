@@ -32,6 +32,8 @@ struct Fabric::State {
   Status publish_self();
   void learn_peers();
   bool can_read(int reader, int owner) const;
+  /// Clears it for the next group.
+  void return_block(std::uint32_t block);
 };
 
 }  // namespace unisono::shm
