@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/support/shared_world.h"
@@ -50,6 +51,11 @@ class Seat {
   /// All ranks are here. The first lets this rank sleep, the second lets it poll meanwhile.
   bool barrier();
   bool barrier_polling();
+  /// A number for the other ranks, who may ask for it after the next barrier.
+  void tell(std::uint64_t number) { world_.set_text(rank_, std::to_string(number)); }
+  std::uint64_t told_by(Rank rank) const {
+    return std::stoull(world_.texts()[static_cast<std::size_t>(rank)]);
+  }
   /// One frame to and from every other rank, so that connections stand.
   bool greet_everyone();
   /// Meets everyone, closes, and checks that nothing is lent any more.
