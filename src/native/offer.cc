@@ -47,7 +47,8 @@ Result<View> resolve(shm::FabricGroup& group, int member, OfferPath path, std::u
       return view;
   }
   return Status(ErrorCode::kProtocol,
-                "rank " + std::to_string(member) + " offers its buffer in a way this call does not know (" +
+                "rank " + std::to_string(member) +
+                    " offers its buffer in a way this call does not know (" +
                     std::to_string(static_cast<int>(path)) + ")",
                 member);
 }
