@@ -13,9 +13,9 @@
 namespace unisono::rendezvous {
 namespace {
 
-// When all places are taken a greeting must come this fast, so that idle strangers hold up the
+// When all places are taken the first byte must come this fast, so that idle strangers hold up the
 // ranks behind them for moments instead of seconds.
-constexpr Duration kGuestTimeWhenFull = std::chrono::milliseconds(100);
+constexpr Duration kSilenceWhenFull = std::chrono::milliseconds(100);
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(50);
 constexpr Duration kLogWindow = std::chrono::seconds(10);
 constexpr int kLinesPerWindow = 5;
@@ -38,7 +38,7 @@ int Guests::accept(const Listener& listener, TimePoint now) {
     log_stranger(who, "another user", now);
     return -1;
   }
-  Guest guest{ControlStream(std::move(fd)), std::nullopt, now, std::move(who)};
+  Guest guest{ControlStream(std::move(fd)), std::nullopt, now, std::move(who), true, false};
   if (!listener.is_unix) {
     tune_tcp(key);
     guest.handshake.emplace(key_, Handshake::Role::kAcceptor,
@@ -50,7 +50,8 @@ int Guests::accept(const Listener& listener, TimePoint now) {
 
 int Guests::add_local(UniqueFd fd, TimePoint now) {
   const int key = fd.get();
-  guests_.insert_or_assign(key, Guest{ControlStream(std::move(fd)), std::nullopt, now, "rank 0"});
+  guests_.insert_or_assign(
+      key, Guest{ControlStream(std::move(fd)), std::nullopt, now, "rank 0", true, true});
   return key;
 }
 
@@ -60,6 +61,7 @@ std::optional<Guests::Arrival> Guests::read(int fd, TimePoint now) {
   Guest& guest = entry->second;
   const bool proving = guest.handshake && !guest.handshake->done();
   const bool open = guest.stream.receive(proving ? kHandshakeBytesMax : kMessageBytesMax);
+  guest.silent = guest.silent && guest.stream.input().empty();
   if (proving) {
     if (const Status proof = authenticate(&guest); !proof) {
       turn_away(entry, proof.message(), now);
@@ -97,22 +99,24 @@ Status Guests::authenticate(Guest* guest) {
 }
 
 void Guests::expire(TimePoint now) {
-  const Duration allowed = patience();
-  for (Entry entry = guests_.begin(); entry != guests_.end();) {
-    const Entry current = entry++;
-    if (now - current->second.since >= allowed) turn_away(current, "said nothing in time", now);
+  std::vector<Entry> late;
+  for (Entry entry = guests_.begin(); entry != guests_.end(); ++entry) {
+    if (due(entry->second) <= now) late.push_back(entry);
   }
+  for (const Entry entry : late) turn_away(entry, "did not introduce itself in time", now);
 }
 
 TimePoint Guests::next_due() const {
-  TimePoint due = kNever;
-  for (const auto& [fd, guest] : guests_) due = std::min(due, guest.since + patience());
-  if (paused_ > TimePoint::min()) due = std::min(due, paused_);
-  return due;
+  TimePoint next = kNever;
+  for (const auto& [fd, guest] : guests_) next = std::min(next, due(guest));
+  if (paused_ > TimePoint::min()) next = std::min(next, paused_);
+  return next;
 }
 
-Duration Guests::patience() const {
-  return guests_.size() < kGuestsMax ? kGuestTime : kGuestTimeWhenFull;
+TimePoint Guests::due(const Guest& guest) const {
+  if (guest.local) return kNever;
+  const bool hurry = guest.silent && guests_.size() >= kGuestsMax;
+  return guest.since + (hurry ? kSilenceWhenFull : kGuestTime);
 }
 
 void Guests::turn_away(Entry entry, std::string_view why, TimePoint now) {

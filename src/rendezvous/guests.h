@@ -51,13 +51,16 @@ class Guests {
     std::optional<Handshake> handshake;
     TimePoint since;
     std::string who;
+    bool silent = true;  // has sent nothing yet
+    bool local = false;  // rank 0's own end, which no stranger can take the place of
   };
   using Entry = std::map<int, Guest>::iterator;
 
   Status authenticate(Guest* guest);
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
-  Duration patience() const;
+  /// When `guest` will have had its time.
+  TimePoint due(const Guest& guest) const;
 
   std::string job_id_;
   JobKey key_;

@@ -24,8 +24,8 @@ constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
 constexpr Duration kConnectTime = seconds(2);
-// How often a rank believes that a connection closed in the middle of the handshake by accident.
-constexpr int kClosedHandshakesMax = 3;
+// How often in a row a rank believes that its proof of the key was refused by accident.
+constexpr int kRefusedProofsMax = 3;
 
 std::string place_text(const MeetingPoint& point) {
   switch (point.kind) {
@@ -41,6 +41,11 @@ std::string place_text(const MeetingPoint& point) {
       return "the given store";
   }
   return "";
+}
+
+// Ranks read where to meet, and may read what an earlier job has left.
+bool is_published(const MeetingPoint& point) {
+  return point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
 }
 
 std::string_view handshake_job_id(const MeetingPoint& point, const Contact& contact) {
@@ -111,6 +116,8 @@ Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contac
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
+    // Whoever listens by now at an address that a dead job left behind decides nothing.
+    if (is_published(point)) failure->final = failure->proof_refused = false;
     return *std::move(failure);
   }
   return converse(std::move(stream), size, self, contact.key, deadline);
@@ -136,27 +143,16 @@ Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& s
   return last;
 }
 
-// A refusal by the arbiter we meant is final; an old file may lead to anyone.
-bool is_final(const MeetingPoint& point, const Failure& failure, int closed_handshakes) {
-  const bool may_be_stale =
-      point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
-  const ErrorCode code = failure.why.code();
-  if (may_be_stale && (code == ErrorCode::kAuthentication || failure.closed_in_handshake)) {
-    return false;
-  }
-  return failure.final || closed_handshakes >= kClosedHandshakesMax;
-}
-
 Result<Joined> attend(const MeetingPoint& point, int size, const Member& self, TimePoint started,
                       TimePoint deadline) {
   Duration backoff = kBackoffMin;
-  int closed_handshakes = 0;
+  int refused_proofs = 0;
   for (;;) {
     auto attempt = attend_once(point, size, self, deadline);
     if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
     const Failure& failure = std::get<Failure>(attempt);
-    if (failure.closed_in_handshake) ++closed_handshakes;
-    if (is_final(point, failure, closed_handshakes)) return failure.why;
+    refused_proofs = failure.proof_refused ? refused_proofs + 1 : 0;
+    if (failure.final || refused_proofs >= kRefusedProofsMax) return failure.why;
     const TimePoint now = Clock::now();
     if (now >= deadline) {
       return Status(
