@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "base/log.h"
 
@@ -27,7 +28,8 @@ int Guests::accept(const Listener& listener, TimePoint now) {
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
-      log_stranger("a connection", fmt::format("{}; raise 'ulimit -n'", std::strerror(errno)), now);
+      log_line(fmt::format("rank 0: connections wait: {}; raise 'ulimit -n'", std::strerror(errno)),
+               now);
     }
     return -1;
   }
@@ -99,6 +101,8 @@ Status Guests::authenticate(Guest* guest) {
 }
 
 void Guests::expire(TimePoint now) {
+  // A pause that is over must not stay due, or the loop would never sleep again.
+  if (paused_ <= now) paused_ = TimePoint::min();
   std::vector<Entry> late;
   for (Entry entry = guests_.begin(); entry != guests_.end(); ++entry) {
     if (due(entry->second) <= now) late.push_back(entry);
@@ -126,6 +130,10 @@ void Guests::turn_away(Entry entry, std::string_view why, TimePoint now) {
 }
 
 void Guests::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
+  log_line(fmt::format("rank 0: refused a connection from {}: {}", who, why), now);
+}
+
+void Guests::log_line(std::string line, TimePoint now) {
   if (log_window_ == TimePoint::min() || now - log_window_ >= kLogWindow) {
     log_window_ = now;
     logged_ = 0;
@@ -134,7 +142,6 @@ void Guests::log_stranger(std::string_view who, std::string_view why, TimePoint 
     ++unlogged_;
     return;
   }
-  std::string line = fmt::format("rank 0: refused a connection from {}: {}", who, why);
   if (const int hidden = std::exchange(unlogged_, 0); hidden > 0) {
     line += fmt::format(" ({} earlier ones not shown)", hidden);
   }

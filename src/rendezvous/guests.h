@@ -59,6 +59,7 @@ class Guests {
   Status authenticate(Guest* guest);
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
+  void log_line(std::string line, TimePoint now);
   /// When `guest` will have had its time.
   TimePoint due(const Guest& guest) const;
 
