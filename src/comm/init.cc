@@ -60,9 +60,9 @@ Communicator init(const InitOptions& options) {
   if (options.rank >= 0) variables.rank = options.rank;
   if (options.size > 0) variables.world_size = options.size;
   runtime.meeting =
-      options.store != nullptr
-          ? MeetingPoint{.kind = MeetingPoint::Kind::kStore, .store = options.store}
-          : value_or_throw(meeting_point_from_url(runtime.config.rendezvous, variables,
+      value_or_throw(options.store != nullptr
+                         ? meeting_point_at_store(options.store, variables, runtime.config.job_key)
+                         : meeting_point_from_url(runtime.config.rendezvous, variables,
                                                   runtime.config.port, runtime.config.job_key));
   runtime.rank = std::max(variables.rank, 0);
   runtime.size = std::max(variables.world_size, 1);

@@ -100,7 +100,7 @@ Result<Contact> contact_from_text(std::string_view text) {
       continue;
     }
     if (line == "end") {
-      if (!text.empty() || contact.job_id.empty() || !contact.has_key) break;
+      if (!text.empty() || contact.job_id.empty()) break;
       return contact;
     }
     const std::size_t space = line.find(' ');

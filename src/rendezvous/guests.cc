@@ -41,8 +41,8 @@ int Guests::accept(const Listener& listener, TimePoint now) {
     return -1;
   }
   Guest guest{ControlStream(std::move(fd)), std::nullopt, now, std::move(who), true, false};
-  if (!listener.is_unix) {
-    tune_tcp(key);
+  if (!listener.is_unix) tune_tcp(key);
+  if (listener.needs_proof) {
     guest.handshake.emplace(key_, Handshake::Role::kAcceptor,
                             HandshakeIdentity{job_id_, 0, -1, HandshakePurpose::kControl, 0});
   }

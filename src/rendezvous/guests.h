@@ -1,6 +1,7 @@
-// Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user)
-// and introduce themselves, both within two seconds, or go. Their number is bounded, and none of
-// them can fail the job. Owned by the arbiter's loop; its thread only.
+// Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user, and
+// the key where the job was given one and meets at a file or store) and introduce themselves, both
+// within two seconds, or go. Their number is bounded, and none of them can fail the job. Owned by
+// the arbiter's loop; its thread only.
 #pragma once
 
 #include <map>

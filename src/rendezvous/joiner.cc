@@ -82,6 +82,24 @@ Result<Contact> read_store(Store* store, TimePoint deadline) {
   return contact_from_text(text);
 }
 
+// A key is either published or given to every rank.
+Status take_key(const MeetingPoint& point, Contact* contact) {
+  if (contact->has_key && point.has_key) {
+    return {ErrorCode::kAuthentication,
+            fmt::format("rank 0 has no job key, this rank has one, at {}; set the same "
+                        "UNISONO_JOB_KEY on all ranks or on none",
+                        place_text(point))};
+  }
+  if (!contact->has_key && !point.has_key) {
+    return {ErrorCode::kAuthentication,
+            fmt::format("rank 0 has a job key, this rank has none, at {}; set the same "
+                        "UNISONO_JOB_KEY on all ranks",
+                        place_text(point))};
+  }
+  if (point.has_key) contact->key = point.key;
+  return {};
+}
+
 // Where to look now; a file or store may say something newer each time.
 Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
   Contact contact;
@@ -102,6 +120,21 @@ Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
       break;
   }
   return Status(ErrorCode::kRendezvous, "a world of one rank has no meeting");
+}
+
+// The arbiter's own name, random unless ranks compute it: what listens there is no other job.
+Attempt<Joined> attend_over_unix(const MeetingPoint& point, const Contact& contact, UniqueFd fd,
+                                 int size, const Member& self, TimePoint deadline) {
+  ControlStream stream(std::move(fd));
+  if (is_published(point) && point.has_key) {
+    auto failure = authenticate(&stream, contact.key, contact.job_id, self.rank,
+                                std::min(deadline, Clock::now() + kGuestTime));
+    if (failure) {
+      failure->final = failure->final || failure->proof_refused;
+      return *std::move(failure);
+    }
+  }
+  return converse(std::move(stream), size, self, contact.key, deadline);
 }
 
 Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contact,
@@ -128,12 +161,16 @@ Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& s
                             TimePoint deadline) {
   auto contact = look_up(point, deadline);
   if (!contact) return Failure{contact.error()};
+  const Status agreed = is_published(point) ? take_key(point, &*contact) : Status();
   Failure last{{ErrorCode::kRendezvous, "it names no address"}};
   if (!contact->unix_name.empty()) {
     auto fd = connect_unix(contact->unix_name);
-    if (fd) return converse(ControlStream(std::move(*fd)), size, self, contact->key, deadline);
+    // The arbiter lives, so this is no leftover.
+    if (fd && !agreed) return Failure{agreed, true};
+    if (fd) return attend_over_unix(point, *contact, std::move(*fd), size, self, deadline);
     last = {fd.error()};
   }
+  if (!agreed) return Failure{agreed};
   for (const auto& address : contact->tcp) {
     auto attempt = attend_over_tcp(point, *contact, address, size, self, deadline);
     if (!std::holds_alternative<Failure>(attempt)) return attempt;
@@ -186,9 +223,10 @@ Result<std::vector<Listener>> open_listeners(const MeetingPoint& point, Contact*
     listeners.push_back(std::move(listener));
     return listeners;
   }
-  const bool published = point.kind != MeetingPoint::Kind::kAbstract;
+  const bool published = is_published(point);
   contact->unix_name = published ? "unisono-" + random_id() : point.name;
   UNISONO_ASSIGN(Listener local, listen_unix(contact->unix_name));
+  local.needs_proof = published && point.has_key;
   listeners.push_back(std::move(local));
   if (!published || point.single_host) return listeners;
   UNISONO_ASSIGN(Listener remote, listen_tcp("", 0));
@@ -210,7 +248,7 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
                     TimePoint deadline) {
   Contact contact;
   contact.job_id = random_id();
-  contact.has_key = true;
+  contact.has_key = !point.has_key;
   contact.key = point.has_key ? point.key : JobKey::random();
   end_failed_arbiters();
   auto listeners = open_listeners(point, &contact);

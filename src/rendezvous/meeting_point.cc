@@ -170,6 +170,10 @@ Result<MeetingPoint> from_launcher(const LauncherVariables& launcher, int port) 
   return point;
 }
 
+bool is_all_local(const LauncherVariables& launcher) {
+  return launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
+}
+
 Result<MeetingPoint> parse(std::string_view url, const LauncherVariables& launcher, int port) {
   const auto after = [&](std::string_view scheme) { return url.substr(scheme.size()); };
   if (url.empty() || url == "env://") return from_launcher(launcher, port);
@@ -188,11 +192,19 @@ Result<MeetingPoint> meeting_point_from_url(std::string_view url, const Launcher
         fmt::format("UNISONO_PORT is {}, accepted are 1 to {}, or 0 for any", port, kPortMax));
   }
   UNISONO_ASSIGN(MeetingPoint point, parse(url, launcher, port));
-  if (point.kind == Kind::kFile) {
-    point.single_host = launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
-  }
+  if (point.kind == Kind::kFile) point.single_host = is_all_local(launcher);
   UNISONO_TRY(add_key(job_key, &point));
   if (point.kind == Kind::kTcp) UNISONO_TRY(need_key(point));
+  return point;
+}
+
+Result<MeetingPoint> meeting_point_at_store(Store* store, const LauncherVariables& launcher,
+                                            std::string_view job_key) {
+  MeetingPoint point;
+  point.kind = Kind::kStore;
+  point.store = store;
+  point.single_host = is_all_local(launcher);
+  UNISONO_TRY(add_key(job_key, &point));
   return point;
 }
 

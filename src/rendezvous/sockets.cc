@@ -138,6 +138,7 @@ Result<Listener> listen_unix(const std::string& name) {
 
 Result<Listener> listen_tcp(const std::string& host, std::uint16_t port) {
   Listener listener;
+  listener.needs_proof = true;
   int error = EADDRNOTAVAIL;
   if (names_one_address(host)) {
     UNISONO_ASSIGN(const AddressList list, resolve(host, port, AI_PASSIVE));

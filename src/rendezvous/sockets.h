@@ -19,7 +19,8 @@ namespace unisono::rendezvous {
 struct Listener {
   UniqueFd fd;
   bool is_unix = false;
-  std::uint16_t port = 0;  ///< TCP: the one bound
+  bool needs_proof = false;  ///< of the job key; a UNIX socket knows the user already
+  std::uint16_t port = 0;    ///< TCP: the one bound
 };
 
 /// "tcp 10.0.0.1:29501" or "UNIX socket @unisono-...".

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "tests/support/child_process.h"
@@ -247,10 +249,45 @@ TEST(MeetingByFile, AFileOfAKilledJobDoesNoHarm) {
   expect_all_met(ranks);
 }
 
-TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+// Rank 1 comes first, so that it reads what is there before rank 0 replaces it.
+void expect_to_meet_in_spite_of(const std::string& text) {
   const Folder folder;
-  std::ofstream(folder.path() + "/meet") << std::string(100'000, 'x');
-  auto ranks = start("meet", 2, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
+  const std::string path = folder.path() + "/meet";
+  std::ofstream(path) << text;
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  const Environment where{"UNISONO_RENDEZVOUS=file://" + path};
+  ChildProcess early("meet", rank_of(1, 2, with(where, {"UNISONO_TIMEOUT=300ms"})));
+  EXPECT_EQ(early.wait(), kFailed) << early.output();
+  EXPECT_THAT(early.output(), HasSubstr("did not reach rank 0 at the file '" + path + "'"));
+  auto ranks = start("meet", 2, where);
+  expect_all_met(ranks);
+}
+
+TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+  expect_to_meet_in_spite_of(std::string(100'000, 'x'));
+  expect_to_meet_in_spite_of("unisono meeting 1\njob \n");
+  expect_to_meet_in_spite_of("unisono meeting 1\n" + std::string(7000, 'x') + "\nend\n");
+}
+
+TEST(MeetingByFile, RefusesARankWithAnotherKey) {
+  const Folder folder;
+  const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
+                          "UNISONO_TIMEOUT=3s"};
+  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+  ChildProcess second("meet",
+                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+  EXPECT_EQ(second.wait(), kFailed);
+  EXPECT_THAT(second.output(), HasSubstr("authentication"));
+  EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
+  EXPECT_EQ(first.wait(), kFailed);
+  std::ifstream file(folder.path() + "/meet");
+  const std::string left{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";
+}
+
+TEST(MeetingByFile, WorksWithAKey) {
+  const Folder folder;
+  auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet", key()});
   expect_all_met(ranks);
 }
 

@@ -125,6 +125,17 @@ TEST(MeetingPoint, FileOfASingleHostJobListensLocallyOnly) {
   EXPECT_FALSE(point_of("file:///tmp/x", launched(0, 4, 2))->single_host);
 }
 
+TEST(MeetingPoint, AStoreTakesTheJobKey) {
+  const auto keyed = meeting_point_at_store(nullptr, launched(0, 4, 4), kKey);
+  ASSERT_TRUE(keyed.has_value());
+  EXPECT_EQ(keyed->kind, Kind::kStore);
+  EXPECT_TRUE(keyed->has_key);
+  EXPECT_TRUE(keyed->single_host);
+  EXPECT_FALSE(meeting_point_at_store(nullptr, {}, "")->has_key);
+  EXPECT_THAT(meeting_point_at_store(nullptr, {}, "short").error().message(),
+              HasSubstr("UNISONO_JOB_KEY"));
+}
+
 TEST(MeetingPoint, IncompleteVariablesAreNamed) {
   const auto complaint = [](auto spoil) {
     LauncherVariables launcher = launched(0, 4, 2);

@@ -77,6 +77,29 @@ TEST_F(Strangers, GarbageIsRefused) {
   });
 }
 
+TEST_F(Strangers, WhoHangUpHalfWayArePassedOverHoweverOften) {
+  const MeetingPoint point = tcp_point();
+  auto squatter = listen_tcp(point.name, point.port);
+  ASSERT_TRUE(squatter.has_value()) << squatter.status().message();
+  auto candidates = world_of(point, 2);
+  std::vector<Outcome> first, second;
+  std::thread early([&] { second = meet({candidates[1]}); });
+  for (int visits = 0; visits < 6;) {
+    ASSERT_TRUE(wait_ready(squatter->fd.get(), false, Clock::now() + kPatience));
+    const UniqueFd visitor(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!visitor) continue;
+    say(visitor, "unis");
+    ++visits;
+  }
+  squatter->fd.reset();
+  first = meet({candidates[0]});
+  early.join();
+  ASSERT_TRUE(first[0].status) << first[0].status.message();
+  ASSERT_TRUE(second[0].status) << second[0].status.message();
+  second[0].client->leave();
+  first[0].client->leave();
+}
+
 TEST_F(Strangers, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
   const MeetingPoint point = abstract_point();
   std::mt19937 random(5);

@@ -233,6 +233,15 @@ TEST_F(ContactFile, RoundTripsAndIsPrivate) {
   EXPECT_EQ(about.st_mode & 0777, 0600u);
 }
 
+TEST_F(ContactFile, WithoutAKeyHoldsNone) {
+  contact_.has_key = false;
+  ASSERT_TRUE(write_contact_file(path_, contact_));
+  EXPECT_THAT(to_text(contact_), testing::Not(HasSubstr(contact_.key.to_hex())));
+  const auto got = read_contact_file(path_);
+  ASSERT_TRUE(got.has_value()) << got.status().message();
+  EXPECT_FALSE(got->has_key);
+}
+
 TEST_F(ContactFile, IsReplacedInOneStepLeavingNothingElse) {
   ASSERT_TRUE(write_contact_file(path_, contact_));
   contact_.job_id = random_id();
