@@ -64,6 +64,7 @@ Communicator init(const InitOptions& options) {
                          ? meeting_point_at_store(options.store, variables, runtime.config.job_key)
                          : meeting_point_from_url(runtime.config.rendezvous, variables,
                                                   runtime.config.port, runtime.config.job_key));
+  runtime.meeting.interface_address = runtime.config.interface_address;
   runtime.rank = std::max(variables.rank, 0);
   runtime.size = std::max(variables.world_size, 1);
   runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size

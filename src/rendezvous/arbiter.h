@@ -70,7 +70,10 @@ struct MeetingPoint {
       false;  ///< kFile, kStore: every rank proves it; else rank 0 publishes a random one
   JobKey key;
   class Store* store = nullptr;  ///< kStore; outlives join()
-  bool single_host = false;      ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+  /// UNISONO_INTERFACE: rank 0 listens there alone over TCP and publishes nothing else, unless
+  /// `name` is a numeric address of its own. Empty: every interface.
+  std::string interface_address;
+  bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
 
 class ArbiterClient {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/network.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -35,9 +36,8 @@ int Guests::accept(const Listener& listener, TimePoint now) {
   }
   const int key = fd.get();
   std::string who = peer_text(key);
-  std::uint32_t uid = 0;
-  if (listener.is_unix && (!peer_uid(key, &uid) || uid != ::geteuid())) {
-    log_stranger(who, "another user", now);
+  if (const Status same = listener.is_unix ? check_same_user(key) : Status(); !same) {
+    log_stranger(who, same.message(), now);
     return -1;
   }
   Guest guest{ControlStream(std::move(fd)), std::nullopt, now, std::move(who), true, false};

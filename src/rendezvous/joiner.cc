@@ -6,6 +6,7 @@
 #include <thread>
 #include <variant>
 
+#include "base/network.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/introduction.h"
@@ -24,6 +25,7 @@ constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
 constexpr Duration kConnectTime = seconds(2);
+constexpr std::size_t kPublishedHostsMax = 8;
 // How often in a row a rank believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
 
@@ -149,8 +151,13 @@ Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contac
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
-    // Whoever listens by now at an address that a dead job left behind decides nothing.
-    if (is_published(point)) failure->final = failure->proof_refused = false;
+    // Whoever listens by now at an address that a dead job left behind decides nothing. Only a
+    // refused proof of a given key says something: it was for this job id, and it is the same key
+    // that the next job would ask for.
+    if (is_published(point)) {
+      failure->final = false;
+      failure->proof_refused = failure->proof_refused && point.has_key;
+    }
     return *std::move(failure);
   }
   return converse(std::move(stream), size, self, contact.key, deadline);
@@ -174,7 +181,9 @@ Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& s
   for (const auto& address : contact->tcp) {
     auto attempt = attend_over_tcp(point, *contact, address, size, self, deadline);
     if (!std::holds_alternative<Failure>(attempt)) return attempt;
-    last = std::get<Failure>(std::move(attempt));
+    Failure& failure = std::get<Failure>(attempt);
+    // What a living arbiter says tells more than an address that leads nowhere.
+    if (failure.final || !last.proof_refused) last = std::move(failure);
     if (last.final) break;
   }
   return last;
@@ -219,18 +228,21 @@ Status cannot_open(const MeetingPoint& point, const Status& why) {
 Result<std::vector<Listener>> open_listeners(const MeetingPoint& point, Contact* contact) {
   std::vector<Listener> listeners;
   if (point.kind == MeetingPoint::Kind::kTcp) {
-    UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port));
+    UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port, point.interface_address));
     listeners.push_back(std::move(listener));
     return listeners;
   }
   const bool published = is_published(point);
-  contact->unix_name = published ? "unisono-" + random_id() : point.name;
+  contact->unix_name = published ? random_socket_name() : point.name;
   UNISONO_ASSIGN(Listener local, listen_unix(contact->unix_name));
   local.needs_proof = published && point.has_key;
   listeners.push_back(std::move(local));
   if (!published || point.single_host) return listeners;
-  UNISONO_ASSIGN(Listener remote, listen_tcp("", 0));
-  for (std::string& host : own_addresses()) contact->tcp.emplace_back(std::move(host), remote.port);
+  UNISONO_ASSIGN(Listener remote, listen_tcp("", 0, point.interface_address));
+  std::vector<std::string> hosts{point.interface_address};
+  if (point.interface_address.empty()) hosts = local_addresses(remote.is_ipv6);
+  if (hosts.size() > kPublishedHostsMax) hosts.resize(kPublishedHostsMax);
+  for (std::string& host : hosts) contact->tcp.emplace_back(std::move(host), remote.port);
   listeners.push_back(std::move(remote));
   return listeners;
 }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "rendezvous/contact.h"
 #include "rendezvous/sockets.h"
@@ -233,6 +234,35 @@ TEST_P(JoinPublished, AKeyWhereRankZeroHasNoneIsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(Places, JoinPublished, testing::Values("file", "store"),
                          [](const auto& info) { return std::string(info.param); });
+
+// A rank of another host finds no UNIX socket.
+TEST(Join, FileAndKeyLeadRanksOfOtherHostsOverTcp) {
+  MeetingPoint point = file_point(), remote = file_point();
+  point.has_key = remote.has_key = true;
+  point.key = remote.key = test_key();
+  point.interface_address = "127.0.0.1";
+  auto candidates = world_of(point, 2);
+  std::vector<Outcome> first;
+  std::thread host([&] { first = meet({candidates[0]}); });
+  EXPECT_TRUE(eventually([&] {
+    auto contact = read_contact_file(point.name);
+    if (contact) contact->unix_name.clear();
+    return contact && write_contact_file(remote.name, *contact);
+  }));
+  candidates[1].point = remote;
+  candidates[1].point.key = JobKey::random();
+  const auto stranger = meet({candidates[1]});
+  EXPECT_EQ(stranger[0].status.code(), ErrorCode::kAuthentication);
+  EXPECT_THAT(stranger[0].status.message(), HasSubstr("UNISONO_JOB_KEY"));
+  candidates[1].point = remote;
+  auto second = meet({candidates[1]});
+  host.join();
+  ASSERT_TRUE(first[0].status) << first[0].status.message();
+  ASSERT_TRUE(second[0].status) << second[0].status.message();
+  EXPECT_EQ(second[0].client->world().key.to_hex(), test_key().to_hex());
+  leave_all(&second);
+  leave_all(&first);
+}
 
 TEST(Join, SixtyFourThreadsMeet) {
   auto outcomes = meet(world_of(abstract_point(), 64));
