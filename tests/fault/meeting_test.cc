@@ -365,7 +365,11 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"RANK=7", "7"}, BadVariable{"WORLD_SIZE=0", "WORLD_SIZE=0"},
                     BadVariable{"WORLD_SIZE=99999999999", "WORLD_SIZE"},
                     BadVariable{"MASTER_PORT=70000", "MASTER_PORT=70000"},
+                    BadVariable{"WORLD_SIZE=65537", "65536"},
                     BadVariable{"UNISONO_TIMEOUT=soon", "UNISONO_TIMEOUT=soon"},
+                    BadVariable{"UNISONO_TIMEOUT=200000000min", "365 days"},
+                    BadVariable{"UNISONO_WARN_AFTER=525601min", "365 days"},
+                    BadVariable{"UNISONO_SCRATCH_BYTES=1048577G", "1048576G"},
                     BadVariable{"UNISONO_TRANSPORT=pigeon", "UNISONO_TRANSPORT=pigeon"},
                     BadVariable{"UNISONO_JOB_KEY=short", "UNISONO_JOB_KEY"},
                     BadVariable{"UNISONO_STREAMS=9", "UNISONO_STREAMS=9"},
@@ -426,8 +430,11 @@ TEST(Descriptors, OfThisProcessAreClosedWithTheRanks) {
   run();
   const std::size_t before = open_descriptors();
   for (int i = 0; i < 10; ++i) run();
-  // The arbiters' threads end a moment after their ranks; finished ones are collected by the next.
-  for (int looks = 0; looks < 2000 && open_descriptors() > before; ++looks) usleep(1000);
+  // The arbiters' threads end a moment after their ranks; finished ones are collected by the next
+  // job, which leaves its own.
+  for (int jobs = 0; jobs < 100 && open_descriptors() > before; ++jobs) {
+    spawn(2, [](Communicator& comm) { comm.barrier(); });
+  }
   EXPECT_LE(open_descriptors(), before);
 }
 
