@@ -11,7 +11,7 @@ namespace {
 // After our deadline: time for the arbiter's list of missing ranks to reach us.
 constexpr Duration kLastWordTime = std::chrono::seconds(1);
 // An arbiter that does not know the key hangs up when it has seen the proof; so does one whose
-// patience with a guest has ended. The latter cannot be when the proof came so soon.
+// patience with a stranger has ended. The latter cannot be when the proof came so soon.
 constexpr Duration kPromptProof = std::chrono::seconds(1);
 
 // Reads the world table from messages as they come.

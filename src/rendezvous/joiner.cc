@@ -130,7 +130,7 @@ Attempt<Joined> attend_over_unix(const MeetingPoint& point, const Contact& conta
   ControlStream stream(std::move(fd));
   if (is_published(point) && point.has_key) {
     auto failure = authenticate(&stream, contact.key, contact.job_id, self.rank,
-                                std::min(deadline, Clock::now() + kGuestTime));
+                                std::min(deadline, Clock::now() + kStrangerTime));
     if (failure) {
       failure->final = failure->final || failure->proof_refused;
       return *std::move(failure);
@@ -147,7 +147,7 @@ Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contac
   if (!fd) return Failure{fd.error()};
   ControlStream stream(std::move(*fd));
   if (auto failure = authenticate(&stream, contact.key, handshake_job_id(point, contact), self.rank,
-                                  std::min(deadline, Clock::now() + kGuestTime))) {
+                                  std::min(deadline, Clock::now() + kStrangerTime))) {
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
