@@ -103,7 +103,9 @@ TEST_F(Strangers, WhoHangUpHalfWayArePassedOverHoweverOften) {
   std::vector<Outcome> first, second;
   std::thread early([&] { second = meet({candidates[1]}); });
   for (int visits = 0; visits < 6;) {
-    ASSERT_TRUE(wait_ready(squatter->fd.get(), false, Clock::now() + kPatience));
+    const bool came = wait_ready(squatter->fd.get(), false, Clock::now() + kPatience);
+    EXPECT_TRUE(came) << "rank 1 gave up after " << visits << " visits";
+    if (!came) break;
     const UniqueFd visitor(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!visitor) continue;
     say(visitor, "unis");
