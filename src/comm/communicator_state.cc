@@ -41,7 +41,8 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       members_(std::move(members)),
       rank_(rank),
       native_(std::move(native)),
-      link_(runtime_->link_of(members_)),
+      link_(native_ != nullptr ? algorithms::Link::kShm : runtime_->link_of(members_)),
+      shared_cores_(runtime_->shares_cores(members_)),
       sends_(members_.size(), 0),
       left_(members_.size(), false) {
   const Engine::Lock lock(runtime_->engine());
@@ -89,7 +90,8 @@ const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Sta
 
 native::Arguments CommunicatorState::native_arguments(const Call& call,
                                                       const compute::Reduction* reduction,
-                                                      const CallRecord& record) const {
+                                                      const CallRecord& record,
+                                                      AccessPath path) const {
   return {.collective = call.collective,
           .input = call.in,
           .output = call.out,
@@ -101,6 +103,7 @@ native::Arguments CommunicatorState::native_arguments(const Call& call,
           .input_displacements = call.in_displacements,
           .output_counts = call.out_counts,
           .output_displacements = call.out_displacements,
+          .access = path,
           .record = record};
 }
 
@@ -108,11 +111,7 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  const std::string_view hint = hint_for(call);
-  if (native_ != nullptr && (hint.empty() || hint == "native") &&
-      !is_point_to_point(call.collective)) {
-    return run_native(call);
-  }
+  if (const Way way = way_of(call, shape); way.native) return run_native(call, way.path);
   UNISONO_ASSIGN(std::shared_ptr<RequestState> request, begin(call));
   const Status outcome = finish(*request);
   runtime_->engine().flush();
@@ -123,8 +122,28 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   return outcome;
 }
 
+// Without a hint a look at a short list, most often at its first entry.
+CommunicatorState::Way CommunicatorState::way_of(const Call& call, const CallShape& shape) {
+  if (native_ == nullptr || is_point_to_point(call.collective)) return {};
+  if (!hint_for(call).empty()) {
+    const Result<algorithms::Choice> choice = choose(call, shape);
+    if (!choice || choice->algorithm != nullptr) return {};
+    return {true, choice->path};
+  }
+  auto& ranges = native_ranges_[static_cast<std::size_t>(call.collective)];
+  if (ranges.empty()) {
+    ranges = runtime_->selection().native_ranges(selection_request(call.collective, 0));
+  }
+  for (const algorithms::NativeRange& range : ranges) {
+    if (shape.agreed_bytes > range.bytes_max) continue;
+    // A call that must not use every algorithm may still be native: choose() knows.
+    return {range.native, range.path};
+  }
+  return {};
+}
+
 // The short way: no request, no queue, no clock while the peers are quick.
-Status CommunicatorState::run_native(const Call& call) {
+Status CommunicatorState::run_native(const Call& call, AccessPath path) {
   Engine& engine = runtime_->engine();
   std::shared_ptr<RequestState> request;
   {
@@ -137,7 +156,7 @@ Status CommunicatorState::run_native(const Call& call) {
     const std::uint64_t sequence = collectives_++;
     const CallRecord record =
         make_record(call, sequence, hint_number(call.collective, hint_for(call)));
-    const native::Arguments arguments = native_arguments(call, reduction, record);
+    const native::Arguments arguments = native_arguments(call, reduction, record, path);
     Operation* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
@@ -280,14 +299,21 @@ Status CommunicatorState::launch(RequestState& request, const CallShape& shape) 
     UNISONO_ASSIGN(request.reduction,
                    compute::Reduction::make(request.call.type, request.call.op, size()));
   }
+  if (const Way way = way_of(request.call, shape); way.native) {
+    return launch_native(request, way.path);
+  }
   UNISONO_ASSIGN(const algorithms::Choice choice, choose(request.call, shape));
-  if (choice.algorithm != nullptr) return launch_plan(request, shape, choice);
+  return choice.algorithm == nullptr ? launch_native(request, choice.path)
+                                     : launch_plan(request, shape, choice);
+}
+
+Status CommunicatorState::launch_native(RequestState& request, AccessPath path) {
   request.sequence = collectives_++;
   request.record = make_record(request.call, request.sequence,
                                hint_number(request.call.collective, hint_for(request.call)));
   request.native.begin(
       *this, native_arguments(request.call, request.reduction ? &*request.reduction : nullptr,
-                              request.record));
+                              request.record, path));
   request.operation = &request.native;
   return Status();
 }
@@ -386,7 +412,9 @@ algorithms::SelectionRequest CommunicatorState::selection_request(Collective col
           .ranks = size(),
           .bytes = bytes,
           .link = link_,
-          .native = native_ != nullptr};
+          .shared_cores = shared_cores_,
+          .native = native_ != nullptr,
+          .access = runtime_->config().access};
 }
 
 Result<algorithms::Choice> CommunicatorState::choose(const Call& call,

@@ -3,6 +3,7 @@
 // Thread rule: as the public class; what the engine's heartbeat calls runs under the engine's lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -93,15 +94,22 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   Status usable() const;
   void give_back_buffers(const Status& cause);
-  Status run_native(const Call& call);
+  /// Whether a collective runs natively, and by which path.
+  struct Way {
+    bool native = false;
+    AccessPath path = AccessPath::kAutomatic;
+  };
+  Way way_of(const Call& call, const CallShape& shape);
+  Status run_native(const Call& call, AccessPath path);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
-                                     const CallRecord& record) const;
+                                     const CallRecord& record, AccessPath path) const;
   std::shared_ptr<RequestState> prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch(RequestState& request, const CallShape& shape);
+  Status launch_native(RequestState& request, AccessPath path);
   Status launch_plan(RequestState& request, const CallShape& shape,
                      const algorithms::Choice& choice);
   void launch_point_to_point(RequestState& request);
@@ -121,7 +129,10 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const std::vector<Rank> members_;
   const Rank rank_;
   std::unique_ptr<native::Group> native_;
-  algorithms::Link link_;
+  const algorithms::Link link_;
+  const bool shared_cores_;
+  // The table's answers for this communicator, by collective, each made at its first call.
+  std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 
   std::uint64_t collectives_ = 0;
   std::vector<std::uint64_t> sends_;  // point-to-point messages so far, by member

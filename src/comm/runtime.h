@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/selection.h"
+#include "comm/host_load.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
@@ -56,6 +57,9 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   shm::Fabric* fabric() { return fabric_.get(); }
   /// The slowest link between these world ranks.
   algorithms::Link link_of(const std::vector<Rank>& members) const;
+
+  /// More ranks than processors on some host of these world ranks; all ranks agree.
+  bool shares_cores(const std::vector<Rank>& members) const;
 
   /// Communicators of this rank; under the engine's lock.
   void add(detail::CommunicatorState& communicator);
@@ -120,6 +124,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::vector<Slot> transports_;
   SelfTransport self_;
   std::vector<algorithms::Link> links_;  // by world rank
+  std::vector<HostLoad> host_loads_;     // by world rank
   std::unique_ptr<Engine> engine_;
   std::vector<detail::CommunicatorState*> communicators_;
   std::vector<Event> events_;

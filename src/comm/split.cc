@@ -53,18 +53,11 @@ std::vector<int> local_indices(Runtime& runtime, const std::vector<Rank>& member
   return indices;
 }
 
-native::AccessPath access_path(const Config& config) {
-  if (config.access == "window") return native::AccessPath::kWindow;
-  if (config.access == "single_copy") return native::AccessPath::kSingleCopy;
-  if (config.access == "mapped") return native::AccessPath::kMapped;
-  return native::AccessPath::kAutomatic;
-}
-
 std::unique_ptr<native::Group> open_native(Runtime& runtime, std::uint32_t block,
                                            const std::vector<int>& indices) {
   Result<std::unique_ptr<shm::FabricGroup>> group = runtime.fabric()->open_group(block, indices);
   if (!group) return nullptr;
-  return std::make_unique<native::Group>(std::move(*group), access_path(runtime.config()));
+  return std::make_unique<native::Group>(std::move(*group));
 }
 
 }  // namespace
