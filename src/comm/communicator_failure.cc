@@ -140,11 +140,17 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
     return;
   }
   const bool collective = !is_point_to_point(request.call.collective);
-  if (!request.probed && collective && request.operation == request.execution.get()) {
+  if (!request.probed && collective) {
     request.probed = true;
-    for (const Rank member : waiting) {
-      runtime_->engine().messenger().probe(members_[static_cast<std::size_t>(member)], id_,
-                                           request.sequence, request.record);
+    Messenger& messenger = runtime_->engine().messenger();
+    if (request.operation == request.execution.get()) {
+      for (const Rank member : waiting) {
+        messenger.probe(members_[static_cast<std::size_t>(member)], id_, request.sequence,
+                        request.record);
+      }
+    } else {
+      // A peer that runs a plan instead, because it made another call, is heard only there.
+      messenger.note_call(id_, request.sequence, request.record);
     }
   }
   if (!request.reported && now - request.began >= kReportAfter) {

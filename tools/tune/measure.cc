@@ -16,7 +16,7 @@ namespace unisono::tune {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr int kIterationsMax = 2000;
+constexpr int kIterationsMax = 10'000;
 // A call that takes longer is as well known after two rounds.
 constexpr double kSlowSeconds = 0.1;
 
@@ -55,26 +55,57 @@ Call call_of(const Task& task, int ranks, std::byte* in, std::byte* out) {
   return call;
 }
 
-// Back to back, slowest rank, best round: what selection should minimise.
-double time_call(Communicator& comm, const Call& call, double budget_seconds) {
-  comm.run(call);
-  double best = kNever;
-  int iterations = 1;
-  for (int round = 0; round < kRounds; ++round) {
-    comm.barrier();
-    const TimePoint began = Clock::now();
-    for (int i = 0; i < iterations; ++i) comm.run(call);
-    double seconds = std::chrono::duration<double>(Clock::now() - began).count() / iterations;
-    comm.all_reduce(&seconds, &seconds, 1, DataType::kFloat64, max);
-    best = std::min(best, seconds);
-    if (round == 1 && best > kSlowSeconds) break;
-    iterations = std::clamp(static_cast<int>(budget_seconds / kRounds / std::max(seconds, 1e-7)), 1,
-                            kIterationsMax);
+// The ways to run one collective of one size, in turns: what disturbs the machine for a while then
+// does not single one of them out.
+class Contest {
+ public:
+  Contest(Communicator& comm, std::span<const Task> tasks, double budget_seconds, std::byte* in,
+          std::byte* out)
+      : comm_(comm), budget_seconds_(budget_seconds) {
+    for (const Task& task : tasks) ways_.push_back({call_of(task, comm.size(), in, out)});
   }
-  return best;
+
+  /// Seconds of one call: back to back, of the slowest rank, in the best round.
+  void run(double* seconds) {
+    for (Way& way : ways_) comm_.run(way.call);
+    for (int round = 0; round < kRounds; ++round) {
+      for (Way& way : ways_) {
+        if (round < 2 || way.best <= kSlowSeconds) time(way);
+      }
+    }
+    for (const Way& way : ways_) *seconds++ = way.best;
+  }
+
+ private:
+  struct Way {
+    Call call;
+    int iterations = 1;
+    double best = kNever;
+  };
+
+  void time(Way& way) {
+    comm_.barrier();
+    const TimePoint began = Clock::now();
+    for (int i = 0; i < way.iterations; ++i) comm_.run(way.call);
+    double seconds = std::chrono::duration<double>(Clock::now() - began).count() / way.iterations;
+    comm_.all_reduce(&seconds, &seconds, 1, DataType::kFloat64, max);
+    way.best = std::min(way.best, seconds);
+    // The first round is of one call, and only says how many fit into the others.
+    way.iterations =
+        std::clamp(static_cast<int>(budget_seconds_ / (kRounds - 1) / std::max(seconds, 1e-7)), 1,
+                   kIterationsMax);
+  }
+
+  Communicator& comm_;
+  const double budget_seconds_;
+  std::vector<Way> ways_;
+};
+
+bool same_point(const Task& a, const Task& b) {
+  return a.collective == b.collective && a.bytes == b.bytes;
 }
 
-void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t first,
+void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offset,
               const MeasureOptions& options, double* seconds) {
   std::size_t bytes_max = 0;
   for (const Task& task : tasks) bytes_max = std::max(bytes_max, task.bytes);
@@ -82,18 +113,23 @@ void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t first
   bytes_max += sizeof(float) * static_cast<std::size_t>(comm.size());
   std::vector<std::byte> in(bytes_max);
   std::vector<std::byte> out(bytes_max);
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
+  std::vector<double> measured(tasks.size());
+  for (std::size_t first = 0; first < tasks.size();) {
+    std::size_t last = first + 1;
+    while (last < tasks.size() && same_point(tasks[first], tasks[last])) ++last;
     if (comm.rank() == 0) {
-      options.progress(first + i, std::string(algorithms::name_of(tasks[i].link)) + " " +
-                                      std::string(name_of(tasks[i].collective)) + " " +
-                                      tools::format_bytes(tasks[i].bytes) + " " +
-                                      tasks[i].algorithm);
+      options.progress(offset + first, std::string(algorithms::name_of(tasks[first].link)) + " " +
+                                           std::string(name_of(tasks[first].collective)) + " " +
+                                           tools::format_bytes(tasks[first].bytes));
     }
-    const Call call = call_of(tasks[i], comm.size(), in.data(), out.data());
-    const double measured = time_call(comm, call, options.seconds_per_task);
-    if (comm.rank() == 0) seconds[i] = measured;
+    Contest contest(comm, tasks.subspan(first, last - first), options.seconds_per_task, in.data(),
+                    out.data());
+    contest.run(measured.data() + first);
+    first = last;
   }
-  if (comm.rank() == 0) options.progress_ends();
+  if (comm.rank() != 0) return;
+  std::copy(measured.begin(), measured.end(), seconds);
+  options.progress_ends();
 }
 
 bool same_start(const Task& a, const Task& b) { return a.link == b.link && a.path == b.path; }

@@ -14,7 +14,7 @@ namespace unisono::tune {
 struct MeasureOptions {
   int ranks = 2;
   double seconds_per_task = 0.02;
-  /// Called in rank 0's process before each task: its number in `tasks` and what it is.
+  /// Called in rank 0's process before each size: how many tasks are done, and what comes.
   std::function<void(std::size_t, std::string_view)> progress;
   /// Called in rank 0's process when it has no more to say.
   std::function<void()> progress_ends;

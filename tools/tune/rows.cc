@@ -9,7 +9,7 @@ namespace {
 
 using algorithms::SelectionRow;
 
-constexpr double kClearlyFaster = 0.95;
+constexpr double kClearlyFaster = 0.9;
 constexpr std::size_t kAnySize = ~std::size_t{0};
 
 bool same_point(const Task& a, const Task& b) {
