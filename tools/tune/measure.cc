@@ -15,10 +15,10 @@
 namespace unisono::tune {
 namespace {
 
-constexpr int kRounds = 5;
+// Short rounds: some then fall between two things that the machine does for others.
+constexpr int kRounds = 20;
+constexpr int kRoundsMin = 3;
 constexpr int kIterationsMax = 10'000;
-// A call that takes longer is as well known after two rounds.
-constexpr double kSlowSeconds = 0.1;
 
 // What rank 0 finds out and the parent reads.
 class SharedSeconds {
@@ -70,7 +70,7 @@ class Contest {
     for (Way& way : ways_) comm_.run(way.call);
     for (int round = 0; round < kRounds; ++round) {
       for (Way& way : ways_) {
-        if (round < 2 || way.best <= kSlowSeconds) time(way);
+        if (round < kRoundsMin || way.spent < budget_seconds_) time(way);
       }
     }
     for (const Way& way : ways_) *seconds++ = way.best;
@@ -81,6 +81,7 @@ class Contest {
     Call call;
     int iterations = 1;
     double best = kNever;
+    double spent = 0;
   };
 
   void time(Way& way) {
@@ -90,6 +91,7 @@ class Contest {
     double seconds = std::chrono::duration<double>(Clock::now() - began).count() / way.iterations;
     comm_.all_reduce(&seconds, &seconds, 1, DataType::kFloat64, max);
     way.best = std::min(way.best, seconds);
+    way.spent += seconds * way.iterations;
     // The first round is of one call, and only says how many fit into the others.
     way.iterations =
         std::clamp(static_cast<int>(budget_seconds_ / (kRounds - 1) / std::max(seconds, 1e-7)), 1,

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -87,6 +88,16 @@ Status check_writable(const std::string& path) {
   return Status();
 }
 
+// Times taken beside other work say more about that work.
+void warn_if_busy() {
+  double load = 0;
+  if (::getloadavg(&load, 1) == 1 && load > 1) {
+    std::fprintf(stderr,
+                 "unisono tune: the machine is busy (load %.1f): better measure when it is idle\n",
+                 load);
+  }
+}
+
 // What a reader of the file wants to know of its origin, as comments.
 std::string header_of(const Options& options, bool shared_cores, const std::string& command) {
   char host[256] = "unknown host";
@@ -128,6 +139,7 @@ Status run(const Options& options, const std::string& command) {
   std::printf("%zu measurements with %d ranks%s over %s, 64 bytes to %s\n", tasks.size(),
               options.ranks, shared_cores ? " (more than processors)" : "", names.c_str(),
               tools::format_bytes(sizes.back()).c_str());
+  warn_if_busy();
   // Ranks are forked: rank 0 of each job goes on with a copy of this line.
   tools::ProgressLine line(stderr, tasks.size());
   UNISONO_TRY(tune::measure(
