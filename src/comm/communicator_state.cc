@@ -125,10 +125,10 @@ Status CommunicatorState::run(const Call& call, Received* received) {
 // Without a hint a look at a short list, most often at its first entry.
 CommunicatorState::Way CommunicatorState::way_of(const Call& call, const CallShape& shape) {
   if (native_ == nullptr || is_point_to_point(call.collective)) return {};
-  if (!hint_for(call).empty()) {
+  if (const std::string_view hint = hint_for(call); !hint.empty()) {
+    if (hint != "native") return {};
     const Result<algorithms::Choice> choice = choose(call, shape);
-    if (!choice || choice->algorithm != nullptr) return {};
-    return {true, choice->path};
+    return choice ? Way{true, choice->path} : Way{};
   }
   auto& ranges = native_ranges_[static_cast<std::size_t>(call.collective)];
   if (ranges.empty()) {
