@@ -35,7 +35,7 @@ class RequestState final : public Task {
   std::unique_ptr<Execution> execution;
   PlanCache::Entry* plan = nullptr;
 
-  /// When tend() first saw it, within a millisecond of its start: quick calls read no clock. The
+  /// When tend() first saw it, about a millisecond after its start: quick calls read no clock. The
   /// deadline counts from then.
   TimePoint began{};
   TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
@@ -115,7 +115,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
                   const std::vector<bool>& peer_left) const;
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
-  std::string arrival_text(const RequestState& request, const std::vector<Rank>& waiting) const;
+  static std::string arrival_text(const std::vector<Rank>& waiting);
+  void probe_peers(const RequestState& request, const std::vector<Rank>& waiting);
+  Rank last_gone(const std::vector<bool>& peer_left) const;
 
   const std::shared_ptr<Runtime> runtime_;
   const std::uint32_t id_;
