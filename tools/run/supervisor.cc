@@ -352,6 +352,11 @@ void Supervisor::advance_phase() {
       std::any_of(processes_.begin(), processes_.end(),
                   [](const RankProcess& process) { return process.leader_runs; });
   if (!group_left()) return;
+  if (phase_ == Phase::kReporting && !failure_ && !leader_left) {
+    // All have followed the signal to end, and ended well.
+    phase_ = Phase::kRunning;
+    deadline_ = kNever;
+  }
   if (phase_ == Phase::kRunning && !leader_left && deadline_ == kNever) {
     deadline_ = Clock::now() + kLingerTime;
   } else if (Clock::now() < deadline_) {
