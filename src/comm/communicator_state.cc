@@ -1,8 +1,6 @@
 // Running calls: check, choose, launch, wait. Failures and time are in communicator_failure.cc.
 #include "comm/communicator_state.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -69,8 +67,8 @@ std::string_view CommunicatorState::hint_for(const Call& call) const {
 }
 
 TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {
-  return now +
-         (call.options.timeout.count() > 0 ? call.options.timeout : runtime_->config().timeout);
+  return later(
+      now, call.options.timeout.count() > 0 ? call.options.timeout : runtime_->config().timeout);
 }
 
 const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Status* status) {
@@ -112,9 +110,16 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
   if (const Way way = way_of(call, shape); way.native) return run_native(call, way.path);
-  UNISONO_ASSIGN(std::shared_ptr<RequestState> request, begin(call));
+  Engine& engine = runtime_->engine();
+  std::shared_ptr<RequestState> request;
+  bool unsent = false;
+  {
+    const Engine::Lock lock(engine);
+    UNISONO_ASSIGN(request, admit(call, shape));
+    unsent = engine.linger(*request) && engine.messenger().has_unsent();
+  }
   const Status outcome = finish(*request);
-  runtime_->engine().flush();
+  if (unsent) engine.flush();
   if (received != nullptr) {
     const TaggedResult& result = request->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
@@ -172,7 +177,7 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
         if (spins) {
           cpu_relax();
         } else {
-          sched_yield();
+          engine.yield();
         }
       }
     }
@@ -188,12 +193,10 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
     running_.push_back(request.get());
     engine.start(*request);
   }
-  const Status outcome = finish(*request);
-  engine.flush();
-  return outcome;
+  return finish(*request);
 }
 
-// Waits to the end and hands the request back to the pool. The engine is to be flushed after it.
+// Waits to the end and hands the request back to the pool.
 Status CommunicatorState::finish(RequestState& request) {
   wait(request, kNever);
   const Status outcome = request.outcome;
@@ -208,16 +211,29 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     first = status;
     *failed = call.collective;
   };
-  std::vector<std::shared_ptr<RequestState>> requests;
-  requests.reserve(calls.size());
-  for (const Call& call : calls) {
-    Result<std::shared_ptr<RequestState>> request = begin(call);
-    note(request.status(), call);
-    if (!request) break;
-    requests.push_back(std::move(*request));
+  Engine& engine = runtime_->engine();
+  bool unsent = false;
+  group_.clear();
+  {
+    const Engine::Lock lock(engine);
+    for (const Call& call : calls) {
+      CallShape shape;
+      Status status = usable();
+      if (status.ok()) status = check_call(call, rank_, size(), &shape);
+      if (status.ok()) {
+        Result<std::shared_ptr<RequestState>> request = admit(call, shape);
+        status = request.status();
+        if (request) group_.push_back(std::move(*request));
+      }
+      note(status, call);
+      if (!status) break;
+    }
+    for (const auto& request : group_) engine.linger(*request);
+    unsent = engine.messenger().has_unsent();
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) note(finish(*requests[i]), calls[i]);
-  runtime_->engine().flush();
+  for (std::size_t i = 0; i < group_.size(); ++i) note(finish(*group_[i]), calls[i]);
+  group_.clear();
+  if (unsent) engine.flush();
   return first;
 }
 
@@ -261,7 +277,10 @@ void CommunicatorState::copy_counts(RequestState& request) {
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
   Result<std::shared_ptr<RequestState>> request = begin(call);
-  if (request && !(*request)->done.load(std::memory_order_acquire)) {
+  if (!request) return request;
+  if ((*request)->done.load(std::memory_order_acquire)) {
+    runtime_->engine().flush();
+  } else {
     runtime_->engine().wake_progress_thread();
   }
   return request;
@@ -272,24 +291,30 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call)
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  Engine& engine = runtime_->engine();
-  std::shared_ptr<RequestState> request;
-  {
-    const Engine::Lock lock(engine);
-    UNISONO_TRY(usable());
-    request = prepare(call);
-    copy_counts(*request);
-    if (const Status launched = launch(*request, shape); !launched) {
-      request->communicator.reset();
-      return launched;
-    }
-    running_.push_back(request.get());
-    engine.start(*request);
+  const Engine::Lock lock(runtime_->engine());
+  return admit(call, shape);
+}
+
+// Starts a checked call. Under the lock.
+Result<std::shared_ptr<RequestState>> CommunicatorState::admit(const Call& call,
+                                                               const CallShape& shape) {
+  UNISONO_TRY(usable());
+  std::shared_ptr<RequestState> request = prepare(call);
+  copy_counts(*request);
+  if (const Status launched = launch(*request, shape); !launched) {
+    request->communicator.reset();
+    const ErrorCode code = launched.code();
+    if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported) return launched;
+    // The other ranks are in this call and would wait for what never comes.
+    fail(Status(code, launched.message(), rank_), Tell::kEveryone);
+    return failure();
   }
+  running_.push_back(request.get());
+  runtime_->engine().start(*request);
   return request;
 }
 
-// Makes the request's operation. Errors are the call's alone: nothing has been sent yet.
+// Makes the request's operation.
 Status CommunicatorState::launch(RequestState& request, const CallShape& shape) {
   if (is_point_to_point(request.call.collective)) {
     launch_point_to_point(request);
@@ -399,11 +424,16 @@ void CommunicatorState::on_done(RequestState& request) {
 bool CommunicatorState::test(RequestState& request) {
   if (request.done.load(std::memory_order_acquire)) return true;
   runtime_->engine().beat();
-  return request.done.load(std::memory_order_acquire);
+  if (!request.done.load(std::memory_order_acquire)) return false;
+  runtime_->engine().flush();
+  return true;
 }
 
 bool CommunicatorState::wait(RequestState& request, TimePoint until) {
-  return request.done.load(std::memory_order_acquire) || runtime_->engine().wait(request, until);
+  if (request.done.load(std::memory_order_acquire)) return true;
+  const bool in_time = runtime_->engine().wait(request, until);
+  runtime_->engine().flush();
+  return in_time;
 }
 
 algorithms::SelectionRequest CommunicatorState::selection_request(Collective collective,

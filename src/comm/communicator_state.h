@@ -36,7 +36,7 @@ class RequestState final : public Task {
   std::unique_ptr<Execution> execution;
   PlanCache::Entry* plan = nullptr;
 
-  /// When tend() first saw it, within a millisecond of its start: quick calls read no clock. The
+  /// When tend() first saw it, about a millisecond after its start: quick calls read no clock. The
   /// deadline counts from then.
   TimePoint began{};
   TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
@@ -102,6 +102,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Way way_of(const Call& call, const CallShape& shape);
   Status run_native(const Call& call, AccessPath path);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
+  Result<std::shared_ptr<RequestState>> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
@@ -122,7 +123,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
                   const std::vector<bool>& peer_left) const;
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
-  std::string arrival_text(const RequestState& request, const std::vector<Rank>& waiting) const;
+  static std::string arrival_text(const std::vector<Rank>& waiting);
+  void probe_peers(const RequestState& request, const std::vector<Rank>& waiting);
+  Rank last_gone(const std::vector<bool>& peer_left) const;
 
   const std::shared_ptr<Runtime> runtime_;
   const std::uint32_t id_;
@@ -143,6 +146,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
+  std::vector<std::shared_ptr<RequestState>> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
 

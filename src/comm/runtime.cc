@@ -28,6 +28,14 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
          " selection=" + std::to_string(std::hash<std::string>{}(selection.to_text()) & 0xffffff);
 }
 
+// Of communicators that do not exist here most are closed ones: the latest are kept.
+template <typename T>
+void remember(const T& what, std::deque<T>* kept) {
+  constexpr std::size_t kKeptMax = 256;
+  if (kept->size() == kKeptMax) kept->pop_front();
+  kept->push_back(what);
+}
+
 // shut_down() polls transports whose operations are all over.
 class DropSink final : public FrameSink {
   Placement place(Rank, const FrameHeader&) override { return {}; }
@@ -260,6 +268,21 @@ bool Runtime::shares_cores(const std::vector<Rank>& members) const {
 void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
   for (const Verdict& death : deaths_) apply(death, communicator);
+  // A member that was quicker may have left or failed the communicator before it was made here.
+  for (const Verdict& verdict : std::exchange(unknown_verdicts_, {})) {
+    if (verdict.communicator == communicator.id()) {
+      apply(verdict, communicator);
+    } else {
+      unknown_verdicts_.push_back(verdict);
+    }
+  }
+  for (const Event& event : std::exchange(unknown_events_, {})) {
+    if (event.communicator == communicator.id()) {
+      handle(event, communicator);
+    } else {
+      unknown_events_.push_back(event);
+    }
+  }
 }
 
 bool Runtime::remove(detail::CommunicatorState& communicator) {
@@ -349,20 +372,24 @@ void Runtime::handle_events() {
       arbiter_->report_broken_link(event.peer, event.message);
       continue;
     }
-    detail::CommunicatorState* communicator = find(event.communicator);
-    if (communicator == nullptr) continue;
-    const Rank member = communicator->member_of(event.peer);
-    if (event.code == ErrorCode::kRankLeft) {
-      communicator->note_left(member);
-    } else if (event.code == ErrorCode::kProtocol) {
-      communicator->fail(
-          Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
-          detail::CommunicatorState::Tell::kEveryone);
+    if (detail::CommunicatorState* communicator = find(event.communicator)) {
+      handle(event, *communicator);
     } else {
-      communicator->fail(Status(event.code, event.message, member),
-                         detail::CommunicatorState::Tell::kEveryone);
+      remember(event, &unknown_events_);
     }
   }
+}
+
+void Runtime::handle(const Event& event, detail::CommunicatorState& communicator) {
+  const Rank member = communicator.member_of(event.peer);
+  if (event.code == ErrorCode::kRankLeft) {
+    communicator.note_left(member);
+    return;
+  }
+  const std::string who =
+      event.code == ErrorCode::kProtocol ? "rank " + std::to_string(member) + " " : "";
+  communicator.fail(Status(event.code, who + event.message, member),
+                    detail::CommunicatorState::Tell::kEveryone);
 }
 
 void Runtime::handle_verdicts() {
@@ -375,7 +402,11 @@ void Runtime::handle_verdicts() {
       peer_left_[static_cast<std::size_t>(verdict.culprit)] = true;
       continue;
     }
-    if (verdict.communicator == kEveryCommunicator) deaths_.push_back(verdict);
+    if (verdict.communicator == kEveryCommunicator) {
+      deaths_.push_back(verdict);
+    } else if (find(verdict.communicator) == nullptr) {
+      remember(verdict, &unknown_verdicts_);
+    }
     for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
   }
 }

@@ -10,6 +10,7 @@
 #include "algorithms/selection.h"
 #include "compute/compute.h"
 #include "config/config.h"
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "tools/info/machine.h"
@@ -150,11 +151,17 @@ int info_main(int argc, char** argv) {
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--transport", transport, "with --why: auto, shm, unix, tcp or loopback");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return tools::finish_output("unisono info", app.exit(error) == 0 ? 0 : 2);
+  }
   const Result<Config> config = Config::from_environment();
   if (!config) return fail(config.error());
-  if (!why.empty()) return explain(*config, why, ranks, transport);
-  return json ? print_json(*config) : print_text(*config);
+  const int status = !why.empty() ? explain(*config, why, ranks, transport)
+                     : json       ? print_json(*config)
+                                  : print_text(*config);
+  return tools::finish_output("unisono info", status);
 }
 
 }  // namespace unisono
