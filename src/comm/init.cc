@@ -70,7 +70,7 @@ Communicator init(const InitOptions& options) {
   runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size
                        : runtime.size == 1            ? 1
                                                       : 0;
-  runtime.deadline = Clock::now() + runtime.config.timeout;
+  runtime.deadline = later(Clock::now(), runtime.config.timeout);
   Communicator world = join_job(std::move(runtime));
   runtime_of_process() = CommunicatorAccess::state(world)->shared_runtime();
   return world;

@@ -67,7 +67,13 @@ void NativeOperation::leave_queue() {
 }
 
 void NativeOperation::waiting_for(std::vector<Rank>* ranks) const {
-  if (running_ != nullptr) running_->waiting_for(ranks);
+  // One that has its turn to come waits for those that the first one waits for.
+  const NativeOperation* first = communicator_->native_queue_.front();
+  if (running_ != nullptr) {
+    running_->waiting_for(ranks);
+  } else if (first != this) {
+    first->waiting_for(ranks);
+  }
 }
 
 void PointToPointOperation::begin_send(Messenger& messenger, Rank peer, Rank member,

@@ -1,6 +1,7 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "transports/shm/fabric_group.h"
@@ -8,26 +9,26 @@
 namespace unisono::detail {
 namespace {
 
-// A communicator's number names it together with its lowest world rank, so that groups which split
-// at the same time without knowing of each other cannot collide.
-constexpr std::uint32_t kRankBits = 12;
-constexpr std::uint32_t kNumberMax = (1u << (32 - kRankBits)) - 2;
-
-std::uint32_t make_id(std::uint32_t number, Rank lowest) {
-  return number << kRankBits | static_cast<std::uint32_t>(lowest);
+// The first member of a part names its communicator: by its own world rank and a number it uses
+// once, so that parts made at the same time, on threads of one rank too, cannot collide. 0 when it
+// has no number left.
+std::uint32_t make_id(std::uint32_t number, Rank world_rank, int world_size) {
+  const int rank_bits = std::bit_width(static_cast<unsigned>(world_size));
+  // One less: the last id means every communicator.
+  const std::uint32_t number_max = (1u << (32 - rank_bits)) - 2;
+  return number > number_max ? 0 : number << rank_bits | static_cast<std::uint32_t>(world_rank);
 }
 
 struct Vote {
   std::int32_t color;
   std::int32_t key;
-  std::uint32_t next_number;
-  std::uint32_t padding = 0;
 };
 
-// What the members of one part tell each other about shared memory.
+// What the first member of a part tells the others.
 struct Offer {
-  std::uint32_t block = 0;
-  std::uint32_t usable = 0;
+  std::uint32_t id = 0;
+  std::uint32_t block = 0;  // of shared memory
+  std::uint32_t has_block = 0;
 };
 
 template <typename T>
@@ -53,34 +54,18 @@ std::vector<int> local_indices(Runtime& runtime, const std::vector<Rank>& member
   return indices;
 }
 
-native::AccessPath access_path(const Config& config) {
-  if (config.access == "window") return native::AccessPath::kWindow;
-  if (config.access == "single_copy") return native::AccessPath::kSingleCopy;
-  if (config.access == "mapped") return native::AccessPath::kMapped;
-  return native::AccessPath::kAutomatic;
-}
-
 std::unique_ptr<native::Group> open_native(Runtime& runtime, std::uint32_t block,
                                            const std::vector<int>& indices) {
   Result<std::unique_ptr<shm::FabricGroup>> group = runtime.fabric()->open_group(block, indices);
   if (!group) return nullptr;
-  return std::make_unique<native::Group>(std::move(*group), access_path(runtime.config()));
+  return std::make_unique<native::Group>(std::move(*group));
 }
 
 }  // namespace
 
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key) {
   Runtime& runtime = parent.runtime();
-  UNISONO_ASSIGN(const std::vector<Vote> votes,
-                 share(parent, Vote{color, key, runtime.next_communicator_number()}));
-  // One number for all parts; a rank never uses a number twice.
-  std::uint32_t number = 0;
-  for (const Vote& vote : votes) number = std::max(number, vote.next_number);
-  if (number > kNumberMax) {
-    return Status(ErrorCode::kOutOfResources,
-                  "more than " + std::to_string(kNumberMax) + " communicators in one job");
-  }
-  runtime.set_next_communicator_number(number + 1);
+  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, Vote{color, key}));
 
   std::vector<Rank> ranks;  // of the parent, in my part
   for (Rank r = 0; r < parent.size(); ++r) {
@@ -95,28 +80,40 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   const bool leads = !ranks.empty() && ranks.front() == parent.rank();
 
   Offer offer;
+  if (leads) {
+    const World& world = runtime.world();
+    offer.id = make_id(runtime.take_communicator_number(), world.rank, world.size);
+  }
   if (leads && !indices.empty()) {
     const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
-    if (block) offer = {*block, 1};
+    if (block) {
+      offer.block = *block;
+      offer.has_block = 1;
+    }
   }
-  UNISONO_ASSIGN(std::vector<Offer> offers, share(parent, offer));
+  UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
+  const Offer agreed = ranks.empty() ? Offer{} : offers[static_cast<std::size_t>(ranks.front())];
   std::unique_ptr<native::Group> native;
-  if (!ranks.empty()) {
-    const Offer& agreed = offers[static_cast<std::size_t>(ranks.front())];
-    if (agreed.usable != 0 && !indices.empty())
-      native = open_native(runtime, agreed.block, indices);
+  if (agreed.has_block != 0 && !indices.empty()) {
+    native = open_native(runtime, agreed.block, indices);
   }
   // All members of a part run native collectives, or none does.
-  UNISONO_ASSIGN(offers, share(parent, Offer{0, native != nullptr ? 1u : 0u}));
+  UNISONO_ASSIGN(const std::vector<std::uint8_t> opened,
+                 share(parent, static_cast<std::uint8_t>(native != nullptr)));
   for (const Rank r : ranks) {
-    if (offers[static_cast<std::size_t>(r)].usable == 0) native.reset();
+    if (opened[static_cast<std::size_t>(r)] == 0) native.reset();
   }
   if (ranks.empty()) return std::shared_ptr<CommunicatorState>();
+  if (agreed.id == 0) {
+    return Status(ErrorCode::kOutOfResources,
+                  "rank " + std::to_string(ranks.front()) + " has made as many communicators as " +
+                      "can be told apart in one job; start the job anew",
+                  ranks.front());
+  }
   const Rank me =
       static_cast<Rank>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
-  const Rank lowest = *std::min_element(members.begin(), members.end());
-  return std::make_shared<CommunicatorState>(parent.shared_runtime(), make_id(number, lowest),
-                                             std::move(members), me, std::move(native));
+  return std::make_shared<CommunicatorState>(parent.shared_runtime(), agreed.id, std::move(members),
+                                             me, std::move(native));
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {
@@ -135,10 +132,11 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
       return Status(ErrorCode::kOutOfResources, "no shared memory for the first communicator");
     }
   }
-  runtime->set_next_communicator_number(2);
+  // Known before anyone has said it; other numbers begin at 1.
+  constexpr std::uint32_t kWorldId = 0;
   const Rank rank = runtime->world().rank;
-  return std::make_shared<CommunicatorState>(std::move(runtime), make_id(1, 0), std::move(members),
-                                             rank, std::move(native));
+  return std::make_shared<CommunicatorState>(std::move(runtime), kWorldId, std::move(members), rank,
+                                             std::move(native));
 }
 
 }  // namespace unisono::detail

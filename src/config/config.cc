@@ -111,7 +111,6 @@ std::string show_duration(std::chrono::milliseconds value) {
 }
 
 constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "loopback"};
-constexpr std::string_view kAccessPaths[]{"auto", "window", "single_copy", "mapped"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
 
@@ -151,8 +150,11 @@ const Row kRows[]{
      [](const Config& c) { return c.transport; }},
     {{"UNISONO_ACCESS", "auto|window|single_copy|mapped", "auto",
       "how other ranks of the host read this rank's large buffers"},
-     [](std::string_view text, Config* c) { return parse_choice(text, kAccessPaths, &c->access); },
-     [](const Config& c) { return c.access; }},
+     [](std::string_view text, Config* c) {
+       return parse(text, &c->access) ? Status()
+                                      : invalid("one of auto, window, single_copy, mapped");
+     },
+     [](const Config& c) { return std::string(name_of(c.access)); }},
     {{"UNISONO_WAIT", "auto|spin|yield|sleep", "auto",
       "how a waiting rank waits; auto: by ranks per core"},
      [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },

@@ -383,10 +383,11 @@ TEST(MeetingVariables, ATuningFileThatIsMalformedIsNamedByLine) {
   const Folder folder;
   const std::string path = folder.path() + "/tuning";
   for (const char* line :
-       {"all_reduce any 1", "all_reduce any 0 4 any ring 0", "all_reduce any 1 4 any quick 0",
-        "nothing any 1 4 any ring 0", "all_reduce any 1 4 -5 ring 0",
-        "all_reduce any 1 4 any ring x", "all_reduce any 1 4 any ring 99999999999999999999999"}) {
-    std::ofstream(path) << "# a comment\nall_reduce any 1 4 any ring 0\n" << line << "\n";
+       {"all_reduce any 1", "all_reduce any 0 4 any any ring - 0",
+        "all_reduce any 1 4 any any quick - 0", "nothing any 1 4 any any ring - 0",
+        "all_reduce any 1 4 any -5 ring - 0", "all_reduce any 1 4 any any ring - x",
+        "all_reduce any 1 4 any any ring - 99999999999999999999999"}) {
+    std::ofstream(path) << "# a comment\nall_reduce any 1 4 any any ring - 0\n" << line << "\n";
     ChildProcess child("meet", {"RANK=0", "WORLD_SIZE=1", "UNISONO_TUNING=" + path});
     EXPECT_EQ(child.wait(), kFailed) << line << ": " << child.output();
     EXPECT_THAT(child.output(), HasSubstr("line 3")) << line;
