@@ -1,6 +1,7 @@
-// Which algorithm a call runs: a readable table from (collective, link, ranks, bytes) to
-// (algorithm, chunk size), filled by measurement and replaceable by a file (`unisono tune`).
-// Only values that every rank of the communicator agrees on may enter.
+// Which algorithm a call runs: a readable table from (collective, link, ranks, ranks per core,
+// bytes) to algorithm and access path, filled by measurement and replaceable by a file
+// (`unisono tune`). Only values that every rank of the communicator agrees on decide between native
+// and the plans; the access path alone is each owner's own.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/access_path.h"
 #include "base/result.h"
 
 namespace unisono::algorithms {
@@ -22,27 +24,51 @@ struct SelectionRequest {
   int ranks = 1;
   std::size_t bytes = 0;  ///< as nccl-tests count them; 0 where ranks do not agree on a size
   Link link = Link::kTcp;
-  bool native = false;  ///< the communicator can run native collectives
+  bool shared_cores = false;  ///< more ranks than processors on some host
+  bool native = false;        ///< the communicator can run native collectives
   bool commutative = true;
   Order order = Order::kAny;
+  /// UNISONO_ACCESS: unless automatic it replaces the path of every row.
+  AccessPath access = AccessPath::kAutomatic;
 };
+
+/// The column `cores`.
+enum class Cores : std::uint8_t {
+  kAny,
+  kOwn,    ///< every rank has a processor of its own
+  kShared  ///< more ranks on some host than processors
+};
+std::string_view name_of(Cores cores);
 
 /// One row: the first that matches, and whose algorithm accepts the request, wins.
 struct SelectionRow {
-  Collective collective;
+  Collective collective = Collective::kBarrier;
   bool any_link = true;
   Link link = Link::kTcp;
   int ranks_min = 1;
   int ranks_max = 1 << 20;
+  Cores cores = Cores::kAny;
   std::size_t bytes_max = ~std::size_t{0};
-  std::string algorithm;        ///< "native" or a name of the catalog
+  std::string algorithm;                     ///< "native" or a name of the catalog
+  AccessPath path = AccessPath::kAutomatic;  ///< of native
   std::size_t chunk_bytes = 0;  ///< blocks are cut into chunks of about this; 0: not cut
+  int line = 0;                 ///< of the file; 0: a row of the default table
+
+  bool is_native() const { return algorithm == "native"; }
 };
 
 struct Choice {
   const Algorithm* algorithm = nullptr;  ///< null: native
   int chunks = 1;
-  std::string reason;  ///< for `unisono info --why`; filled by explain() only
+  AccessPath path = AccessPath::kAutomatic;  ///< native: how others read this rank's buffers
+  const SelectionRow* row = nullptr;         ///< the deciding row; null where none decided
+};
+
+/// Sizes that share a decision, for calls without a hint whose order and operator are free.
+struct NativeRange {
+  std::size_t bytes_max = 0;
+  bool native = false;
+  AccessPath path = AccessPath::kAutomatic;
 };
 
 class SelectionTable {
@@ -50,20 +76,34 @@ class SelectionTable {
   /// What was measured on the machines of the README.
   static SelectionTable defaults();
   /// Text as to_text() writes it; rows of the text come before the defaults. kInvalidArgument
-  /// names the line and what is wrong with it.
-  static Result<SelectionTable> from_text(std::string_view text);
+  /// names the line and what is wrong with it. `origin` is the file's name, for explain().
+  static Result<SelectionTable> from_text(std::string_view text, std::string origin = "");
+  /// UNISONO_TUNING's file, the defaults alone when `path` is empty. Errors name the file too.
+  static Result<SelectionTable> load(const std::string& path);
   std::string to_text() const;
 
   /// `hint`: an algorithm's name or "native", empty for none. kUnsupported says why the hinted
   /// algorithm refuses, kInvalidArgument lists the known names.
   Result<Choice> choose(const SelectionRequest& request, std::string_view hint) const;
+  /// What choose() answers without a hint to `request` at every size, in ascending order; the last
+  /// range has no bound. A call that may not use every algorithm (an order, an operator that does
+  /// not commute) is native wherever this says so, because it refuses more rows of plans only.
+  std::vector<NativeRange> native_ranges(SelectionRequest request) const;
+  /// The choice and the row it comes from, for people.
   std::string explain(const SelectionRequest& request, std::string_view hint) const;
 
   const std::vector<SelectionRow>& rows() const { return rows_; }
-  void prepend(SelectionRow row) { rows_.insert(rows_.begin(), std::move(row)); }
+  void append(SelectionRow row) { rows_.push_back(std::move(row)); }
 
  private:
+  Result<Choice> choose_native(const SelectionRequest& request) const;
+  Result<Choice> choose_hinted(const SelectionRequest& request, std::string_view hint) const;
+
+  std::string origin_;
   std::vector<SelectionRow> rows_;
 };
+
+/// A row as the table's text has it, without padding.
+std::string to_text(const SelectionRow& row);
 
 }  // namespace unisono::algorithms

@@ -34,7 +34,7 @@ struct Options {
   int ranks = 2;
   Collective collective = Collective::kAllReduce;
   std::size_t min = 4, max = std::size_t{64} << 20;
-  native::AccessPath access = native::AccessPath::kAutomatic;
+  AccessPath access = AccessPath::kAutomatic;
   bool heap = false, cold = false;
   double budget_us = 200e3;
 };
@@ -77,10 +77,10 @@ Options parse(int argc, char** argv) {
       options.cold = true;
     else if (name == "--access") {
       const std::string path = value();
-      options.access = path == "window"        ? native::AccessPath::kWindow
-                       : path == "single_copy" ? native::AccessPath::kSingleCopy
-                       : path == "mapped"      ? native::AccessPath::kMapped
-                                               : native::AccessPath::kAutomatic;
+      options.access = path == "window"        ? AccessPath::kWindow
+                       : path == "single_copy" ? AccessPath::kSingleCopy
+                       : path == "mapped"      ? AccessPath::kMapped
+                                               : AccessPath::kAutomatic;
     } else {
       std::fprintf(stderr, "unknown option %s\n", argv[i]);
       std::exit(2);
@@ -99,8 +99,7 @@ class Bench {
         yields_(options.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
     std::vector<int> members;
     for (int i = 0; i < options.ranks; ++i) members.push_back(i);
-    group_ = std::make_unique<native::Group>(std::move(*fabric_->open_group(0, members)),
-                                             options.access);
+    group_ = std::make_unique<native::Group>(std::move(*fabric_->open_group(0, members)));
   }
 
   void run() {
@@ -150,6 +149,7 @@ class Bench {
     arguments.count = per_block ? total / n : total;
     arguments.reduction = &*reduction_;
     arguments.element_bytes = sizeof(float);
+    arguments.access = options_.access;
     arguments.record.collective = static_cast<std::uint8_t>(options_.collective);
     arguments.record.count = arguments.count;
     arguments.record.sequence = ++sequence_;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "tools/common/output.h"
 #include "tools/info/info_tool.h"
 #include "tools/perf/perf_tool.h"
 #include "tools/plan/plan_tool.h"
@@ -55,11 +56,11 @@ int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "-h" || name == "help") {
     print_help(stdout);
-    return 0;
+    return unisono::tools::finish_output("unisono", 0);
   }
   if (name == "--version") {
     std::printf("unisono %s\n", UNISONO_VERSION_STRING);
-    return 0;
+    return unisono::tools::finish_output("unisono", 0);
   }
   for (const Command& command : kCommands) {
     if (command.name == name) return command.main(argc - 1, argv + 1);

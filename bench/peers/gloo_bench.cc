@@ -261,7 +261,7 @@ int main(int argc, char** argv) {
   const char* base = std::getenv("TMPDIR");
   std::string folder = std::string(base != nullptr ? base : "/tmp") + "/gloo-bench-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) return 2;
-  void* memory = map_shared(arguments.ranks, nullptr, true);
+  void* memory = share_with_children(arguments.ranks);
   if (memory == nullptr) return 2;
   std::vector<pid_t> children;
   for (int rank = 0; rank < arguments.ranks; ++rank) {

@@ -155,18 +155,32 @@ inline double bus_factor(Kind kind, int ranks) {
 
 // ---- Memory -----------------------------------------------------------------------------------
 
-/// Zeroed shared memory for a Lockstep: inherited over fork where `name` is null, else by name.
-inline void* map_shared(int ranks, const char* name, bool create) {
-  const std::size_t bytes = unisono::perf::shared_bytes(ranks);
-  int fd = -1, flags = MAP_SHARED | MAP_ANONYMOUS;
-  if (name != nullptr) {
-    flags = MAP_SHARED;
-    fd = shm_open(name, create ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, 0600);
-    if (fd < 0 || (create && ftruncate(fd, static_cast<off_t>(bytes)) != 0)) return nullptr;
-  }
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (fd >= 0) close(fd);
+inline void* map_shared(int ranks, int fd) {
+  const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+  void* memory =
+      mmap(nullptr, unisono::perf::shared_bytes(ranks), PROT_READ | PROT_WRITE, flags, fd, 0);
   return memory == MAP_FAILED ? nullptr : memory;
+}
+
+/// Zeroed shared memory for a Lockstep, inherited over fork.
+inline void* share_with_children(int ranks) { return map_shared(ranks, -1); }
+
+/// The same for processes of this host and user. The file has no name in a folder, so ranks that
+/// are killed leave nothing; it is found under `path` as long as this process lives.
+inline void* share_under(char* path, std::size_t path_bytes, int ranks) {
+  const int fd = memfd_create("bench-peers", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(unisono::perf::shared_bytes(ranks))) != 0) {
+    return nullptr;
+  }
+  std::snprintf(path, path_bytes, "/proc/%d/fd/%d", static_cast<int>(getpid()), fd);
+  return map_shared(ranks, fd);
+}
+inline void* open_shared(const char* path, int ranks) {
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* memory = map_shared(ranks, fd);
+  close(fd);
+  return memory;
 }
 
 inline bool has_cold(const Arguments& a) {
@@ -256,7 +270,8 @@ class Walk {
     std::memset(arena_, 0, arena_bytes(arguments));
   }
 
-  /// Returns the exit status: 1 when a result was wrong.
+  /// Returns the exit status: 1 when a result was wrong. Every variant has the deadline for itself:
+  /// a slow one must not hide the next.
   int run() {
     if (arguments_.busy_s > 0) return run_busy();
     empty_us_ = unisono::perf::measure_empty(sync_).median_us;
@@ -264,10 +279,11 @@ class Walk {
       if (!is_wanted(c)) continue;
       if (c.kind == Kind::kPingPong && sync_.ranks() != 2) continue;
       for (const std::string& variant : peer_.variants(c.kind)) {
-        if (!run_sizes(c, variant)) return finish("out of time, cut short");
+        start_us_ = now_us();
+        if (!run_sizes(c, variant)) tell_cut_short(c, variant);
       }
     }
-    return finish(nullptr);
+    return finish();
   }
 
  private:
@@ -367,19 +383,23 @@ class Walk {
       print({Kind::kAllReduce, "all_reduce_busy", false, false, false}, arguments_.transport,
             arguments_.modes.front(), 4, timing);
     }
-    return finish(nullptr);
+    return finish();
   }
 
   bool is_out_of_time() {
     return sync_.decide(now_us() - start_us_ > arguments_.deadline_s * 1e6 ? 1 : 0) != 0;
   }
 
-  int finish(const char* remark) {
+  /// run.sh looks for the first two words.
+  void tell_cut_short(const Collective& c, const std::string& variant) const {
+    if (sync_.rank() != 0) return;
+    std::fprintf(stderr, "CUT SHORT: %s %s%s%s %s ranks=%d: sizes are left after %.0f s\n",
+                 arguments_.peer.c_str(), arguments_.transport.c_str(), variant.empty() ? "" : "/",
+                 variant.c_str(), c.name, sync_.ranks(), arguments_.deadline_s);
+  }
+
+  int finish() {
     sync_.barrier();
-    if (remark != nullptr && sync_.rank() == 0) {
-      std::fprintf(stderr, "%s %s ranks=%d: %s\n", arguments_.peer.c_str(),
-                   arguments_.transport.c_str(), sync_.ranks(), remark);
-    }
     return failures_ > 0 ? 1 : 0;
   }
 

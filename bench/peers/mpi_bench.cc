@@ -59,15 +59,10 @@ class MpiPeer : public Peer {
 };
 
 void* meet(int rank, int ranks) {
-  char name[64] = {};
-  if (rank == 0) std::snprintf(name, sizeof name, "/bench-peers-%d", static_cast<int>(getpid()));
-  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
-  void* memory = rank == 0 ? map_shared(ranks, name, true) : nullptr;
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (rank != 0) memory = map_shared(ranks, name, false);
-  MPI_Barrier(MPI_COMM_WORLD);
-  if (rank == 0) shm_unlink(name);
-  return memory;
+  char path[64] = {};
+  void* memory = rank == 0 ? share_under(path, sizeof path, ranks) : nullptr;
+  MPI_Bcast(path, sizeof path, MPI_CHAR, 0, MPI_COMM_WORLD);
+  return rank == 0 ? memory : open_shared(path, ranks);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #   --only REGEX       only where "transport ranks collective peer" matches
 #   --rounds N         how often every peer gets its turn
 #   --out CSV          where the figures go
-#   --build FOLDER     where programs are built
+#   --build FOLDER     where programs are built (default: build/peers of this repository)
 #   --unisono FOLDER   an installed or built unisono: FOLDER/bin/unisono or FOLDER/tools/unisono
 #   --extra LABEL=COMMAND
 #                      another peer; {n} in COMMAND is the number of ranks, {t} the transport, and
@@ -23,7 +23,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
-build=${TMPDIR:-/tmp}/unisono-peers
+build=$root/build/peers
 mode=quick only=. out= rounds= unisono=
 extras=()
 while [ $# -gt 0 ]; do
@@ -69,12 +69,33 @@ build_unisono() {
       -DUNISONO_BUILD_BENCH=OFF >> "$log" 2>&1 &&
       cmake --build "$unisono" --target unisono unisono_cli -j "$cores" >> "$log" 2>&1 || return 1
   fi
-  command_line=$(find -L "$unisono" -name unisono -type f -perm -u+x | head -1)
-  local library
-  library=$(find -L "$unisono" -name 'libunisono.so' | head -1)
-  [ -n "$command_line" ] && [ -n "$library" ] || return 1
-  [ "$library" -nt "$build/unisono_bench" ] && rm -f "$build/unisono_bench"
-  compile unisono_bench "$here/unisono_bench.cc" g++ -I"$root/include" "$library" \
+  [ -d "$unisono" ] || { say "no folder $unisono"; return 1; }
+  unisono=$(cd "$unisono" && pwd)
+  # Only these places: a build tree holds other copies, installed by its own tests.
+  local library candidate includes=(-I"$unisono/include")
+  if [ -x "$unisono/tools/unisono" ]; then
+    command_line=$unisono/tools/unisono library=$unisono/src/comm/libunisono.so
+    includes+=(-I"$root/include")
+  else
+    command_line=$unisono/bin/unisono library=
+    for candidate in "$unisono"/lib/libunisono.so "$unisono"/lib64/libunisono.so \
+      "$unisono"/lib/*/libunisono.so; do
+      [ -e "$candidate" ] && library=$candidate && break
+    done
+  fi
+  if [ ! -x "$command_line" ] || [ ! -e "$library" ]; then
+    say "no unisono in $unisono: neither tools/unisono and src/comm/libunisono.so (a build) nor" \
+      "bin/unisono and lib/libunisono.so (installed)"
+    return 1
+  fi
+  # Another library than last time, or a newer one, has another header as well.
+  if [ "$library" -nt "$build/unisono_bench" ] ||
+    [ "$(cat "$build/unisono_bench.library" 2> /dev/null)" != "$library" ]; then
+    rm -f "$build/unisono_bench"
+  fi
+  echo "$library" > "$build/unisono_bench.library"
+  say "unisono: $command_line, $library"
+  compile unisono_bench "$here/unisono_bench.cc" g++ "${includes[@]}" "$library" \
     -Wl,-rpath,"$(dirname "$library")"
 }
 
@@ -85,11 +106,17 @@ if [ "$mode" = limits ]; then
   say "limits: $(($(date +%s) - began)) s; figures in $out"
   exit
 fi
-build_unisono && have_unisono=yes || say "unisono does not build: peers only (see $log)"
+failed='' tried=0
+if build_unisono; then
+  have_unisono=yes
+else
+  failed=yes
+  say "unisono does not build: peers only (see $log)"
+fi
 command -v mpicxx.openmpi > /dev/null &&
-  compile mpi_bench.openmpi "$here/mpi_bench.cc" mpicxx.openmpi -lrt && have_ompi=yes
+  compile mpi_bench.openmpi "$here/mpi_bench.cc" mpicxx.openmpi && have_ompi=yes
 command -v mpicxx.mpich > /dev/null &&
-  compile mpi_bench.mpich "$here/mpi_bench.cc" mpicxx.mpich -lrt && have_mpich=yes
+  compile mpi_bench.mpich "$here/mpi_bench.cc" mpicxx.mpich && have_mpich=yes
 [ -e /usr/include/gloo/algorithm.h ] &&
   compile gloo_bench "$here/gloo_bench.cc" g++ -lgloo -lpthread && have_gloo=yes
 [ -n "$have_ompi" ] || say "left out: Open MPI"
@@ -143,16 +170,21 @@ turns_of() { # wire
 
 # turn PEER TRANSPORT BUFFERS RANKS COLLECTIVE harness arguments...   adds rows to $out
 turn() {
-  local peer=$1 transport=$2 buffers=$3 n=$4 collective=$5 status
+  local peer=$1 transport=$2 buffers=$3 n=$4 collective=$5 status lines
   shift 5
   echo "$transport $n $collective $peer" | grep -qE "$only" || return 0
   command_of "$peer" "$transport" "$n" || return 0
   echo "## ${start[*]} $*" >> "$log"
-  timeout -k 5 $((deadline + 30)) "${start[@]}" --peer "$peer" --transport "$transport" \
+  [ "$peer" = unisono ] && tried=1
+  lines=$(wc -l < "$log")
+  # The deadline is that of one algorithm; Gloo has four.
+  timeout -k 5 $((4 * deadline + 30)) "${start[@]}" --peer "$peer" --transport "$transport" \
     --buffers "$buffers" --collectives "$collective" --deadline-s "$deadline" "$@" \
     >> "$out" 2>> "$log" < /dev/null
   status=$?
   grep -q '^WRONG' "$log" && wrong=yes
+  tail -n +$((lines + 1)) "$log" | grep '^CUT SHORT' >&2
+  [ $status = 0 ] || [ "$peer" != unisono ] || failed=yes
   [ $status = 0 ] || say "status $status: $peer $transport $buffers $n ranks $collective (see $log)"
 }
 
@@ -277,5 +309,9 @@ case $mode in
   fault) run_fault ;;
 esac
 say "$mode: $(($(date +%s) - began)) s; figures in $out, messages in $log"
-[ "$mode" = fault ] || python3 "$here/table.py" "$out"
-[ -z "$wrong" ] || { say "a result was WRONG: grep WRONG $log"; exit 1; }
+verdict=0
+# Without a turn of unisono (--only says so, or nobody built it) there is nothing to judge.
+[ "$mode" = fault ] || python3 "$here/table.py" "$out" || verdict=$tried
+[ -z "$wrong" ] || { say "a result was WRONG: grep WRONG $log"; verdict=1; }
+[ -z "$failed" ] || { say "unisono FAILED: grep -E 'unisono|status' $log"; verdict=1; }
+exit $verdict

@@ -5,6 +5,10 @@ usage: table.py CSV [--only REGEX] [--missed] [--peers COLLECTIVE]
 
 Each figure is the median over the rounds of the medians. "best peer" is the fastest of all peers
 and of all their algorithms on the same work; over shared memory those that ran over TCP count too.
+
+Where there is a bar and peers have a figure, but unisono has none or one of fewer rounds (it crashed
+or was cut short), the bar is missed and FAILED is printed; the exit status is then 1. So it is when
+there is nothing of unisono at all.
 """
 import argparse
 import csv
@@ -16,12 +20,14 @@ from collections import defaultdict
 import bars
 
 ORDER = bars.ALL + ("p2p", "all_reduce_busy")
+BUFFERS = {"shm": ("private", "allocated"), "tcp": ("private",)}
 
 
 class Figure:
     def __init__(self, rows):
         self.us = statistics.median(float(r["time_us_median"]) for r in rows)
         self.empty = statistics.median(float(r["empty_us"]) for r in rows)
+        self.rounds = len({r["round"] for r in rows})
 
     def after_empty(self):
         # A clock cannot tell less than some nanoseconds.
@@ -67,9 +73,18 @@ def best_peer(figures, wire):
     return f"{who[0]} {who[1]}", candidates[who]
 
 
+def rounds_of(figures):
+    """How often this point was measured: a figure of fewer rounds lacks those that failed."""
+    return max(figure.rounds for figure in figures.values())
+
+
+def is_whole(own, figures):
+    return own is not None and own.rounds == rounds_of(figures)
+
+
 class Verdicts:
     def __init__(self):
-        self.met = self.missed = 0
+        self.met = self.missed = self.failed = 0
 
     def text(self, ratio, bar):
         if ratio >= bar:
@@ -78,13 +93,23 @@ class Verdicts:
         self.missed += 1
         return "MISSED"
 
+    def failure(self, own, figures):
+        self.missed += 1
+        self.failed += 1
+        return f"FAILED, {own.rounds if own else 0} of {rounds_of(figures)} rounds"
 
-def judge(point, wire, buffers, own, best, verdicts):
+
+def judge(point, wire, buffers, own, best, figures, verdicts):
     """Cells: us, ratio, ratio after empty, bar, verdict."""
     ranks, collective, size, mode = point
+    bar = bars.find(wire, ranks, collective, buffers, size, mode)
+    if bar is not None and not is_whole(own, figures):
+        time = time_text(own.us) if own else ""
+        return [time, "", "", str(bar.ratio), verdicts.failure(own, figures)]
+    if own is None:
+        return [""] * 5
     ratio = best.us / own.us
     after = best.after_empty() / own.after_empty()
-    bar = bars.find(wire, ranks, collective, buffers, size, mode)
     cells = [time_text(own.us), f"{ratio:.2f}", f"{after:.2f}"]
     if bar is None:
         return cells + ["", ""]
@@ -104,22 +129,23 @@ def comparison(points, wire, verdicts, missed_only):
         ranks, collective, size, mode = point
         if collective == "all_reduce_busy":
             continue
-        who, best = best_peer(points[point], wire)
-        private = points[point].get(("unisono", wire, "private"))
-        allocated = points[point].get(("unisono", wire, "allocated"))
-        if best is None or private is None and allocated is None:
+        figures = points[point]
+        # A point of the other wire alone says nothing about this one.
+        if not any(who[1].split("/")[0] == wire for who in figures):
+            continue
+        who, best = best_peer(figures, wire)
+        if best is None:
             continue
         cells = [collective, str(ranks), mode, size_text(size), who, time_text(best.us)]
-        for buffers, own in (("private", private), ("allocated", allocated)):
-            if wire == "tcp" and buffers == "allocated":
-                continue
-            cells += judge(point, wire, buffers, own, best, verdicts) if own else [""] * 5
-        if not missed_only or "MISSED" in cells:
+        for buffers in BUFFERS[wire]:
+            own = figures.get(("unisono", wire, buffers))
+            cells += judge(point, wire, buffers, own, best, figures, verdicts)
+        if not missed_only or any(cell.startswith(("MISSED", "FAILED")) for cell in cells):
             lines.append("| " + " | ".join(cells) + " |")
     if not lines:
         return
     columns = ["collective", "ranks", "mode", "bytes", "best peer", "us"]
-    for buffers in ("private",) if wire == "tcp" else ("private", "allocated"):
+    for buffers in BUFFERS[wire]:
         columns += [f"{buffers} us", "ratio", "after empty", "bar", ""]
     print(f"\n### {'Shared memory' if wire == 'shm' else 'Loopback TCP'}\n")
     print("| " + " | ".join(columns) + " |")
@@ -128,20 +154,28 @@ def comparison(points, wire, verdicts, missed_only):
 
 
 def unix_against_tcp(points, verdicts, missed_only):
+    whos = {who for figures in points.values() for who in figures}
+    families = {who[1] for who in whos if who[0] == "unisono"}
+    if not {"tcp", "unix"} <= families:
+        return  # one of them was not asked for
     lines = []
     for point in sorted(points, key=sort_key):
-        tcp = points[point].get(("unisono", "tcp", "private"))
-        unix = points[point].get(("unisono", "unix", "private"))
-        if not tcp or not unix:
+        figures = points[point]
+        tcp = figures.get(("unisono", "tcp", "private"))
+        unix = figures.get(("unisono", "unix", "private"))
+        if not tcp and not unix:
             continue
-        ratio = tcp.us / unix.us
-        verdict = verdicts.text(ratio, bars.UNIX_OVER_TCP)
+        times = [time_text(figure.us) if figure else "" for figure in (tcp, unix)]
+        if is_whole(tcp, figures) and is_whole(unix, figures):
+            ratio = f"{tcp.us / unix.us:.2f}"
+            verdict = verdicts.text(tcp.us / unix.us, bars.UNIX_OVER_TCP)
+        else:
+            ratio = ""
+            verdict = verdicts.failure(unix if is_whole(tcp, figures) else tcp, figures)
         if missed_only and verdict == "met":
             continue
-        lines.append(
-            f"| {point[1]} | {point[0]} | {point[3]} | {size_text(point[2])} | {time_text(tcp.us)} "
-            f"| {time_text(unix.us)} | {ratio:.2f} | {bars.UNIX_OVER_TCP} | {verdict} |"
-        )
+        cells = [point[1], str(point[0]), point[3], size_text(point[2]), *times, ratio]
+        lines.append("| " + " | ".join(cells + [str(bars.UNIX_OVER_TCP), verdict]) + " |")
     if lines:
         print("\n### UNIX sockets against loopback TCP, both unisono\n")
         print("| collective | ranks | mode | bytes | tcp us | unix us | ratio | bar | |")
@@ -159,7 +193,9 @@ def busy(points, verdicts):
             print(f"| {who[0]} {who[1]} | {1e6 / figure.us:.0f} |")
         who, best = best_peer(points[point], "shm")
         own = points[point].get(("unisono", "shm", "private"))
-        if best and own:
+        if best and not is_whole(own, points[point]):
+            print(f"\nbar {bars.BUSY}: {verdicts.failure(own, points[point])}")
+        elif best:
             ratio = best.us / own.us
             print(f"\n{ratio:.1f} times {who}; bar {bars.BUSY}: {verdicts.text(ratio, bars.BUSY)}")
 
@@ -192,13 +228,20 @@ def main():
     if arguments.peers:
         all_peers(points, arguments.peers)
         return 0
+    if not any(who[0] == "unisono" for figures in points.values() for who in figures):
+        print("unisono is not among these figures: no bar can be met; --peers shows the others")
+        return 1
     verdicts = Verdicts()
     for wire in ("shm", "tcp"):
         comparison(points, wire, verdicts, arguments.missed)
     unix_against_tcp(points, verdicts, arguments.missed)
     busy(points, verdicts)
-    print(f"\n{verdicts.met} bars met, {verdicts.missed} missed. (* without the empty operation)")
-    return 0
+    failed = f", {verdicts.failed} of them FAILED" if verdicts.failed else ""
+    print(
+        f"\n{verdicts.met} bars met, {verdicts.missed} missed{failed}. "
+        "(* without the empty operation)"
+    )
+    return 1 if verdicts.failed else 0
 
 
 if __name__ == "__main__":

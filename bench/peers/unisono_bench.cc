@@ -70,19 +70,12 @@ class UnisonoPeer : public Peer {
 };
 
 void* meet(unisono::Communicator& communicator) {
-  std::array<char, 64> name{};
-  if (communicator.rank() == 0) {
-    std::snprintf(name.data(), name.size(), "/bench-peers-%d", static_cast<int>(getpid()));
-  }
-  const auto type = DataType::kInt8;
+  std::array<char, 64> path{};
   const int ranks = communicator.size();
-  void* memory = nullptr;
-  if (communicator.rank() == 0) memory = map_shared(ranks, name.data(), true);
-  communicator.broadcast(name.data(), name.size(), type, 0);
-  if (communicator.rank() != 0) memory = map_shared(ranks, name.data(), false);
-  communicator.barrier();
-  if (communicator.rank() == 0) shm_unlink(name.data());
-  return memory;
+  const bool is_first = communicator.rank() == 0;
+  void* memory = is_first ? share_under(path.data(), path.size(), ranks) : nullptr;
+  communicator.broadcast(path.data(), path.size(), DataType::kInt8, 0);
+  return is_first ? memory : open_shared(path.data(), ranks);
 }
 
 int run_rank(const Arguments& arguments) {

@@ -8,8 +8,9 @@
 namespace unisono __attribute__((visibility("default"))) {
 
   /// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
-  /// init() runs: rank 0 sets one value, the others get it. The value holds the job key: whoever
-  /// can read the store can join the job. Thread rule: called from the thread that calls init().
+  /// init() runs: rank 0 sets one value, the others get it. Without UNISONO_JOB_KEY the value holds
+  /// a random key: whoever can read the store can join the job. Thread rule: called from the
+  /// thread that calls init().
   class Store {
    public:
     virtual ~Store() = default;

@@ -30,7 +30,12 @@ std::string describe(const CallRecord& record) {
   if (record.collective == static_cast<std::uint8_t>(Collective::kBarrier)) return text + ")";
   text += "count " + std::to_string(record.count);
   text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
-  if (reduces(record.collective)) text += ", " + name_or_number<OpKind>(record.op, kOpKindCount);
+  if (reduces(record.collective)) {
+    const int kind = record.op & ~(kRecordCanonical | kRecordNotCommutative);
+    text += ", " + name_or_number<OpKind>(static_cast<std::uint8_t>(kind), kOpKindCount);
+    if ((record.op & kRecordCanonical) != 0) text += ", canonical";
+    if ((record.op & kRecordNotCommutative) != 0) text += ", not commutative";
+  }
   if (record.root >= 0) text += ", root " + std::to_string(record.root);
   if (record.algorithm != 0) text += ", algorithm " + std::to_string(record.algorithm - 1);
   return text + ", operation " + std::to_string(record.sequence) + ")";

@@ -14,7 +14,7 @@ namespace unisono {
 struct CallRecord {
   std::uint8_t collective = 0;
   std::uint8_t type = 0;
-  std::uint8_t op = 0;
+  std::uint8_t op = 0;         ///< and kRecordCanonical, kRecordNotCommutative
   std::uint8_t algorithm = 0;  ///< 0: chosen by selection; else the hint's index + 1
   std::int32_t root = 0;       ///< -1 where the collective has none
   std::uint64_t count = 0;     ///< elements, where the collective's ranks must agree on it; else 0
@@ -25,6 +25,11 @@ struct CallRecord {
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
 };
+/// What else decides which plan a call runs; above every OpKind.
+inline constexpr std::uint8_t kRecordCanonical = 0x40;
+inline constexpr std::uint8_t kRecordNotCommutative = 0x80;
+static_assert(kOpKindCount <= kRecordCanonical);
+
 static_assert(sizeof(CallRecord) == 24 && std::is_trivially_copyable_v<CallRecord>);
 
 /// "all_reduce(count 1024, float32, sum)" for messages; safe on any 24 bytes from a wire.

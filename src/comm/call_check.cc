@@ -295,7 +295,11 @@ CallRecord make_record(const Call& call, std::uint64_t sequence, std::uint8_t al
   }
   if (reduces(call.collective)) {
     record.op = static_cast<std::uint8_t>(call.op.kind);
-    if (call.op.kind == OpKind::kUser) record.op_name = hash_of(call.op.name);
+    if (call.options.order == Order::kCanonical) record.op |= kRecordCanonical;
+    if (call.op.kind == OpKind::kUser) {
+      record.op_name = hash_of(call.op.name);
+      if (!call.op.commutative) record.op |= kRecordNotCommutative;
+    }
   }
   return record;
 }

@@ -163,7 +163,7 @@ void Request::wait() {
 
 bool Request::wait_for(std::chrono::milliseconds limit) {
   if (state_ == nullptr) return true;
-  if (!state_->communicator->wait(*state_, Clock::now() + limit)) return false;
+  if (!state_->communicator->wait(*state_, later(Clock::now(), limit))) return false;
   wait();
   return true;
 }

@@ -82,7 +82,11 @@ void CommunicatorState::close() {
     last = runtime_->remove(*this);
   }
   native_.reset();
-  if (last) runtime_->shut_down();
+  if (last) {
+    runtime_->shut_down();
+  } else {
+    runtime_->engine().flush();
+  }
 }
 
 void CommunicatorState::note_left(Rank member) {
@@ -115,6 +119,21 @@ Rank CommunicatorState::first_gone(const RequestState& request, const std::vecto
   return -1;
 }
 
+// What waits for any rank is lost only when all have left: one of them then.
+Rank CommunicatorState::last_gone(const std::vector<bool>& peer_left) const {
+  Rank gone = -1;
+  for (Rank member = 0; member < size(); ++member) {
+    if (member == rank_) continue;
+    const auto index = static_cast<std::size_t>(member);
+    if (!left_[index] && !peer_left[static_cast<std::size_t>(members_[index])] &&
+        (native_ == nullptr || !native_->has_left(member))) {
+      return -1;
+    }
+    gone = member;
+  }
+  return gone;
+}
+
 void CommunicatorState::tend_request(RequestState& request, TimePoint now,
                                      const std::vector<bool>& peer_left) {
   if (request.began == TimePoint{}) {
@@ -125,8 +144,8 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   std::vector<Rank>& waiting = waiting_;
   waiting.clear();
   request.operation->waiting_for(&waiting);
-  std::erase(waiting, kAnyRank);
-  const Rank gone = first_gone(request, waiting, peer_left);
+  const bool for_any = std::erase(waiting, kAnyRank) > 0;
+  const Rank gone = for_any ? last_gone(peer_left) : first_gone(request, waiting, peer_left);
   if (gone < 0) {
     request.gone_since = {};
   } else if (request.gone_since == TimePoint{}) {
@@ -140,12 +159,9 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
     return;
   }
   const bool collective = !is_point_to_point(request.call.collective);
-  if (!request.probed && collective && request.operation == request.execution.get()) {
+  if (!request.probed && collective) {
     request.probed = true;
-    for (const Rank member : waiting) {
-      runtime_->engine().messenger().probe(members_[static_cast<std::size_t>(member)], id_,
-                                           request.sequence, request.record);
-    }
+    probe_peers(request, waiting);
   }
   if (!request.reported && now - request.began >= kReportAfter) {
     request.reported = true;
@@ -157,13 +173,26 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   if (!request.warned && now - request.began >= runtime_->config().warn_after) {
     request.warned = true;
     log::warning("rank " + std::to_string(rank_) + " waits in " +
-                 unisono::describe(request.record) + "; " + arrival_text(request, waiting));
+                 unisono::describe(request.record) + "; " + arrival_text(waiting));
   }
   if (now >= request.deadline) time_out(request, now, waiting);
 }
 
-std::string CommunicatorState::arrival_text(const RequestState&,
-                                            const std::vector<Rank>& waiting) const {
+// Makes peers that are in another call notice, and this rank notice what they said. A native call
+// sends nothing itself, but a peer may have taken a plan for it.
+void CommunicatorState::probe_peers(const RequestState& request, const std::vector<Rank>& waiting) {
+  Messenger& messenger = runtime_->engine().messenger();
+  if (request.operation == &request.native) {
+    messenger.note_call(id_, request.sequence, request.record);
+    return;
+  }
+  for (const Rank member : waiting) {
+    messenger.probe(members_[static_cast<std::size_t>(member)], id_, request.sequence,
+                    request.record);
+  }
+}
+
+std::string CommunicatorState::arrival_text(const std::vector<Rank>& waiting) {
   return "waiting for " + std::string(waiting.size() == 1 ? "rank " : "ranks ") + list_of(waiting);
 }
 
@@ -181,7 +210,7 @@ void CommunicatorState::time_out(RequestState& request, TimePoint now,
   }
   fail(Status(ErrorCode::kTimeout,
               unisono::describe(request.record) + " did not finish within its deadline; " +
-                  arrival_text(request, waiting),
+                  arrival_text(waiting),
               culprit),
        Tell::kEveryone);
 }

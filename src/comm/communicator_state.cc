@@ -1,8 +1,6 @@
 // Running calls: check, choose, launch, wait. Failures and time are in communicator_failure.cc.
 #include "comm/communicator_state.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -41,7 +39,8 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       members_(std::move(members)),
       rank_(rank),
       native_(std::move(native)),
-      link_(runtime_->link_of(members_)),
+      link_(native_ != nullptr ? algorithms::Link::kShm : runtime_->link_of(members_)),
+      shared_cores_(runtime_->shares_cores(members_)),
       sends_(members_.size(), 0),
       left_(members_.size(), false) {
   const Engine::Lock lock(runtime_->engine());
@@ -68,8 +67,8 @@ std::string_view CommunicatorState::hint_for(const Call& call) const {
 }
 
 TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {
-  return now +
-         (call.options.timeout.count() > 0 ? call.options.timeout : runtime_->config().timeout);
+  return later(
+      now, call.options.timeout.count() > 0 ? call.options.timeout : runtime_->config().timeout);
 }
 
 const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Status* status) {
@@ -89,7 +88,8 @@ const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Sta
 
 native::Arguments CommunicatorState::native_arguments(const Call& call,
                                                       const compute::Reduction* reduction,
-                                                      const CallRecord& record) const {
+                                                      const CallRecord& record,
+                                                      AccessPath path) const {
   return {.collective = call.collective,
           .input = call.in,
           .output = call.out,
@@ -101,6 +101,7 @@ native::Arguments CommunicatorState::native_arguments(const Call& call,
           .input_displacements = call.in_displacements,
           .output_counts = call.out_counts,
           .output_displacements = call.out_displacements,
+          .access = path,
           .record = record};
 }
 
@@ -108,21 +109,17 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  const std::string_view hint = hint_for(call);
-  if (native_ != nullptr && (hint.empty() || hint == "native") &&
-      !is_point_to_point(call.collective)) {
-    return run_native(call);
-  }
+  if (const Way way = way_of(call, shape); way.native) return run_native(call, way.path);
   Engine& engine = runtime_->engine();
   std::shared_ptr<RequestState> request;
-  bool over = false;
+  bool unsent = false;
   {
     const Engine::Lock lock(engine);
     UNISONO_ASSIGN(request, admit(call, shape));
-    over = engine.linger(*request) && !engine.messenger().has_unsent();
+    unsent = engine.linger(*request) && engine.messenger().has_unsent();
   }
   const Status outcome = finish(*request);
-  if (!over) engine.flush();
+  if (unsent) engine.flush();
   if (received != nullptr) {
     const TaggedResult& result = request->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
@@ -130,8 +127,28 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   return outcome;
 }
 
+// Without a hint a look at a short list, most often at its first entry.
+CommunicatorState::Way CommunicatorState::way_of(const Call& call, const CallShape& shape) {
+  if (native_ == nullptr || is_point_to_point(call.collective)) return {};
+  if (const std::string_view hint = hint_for(call); !hint.empty()) {
+    if (hint != "native") return {};
+    const Result<algorithms::Choice> choice = choose(call, shape);
+    return choice ? Way{true, choice->path} : Way{};
+  }
+  auto& ranges = native_ranges_[static_cast<std::size_t>(call.collective)];
+  if (ranges.empty()) {
+    ranges = runtime_->selection().native_ranges(selection_request(call.collective, 0));
+  }
+  for (const algorithms::NativeRange& range : ranges) {
+    if (shape.agreed_bytes > range.bytes_max) continue;
+    // A call that must not use every algorithm may still be native: choose() knows.
+    return {range.native, range.path};
+  }
+  return {};
+}
+
 // The short way: no request, no queue, no clock while the peers are quick.
-Status CommunicatorState::run_native(const Call& call) {
+Status CommunicatorState::run_native(const Call& call, AccessPath path) {
   Engine& engine = runtime_->engine();
   std::shared_ptr<RequestState> request;
   {
@@ -144,7 +161,7 @@ Status CommunicatorState::run_native(const Call& call) {
     const std::uint64_t sequence = collectives_++;
     const CallRecord record =
         make_record(call, sequence, hint_number(call.collective, hint_for(call)));
-    const native::Arguments arguments = native_arguments(call, reduction, record);
+    const native::Arguments arguments = native_arguments(call, reduction, record, path);
     Operation* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
@@ -160,7 +177,7 @@ Status CommunicatorState::run_native(const Call& call) {
         if (spins) {
           cpu_relax();
         } else {
-          sched_yield();
+          engine.yield();
         }
       }
     }
@@ -176,12 +193,10 @@ Status CommunicatorState::run_native(const Call& call) {
     running_.push_back(request.get());
     engine.start(*request);
   }
-  const Status outcome = finish(*request);
-  engine.flush();
-  return outcome;
+  return finish(*request);
 }
 
-// Waits to the end and hands the request back to the pool. The engine is to be flushed after it.
+// Waits to the end and hands the request back to the pool.
 Status CommunicatorState::finish(RequestState& request) {
   wait(request, kNever);
   const Status outcome = request.outcome;
@@ -197,7 +212,7 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     *failed = call.collective;
   };
   Engine& engine = runtime_->engine();
-  bool over = true;
+  bool unsent = false;
   group_.clear();
   {
     const Engine::Lock lock(engine);
@@ -213,12 +228,12 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
       note(status, call);
       if (!status) break;
     }
-    for (const auto& request : group_) over = over && engine.linger(*request);
-    over = over && !engine.messenger().has_unsent();
+    for (const auto& request : group_) engine.linger(*request);
+    unsent = engine.messenger().has_unsent();
   }
   for (std::size_t i = 0; i < group_.size(); ++i) note(finish(*group_[i]), calls[i]);
   group_.clear();
-  if (!over) engine.flush();
+  if (unsent) engine.flush();
   return first;
 }
 
@@ -262,7 +277,10 @@ void CommunicatorState::copy_counts(RequestState& request) {
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
   Result<std::shared_ptr<RequestState>> request = begin(call);
-  if (request && !(*request)->done.load(std::memory_order_acquire)) {
+  if (!request) return request;
+  if ((*request)->done.load(std::memory_order_acquire)) {
+    runtime_->engine().flush();
+  } else {
     runtime_->engine().wake_progress_thread();
   }
   return request;
@@ -285,14 +303,18 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::admit(const Call& call,
   copy_counts(*request);
   if (const Status launched = launch(*request, shape); !launched) {
     request->communicator.reset();
-    return launched;
+    const ErrorCode code = launched.code();
+    if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported) return launched;
+    // The other ranks are in this call and would wait for what never comes.
+    fail(Status(code, launched.message(), rank_), Tell::kEveryone);
+    return failure();
   }
   running_.push_back(request.get());
   runtime_->engine().start(*request);
   return request;
 }
 
-// Makes the request's operation. Errors are the call's alone: nothing has been sent yet.
+// Makes the request's operation.
 Status CommunicatorState::launch(RequestState& request, const CallShape& shape) {
   if (is_point_to_point(request.call.collective)) {
     launch_point_to_point(request);
@@ -302,14 +324,21 @@ Status CommunicatorState::launch(RequestState& request, const CallShape& shape) 
     UNISONO_ASSIGN(request.reduction,
                    compute::Reduction::make(request.call.type, request.call.op, size()));
   }
+  if (const Way way = way_of(request.call, shape); way.native) {
+    return launch_native(request, way.path);
+  }
   UNISONO_ASSIGN(const algorithms::Choice choice, choose(request.call, shape));
-  if (choice.algorithm != nullptr) return launch_plan(request, shape, choice);
+  return choice.algorithm == nullptr ? launch_native(request, choice.path)
+                                     : launch_plan(request, shape, choice);
+}
+
+Status CommunicatorState::launch_native(RequestState& request, AccessPath path) {
   request.sequence = collectives_++;
   request.record = make_record(request.call, request.sequence,
                                hint_number(request.call.collective, hint_for(request.call)));
   request.native.begin(
       *this, native_arguments(request.call, request.reduction ? &*request.reduction : nullptr,
-                              request.record));
+                              request.record, path));
   request.operation = &request.native;
   return Status();
 }
@@ -395,11 +424,16 @@ void CommunicatorState::on_done(RequestState& request) {
 bool CommunicatorState::test(RequestState& request) {
   if (request.done.load(std::memory_order_acquire)) return true;
   runtime_->engine().beat();
-  return request.done.load(std::memory_order_acquire);
+  if (!request.done.load(std::memory_order_acquire)) return false;
+  runtime_->engine().flush();
+  return true;
 }
 
 bool CommunicatorState::wait(RequestState& request, TimePoint until) {
-  return request.done.load(std::memory_order_acquire) || runtime_->engine().wait(request, until);
+  if (request.done.load(std::memory_order_acquire)) return true;
+  const bool in_time = runtime_->engine().wait(request, until);
+  runtime_->engine().flush();
+  return in_time;
 }
 
 algorithms::SelectionRequest CommunicatorState::selection_request(Collective collective,
@@ -408,7 +442,9 @@ algorithms::SelectionRequest CommunicatorState::selection_request(Collective col
           .ranks = size(),
           .bytes = bytes,
           .link = link_,
-          .native = native_ != nullptr};
+          .shared_cores = shared_cores_,
+          .native = native_ != nullptr,
+          .access = runtime_->config().access};
 }
 
 Result<algorithms::Choice> CommunicatorState::choose(const Call& call,

@@ -3,6 +3,7 @@
 // Thread rule: as the public class; what the engine's heartbeat calls runs under the engine's lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,7 @@ class RequestState final : public Task {
   std::unique_ptr<Execution> execution;
   PlanCache::Entry* plan = nullptr;
 
-  /// When tend() first saw it, within a millisecond of its start: quick calls read no clock. The
+  /// When tend() first saw it, about a millisecond after its start: quick calls read no clock. The
   /// deadline counts from then.
   TimePoint began{};
   TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
@@ -93,16 +94,23 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   Status usable() const;
   void give_back_buffers(const Status& cause);
-  Status run_native(const Call& call);
+  /// Whether a collective runs natively, and by which path.
+  struct Way {
+    bool native = false;
+    AccessPath path = AccessPath::kAutomatic;
+  };
+  Way way_of(const Call& call, const CallShape& shape);
+  Status run_native(const Call& call, AccessPath path);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Result<std::shared_ptr<RequestState>> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
-                                     const CallRecord& record) const;
+                                     const CallRecord& record, AccessPath path) const;
   std::shared_ptr<RequestState> prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch(RequestState& request, const CallShape& shape);
+  Status launch_native(RequestState& request, AccessPath path);
   Status launch_plan(RequestState& request, const CallShape& shape,
                      const algorithms::Choice& choice);
   void launch_point_to_point(RequestState& request);
@@ -115,14 +123,19 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
                   const std::vector<bool>& peer_left) const;
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
-  std::string arrival_text(const RequestState& request, const std::vector<Rank>& waiting) const;
+  static std::string arrival_text(const std::vector<Rank>& waiting);
+  void probe_peers(const RequestState& request, const std::vector<Rank>& waiting);
+  Rank last_gone(const std::vector<bool>& peer_left) const;
 
   const std::shared_ptr<Runtime> runtime_;
   const std::uint32_t id_;
   const std::vector<Rank> members_;
   const Rank rank_;
   std::unique_ptr<native::Group> native_;
-  algorithms::Link link_;
+  const algorithms::Link link_;
+  const bool shared_cores_;
+  // The table's answers for this communicator, by collective, each made at its first call.
+  std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 
   std::uint64_t collectives_ = 0;
   std::vector<std::uint64_t> sends_;  // point-to-point messages so far, by member

@@ -60,16 +60,17 @@ Communicator init(const InitOptions& options) {
   if (options.rank >= 0) variables.rank = options.rank;
   if (options.size > 0) variables.world_size = options.size;
   runtime.meeting =
-      options.store != nullptr
-          ? MeetingPoint{.kind = MeetingPoint::Kind::kStore, .store = options.store}
-          : value_or_throw(meeting_point_from_url(runtime.config.rendezvous, variables,
+      value_or_throw(options.store != nullptr
+                         ? meeting_point_at_store(options.store, variables, runtime.config.job_key)
+                         : meeting_point_from_url(runtime.config.rendezvous, variables,
                                                   runtime.config.port, runtime.config.job_key));
+  runtime.meeting.interface_address = runtime.config.interface_address;
   runtime.rank = std::max(variables.rank, 0);
   runtime.size = std::max(variables.world_size, 1);
   runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size
                        : runtime.size == 1            ? 1
                                                       : 0;
-  runtime.deadline = Clock::now() + runtime.config.timeout;
+  runtime.deadline = later(Clock::now(), runtime.config.timeout);
   Communicator world = join_job(std::move(runtime));
   runtime_of_process() = CommunicatorAccess::state(world)->shared_runtime();
   return world;

@@ -5,13 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include "base/log.h"
 #include "comm/communicator_state.h"
-#include "topology/allowed_cpus.h"
-#include "topology/cpu_quota.h"
 #include "topology/host_identity.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
@@ -24,34 +21,6 @@ using algorithms::Link;
 
 std::atomic<int> runtimes_alive{0};
 
-// The addresses of one rank, one line each: "kind address".
-std::string find_address(const std::string& addresses, std::string_view kind) {
-  std::istringstream lines(addresses);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(kind) && line.size() > kind.size() && line[kind.size()] == ' ') {
-      return line.substr(kind.size() + 1);
-    }
-  }
-  return "";
-}
-
-Result<algorithms::SelectionTable> load_selection(const Config& config) {
-  if (config.tuning.empty()) return algorithms::SelectionTable::defaults();
-  std::ifstream file(config.tuning);
-  if (!file) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "UNISONO_TUNING=" + config.tuning + ": the file cannot be read");
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  Result<algorithms::SelectionTable> table = algorithms::SelectionTable::from_text(text.str());
-  if (!table) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "UNISONO_TUNING=" + config.tuning + ", " + table.error().message());
-  }
-  return table;
-}
-
 // A hash of the selection table: ranks that select differently would hang.
 std::string settings_text(const Config& config, const algorithms::SelectionTable& selection) {
   return "transport=" + config.transport + " algorithm=" + config.algorithm +
@@ -59,8 +28,12 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
          " selection=" + std::to_string(std::hash<std::string>{}(selection.to_text()) & 0xffffff);
 }
 
-bool same_host(const Member& a, const Member& b) {
-  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
+// Of communicators that do not exist here most are closed ones: the latest are kept.
+template <typename T>
+void remember(const T& what, std::deque<T>* kept) {
+  constexpr std::size_t kKeptMax = 256;
+  if (kept->size() == kKeptMax) kept->pop_front();
+  kept->push_back(what);
 }
 
 // shut_down() polls transports whose operations are all over.
@@ -97,7 +70,7 @@ Runtime::~Runtime() {
 
 Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
   std::shared_ptr<Runtime> runtime(new Runtime(options));
-  UNISONO_ASSIGN(runtime->selection_, load_selection(runtime->config_));
+  UNISONO_ASSIGN(runtime->selection_, algorithms::SelectionTable::load(runtime->config_.tuning));
   UNISONO_TRY(runtime->parse_algorithm_hints());
   UNISONO_TRY(runtime->connect(options));
   return runtime;
@@ -135,26 +108,19 @@ Status Runtime::connect(const RuntimeOptions& options) {
   self.pid = getpid();
   self.uid = getuid();
   self.settings = settings_text(config_, selection_);
-  self.addresses = "cpus " + topology::read_allowed_cpus() + "\n";
+  self.addresses = processor_lines();
   UNISONO_TRY(open_transports(options, &self));
   UNISONO_ASSIGN(arbiter_,
                  ArbiterClient::join(options.meeting, options.size, self, options.deadline));
+  host_loads_ = host_loads(world().members);
   engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_policy());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
   return route(options);
 }
 
 IdlePolicy Runtime::idle_policy() const {
-  const Member& self = world().members[static_cast<std::size_t>(world().rank)];
-  int ranks = 0;
-  std::vector<std::string> cpus;
-  for (const Member& member : world().members) {
-    if (!same_host(member, self)) continue;
-    ++ranks;
-    cpus.push_back(find_address(member.addresses, "cpus"));
-  }
-  return IdlePolicy::choose(config_.wait, ranks,
-                            topology::count_cpus(cpus, topology::read_cpu_quota()));
+  const HostLoad& load = host_loads_[static_cast<std::size_t>(world().rank)];
+  return IdlePolicy::choose(config_.wait, load.ranks, load.cpus);
 }
 
 // Listens where peers may need it, before the job's table exists.
@@ -204,7 +170,7 @@ Status Runtime::meet_fabric(TimePoint deadline) {
   const Member& self = world().members[static_cast<std::size_t>(world().rank)];
   shm::FabricPeers peers;
   peers.job_id = world().job_id;
-  peers.single_copy = config_.access != "window";
+  peers.single_copy = config_.access != AccessPath::kWindow;
   for (const Member& member : world().members) {
     const std::string address = find_address(member.addresses, "shm");
     if (!same_host(member, self) || address.empty()) continue;
@@ -313,9 +279,30 @@ algorithms::Link Runtime::link_of(const std::vector<Rank>& members) const {
   return slowest;
 }
 
+bool Runtime::shares_cores(const std::vector<Rank>& members) const {
+  return std::any_of(members.begin(), members.end(), [&](Rank rank) {
+    return host_loads_[static_cast<std::size_t>(rank)].shares_cores();
+  });
+}
+
 void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
   for (const Verdict& death : deaths_) apply(death, communicator);
+  // A member that was quicker may have left or failed the communicator before it was made here.
+  for (const Verdict& verdict : std::exchange(unknown_verdicts_, {})) {
+    if (verdict.communicator == communicator.id()) {
+      apply(verdict, communicator);
+    } else {
+      unknown_verdicts_.push_back(verdict);
+    }
+  }
+  for (const Event& event : std::exchange(unknown_events_, {})) {
+    if (event.communicator == communicator.id()) {
+      handle(event, communicator);
+    } else {
+      unknown_events_.push_back(event);
+    }
+  }
 }
 
 bool Runtime::remove(detail::CommunicatorState& communicator) {
@@ -409,20 +396,24 @@ void Runtime::handle_events() {
       arbiter_->report_broken_link(event.peer, event.message);
       continue;
     }
-    detail::CommunicatorState* communicator = find(event.communicator);
-    if (communicator == nullptr) continue;
-    const Rank member = communicator->member_of(event.peer);
-    if (event.code == ErrorCode::kRankLeft) {
-      communicator->note_left(member);
-    } else if (event.code == ErrorCode::kProtocol) {
-      communicator->fail(
-          Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
-          detail::CommunicatorState::Tell::kEveryone);
+    if (detail::CommunicatorState* communicator = find(event.communicator)) {
+      handle(event, *communicator);
     } else {
-      communicator->fail(Status(event.code, event.message, member),
-                         detail::CommunicatorState::Tell::kEveryone);
+      remember(event, &unknown_events_);
     }
   }
+}
+
+void Runtime::handle(const Event& event, detail::CommunicatorState& communicator) {
+  const Rank member = communicator.member_of(event.peer);
+  if (event.code == ErrorCode::kRankLeft) {
+    communicator.note_left(member);
+    return;
+  }
+  const std::string who =
+      event.code == ErrorCode::kProtocol ? "rank " + std::to_string(member) + " " : "";
+  communicator.fail(Status(event.code, who + event.message, member),
+                    detail::CommunicatorState::Tell::kEveryone);
 }
 
 void Runtime::handle_verdicts() {
@@ -435,7 +426,11 @@ void Runtime::handle_verdicts() {
       peer_left_[static_cast<std::size_t>(verdict.culprit)] = true;
       continue;
     }
-    if (verdict.communicator == kEveryCommunicator) deaths_.push_back(verdict);
+    if (verdict.communicator == kEveryCommunicator) {
+      deaths_.push_back(verdict);
+    } else if (find(verdict.communicator) == nullptr) {
+      remember(verdict, &unknown_verdicts_);
+    }
     for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
   }
 }

@@ -7,12 +7,14 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "algorithms/selection.h"
+#include "comm/host_load.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
@@ -57,13 +59,15 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   /// The slowest link between these world ranks.
   algorithms::Link link_of(const std::vector<Rank>& members) const;
 
+  /// More ranks than processors on some host of these world ranks; all ranks agree.
+  bool shares_cores(const std::vector<Rank>& members) const;
+
   /// Communicators of this rank; under the engine's lock.
   void add(detail::CommunicatorState& communicator);
   /// True when it was the last one.
   bool remove(detail::CommunicatorState& communicator);
-  /// A number no other communicator with the same lowest member has.
-  std::uint32_t next_communicator_number() const { return next_number_; }
-  void set_next_communicator_number(std::uint32_t number) { next_number_ = number; }
+  /// 1, 2, ...: for a communicator that this rank names. Any thread.
+  std::uint32_t take_communicator_number() { return next_number_.fetch_add(1); }
 
   ArbiterClient& arbiter() { return *arbiter_; }
   /// Drains, says goodbye. Idempotent; under no lock.
@@ -107,6 +111,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status find_lost(const std::vector<Rank>& ranks);
   void handle_verdicts();
   void handle_events();
+  void handle(const Event& event, detail::CommunicatorState& communicator);
   void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
   detail::CommunicatorState* find(std::uint32_t communicator);
 
@@ -125,13 +130,16 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::vector<Slot> transports_;
   SelfTransport self_;
   std::vector<algorithms::Link> links_;  // by world rank
+  std::vector<HostLoad> host_loads_;     // by world rank
   std::unique_ptr<Engine> engine_;
   std::vector<detail::CommunicatorState*> communicators_;
   std::vector<Event> events_;
   std::vector<Verdict> verdicts_;
   std::vector<bool> peer_left_;
-  std::vector<Verdict> deaths_;  // for communicators made after them
-  std::uint32_t next_number_ = 1;
+  std::vector<Verdict> deaths_;           // for communicators made after them
+  std::deque<Verdict> unknown_verdicts_;  // of communicators that do not exist here, or not yet
+  std::deque<Event> unknown_events_;
+  std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;
   std::vector<void*> plain_;  // from allocate() without a fabric

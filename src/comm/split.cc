@@ -1,6 +1,7 @@
 #include "comm/split.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "transports/shm/fabric_group.h"
@@ -8,26 +9,26 @@
 namespace unisono::detail {
 namespace {
 
-// A communicator's number names it together with its lowest world rank, so that groups which split
-// at the same time without knowing of each other cannot collide.
-constexpr std::uint32_t kRankBits = 12;
-constexpr std::uint32_t kNumberMax = (1u << (32 - kRankBits)) - 2;
-
-std::uint32_t make_id(std::uint32_t number, Rank lowest) {
-  return number << kRankBits | static_cast<std::uint32_t>(lowest);
+// The first member of a part names its communicator: by its own world rank and a number it uses
+// once, so that parts made at the same time, on threads of one rank too, cannot collide. 0 when it
+// has no number left.
+std::uint32_t make_id(std::uint32_t number, Rank world_rank, int world_size) {
+  const int rank_bits = std::bit_width(static_cast<unsigned>(world_size));
+  // One less: the last id means every communicator.
+  const std::uint32_t number_max = (1u << (32 - rank_bits)) - 2;
+  return number > number_max ? 0 : number << rank_bits | static_cast<std::uint32_t>(world_rank);
 }
 
 struct Vote {
   std::int32_t color;
   std::int32_t key;
-  std::uint32_t next_number;
-  std::uint32_t padding = 0;
 };
 
-// What the members of one part tell each other about shared memory.
+// What the first member of a part tells the others.
 struct Offer {
-  std::uint32_t block = 0;
-  std::uint32_t usable = 0;
+  std::uint32_t id = 0;
+  std::uint32_t block = 0;  // of shared memory
+  std::uint32_t has_block = 0;
 };
 
 template <typename T>
@@ -53,77 +54,44 @@ std::vector<int> local_indices(Runtime& runtime, const std::vector<Rank>& member
   return indices;
 }
 
-native::AccessPath access_path(const Config& config) {
-  if (config.access == "window") return native::AccessPath::kWindow;
-  if (config.access == "single_copy") return native::AccessPath::kSingleCopy;
-  if (config.access == "mapped") return native::AccessPath::kMapped;
-  return native::AccessPath::kAutomatic;
-}
-
-// Shared memory for one part, agreed upon by its members: all have it, or none.
-struct SharedPart {
-  Offer agreed;
-  std::unique_ptr<shm::FabricGroup> group;
-
-  // `opened` members could open it. When these are not all, the block goes back.
-  void close_unused(Runtime& runtime, std::size_t opened, bool leads) {
-    if (group != nullptr) {
-      group->set_opened_by(opened);
-      group.reset();
-    } else if (opened == 0 && leads && agreed.usable != 0) {
-      runtime.fabric()->return_block(agreed.block);
-    }
-  }
-};
-
-std::unique_ptr<native::Group> make_native(Runtime& runtime,
-                                           std::unique_ptr<shm::FabricGroup> group) {
+std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::FabricGroup> group) {
   if (group == nullptr) return nullptr;
-  return std::make_unique<native::Group>(std::move(group), access_path(runtime.config()));
+  return std::make_unique<native::Group>(std::move(group));
 }
 
-// Collective over the parent, whose `ranks` form this rank's part.
+// Shared memory for the parent's `ranks`, which form this rank's part: all have it, or none.
+// Collective over the parent.
 Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
                                                    const std::vector<Rank>& ranks,
-                                                   const std::vector<int>& indices) {
-  Runtime& runtime = parent.runtime();
-  const bool leads = !ranks.empty() && ranks.front() == parent.rank();
-  Offer offer;
-  if (leads && !indices.empty()) {
-    const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
-    if (block) offer = {*block, 1};
+                                                   const std::vector<int>& indices,
+                                                   const Offer& agreed) {
+  shm::Fabric* const fabric = parent.runtime().fabric();
+  std::unique_ptr<shm::FabricGroup> group;
+  if (agreed.has_block != 0 && !indices.empty()) {
+    Result<std::unique_ptr<shm::FabricGroup>> made = fabric->open_group(agreed.block, indices);
+    if (made) group = std::move(*made);
   }
-  UNISONO_ASSIGN(std::vector<Offer> offers, share(parent, offer));
-  SharedPart part;
-  if (!ranks.empty()) part.agreed = offers[static_cast<std::size_t>(ranks.front())];
-  if (part.agreed.usable != 0 && !indices.empty()) {
-    Result<std::unique_ptr<shm::FabricGroup>> group =
-        runtime.fabric()->open_group(part.agreed.block, indices);
-    if (group) part.group = std::move(*group);
-  }
-  UNISONO_ASSIGN(offers, share(parent, Offer{0, part.group != nullptr ? 1u : 0u}));
-  const auto opened =
+  UNISONO_ASSIGN(const std::vector<std::uint8_t> opened,
+                 share(parent, static_cast<std::uint8_t>(group != nullptr)));
+  const auto count =
       static_cast<std::size_t>(std::count_if(ranks.begin(), ranks.end(), [&](Rank rank) {
-        return offers[static_cast<std::size_t>(rank)].usable != 0;
+        return opened[static_cast<std::size_t>(rank)] != 0;
       }));
-  if (opened < ranks.size()) part.close_unused(runtime, opened, leads);
-  return make_native(runtime, std::move(part.group));
+  if (count == ranks.size()) return make_native(std::move(group));
+  // The block goes back: by those that could open it, or by the one who offered it.
+  if (group != nullptr) {
+    group->set_opened_by(count);
+  } else if (count == 0 && agreed.has_block != 0 && ranks.front() == parent.rank()) {
+    fabric->return_block(agreed.block);
+  }
+  return std::unique_ptr<native::Group>();
 }
 
 }  // namespace
 
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key) {
   Runtime& runtime = parent.runtime();
-  UNISONO_ASSIGN(const std::vector<Vote> votes,
-                 share(parent, Vote{color, key, runtime.next_communicator_number()}));
-  // One number for all parts; a rank never uses a number twice.
-  std::uint32_t number = 0;
-  for (const Vote& vote : votes) number = std::max(number, vote.next_number);
-  if (number > kNumberMax) {
-    return Status(ErrorCode::kOutOfResources,
-                  "more than " + std::to_string(kNumberMax) + " communicators in one job");
-  }
-  runtime.set_next_communicator_number(number + 1);
+  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, Vote{color, key}));
 
   std::vector<Rank> ranks;  // of the parent, in my part
   for (Rank r = 0; r < parent.size(); ++r) {
@@ -135,13 +103,35 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   std::vector<Rank> members;
   for (const Rank r : ranks) members.push_back(parent.members()[static_cast<std::size_t>(r)]);
   const std::vector<int> indices = local_indices(runtime, members);
-  UNISONO_ASSIGN(std::unique_ptr<native::Group> native, open_native(parent, ranks, indices));
+  const bool leads = !ranks.empty() && ranks.front() == parent.rank();
+
+  Offer offer;
+  if (leads) {
+    const World& world = runtime.world();
+    offer.id = make_id(runtime.take_communicator_number(), world.rank, world.size);
+  }
+  if (leads && !indices.empty()) {
+    const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
+    if (block) {
+      offer.block = *block;
+      offer.has_block = 1;
+    }
+  }
+  UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
+  const Offer agreed = ranks.empty() ? Offer{} : offers[static_cast<std::size_t>(ranks.front())];
+  UNISONO_ASSIGN(std::unique_ptr<native::Group> native,
+                 open_native(parent, ranks, indices, agreed));
   if (ranks.empty()) return std::shared_ptr<CommunicatorState>();
+  if (agreed.id == 0) {
+    return Status(ErrorCode::kOutOfResources,
+                  "rank " + std::to_string(ranks.front()) + " has made as many communicators as " +
+                      "can be told apart in one job; start the job anew",
+                  ranks.front());
+  }
   const Rank me =
       static_cast<Rank>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
-  const Rank lowest = *std::min_element(members.begin(), members.end());
-  return std::make_shared<CommunicatorState>(parent.shared_runtime(), make_id(number, lowest),
-                                             std::move(members), me, std::move(native));
+  return std::make_shared<CommunicatorState>(parent.shared_runtime(), agreed.id, std::move(members),
+                                             me, std::move(native));
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {
@@ -157,12 +147,13 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
     }
     UNISONO_ASSIGN(std::unique_ptr<shm::FabricGroup> group,
                    runtime->fabric()->open_group(0, indices));
-    native = make_native(*runtime, std::move(group));
+    native = make_native(std::move(group));
   }
-  runtime->set_next_communicator_number(2);
+  // Known before anyone has said it; other numbers begin at 1.
+  constexpr std::uint32_t kWorldId = 0;
   const Rank rank = runtime->world().rank;
-  return std::make_shared<CommunicatorState>(std::move(runtime), make_id(1, 0), std::move(members),
-                                             rank, std::move(native));
+  return std::make_shared<CommunicatorState>(std::move(runtime), kWorldId, std::move(members), rank,
+                                             std::move(native));
 }
 
 }  // namespace unisono::detail

@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 
+#include "base/limits.h"
+
 extern char** environ;
 
 namespace unisono {
@@ -57,8 +59,9 @@ Status parse_bytes(std::string_view text, std::size_t* out) {
   }
   if (unit != 1) text.remove_suffix(1);
   std::size_t value = 0;
-  const Status status = parse_integer<std::size_t>(text, 0, (std::size_t{1} << 50) / unit, &value);
-  if (!status) return invalid("a size such as 65536, 64K, 16M or 1G");
+  constexpr std::size_t kBytesMax = std::size_t{1} << 50;
+  const Status status = parse_integer<std::size_t>(text, 0, kBytesMax / unit, &value);
+  if (!status) return invalid("a size such as 65536, 64K, 16M or 1G, at most 1048576G");
   *out = value * unit;
   return Status();
 }
@@ -75,9 +78,14 @@ Status parse_duration(std::string_view text, std::chrono::milliseconds* out) {
       break;
     }
   }
+  // Deadlines are counted in nanoseconds from now on: far from where that overflows.
+  constexpr std::int64_t kMillisecondsMax = std::int64_t{365} * 24 * 3600 * 1000;
   std::int64_t value = 0;
-  const Status status = parse_integer<std::int64_t>(text, 1, 1'000'000'000, &value);
-  if (!status) return invalid("a positive time such as 90 (seconds), 1500ms, 10s or 10min");
+  const Status status = parse_integer<std::int64_t>(text, 1, kMillisecondsMax / unit, &value);
+  if (!status) {
+    return invalid(
+        "a positive time such as 90 (seconds), 1500ms, 10s or 10min, at most 525600min (365 days)");
+  }
   *out = std::chrono::milliseconds(value * unit);
   return Status();
 }
@@ -103,7 +111,6 @@ std::string show_duration(std::chrono::milliseconds value) {
 }
 
 constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "loopback"};
-constexpr std::string_view kAccessPaths[]{"auto", "window", "single_copy", "mapped"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
 
@@ -143,8 +150,11 @@ const Row kRows[]{
      [](const Config& c) { return c.transport; }},
     {{"UNISONO_ACCESS", "auto|window|single_copy|mapped", "auto",
       "how other ranks of the host read this rank's large buffers"},
-     [](std::string_view text, Config* c) { return parse_choice(text, kAccessPaths, &c->access); },
-     [](const Config& c) { return c.access; }},
+     [](std::string_view text, Config* c) {
+       return parse(text, &c->access) ? Status()
+                                      : invalid("one of auto, window, single_copy, mapped");
+     },
+     [](const Config& c) { return std::string(name_of(c.access)); }},
     {{"UNISONO_WAIT", "auto|spin|yield|sleep", "auto",
       "how a waiting rank waits; auto: by ranks per core"},
      [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },
@@ -177,7 +187,9 @@ const Row kRows[]{
      [](std::string_view text, Config* c) { return parse_bytes(text, &c->eager_bytes); },
      [](const Config& c) { return std::to_string(c.eager_bytes); }},
     {{"UNISONO_STREAMS", "1..8", "2", "TCP connections per peer for large messages"},
-     [](std::string_view text, Config* c) { return parse_integer(text, 1, 8, &c->streams); },
+     [](std::string_view text, Config* c) {
+       return parse_integer(text, 1, kStreamsMax, &c->streams);
+     },
      [](const Config& c) { return std::to_string(c.streams); }},
     {{"UNISONO_LOG", "debug|info|warning|error|off", "warning", "what is written to stderr"},
      [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
@@ -252,11 +264,10 @@ std::string value_text(const Config& config, std::string_view name) {
 
 Result<LauncherVariables> LauncherVariables::from_environment() {
   LauncherVariables v;
-  constexpr int kRanksMax = 1 << 20;
-  UNISONO_TRY(read_integer("RANK", 0, kRanksMax, &v.rank));
-  UNISONO_TRY(read_integer("WORLD_SIZE", 1, kRanksMax, &v.world_size));
-  UNISONO_TRY(read_integer("LOCAL_RANK", 0, kRanksMax, &v.local_rank));
-  UNISONO_TRY(read_integer("LOCAL_WORLD_SIZE", 1, kRanksMax, &v.local_world_size));
+  UNISONO_TRY(read_integer("RANK", 0, kWorldSizeMax - 1, &v.rank));
+  UNISONO_TRY(read_integer("WORLD_SIZE", 1, kWorldSizeMax, &v.world_size));
+  UNISONO_TRY(read_integer("LOCAL_RANK", 0, kWorldSizeMax - 1, &v.local_rank));
+  UNISONO_TRY(read_integer("LOCAL_WORLD_SIZE", 1, kWorldSizeMax, &v.local_world_size));
   UNISONO_TRY(read_integer("MASTER_PORT", 1, 65535, &v.master_port));
   if (const char* text = read_variable("MASTER_ADDR")) v.master_address = text;
   if (const char* text = read_variable("TORCHELASTIC_RUN_ID")) v.run_id = text;

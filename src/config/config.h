@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/access_path.h"
 #include "base/result.h"
 
 namespace unisono {
@@ -20,7 +21,7 @@ struct Config {
   int port = 0;
   std::string interface_address;
   std::string transport = "auto";
-  std::string access = "auto";
+  AccessPath access = AccessPath::kAutomatic;
   std::string wait = "auto";
   std::chrono::milliseconds timeout{600'000};
   std::chrono::milliseconds warn_after{30'000};

@@ -4,13 +4,16 @@
 #include <time.h>
 
 #include <algorithm>
+#include <system_error>
+
+#include "base/log.h"
 
 namespace unisono {
 namespace {
 
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
-constexpr int kLooksPerClock = 256;
+constexpr unsigned kPollsPerClock = 256;
 // Beats of linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
@@ -105,12 +108,14 @@ bool Engine::wait(Task& task, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
   bool in_time = true;
-  for (int looks = 0; !task.done.load(std::memory_order_acquire); ++looks) {
+  int looks = 0;       // for nothing, since something moved; stops at the last spin
+  unsigned polls = 0;  // what moves all the time must not keep the clock from being read
+  while (!task.done.load(std::memory_order_acquire)) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
       // Spinning looks are cheap; the clock is read every so many of them, or after every yield.
-      if (looks >= idle_.spins || looks % kLooksPerClock == kLooksPerClock - 1) {
+      if (looks >= idle_.spins || ++polls % kPollsPerClock == 0) {
         const TimePoint now = Clock::now();
         if (began == TimePoint{}) began = now;
         if (now >= next_tend_) {
@@ -126,10 +131,14 @@ bool Engine::wait(Task& task, TimePoint until) {
       looks = 0;
     } else if (!task.done.load(std::memory_order_acquire)) {
       idle_once(looks, began);
+      if (looks < idle_.spins) ++looks;
     }
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
-  if (running_.load(std::memory_order_relaxed) > 0 && progress_.joinable()) wake_progress_thread();
+  if (running_.load(std::memory_order_relaxed) > 0 &&
+      has_progress_thread_.load(std::memory_order_relaxed)) {
+    wake_progress_thread();
+  }
   return in_time;
 }
 
@@ -144,13 +153,14 @@ bool Engine::linger(const Task& task) {
 
 void Engine::flush() {
   for (int beats = 0; beats < kFlushBeats; ++beats) {
-    if (!try_lock()) return;  // whoever beats now pushes it out
+    if (!try_lock()) break;  // whoever holds it may be starting a call and not beat again
     const bool unsent = messenger_.has_unsent();
     if (unsent) poll();
     unsent_.store(unsent, std::memory_order_relaxed);
     unlock();
     if (!unsent) return;
   }
+  unsent_.store(true, std::memory_order_relaxed);
   wake_progress_thread();
 }
 
@@ -171,12 +181,25 @@ void Engine::idle_once(int looks, TimePoint began) {
 }
 
 void Engine::wake_progress_thread() {
-  if (!progress_.joinable()) {
-    progress_ = std::thread([this] { progress_loop(); });
+  const std::lock_guard guard(parking_);
+  if (progress_.joinable()) {
+    parked_.notify_one();
     return;
   }
-  const std::lock_guard guard(parking_);
-  parked_.notify_one();
+  try {
+    progress_ = std::thread([this] { progress_loop(); });
+    has_progress_thread_.store(true, std::memory_order_relaxed);
+  } catch (const std::system_error& error) {
+    log::warning(std::string("no progress thread (") + error.what() +
+                 "): asynchronous calls only move while this rank waits or tests");
+  }
+}
+
+void Engine::yield() {
+  unlock();
+  do {
+    sched_yield();
+  } while (!try_lock());
 }
 
 void Engine::progress_loop() {

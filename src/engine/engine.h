@@ -35,7 +35,6 @@ struct Task {
   Operation* operation = nullptr;
   TimePoint deadline = kNever;
   std::atomic<bool> done{false};
-  /// Looked at without the lock by wait loops; true ends the wait loop's fast phase.
   bool running = false;
   /// Called once, under the lock, when the operation has finished.
   std::function<void(Task&)> on_done;
@@ -66,6 +65,8 @@ class Engine {
   void start(Task& task);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until);
+  /// Under the lock: gives it and the core away for a moment.
+  void yield();
   /// Under the lock: beats while that may well be enough for a quick call. True when it is done.
   bool linger(const Task& task);
   /// After a blocking call: what it left behind in a transport must still go out, now or by the
@@ -77,7 +78,6 @@ class Engine {
   bool poll();
   /// Under the lock: ends a running task's operation with `cause`.
   void fail(Task& task, const Status& cause);
-  const std::vector<Task*>& tasks() const { return tasks_; }
 
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs.
@@ -99,10 +99,11 @@ class Engine {
   std::atomic<int> waiters_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out
-  std::mutex parking_;
+  std::mutex parking_;               // of progress_ and stop_
   std::condition_variable parked_;
   bool stop_ = false;
   std::thread progress_;
+  std::atomic<bool> has_progress_thread_{false};
 };
 
 }  // namespace unisono

@@ -26,7 +26,6 @@ std::size_t extent(const plan::BufferLayout& layout) {
 PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
                                 plan::BufferLayout output) {
   PreparedPlan prepared;
-  prepared.algorithm = plan.algorithm;
   prepared.input_bytes = extent(input);
   prepared.output_bytes = extent(output);
   const plan::ChunkLayout layout =
@@ -81,7 +80,12 @@ Status Execution::begin(const Call& call) {
   const void* input = call.input;
   if (call.reduction != nullptr && call.reduction->prepares() && plan.input_bytes > 0 &&
       input != nullptr) {
-    UNISONO_ASSIGN(prepared_block_, scratch_.take(plan.input_bytes));
+    Result<ScratchPool::Block> prepared = scratch_.take(plan.input_bytes);
+    if (!prepared) {
+      end();
+      return prepared.status();
+    }
+    prepared_block_ = std::move(*prepared);
     call.reduction->prepare(prepared_block_.data(), input,
                             plan.input_bytes / call.reduction->element_bytes());
     input = prepared_block_.data();

@@ -40,7 +40,6 @@ struct PreparedPlan {
   /// for displaced blocks send block by block.
   static PreparedPlan make(plan::Plan plan, plan::BufferLayout input, plan::BufferLayout output);
 
-  std::string algorithm;
   std::vector<PreparedStep> steps;
   std::vector<std::uint32_t> successors;
   std::vector<std::uint32_t> dependency_counts;

@@ -10,6 +10,10 @@ namespace {
 
 // An eager message is one frame and must leave credit for others.
 constexpr std::size_t kEagerBytesMax = kFramePayloadMax / 4;
+// Communicators that peers may speak in before this rank does.
+constexpr std::size_t kEarlyCommunicatorsMax = 4096;
+// Closed communicators whose late frames are recognised.
+constexpr std::size_t kClosedMax = 1 << 16;
 
 }  // namespace
 
@@ -28,8 +32,6 @@ void Messenger::set_route(Rank peer, Transport& transport) {
     transports_.push_back(&transport);
   }
 }
-
-Transport* Messenger::route(Rank peer) const { return routes_[static_cast<std::size_t>(peer)]; }
 
 Messenger::Peer& Messenger::use(Rank rank) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
@@ -56,20 +58,47 @@ Messenger::Lane& Messenger::lane(Peer& peer, std::uint32_t communicator) {
 
 Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
   auto& entry = calls_[communicator];
-  if (entry == nullptr) entry = std::make_unique<Calls>();
+  if (entry == nullptr) {
+    entry = std::make_unique<Calls>();
+  } else if (entry->early) {
+    --early_;
+  }
+  entry->early = false;
   return *entry;
 }
 
+Messenger::Calls* Messenger::calls_heard_of(const Peer& peer, std::uint32_t communicator) {
+  const auto found = calls_.find(communicator);
+  if (found != calls_.end()) return found->second.get();
+  if (closed_.contains(communicator)) return nullptr;
+  if (early_ >= kEarlyCommunicatorsMax) {
+    events_.violation(communicator, peer.rank, "spoke in too many communicators unknown here");
+    return nullptr;
+  }
+  ++early_;
+  auto& entry = calls_[communicator];
+  entry = std::make_unique<Calls>();
+  entry->early = true;
+  return entry.get();
+}
+
+void Messenger::remember_closed(std::uint32_t communicator) {
+  if (!closed_.insert(communicator).second) return;
+  closed_in_order_.push_back(communicator);
+  if (closed_in_order_.size() <= kClosedMax) return;
+  closed_.erase(closed_in_order_.front());
+  closed_in_order_.pop_front();
+}
+
 void Messenger::close(std::uint32_t communicator) {
-  Calls& closing = calls(communicator);
-  closing = Calls{};
-  closing.closed = true;
+  calls(communicator);  // no longer an early one
+  calls_.erase(communicator);
+  remember_closed(communicator);
   for (Peer* peer : active_) {
     const bool in_touch =
         std::any_of(peer->lanes.begin(), peer->lanes.end(),
                     [&](const Lane& lane) { return lane.communicator == communicator; });
     if (in_touch) {
-      closing.told_closed.push_back(peer->rank);
       post_control(*peer, FrameKind::kLeft, {communicator, FrameClass::kCollective, 0, 0}, {}, 0);
     }
     std::erase_if(peer->arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
@@ -108,7 +137,10 @@ void Messenger::cancel(const MessageOwner& owner) {
         ++it;
         continue;
       }
-      if (posted->target != nullptr) peer->endpoint->abandon(posted->target, posted->bytes);
+      // What is longer than its room was never written to it.
+      if (posted->target != nullptr && !posted->discard) {
+        peer->endpoint->abandon(posted->target, posted->bytes);
+      }
       free_posted_.push_back(posted);
       it = peer->posted.erase(it);
     }

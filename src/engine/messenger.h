@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "transports/transport.h"
@@ -60,7 +62,6 @@ struct TaggedResult {
   Rank peer = -1;
   Tag tag = 0;
   std::size_t bytes = 0;  ///< of the message, even where it did not fit
-  std::uint8_t type = 0;
 };
 
 class Messenger final : public FrameSink {
@@ -71,8 +72,6 @@ class Messenger final : public FrameSink {
 
   /// Which transport reaches `peer`; it outlives the messenger. Before the first message.
   void set_route(Rank peer, Transport& transport);
-  /// The transport of `peer`, or null.
-  Transport* route(Rank peer) const;
 
   /// Tells every peer that was in touch, and drops this communicator's frames from now on (before
   /// its first use here they wait, bounded by credit).
@@ -124,6 +123,8 @@ class Messenger final : public FrameSink {
   Peer& use(Rank peer);
   Lane& lane(Peer& peer, std::uint32_t communicator);
   Calls& calls(std::uint32_t communicator);
+  Calls* calls_heard_of(const Peer& peer, std::uint32_t communicator);
+  void remember_closed(std::uint32_t communicator);
 
   // Sending (messenger_send.cc)
   Outgoing* acquire_outgoing(Peer& peer);
@@ -152,7 +153,7 @@ class Messenger final : public FrameSink {
   Placement place_data(Peer& peer, const FrameHeader& header);
   void on_announce(Peer& peer, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
-  void answer_closed(Peer& peer, Calls& closed, const FrameHeader& header);
+  void drop_closed(Peer& peer, const FrameHeader& header);
   void return_credit(Peer& peer, std::uint32_t communicator, std::size_t cost);
   bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
   bool fits(Rank peer, const Posted& posted, const FrameHeader& header);
@@ -163,7 +164,10 @@ class Messenger final : public FrameSink {
   std::vector<Transport*> routes_;
   std::vector<Transport*> transports_;  // in use
   std::vector<Peer*> active_;
-  std::unordered_map<std::uint32_t, std::unique_ptr<Calls>> calls_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Calls>> calls_;  // not of closed ones
+  std::size_t early_ = 0;  // of calls_: this rank has not called there yet
+  std::unordered_set<std::uint32_t> closed_;
+  std::deque<std::uint32_t> closed_in_order_;
   std::vector<std::unique_ptr<Outgoing>> outgoing_pool_;
   std::vector<std::unique_ptr<Posted>> posted_pool_;
   std::vector<Outgoing*> free_outgoing_;

@@ -88,7 +88,7 @@ bool Messenger::take_arrival(Peer& peer, Arrival* arrival, Posted* posted) {
     posted->record = arrival->record;
     posted->discard = arrival->bytes > posted->bytes;
     posted->bytes = posted->remaining = arrival->bytes;
-    *posted->result = {peer.rank, arrival->key.index, arrival->bytes, arrival->record.type};
+    *posted->result = {peer.rank, arrival->key.index, arrival->bytes};
   }
   if (arrival->announced) {
     erase_arrival(peer, arrival);
@@ -142,7 +142,9 @@ Messenger::Posted* Messenger::find_posted(Peer& peer, const MessageKey& key) {
 
 // The oldest tagged receive that this message satisfies becomes a posted one.
 Messenger::Posted* Messenger::match_tagged(Peer& peer, const FrameHeader& header) {
-  auto& tagged = calls(header.communicator).tagged;
+  Calls* known = calls_heard_of(peer, header.communicator);
+  if (known == nullptr) return nullptr;
+  auto& tagged = known->tagged;
   for (auto it = tagged.begin(); it != tagged.end(); ++it) {
     Posted* posted = *it;
     if (posted->key.index != header.index) continue;
@@ -154,8 +156,7 @@ Messenger::Posted* Messenger::match_tagged(Peer& peer, const FrameHeader& header
     posted->record = header.record;
     posted->discard = header.total_bytes > posted->bytes;
     posted->bytes = posted->remaining = header.total_bytes;
-    *posted->result = {peer.rank, header.index, static_cast<std::size_t>(header.total_bytes),
-                       header.record.type};
+    *posted->result = {peer.rank, header.index, static_cast<std::size_t>(header.total_bytes)};
     peer.posted.push_back(posted);
     return posted;
   }
@@ -219,8 +220,10 @@ bool Messenger::fits(Rank peer, const Posted& posted, const FrameHeader& header)
 
 bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord& theirs) {
   if (key.frame_class != FrameClass::kCollective) return true;
-  const Calls& known = calls(key.communicator);
-  const Calls::Entry& entry = known.recent[key.sequence % known.recent.size()];
+  const auto known = calls_.find(key.communicator);
+  if (known == calls_.end()) return true;
+  const auto& recent = known->second->recent;
+  const Calls::Entry& entry = recent[key.sequence % recent.size()];
   if (entry.sequence != key.sequence || entry.record == theirs) return true;
   events_.mismatch(key.communicator, peer, theirs, entry.record);
   return false;
@@ -228,7 +231,7 @@ bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord&
 
 Placement Messenger::place(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  if (calls(header.communicator).closed) return {};
+  if (calls_heard_of(peer, header.communicator) == nullptr) return {};
   switch (header.kind) {
     case FrameKind::kEager:
       return place_eager(peer, header);
@@ -290,11 +293,7 @@ void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset
 
 void Messenger::received(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  Calls& known = calls(header.communicator);
-  if (known.closed) {
-    answer_closed(peer, known, header);
-    return;
-  }
+  if (calls_heard_of(peer, header.communicator) == nullptr) return drop_closed(peer, header);
   switch (header.kind) {
     case FrameKind::kEager: {
       if (Posted* posted = find_posted(peer, key_of(header))) {
@@ -346,12 +345,13 @@ void Messenger::received(Rank rank, const FrameHeader& header) {
   events_.violation(header.communicator, rank, "a frame of an unknown kind");
 }
 
-// A peer that speaks in a communicator closed here is told, once.
-void Messenger::answer_closed(Peer& peer, Calls& closed, const FrameHeader& header) {
+// A peer that speaks in a communicator closed here is told so.
+void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
+  // One that was in part when the communicator was closed had to keep its memory until now.
+  std::erase_if(peer.arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
+    return arrival->key == key_of(header);
+  });
   if (header.kind == FrameKind::kLeft || header.kind == FrameKind::kCredit) return;
-  auto& told = closed.told_closed;
-  if (std::find(told.begin(), told.end(), peer.rank) != told.end()) return;
-  told.push_back(peer.rank);
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
@@ -367,14 +367,14 @@ void Messenger::on_announce(Peer& peer, const FrameHeader& header) {
 }
 
 void Messenger::on_probe(Peer& peer, const FrameHeader& header) {
-  Calls& known = calls(header.communicator);
-  if (!check_record(peer.rank, key_of(header), header.record)) return;
-  for (auto& probe : known.probes) {
+  Calls* known = calls_heard_of(peer, header.communicator);
+  if (known == nullptr || !check_record(peer.rank, key_of(header), header.record)) return;
+  for (auto& probe : known->probes) {
     if (probe.peer != peer.rank) continue;
     probe.call = {header.sequence, header.record};
     return;
   }
-  known.probes.push_back({peer.rank, {header.sequence, header.record}});
+  known->probes.push_back({peer.rank, {header.sequence, header.record}});
 }
 
 void Messenger::note_call(std::uint32_t communicator, std::uint64_t sequence,

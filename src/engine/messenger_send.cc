@@ -41,12 +41,17 @@ void Messenger::release(Outgoing* message) { free_outgoing_.push_back(message); 
 bool Messenger::send(Rank rank, const MessageKey& key, const CallRecord& record,
                      std::span<const std::byte> payload, MessageOwner& owner, std::uint32_t slot) {
   Peer& peer = use(rank);
-  if (peer.closed) return true;  // the engine knows and ends the operation
   Outgoing* message = acquire_outgoing(peer);
   message->payload = payload;
   message->owner = &owner;
   message->slot = slot;
   message->header = make_header(FrameKind::kEager, key, record, payload.size());
+  if (peer.closed) {
+    // Nobody will take it: the operation waits until its communicator's failure ends it.
+    message->state = Outgoing::State::kWaiting;
+    peer.waiting.push_back(message);
+    return false;
+  }
 
   const auto granted = std::find_if(peer.early_grants.begin(), peer.early_grants.end(),
                                     [&](const FrameHeader& grant) { return key_of(grant) == key; });

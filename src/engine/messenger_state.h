@@ -113,11 +113,10 @@ struct Messenger::Calls {
     Rank peer = -1;
     Entry call;
   };
-  bool closed = false;
-  std::vector<Rank> told_closed;  // closed: peers that know
-  std::array<Entry, 64> recent;   // by sequence modulo size
-  std::vector<Probe> probes;      // the latest of each peer
-  std::vector<Posted*> tagged;    // unmatched, in order of posting
+  bool early = false;            // only peers have spoken here so far
+  std::array<Entry, 64> recent;  // by sequence modulo size
+  std::vector<Probe> probes;     // the latest of each peer
+  std::vector<Posted*> tagged;   // unmatched, in order of posting
 };
 
 }  // namespace unisono

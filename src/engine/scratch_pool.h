@@ -33,7 +33,6 @@ class ScratchPool {
 
   /// 64-byte aligned. kOutOfResources names the bound and UNISONO_SCRATCH_BYTES.
   Result<Block> take(std::size_t bytes);
-  std::size_t bytes_in_use() const { return in_use_; }
 
  private:
   struct Freed {

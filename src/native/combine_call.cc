@@ -38,10 +38,10 @@ Status CombineCall::plan(Offer* offer) {
   }
   Place input, result;
   if (!reduction_->prepares()) {
-    input = choose_path(context_.group, context_.access, shape_.input, total);
+    input = choose_path(context_.group, access_, shape_.input, total);
   }
   if (all_want_result) {
-    result = choose_path(context_.group, context_.access, shape_.output, total);
+    result = choose_path(context_.group, access_, shape_.output, total);
   }
   offer->input_path = input_path_ = input.path;
   offer->input = input.address;

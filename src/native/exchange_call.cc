@@ -64,7 +64,7 @@ void ExchangeCall::plan_input(Offer* offer) {
   if (small) {
     place.path = OfferPath::kCell;
   } else if (is_read && !prepares && !overwrites_input()) {
-    place = choose_path(context_.group, context_.access, shape_.input, shape_.input_bytes);
+    place = choose_path(context_.group, access_, shape_.input, shape_.input_bytes);
   }
   path_ = place.path;
   own_from_offer_ = prepares;

@@ -18,11 +18,11 @@ std::uint64_t pack(ErrorCode code, Rank culprit) {
 }  // namespace
 
 struct Group::State {
-  State(std::unique_ptr<shm::FabricGroup> fabric_group, AccessPath access_path)
+  explicit State(std::unique_ptr<shm::FabricGroup> fabric_group)
       : fabric(std::move(fabric_group)),
         cells(*fabric),
         progress(*fabric),
-        context{*fabric, cells, progress, access_path, {}},
+        context{*fabric, cells, progress, {}},
         small(cells),
         combine(context),
         exchange(context) {}
@@ -37,8 +37,8 @@ struct Group::State {
   Operation* last = nullptr;
 };
 
-Group::Group(std::unique_ptr<shm::FabricGroup> group, AccessPath access)
-    : state_(std::make_unique<State>(std::move(group), access)) {}
+Group::Group(std::unique_ptr<shm::FabricGroup> group)
+    : state_(std::make_unique<State>(std::move(group))) {}
 
 Group::~Group() { leave(); }
 

@@ -37,6 +37,7 @@ LargeCall::Reading::~Reading() {
 
 void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
   shape_ = shape;
+  access_ = arguments.access;
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = arguments.element_bytes;

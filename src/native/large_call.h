@@ -28,7 +28,6 @@ struct CallContext {
   shm::FabricGroup& group;
   SharedCells& cells;
   Progress& progress;
-  AccessPath access;
   std::vector<std::byte> scratch;  ///< pieces read by single copy; made at the first such call
 };
 
@@ -92,6 +91,7 @@ class LargeCall : public Operation {
 
   CallContext& context_;
   CallShape shape_;
+  AccessPath access_ = AccessPath::kAutomatic;
   const compute::Reduction* reduction_ = nullptr;
   std::vector<View> inputs_;  // by member
 

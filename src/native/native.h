@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 
+#include "base/access_path.h"
 #include "base/call_record.h"
 #include "compute/compute.h"
 #include "engine/operation.h"
@@ -30,18 +31,16 @@ struct Arguments {
   Rank root = 0;
   std::span<const std::size_t> input_counts, input_displacements;
   std::span<const std::size_t> output_counts, output_displacements;
+  /// How others may read this rank's large buffers; a path that a buffer cannot take falls back to
+  /// the window.
+  AccessPath access = AccessPath::kAutomatic;
   CallRecord record;
 };
-
-/// How a rank lets others read its large inputs; chosen per buffer by its owner.
-enum class AccessPath : std::uint8_t { kAutomatic, kWindow, kSingleCopy, kMapped };
 
 /// The native side of one communicator.
 class Group {
  public:
-  /// `access`: forces a path (tests, tuning); a path that a buffer cannot take falls back to
-  /// kWindow.
-  Group(std::unique_ptr<shm::FabricGroup> group, AccessPath access);
+  explicit Group(std::unique_ptr<shm::FabricGroup> group);
   ~Group();
 
   /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts

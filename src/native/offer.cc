@@ -7,11 +7,10 @@ namespace unisono::native {
 Place choose_path(const shm::FabricGroup& group, AccessPath access, const void* pointer,
                   std::size_t bytes) {
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  const bool mapped_allowed = access == AccessPath::kAutomatic || access == AccessPath::kMapped;
   if (bytes == 0 || access == AccessPath::kWindow) return {};
-  if (mapped_allowed && group.all_in_this_process()) return {OfferPath::kPointer, address};
+  if (group.all_in_this_process()) return {OfferPath::kPointer, address};
   std::uint64_t offset = 0;
-  if (mapped_allowed && group.in_own_heap(pointer, bytes, &offset)) {
+  if (group.in_own_heap(pointer, bytes, &offset)) {
     return {OfferPath::kHeap, offset};
   }
   if (access == AccessPath::kSingleCopy && group.readable_by_all()) {

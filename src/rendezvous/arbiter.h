@@ -60,16 +60,20 @@ struct MeetingPoint {
     kAlone,     ///< a world of one rank
     kAbstract,  ///< single host: abstract UNIX socket of a name all ranks can compute
     kTcp,       ///< host:port, needs the key
-    kFile,      ///< a file that rank 0 (re)writes atomically with address, nonce and key, mode 0600
+    kFile,      ///< a file that rank 0 (re)writes atomically with address and job id, mode 0600
     kStore,     ///< a user's Store
   };
   Kind kind = Kind::kAlone;
   std::string name;        ///< abstract name, host, or path
   std::uint16_t port = 0;  ///< kTcp
-  bool has_key = false;
+  bool has_key =
+      false;  ///< kFile, kStore: every rank proves it; else rank 0 publishes a random one
   JobKey key;
   class Store* store = nullptr;  ///< kStore; outlives join()
-  bool single_host = false;      ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+  /// UNISONO_INTERFACE: rank 0 listens there alone over TCP and publishes nothing else, unless
+  /// `name` is a numeric address of its own. Empty: every interface.
+  std::string interface_address;
+  bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
 
 class ArbiterClient {

@@ -24,14 +24,14 @@ constexpr std::uint32_t kReadAndWrite = EPOLLIN | EPOLLOUT;
 
 ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd rank_zero, int stop)
     : options_(std::move(options)),
-      guests_(options_.handshake_job_id, options_.key),
+      strangers_(options_.handshake_job_id, options_.key),
       meeting_(options_.size, options_.started),
       backlog_bytes_max_(kBacklogBytesMax),
       now_(Clock::now()),
       stop_(stop),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   watch(stop_, kRead);
-  watch(guests_.add_local(std::move(rank_zero), now_), kRead);
+  watch(strangers_.add_local(std::move(rank_zero), now_), kRead);
   for (const Listener& listener : options_.listeners) watch(listener.fd.get(), kRead);
 }
 
@@ -64,7 +64,7 @@ void ArbiterLoop::watch(int fd, std::uint32_t events) {
 }
 
 void ArbiterLoop::watch_listeners() {
-  const bool wanted = guests_.accepting(now_);
+  const bool wanted = strangers_.accepting(now_);
   if (wanted == listening_) return;
   listening_ = wanted;
   for (const Listener& listener : options_.listeners) {
@@ -74,14 +74,14 @@ void ArbiterLoop::watch_listeners() {
 
 void ArbiterLoop::close_listeners() {
   options_.listeners.clear();
-  guests_.clear();
+  strangers_.clear();
 }
 
 void ArbiterLoop::on_event(int fd) {
   if (fd == stop_) return stop();
   if (seats_.count(fd) > 0) return read_seat(fd);
-  if (guests_.holds(fd)) {
-    if (auto arrival = guests_.read(fd, now_)) seat(std::move(*arrival));
+  if (strangers_.holds(fd)) {
+    if (auto arrival = strangers_.read(fd, now_)) seat(std::move(*arrival));
     return;
   }
   for (const Listener& listener : options_.listeners) {
@@ -90,14 +90,14 @@ void ArbiterLoop::on_event(int fd) {
 }
 
 void ArbiterLoop::accept_from(const Listener& listener) {
-  while (guests_.accepting(now_)) {
-    const int fd = guests_.accept(listener, now_);
+  while (strangers_.accepting(now_)) {
+    const int fd = strangers_.accept(listener, now_);
     if (fd < 0) return;
     watch(fd, kRead);
   }
 }
 
-void ArbiterLoop::seat(Guests::Arrival arrival) {
+void ArbiterLoop::seat(Strangers::Arrival arrival) {
   const int fd = arrival.stream.fd();
   const Rank rank = arrival.join.member.rank;
   const auto earlier = std::find_if(seats_.begin(), seats_.end(),
@@ -205,7 +205,7 @@ Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& 
 void ArbiterLoop::on_timers() {
   if (phase_ == Phase::kGathering && now_ >= options_.deadline) fail(meeting_.overdue(now_));
   if (phase_ == Phase::kGathering || phase_ == Phase::kEnding) {
-    guests_.expire(now_);
+    strangers_.expire(now_);
     watch_listeners();
   }
   if (phase_ == Phase::kServing) say_verdicts();
@@ -306,11 +306,11 @@ void ArbiterLoop::settle() {
 TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
-      return std::min(options_.deadline, guests_.next_due());
+      return std::min(options_.deadline, strangers_.next_due());
     case Phase::kServing:
       return desk_->next_due();
     case Phase::kEnding:
-      return std::min(ending_until_, guests_.next_due());
+      return std::min(ending_until_, strangers_.next_due());
     case Phase::kDone:
       break;
   }

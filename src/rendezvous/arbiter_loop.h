@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/guests.h"
 #include "rendezvous/meeting.h"
+#include "rendezvous/strangers.h"
 #include "rendezvous/verdict_desk.h"
 
 namespace unisono::rendezvous {
@@ -52,7 +52,7 @@ class ArbiterLoop {
   void close_listeners();
   void on_event(int fd);
   void accept_from(const Listener& listener);
-  void seat(Guests::Arrival arrival);
+  void seat(Strangers::Arrival arrival);
   void read_seat(int fd);
   /// Ok, or what the rank did wrong.
   Status on_message(Seat* seat, const Message& message);
@@ -69,7 +69,7 @@ class ArbiterLoop {
 
   ArbiterOptions options_;
   Phase phase_ = Phase::kGathering;
-  Guests guests_;
+  Strangers strangers_;
   Meeting meeting_;
   std::optional<VerdictDesk> desk_;  // once serving
   std::map<int, Seat> seats_;        // by descriptor

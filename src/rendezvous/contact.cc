@@ -100,7 +100,7 @@ Result<Contact> contact_from_text(std::string_view text) {
       continue;
     }
     if (line == "end") {
-      if (!text.empty() || contact.job_id.empty() || !contact.has_key) break;
+      if (!text.empty() || contact.job_id.empty()) break;
       return contact;
     }
     const std::size_t space = line.find(' ');
@@ -111,7 +111,9 @@ Result<Contact> contact_from_text(std::string_view text) {
 }
 
 Status write_contact_file(const std::string& path, const Contact& contact) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, contact.job_id);
+  // One name for all jobs, so that what a killed rank 0 left half-way goes with the next start.
+  const std::string temporary = path + ".tmp";
+  ::unlink(temporary.c_str());
   const auto failed = [&](const std::string& why) {
     ::unlink(temporary.c_str());
     return bad(
@@ -159,8 +161,19 @@ Result<Contact> read_contact_file(const std::string& path) {
 }
 
 void remove_contact_file(const std::string& path, const std::string& job_id) {
-  const auto contact = read_contact_file(path);
-  if (contact && contact->job_id == job_id) ::unlink(path.c_str());
+  const auto is_ours = [&](const std::string& name) {
+    const auto contact = read_contact_file(name);
+    return contact && contact->job_id == job_id;
+  };
+  if (!is_ours(path)) return;
+  // Taken away before it is judged: the next job may have replaced it since.
+  const std::string aside = path + ".old";
+  if (std::rename(path.c_str(), aside.c_str()) != 0) return;
+  // Put back unless a still newer one is there. Where there are no hard links, it is anyhow.
+  if (!is_ours(aside) && ::link(aside.c_str(), path.c_str()) != 0 && errno != EEXIST) {
+    static_cast<void>(std::rename(aside.c_str(), path.c_str()));
+  }
+  ::unlink(aside.c_str());
 }
 
 }  // namespace unisono::rendezvous

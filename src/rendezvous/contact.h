@@ -1,5 +1,6 @@
 // Where the arbiter of one job can be reached, as text in a file or a user's store: addresses,
-// random job id and key. Rank 0 writes it, the others read it again until what they read leads to
+// random job id, and the key if rank 0 made it up. A key that the user gave outlives the job and is
+// never written. Rank 0 writes it, the others read it again until what they read leads to
 // a living arbiter, so that what a finished or killed job left behind never matters.
 //
 // Thread rule: the thread that joins.
@@ -16,7 +17,7 @@ namespace unisono::rendezvous {
 
 struct Contact {
   std::string job_id;
-  bool has_key = false;
+  bool has_key = false;  ///< the text holds the key; else ranks must have been given it
   JobKey key;
   std::string unix_name;                                   ///< abstract socket; empty: none
   std::vector<std::pair<std::string, std::uint16_t>> tcp;  ///< numeric or named host, port

@@ -8,13 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/result.h"
 #include "rendezvous/arbiter.h"
 
 namespace unisono::rendezvous {
 
 inline constexpr std::size_t kMessageBytesMax = 64 << 10;  ///< type and body
-inline constexpr int kWorldSizeMax = 65536;
 inline constexpr std::size_t kHostBytesMax = 512;
 inline constexpr std::size_t kSettingsBytesMax = 16 << 10;
 inline constexpr std::size_t kAddressBytesMax = 4 << 10;

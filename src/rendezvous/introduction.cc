@@ -10,6 +10,9 @@ namespace {
 
 // After our deadline: time for the arbiter's list of missing ranks to reach us.
 constexpr Duration kLastWordTime = std::chrono::seconds(1);
+// An arbiter that does not know the key hangs up when it has seen the proof; so does one whose
+// patience with a stranger has ended. The latter cannot be when the proof came so soon.
+constexpr Duration kPromptProof = std::chrono::seconds(1);
 
 // Reads the world table from messages as they come.
 class TableReader {
@@ -54,6 +57,17 @@ class TableReader {
   World world_;
 };
 
+Failure hung_up(bool on_proof) {
+  if (on_proof) {
+    return {{ErrorCode::kAuthentication,
+             "rank 0 refused this rank's proof of the job key; set the same UNISONO_JOB_KEY on all "
+             "ranks"},
+            false,
+            true};
+  }
+  return {{ErrorCode::kRendezvous, "the connection was closed in the middle of the handshake"}};
+}
+
 }  // namespace
 
 Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
@@ -92,9 +106,10 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
                                     Rank self, TimePoint deadline) {
   Handshake handshake(key, Handshake::Role::kInitiator,
                       HandshakeIdentity{std::string(job), self, 0, HandshakePurpose::kControl, 0});
-  std::size_t received = 0;
+  const TimePoint began = Clock::now();
+  bool proof_sent = false;
+  stream->queue(handshake.take_output());
   for (;;) {
-    stream->queue(handshake.take_output());
     const Status sent = stream->flush();
     if (handshake.done() && sent) return std::nullopt;
     if (!wait_ready(stream->fd(), false, deadline)) {
@@ -106,7 +121,6 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
     std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(input.data()),
                                      input.size());
     const Status outcome = handshake.consume(&bytes);
-    received += input.size() - bytes.size();
     stream->drop_input(input.size() - bytes.size());
     if (!outcome) {
       const bool final =
@@ -114,12 +128,11 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
       return Failure{outcome, final};
     }
     if (!open && !handshake.done()) {
-      return Failure{{ErrorCode::kAuthentication,
-                      "rank 0 refused this rank's proof of the job key; set the same "
-                      "UNISONO_JOB_KEY on all ranks"},
-                     false,
-                     received > 0};
+      return hung_up(proof_sent && Clock::now() - began < kPromptProof);
     }
+    std::string answer = handshake.take_output();
+    proof_sent = proof_sent || !answer.empty();
+    stream->queue(std::move(answer));
   }
 }
 

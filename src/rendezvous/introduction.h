@@ -17,7 +17,8 @@ namespace unisono::rendezvous {
 struct Failure {
   Status why;
   bool final = false;
-  bool closed_in_handshake = false;
+  /// The other side hung up on this rank's proof of the job key, and not for want of time.
+  bool proof_refused = false;
 };
 template <typename T>
 using Attempt = std::variant<T, Failure>;

@@ -6,6 +6,7 @@
 #include <thread>
 #include <variant>
 
+#include "base/network.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/introduction.h"
@@ -24,8 +25,9 @@ constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
 constexpr Duration kConnectTime = seconds(2);
-// How often a rank believes that a connection closed in the middle of the handshake by accident.
-constexpr int kClosedHandshakesMax = 3;
+constexpr std::size_t kPublishedHostsMax = 8;
+// How often in a row a rank believes that its proof of the key was refused by accident.
+constexpr int kRefusedProofsMax = 3;
 
 std::string place_text(const MeetingPoint& point) {
   switch (point.kind) {
@@ -41,6 +43,11 @@ std::string place_text(const MeetingPoint& point) {
       return "the given store";
   }
   return "";
+}
+
+// Ranks read where to meet, and may read what an earlier job has left.
+bool is_published(const MeetingPoint& point) {
+  return point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
 }
 
 std::string_view handshake_job_id(const MeetingPoint& point, const Contact& contact) {
@@ -77,6 +84,24 @@ Result<Contact> read_store(Store* store, TimePoint deadline) {
   return contact_from_text(text);
 }
 
+// A key is either published or given to every rank.
+Status take_key(const MeetingPoint& point, Contact* contact) {
+  if (contact->has_key && point.has_key) {
+    return {ErrorCode::kAuthentication,
+            fmt::format("rank 0 has no job key, this rank has one, at {}; set the same "
+                        "UNISONO_JOB_KEY on all ranks or on none",
+                        place_text(point))};
+  }
+  if (!contact->has_key && !point.has_key) {
+    return {ErrorCode::kAuthentication,
+            fmt::format("rank 0 has a job key, this rank has none, at {}; set the same "
+                        "UNISONO_JOB_KEY on all ranks",
+                        place_text(point))};
+  }
+  if (point.has_key) contact->key = point.key;
+  return {};
+}
+
 // Where to look now; a file or store may say something newer each time.
 Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
   Contact contact;
@@ -99,6 +124,21 @@ Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
   return Status(ErrorCode::kRendezvous, "a world of one rank has no meeting");
 }
 
+// The arbiter's own name, random unless ranks compute it: what listens there is no other job.
+Attempt<Joined> attend_over_unix(const MeetingPoint& point, const Contact& contact, UniqueFd fd,
+                                 int size, const Member& self, TimePoint deadline) {
+  ControlStream stream(std::move(fd));
+  if (is_published(point) && point.has_key) {
+    auto failure = authenticate(&stream, contact.key, contact.job_id, self.rank,
+                                std::min(deadline, Clock::now() + kStrangerTime));
+    if (failure) {
+      failure->final = failure->final || failure->proof_refused;
+      return *std::move(failure);
+    }
+  }
+  return converse(std::move(stream), size, self, contact.key, deadline);
+}
+
 Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contact,
                                 const std::pair<std::string, std::uint16_t>& address, int size,
                                 const Member& self, TimePoint deadline) {
@@ -107,10 +147,17 @@ Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contac
   if (!fd) return Failure{fd.error()};
   ControlStream stream(std::move(*fd));
   if (auto failure = authenticate(&stream, contact.key, handshake_job_id(point, contact), self.rank,
-                                  std::min(deadline, Clock::now() + kGuestTime))) {
+                                  std::min(deadline, Clock::now() + kStrangerTime))) {
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
+    // Whoever listens by now at an address that a dead job left behind decides nothing. Only a
+    // refused proof of a given key says something: it was for this job id, and it is the same key
+    // that the next job would ask for.
+    if (is_published(point)) {
+      failure->final = false;
+      failure->proof_refused = failure->proof_refused && point.has_key;
+    }
     return *std::move(failure);
   }
   return converse(std::move(stream), size, self, contact.key, deadline);
@@ -121,42 +168,37 @@ Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& s
                             TimePoint deadline) {
   auto contact = look_up(point, deadline);
   if (!contact) return Failure{contact.error()};
+  const Status agreed = is_published(point) ? take_key(point, &*contact) : Status();
   Failure last{{ErrorCode::kRendezvous, "it names no address"}};
   if (!contact->unix_name.empty()) {
     auto fd = connect_unix(contact->unix_name);
-    if (fd) return converse(ControlStream(std::move(*fd)), size, self, contact->key, deadline);
+    // The arbiter lives, so this is no leftover.
+    if (fd && !agreed) return Failure{agreed, true};
+    if (fd) return attend_over_unix(point, *contact, std::move(*fd), size, self, deadline);
     last = {fd.error()};
   }
+  if (!agreed) return Failure{agreed};
   for (const auto& address : contact->tcp) {
     auto attempt = attend_over_tcp(point, *contact, address, size, self, deadline);
     if (!std::holds_alternative<Failure>(attempt)) return attempt;
-    last = std::get<Failure>(std::move(attempt));
+    Failure& failure = std::get<Failure>(attempt);
+    // What a living arbiter says tells more than an address that leads nowhere.
+    if (failure.final || !last.proof_refused) last = std::move(failure);
     if (last.final) break;
   }
   return last;
 }
 
-// A refusal by the arbiter we meant is final; an old file may lead to anyone.
-bool is_final(const MeetingPoint& point, const Failure& failure, int closed_handshakes) {
-  const bool may_be_stale =
-      point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
-  const ErrorCode code = failure.why.code();
-  if (may_be_stale && (code == ErrorCode::kAuthentication || failure.closed_in_handshake)) {
-    return false;
-  }
-  return failure.final || closed_handshakes >= kClosedHandshakesMax;
-}
-
 Result<Joined> attend(const MeetingPoint& point, int size, const Member& self, TimePoint started,
                       TimePoint deadline) {
   Duration backoff = kBackoffMin;
-  int closed_handshakes = 0;
+  int refused_proofs = 0;
   for (;;) {
     auto attempt = attend_once(point, size, self, deadline);
     if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
     const Failure& failure = std::get<Failure>(attempt);
-    if (failure.closed_in_handshake) ++closed_handshakes;
-    if (is_final(point, failure, closed_handshakes)) return failure.why;
+    refused_proofs = failure.proof_refused ? refused_proofs + 1 : 0;
+    if (failure.final || refused_proofs >= kRefusedProofsMax) return failure.why;
     const TimePoint now = Clock::now();
     if (now >= deadline) {
       return Status(
@@ -186,17 +228,21 @@ Status cannot_open(const MeetingPoint& point, const Status& why) {
 Result<std::vector<Listener>> open_listeners(const MeetingPoint& point, Contact* contact) {
   std::vector<Listener> listeners;
   if (point.kind == MeetingPoint::Kind::kTcp) {
-    UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port));
+    UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port, point.interface_address));
     listeners.push_back(std::move(listener));
     return listeners;
   }
-  const bool published = point.kind != MeetingPoint::Kind::kAbstract;
-  contact->unix_name = published ? "unisono-" + random_id() : point.name;
+  const bool published = is_published(point);
+  contact->unix_name = published ? random_socket_name() : point.name;
   UNISONO_ASSIGN(Listener local, listen_unix(contact->unix_name));
+  local.needs_proof = published && point.has_key;
   listeners.push_back(std::move(local));
   if (!published || point.single_host) return listeners;
-  UNISONO_ASSIGN(Listener remote, listen_tcp("", 0));
-  for (std::string& host : own_addresses()) contact->tcp.emplace_back(std::move(host), remote.port);
+  UNISONO_ASSIGN(Listener remote, listen_tcp("", 0, point.interface_address));
+  std::vector<std::string> hosts{point.interface_address};
+  if (point.interface_address.empty()) hosts = local_addresses(remote.is_ipv6);
+  if (hosts.size() > kPublishedHostsMax) hosts.resize(kPublishedHostsMax);
+  for (std::string& host : hosts) contact->tcp.emplace_back(std::move(host), remote.port);
   listeners.push_back(std::move(remote));
   return listeners;
 }
@@ -214,7 +260,7 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
                     TimePoint deadline) {
   Contact contact;
   contact.job_id = random_id();
-  contact.has_key = true;
+  contact.has_key = !point.has_key;
   contact.key = point.has_key ? point.key : JobKey::random();
   end_failed_arbiters();
   auto listeners = open_listeners(point, &contact);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/network.h"
+
 namespace unisono {
 namespace {
 
@@ -81,10 +83,6 @@ Result<MeetingPoint> from_file(std::string_view url, std::string_view path) {
   return point;
 }
 
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.substr(0, 4) == "127.";
-}
-
 bool on_one_host(const LauncherVariables& launcher) {
   if (launcher.local_world_size >= 0) return launcher.local_world_size == launcher.world_size;
   return is_loopback(launcher.master_address);
@@ -114,22 +112,17 @@ Status check_launcher(const LauncherVariables& launcher) {
   };
   if (launcher.rank < 0) return missing("WORLD_SIZE", "RANK");
   if (launcher.world_size < 0) return missing("RANK", "WORLD_SIZE");
-  if (launcher.world_size == 0) return bad("WORLD_SIZE is 0; at least 1 is needed");
   if (launcher.rank >= launcher.world_size) {
     return bad(fmt::format("RANK is {}, accepted are 0 to {} (WORLD_SIZE is {})", launcher.rank,
                            launcher.world_size - 1, launcher.world_size));
   }
-  if (launcher.local_world_size == 0 || launcher.local_world_size > launcher.world_size) {
+  if (launcher.local_world_size > launcher.world_size) {
     return bad(fmt::format("LOCAL_WORLD_SIZE is {}, accepted are 1 to {} (WORLD_SIZE)",
                            launcher.local_world_size, launcher.world_size));
   }
   if (launcher.world_size == 1) return {};
   if (launcher.master_address.empty()) return missing("RANK", "MASTER_ADDR");
   if (launcher.master_port < 0) return missing("RANK", "MASTER_PORT");
-  if (launcher.master_port == 0 || launcher.master_port > kPortMax) {
-    return bad(
-        fmt::format("MASTER_PORT is {}, accepted are 1 to {}", launcher.master_port, kPortMax));
-  }
   return {};
 }
 
@@ -170,6 +163,10 @@ Result<MeetingPoint> from_launcher(const LauncherVariables& launcher, int port) 
   return point;
 }
 
+bool is_all_local(const LauncherVariables& launcher) {
+  return launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
+}
+
 Result<MeetingPoint> parse(std::string_view url, const LauncherVariables& launcher, int port) {
   const auto after = [&](std::string_view scheme) { return url.substr(scheme.size()); };
   if (url.empty() || url == "env://") return from_launcher(launcher, port);
@@ -188,11 +185,19 @@ Result<MeetingPoint> meeting_point_from_url(std::string_view url, const Launcher
         fmt::format("UNISONO_PORT is {}, accepted are 1 to {}, or 0 for any", port, kPortMax));
   }
   UNISONO_ASSIGN(MeetingPoint point, parse(url, launcher, port));
-  if (point.kind == Kind::kFile) {
-    point.single_host = launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
-  }
+  if (point.kind == Kind::kFile) point.single_host = is_all_local(launcher);
   UNISONO_TRY(add_key(job_key, &point));
   if (point.kind == Kind::kTcp) UNISONO_TRY(need_key(point));
+  return point;
+}
+
+Result<MeetingPoint> meeting_point_at_store(Store* store, const LauncherVariables& launcher,
+                                            std::string_view job_key) {
+  MeetingPoint point;
+  point.kind = Kind::kStore;
+  point.store = store;
+  point.single_host = is_all_local(launcher);
+  UNISONO_TRY(add_key(job_key, &point));
   return point;
 }
 

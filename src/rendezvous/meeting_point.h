@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "rendezvous/arbiter.h"
+#include "unisono/rendezvous.h"
 
 namespace unisono {
 
@@ -21,5 +22,9 @@ namespace unisono {
 /// accepted.
 Result<MeetingPoint> meeting_point_from_url(std::string_view url, const LauncherVariables& launcher,
                                             int port, std::string_view job_key);
+
+/// A meeting at the user's `store`, which outlives it. Errors as above, about the key.
+Result<MeetingPoint> meeting_point_at_store(Store* store, const LauncherVariables& launcher,
+                                            std::string_view job_key);
 
 }  // namespace unisono

@@ -2,8 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -16,13 +14,14 @@
 #include <cstring>
 #include <memory>
 
+#include "base/network.h"
+
 namespace unisono::rendezvous {
 namespace {
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 // 4096 ranks may connect at once; the kernel cuts it to net.core.somaxconn.
-constexpr int kBacklog = 4096;
-constexpr std::size_t kOwnAddressesMax = 8;
+constexpr ListenOptions kListenOptions{.backlog = 4096};
 
 Status failed(const std::string& what, int error) {
   return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, std::strerror(error))};
@@ -70,43 +69,29 @@ bool names_one_address(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &scratch) == 1;
 }
 
-std::uint16_t bound_port(int fd) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
-  return address.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
-             : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-// The errno of the failed call, 0 when `listener` listens.
-int listen_at(const addrinfo& where, Listener* listener) {
-  UniqueFd fd(::socket(where.ai_family, kSocketFlags, 0));
-  if (!fd) return errno;
-  const int on = 1, off = 0;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (where.ai_family == AF_INET6) {
-    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  }
-  if (::bind(fd.get(), where.ai_addr, where.ai_addrlen) != 0) return errno;
-  if (::listen(fd.get(), kBacklog) != 0) return errno;
-  listener->port = bound_port(fd.get());
-  listener->fd = std::move(fd);
-  return 0;
-}
-
-// Tries IPv6 first where `list` holds both, as one such socket takes both families.
-int listen_at_any(const AddressList& list, Listener* listener) {
+// Tries IPv6 first where `list` holds both.
+int listen_at_any(const AddressList& list, ListeningSocket* socket) {
   int error = EADDRNOTAVAIL;
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
       if (at->ai_family != family) continue;
-      error = listen_at(*at, listener);
+      error = listen_at(at->ai_addr, at->ai_addrlen, kListenOptions, socket);
       // A port that is taken in one family must not be dodged by way of the other.
       if (error == 0 || error == EADDRINUSE) return error;
     }
   }
   return error;
+}
+
+Listener listener_of(ListeningSocket socket, bool is_unix) {
+  Listener listener;
+  listener.fd = std::move(socket.fd);
+  listener.guard = ForkGuard(listener.fd.get());
+  listener.is_unix = is_unix;
+  listener.needs_proof = !is_unix;
+  listener.is_ipv6 = socket.is_ipv6;
+  listener.port = socket.port;
+  return listener;
 }
 
 Status connect_failed(const std::string& where, int error) {
@@ -116,40 +101,42 @@ Status connect_failed(const std::string& where, int error) {
 }  // namespace
 
 std::string tcp_text(std::string_view host, std::uint16_t port) {
-  const bool is_v6 = host.find(':') != std::string_view::npos;
-  return is_v6 ? fmt::format("tcp [{}]:{}", host, port) : fmt::format("tcp {}:{}", host, port);
+  return "tcp " + address_text(host, port);
 }
 
 std::string unix_text(std::string_view name) { return fmt::format("UNIX socket @{}", name); }
 
 Result<Listener> listen_unix(const std::string& name) {
   UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
-  Listener listener;
-  listener.is_unix = true;
-  listener.fd = UniqueFd(::socket(AF_UNIX, kSocketFlags, 0));
-  if (!listener.fd) return failed("cannot create a UNIX socket", errno);
-  if (::bind(listener.fd.get(), reinterpret_cast<const sockaddr*>(&address.address),
-             address.bytes) != 0 ||
-      ::listen(listener.fd.get(), kBacklog) != 0) {
-    return failed(fmt::format("cannot listen at {}", unix_text(name)), errno);
-  }
-  return listener;
+  ListeningSocket socket;
+  const int error = listen_at(reinterpret_cast<const sockaddr*>(&address.address), address.bytes,
+                              kListenOptions, &socket);
+  if (error != 0) return failed(fmt::format("cannot listen at {}", unix_text(name)), error);
+  return listener_of(std::move(socket), true);
 }
 
-Result<Listener> listen_tcp(const std::string& host, std::uint16_t port) {
-  Listener listener;
+Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
+                            const std::string& interface_address) {
+  ListeningSocket socket;
   int error = EADDRNOTAVAIL;
   if (names_one_address(host)) {
     UNISONO_ASSIGN(const AddressList list, resolve(host, port, AI_PASSIVE));
-    error = listen_at_any(list, &listener);
+    error = listen_at_any(list, &socket);
   }
   // A name that is no address of this host (or one translated on the way here) still leads here.
-  if (error == EADDRNOTAVAIL) {
-    UNISONO_ASSIGN(const AddressList list, resolve("", port, AI_PASSIVE));
-    error = listen_at_any(list, &listener);
+  if (error == EADDRNOTAVAIL && !interface_address.empty()) {
+    UNISONO_ASSIGN(const AddressList list, resolve(interface_address, port, AI_PASSIVE));
+    error = listen_at_any(list, &socket);
+    if (error == EADDRNOTAVAIL) {
+      return Status(
+          ErrorCode::kInvalidArgument,
+          fmt::format("'{}' is no address of this host (UNISONO_INTERFACE)", interface_address));
+    }
+  } else if (error == EADDRNOTAVAIL) {
+    error = listen_everywhere(port, kListenOptions, &socket);
   }
   if (error != 0) return failed(fmt::format("cannot listen at {}", tcp_text(host, port)), error);
-  return listener;
+  return listener_of(std::move(socket), false);
 }
 
 Result<UniqueFd> connect_unix(const std::string& name) {
@@ -160,11 +147,8 @@ Result<UniqueFd> connect_unix(const std::string& name) {
       0) {
     return connect_failed(unix_text(name), errno);
   }
-  std::uint32_t uid = 0;
-  if (!peer_uid(fd.get(), &uid) || uid != ::geteuid()) {
-    return Status(ErrorCode::kRendezvous,
-                  fmt::format("{} belongs to uid {}, this rank runs as uid {}", unix_text(name),
-                              uid, ::geteuid()));
+  if (const Status same = check_same_user(fd.get()); !same) {
+    return Status(ErrorCode::kRendezvous, fmt::format("{}: {}", unix_text(name), same.message()));
   }
   return fd;
 }
@@ -194,24 +178,11 @@ Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePo
   return last;
 }
 
-bool peer_uid(int fd, std::uint32_t* uid) {
-  ucred credentials{};
-  socklen_t bytes = sizeof credentials;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return false;
-  *uid = credentials.uid;
-  return true;
-}
-
 std::string peer_text(int fd) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "gone already";
-  char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (address.ss_family != AF_UNIX &&
-      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, port,
-                    sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
-    return fmt::format("{}:{}", host, port);
-  }
+  if (address.ss_family != AF_UNIX) return address_text(address, bytes);
   ucred credentials{};
   bytes = sizeof credentials;
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return "unknown";
@@ -254,33 +225,6 @@ int timeout_ms(TimePoint deadline, TimePoint now) {
   // Compared before it is rounded: kNever minus now still fits, in nanoseconds only.
   if (deadline - now >= kLongest) return static_cast<int>(kLongest.count());
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count());
-}
-
-std::vector<std::string> own_addresses() {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) return {"127.0.0.1"};
-  std::vector<std::string> v4, v6;
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ||
-        (at->ifa_flags & IFF_LOOPBACK) != 0) {
-      continue;
-    }
-    char text[INET6_ADDRSTRLEN];
-    if (at->ifa_addr->sa_family == AF_INET) {
-      const auto& address = reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr;
-      if (::inet_ntop(AF_INET, &address, text, sizeof text)) v4.emplace_back(text);
-    } else if (at->ifa_addr->sa_family == AF_INET6) {
-      const auto& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-      // A link-local address means nothing without the other host's interface name.
-      if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;
-      if (::inet_ntop(AF_INET6, &address, text, sizeof text)) v6.emplace_back(text);
-    }
-  }
-  ::freeifaddrs(found);
-  v4.insert(v4.end(), v6.begin(), v6.end());
-  if (v4.empty()) v4.emplace_back("127.0.0.1");
-  if (v4.size() > kOwnAddressesMax) v4.resize(kOwnAddressesMax);
-  return v4;
 }
 
 }  // namespace unisono::rendezvous

@@ -7,18 +7,21 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "rendezvous/fork_guard.h"
 
 namespace unisono::rendezvous {
 
 /// A socket that ranks may connect to.
 struct Listener {
   UniqueFd fd;
+  ForkGuard guard{-1};  ///< a forked child must not keep the name or port taken
   bool is_unix = false;
+  bool needs_proof = false;  ///< of the job key; a UNIX socket knows the user already
+  bool is_ipv6 = false;
   std::uint16_t port = 0;  ///< TCP: the one bound
 };
 
@@ -28,16 +31,16 @@ std::string unix_text(std::string_view name);
 
 /// An abstract UNIX socket: no file, gone with the process, one network namespace.
 Result<Listener> listen_unix(const std::string& name);
-/// Port 0: any. A numeric host or "localhost" binds that address alone where it is local; any
-/// other name binds every address, because a host's own name often means 127.0.1.1 on itself.
-Result<Listener> listen_tcp(const std::string& host, std::uint16_t port);
+/// Port 0: any. A numeric host or "localhost" binds that address alone where it is local; for any
+/// other name `interface_address` is bound or, where that is empty, every address, because a host's
+/// own name often means 127.0.1.1 on itself.
+Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
+                            const std::string& interface_address = "");
 
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user.
 Result<UniqueFd> connect_unix(const std::string& name);
 Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
 
-/// The user at the other end of a UNIX socket; false where the system does not say.
-bool peer_uid(int fd, std::uint32_t* uid);
 /// "10.0.0.7:51514" or "uid 1000, pid 4242", for log lines.
 std::string peer_text(int fd);
 
@@ -51,8 +54,5 @@ void tune_tcp(int fd);
 bool wait_ready(int fd, bool writable, TimePoint deadline);
 /// For poll and epoll: rounded up, 0 when passed, at most a minute.
 int timeout_ms(TimePoint deadline, TimePoint now);
-
-/// Numeric addresses of this host that other hosts may reach; loopback only if there is no other.
-std::vector<std::string> own_addresses();
 
 }  // namespace unisono::rendezvous

@@ -156,7 +156,7 @@ class SmallChunks {
     std::ofstream file(path_);
     for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
       if (!algorithm.canonical || !reduces(algorithm.collective)) continue;
-      file << name_of(algorithm.collective) << " any 1 64 any " << algorithm.name << " 512\n";
+      file << name_of(algorithm.collective) << " any 1 64 any any " << algorithm.name << " - 512\n";
     }
     file.close();
     setenv("UNISONO_TUNING", path_.c_str(), 1);

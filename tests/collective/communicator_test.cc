@@ -166,6 +166,56 @@ TEST_P(Communicators, DifferentOnesMayBeUsedFromDifferentThreads) {
   });
 }
 
+TEST_P(Communicators, AsynchronousCallsMayStartOnSeveralThreadsAtOnce) {
+  for (int round = 0; round < 20; ++round) {
+    run_ranks(2, GetParam(), [](Communicator& comm) {
+      std::vector<Communicator> own;
+      for (int i = 0; i < 3; ++i) own.push_back(comm.duplicate());
+      std::vector<std::thread> threads;
+      for (Communicator& mine : own) {
+        threads.emplace_back([&mine] {
+          std::vector<int> data(20'000, 1);
+          Request request = mine.all_reduce_async(data, sum, {.timeout = kCallTimeout});
+          EXPECT_NO_THROW(request.wait());
+          EXPECT_EQ(data.back(), 2);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    });
+  }
+}
+
+TEST_P(Communicators, MayBeSplitOnSeveralThreadsAtOnce) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr int kThreads = 3;
+    std::vector<Communicator> own;
+    for (int i = 0; i < kThreads; ++i) own.push_back(comm.duplicate());
+    // Several that exist at the same time: one name for two would mix their messages.
+    for (int round = 0; round < 10; ++round) {
+      std::vector<Communicator> parts(kThreads);
+      std::vector<std::thread> threads;
+      for (int i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] { parts[static_cast<std::size_t>(i)] = own[i].duplicate(); });
+      }
+      for (std::thread& thread : threads) thread.join();
+      threads.clear();
+      for (int i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] {
+          std::vector<int> data(10, i);
+          try {
+            const CallOptions options{.timeout = kCallTimeout, .algorithm = "ring"};
+            parts[static_cast<std::size_t>(i)].all_reduce(data, sum, options);
+          } catch (const Error& error) {
+            ADD_FAILURE() << error.what();
+          }
+          EXPECT_EQ(data.back(), 2 * i);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  });
+}
+
 TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator part = comm.duplicate();

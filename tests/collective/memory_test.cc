@@ -97,6 +97,26 @@ TEST(Memory, ComesBackWhenCommunicatorsClose) {
   });
 }
 
+TEST(Memory, OfClosedCommunicatorsIsNotKept) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers keep freed memory";
+  run_ranks(2, "loopback", [](Communicator& comm) {
+    const auto make_and_close = [&] {
+      for (int i = 0; i < 2000; ++i) {
+        Communicator part = comm.duplicate();
+        part.barrier();
+      }
+    };
+    make_and_close();
+    comm.barrier();
+    const long before = memory_kib();
+    make_and_close();
+    comm.barrier();
+    // Two ranks and 2000 communicators: below 512 bytes each.
+    EXPECT_LT(memory_kib() - before, 2 * kMib);
+    comm.barrier();
+  });
+}
+
 // 2^31 + 8 bytes that are only there where written.
 class HugeBuffer {
  public:

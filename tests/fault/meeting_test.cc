@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "tests/support/child_process.h"
@@ -247,10 +249,45 @@ TEST(MeetingByFile, AFileOfAKilledJobDoesNoHarm) {
   expect_all_met(ranks);
 }
 
-TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+// Rank 1 comes first, so that it reads what is there before rank 0 replaces it.
+void expect_to_meet_in_spite_of(const std::string& text) {
   const Folder folder;
-  std::ofstream(folder.path() + "/meet") << std::string(100'000, 'x');
-  auto ranks = start("meet", 2, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
+  const std::string path = folder.path() + "/meet";
+  std::ofstream(path) << text;
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  const Environment where{"UNISONO_RENDEZVOUS=file://" + path};
+  ChildProcess early("meet", rank_of(1, 2, with(where, {"UNISONO_TIMEOUT=300ms"})));
+  EXPECT_EQ(early.wait(), kFailed) << early.output();
+  EXPECT_THAT(early.output(), HasSubstr("did not reach rank 0 at the file '" + path + "'"));
+  auto ranks = start("meet", 2, where);
+  expect_all_met(ranks);
+}
+
+TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+  expect_to_meet_in_spite_of(std::string(100'000, 'x'));
+  expect_to_meet_in_spite_of("unisono meeting 1\njob \n");
+  expect_to_meet_in_spite_of("unisono meeting 1\n" + std::string(7000, 'x') + "\nend\n");
+}
+
+TEST(MeetingByFile, RefusesARankWithAnotherKey) {
+  const Folder folder;
+  const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
+                          "UNISONO_TIMEOUT=3s"};
+  ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
+  ChildProcess second("meet",
+                      rank_of(1, 2, with(where, {"UNISONO_JOB_KEY=" + std::string(64, 'b')})));
+  EXPECT_EQ(second.wait(), kFailed);
+  EXPECT_THAT(second.output(), HasSubstr("authentication"));
+  EXPECT_THAT(second.output(), HasSubstr("UNISONO_JOB_KEY"));
+  EXPECT_EQ(first.wait(), kFailed);
+  std::ifstream file(folder.path() + "/meet");
+  const std::string left{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";
+}
+
+TEST(MeetingByFile, WorksWithAKey) {
+  const Folder folder;
+  auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet", key()});
   expect_all_met(ranks);
 }
 
@@ -328,7 +365,11 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"RANK=7", "7"}, BadVariable{"WORLD_SIZE=0", "WORLD_SIZE=0"},
                     BadVariable{"WORLD_SIZE=99999999999", "WORLD_SIZE"},
                     BadVariable{"MASTER_PORT=70000", "MASTER_PORT=70000"},
+                    BadVariable{"WORLD_SIZE=65537", "65536"},
                     BadVariable{"UNISONO_TIMEOUT=soon", "UNISONO_TIMEOUT=soon"},
+                    BadVariable{"UNISONO_TIMEOUT=200000000min", "365 days"},
+                    BadVariable{"UNISONO_WARN_AFTER=525601min", "365 days"},
+                    BadVariable{"UNISONO_SCRATCH_BYTES=1048577G", "1048576G"},
                     BadVariable{"UNISONO_TRANSPORT=pigeon", "UNISONO_TRANSPORT=pigeon"},
                     BadVariable{"UNISONO_JOB_KEY=short", "UNISONO_JOB_KEY"},
                     BadVariable{"UNISONO_STREAMS=9", "UNISONO_STREAMS=9"},
@@ -342,10 +383,11 @@ TEST(MeetingVariables, ATuningFileThatIsMalformedIsNamedByLine) {
   const Folder folder;
   const std::string path = folder.path() + "/tuning";
   for (const char* line :
-       {"all_reduce any 1", "all_reduce any 0 4 any ring 0", "all_reduce any 1 4 any quick 0",
-        "nothing any 1 4 any ring 0", "all_reduce any 1 4 -5 ring 0",
-        "all_reduce any 1 4 any ring x", "all_reduce any 1 4 any ring 99999999999999999999999"}) {
-    std::ofstream(path) << "# a comment\nall_reduce any 1 4 any ring 0\n" << line << "\n";
+       {"all_reduce any 1", "all_reduce any 0 4 any any ring - 0",
+        "all_reduce any 1 4 any any quick - 0", "nothing any 1 4 any any ring - 0",
+        "all_reduce any 1 4 any -5 ring - 0", "all_reduce any 1 4 any any ring - x",
+        "all_reduce any 1 4 any any ring - 99999999999999999999999"}) {
+    std::ofstream(path) << "# a comment\nall_reduce any 1 4 any any ring - 0\n" << line << "\n";
     ChildProcess child("meet", {"RANK=0", "WORLD_SIZE=1", "UNISONO_TUNING=" + path});
     EXPECT_EQ(child.wait(), kFailed) << line << ": " << child.output();
     EXPECT_THAT(child.output(), HasSubstr("line 3")) << line;
@@ -389,8 +431,11 @@ TEST(Descriptors, OfThisProcessAreClosedWithTheRanks) {
   run();
   const std::size_t before = open_descriptors();
   for (int i = 0; i < 10; ++i) run();
-  // The arbiters' threads end a moment after their ranks; finished ones are collected by the next.
-  for (int looks = 0; looks < 2000 && open_descriptors() > before; ++looks) usleep(1000);
+  // The arbiters' threads end a moment after their ranks; finished ones are collected by the next
+  // job, which leaves its own.
+  for (int jobs = 0; jobs < 100 && open_descriptors() > before; ++jobs) {
+    spawn(2, [](Communicator& comm) { comm.barrier(); });
+  }
   EXPECT_LE(open_descriptors(), before);
 }
 

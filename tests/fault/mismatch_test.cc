@@ -100,6 +100,34 @@ TEST_P(Mismatch, OfAnAlgorithmHintIsAnErrorOnEveryRank) {
   });
 }
 
+// One rank takes a plan where the others meet in shared memory, or the other way round.
+TEST_P(Mismatch, OfAHintOnOneRankOnlyIsAnErrorOnEveryRank) {
+  for (const Rank odd : {0, 2}) {
+    run_ranks(3, GetParam(), [odd](Communicator& comm) {
+      std::vector<float> data(100, 1.0f);
+      const CallOptions options{.algorithm = comm.rank() == odd ? "ring" : ""};
+      const Outcome outcome = outcome_of([&] {
+        comm.all_reduce(data, sum, options);
+        for (;;) comm.barrier();
+      });
+      EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
+    });
+  }
+}
+
+TEST_P(Mismatch, OfTheOrderIsAnErrorOnEveryRank) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    std::vector<float> data(100, 1.0f);
+    const CallOptions options{.order = comm.rank() == 1 ? Order::kCanonical : Order::kAny};
+    const Outcome outcome = outcome_of([&] {
+      comm.all_reduce(data, sum, options);
+      for (;;) comm.barrier();
+    });
+    EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
+    EXPECT_THAT(outcome.message, HasSubstr("canonical"));
+  });
+}
+
 TEST_P(Mismatch, OfOneCommunicatorLeavesOthersAlone) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();

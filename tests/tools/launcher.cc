@@ -135,12 +135,20 @@ int Launcher::unread_output_bytes() const {
   return ::ioctl(out_.get(), FIONREAD, &bytes) == 0 ? bytes : -1;
 }
 
+// Reading goes on while it ends: it writes to the last moment.
 int Launcher::wait() {
+  return wait_while([this] { read_some(); });
+}
+
+int Launcher::wait_unread() {
+  return wait_while([] {});
+}
+
+int Launcher::wait_while(const std::function<void()>& meanwhile) {
   if (status_) return *status_;
-  // Reading goes on while it ends: it writes to the last moment.
   int wait_status = 0;
   const bool ended = eventually([&] {
-    read_some();
+    meanwhile();
     return ::waitpid(pid_, &wait_status, WNOHANG) == pid_;
   });
   if (!ended) return -1;

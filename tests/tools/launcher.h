@@ -58,6 +58,8 @@ class Launcher {
   /// Reads to the end and returns the exit status, or 1000 + the signal that ended the launcher,
   /// or -1 when it did not end in time.
   int wait();
+  /// The same, but nobody reads what it prints meanwhile.
+  int wait_unread();
 
   const std::string& out() const { return out_text_; }
   const std::string& err() const { return err_text_; }
@@ -67,6 +69,7 @@ class Launcher {
  private:
   /// Reads what has come, waiting at most 50 ms; false when both streams have ended.
   bool read_some();
+  int wait_while(const std::function<void()>& meanwhile);
 
   pid_t pid_ = -1;
   std::optional<int> status_;

@@ -2,12 +2,17 @@
 // command itself as a user starts it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tools/perf/cases.h"
@@ -47,9 +52,29 @@ TEST(PerfCases, AreFoundByTheSpellingsPeopleUse) {
 }
 
 TEST(PerfCases, UseTheBusFactorsOfNcclTests) {
-  EXPECT_DOUBLE_EQ(find_case("all_reduce")->bus_factor(4), 1.5);
-  EXPECT_DOUBLE_EQ(find_case("all_gather")->bus_factor(4), 0.75);
-  EXPECT_DOUBLE_EQ(find_case("broadcast")->bus_factor(4), 1);
+  const std::map<std::string_view, double> factors{{"all_reduce", 1.5},
+                                                   {"reduce", 1},
+                                                   {"broadcast", 1},
+                                                   {"all_gather", 0.75},
+                                                   {"all_gather_v", 0.75},
+                                                   {"reduce_scatter", 0.75},
+                                                   {"reduce_scatter_v", 0.75},
+                                                   {"gather", 0.75},
+                                                   {"gather_v", 0.75},
+                                                   {"scatter", 0.75},
+                                                   {"scatter_v", 0.75},
+                                                   {"all_to_all", 0.75},
+                                                   {"all_to_all_v", 0.75},
+                                                   {"barrier", 1},
+                                                   {"scan", 1},
+                                                   {"exscan", 1},
+                                                   {"send_receive", 1},
+                                                   {"p2p", 1}};
+  EXPECT_EQ(all_cases().size(), factors.size());
+  for (const Case& measured : all_cases()) {
+    ASSERT_TRUE(factors.contains(measured.name)) << measured.name;
+    EXPECT_DOUBLE_EQ(measured.bus_factor(4), factors.at(measured.name)) << measured.name;
+  }
 }
 
 Problem problem_of(const Case& measured, int ranks, Rank rank) {
@@ -161,8 +186,41 @@ TEST(PerfTiming, SortsBeforeItSummarises) {
   for (int i = 200; i >= 1; --i) times.push_back(i);
   const Timing timing = summarise(times);
   EXPECT_EQ(timing.min_us, 1);
-  EXPECT_EQ(timing.median_us, 101);
+  EXPECT_EQ(timing.median_us, 100.5);
   EXPECT_EQ(timing.p99_us, 198);
+}
+
+TEST(PerfTiming, TakesTheMiddleOfAnyNumber) {
+  EXPECT_EQ(summarise({7}).median_us, 7);
+  EXPECT_EQ(summarise({4, 1}).median_us, 2.5);
+  EXPECT_EQ(summarise({9, 1, 5}).median_us, 5);
+  EXPECT_EQ(summarise({9, 1, 5}).p99_us, 9) << "of so few it is the largest";
+}
+
+TEST(PerfLockstep, KnowsTheProcessorsOfAllRanks) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<std::byte> storage(shared_bytes(2) + alignof(SharedHeader));
+  void* memory = storage.data();
+  std::size_t space = storage.size();
+  ASSERT_NE(std::align(alignof(SharedHeader), shared_bytes(2), memory, space), nullptr);
+  int rank = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    // As under a launcher, each rank may run in one place only.
+    std::thread([&] {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+      const Lockstep sync(memory, rank++, 2);
+    }).join();
+  }
+  const auto& known = static_cast<SharedHeader*>(memory)->cpus;
+  for (int cpu = 0; cpu < kCpusMax; ++cpu) {
+    const bool is_known = (known[cpu / 64] >> (cpu % 64) & 1) != 0;
+    EXPECT_EQ(is_known, static_cast<bool>(CPU_ISSET(cpu, &allowed))) << cpu;
+  }
 }
 
 struct Outcome {
@@ -188,16 +246,25 @@ TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
   for (std::size_t at = 0; at < run.output.size(); ++lines) {
     const std::size_t end = run.output.find('\n', at);
     const auto row = nlohmann::json::parse(run.output.substr(at, end - at));
-    for (const char* key :
-         {"collective", "transport", "ranks", "bytes", "count", "type", "op", "in_place", "time_us",
-          "algbw_GBps", "busbw_GBps", "wrong", "mode", "buffers", "algorithm", "loop_us"}) {
+    for (const char* key : {"collective", "transport", "ranks", "bytes", "count", "type", "op",
+                            "in_place", "time_us", "algbw_GBps", "busbw_GBps", "wrong", "mode",
+                            "buffers", "algorithm", "loop_us", "root", "iterations"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_EQ(row["wrong"], 0);
+    EXPECT_EQ(row["iterations"], 3);
     EXPECT_LE(row["time_us"]["min"], row["time_us"]["p99"]);
     at = end + 1;
   }
   EXPECT_EQ(lines, 6u);  // 4, 64 and 1024 bytes, out of place and in place
+}
+
+TEST(PerfCommand, JsonLinesTellTheRoot) {
+  const Outcome run = run_command("gather -n 3 -r all -b 48 -e 48 -I 1 -w 0 --place out --json");
+  ASSERT_EQ(run.status, 0) << run.output;
+  for (const char* root : {"\"root\":0", "\"root\":1", "\"root\":2"}) {
+    EXPECT_THAT(run.output, HasSubstr(root));
+  }
 }
 
 TEST(PerfCommand, ChecksEveryTypeAndOperator) {
@@ -221,6 +288,10 @@ TEST(PerfCommand, NamesTheWrongArgument) {
   refuses("all_reduce -d float33", "'float33'");
   refuses("broadcast -n 2 -r 5", "--root 5");
   refuses("p2p -n 1", "two ranks");
+  refuses("all_reduce --timeout 0.0005", "--timeout: '0.0005'");
+  refuses("all_reduce -n 1 -b 1 -e 2", "1 bytes are too few for one element of float32 on each");
+  refuses("all_gather -n 2 -b 4 -e 7",
+          "4 bytes are too few for one element of float32 for each of");
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // What `unisono run` tells its ranks, and what it refuses to start.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <set>
@@ -99,6 +103,80 @@ TEST(RunEnvironment, TwoLaunchersMakeOneWorld) {
   EXPECT_EQ(second.sorted_lines(), expected[1]);
 }
 
+// A port that nobody listens on now.
+int free_port() {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{.sin_family = AF_INET};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::bind(fd.get(), generic, bytes) != 0) return 0;
+  return ::getsockname(fd.get(), generic, &bytes) == 0 ? ntohs(address.sin_port) : 0;
+}
+
+TEST(RunEnvironment, RanksOfTwoLaunchersMeet) {
+  LaunchOptions options;
+  options.environment = {"UNISONO_JOB_KEY=0123456789abcdef0123456789abcdef",
+                         "UNISONO_PORT=" + std::to_string(free_port())};
+  const auto arguments = [](const std::string& node) {
+    return std::vector<std::string>{
+        "--nnodes", "2",          "--node-rank", node,        "-n", "2",   "--", UNISONO_COMMAND,
+        "perf",     "all_reduce", "-b",          "64K",       "-e", "64K", "-I", "2",
+        "-w",       "0",          "--csv",       "--timeout", "15"};
+  };
+  Launcher first(arguments("0"), options);
+  Launcher second(arguments("1"), options);
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  // Rank 0 prints a header, and a row out of place and one in place: four ranks, nothing wrong.
+  EXPECT_THAT(first.out(), HasSubstr("[0] all_reduce,auto,4,65536,16384,float32,sum,0,false,"));
+  for (const std::string& line : first.sorted_lines()) {
+    EXPECT_TRUE(line.ends_with(",0") || line.ends_with(",wrong")) << line;
+  }
+  EXPECT_EQ(first.sorted_lines().size(), 3u);
+  EXPECT_EQ(second.out(), "");
+}
+
+TEST(RunEnvironment, SetsWhatTorchrunSets) {
+  const std::string script =
+      "echo $ROLE_NAME $ROLE_RANK/$ROLE_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT "
+      "$TORCHELASTIC_MAX_RESTARTS omp=$OMP_NUM_THREADS";
+  const auto first_line = [&](std::vector<std::string> flags, const std::string& threads) {
+    LaunchOptions options;
+    options.environment = {threads};
+    Launcher launcher(shell(std::move(flags), script), options);
+    EXPECT_EQ(launcher.wait(), 0);
+    return launcher.sorted_lines().front();
+  };
+  // putenv without a value removes what the tests themselves were started with.
+  EXPECT_EQ(first_line({"-n", "2"}, "OMP_NUM_THREADS"), "[0] default 0/2 0 0 omp=1");
+  EXPECT_EQ(first_line({"-n", "1"}, "OMP_NUM_THREADS"), "[0] default 0/1 0 0 omp=");
+  EXPECT_EQ(first_line({"-n", "2"}, "OMP_NUM_THREADS=7"), "[0] default 0/2 0 0 omp=7");
+  EXPECT_EQ(first_line({"--role", "trainer"}, "OMP_NUM_THREADS"), "[0] trainer 0/1 0 0 omp=");
+}
+
+TEST(RunEnvironment, TakesTheLastOfTwoAndWhatIsHarmless) {
+  Launcher launcher(shell({"-n", "7", "--nproc-per-node", "2", "--max-restarts=0", "--no-python",
+                           "--rdzv-conf", "timeout=5", "--master-port", "1", "--master_port", "2"},
+                          "echo $WORLD_SIZE $MASTER_PORT"));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.sorted_lines(), ElementsAre("[0] 2 2", "[1] 2 2"));
+  EXPECT_THAT(launcher.err(), HasSubstr("--rdzv-conf is ignored"));
+}
+
+TEST(RunEnvironment, ReadsEndpointsWithAndWithoutPort) {
+  const std::pair<const char*, const char*> cases[] = {{"h:77", "[0] h 77\n"},
+                                                       {"[::1]:77", "[0] ::1 77\n"},
+                                                       {"10.0.0.1:0", "[0] 10.0.0.1 "},
+                                                       {"[fe80::2]", "[0] fe80::2 "},
+                                                       {"h", "[0] h "}};
+  for (const auto& [endpoint, line] : cases) {
+    Launcher launcher(shell({"--rdzv-endpoint", endpoint}, "echo $MASTER_ADDR $MASTER_PORT"));
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+    EXPECT_THAT(launcher.out(), HasSubstr(line));
+  }
+}
+
 TEST(RunEnvironment, SeveralNodesNeedAKey) {
   LaunchOptions options;
   options.environment = {"UNISONO_JOB_KEY="};
@@ -123,12 +201,27 @@ TEST(RunEnvironment, ReadsTheKeyFromAFileAndNeverPrintsIt) {
   EXPECT_EQ(good.wait(), 7);
   EXPECT_THAT(good.err(), Not(HasSubstr("feedface")));
   for (const std::string& content :
-       {std::string(), std::string("secret1\nsecret2\n"), std::string(5000, 's')}) {
+       {std::string(), std::string("secret1 secret1\nsecret2 secret2\n"), std::string("secret\n"),
+        std::string("secret\0secret secret", 20), std::string(5000, 's')}) {
     arguments = launch(content);
     arguments.push_back("true");
     Launcher bad(arguments);
     EXPECT_EQ(bad.wait(), 1);
     EXPECT_THAT(bad.err(), AllOf(HasSubstr(path), Not(HasSubstr("secret")), Not(HasSubstr("sss"))));
+  }
+}
+
+TEST(RunEnvironment, AKeyMayBeAPassphraseAndShouldBePrivate) {
+  const ScratchFolder folder;
+  const std::string path = folder.path() + "/key";
+  std::ofstream(path) << "four words are best\n";
+  for (const mode_t mode : {0600, 0640, 0604}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    Launcher launcher(shell({"--job-key-file", path}, "echo \"$UNISONO_JOB_KEY\""));
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+    EXPECT_EQ(launcher.out(), "[0] four words are best\n");
+    const bool is_private = mode == 0600;
+    EXPECT_EQ(launcher.err().find("other users can read it") == std::string::npos, is_private);
   }
 }
 
@@ -144,6 +237,18 @@ TEST(RunEnvironment, RefusesBadFlagsByName) {
       {{"--master-port", "70000", "true"}, "outside 0 to 65535"},
       {{"--bind-to", "moon", "true"}, "'moon' is not auto, core or none"},
       {{"--timeout-report", "-1", "true"}, "--timeout-report"},
+      {{"--rdzv-endpoint", "host:abc", "true"}, "--rdzv-endpoint: 'host:abc' has no port"},
+      {{"--rdzv-endpoint", "host:", "true"}, "--rdzv-endpoint: 'host:' has no port"},
+      {{"--rdzv-endpoint", "host:70000", "true"}, "--rdzv-endpoint: 'host:70000' has no port"},
+      {{"--rdzv-endpoint", "::1", "true"}, "--rdzv-endpoint: '::1' has several colons"},
+      {{"--rdzv-endpoint", "[::1", "true"}, "--rdzv-endpoint: '[::1' has no ']'"},
+      {{"--rdzv-endpoint", "[::1]x:7", "true"}, "has text after the ']'"},
+      {{"--rdzv-endpoint", ":7", "true"}, "--rdzv-endpoint: ':7' has no host"},
+      {{"--rdzv-endpoint", "[]:7", "true"}, "--rdzv-endpoint: '[]:7' has no host"},
+      {{"--max-restarts", "3", "true"}, "--max-restarts: '3' is not 0"},
+      {{"--nproc-per-node=gpu", "true"}, "give the number of GPUs"},
+      {{"-m", "train"}, "python -m MODULE"},
+      {{"--log_dir=x", "true"}, "torchrun's --log-dir is not supported"},
       {{"-n"}, "--nproc-per-node"},
       {{"-n", "2"}, "no command"},
       {{"--"}, "no command"},

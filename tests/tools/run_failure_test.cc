@@ -60,6 +60,31 @@ TEST(RunFailure, KillsARankThatIgnoresSigterm) {
   EXPECT_FALSE(is_alive(stubborn));
 }
 
+// True while the process is stopped by a signal.
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.compare(name_end, 3, ") T") == 0;
+}
+
+TEST(RunFailure, AStoppedRankDoesNotOutliveTheOthers) {
+  const ScratchFolder folder;
+  // SIGKILL is out of reach: SIGTERM alone must do, which a stopped process gets only once it runs.
+  Launcher launcher(shell({"-n", "2", "--timeout-report", "0.1", "--grace", "1000"},
+                          "cd " + folder.path() +
+                              "; if [ $RANK = 0 ]; then"
+                              "  while [ ! -e stopped ]; do sleep 0.01; done; exit 5; fi;"
+                              "echo pid=$$; kill -STOP $$; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(launcher.prints("pid="));
+  const pid_t stopped = number_after(launcher.out(), "pid=");
+  ASSERT_TRUE(eventually([&] { return is_stopped(stopped); }));
+  std::ofstream(folder.path() + "/stopped") << "yes";
+  EXPECT_EQ(launcher.wait(), 5);
+  EXPECT_FALSE(is_alive(stopped));
+}
+
 TEST(RunFailure, KeepGoingEndsNobody) {
   Launcher launcher(shell({"-n", "3", "--keep-going", "--timeout-report", "0", "--grace", "0"},
                           "if [ $RANK = 1 ]; then exit 6; fi;"

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <utility>
+
 #include "launcher.h"
 
 namespace unisono::run {
@@ -70,6 +72,87 @@ TEST(RunSignal, AStoppedReaderDoesNotStopForwarding) {
     ASSERT_GT(rank, 0);
     EXPECT_TRUE(eventually([&] { return !is_alive(rank); }));
   }
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+}
+
+TEST(RunSignal, AReaderThatNeverReadsDoesNotKeepTheLauncher) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    Launcher launcher(shell({"-n", "2"}, "echo rank-$RANK=$$; exec yes"));
+    ASSERT_TRUE(launcher.prints("rank-0=") && launcher.prints("rank-1="));
+    ASSERT_TRUE(eventually([&] { return launcher.unread_output_bytes() >= 60'000; }));
+    launcher.signal(signal);
+    EXPECT_EQ(launcher.wait_unread(), 128 + signal);
+    EXPECT_TRUE(launcher.complains("of output; dropped"));
+  }
+}
+
+TEST(RunSignal, ASignalAfterTheLastRankEndsTheWaitForAReader) {
+  // More than the pipe takes, and the ranks have ended by themselves: only the reader is missing.
+  Launcher launcher(shell({"-n", "1"}, "echo rank-0=$$; head -c 300000 /dev/zero | tr '\\0' x"));
+  ASSERT_TRUE(launcher.prints("rank-0="));
+  const pid_t rank = number_after(launcher.out(), "rank-0=");
+  ASSERT_TRUE(eventually([&] { return !is_alive(rank); }));
+  ASSERT_TRUE(is_alive(launcher.pid()));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait_unread(), 1) << "the output is not complete";
+}
+
+TEST(RunSignal, RanksThatIgnoreTermAndHupAreKilled) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    Launcher launcher(shell({"-n", "2", "--timeout-report", "0.1", "--grace", "0.1"},
+                            "trap '' TERM HUP; echo rank-$RANK=$$; while :; do sleep 0.01; done"));
+    ASSERT_TRUE(launcher.prints("rank-0=") && launcher.prints("rank-1="));
+    launcher.signal(signal);
+    EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+    EXPECT_THAT(launcher.err(), HasSubstr("sending SIGKILL to ranks 0, 1"));
+    for (const char* name : {"rank-0=", "rank-1="}) {
+      EXPECT_FALSE(is_alive(number_after(launcher.out(), name)));
+    }
+  }
+}
+
+TEST(RunSignal, RanksThatFollowTermEndWellWhateverTheyLeaveRunning) {
+  Launcher launcher(shell({"-n", "2", "--timeout-report", "1000", "--grace", "0.1"},
+                          "(trap '' TERM; while :; do sleep 0.01; done) &"
+                          "trap 'exit 0' TERM; echo ready-$RANK; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.err(), HasSubstr("left processes running"));
+}
+
+TEST(RunSignal, ATerminalThatTakesNothingDoesNotKeepTheLauncher) {
+  LaunchOptions options;
+  options.terminal = true;
+  Launcher launcher(shell({"-n", "2"}, "echo ready-$RANK; exec yes"), options);
+  ASSERT_TRUE(launcher.prints("ready-0") && launcher.prints("ready-1"));
+  int before = -1;
+  // Full when what waits to be read no longer grows.
+  ASSERT_TRUE(eventually([&] {
+    const int now = launcher.unread_output_bytes();
+    return std::exchange(before, now) == now && now >= 1000;
+  }));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait_unread(), 128 + SIGTERM);
+}
+
+TEST(RunSignal, ASecondTermDoesNotGiveMoreTime) {
+  Launcher launcher(shell({"-n", "1", "--timeout-report", "0.5", "--grace", "0.1"},
+                          "trap '' TERM; echo ready-0; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(launcher.prints("ready-0"));
+  // Sent faster than the report time passes, for as long as it lives.
+  EXPECT_TRUE(eventually([&] {
+    launcher.signal(SIGTERM);
+    return !is_alive(launcher.pid());
+  }));
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+}
+
+TEST(RunSignal, StoppedRanksEndToo) {
+  Launcher launcher(shell({"-n", "2", "--timeout-report", "0.1", "--grace", "1000"},
+                          "echo rank-$RANK=$$; kill -STOP $$; while :; do sleep 0.01; done"));
+  for (const char* name : {"rank-0=", "rank-1="}) ASSERT_TRUE(launcher.prints(name));
+  launcher.signal(SIGTERM);
   EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
 }
 

@@ -14,7 +14,6 @@
 namespace unisono::test {
 namespace {
 
-using native::AccessPath;
 using testing::IsEmpty;
 
 constexpr Collective kAll[] = {

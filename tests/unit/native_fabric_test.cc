@@ -358,8 +358,8 @@ TEST(Fabric, BlocksOfClosedGroupsComeBackEmpty) {
       inner.size = rank.size;
       inner.self = rank.self;
       inner.fabric = rank.fabric;
-      inner.group =
-          std::make_unique<native::Group>(std::move(*opened), native::AccessPath::kWindow);
+      inner.group = std::make_unique<native::Group>(std::move(*opened));
+      inner.access = AccessPath::kWindow;
       for (const std::size_t count : {1u, 30000u}) {
         run_and_check(inner, {Collective::kAllReduce, count});
         run_and_check(inner, {Collective::kAllToAll, count});
@@ -391,7 +391,8 @@ TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
     inner.size = 2;
     inner.self = rank.self / 2;
     inner.fabric = rank.fabric;
-    inner.group = std::make_unique<native::Group>(std::move(*opened), native::AccessPath::kWindow);
+    inner.group = std::make_unique<native::Group>(std::move(*opened));
+    inner.access = AccessPath::kWindow;
     for (const std::size_t count : {5u, 30000u})
       run_and_check(inner, {Collective::kAllGather, count});
     for (const std::string& failure : inner.failures) rank.check(false, failure);
@@ -414,7 +415,7 @@ TEST(Fabric, OpenGroupRefusesMembersThatMakeNoSense) {
 }
 
 TEST(Fabric, SingleCopyIsTakenOnlyWhenAllowed) {
-  EXPECT_THAT(run_processes(2, {.access = native::AccessPath::kSingleCopy, .single_copy = false},
+  EXPECT_THAT(run_processes(2, {.access = AccessPath::kSingleCopy, .single_copy = false},
                             [](TestRank& rank) {
                               run_and_check(rank, {Collective::kAllGather, 100000});
                               rank.check(rank.group->reserved_bytes() > shm::kWindowBytes,

@@ -45,7 +45,8 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   auto group = rank.fabric->open_group(0, members);
   rank.check(group.has_value(), "open_group: " + group.status().message());
   if (!group) return;
-  rank.group = std::make_unique<native::Group>(std::move(*group), options.access);
+  rank.group = std::make_unique<native::Group>(std::move(*group));
+  rank.access = options.access;
   body(rank);
   rank.group.reset();
   rank.fabric.reset();
@@ -86,6 +87,7 @@ void TestRank::check(bool condition, const std::string& claim) {
 }
 
 Operation& TestRank::start(native::Arguments arguments) {
+  arguments.access = access;
   CallRecord& record = arguments.record;
   record.collective = static_cast<std::uint8_t>(arguments.collective);
   record.sequence = ++sequence;

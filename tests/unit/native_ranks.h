@@ -20,21 +20,22 @@ struct TestRank {
   std::shared_ptr<shm::Fabric> fabric;
   std::unique_ptr<native::Group> group;
   std::uint32_t sequence = 0;
+  AccessPath access = AccessPath::kAutomatic;  ///< of every call
   std::vector<std::string> failures;
   /// Called by finish() whenever the operation did not move on.
   std::function<void(Operation&)> on_stall;
 
   void check(bool condition, const std::string& claim);
-  /// Fills in record and sequence, runs the call, gives up after 20 s.
+  /// Fills in record, sequence and access, runs the call, gives up after 20 s.
   Status run(native::Arguments arguments);
-  /// Starts it only; the record is filled in.
+  /// Starts it only; record and access are filled in.
   Operation& start(native::Arguments arguments);
   /// Drives an operation to its end.
   Status finish(Operation& operation);
 };
 
 struct RanksOptions {
-  native::AccessPath access = native::AccessPath::kAutomatic;
+  AccessPath access = AccessPath::kAutomatic;
   bool single_copy = true;
 };
 

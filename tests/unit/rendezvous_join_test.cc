@@ -3,8 +3,11 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "rendezvous/contact.h"
 #include "rendezvous/sockets.h"
@@ -17,6 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // In memory, shared by the threads of a test.
 class MapStore : public Store {
@@ -163,6 +167,102 @@ TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheMeetingForAll) {
 
 INSTANTIATE_TEST_SUITE_P(Places, JoinAt, testing::Values("abstract", "tcp", "file", "store"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Meetings whose place holds a text that rank 0 has written.
+class JoinPublished : public JoinAt {
+ protected:
+  MeetingPoint point_with(const JobKey& key) {
+    MeetingPoint point = JoinAt::point();
+    point.has_key = true;
+    point.key = key;
+    return point;
+  }
+  std::string published(const MeetingPoint& point) {
+    if (point.kind == MeetingPoint::Kind::kStore) return store_.get("unisono/meeting", {});
+    std::ifstream file(point.name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Rank 0 with `first` meets nobody but a rank 1 with `second`, which is refused at once.
+  Status refusal(const MeetingPoint& first, const MeetingPoint& second) {
+    auto candidates = world_of(first, 2);
+    candidates[0].deadline = Clock::now() + milliseconds(500);
+    candidates[1].point = second;
+    const auto outcomes = meet(candidates);
+    EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 1 of 2 did not arrive"));
+    EXPECT_EQ(outcomes[1].status.code(), ErrorCode::kAuthentication);
+    EXPECT_THAT(outcomes[1].status.message(), HasSubstr("UNISONO_JOB_KEY"));
+    return outcomes[1].status;
+  }
+};
+
+TEST_P(JoinPublished, AGivenKeyIsNeverWritten) {
+  const MeetingPoint point = point_with(test_key());
+  auto candidates = world_of(point, 2, milliseconds(200));
+  candidates.pop_back();
+  meet(candidates);  // fails, and leaves what rank 0 wrote
+  EXPECT_THAT(published(point), AllOf(HasSubstr("job "), Not(HasSubstr("key "))));
+  EXPECT_THAT(published(point), Not(HasSubstr(test_key().to_hex())));
+}
+
+TEST_P(JoinPublished, AGivenKeyIsTheJobs) {
+  auto outcomes = meet(world_of(point_with(test_key()), 3));
+  expect_one_world(outcomes);
+  EXPECT_EQ(outcomes[2].client->world().key.to_hex(), test_key().to_hex());
+  leave_all(&outcomes);
+}
+
+TEST_P(JoinPublished, AnotherKeyIsRefusedByName) {
+  MeetingPoint other = point_with(test_key());
+  const MeetingPoint first = other;
+  other.key = JobKey::random();
+  EXPECT_THAT(refusal(first, other).message(), HasSubstr("refused this rank's proof"));
+}
+
+TEST_P(JoinPublished, NoKeyWhereRankZeroHasOneIsRefusedByName) {
+  const MeetingPoint first = point_with(test_key());
+  MeetingPoint none = first;
+  none.has_key = false;
+  EXPECT_THAT(refusal(first, none).message(), HasSubstr("this rank has none"));
+}
+
+TEST_P(JoinPublished, AKeyWhereRankZeroHasNoneIsRefusedByName) {
+  const MeetingPoint keyed = point_with(test_key());
+  MeetingPoint first = keyed;
+  first.has_key = false;
+  EXPECT_THAT(refusal(first, keyed).message(), HasSubstr("rank 0 has no job key"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, JoinPublished, testing::Values("file", "store"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// A rank of another host finds no UNIX socket.
+TEST(Join, FileAndKeyLeadRanksOfOtherHostsOverTcp) {
+  MeetingPoint point = file_point(), remote = file_point();
+  point.has_key = remote.has_key = true;
+  point.key = remote.key = test_key();
+  point.interface_address = "127.0.0.1";
+  auto candidates = world_of(point, 2);
+  std::vector<Outcome> first;
+  std::thread host([&] { first = meet({candidates[0]}); });
+  EXPECT_TRUE(eventually([&] {
+    auto contact = read_contact_file(point.name);
+    if (contact) contact->unix_name.clear();
+    return contact && write_contact_file(remote.name, *contact);
+  }));
+  candidates[1].point = remote;
+  candidates[1].point.key = JobKey::random();
+  const auto stranger = meet({candidates[1]});
+  EXPECT_EQ(stranger[0].status.code(), ErrorCode::kAuthentication);
+  EXPECT_THAT(stranger[0].status.message(), HasSubstr("UNISONO_JOB_KEY"));
+  candidates[1].point = remote;
+  auto second = meet({candidates[1]});
+  host.join();
+  ASSERT_TRUE(first[0].status) << first[0].status.message();
+  ASSERT_TRUE(second[0].status) << second[0].status.message();
+  EXPECT_EQ(second[0].client->world().key.to_hex(), test_key().to_hex());
+  leave_all(&second);
+  leave_all(&first);
+}
 
 TEST(Join, SixtyFourThreadsMeet) {
   auto outcomes = meet(world_of(abstract_point(), 64));

@@ -4,11 +4,13 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "base/log.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
 
@@ -16,6 +18,9 @@ namespace unisono::rendezvous {
 namespace {
 
 using std::chrono::seconds;
+
+// Length and type of a message.
+constexpr std::size_t kPrefixBytes = 5;
 
 std::atomic<int> warnings{0};
 
@@ -45,6 +50,19 @@ class Strangers : public testing::Test {
   static Result<UniqueFd> connect(const MeetingPoint& point) {
     if (point.kind == MeetingPoint::Kind::kAbstract) return connect_unix(point.name);
     return connect_tcp(point.name, point.port, Clock::now() + kPatience);
+  }
+
+  // What the arbiter says before it hangs up: the code of its refusal.
+  static std::optional<ErrorCode> answer_of(ControlStream* stream) {
+    for (;;) {
+      if (!wait_ready(stream->fd(), false, Clock::now() + kPatience)) return std::nullopt;
+      const bool open = stream->receive();
+      const auto message = stream->next();
+      if (message && *message && (*message)->type == MessageType::kRefusal) {
+        return decode_refusal((*message)->body).code();
+      }
+      if (!open || !message) return std::nullopt;
+    }
   }
 
   static void say(const UniqueFd& fd, std::string_view bytes) {
@@ -77,20 +95,53 @@ TEST_F(Strangers, GarbageIsRefused) {
   });
 }
 
+TEST_F(Strangers, WhoHangUpHalfWayArePassedOverHoweverOften) {
+  const MeetingPoint point = tcp_point();
+  auto squatter = listen_tcp(point.name, point.port);
+  ASSERT_TRUE(squatter.has_value()) << squatter.status().message();
+  auto candidates = world_of(point, 2);
+  std::vector<Outcome> first, second;
+  std::thread early([&] { second = meet({candidates[1]}); });
+  for (int visits = 0; visits < 6;) {
+    const bool came = wait_ready(squatter->fd.get(), false, Clock::now() + kPatience);
+    EXPECT_TRUE(came) << "rank 1 gave up after " << visits << " visits";
+    if (!came) break;
+    const UniqueFd visitor(::accept4(squatter->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!visitor) continue;
+    say(visitor, "unis");
+    ++visits;
+  }
+  squatter->fd.reset();
+  first = meet({candidates[0]});
+  early.join();
+  ASSERT_TRUE(first[0].status) << first[0].status.message();
+  ASSERT_TRUE(second[0].status) << second[0].status.message();
+  second[0].client->leave();
+  first[0].client->leave();
+}
+
 TEST_F(Strangers, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
   const MeetingPoint point = abstract_point();
-  std::mt19937 random(5);
   const std::string join = encode(JoinMessage{2, test_member(1)});
+  int refused = 0;
   meet_in_spite_of(point, [&] {
-    for (int i = 0; i < 200; ++i) {
+    // Whole messages of every shorter body, so that each field is missing or cut once.
+    for (std::size_t body = 0; body + kPrefixBytes < join.size(); ++body) {
       auto fd = connect(point);
-      if (!fd) continue;
-      std::string bytes = join;
-      // Never its rank or size: what is left intact would be a second rank 1.
-      for (int change = 0; change < 3; ++change) bytes[random() % 20] = static_cast<char>(random());
-      say(*fd, bytes.substr(0, random() % 20));
+      ASSERT_TRUE(fd.has_value()) << fd.status().message();
+      std::string bytes = join.substr(0, kPrefixBytes + body);
+      bytes[0] = static_cast<char>(body + 1);  // the type counts, and this member is small
+      say(*fd, bytes);
+      ControlStream stream(std::move(*fd));
+      const auto answer = answer_of(&stream);
+      ASSERT_TRUE(answer.has_value()) << "after " << body << " bytes of a greeting";
+      EXPECT_EQ(*answer, ErrorCode::kProtocol);
+      ++refused;
     }
   });
+  EXPECT_GT(refused, 50);
+  EXPECT_GE(warnings, 1);
+  EXPECT_LE(warnings, 20) << "one line each, but not without limit";
 }
 
 TEST_F(Strangers, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {

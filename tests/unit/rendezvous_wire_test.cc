@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "rendezvous/contact.h"
 #include "rendezvous/control_messages.h"
@@ -233,11 +234,47 @@ TEST_F(ContactFile, RoundTripsAndIsPrivate) {
   EXPECT_EQ(about.st_mode & 0777, 0600u);
 }
 
+TEST_F(ContactFile, WithoutAKeyHoldsNone) {
+  contact_.has_key = false;
+  ASSERT_TRUE(write_contact_file(path_, contact_));
+  EXPECT_THAT(to_text(contact_), testing::Not(HasSubstr(contact_.key.to_hex())));
+  const auto got = read_contact_file(path_);
+  ASSERT_TRUE(got.has_value()) << got.status().message();
+  EXPECT_FALSE(got->has_key);
+}
+
 TEST_F(ContactFile, IsReplacedInOneStepLeavingNothingElse) {
   ASSERT_TRUE(write_contact_file(path_, contact_));
   contact_.job_id = random_id();
   ASSERT_TRUE(write_contact_file(path_, contact_));
   EXPECT_EQ(read_contact_file(path_)->job_id, contact_.job_id);
+  const std::filesystem::directory_iterator files(directory_);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+TEST_F(ContactFile, ReplacesWhatAKilledWriterLeftHalfWay) {
+  ASSERT_TRUE(write_contact_file(path_ + "-before", contact_));
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    std::filesystem::rename(entry.path(), path_ + ".tmp");
+  }
+  ASSERT_TRUE(write_contact_file(path_, contact_));
+  const std::filesystem::directory_iterator files(directory_);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+// Two jobs in turn at one path: whoever removes its own file must never take the other's along.
+TEST_F(ContactFile, OfTheNextJobSurvivesTheRemovalOfThisOnes) {
+  Contact next = contact_;
+  next.job_id = random_id();
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(write_contact_file(path_, contact_));
+    std::thread removal([&] { remove_contact_file(path_, contact_.job_id); });
+    const Status written = write_contact_file(path_, next);
+    removal.join();
+    ASSERT_TRUE(written) << written.message();
+    ASSERT_TRUE(std::filesystem::exists(path_)) << "round " << round;
+    EXPECT_EQ(read_contact_file(path_)->job_id, next.job_id);
+  }
   const std::filesystem::directory_iterator files(directory_);
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }

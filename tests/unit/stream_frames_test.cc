@@ -270,7 +270,7 @@ TEST(PeerAddress, RoundTrips) {
   EXPECT_EQ(to_text((*tcp)[1]), "[fd00::2]:4411");
   const auto local = parse_address(unix_address_text("unisono-x"));
   ASSERT_TRUE(local.has_value());
-  EXPECT_EQ(to_text(local->front()), "unix socket unisono-x");
+  EXPECT_EQ(to_text(local->front()), "UNIX socket @unisono-x");
 }
 
 TEST(PeerAddress, RefusesWhatNoRankPublishes) {

@@ -99,7 +99,8 @@ class Job {
   using Change = std::function<void(StreamOptions*)>;
 
   explicit Job(int size, StreamOptions::Family family = StreamOptions::Family::kTcp,
-               const Change& change = nullptr) {
+               const Change& change = nullptr)
+      : family(family) {
     std::vector<std::string> addresses;
     for (Rank rank = 0; rank < size; ++rank) {
       StreamOptions options = options_for(rank, size, family);
@@ -140,6 +141,7 @@ class Job {
     return result;
   }
 
+  const StreamOptions::Family family;
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<std::unique_ptr<RecordingSink>> sinks;
 };

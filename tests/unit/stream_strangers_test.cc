@@ -88,7 +88,7 @@ class Intruder {
  public:
   Intruder(Job* job, Rank self, std::uint16_t stream = 0) : job_(job) {
     fd_ = connect_to(job->transports[0]->address());
-    const auto options = options_for(0, 2, Family::kTcp);
+    const auto options = options_for(0, 2, job->family);
     HandshakeIdentity identity;
     identity.job_id = options.job_id;
     identity.self = self;
@@ -169,10 +169,10 @@ TEST_P(Strangers, RanksAndStreamsThatDoNotExistAreRefused) {
   Intruder early(&job, 1, 3);
   EXPECT_EQ(early.answer().kind, tcp::kFrameRefused);
   std::vector<std::unique_ptr<Intruder>> streams;
-  for (std::uint16_t stream = 0; stream <= tcp::kStreamsMax; ++stream) {
+  for (std::uint16_t stream = 0; stream <= kStreamsMax; ++stream) {
     streams.push_back(std::make_unique<Intruder>(&job, 1, stream));
     EXPECT_EQ(streams.back()->answer().kind,
-              stream < tcp::kStreamsMax ? tcp::kFrameAdmitted : tcp::kFrameRefused);
+              stream < kStreamsMax ? tcp::kFrameAdmitted : tcp::kFrameRefused);
   }
 }
 

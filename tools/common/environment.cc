@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 namespace unisono::tools {
 
 std::optional<std::string_view> environment_value(std::string_view name) {
@@ -12,6 +14,12 @@ std::optional<std::string_view> environment_value(std::string_view name) {
     }
   }
   return std::nullopt;
+}
+
+void remove_from_environment(const char* name) { ::unsetenv(name); }
+
+void set_in_environment(const char* name, const std::string& value) {
+  ::setenv(name, value.c_str(), 1);
 }
 
 std::vector<std::string> inherited_environment() {

@@ -1,6 +1,7 @@
 // The environment this process was started with, for commands that pass it on or follow a
 // convention that is not ours (NO_COLOR, TERM). UNISONO_* settings are read by the configuration
-// table of the library, not here. Reads only; call it from one thread.
+// table of the library, not here. Call it
+// from one thread.
 #pragma once
 
 #include <optional>
@@ -12,6 +13,12 @@ namespace unisono::tools {
 
 /// The value of `name`, if it is set. The view lives as long as the environment is unchanged.
 std::optional<std::string_view> environment_value(std::string_view name);
+
+/// Takes `name` out of the environment, for this process and those it starts.
+void remove_from_environment(const char* name);
+
+/// Sets `name` for this process and those it starts.
+void set_in_environment(const char* name, const std::string& value);
 
 /// All entries, "NAME=value".
 std::vector<std::string> inherited_environment();

@@ -10,36 +10,16 @@
 #include "algorithms/selection.h"
 #include "compute/compute.h"
 #include "config/config.h"
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
+#include "tools/info/machine.h"
 #include "topology/host_identity.h"
 #include "topology/processors.h"
-#include "transports/shm/fabric.h"
-#include "transports/tcp/stream_transport.h"
 #include "unisono/communicator.h"
 
 namespace unisono {
 namespace {
-
-struct TransportRow {
-  std::string name;
-  Probe probe;
-};
-
-Probe probe_shared_memory() {
-  const auto listener = shm::FabricListener::open();
-  if (!listener) return {false, listener.error().message()};
-  return {true, ""};
-}
-
-std::vector<TransportRow> probe_transports() {
-  return {{"shm", probe_shared_memory()},
-          {"unix", probe_stream_transport(StreamOptions::Family::kUnix)},
-          {"tcp", probe_stream_transport(StreamOptions::Family::kTcp)},
-          {"loopback", {true, "ranks as threads only"}},
-          {"verbs", {false, "not in this build"}},
-          {"cuda", {false, "not in this build"}}};
-}
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -70,7 +50,7 @@ int print_text(const Config& config) {
   tools::Table transports({{"transport", tools::Align::kLeft},
                            {"usable", tools::Align::kLeft},
                            {"reason", tools::Align::kLeft}});
-  for (const TransportRow& row : probe_transports()) {
+  for (const info::TransportRow& row : info::probe_transports()) {
     transports.add_row({row.name, row.probe.usable ? "yes" : "no", row.probe.reason});
   }
   std::printf("%s\n", transports.text().c_str());
@@ -95,7 +75,7 @@ int print_json(const Config& config) {
   out["instruction_set"] = compute::instruction_set();
   out["host"] = topology::read_host_identity().name;
   out["processors"] = describe_processors();
-  for (const TransportRow& row : probe_transports()) {
+  for (const info::TransportRow& row : info::probe_transports()) {
     out["transports"][row.name] = {{"usable", row.probe.usable}, {"reason", row.probe.reason}};
   }
   for (const ConfigVariable& variable : config_variables()) {
@@ -106,18 +86,6 @@ int print_json(const Config& config) {
   }
   std::printf("%s\n", out.dump(2).c_str());
   return 0;
-}
-
-Result<algorithms::SelectionTable> load_table(const Config& config) {
-  if (config.tuning.empty()) return algorithms::SelectionTable::defaults();
-  std::ifstream file(config.tuning);
-  if (!file) {
-    return Status(ErrorCode::kInvalidArgument,
-                  "UNISONO_TUNING=" + config.tuning + " cannot be read");
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  return algorithms::SelectionTable::from_text(text.str());
 }
 
 Result<algorithms::Link> link_of(const std::string& transport) {
@@ -141,20 +109,26 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   if (!parse(why[0], &request.collective)) {
     return fail(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
   }
+  if (request.collective >= Collective::kSend) {
+    return fail(Status(ErrorCode::kInvalidArgument,
+                       "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
+  }
   const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1] : "1M", "size");
   if (!bytes) return fail(bytes.error());
   const Result<algorithms::Link> link = link_of(transport);
   if (!link) return fail(link.error());
-  const Result<algorithms::SelectionTable> table = load_table(config);
+  const Result<algorithms::SelectionTable> table = algorithms::SelectionTable::load(config.tuning);
   if (!table) return fail(table.error());
   request.ranks = ranks;
   request.bytes = *bytes;
   request.link = *link;
   request.native = *link == algorithms::Link::kShm;
+  request.shared_cores = info::would_share_cores(ranks);
+  request.access = config.access;
   std::printf("%s\n", table->explain(request, "").c_str());
   if (request.native) {
     request.native = false;
-    std::printf("between hosts or without shared memory: ");
+    std::printf("\nwithout shared memory, between hosts for example:\n");
     request.link = algorithms::Link::kTcp;
     std::printf("%s\n", table->explain(request, "").c_str());
   }
@@ -177,11 +151,17 @@ int info_main(int argc, char** argv) {
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--transport", transport, "with --why: auto, shm, unix, tcp or loopback");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return tools::finish_output("unisono info", app.exit(error) == 0 ? 0 : 2);
+  }
   const Result<Config> config = Config::from_environment();
   if (!config) return fail(config.error());
-  if (!why.empty()) return explain(*config, why, ranks, transport);
-  return json ? print_json(*config) : print_text(*config);
+  const int status = !why.empty() ? explain(*config, why, ranks, transport)
+                     : json       ? print_json(*config)
+                                  : print_text(*config);
+  return tools::finish_output("unisono info", status);
 }
 
 }  // namespace unisono

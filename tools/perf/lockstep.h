@@ -14,8 +14,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -28,6 +30,7 @@ inline double now_us() {
 }
 
 inline constexpr int kIterationsMax = 4096;
+inline constexpr int kCpusMax = 1024;
 
 /// The start of the shared memory, zero-filled before use; the durations of all ranks follow.
 struct SharedHeader {
@@ -36,6 +39,7 @@ struct SharedHeader {
   std::atomic<std::uint64_t> sum;       ///< of one integer per rank
   std::atomic<std::uint64_t> moment;    ///< a time or an iteration that one rank publishes
   std::atomic<std::int32_t> failed;     ///< 1 + the rank that gave up; 0: none
+  std::atomic<std::uint64_t> cpus[kCpusMax / 64];  ///< bits: where at least one rank may run
   alignas(64) std::atomic<std::uint32_t> arrived;
   alignas(64) std::atomic<std::uint32_t> epoch;
 };
@@ -46,15 +50,18 @@ inline std::size_t shared_bytes(int ranks) {
 
 class Lockstep {
  public:
-  /// `memory`: shared_bytes(ranks) bytes, mapped by all ranks; must outlive this.
-  Lockstep(void* memory, int rank, int ranks)
+  /// `memory`: shared_bytes(ranks) bytes, mapped by all ranks; must outlive this. `cpu_limit`: the
+  /// processors' worth of time that all ranks have together, where that is less than the
+  /// processors they may run on.
+  Lockstep(void* memory, int rank, int ranks, int cpu_limit = kCpusMax)
       : header_(static_cast<SharedHeader*>(memory)),
         durations_(
             reinterpret_cast<double*>(static_cast<std::byte*>(memory) + sizeof(SharedHeader))),
         rank_(rank),
         ranks_(ranks),
-        // With a core each a waiter spins; without, it must leave the core almost at once.
-        spins_(ranks <= static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) ? 20000 : 50) {}
+        cpu_limit_(cpu_limit) {
+    publish_cpus();
+  }
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -70,6 +77,8 @@ class Lockstep {
       if (sleeps) futex(FUTEX_WAKE, static_cast<std::uint32_t>(ranks_));
       return;
     }
+    // All ranks have published where they may run before the first barrier ends.
+    if (spins_ == kSpinsUnknown && epoch > 0) spins_ = choose_spins();
     for (int i = 0; header_->epoch.load(std::memory_order_acquire) == epoch; ++i) wait(i, epoch);
   }
 
@@ -115,6 +124,25 @@ class Lockstep {
   bool sleeps = false;
 
  private:
+  static constexpr int kSpinsUnknown = -1, kSpinsShort = 50, kSpinsLong = 20000;
+
+  // Ranks are bound one by one, so none knows from its own affinity how many processors there are.
+  void publish_cpus() {
+    cpu_set_t set;
+    // What fails is a mask that is too short: there are more than enough.
+    if (sched_getaffinity(0, sizeof set, &set) != 0) std::memset(&set, 0xff, sizeof set);
+    for (int cpu = 0; cpu < std::min<int>(kCpusMax, CPU_SETSIZE); ++cpu) {
+      if (!CPU_ISSET(cpu, &set)) continue;
+      header_->cpus[cpu / 64].fetch_or(std::uint64_t{1} << (cpu % 64));
+    }
+  }
+  // With a processor each a waiter spins; without, it must leave the processor almost at once.
+  int choose_spins() const {
+    int cpus = 0;
+    for (const auto& word : header_->cpus) cpus += std::popcount(word.load());
+    return ranks_ <= std::min(cpus, cpu_limit_) ? kSpinsLong : kSpinsShort;
+  }
+
   void wait(int turn, std::uint32_t epoch) {
     if (sleeps) {
       futex(FUTEX_WAIT, epoch);
@@ -133,7 +161,8 @@ class Lockstep {
 
   SharedHeader* header_;
   double* durations_;
-  int rank_, ranks_, spins_;
+  int rank_, ranks_, cpu_limit_;
+  int spins_ = kSpinsUnknown;
 };
 
 /// How long and how to measure one point.
@@ -146,7 +175,7 @@ struct Policy {
 
 struct Timing {
   int iterations = 0;
-  double min_us = 0, median_us = 0, p99_us = 0;
+  double min_us = 0, median_us = 0, p99_us = 0;  ///< of fewer than 100 the p99 is the largest
   double loop_us = 0;  ///< back to back, without barriers: slowest rank's total / iterations
 };
 
@@ -156,7 +185,7 @@ inline Timing summarise(std::vector<double> worst) {
   const std::size_t n = worst.size();
   timing.iterations = static_cast<int>(n);
   timing.min_us = worst.front();
-  timing.median_us = worst[n / 2];
+  timing.median_us = (worst[(n - 1) / 2] + worst[n / 2]) / 2;
   timing.p99_us = worst[(n * 99 + 99) / 100 - 1];
   return timing;
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
 
@@ -51,13 +52,14 @@ Bandwidth, as nccl-tests defines it:
     all_reduce 2(N-1)/N; all_gather reduce_scatter gather scatter all_to_all (N-1)/N; others 1
 
 Times, in microseconds. All ranks begin each iteration behind a barrier of the tool's own, and the
-slowest rank counts: min, median and p99 of those. "loop" is nccl-tests' way: calls back to back.
-An empty operation's time is printed in the header: every figure contains it.
+slowest rank counts: min, median and p99 of those, over "iters" iterations (of fewer than 100 the
+p99 is the largest). "loop" is nccl-tests' way: calls back to back. An empty operation's time is
+printed in the header: every figure contains it.
   hot    the owner rewrites the same input, untimed, before each iteration
   cold   buffers rotate over 4 times the last-level cache, rewritten when they come round
 
 Results are checked against the closed form, every element: the column #wrong. The exit status is 1
-when any is wrong, 2 for a wrong command line.
+when any is wrong or the output cannot be written, 2 for a wrong command line.
 
 From nccl-tests: -b -e -f -i -w -c -d -o -r mean the same. Its -n (iterations) is --iters or -I
 here, because -n is the number of ranks, as in `unisono run`; -g and -t have no meaning here.
@@ -232,6 +234,11 @@ Status fill(const Texts& texts, Options& options) {
   if (!texts.timeout.empty()) {
     UNISONO_ASSIGN(const double seconds, tools::parse_seconds(texts.timeout, "--timeout", 86400));
     options.timeout = std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+    if (options.timeout.count() == 0) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("--timeout: '{}' is less than a millisecond, the shortest limit",
+                                texts.timeout.substr(0, 64)));
+    }
   }
   options.modes = one_or_both(texts.mode, "both", "hot", Mode::kHot, Mode::kCold);
   options.buffers =
@@ -301,7 +308,7 @@ Parsed parse_options(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    parsed.exit_status = app.exit(error) == 0 ? 0 : 2;
+    parsed.exit_status = tools::finish_output("unisono perf", app.exit(error) == 0 ? 0 : 2);
     return parsed;
   }
   parsed.options.ranks_given = app.count("--ranks") > 0;

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/perf/buffers.h"
@@ -111,6 +114,19 @@ Status check_ranks(const Options& options, int ranks) {
   return {};
 }
 
+Status check_rows(const Options& options, int ranks, const std::vector<Row>& rows) {
+  if (!rows.empty()) return {};
+  std::string types;
+  for (const DataType type : options.types) {
+    types += fmt::format("{}{}", types.empty() ? "" : ", ", unisono::name_of(type));
+  }
+  return Status(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} bytes are too few for one element of {} {} each of the {} ranks; "
+                  "raise --maxbytes",
+                  options.sizes.back(), types, options.measured->divides ? "for" : "on", ranks));
+}
+
 /// One arena of each kind that is asked for.
 struct Arenas {
   std::optional<Arena> of_kind[2];
@@ -118,7 +134,8 @@ struct Arenas {
 };
 
 /// Returns the number of wrong elements. Only rank 0 prints.
-std::uint64_t run_rows(const Options& options, Communicator& communicator, RankSync& sync) {
+std::uint64_t run_rows(const Options& options, Communicator& communicator, RankSync& sync,
+                       std::vector<Row> rows) {
   Surroundings surroundings;
   surroundings.communicator = communicator.describe();
   surroundings.ranks = communicator.size();
@@ -133,7 +150,6 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
     arenas.of_kind[static_cast<int>(kind)].emplace(communicator, kind, arena_size);
   }
 
-  std::vector<Row> rows = list_rows(options, communicator);
   std::optional<Report> report;
   if (communicator.rank() == 0) report.emplace(options, surroundings, rows.size());
   if (report) report->header();
@@ -151,11 +167,19 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
 }
 
 int run_rank(const Options& options) {
+  // A reader that leaves is an error of our own, so that the other ranks are told.
+  std::signal(SIGPIPE, SIG_IGN);
   InitOptions init_options;
   init_options.transport = options.transport;
   init_options.timeout = options.timeout;
   Communicator communicator = init(init_options);
-  if (const Status status = check_ranks(options, communicator.size()); !status) {
+  Status status = check_ranks(options, communicator.size());
+  std::vector<Row> rows;
+  if (status) {
+    rows = list_rows(options, communicator);
+    status = check_rows(options, communicator.size(), rows);
+  }
+  if (!status) {
     if (communicator.rank() == 0) {
       fmt::print(stderr, "unisono perf: {}\n", status.message());
     }
@@ -166,7 +190,7 @@ int run_rank(const Options& options) {
                          : std::chrono::duration_cast<std::chrono::milliseconds>(kTimeoutDefault);
   RankSync sync(communicator, limit);
   try {
-    return run_rows(options, communicator, sync) == 0 ? 0 : 1;
+    return run_rows(options, communicator, sync, std::move(rows)) == 0 ? 0 : 1;
   } catch (...) {
     sync.give_up();
     throw;

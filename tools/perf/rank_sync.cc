@@ -9,11 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <string>
 
 #include "base/unique_fd.h"
+#include "topology/cpu_quota.h"
 
 namespace unisono::perf {
 
@@ -65,7 +67,10 @@ RankSync::RankSync(Communicator& communicator, std::chrono::milliseconds timeout
     durations_.resize(kIterationsMax);
     return;
   }
-  lockstep_ = std::make_unique<Lockstep>(page_->memory(), communicator.rank(), communicator.size());
+  const double quota = topology::read_cpu_quota();
+  const int cpu_limit = quota > 0 ? std::max(1, static_cast<int>(quota)) : kCpusMax;
+  lockstep_ = std::make_unique<Lockstep>(page_->memory(), communicator.rank(), communicator.size(),
+                                         cpu_limit);
   lockstep_->idle = [this] { check_others(); };
 }
 

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string_view>
 
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/slots.h"
 
@@ -47,6 +49,7 @@ tools::Table make_table(const Options& options) {
   for (const char* title : {"mode", "place"}) {
     columns.push_back({.title = title, .width_min = 5});
   }
+  columns.push_back({.title = "iters", .width_min = 5});
   for (const char* title : {"min us", "median us", "p99 us", "loop us"}) {
     columns.push_back({.title = title, .width_min = 10});
   }
@@ -89,7 +92,14 @@ void Report::header() {
                                  tools::format_bytes(surroundings_.cache_bytes)));
   }
   fmt::print("{}", table_.header_line());
-  std::fflush(stdout);
+  flush();
+}
+
+// Measuring on for hours and losing every row helps nobody.
+void Report::flush() {
+  if (const Status flushed = tools::flush_output(); !flushed) {
+    throw std::runtime_error(flushed.message());
+  }
 }
 
 void Report::progress(std::uint64_t done, const Row& row) {
@@ -106,6 +116,7 @@ std::vector<std::string> Report::cells(const Row& row) const {
   if (options_.buffers.size() > 1) cells.emplace_back(name_of(row.buffers));
   cells.emplace_back(name_of(row.mode));
   cells.emplace_back(problem.in_place ? "in" : "out");
+  cells.push_back(fmt::format("{}", row.timing.iterations));
   for (const double time :
        {row.timing.min_us, row.timing.median_us, row.timing.p99_us, row.timing.loop_us}) {
     cells.push_back(time_text(time));
@@ -141,6 +152,7 @@ std::string Report::json_line(const Row& row) const {
   line["type"] = unisono::name_of(problem.type);
   line["op"] = op_of(row);
   line["in_place"] = problem.in_place;
+  line["root"] = problem.root;
   line["time_us"] = {{"min", rounded(timing.min_us)},
                      {"median", rounded(timing.median_us)},
                      {"p99", rounded(timing.p99_us)}};
@@ -150,6 +162,7 @@ std::string Report::json_line(const Row& row) const {
   line["mode"] = name_of(row.mode);
   line["buffers"] = name_of(row.buffers);
   line["algorithm"] = algorithm_of(options_);
+  line["iterations"] = timing.iterations;
   line["loop_us"] = rounded(timing.loop_us);
   return line.dump() + "\n";
 }
@@ -159,8 +172,8 @@ void Report::row(const Row& row) {
   const std::string line = options_.format == Format::kJson  ? json_line(row)
                            : options_.format == Format::kCsv ? csv_line(row)
                                                              : table_.row_line(cells(row));
-  fmt::print("{}", line);
-  std::fflush(stdout);
+  std::fputs(line.c_str(), stdout);
+  flush();
 }
 
 void Report::footer(std::uint64_t rows, std::uint64_t wrong) {
@@ -170,6 +183,7 @@ void Report::footer(std::uint64_t rows, std::uint64_t wrong) {
                               : wrong == 0    ? "every element right"
                                               : fmt::format("{} WRONG elements", wrong);
   fmt::print("# {} rows, {}\n", rows, checked);
+  flush();
 }
 
 }  // namespace unisono::perf

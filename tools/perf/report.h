@@ -32,6 +32,7 @@ class Report {
   void footer(std::uint64_t rows, std::uint64_t wrong);
 
  private:
+  void flush();
   std::vector<std::string> cells(const Row& row) const;
   std::string csv_line(const Row& row) const;
   std::string json_line(const Row& row) const;

@@ -12,6 +12,7 @@
 #include "plan/plan_check.h"
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
+#include "tools/common/output.h"
 #include "tools/plan/timeline.h"
 
 namespace {
@@ -292,7 +293,7 @@ int unisono::plan_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return unisono::tools::finish_output("unisono plan", app.exit(error) == 0 ? 0 : 2);
   }
   const auto refuse = [](const Status& status) {
     std::fprintf(stderr, "unisono plan: %s\n", status.message().c_str());
@@ -304,5 +305,5 @@ int unisono::plan_main(int argc, char** argv) {
   if (!algorithm) return refuse(algorithm.error());
   const Report report = make_report(options, *request, **algorithm);
   options.json ? print_json(options, report) : print_text(options, report);
-  return report.check.ok() ? 0 : 1;
+  return unisono::tools::finish_output("unisono plan", report.check.ok() ? 0 : 1);
 }

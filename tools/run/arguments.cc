@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "tools/common/sizes.h"
@@ -27,6 +30,17 @@ constexpr const char* kDescription =
     "and\n"
     "MASTER_PORT, as under torchrun; exit status is that of the rank that failed first.";
 
+// Flags of torchrun that a command line may bring along, and what to do instead.
+constexpr std::pair<std::string_view, const char*> kUnsupported[] = {
+    {"-m", "write the command: python -m MODULE"},
+    {"--module", "write the command: python -m MODULE"},
+    {"--log-dir", "redirect the launcher's own output"},
+    {"--tee", "redirect the launcher's own output"},
+    {"-t", "redirect the launcher's own output"},
+    {"--redirects", "redirect the launcher's own output"},
+    {"-r", "redirect the launcher's own output"},
+};
+
 constexpr const char* kExamples = R"(Examples:
   unisono run -n 4 ./train                   four ranks on this machine
   unisono run -n 4 -- python train.py --lr 1 the command and its flags, after --
@@ -38,7 +52,11 @@ Two machines, four ranks each; make a key once and have it on both:
   unisono run --nnodes 2 --node-rank 0 -n 4 --master-addr node0 --job-key-file job.key ./train
   unisono run --nnodes 2 --node-rank 1 -n 4 --master-addr node0 --job-key-file job.key ./train
 
-Signals: INT, TERM, HUP, QUIT, USR1 and USR2 reach every rank; a second Ctrl-C kills at once.)";
+Signals: INT, TERM, HUP, QUIT, USR1 and USR2 reach every rank; a second Ctrl-C kills at once. Ranks
+that outlive TERM or HUP by --timeout-report get SIGTERM (again), and SIGKILL 5 s later.
+
+Of torchrun's flags these are not supported: -m --log-dir --tee --redirects --nproc-per-node=gpu,
+and --max-restarts other than 0.)";
 
 // Shows one spelling of each flag: those with '_' and the negative forms are only accepted.
 class HelpText : public CLI::Formatter {
@@ -66,10 +84,13 @@ struct Typed {
   std::string master_port;
   std::string endpoint;
   std::string backend;
+  std::string rendezvous_settings;
+  std::string restarts = "0";
   std::string bind_to = "auto";
   std::string report_time = "5";
   std::string grace_time = "5";
   bool standalone = false;
+  bool no_python = false;
 };
 
 void declare_shape_options(CLI::App& app, Typed& typed, RunArguments& arguments) {
@@ -94,6 +115,16 @@ void declare_shape_options(CLI::App& app, Typed& typed, RunArguments& arguments)
   app.add_option("--rdzv-backend,--rdzv_backend", typed.backend,
                  "Accepted for torchrun's sake: static or c10d")
       ->option_text("NAME");
+  app.add_option("--rdzv-conf,--rdzv_conf", typed.rendezvous_settings,
+                 "Accepted for torchrun's sake, and ignored")
+      ->option_text("TEXT");
+  app.add_option("--max-restarts,--max_restarts", typed.restarts,
+                 "Accepted for torchrun's sake: only 0, nothing is restarted")
+      ->option_text("0");
+  app.add_option("--role", arguments.role, "What ranks read from ROLE_NAME (default 'default')")
+      ->option_text("NAME");
+  app.add_flag("--no-python,--no_python", typed.no_python,
+               "Accepted for torchrun's sake: the command is always run as it is");
   app.add_flag("--standalone", typed.standalone, "One machine, a free port: the default");
   app.add_option("--job-key-file,--job_key_file", arguments.job_key_file,
                  "File that holds the job key, instead of UNISONO_JOB_KEY in the environment")
@@ -116,20 +147,36 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
   app.add_option("--grace", typed.grace_time)->group("");
 }
 
+Status bad_endpoint(const std::string& endpoint, const char* why) {
+  return Status(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--rdzv-endpoint: '{}' {}; write HOST:PORT", endpoint.substr(0, 64), why));
+}
+
 Status take_endpoint(const std::string& endpoint, Typed& typed) {
-  const std::size_t colon = endpoint.rfind(':');
-  std::string host = endpoint.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
+  std::string host = endpoint;
+  std::string port;
+  // An IPv6 address has colons of its own, so it stands in brackets.
+  const std::size_t bracket = endpoint.starts_with('[') ? endpoint.find(']') : 0;
+  if (bracket == std::string::npos) return bad_endpoint(endpoint, "has no ']'");
+  if (const std::size_t colon = endpoint.find(':', bracket); colon != std::string::npos) {
+    host = endpoint.substr(0, colon);
+    port = endpoint.substr(colon + 1);
+    if (port.find(':') != std::string::npos) {
+      return bad_endpoint(endpoint,
+                          "has several colons; an IPv6 address needs brackets, as in "
+                          "[::1]:29400");
+    }
+    const auto number = parse_integer(port, "", 0, 65535);
+    if (!number) return bad_endpoint(endpoint, "has no port from 0 to 65535 after the colon");
   }
-  if (host.empty()) {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--rdzv-endpoint: '{}' has no host; write HOST:PORT", endpoint));
+  if (bracket != 0) {
+    if (bracket + 1 != host.size()) return bad_endpoint(endpoint, "has text after the ']'");
+    host = host.substr(1, bracket - 1);
   }
+  if (host.empty()) return bad_endpoint(endpoint, "has no host");
   if (typed.master_address.empty()) typed.master_address = host;
-  if (colon != std::string::npos && typed.master_port.empty()) {
-    typed.master_port = endpoint.substr(colon + 1);
-  }
+  if (typed.master_port.empty()) typed.master_port = port;
   return Status();
 }
 
@@ -195,13 +242,39 @@ Result<Duration> take_seconds(const std::string& text, const char* what) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
 
+Status unknown_flag(const std::string& flag) {
+  std::string name = flag.substr(0, flag.find('='));
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const auto& [unsupported, remedy] : kUnsupported) {
+    if (name != unsupported) continue;
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("torchrun's {} is not supported; {}", name, remedy));
+  }
+  return Status(ErrorCode::kInvalidArgument, fmt::format("unknown flag {}", flag));
+}
+
+// What torchrun takes and this launcher has no use for.
+Status take_ignored(const Typed& typed, RunArguments& arguments) {
+  if (!typed.backend.empty() && typed.backend != "static" && typed.backend != "c10d") {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--rdzv-backend: '{}' is not static or c10d", typed.backend));
+  }
+  if (typed.restarts != "0") {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--max-restarts: '{}' is not 0; nothing is restarted here",
+                              typed.restarts.substr(0, 64)));
+  }
+  if (!typed.rendezvous_settings.empty()) arguments.notes.push_back("--rdzv-conf is ignored");
+  return Status();
+}
+
 // prefix_command leaves everything from the first word it does not know: the command, or a flag
 // that does not exist.
 Status take_command(std::vector<std::string> rest, RunArguments& arguments) {
   if (!rest.empty() && rest.front() == "--") {
     rest.erase(rest.begin());
   } else if (!rest.empty() && rest.front().starts_with("-")) {
-    return Status(ErrorCode::kInvalidArgument, fmt::format("unknown flag {}", rest.front()));
+    return unknown_flag(rest.front());
   }
   if (rest.empty() || rest.front().empty()) {
     return Status(ErrorCode::kInvalidArgument, "no command to run");
@@ -213,15 +286,15 @@ Status take_command(std::vector<std::string> rest, RunArguments& arguments) {
 Status take_all(Typed typed, std::vector<std::string> rest, RunArguments& arguments) {
   if (typed.local_size == "auto" || typed.local_size == "cpu") {
     arguments.local_size = 0;
+  } else if (typed.local_size == "gpu") {
+    return Status(ErrorCode::kInvalidArgument,
+                  "--nproc-per-node: 'gpu' is not supported; give the number of GPUs");
   } else {
     UNISONO_ASSIGN(const std::int64_t size,
                    parse_integer(typed.local_size, "--nproc-per-node", 1, kLocalSizeMax));
     arguments.local_size = static_cast<int>(size);
   }
-  if (!typed.backend.empty() && typed.backend != "static" && typed.backend != "c10d") {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--rdzv-backend: '{}' is not static or c10d", typed.backend));
-  }
+  UNISONO_TRY(take_ignored(typed, arguments));
   if (!typed.endpoint.empty()) UNISONO_TRY(take_endpoint(typed.endpoint, typed));
   UNISONO_ASSIGN(arguments.bind_to, take_place(typed.bind_to));
   UNISONO_TRY(take_nodes(typed, arguments));
@@ -242,6 +315,8 @@ std::variant<RunArguments, EarlyExit> parse_arguments(int argc, char** argv) {
   app.formatter(std::make_shared<HelpText>());
   app.footer(kExamples);
   app.prefix_command();
+  // As under torchrun, so that a script can append to what it was given.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Typed typed;
   RunArguments arguments;
   declare_shape_options(app, typed, arguments);

@@ -25,6 +25,7 @@ struct RunArguments {
   bool master_address_given = false;
   int master_port = 0;  ///< 0: the launcher picks a free one
   std::string run_id;   ///< empty: made by the launcher
+  std::string role = "default";
   BindTo bind_to = BindTo::kAuto;
   bool prefix = true;
   bool keep_going = false;
@@ -32,6 +33,7 @@ struct RunArguments {
   Duration grace_time = std::chrono::seconds(5);
   std::string job_key_file;
   std::vector<std::string> command;
+  std::vector<std::string> notes;  ///< to be told: what was accepted and does nothing
 };
 
 /// Parsing ended the command: help was asked for, or the line is wrong.

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,8 +71,15 @@ StartFailure describe(const std::string& command, int error) {
   return failure;
 }
 
-// The pipe closes at exec; before that it brings the errno of a failed exec.
-int wait_for_exec(int pipe) {
+// The pipe closes at exec; before that it brings the errno of a failed exec. An exec may take as
+// long as a dead file server wants, and a signal to end must not wait for it. Returns 0, an errno,
+// or minus the signal.
+int wait_for_exec(int pipe, const Signals& signals) {
+  constexpr int kLookMs = 50;
+  pollfd polled{pipe, POLLIN, 0};
+  while (::poll(&polled, 1, kLookMs) != 1) {
+    if (const int signal = signals.pending_end(); signal != 0) return -signal;
+  }
   int error = 0;
   ssize_t bytes = 0;
   do {
@@ -101,7 +110,14 @@ std::variant<ProcessGroup, StartFailure> start_group(const StartRequest& request
     become_rank(request, guard, signals, out.write.get(), err.write.get(), failure.write.get());
   }
   failure.write.reset();
-  if (const int error = wait_for_exec(failure.read.get()); error != 0) {
+  const int error = wait_for_exec(failure.read.get(), signals);
+  if (error < 0) {
+    // Not waited for: it may not even die before the file server answers. The guard knows it.
+    ::kill(leader, SIGKILL);
+    return StartFailure{128 - error, fmt::format("{} came while {} was still being started",
+                                                 signal_name(-error), request.command.front())};
+  }
+  if (error > 0) {
     while (::waitpid(leader, nullptr, 0) < 0 && errno == EINTR) {
     }
     guard.forget(leader);

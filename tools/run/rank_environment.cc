@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/handshake.h"
 #include "base/unique_fd.h"
 
 namespace unisono::run {
@@ -33,9 +35,14 @@ Variables variables_of(const JobFacts& facts, int local_rank) {
       {"GROUP_RANK", std::to_string(facts.node_rank)},
       {"NODE_RANK", std::to_string(facts.node_rank)},
       {"GROUP_WORLD_SIZE", std::to_string(facts.node_count)},
+      {"ROLE_NAME", facts.role},
+      {"ROLE_RANK", std::to_string(facts.rank_of(local_rank))},
+      {"ROLE_WORLD_SIZE", std::to_string(facts.world_size())},
       {"MASTER_ADDR", facts.master_address},
       {"MASTER_PORT", std::to_string(facts.master_port)},
       {"TORCHELASTIC_RUN_ID", facts.run_id},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
       // No agent of ours listens on MASTER_PORT; a value inherited from an outer torchrun would
       // make PyTorch wait for one.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
@@ -67,6 +74,10 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   Variables variables = variables_of(facts, local_rank);
   // Python buffers what goes to a pipe; a rank's lines would show up only at its end.
   if (!is_set(inherited, "PYTHONUNBUFFERED")) variables.emplace_back("PYTHONUNBUFFERED", "1");
+  // OpenMP would start a thread for each core in every rank.
+  if (facts.local_size > 1 && !is_set(inherited, "OMP_NUM_THREADS")) {
+    variables.emplace_back("OMP_NUM_THREADS", "1");
+  }
   std::vector<std::string> entries;
   for (const std::string& entry : inherited) {
     const bool replaced =
@@ -98,7 +109,7 @@ Result<std::string> make_run_id() {
   return fmt::format("{:016x}", bits);
 }
 
-Result<std::string> read_job_key(const std::string& path) {
+Result<JobKeyFile> read_job_key(const std::string& path) {
   constexpr const char* kRemedy = "make one with: openssl rand -hex 32 > FILE; chmod 600 FILE";
   const auto refuse = [&](const std::string& why) {
     return Status(ErrorCode::kInvalidArgument,
@@ -115,10 +126,19 @@ Result<std::string> read_job_key(const std::string& path) {
   }
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   if (text.empty()) return refuse("empty");
-  const bool printable =
-      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-  if (!printable) return refuse("holds more than one line or unprintable characters");
-  return text;
+  // An environment holds no zero byte, and a second line is a mistake rather than part of a key.
+  if (text.find_first_of(std::string_view("\0\r\n", 3)) != std::string::npos) {
+    return refuse("holds more than one line of text");
+  }
+  if (const auto key = JobKey::from_text(text); !key) return refuse(key.error().message());
+  JobKeyFile found{std::move(text), ""};
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    found.warning =
+        fmt::format("--job-key-file {}: other users can read it (mode {:04o}): chmod 600", path,
+                    facts.st_mode & 07777);
+  }
+  return found;
 }
 
 }  // namespace unisono::run

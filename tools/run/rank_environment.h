@@ -17,6 +17,7 @@ struct JobFacts {
   std::string master_address;
   int master_port = 0;
   std::string run_id;
+  std::string role = "default";
   std::string job_key;  ///< empty: leave the inherited environment as it is; never printed
 
   int world_size() const { return local_size * node_count; }
@@ -33,8 +34,13 @@ Result<int> choose_free_port();
 /// 16 random hexadecimal digits.
 Result<std::string> make_run_id();
 
-/// The key in a file: one line, at most 4 KiB, nothing but printable characters. The error never
-/// quotes the file's content.
-Result<std::string> read_job_key(const std::string& path);
+struct JobKeyFile {
+  std::string key;
+  std::string warning;  ///< when others can read the file; empty: they cannot
+};
+
+/// The key in a file: one line, at most 4 KiB, that makes a job key. The error never quotes the
+/// file's content.
+Result<JobKeyFile> read_job_key(const std::string& path);
 
 }  // namespace unisono::run

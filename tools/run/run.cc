@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/network.h"
 #include "tools/common/environment.h"
+#include "tools/common/output.h"
 #include "tools/run/arguments.h"
 #include "tools/run/rank_environment.h"
 #include "tools/run/supervisor.h"
@@ -58,13 +60,11 @@ void raise_open_files(int local_size, rlimit* before) {
   ::setrlimit(RLIMIT_NOFILE, &wanted);
 }
 
-bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
-}
-
 Status check_job_key(const RunArguments& arguments, JobFacts& facts) {
   if (!arguments.job_key_file.empty()) {
-    UNISONO_ASSIGN(facts.job_key, run::read_job_key(arguments.job_key_file));
+    UNISONO_ASSIGN(run::JobKeyFile file, run::read_job_key(arguments.job_key_file));
+    if (!file.warning.empty()) std::fprintf(stderr, "unisono run: %s\n", file.warning.c_str());
+    facts.job_key = std::move(file.key);
     return Status();
   }
   const bool inherited = !tools::environment_value("UNISONO_JOB_KEY").value_or("").empty();
@@ -84,7 +84,8 @@ Result<JobFacts> make_facts(const RunArguments& arguments) {
                  .node_rank = arguments.node_rank,
                  .master_address = arguments.master_address,
                  .master_port = arguments.master_port,
-                 .run_id = arguments.run_id};
+                 .run_id = arguments.run_id,
+                 .role = arguments.role};
   UNISONO_TRY(check_job_key(arguments, facts));
   if (facts.master_port == 0) {
     UNISONO_ASSIGN(facts.master_port, run::choose_free_port());
@@ -164,7 +165,10 @@ int run_main(int argc, char** argv) {
   auto parsed = run::parse_arguments(argc, argv);
   if (const auto* early = std::get_if<run::EarlyExit>(&parsed)) {
     std::fputs(early->text.c_str(), early->status == 0 ? stdout : stderr);
-    return early->status;
+    return tools::finish_output("unisono run", early->status);
+  }
+  for (const std::string& note : std::get<RunArguments>(parsed).notes) {
+    std::fprintf(stderr, "unisono run: %s\n", note.c_str());
   }
   const Result<int> status = run_job(std::get<RunArguments>(std::move(parsed)));
   if (status) return *status;

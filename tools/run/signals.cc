@@ -44,6 +44,15 @@ int Signals::next() const {
   return bytes == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
 }
 
+int Signals::pending_end() const {
+  sigset_t pending;
+  if (::sigpending(&pending) != 0) return 0;
+  for (const int signal : kForwardedSignals) {
+    if (tells_to_end(signal) && ::sigismember(&pending, signal) == 1) return signal;
+  }
+  return 0;
+}
+
 void Signals::restore() const {
   ::sigaction(SIGPIPE, &pipe_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);

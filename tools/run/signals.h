@@ -15,6 +15,11 @@ namespace unisono::run {
 /// What reaches every rank when it is sent to the launcher.
 inline constexpr std::array kForwardedSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
+/// True for those that tell a job to end, and not just something.
+constexpr bool tells_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
 class Signals {
  public:
   /// Blocks SIGCHLD and the forwarded signals and opens the descriptor that reports them. A
@@ -25,6 +30,8 @@ class Signals {
   int fd() const { return fd_.get(); }
   /// The next pending signal, or 0.
   int next() const;
+  /// A signal to end that is pending, or 0; next() will still return it.
+  int pending_end() const;
 
   /// In a rank between fork and exec: the state from before start().
   void restore() const;

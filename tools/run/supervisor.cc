@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <set>
 #include <utility>
@@ -30,6 +31,8 @@ constexpr auto kKillTime = std::chrono::seconds(5);
 constexpr auto kLingerTime = std::chrono::seconds(1);
 // A process leaves its group by setsid without any event; only looking shows it.
 constexpr auto kGroupCheck = std::chrono::milliseconds(50);
+// A reader that has stopped must not keep alive a launcher that was told to end.
+constexpr auto kLastOutputTime = std::chrono::seconds(1);
 // How often to look whether the launcher has come back to the foreground of its terminal.
 constexpr auto kForegroundCheck = std::chrono::milliseconds(500);
 
@@ -77,11 +80,16 @@ class Supervisor {
 
   void start_ranks();
   bool start_rank(const RankSpec& spec);
-  bool is_over() const;
+  bool ranks_are_done() const;
+  bool group_left() const;
   void wait_for_events();
   int poll_timeout_ms() const;
   void on_own_stream(int fd);
+  void write_output();
+  void flush_output();
+  void give_up_output();
   void on_signal(int signal);
+  void on_interrupt();
   void reap();
   void on_rank_end(RankProcess& process, int wait_status);
   void on_failure(Failure failure);
@@ -104,18 +112,19 @@ class Supervisor {
   std::optional<Failure> failure_;
   int failures_told_ = 0;
   int interrupts_ = 0;
+  bool told_to_end_ = false;
   std::set<int> forwarded_;
 };
 
 int Supervisor::run() {
   if (const Status started = stdin_.start(); !started.ok()) say(started.message());
   start_ranks();
-  while (!is_over()) {
+  while (!ranks_are_done()) {
     wait_for_events();
     advance_phase();
   }
   repeat_first_failure();
-  while (!queue_.empty()) wait_for_events();
+  flush_output();
   guard_.finish();
   return failure_ ? failure_->exit_status : 0;
 }
@@ -155,17 +164,22 @@ bool Supervisor::start_rank(const RankSpec& spec) {
   return true;
 }
 
-bool Supervisor::is_over() const {
+bool Supervisor::ranks_are_done() const {
   const auto is_done = [&](const RankProcess& process) {
     const bool gone = !process.group_exists || phase_ == Phase::kGivenUp;
     return gone && !process.out.is_open() && !process.err.is_open();
   };
-  return queue_.empty() && std::all_of(processes_.begin(), processes_.end(), is_done);
+  return std::all_of(processes_.begin(), processes_.end(), is_done);
+}
+
+bool Supervisor::group_left() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const RankProcess& process) { return process.group_exists; });
 }
 
 void Supervisor::wait_for_events() {
   std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}};
-  if (!queue_.empty()) polled.push_back({queue_.fd(), POLLOUT, 0});
+  if (!queue_.empty()) polled.push_back({queue_.poll_fd(), POLLOUT, 0});
   if (stdin_.wants_input()) polled.push_back({STDIN_FILENO, POLLIN, 0});
   if (stdin_.wants_output()) polled.push_back({stdin_.pipe_fd(), POLLOUT, 0});
   const std::size_t first_stream = polled.size();
@@ -210,21 +224,62 @@ void Supervisor::on_own_stream(int fd) {
   } else if (stdin_.wants_output() && fd == stdin_.pipe_fd()) {
     stdin_.write_some();
   } else if (!queue_.empty()) {
-    queue_.write_some();
+    write_output();
   }
+}
+
+void Supervisor::write_output() {
+  const char* stream = queue_.target() == STDOUT_FILENO ? "standard output" : "standard error";
+  const int error = queue_.write_some();
+  // A reader that has left is told to the ranks, by the SIGPIPE that they would get from it.
+  if (error == 0 || error == EPIPE) return;
+  on_failure({1, fmt::format("cannot write {}: {}", stream, std::strerror(error))});
+}
+
+// Without a signal to end, a reader that pauses (a pager) has all the time it wants.
+void Supervisor::flush_output() {
+  TimePoint progress = Clock::now();
+  while (!queue_.empty()) {
+    const bool at_once = interrupts_ > 1;
+    deadline_ = at_once ? progress : told_to_end_ ? progress + kLastOutputTime : kNever;
+    if (deadline_ <= Clock::now()) return give_up_output();
+    const std::size_t before = queue_.bytes();
+    wait_for_events();
+    if (queue_.bytes() != before) progress = Clock::now();
+  }
+}
+
+void Supervisor::give_up_output() {
+  const std::size_t bytes = queue_.give_up();
+  if (bytes == 0) return;
+  if (!failure_) failure_ = Failure{1, "output was dropped"};
+  say(fmt::format("nobody read the last {} of output; dropped",
+                  tools::format_bytes_rounded(static_cast<double>(bytes))));
+  queue_.give_up();
 }
 
 void Supervisor::on_signal(int signal) {
   if (signal == SIGCHLD) return reap();
   send_to_groups(signal);
   forwarded_.insert(signal);
-  if (signal != SIGINT) return;
+  if (!tells_to_end(signal)) return;
+  told_to_end_ = true;
+  if (signal == SIGINT) return on_interrupt();
+  // Nobody is there to send it a second time, so ranks that ignore it are ended as those are that
+  // outlive a failure.
+  if (signal == SIGQUIT || phase_ != Phase::kRunning || !group_left()) return;
+  phase_ = Phase::kReporting;
+  deadline_ = Clock::now() + job_.report_time;
+}
+
+void Supervisor::on_interrupt() {
   if (++interrupts_ == 1) {
-    say("interrupt sent to all ranks; press Ctrl-C again to kill them");
-  } else if (phase_ < Phase::kKilling) {
-    if (!failure_) failure_ = Failure{128 + SIGINT, "a second interrupt"};
-    end_groups(SIGKILL, Phase::kKilling, kKillTime);
+    if (group_left()) say("interrupt sent to all ranks; press Ctrl-C again to kill them");
+    return;
   }
+  if (phase_ >= Phase::kKilling || !group_left()) return;
+  if (!failure_) failure_ = Failure{128 + SIGINT, "a second interrupt"};
+  end_groups(SIGKILL, Phase::kKilling, kKillTime);
 }
 
 void Supervisor::reap() {
@@ -261,13 +316,13 @@ void Supervisor::on_failure(Failure failure) {
   const bool first = !failure_;
   const bool others = std::any_of(processes_.begin(), processes_.end(),
                                   [](const RankProcess& process) { return process.leader_runs; });
-  const bool ends_job = first && !job_.keep_going;
-  if (ends_job) {
+  const bool ends_now = first && !job_.keep_going;
+  if (ends_now) {
     phase_ = Phase::kReporting;
     deadline_ = Clock::now() + job_.report_time;
   }
   const double seconds = std::chrono::duration<double>(job_.report_time).count();
-  say(ends_job && others ? fmt::format("{}; the other ranks have {} to report and end",
+  say(ends_now && others ? fmt::format("{}; the other ranks have {} to report and end",
                                        failure.what, tools::format_duration(seconds))
                          : failure.what);
   ++failures_told_;
@@ -293,13 +348,15 @@ void Supervisor::look_for_empty_groups() {
 
 void Supervisor::advance_phase() {
   look_for_empty_groups();
-  const bool group_left =
-      std::any_of(processes_.begin(), processes_.end(),
-                  [](const RankProcess& process) { return process.group_exists; });
   const bool leader_left =
       std::any_of(processes_.begin(), processes_.end(),
                   [](const RankProcess& process) { return process.leader_runs; });
-  if (!group_left) return;
+  if (!group_left()) return;
+  if (phase_ == Phase::kReporting && !failure_ && !leader_left) {
+    // All have followed the signal to end, and ended well.
+    phase_ = Phase::kRunning;
+    deadline_ = kNever;
+  }
   if (phase_ == Phase::kRunning && !leader_left && deadline_ == kNever) {
     deadline_ = Clock::now() + kLingerTime;
   } else if (Clock::now() < deadline_) {
@@ -309,6 +366,7 @@ void Supervisor::advance_phase() {
     say("the ranks have ended, but left processes running");
     end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
   } else if (phase_ == Phase::kReporting) {
+    if (!failure_) failure_ = Failure{128 + SIGTERM, "ranks outlived the signal to end"};
     end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
   } else if (phase_ == Phase::kTerminating) {
     end_groups(SIGKILL, Phase::kKilling, kKillTime);

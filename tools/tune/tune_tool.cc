@@ -3,138 +3,164 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <fstream>
 #include <vector>
 
-#include "algorithms/selection.h"
-#include "base/clock.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
-#include "unisono/communicator.h"
+#include "tools/info/machine.h"
+#include "tools/tune/measure.h"
+#include "tools/tune/rows.h"
+#include "unisono/unisono.h"
 
 namespace unisono {
 namespace {
 
+using algorithms::Link;
+
 struct Options {
   int ranks = 2;
-  std::string transport = "tcp";
+  std::string transport;
   std::string output = "unisono-tuning.txt";
-  std::uint64_t bytes_max = 16 << 20;
-  double seconds_per_point = 0.02;
+  std::string bytes_max_text = "16M";
+  std::uint64_t bytes_max = 0;
+  double budget_ms = 20;
 };
 
-constexpr Collective kTuned[]{
-    Collective::kAllReduce,     Collective::kReduce, Collective::kBroadcast, Collective::kAllGather,
-    Collective::kReduceScatter, Collective::kGather, Collective::kScatter,   Collective::kAllToAll};
+constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kTcp};
+// More would need more scratch memory than ranks have unless they are told.
+constexpr std::uint64_t kBytesMax = std::uint64_t{256} << 20;
 
-bool cuts_by_rank(Collective collective) {
-  return collective != Collective::kAllReduce && collective != Collective::kReduce &&
-         collective != Collective::kBroadcast;
+void declare(CLI::App& app, Options& options) {
+  app.add_option("-n,--ranks", options.ranks, "Ranks to measure with; the rows are for as many")
+      ->check(CLI::Range(2, 256))
+      ->capture_default_str();
+  app.add_option("--transport", options.transport, "Only this one (default: all usable ones)")
+      ->check(CLI::IsMember({"shm", "unix", "tcp"}));
+  app.add_option("-o,--output", options.output, "File to write")->capture_default_str();
+  app.add_option("-e,--maxbytes", options.bytes_max_text, "Largest size, 64 to 256M")
+      ->capture_default_str();
+  app.add_option("--budget-ms", options.budget_ms, "Time for each way of each size")
+      ->check(CLI::Range(0.1, 10000.0))
+      ->capture_default_str();
 }
 
-// Back to back, slowest rank, best of three rounds: what selection should minimise.
-double time_call(Communicator& comm, const Call& call, double seconds) {
-  comm.run(call);
-  double best = 1e9;
-  int iterations = 1;
-  for (int round = 0; round < 3; ++round) {
-    comm.barrier();
-    const TimePoint began = Clock::now();
-    for (int i = 0; i < iterations; ++i) comm.run(call);
-    double mine = std::chrono::duration<double>(Clock::now() - began).count() / iterations;
-    comm.all_reduce(&mine, &mine, 1, DataType::kFloat64, max);
-    best = std::min(best, mine);
-    iterations = std::clamp(static_cast<int>(seconds / 3 / std::max(mine, 1e-7)), 1, 2000);
-  }
-  return best;
-}
-
-algorithms::Link link_named(const std::string& transport) {
-  using algorithms::Link;
-  for (const Link link : {Link::kLoopback, Link::kUnix, Link::kTcp}) {
-    if (transport == algorithms::name_of(link)) return link;
-  }
-  return Link::kShm;
-}
-
-// The fastest algorithm for one collective and size; rows of equal neighbours are merged.
-algorithms::SelectionRow best_row(Communicator& comm, Collective collective, std::size_t bytes,
-                                  const Options& options, std::vector<std::byte>& in,
-                                  std::vector<std::byte>& out) {
-  algorithms::SelectionRow row;
-  row.collective = collective;
-  row.any_link = false;
-  row.link = link_named(options.transport);
-  row.ranks_min = row.ranks_max = comm.size();
-  row.bytes_max = bytes;
-  const std::size_t blocks = cuts_by_rank(collective) ? static_cast<std::size_t>(comm.size()) : 1;
-  Call call;
-  call.collective = collective;
-  call.in = in.data();
-  call.out = collective == Collective::kBroadcast ? in.data() : out.data();
-  call.type = DataType::kFloat32;
-  call.count = std::max<std::size_t>(bytes / 4 / blocks, 1);
-  call.op = sum;
-  double best = 1e9;
-  for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
-    plan::PlanRequest request;
-    request.collective = collective;
-    request.ranks = comm.size();
-    if (algorithm.collective != collective || !algorithm.refuses(request).empty()) continue;
-    call.options.algorithm = algorithm.name;
-    const double seconds = time_call(comm, call, options.seconds_per_point);
-    if (seconds < best * 0.97) {
-      best = seconds;
-      row.algorithm = algorithm.name;
-      const algorithms::SelectionTable defaults = algorithms::SelectionTable::defaults();
-      for (const algorithms::SelectionRow& known : defaults.rows()) {
-        if (known.collective == collective && known.algorithm == row.algorithm) {
-          row.chunk_bytes = known.chunk_bytes;
-          break;
-        }
-      }
-    }
-  }
-  return row;
-}
-
-void tune(Communicator& comm, const Options& options) {
-  std::vector<std::byte> in(options.bytes_max + 64);
-  std::vector<std::byte> out(options.bytes_max + 64);
-  std::vector<algorithms::SelectionRow> rows;
-  std::vector<std::size_t> sizes;
-  for (std::size_t bytes = 64; bytes <= options.bytes_max; bytes *= 4) sizes.push_back(bytes);
-  tools::ProgressLine progress(comm.rank() == 0 ? stderr : nullptr,
-                               sizes.size() * std::size(kTuned));
-  std::uint64_t done = 0;
-  for (const Collective collective : kTuned) {
-    for (const std::size_t bytes : sizes) {
-      progress.update(done++, std::string(name_of(collective)) + " " + tools::format_bytes(bytes));
-      algorithms::SelectionRow row = best_row(comm, collective, bytes, options, in, out);
-      // Halfway to the next size, on the logarithmic scale.
-      row.bytes_max = bytes == sizes.back() ? ~std::size_t{0} : bytes * 2;
-      if (!rows.empty() && rows.back().collective == collective &&
-          rows.back().algorithm == row.algorithm && rows.back().chunk_bytes == row.chunk_bytes) {
-        rows.back().bytes_max = row.bytes_max;
+// The transports to measure. An unusable one is an error only where it was asked for.
+Result<std::vector<Link>> list_links(const std::string& wanted) {
+  std::vector<Link> links;
+  const std::vector<info::TransportRow> rows = info::probe_transports();
+  for (const Link link : kLinks) {
+    const std::string name(algorithms::name_of(link));
+    if (!wanted.empty() && wanted != name) continue;
+    for (const info::TransportRow& row : rows) {
+      if (row.name != name) continue;
+      if (row.probe.usable) {
+        links.push_back(link);
+      } else if (!wanted.empty()) {
+        return Status(ErrorCode::kUnsupported, "transport " + name + ": " + row.probe.reason);
       } else {
-        rows.push_back(std::move(row));
+        std::fprintf(stderr, "unisono tune: without %s: %s\n", name.c_str(),
+                     row.probe.reason.c_str());
       }
     }
   }
-  progress.clear();
-  if (comm.rank() != 0) return;
-  algorithms::SelectionTable table;
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row) table.prepend(*row);
-  std::ofstream file(options.output);
-  file << "# unisono tune: " << comm.size() << " ranks, transport " << options.transport << "\n"
-       << table.to_text();
-  if (!file.flush()) {
-    throw Error(Status(ErrorCode::kSystem, options.output + " cannot be written"));
+  if (links.empty()) return Status(ErrorCode::kUnsupported, "no transport is usable here");
+  return links;
+}
+
+Status cannot_write(const std::string& path, int error) {
+  return Status(ErrorCode::kSystem,
+                "--output: " + path + " cannot be written: " + std::strerror(error));
+}
+
+// Before minutes of measuring, not after them. What is in the file stays until there is better.
+Status check_writable(const std::string& path) {
+  const bool existed = ::access(path.c_str(), F_OK) == 0;
+  errno = 0;
+  const bool writable = std::ofstream(path, std::ios::app).is_open();
+  if (!writable) return cannot_write(path, errno);
+  if (!existed) ::unlink(path.c_str());
+  return Status();
+}
+
+// Times taken beside other work say more about that work.
+void warn_if_busy() {
+  double load = 0;
+  if (::getloadavg(&load, 1) == 1 && load > 1) {
+    std::fprintf(stderr,
+                 "unisono tune: the machine is busy (load %.1f): better measure when it is idle\n",
+                 load);
   }
-  std::printf("%s: %zu rows; use it with UNISONO_TUNING=%s\n", options.output.c_str(), rows.size(),
-              options.output.c_str());
+}
+
+// What a reader of the file wants to know of its origin, as comments.
+std::string header_of(const Options& options, bool shared_cores, const std::string& command) {
+  char host[256] = "unknown host";
+  ::gethostname(host, sizeof host - 1);
+  char date[64] = "";
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  if (::gmtime_r(&now, &parts) != nullptr) {
+    std::strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &parts);
+  }
+  return "# Selection table of unisono " + std::string(version()) + ", measured on " + date +
+         " on " + host + ".\n# " + std::to_string(options.ranks) + " ranks, " +
+         (shared_cores ? "more than processors" : "a processor for each") + ": " + command +
+         "\n# The first row that matches decides; the default table follows.\n";
+}
+
+Status write_table(const Options& options, const std::string& header,
+                   const std::vector<algorithms::SelectionRow>& rows) {
+  algorithms::SelectionTable table;
+  for (const algorithms::SelectionRow& row : rows) table.append(row);
+  errno = 0;
+  std::ofstream file(options.output, std::ios::trunc);
+  file << header << table.to_text();
+  if (!file.flush()) return cannot_write(options.output, errno);
+  return Status();
+}
+
+Status run(const Options& options, const std::string& command) {
+  UNISONO_TRY(check_writable(options.output));
+  UNISONO_ASSIGN(const std::vector<Link> links, list_links(options.transport));
+  const std::vector<std::size_t> sizes = tune::list_sizes(options.bytes_max);
+  std::vector<tune::Task> tasks = tune::list_tasks(links, options.ranks, sizes);
+  const bool shared_cores = info::would_share_cores(options.ranks);
+  std::string names;
+  for (const Link link : links) {
+    if (!names.empty()) names += ", ";
+    names += algorithms::name_of(link);
+  }
+  std::printf("%zu measurements with %d ranks%s over %s, 64 bytes to %s\n", tasks.size(),
+              options.ranks, shared_cores ? " (more than processors)" : "", names.c_str(),
+              tools::format_bytes(sizes.back()).c_str());
+  warn_if_busy();
+  // Ranks are forked: rank 0 of each job goes on with a copy of this line.
+  tools::ProgressLine line(stderr, tasks.size());
+  UNISONO_TRY(tune::measure(
+      tasks, {.ranks = options.ranks,
+              .seconds_per_task = options.budget_ms / 1000,
+              .progress = [&](std::size_t done, std::string_view what) { line.update(done, what); },
+              .progress_ends = [&] { line.clear(); }}));
+  const auto rows = tune::best_rows(tasks, options.ranks, shared_cores);
+  UNISONO_TRY(write_table(options, header_of(options, shared_cores, command), rows));
+  std::printf(
+      "%s: %zu rows\n"
+      "Use it, the same on all ranks:  UNISONO_TUNING=%s unisono run -n %d -- ./program\n"
+      "What it chooses, and why:       UNISONO_TUNING=%s unisono info --why all_reduce 1M -n %d\n",
+      options.output.c_str(), rows.size(), options.output.c_str(), options.ranks,
+      options.output.c_str(), options.ranks);
+  return Status();
+}
+
+int fail(const Status& status, int exit_status) {
+  std::fprintf(stderr, "unisono tune: %s\n", status.message().c_str());
+  return exit_status;
 }
 
 }  // namespace
@@ -142,35 +168,31 @@ void tune(Communicator& comm, const Options& options) {
 int tune_main(int argc, char** argv) {
   Options options;
   CLI::App app{
-      "Measures every algorithm with local ranks and writes a selection table.\n"
-      "Collectives of ranks that share memory run natively and need no table; it is for\n"
-      "streams.\n"
-      "Example:\n  unisono tune -n 4 --transport tcp -o tuning.txt\n"
-      "  UNISONO_TUNING=tuning.txt unisono run -n 4 ./train",
+      "Measures every way to run each collective between ranks of this machine and writes the\n"
+      "selection table that UNISONO_TUNING names. Takes minutes; a small -e makes it quick.\n"
+      "Tables of several rank counts may be joined with cat.",
       "unisono tune"};
-  app.add_option("-n,--ranks", options.ranks, "local ranks")->check(CLI::Range(2, 256));
-  app.add_option("--transport", options.transport, "tcp, unix or shm lanes")
-      ->check(CLI::IsMember({"tcp", "unix", "shm"}));
-  app.add_option("-o,--output", options.output, "file to write");
-  std::string max_text;
-  app.add_option("-e,--maxbytes", max_text, "largest size, for example 16M");
-  CLI11_PARSE(app, argc, argv);
-  if (!max_text.empty()) {
-    const auto bytes = tools::parse_bytes(max_text, "--maxbytes", {64, std::uint64_t{1} << 32});
-    if (!bytes) {
-      std::fprintf(stderr, "unisono tune: %s\n", bytes.error().message().c_str());
-      return 2;
-    }
-    options.bytes_max = *bytes;
-  }
+  app.footer(
+      "Examples:\n"
+      "  unisono tune -n 4 -o tuning.txt\n"
+      "  UNISONO_TUNING=tuning.txt unisono run -n 4 -- ./train\n"
+      "  unisono tune -n 2 --transport tcp -e 64K --budget-ms 5    a first look");
+  declare(app, options);
   try {
-    spawn(options.ranks, [&](Communicator& comm) { tune(comm, options); },
-          {.as = SpawnOptions::As::kProcesses, .transport = options.transport});
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   }
-  return 0;
+  const auto bytes = tools::parse_bytes(options.bytes_max_text, "--maxbytes", {64, kBytesMax});
+  if (!bytes) return fail(bytes.error(), 2);
+  options.bytes_max = *bytes;
+  std::string command = "unisono tune";
+  for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
+  for (char& c : command) {
+    if (c < ' ') c = '?';  // it must stay one line of comment
+  }
+  const Status status = run(options, command);
+  return status.ok() ? 0 : fail(status, 1);
 }
 
 }  // namespace unisono

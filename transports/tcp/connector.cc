@@ -2,15 +2,19 @@
 #include "transports/tcp/connector.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
 #include <list>
 #include <map>
 #include <utility>
 
 #include "base/log.h"
+#include "base/network.h"
 #include "transports/tcp/dial.h"
 #include "transports/tcp/handshake_session.h"
 #include "transports/tcp/listener.h"
@@ -118,7 +122,8 @@ class Connector::Impl {
   using Strangers = std::list<Stranger>;
 
   void accept();
-  void on_accept(Socket socket);
+  void on_waiting();
+  void on_accept(UniqueFd fd);
   bool make_room();
   void on_session(Strangers::iterator stranger, const Status& status);
   void admit(HandshakeSession& session);
@@ -166,23 +171,31 @@ bool Connector::Impl::poll() {
 void Connector::Impl::accept() {
   if (leaving_ || accepting_ || (strangers_.size() >= kStrangersMax && !make_room())) return;
   accepting_ = true;
-  acceptor_->async_accept([this](const error_code& error, Socket socket) {
+  acceptor_->async_wait(Acceptor::wait_read, [this](const error_code& error) {
     if (leaving_ || error == boost::asio::error::operation_aborted) return;
-    if (!error) {
-      on_accept(std::move(socket));
-      accepting_ = false;
-      return accept();
-    }
+    on_waiting();
+  });
+}
+
+void Connector::Impl::on_waiting() {
+  UniqueFd fd(
+      ::accept4(acceptor_->native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  const int error = fd ? 0 : errno;
+  const bool gone_again = error == EAGAIN || error == EINTR || error == ECONNABORTED;
+  if (!fd && !gone_again) {
     // Out of descriptors, most likely: the caller waits in the backlog meanwhile.
-    limit_.write(
-        log::Level::kWarning, last_poll_,
-        fmt::format("rank {} cannot accept a connection: {}", options_.rank, error.message()));
+    limit_.write(log::Level::kWarning, last_poll_,
+                 fmt::format("rank {} cannot accept a connection: {}{}", options_.rank,
+                             std::strerror(error), error == EMFILE ? "; raise 'ulimit -n'" : ""));
     retry_.expires_after(kSilentTime);
-    retry_.async_wait([this](const error_code&) {
+    return retry_.async_wait([this](const error_code&) {
       accepting_ = false;
       accept();
     });
-  });
+  }
+  if (fd) on_accept(std::move(fd));
+  accepting_ = false;
+  accept();
 }
 
 bool Connector::Impl::make_room() {
@@ -198,15 +211,17 @@ bool Connector::Impl::make_room() {
   return true;
 }
 
-void Connector::Impl::on_accept(Socket socket) {
-  const int fd = socket.native_handle();
-  prepare_socket(fd, options_.send_buffer_bytes, options_.receive_buffer_bytes);
-  const int family =
-      options_.family == StreamOptions::Family::kUnix ? AF_UNIX : AF_INET;  // AF_INET6 alike
-  if (const Status same = check_same_user(fd, family); !same) {
+void Connector::Impl::on_accept(UniqueFd fd) {
+  const bool is_unix = options_.family == StreamOptions::Family::kUnix;
+  prepare_socket(fd.get(), options_.send_buffer_bytes, options_.receive_buffer_bytes);
+  Socket socket(context_);
+  Status usable = is_unix ? check_same_user(fd.get()) : Status();
+  // AF_INET stands for AF_INET6 too.
+  if (usable) usable = adopt(std::move(fd), is_unix ? AF_UNIX : AF_INET, &socket);
+  if (!usable) {
     return limit_.write(
         log::Level::kWarning, last_poll_,
-        fmt::format("rank {} refused a connection: {}", options_.rank, same.message()));
+        fmt::format("rank {} refused a connection: {}", options_.rank, usable.message()));
   }
   HandshakeIdentity identity;
   identity.job_id = options_.job_id;
@@ -293,9 +308,6 @@ void Connector::dial(Rank peer, std::uint16_t stream, std::vector<Target> target
   impl_->dial(peer, stream, std::move(targets));
 }
 void Connector::cancel(Rank peer, std::uint16_t stream) { impl_->cancel(peer, stream); }
-bool Connector::dialling(Rank peer, std::uint16_t stream) const {
-  return impl_->find_dial(peer, stream) != nullptr;
-}
 bool Connector::dial_connected(Rank peer, std::uint16_t stream) const {
   const Dial* dial = impl_->find_dial(peer, stream);
   return dial != nullptr && dial->connected();

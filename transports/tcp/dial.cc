@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
+#include "base/network.h"
 #include "transports/tcp/link_frames.h"
 
 namespace unisono::tcp {
@@ -62,9 +64,12 @@ void Dial::attempt() {
   polled_in_attempt_ = Duration{};
   const std::uint64_t attempt = ++attempt_;
   socket_ = Socket(context_);
-  boost::system::error_code error;
-  socket_.open(Protocol(target().address.ss_family, 0), error);
-  if (error) return next_target({ErrorCode::kSystem, error.message()});
+  const int family = target().address.ss_family;
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return next_target({ErrorCode::kSystem, std::strerror(errno)});
+  if (const Status adopted = adopt(std::move(fd), family, &socket_); !adopted) {
+    return next_target(adopted);
+  }
   prepare_socket(socket_.native_handle(), options_.send_buffer_bytes,
                  options_.receive_buffer_bytes);
   socket_.async_connect(
@@ -77,8 +82,8 @@ void Dial::attempt() {
 }
 
 void Dial::on_connected() {
-  if (const Status same = check_same_user(socket_.native_handle(), target().address.ss_family);
-      !same) {
+  const bool is_unix = target().address.ss_family == AF_UNIX;
+  if (const Status same = is_unix ? check_same_user(socket_.native_handle()) : Status(); !same) {
     ++denials_;
     return next_target(same);
   }

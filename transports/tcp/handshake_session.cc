@@ -105,7 +105,6 @@ void HandshakeSession::finish(const Status& status) {
 
 void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
   const int one = 1;
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   // Fails on UNIX sockets, which have no such delay.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (send_buffer_bytes > 0) {
@@ -116,18 +115,12 @@ void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
   }
 }
 
-Status check_same_user(int fd, int family) {
-  if (family != AF_UNIX) return {};
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-    return {ErrorCode::kSystem,
-            fmt::format("the other end's user is unknown: {}", std::strerror(errno))};
-  }
-  if (peer.uid == ::geteuid()) return {};
-  return {ErrorCode::kAuthentication,
-          fmt::format("process {} at the other end belongs to user {}, this rank to user {}",
-                      peer.pid, peer.uid, ::geteuid())};
+Status adopt(UniqueFd fd, int family, Socket* socket) {
+  boost::system::error_code error;
+  socket->assign(Protocol(family, 0), fd.get(), error);
+  if (error) return {ErrorCode::kSystem, error.message()};
+  static_cast<void>(fd.release());
+  return {};
 }
 
 bool send_now(int fd, const void* data, std::size_t bytes) {

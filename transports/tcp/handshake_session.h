@@ -65,10 +65,11 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   bool hung_up_ = false;
 };
 
-/// Non-blocking, closed on exec, without Nagle's delay; sizes where they are not 0.
+/// Without Nagle's delay; sizes where they are not 0.
 void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes);
-/// UNIX sockets: the process at the other end belongs to another user. Ok for TCP.
-Status check_same_user(int fd, int family);
+/// Makes `fd` the socket. Asio's own calls would create it open to whatever program another thread
+/// starts at that moment.
+Status adopt(UniqueFd fd, int family, Socket* socket);
 /// Sends all or answers false: for the few bytes of a handshake, which every socket has room for.
 bool send_now(int fd, const void* data, std::size_t bytes);
 

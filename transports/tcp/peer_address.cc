@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/network.h"
+
 namespace unisono::tcp {
 namespace {
 
@@ -57,29 +59,7 @@ Result<std::vector<Target>> parse_tcp(std::string_view text, std::string_view re
 
 }  // namespace
 
-std::string to_text(const Target& target) {
-  char host[INET6_ADDRSTRLEN] = "";
-  if (target.address.ss_family == AF_INET) {
-    const sockaddr_in in = as_ipv4(target);
-    ::inet_ntop(AF_INET, &in.sin_addr, host, sizeof host);
-    return fmt::format("{}:{}", host, ntohs(in.sin_port));
-  }
-  if (target.address.ss_family == AF_INET6) {
-    const sockaddr_in6 in = as_ipv6(target);
-    if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
-      ::inet_ntop(AF_INET, in.sin6_addr.s6_addr + 12, host, sizeof host);
-      return fmt::format("{}:{}", host, ntohs(in.sin6_port));
-    }
-    ::inet_ntop(AF_INET6, &in.sin6_addr, host, sizeof host);
-    return fmt::format("[{}]:{}", host, ntohs(in.sin6_port));
-  }
-  constexpr std::size_t kNameAt = offsetof(sockaddr_un, sun_path) + 1;
-  if (target.address.ss_family == AF_UNIX && target.bytes > kNameAt) {
-    const char* name = reinterpret_cast<const char*>(&target.address) + kNameAt;
-    return fmt::format("unix socket {}", std::string_view(name, target.bytes - kNameAt));
-  }
-  return "unix socket";
-}
+std::string to_text(const Target& target) { return address_text(target.address, target.bytes); }
 
 bool same_host(const Target& local, const Target& remote) {
   if (local.address.ss_family != remote.address.ss_family) return false;

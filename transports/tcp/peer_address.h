@@ -23,7 +23,7 @@ struct Target {
   sockaddr_storage address{};
   socklen_t bytes = 0;
 };
-/// "10.0.0.5:4411", "[fd00::2]:4411", "unix socket unisono-...".
+/// "10.0.0.5:4411", "[fd00::2]:4411", "UNIX socket @unisono-...".
 std::string to_text(const Target& target);
 /// True where both are addresses of one host's interface, or UNIX sockets.
 bool same_host(const Target& local, const Target& remote);

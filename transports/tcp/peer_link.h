@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/result.h"
 #include "transports/tcp/link_frames.h"
 #include "transports/tcp/stream.h"
@@ -26,9 +27,6 @@ enum class LinkEvent : std::uint8_t { kWanted, kAttached, kLeave, kEnd };
 /// The one place that says what follows what. An event that changes nothing leaves the state.
 LinkState next_state(LinkState state, LinkEvent event);
 std::string_view name_of(LinkState state);
-
-/// Streams one link may have, whatever the peer asks for.
-inline constexpr std::uint16_t kStreamsMax = 16;
 
 class PeerLink final : public Endpoint {
  public:

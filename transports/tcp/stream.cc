@@ -94,9 +94,9 @@ bool Stream::send_queued(Rank peer, FrameSink& sink) {
   return moved;
 }
 
-// The sender of a large frame takes the socket's lock for every piece, and so does each receive that
-// finds nothing: a virtual machine's processor that loses such a lock is put to sleep (measured over
-// UNIX sockets: 0.45 instead of 5 GB/s). poll() looks without the lock.
+// The sender of a large frame takes the socket's lock for every piece, and so does each receive
+// that finds nothing: a virtual machine's processor that loses such a lock is put to sleep
+// (measured over UNIX sockets: 0.45 instead of 5 GB/s). poll() looks without the lock.
 bool Stream::rest_is_awaited() const {
   if (reader_.between_frames()) return false;
   pollfd socket{fd_.get(), POLLIN, 0};

@@ -338,12 +338,12 @@ Result<std::unique_ptr<Transport>> make_stream_transport(StreamOptions options) 
     return refuse(fmt::format("rank {} of {} ranks does not exist", options.rank, options.size));
   }
   if (options.job_id.size() > 64) {
-    return refuse(fmt::format("a job id of {} bytes; at most 64 are allowed (UNISONO_JOB)",
-                              options.job_id.size()));
+    return refuse(
+        fmt::format("a job id of {} bytes; at most 64 are allowed", options.job_id.size()));
   }
-  if (options.streams < 1 || options.streams > tcp::kStreamsMax) {
+  if (options.streams < 1 || options.streams > kStreamsMax) {
     return refuse(fmt::format("{} streams per peer; 1 to {} are allowed (UNISONO_STREAMS)",
-                              options.streams, tcp::kStreamsMax));
+                              options.streams, kStreamsMax));
   }
   if (options.backlog < 1) return refuse("the backlog must be at least 1");
   auto transport = std::make_unique<tcp::StreamTransport>(std::move(options));

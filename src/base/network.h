@@ -1,0 +1,56 @@
+// What the meeting and the stream transport both ask of the network: this host's addresses, how
+// addresses look in messages, listening sockets, and who is at the other end of a UNIX socket.
+//
+// Thread rule: any thread. Set-up only.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace unisono {
+
+/// "10.0.0.1:29501" or "[::1]:29501".
+std::string address_text(std::string_view host, std::uint16_t port);
+/// The same of a socket address; IPv4 in IPv6 as IPv4; "UNIX socket @name" of an abstract one.
+std::string address_text(const sockaddr_storage& address, socklen_t bytes);
+
+/// "localhost" or a numeric address of the loopback interface.
+bool is_loopback(std::string_view host);
+
+/// The addresses other hosts may reach this one by: numeric, IPv4 before IPv6, interfaces of
+/// containers and virtual machines last; loopback only where there is nothing else. Never empty.
+std::vector<std::string> local_addresses(bool with_ipv6);
+
+/// A name for an abstract socket that nobody can guess.
+std::string random_socket_name();
+
+struct ListenOptions {
+  int backlog = 1024;
+  /// SO_SNDBUF and SO_RCVBUF, inherited by what is accepted; 0 leaves sizing to the system.
+  int send_buffer_bytes = 0;
+  int receive_buffer_bytes = 0;
+};
+
+struct ListeningSocket {
+  UniqueFd fd;  ///< non-blocking, closed on exec
+  bool is_ipv6 = false;
+  std::uint16_t port = 0;  ///< TCP: the one bound
+};
+
+/// Listens at that address alone. 0, or the errno of the call that failed.
+int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& options,
+              ListeningSocket* out);
+/// Listens on every interface, in both families where the host has both. Port 0: any.
+int listen_everywhere(std::uint16_t port, const ListenOptions& options, ListeningSocket* out);
+
+/// Ok when the process at the other end of the UNIX socket runs as this one's user.
+Status check_same_user(int fd);
+
+}  // namespace unisono

@@ -1,0 +1,74 @@
+#include "comm/host_load.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "topology/allowed_cpus.h"
+#include "topology/cpu_quota.h"
+
+namespace unisono {
+namespace {
+
+// 0, which is no limit, for anything but a positive number.
+double parse_quota(const std::string& text) {
+  double quota = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, quota, std::chars_format::fixed);
+  const bool is_quota = error == std::errc() && rest == end && std::isfinite(quota) && quota > 0;
+  // More than any machine has is no limit either, and would not fit an int.
+  return is_quota && quota < 1e6 ? quota : 0;
+}
+
+}  // namespace
+
+std::string find_address(const std::string& addresses, std::string_view kind) {
+  std::istringstream lines(addresses);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kind) && line.size() > kind.size() && line[kind.size()] == ' ') {
+      return line.substr(kind.size() + 1);
+    }
+  }
+  return "";
+}
+
+bool same_host(const Member& a, const Member& b) {
+  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
+}
+
+std::string processor_lines() {
+  std::string lines = "cpus " + topology::read_allowed_cpus() + "\n";
+  if (const double quota = topology::read_cpu_quota(); quota > 0) {
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, quota, std::chars_format::fixed, 3);
+    if (end.ec == std::errc()) lines += "quota " + std::string(text, end.ptr) + "\n";
+  }
+  return lines;
+}
+
+std::vector<HostLoad> host_loads(std::span<const Member> job) {
+  std::map<std::tuple<std::string_view, std::uint64_t, std::uint32_t>, std::vector<std::size_t>>
+      hosts;
+  for (std::size_t rank = 0; rank < job.size(); ++rank) {
+    const Member& member = job[rank];
+    hosts[{member.host, member.network_namespace, member.uid}].push_back(rank);
+  }
+  std::vector<HostLoad> loads(job.size());
+  for (const auto& [host, ranks] : hosts) {
+    std::vector<std::string> cpus;
+    double quota = 0;
+    for (const std::size_t rank : ranks) {
+      cpus.push_back(find_address(job[rank].addresses, "cpus"));
+      // Of different grants the tightest: ranks that wait for its holder wait for its time.
+      const double granted = parse_quota(find_address(job[rank].addresses, "quota"));
+      if (granted > 0 && (quota == 0 || granted < quota)) quota = granted;
+    }
+    const HostLoad load{static_cast<int>(ranks.size()), topology::count_cpus(cpus, quota)};
+    for (const std::size_t rank : ranks) loads[rank] = load;
+  }
+  return loads;
+}
+
+}  // namespace unisono

@@ -1,0 +1,36 @@
+// Which ranks share a host and its processors, from what every rank published when it joined: all
+// ranks of a job come to the same answer.
+//
+// Thread rule: values; any thread.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/arbiter.h"
+
+namespace unisono {
+
+/// The rest of the line of Member::addresses that begins with `kind`; empty when there is none.
+std::string find_address(const std::string& addresses, std::string_view kind);
+
+/// True when the two can share memory.
+bool same_host(const Member& a, const Member& b);
+
+/// The lines of Member::addresses that host_load() reads: what the calling thread may run on, and
+/// the time that its control group grants.
+std::string processor_lines();
+
+struct HostLoad {
+  int ranks = 0;
+  int cpus = 1;
+  bool shares_cores() const { return ranks > cpus; }
+};
+
+/// By world rank: all ranks of the job on that rank's host, in or out of a communicator, and the
+/// processors that they may use together.
+std::vector<HostLoad> host_loads(std::span<const Member> job);
+
+}  // namespace unisono

@@ -1,0 +1,152 @@
+#include "rendezvous/strangers.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/log.h"
+#include "base/network.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+// When all places are taken the first byte must come this fast, so that idle strangers hold up the
+// ranks behind them for moments instead of seconds.
+constexpr Duration kSilenceWhenFull = std::chrono::milliseconds(100);
+constexpr Duration kDescriptorPause = std::chrono::milliseconds(50);
+constexpr Duration kLogWindow = std::chrono::seconds(10);
+constexpr int kLinesPerWindow = 5;
+
+}  // namespace
+
+int Strangers::accept(const Listener& listener, TimePoint now) {
+  UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      paused_ = now + kDescriptorPause;
+      log_line(fmt::format("rank 0: connections wait: {}; raise 'ulimit -n'", std::strerror(errno)),
+               now);
+    }
+    return -1;
+  }
+  const int key = fd.get();
+  std::string who = peer_text(key);
+  if (const Status same = listener.is_unix ? check_same_user(key) : Status(); !same) {
+    log_stranger(who, same.message(), now);
+    return -1;
+  }
+  Stranger stranger{ControlStream(std::move(fd)), std::nullopt, now, std::move(who), true, false};
+  if (!listener.is_unix) tune_tcp(key);
+  if (listener.needs_proof) {
+    stranger.handshake.emplace(key_, Handshake::Role::kAcceptor,
+                               HandshakeIdentity{job_id_, 0, -1, HandshakePurpose::kControl, 0});
+  }
+  strangers_.insert_or_assign(key, std::move(stranger));
+  return key;
+}
+
+int Strangers::add_local(UniqueFd fd, TimePoint now) {
+  const int key = fd.get();
+  strangers_.insert_or_assign(
+      key, Stranger{ControlStream(std::move(fd)), std::nullopt, now, "rank 0", true, true});
+  return key;
+}
+
+std::optional<Strangers::Arrival> Strangers::read(int fd, TimePoint now) {
+  const Entry entry = strangers_.find(fd);
+  if (entry == strangers_.end()) return std::nullopt;
+  Stranger& stranger = entry->second;
+  const bool proving = stranger.handshake && !stranger.handshake->done();
+  const bool open = stranger.stream.receive(proving ? kHandshakeBytesMax : kMessageBytesMax);
+  stranger.silent = stranger.silent && stranger.stream.input().empty();
+  if (proving) {
+    if (const Status proof = authenticate(&stranger); !proof) {
+      turn_away(entry, proof.message(), now);
+      return std::nullopt;
+    }
+  }
+  Result<std::optional<Message>> message = std::optional<Message>();
+  if (!stranger.handshake || stranger.handshake->done()) message = stranger.stream.next();
+  if (message && !*message) {
+    if (!open) turn_away(entry, "closed without a word", now);
+    return std::nullopt;
+  }
+  Result<JoinMessage> join = Status(ErrorCode::kProtocol, "no greeting of a rank");
+  if (message && (*message)->type == MessageType::kJoin) join = decode_join((*message)->body);
+  const bool other_rank =
+      join && stranger.handshake && stranger.handshake->peer() != join->member.rank;
+  if (!join || other_rank) {
+    if (!join) stranger.stream.queue(encode_refusal(join.error()));
+    turn_away(entry, join ? "joins as another rank than it proved" : join.error().message(), now);
+    return std::nullopt;
+  }
+  Arrival arrival{std::move(stranger.stream), std::move(*join), stranger.handshake.has_value()};
+  strangers_.erase(entry);
+  return arrival;
+}
+
+Status Strangers::authenticate(Stranger* stranger) {
+  const std::string_view input = stranger->stream.input();
+  std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(input.data()), input.size());
+  const Status outcome = stranger->handshake->consume(&bytes);
+  stranger->stream.drop_input(input.size() - bytes.size());
+  // Also after an error: the peer may learn that its version or job differs.
+  stranger->stream.queue(stranger->handshake->take_output());
+  static_cast<void>(stranger->stream.flush());
+  return outcome;
+}
+
+void Strangers::expire(TimePoint now) {
+  // A pause that is over must not stay due, or the loop would never sleep again.
+  if (paused_ <= now) paused_ = TimePoint::min();
+  std::vector<Entry> late;
+  for (Entry entry = strangers_.begin(); entry != strangers_.end(); ++entry) {
+    if (due(entry->second) <= now) late.push_back(entry);
+  }
+  for (const Entry entry : late) turn_away(entry, "did not introduce itself in time", now);
+}
+
+TimePoint Strangers::next_due() const {
+  TimePoint next = kNever;
+  for (const auto& [fd, stranger] : strangers_) next = std::min(next, due(stranger));
+  if (paused_ > TimePoint::min()) next = std::min(next, paused_);
+  return next;
+}
+
+TimePoint Strangers::due(const Stranger& stranger) const {
+  if (stranger.local) return kNever;
+  const bool hurry = stranger.silent && strangers_.size() >= kStrangersMax;
+  return stranger.since + (hurry ? kSilenceWhenFull : kStrangerTime);
+}
+
+void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {
+  log_stranger(entry->second.who, why, now);
+  entry->second.stream.close();
+  strangers_.erase(entry);
+}
+
+void Strangers::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
+  log_line(fmt::format("rank 0: refused a connection from {}: {}", who, why), now);
+}
+
+void Strangers::log_line(std::string line, TimePoint now) {
+  if (log_window_ == TimePoint::min() || now - log_window_ >= kLogWindow) {
+    log_window_ = now;
+    logged_ = 0;
+  }
+  if (++logged_ > kLinesPerWindow) {
+    ++unlogged_;
+    return;
+  }
+  if (const int hidden = std::exchange(unlogged_, 0); hidden > 0) {
+    line += fmt::format(" ({} earlier ones not shown)", hidden);
+  }
+  log::warning(line);
+}
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,78 @@
+// Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user, and
+// the key where the job was given one and meets at a file or store) and introduce themselves, both
+// within two seconds, or go. Their number is bounded, and none of them can fail the job. Owned by
+// the arbiter's loop; its thread only.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets.h"
+
+namespace unisono::rendezvous {
+
+/// The job id in handshakes where ranks know no other before they have met.
+inline constexpr const char* kMeetingJobId = "unisono rendezvous";
+inline constexpr std::size_t kStrangersMax = 64;
+inline constexpr Duration kStrangerTime = std::chrono::seconds(2);
+
+class Strangers {
+ public:
+  struct Arrival {
+    ControlStream stream;
+    JoinMessage join;
+    bool proved_key;
+  };
+
+  Strangers(std::string job_id, const JobKey& key) : job_id_(std::move(job_id)), key_(key) {}
+
+  /// False while no further stranger fits: what comes then waits in the listener's backlog.
+  bool accepting(TimePoint now) const {
+    return strangers_.size() < kStrangersMax && now >= paused_;
+  }
+  /// Takes one connection from `listener`. Its descriptor, or -1 when there was none to keep.
+  int accept(const Listener& listener, TimePoint now);
+  /// Rank 0's end of a socket pair; needs no proof. Returns its descriptor.
+  int add_local(UniqueFd fd, TimePoint now);
+
+  bool holds(int fd) const { return strangers_.count(fd) > 0; }
+  /// Goes on with the stranger `fd`. An arrival when it has introduced itself; it, or a stranger
+  /// that was turned away, is no longer held.
+  std::optional<Arrival> read(int fd, TimePoint now);
+  /// Turns away who took too long.
+  void expire(TimePoint now);
+  TimePoint next_due() const;
+  void clear() { strangers_.clear(); }
+
+ private:
+  struct Stranger {
+    ControlStream stream;
+    std::optional<Handshake> handshake;
+    TimePoint since;
+    std::string who;
+    bool silent = true;  // has sent nothing yet
+    bool local = false;  // rank 0's own end, which has all the time it wants
+  };
+  using Entry = std::map<int, Stranger>::iterator;
+
+  Status authenticate(Stranger* stranger);
+  void turn_away(Entry entry, std::string_view why, TimePoint now);
+  void log_stranger(std::string_view who, std::string_view why, TimePoint now);
+  void log_line(std::string line, TimePoint now);
+  /// When `stranger` will have had its time.
+  TimePoint due(const Stranger& stranger) const;
+
+  std::string job_id_;
+  JobKey key_;
+  std::map<int, Stranger> strangers_;
+  TimePoint paused_ = TimePoint::min();  // accept() ran out of descriptors
+  TimePoint log_window_ = TimePoint::min();
+  int logged_ = 0;
+  int unlogged_ = 0;
+};
+
+}  // namespace unisono::rendezvous

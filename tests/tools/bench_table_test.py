@@ -1,0 +1,108 @@
+"""bench/peers/table.py: what has no figure must not pass for a bar that was met."""
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench", "peers"))
+import table  # noqa: E402
+
+HEADER = (
+    "peer,transport,ranks,collective,mode,buffers,bytes,iterations,time_us_median,time_us_min,"
+    "time_us_p99,time_us_loop,busbw_GBps,empty_us,round"
+)
+
+
+def row(peer, transport, us, round=1, buffers="private", collective="all_reduce", size=65536):
+    return f"{peer},{transport},2,{collective},hot,{buffers},{size},100,{us},1,1,1,1,0.03,{round}"
+
+
+def run_table(rows, *arguments):
+    """Exit status and text."""
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        file.write("\n".join([HEADER, *rows]) + "\n")
+        file.flush()
+        text = io.StringIO()
+        before, sys.argv = sys.argv, ["table.py", file.name, *arguments]
+        try:
+            with contextlib.redirect_stdout(text):
+                return table.main(), text.getvalue()
+        finally:
+            sys.argv = before
+
+
+PEER = [row("openmpi", "shm", 100, round) for round in (1, 2, 3)]
+PRIVATE = [row("unisono", "shm", 10, round) for round in (1, 2, 3)]
+ALLOCATED = [row("unisono", "shm", 10, round, "allocated") for round in (1, 2, 3)]
+
+
+class Verdicts(unittest.TestCase):
+    def test_whole_figures_are_judged(self):
+        status, text = run_table(PEER + PRIVATE + ALLOCATED)
+        self.assertEqual(status, 0)
+        self.assertIn("2 bars met, 0 missed.", text)
+        self.assertNotIn("FAILED", text)
+
+    def test_a_slow_figure_is_missed_but_no_failure(self):
+        slow = [row("unisono", "shm", 99, round) for round in (1, 2, 3)]
+        status, text = run_table(PEER + slow + ALLOCATED)
+        self.assertEqual(status, 0)
+        self.assertIn("1 bars met, 1 missed.", text)
+
+    def test_a_missing_figure_fails(self):
+        for rows in (PEER + PRIVATE, PEER + ALLOCATED):
+            for arguments in ((), ("--missed",)):
+                status, text = run_table(rows, *arguments)
+                self.assertEqual(status, 1)
+                self.assertIn("FAILED, 0 of 3 rounds", text)
+                self.assertIn("1 bars met, 1 missed, 1 of them FAILED", text)
+
+    def test_a_point_without_any_own_figure_fails(self):
+        elsewhere = [row("unisono", "shm", 1, 1, size=1 << 20)]
+        status, text = run_table(PEER + elsewhere)
+        self.assertEqual(status, 1)
+        self.assertIn("0 bars met, 2 missed, 2 of them FAILED", text)
+
+    def test_fewer_rounds_fail(self):
+        status, text = run_table(PEER + PRIVATE[:2] + ALLOCATED)
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED, 2 of 3 rounds", text)
+
+    def test_a_peer_with_fewer_rounds_is_no_failure_of_ours(self):
+        status, text = run_table(PEER[:1] + PRIVATE + ALLOCATED)
+        self.assertEqual(status, 0)
+
+    def test_unix_sockets_count_as_well(self):
+        tcp = [row(peer, "tcp", us, size=4) for peer, us in (("gloo", 20), ("unisono", 10))]
+        unix = [row("unisono", "unix", 5, size=4)]
+        other = [row("unisono", "tcp", 10, size=64), row("gloo", "tcp", 20, size=64)]
+        self.assertEqual(run_table(tcp + unix)[0], 0)
+        self.assertEqual(run_table(tcp + other)[0], 0, "unix was not asked for at all")
+        status, text = run_table(tcp + unix + other)
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED, 0 of 1 rounds", text)
+
+    def test_a_point_of_the_other_wire_is_not_judged(self):
+        tcp = [row(peer, "tcp", us) for peer, us in (("gloo", 20), ("unisono", 10))]
+        status, text = run_table(tcp)
+        self.assertEqual(status, 0)
+        self.assertIn("1 bars met, 0 missed.", text)
+
+    def test_a_busy_run_without_our_figure_fails(self):
+        busy = [row("openmpi", "shm", 100, collective="all_reduce_busy", size=4)]
+        status, text = run_table(busy + PEER + PRIVATE + ALLOCATED)
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED, 0 of 1 rounds", text)
+
+    def test_peers_alone_are_no_success(self):
+        status, text = run_table(PEER)
+        self.assertEqual(status, 1)
+        self.assertIn("no bar can be met", text)
+        self.assertEqual(run_table(PEER, "--peers", "all_reduce")[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

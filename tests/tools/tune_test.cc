@@ -1,0 +1,212 @@
+// `unisono tune` as a user starts it, the files it writes, and its rows from times that are given.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tools/tune/rows.h"
+#include "tools/tune/task.h"
+
+namespace unisono::tune {
+namespace {
+
+using algorithms::Link;
+using algorithms::SelectionTable;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+};
+
+Outcome run_shell(const std::string& line) {
+  Outcome run;
+  std::FILE* pipe = popen((line + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return run;
+  std::array<char, 4096> piece;
+  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) run.output += piece.data();
+  run.status = WEXITSTATUS(pclose(pipe));
+  return run;
+}
+
+Outcome unisono(const std::string& arguments, const std::string& environment = "") {
+  return run_shell(environment + " " + UNISONO_COMMAND + " " + arguments);
+}
+
+/// A folder for one test, removed at its end.
+class Tune : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "unisono_tune_XXXXXX";
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(file(name)) << text;
+    return file(name);
+  }
+  static std::string read(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(Tune, WritesATableThatRanksUse) {
+  const std::string path = file("table.txt");
+  const Outcome tuned = unisono("tune -n 2 -e 1K --budget-ms 0.5 -o " + path);
+  ASSERT_EQ(tuned.status, 0) << tuned.output;
+  EXPECT_THAT(tuned.output, AllOf(HasSubstr("UNISONO_TUNING=" + path), HasSubstr("rows")));
+  const std::string text = read(path);
+  EXPECT_THAT(text, AllOf(HasSubstr("# 2 ranks, "), HasSubstr("unisono tune -n 2 -e 1K"),
+                          HasSubstr("# collective")));
+  const auto table = SelectionTable::from_text(text);
+  ASSERT_TRUE(table) << table.status().message();
+  const auto measured = [&](Collective collective, Link link) {
+    return std::any_of(table->rows().begin(), table->rows().end(), [&](const auto& row) {
+      return row.line > 0 && row.collective == collective && !row.any_link && row.link == link &&
+             row.ranks_min == 2 && row.ranks_max == 2 && row.cores != algorithms::Cores::kAny;
+    });
+  };
+  for (const Link link : {Link::kShm, Link::kUnix, Link::kTcp}) {
+    EXPECT_TRUE(measured(Collective::kAllReduce, link)) << text;
+    EXPECT_TRUE(measured(Collective::kBarrier, link)) << text;
+    EXPECT_FALSE(measured(Collective::kScan, link)) << text;
+  }
+  for (const std::string transport : {"shm", "unix", "tcp"}) {
+    const Outcome why =
+        unisono("info --why all_reduce 1K -n 2 --transport " + transport, "UNISONO_TUNING=" + path);
+    EXPECT_EQ(why.status, 0);
+    EXPECT_THAT(why.output, HasSubstr("because of " + path + ", line "));
+    const Outcome perf = unisono(
+        "perf all_reduce -n 2 -b 4 -e 64K -f 16 -I 3 -w 0 --timeout 30 "
+        "--transport " +
+            transport,
+        "UNISONO_TUNING=" + path);
+    EXPECT_EQ(perf.status, 0) << perf.output;
+  }
+}
+
+TEST_F(Tune, MeasuresOnlyTheTransportThatIsAskedFor) {
+  const std::string path = file("table.txt");
+  // A setting that a table replaces must not decide what is measured for it.
+  const Outcome tuned = unisono("tune -n 3 -e 64 --budget-ms 0.5 --transport unix -o " + path,
+                                "UNISONO_TUNING=/no/such/file UNISONO_TRANSPORT=loopback");
+  ASSERT_EQ(tuned.status, 0) << tuned.output;
+  const std::string text = read(path);
+  EXPECT_THAT(text, AllOf(HasSubstr(" unix "), Not(HasSubstr(" tcp ")), Not(HasSubstr(" shm "))));
+}
+
+TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
+  const Outcome tuned = unisono("tune -n 2 -o " + file("no/such/folder/table.txt"));
+  EXPECT_EQ(tuned.status, 1);
+  EXPECT_THAT(tuned.output,
+              AllOf(HasSubstr("cannot be written: No such file"), Not(HasSubstr("measurements"))));
+}
+
+TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
+  const std::string path = write("table.txt", "# old\n");
+  const Outcome tuned = unisono("tune -n 2 -e 64 -o " + path, "UNISONO_STREAMS=many");
+  EXPECT_EQ(tuned.status, 1);
+  EXPECT_THAT(tuned.output, HasSubstr("UNISONO_STREAMS=many"));
+  EXPECT_EQ(read(path), "# old\n");
+  EXPECT_EQ(unisono("tune -n 2 -e 64 -o " + file("new.txt"), "UNISONO_STREAMS=many").status, 1);
+  EXPECT_FALSE(std::filesystem::exists(file("new.txt")));
+}
+
+TEST_F(Tune, NamesTheWrongArgument) {
+  const auto refuses = [](const std::string& arguments, const std::string& because) {
+    const Outcome tuned = unisono("tune " + arguments);
+    EXPECT_EQ(tuned.status, 2) << arguments;
+    EXPECT_THAT(tuned.output, HasSubstr(because)) << arguments;
+  };
+  refuses("-e 12X", "--maxbytes");
+  refuses("-e 1T", "--maxbytes");
+  refuses("-n 1", "--ranks");
+  refuses("--transport verbs", "--transport");
+}
+
+TEST_F(Tune, FilesThatAreMalformedStopEveryCommandWithTheLine) {
+  const std::string path = write("table.txt", "# one\n\nall_reduce shm 2 2 own 1K ring - 0\n");
+  for (const char* command :
+       {"info --why all_reduce 1M", "perf all_reduce -n 2 -e 4 --timeout 30"}) {
+    const Outcome run = unisono(command, "UNISONO_TUNING=" + path);
+    EXPECT_NE(run.status, 0) << command;
+    EXPECT_THAT(run.output, AllOf(HasSubstr("UNISONO_TUNING=" + path), HasSubstr("line 3"),
+                                  HasSubstr("bytes_max '1K'")))
+        << command;
+  }
+}
+
+Task task(std::size_t bytes, const std::string& algorithm, double seconds,
+          AccessPath path = AccessPath::kAutomatic, Link link = Link::kShm) {
+  return {link, path, Collective::kAllReduce, bytes, algorithm, seconds};
+}
+
+std::string rows_text(const std::vector<Task>& tasks) {
+  std::string text;
+  for (const auto& row : best_rows(tasks, 2, false)) text += algorithms::to_text(row) + "\n";
+  return text;
+}
+
+TEST(TuneRows, TakeTheFastestAndMergeNeighbours) {
+  EXPECT_EQ(rows_text({task(64, "native", 1), task(64, "ring", 2),           //
+                       task(256, "native", 1), task(256, "ring", 2),         //
+                       task(1024, "native", 2), task(1024, "ring", 1),       //
+                       task(4096, "native", 2), task(4096, "ring", 1),       //
+                       task(16384, "native", 2), task(16384, "ring", 3),     //
+                       task(16384, "native", 1, AccessPath::kSingleCopy)}),  //
+            "all_reduce shm 2 2 own 512 native auto 0\n"
+            "all_reduce shm 2 2 own 8192 ring - 1048576\n"
+            "all_reduce shm 2 2 own any native single_copy 0\n");
+}
+
+TEST(TuneRows, KeepTheDefaultWhereNothingIsClearlyFaster) {
+  EXPECT_EQ(rows_text({task(64, "ring", 0.93), task(64, "native", 1),
+                       task(64, "native", 0.92, AccessPath::kSingleCopy)}),
+            "all_reduce shm 2 2 own any native auto 0\n");
+}
+
+TEST(TuneRows, LeaveSizesBeyondTheLargestPlanToTheDefaults) {
+  EXPECT_EQ(rows_text({task(64, "ring", 1, AccessPath::kAutomatic, Link::kTcp),
+                       task(64, "one_shot", 2, AccessPath::kAutomatic, Link::kTcp)}),
+            "all_reduce tcp 2 2 own 128 ring - 1048576\n");
+}
+
+TEST(TuneRows, IgnoreWhatWasNotMeasured) {
+  EXPECT_EQ(rows_text({task(64, "native", kNever), task(64, "ring", kNever)}), "");
+}
+
+TEST(TuneTasks, CoverEveryPathOfSharedMemoryOnce) {
+  const Link links[]{Link::kShm, Link::kTcp};
+  const auto tasks = list_tasks(links, 4, list_sizes(64 << 10));
+  const auto count = [&](auto condition) {
+    return std::count_if(tasks.begin(), tasks.end(), condition);
+  };
+  EXPECT_EQ(count([](const Task& t) { return t.algorithm == "native" && t.link == Link::kTcp; }),
+            0);
+  EXPECT_EQ(count([](const Task& t) {
+              return t.algorithm == "native" && t.collective == Collective::kAllReduce &&
+                     t.bytes == 65536;
+            }),
+            2);
+  EXPECT_EQ(count([](const Task& t) { return t.collective == Collective::kBarrier; }), 3);
+}
+
+}  // namespace
+}  // namespace unisono::tune

@@ -1,0 +1,60 @@
+// Who shares a host's processors, from what ranks published. The text comes from other processes.
+#include "comm/host_load.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace unisono::test {
+namespace {
+
+Member member(const std::string& host, const std::string& addresses) {
+  Member made;
+  made.host = host;
+  made.addresses = addresses;
+  return made;
+}
+
+TEST(HostLoad, JoinsTheProcessorsOfRanksThatAreBoundApart) {
+  const std::vector<Member> job{member("a", "cpus 1\nunix x\n"), member("a", "shm y\ncpus 2\n"),
+                                member("b", "cpus 1\n"), member("b", "cpus 1\n")};
+  const std::vector<HostLoad> loads = host_loads(job);
+  ASSERT_EQ(loads.size(), 4u);
+  EXPECT_EQ(loads[0].ranks, 2);
+  EXPECT_EQ(loads[0].cpus, 2);
+  EXPECT_FALSE(loads[1].shares_cores());
+  EXPECT_EQ(loads[2].cpus, 1);
+  EXPECT_TRUE(loads[3].shares_cores());
+}
+
+TEST(HostLoad, ObeysTheTightestPublishedQuota) {
+  const std::vector<Member> job{member("a", "cpus ff\nquota 4.000\n"),
+                                member("a", "cpus ff\nquota 1.500\n"), member("a", "cpus ff\n")};
+  EXPECT_EQ(host_loads(job)[2].cpus, 1);
+  EXPECT_TRUE(host_loads(job)[0].shares_cores());
+}
+
+TEST(HostLoad, TellsHostsApartByEverythingThatSeparatesMemory) {
+  std::vector<Member> job(3, member("a", "cpus 1\n"));
+  job[1].network_namespace = 7;
+  job[2].uid = 7;
+  for (const HostLoad& load : host_loads(job)) EXPECT_EQ(load.ranks, 1);
+}
+
+TEST(HostLoad, TakesQuotasThatMakeNoSenseForNone) {
+  for (const char* quota : {"", "-1", "nan", "inf", "1e999", "0", "2x", "1e3", "99999999999"}) {
+    const std::vector<Member> job{member("a", std::string("cpus f\nquota ") + quota + "\n")};
+    EXPECT_EQ(host_loads(job)[0].cpus, 4) << quota;
+  }
+  EXPECT_EQ(host_loads(std::vector<Member>{member("a", "")})[0].cpus, 1);
+}
+
+TEST(HostLoad, ReadsWhatARankOfThisMachinePublishes) {
+  const std::vector<Member> job{member("a", processor_lines())};
+  EXPECT_FALSE(find_address(job[0].addresses, "cpus").empty());
+  EXPECT_FALSE(host_loads(job)[0].shares_cores());
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,1 @@
+unisono_test(selection_test SOURCES selection_test.cc host_load_test.cc LABELS unit TIMEOUT 60)

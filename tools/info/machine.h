@@ -1,0 +1,23 @@
+// What this machine can do for ranks, asked of the same probes that the library asks. Reads files
+// of the system and opens sockets; one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace unisono::info {
+
+struct TransportRow {
+  std::string name;
+  Probe probe;
+};
+
+/// Every transport, usable here or not.
+std::vector<TransportRow> probe_transports();
+
+/// True when this many ranks of this machine would have to share processors.
+bool would_share_cores(int ranks);
+
+}  // namespace unisono::info
