@@ -344,7 +344,7 @@ TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
     auto fabric_group = rank.fabric->open_group(1, {0, 1});
     rank.check(fabric_group.has_value(), "open_group");
     shm::GroupHeader& header = (*fabric_group)->header();
-    native::Group group(std::move(*fabric_group), AccessPath::kAutomatic);
+    native::Group group(std::move(*fabric_group));
     for (const std::uint64_t culprit_word : {3ull, 1ull << 33, ~0ull >> 8}) {
       header.raised.store(culprit_word << 8 | static_cast<std::uint64_t>(ErrorCode::kAborted));
       Rank culprit = 7;
