@@ -25,6 +25,8 @@ struct DefaultRow {
 // below some tens of KiB, bytes on the wire above. Rows of one collective go from small to large
 // and end with algorithms that serve every rank count, operator and order.
 constexpr DefaultRow kDefaults[]{
+    // Of two ranks each sends as much as in a ring, in half the messages.
+    {Collective::kAllReduce, 2, 512 * kKiB, "one_shot", 0},
     {Collective::kAllReduce, 3, 64 * kKiB, "one_shot", 0},
     {Collective::kAllReduce, kAnyRanks, 32 * kKiB, "recursive_doubling", 0},
     {Collective::kAllReduce, kAnyRanks, 256 * kKiB, "halving_doubling", 0},
