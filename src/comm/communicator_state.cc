@@ -111,7 +111,7 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
   if (const Way way = way_of(call, shape); way.native) return run_native(call, way.path);
   Engine& engine = runtime_->engine();
-  std::shared_ptr<RequestState> request;
+  RequestState* request = nullptr;
   bool unsent = false;
   {
     const Engine::Lock lock(engine);
@@ -150,7 +150,7 @@ CommunicatorState::Way CommunicatorState::way_of(const Call& call, const CallSha
 // The short way: no request, no queue, no clock while the peers are quick.
 Status CommunicatorState::run_native(const Call& call, AccessPath path) {
   Engine& engine = runtime_->engine();
-  std::shared_ptr<RequestState> request;
+  RequestState* request = nullptr;
   {
     const Engine::Lock lock(engine);
     UNISONO_TRY(usable());
@@ -181,7 +181,7 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
         }
       }
     }
-    request = prepare(call);
+    request = &prepare(call);
     request->sequence = sequence;
     request->record = record;
     if (operation != nullptr) {
@@ -190,7 +190,7 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
       request->native.begin(*this, arguments);
     }
     request->operation = &request->native;
-    running_.push_back(request.get());
+    running_.push_back(request);
     engine.start(*request);
   }
   return finish(*request);
@@ -200,7 +200,7 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
 Status CommunicatorState::finish(RequestState& request) {
   wait(request, kNever);
   const Status outcome = request.outcome;
-  request.communicator.reset();
+  request.held = false;
   return outcome;
 }
 
@@ -221,14 +221,14 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
       Status status = usable();
       if (status.ok()) status = check_call(call, rank_, size(), &shape);
       if (status.ok()) {
-        Result<std::shared_ptr<RequestState>> request = admit(call, shape);
+        Result<RequestState*> request = admit(call, shape);
         status = request.status();
-        if (request) group_.push_back(std::move(*request));
+        if (request) group_.push_back(*request);
       }
       note(status, call);
       if (!status) break;
     }
-    for (const auto& request : group_) engine.linger(*request);
+    for (const RequestState* request : group_) engine.linger(*request);
     unsent = engine.messenger().has_unsent();
   }
   for (std::size_t i = 0; i < group_.size(); ++i) note(finish(*group_[i]), calls[i]);
@@ -238,17 +238,18 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
 }
 
 // A pooled request for this call. Under the lock.
-std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
+RequestState& CommunicatorState::prepare(const Call& call) {
   const auto found = std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
-    return candidate.use_count() == 1 && !candidate->running;
+    return !candidate->held && !candidate->running && candidate.use_count() == 1;
   });
-  std::shared_ptr<RequestState> request;
+  RequestState* request = nullptr;
   if (found != requests_.end()) {
-    request = *found;
+    request = found->get();
   } else {
-    request = requests_.emplace_back(std::make_shared<RequestState>());
+    request = requests_.emplace_back(std::make_shared<RequestState>()).get();
+    request->on_done = [this](Task& done) { on_done(static_cast<RequestState&>(done)); };
   }
-  request->communicator = shared_from_this();
+  request->held = true;
   request->call = call;
   request->outcome = Status();
   request->reduction.reset();
@@ -256,13 +257,7 @@ std::shared_ptr<RequestState> CommunicatorState::prepare(const Call& call) {
   request->plan = nullptr;
   request->gone_since = {};
   request->began = {};
-  if (!request->on_done) {
-    request->on_done = [](Task& done) {
-      auto& finished = static_cast<RequestState&>(done);
-      finished.communicator->on_done(finished);
-    };
-  }
-  return request;
+  return *request;
 }
 
 // An asynchronous call outlives the caller's count arrays.
@@ -292,24 +287,27 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call)
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
   const Engine::Lock lock(runtime_->engine());
-  return admit(call, shape);
+  UNISONO_ASSIGN(RequestState * request, admit(call, shape));
+  request->communicator = shared_from_this();
+  std::shared_ptr<RequestState> shared = request->shared_from_this();
+  request->held = false;
+  return shared;
 }
 
 // Starts a checked call. Under the lock.
-Result<std::shared_ptr<RequestState>> CommunicatorState::admit(const Call& call,
-                                                               const CallShape& shape) {
+Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape& shape) {
   UNISONO_TRY(usable());
-  std::shared_ptr<RequestState> request = prepare(call);
+  RequestState* request = &prepare(call);
   copy_counts(*request);
   if (const Status launched = launch(*request, shape); !launched) {
-    request->communicator.reset();
+    request->held = false;
     const ErrorCode code = launched.code();
     if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported) return launched;
     // The other ranks are in this call and would wait for what never comes.
     fail(Status(code, launched.message(), rank_), Tell::kEveryone);
     return failure();
   }
-  running_.push_back(request.get());
+  running_.push_back(request);
   runtime_->engine().start(*request);
   return request;
 }

@@ -21,9 +21,10 @@
 namespace unisono::detail {
 
 /// One call from start to collection; behind every Request, pooled by its communicator.
-class RequestState final : public Task {
+class RequestState final : public Task, public std::enable_shared_from_this<RequestState> {
  public:
   std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
+  bool held = false;                                ///< by a blocking call, until it returns
   Call call;
   std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
   std::optional<compute::Reduction> reduction;
@@ -102,12 +103,12 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Way way_of(const Call& call, const CallShape& shape);
   Status run_native(const Call& call, AccessPath path);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
-  Result<std::shared_ptr<RequestState>> admit(const Call& call, const CallShape& shape);
+  Result<RequestState*> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
                                      const CallRecord& record, AccessPath path) const;
-  std::shared_ptr<RequestState> prepare(const Call& call);
+  RequestState& prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch(RequestState& request, const CallShape& shape);
   Status launch_native(RequestState& request, AccessPath path);
@@ -146,7 +147,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
-  std::vector<std::shared_ptr<RequestState>> group_;  // of run_group(), kept for its memory
+  std::vector<RequestState*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
 
