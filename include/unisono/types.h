@@ -186,7 +186,7 @@ namespace unisono __attribute__((visibility("default"))) {
   };
   inline constexpr int kCollectiveCount = 18;
 
-  /// "all_reduce" ... "receive".
+  /// "all_reduce" ... "receive"; "unknown" for no collective.
   std::string_view name_of(Collective collective);
   /// Inverse of name_of; also takes "allreduce" and "all-reduce". False when unknown.
   bool parse(std::string_view text, Collective * collective);

@@ -41,6 +41,13 @@ bool find_name(const std::array<std::string_view, N>& names, std::string_view te
   return true;
 }
 
+// Values that a caller cast from a number need not have a name.
+template <typename Enum, std::size_t N>
+std::string_view name_or_unknown(const std::array<std::string_view, N>& names, Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < N ? names[index] : "unknown";
+}
+
 bool is_integer(DataType type) { return type <= DataType::kUint64; }
 bool is_complex(DataType type) {
   return type == DataType::kComplex64 || type == DataType::kComplex128;
@@ -48,10 +55,10 @@ bool is_complex(DataType type) {
 
 }  // namespace
 
-std::string_view name_of(DataType type) { return kTypeNames[static_cast<std::size_t>(type)]; }
-std::string_view name_of(OpKind kind) { return kOpNames[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(DataType type) { return name_or_unknown(kTypeNames, type); }
+std::string_view name_of(OpKind kind) { return name_or_unknown(kOpNames, kind); }
 std::string_view name_of(Collective collective) {
-  return kCollectiveNames[static_cast<std::size_t>(collective)];
+  return name_or_unknown(kCollectiveNames, collective);
 }
 
 bool parse(std::string_view text, DataType* type) {

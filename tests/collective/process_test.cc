@@ -252,7 +252,8 @@ int fork_a_child(Communicator& comm, SharedBuffer<float>& buffer, Request& reque
     }
     comm.close();
     { const Communicator gone(std::move(comm)); }
-    std::exit(0);
+    // What only threads of the parent pointed to looks lost to a leak check at exit.
+    is_sanitized() ? std::quick_exit(0) : std::exit(0);
   }
   int status = -1;
   waitpid(child, &status, 0);
