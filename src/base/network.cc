@@ -170,7 +170,8 @@ Status check_same_user(int fd) {
   }
   if (peer.uid == ::geteuid()) return {};
   return {ErrorCode::kAuthentication,
-          fmt::format("process {} at the other end belongs to user {}, this rank to user {}",
+          fmt::format("process {} at the other end belongs to user {}, this rank to user {}; "
+                      "ranks of one host must run as one user",
                       peer.pid, peer.uid, ::geteuid())};
 }
 

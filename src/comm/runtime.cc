@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 
 #include "base/log.h"
@@ -34,6 +35,16 @@ void remember(const T& what, std::deque<T>* kept) {
   constexpr std::size_t kKeptMax = 256;
   if (kept->size() == kKeptMax) kept->pop_front();
   kept->push_back(what);
+}
+
+// What was remembered of this communicator, in order.
+template <typename T>
+std::vector<T> recall(std::uint32_t communicator, std::deque<T>* kept) {
+  const auto concerns = [&](const T& each) { return each.communicator == communicator; };
+  std::vector<T> recalled;
+  std::copy_if(kept->begin(), kept->end(), std::back_inserter(recalled), concerns);
+  std::erase_if(*kept, concerns);
+  return recalled;
 }
 
 // shut_down() polls transports whose operations are all over.
@@ -289,19 +300,11 @@ void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
   for (const Verdict& death : deaths_) apply(death, communicator);
   // A member that was quicker may have left or failed the communicator before it was made here.
-  for (const Verdict& verdict : std::exchange(unknown_verdicts_, {})) {
-    if (verdict.communicator == communicator.id()) {
-      apply(verdict, communicator);
-    } else {
-      unknown_verdicts_.push_back(verdict);
-    }
+  for (const Verdict& verdict : recall(communicator.id(), &unknown_verdicts_)) {
+    apply(verdict, communicator);
   }
-  for (const Event& event : std::exchange(unknown_events_, {})) {
-    if (event.communicator == communicator.id()) {
-      handle(event, communicator);
-    } else {
-      unknown_events_.push_back(event);
-    }
+  for (const Event& event : recall(communicator.id(), &unknown_events_)) {
+    handle(event, communicator);
   }
 }
 

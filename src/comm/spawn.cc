@@ -20,7 +20,7 @@ RuntimeOptions rank_options(const SpawnJob& job, int rank) {
   options.meeting.name = job.name;
   options.rank = rank;
   options.size = options.local_size = job.size;
-  options.deadline = Clock::now() + job.config.timeout;
+  options.deadline = later(Clock::now(), job.config.timeout);
   return options;
 }
 

@@ -96,11 +96,7 @@ void Engine::fail(Task& task, const Status& cause) {
 void Engine::beat() {
   if (!try_lock()) return;
   poll();
-  const TimePoint now = Clock::now();
-  if (now >= next_tend_) {
-    next_tend_ = now + kTendEvery;
-    host_.tend();
-  }
+  tend(Clock::now());
   unlock();
 }
 
@@ -118,10 +114,7 @@ bool Engine::wait(Task& task, TimePoint until) {
       if (looks >= idle_.spins || ++polls % kPollsPerClock == 0) {
         const TimePoint now = Clock::now();
         if (began == TimePoint{}) began = now;
-        if (now >= next_tend_) {
-          next_tend_ = now + kTendEvery;
-          host_.tend();
-        }
+        tend(now);
         if (now >= until) in_time = task.done.load(std::memory_order_acquire);
       }
       unlock();
@@ -162,6 +155,12 @@ void Engine::flush() {
   }
   unsent_.store(true, std::memory_order_relaxed);
   wake_progress_thread();
+}
+
+void Engine::tend(TimePoint now) {
+  if (now < next_tend_) return;
+  next_tend_ = now + kTendEvery;
+  host_.tend();
 }
 
 void Engine::idle_once(int looks, TimePoint began) {
@@ -220,11 +219,7 @@ void Engine::progress_loop() {
     if (try_lock()) {
       moved = poll();
       unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
-      const TimePoint now = Clock::now();
-      if (now >= next_tend_) {
-        next_tend_ = now + kTendEvery;
-        host_.tend();
-      }
+      tend(Clock::now());
       unlock();
     }
     idle_beats = moved ? 0 : idle_beats + 1;

@@ -87,6 +87,7 @@ class Engine {
 
  private:
   void progress_loop();
+  void tend(TimePoint now);
   void idle_once(int looks, TimePoint began);
 
   EngineHost& host_;

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/network.h"
 #include "transports/shm/fabric_message.h"
 
 namespace unisono::shm {

@@ -111,18 +111,6 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
   }
 }
 
-Status check_same_user(int fd) {
-  ucred other{};
-  socklen_t length = sizeof other;
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) {
-    return Status(ErrorCode::kSystem, std::strerror(errno));
-  }
-  if (other.uid == geteuid()) return {};
-  return Status(ErrorCode::kAuthentication,
-                "user id " + std::to_string(other.uid) + " at the shared memory meeting of user " +
-                    std::to_string(geteuid()) + "; ranks must run as one user to share memory");
-}
-
 Result<socklen_t> make_address(const std::string& name, sockaddr_un* address) {
   *address = {};
   address->sun_family = AF_UNIX;

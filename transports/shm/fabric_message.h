@@ -40,8 +40,6 @@ Status send_message(int fd, const Message& message, std::span<const int> descrip
 /// Errors: kTimeout, kRankFailed (closed), kProtocol, kOutOfResources. `descriptors` get
 /// close-on-exec.
 Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, TimePoint deadline);
-/// Ok when the other end of a connected UNIX socket runs as this process' user.
-Status check_same_user(int fd);
 
 /// An abstract address: no file, gone with the socket.
 Result<socklen_t> make_address(const std::string& name, sockaddr_un* address);
