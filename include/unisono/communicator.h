@@ -33,6 +33,7 @@
 #include "unisono/error.h"
 #include "unisono/options.h"
 #include "unisono/request.h"
+#include "unisono/traffic.h"
 #include "unisono/types.h"
 
 namespace unisono __attribute__((visibility("default"))) {
@@ -417,6 +418,10 @@ namespace unisono __attribute__((visibility("default"))) {
     /// may be called again in the same process. In a child that the program forked it does nothing:
     /// the job is the parent's, and the child may init() one of its own.
     void close();
+
+    /// What the calls that have succeeded here so far moved. Two reports' difference is what the
+    /// calls between them moved.
+    TrafficReport traffic() const;
 
     /// What selection would do, for people and `unisono info --why`.
     std::string explain(Collective collective, std::size_t bytes) const;

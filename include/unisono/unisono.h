@@ -13,6 +13,7 @@
 // Outcomes.
 #include "unisono/error.h"
 #include "unisono/request.h"
+#include "unisono/traffic.h"
 // Options and a store of your own.
 #include "unisono/options.h"
 #include "unisono/rendezvous.h"

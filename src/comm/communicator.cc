@@ -116,6 +116,10 @@ void Communicator::close() {
   state_->close();
 }
 
+TrafficReport Communicator::traffic() const {
+  return state_ == nullptr ? TrafficReport() : state_->traffic();
+}
+
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
   return state_ == nullptr ? "" : state_->explain(collective, bytes);
 }

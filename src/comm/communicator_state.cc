@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/traffic_count.h"
+
 namespace unisono::detail {
 namespace {
 
@@ -43,6 +45,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       shared_cores_(runtime_->shares_cores(members_)),
       sends_(members_.size(), 0),
       left_(members_.size(), false) {
+  traffic_.by_peer.resize(members_.size());
   const Engine::Lock lock(runtime_->engine());
   runtime_->add(*this);
 }
@@ -162,14 +165,18 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
     const CallRecord record =
         make_record(call, sequence, hint_number(call.collective, hint_for(call)));
     const native::Arguments arguments = native_arguments(call, reduction, record, path);
-    Operation* operation = nullptr;
+    native::NativeCall* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
       const bool spins = engine.idle().spins > 0;
       const int looks = spins ? std::min(engine.idle().spins, kNativeLooks) : kNativeYields;
       for (int look = 0; look <= looks; ++look) {
         if (operation->advance()) {
-          if (operation->status().ok()) return Status();
+          if (operation->status().ok()) {
+            ++traffic_.calls[static_cast<std::size_t>(call.collective)];
+            operation->count(call.collective, &traffic_);
+            return Status();
+          }
           if (native_->raised(nullptr) != ErrorCode::kOk) break;  // that came first
           fail(operation->status(), Tell::kEveryone);
           return failure();
@@ -185,7 +192,7 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
     request->sequence = sequence;
     request->record = record;
     if (operation != nullptr) {
-      request->native.adopt(*this, *operation);
+      request->native.adopt(*this, call.collective, *operation);
     } else {
       request->native.begin(*this, arguments);
     }
@@ -398,9 +405,10 @@ void CommunicatorState::launch_point_to_point(RequestState& request) {
 // Under the lock, once per request, by whoever finishes it.
 void CommunicatorState::on_done(RequestState& request) {
   std::erase(running_, &request);
+  request.outcome = request.operation->status();
+  if (request.outcome.ok()) count(request);
   if (request.plan != nullptr) --request.plan->in_use;
   request.plan = nullptr;
-  request.outcome = request.operation->status();
   if (!request.outcome) {
     if (!failed_.load(std::memory_order_relaxed)) fail(request.outcome, Tell::kEveryone);
     request.outcome = failure();
@@ -417,6 +425,29 @@ void CommunicatorState::on_done(RequestState& request) {
                    "; the message was dropped",
                member_of(result.peer));
   }
+}
+
+// A native call has counted itself while it was the group's.
+void CommunicatorState::count(const RequestState& request) {
+  const Collective collective = request.call.collective;
+  ++traffic_.calls[static_cast<std::size_t>(collective)];
+  if (collective == Collective::kSend) {
+    count_sent(collective, request.call.root, request.call.count * size_of(request.call.type),
+               &traffic_);
+  } else if (collective == Collective::kReceive) {
+    const TaggedResult& got = request.point_to_point.result();
+    count_received(collective, member_of(got.peer), got.bytes, &traffic_);
+  } else if (request.plan != nullptr) {
+    for (const PlannedMessage& message : request.plan->plan.messages) {
+      (message.sent ? count_sent : count_received)(collective, message.peer, message.bytes,
+                                                   &traffic_);
+    }
+  }
+}
+
+TrafficReport CommunicatorState::traffic() {
+  const Engine::Lock lock(runtime_->engine());
+  return traffic_;
 }
 
 bool CommunicatorState::test(RequestState& request) {

@@ -88,6 +88,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void note_left(Rank member);
 
   std::string explain(Collective collective, std::size_t bytes) const;
+  TrafficReport traffic();
   Error error(const Status& status, Collective collective) const;
 
  private:
@@ -116,6 +117,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
                      const algorithms::Choice& choice);
   void launch_point_to_point(RequestState& request);
   void on_done(RequestState& request);
+  void count(const RequestState& request);
   Result<algorithms::Choice> choose(const Call& call, const CallShape& shape) const;
   std::string_view hint_for(const Call& call) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
@@ -149,6 +151,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<RequestState*> running_;
   std::vector<RequestState*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
+  TrafficReport traffic_;
   std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
 
   mutable std::mutex failure_mutex_;

@@ -22,8 +22,10 @@ void NativeOperation::begin(detail::CommunicatorState& communicator,
   communicator.native_queue_.push_back(this);
 }
 
-void NativeOperation::adopt(detail::CommunicatorState& communicator, Operation& running) {
+void NativeOperation::adopt(detail::CommunicatorState& communicator, Collective collective,
+                            native::NativeCall& running) {
   communicator_ = &communicator;
+  arguments_.collective = collective;
   running_ = &running;
   raised_at_ = {};
   status_ = Status();
@@ -41,6 +43,7 @@ bool NativeOperation::advance() {
   // What this rank finds wrong after another's failure may only follow from that.
   if (ended && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
+    if (status_.ok()) running_->count(arguments_.collective, &communicator_->traffic_);
     leave_queue();
     return true;
   }

@@ -22,7 +22,8 @@ class NativeOperation final : public Operation {
  public:
   void begin(detail::CommunicatorState& communicator, const native::Arguments& arguments);
   /// Already started by the blocking path, which found the queue empty.
-  void adopt(detail::CommunicatorState& communicator, Operation& running);
+  void adopt(detail::CommunicatorState& communicator, Collective collective,
+             native::NativeCall& running);
 
   bool advance() override;
   void fail(const Status& cause) override;
@@ -33,7 +34,7 @@ class NativeOperation final : public Operation {
 
   detail::CommunicatorState* communicator_ = nullptr;
   native::Arguments arguments_;
-  Operation* running_ = nullptr;
+  native::NativeCall* running_ = nullptr;
   TimePoint raised_at_{};
 };
 

@@ -61,6 +61,9 @@ PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
       to.source_buffer = from.source.buffer;
       to.source_offset = layout.range(from.source).offset;
     }
+    if (receives(to.kind) || to.kind == StepKind::kSend) {
+      prepared.messages.push_back({to.peer, to.kind == StepKind::kSend, to.bytes});
+    }
     prepared.dependency_counts[i] = from.dependency_count;
     if (from.dependency_count == 0) prepared.ready_first.push_back(static_cast<std::uint32_t>(i));
     for (std::uint32_t d = 0; d < from.dependency_count; ++d) {

@@ -35,6 +35,13 @@ struct PreparedStep {
   std::uint32_t successor_count = 0;
 };
 
+/// What one run of a plan moves between this rank and others: a message per step.
+struct PlannedMessage {
+  Rank peer = -1;  ///< communicator rank
+  bool sent = false;
+  std::size_t bytes = 0;
+};
+
 struct PreparedPlan {
   /// Steps whose chunk range is not contiguous in memory are copied piecewise: kCopy only; plans
   /// for displaced blocks send block by block.
@@ -44,6 +51,7 @@ struct PreparedPlan {
   std::vector<std::uint32_t> successors;
   std::vector<std::uint32_t> dependency_counts;
   std::vector<std::uint32_t> ready_first;  ///< steps without dependencies
+  std::vector<PlannedMessage> messages;
   std::size_t scratch_bytes = 0;
   std::size_t input_bytes = 0;
   std::size_t output_bytes = 0;

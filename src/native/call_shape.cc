@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/traffic_count.h"
+
 namespace unisono::native {
 namespace {
 
@@ -214,6 +216,18 @@ CallShape shape_of(const Arguments& arguments, int size, int self) {
       break;
   }
   return shape;
+}
+
+void count_shape(const CallShape& shape, int self, Collective collective, TrafficReport* report) {
+  for (int reader = shape.readers.first; reader < shape.readers.last; ++reader) {
+    if (reader == self) continue;
+    count_sent(collective, reader, shape.in_parts ? shape.give.at(reader).bytes : shape.input_bytes,
+               report);
+  }
+  for (int source = shape.sources.first; source < shape.sources.last; ++source) {
+    if (source == self) continue;
+    count_received(collective, source, shape.take.at(source).bytes, report);
+  }
 }
 
 }  // namespace unisono::native

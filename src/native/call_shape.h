@@ -68,4 +68,7 @@ struct CallShape {
 
 CallShape shape_of(const Arguments& arguments, int size, int self);
 
+/// Counts one message to each reader and from each source of a call that has this shape.
+void count_shape(const CallShape& shape, int self, Collective collective, TrafficReport* report);
+
 }  // namespace unisono::native

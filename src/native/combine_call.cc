@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/traffic_count.h"
+
 namespace unisono::native {
 namespace {
 
@@ -23,6 +25,7 @@ Status CombineCall::plan(Offer* offer) {
   const Members everyone{0, size()};
   // Everyone combines a part, also where only the root gets the result.
   wants_result_ = shape_.sources.has(self());
+  wanting_ = shape_.readers;
   const bool all_want_result = shape_.readers.last - shape_.readers.first == size();
   shape_.sources = shape_.readers = everyone;
   const std::size_t total = shape_.input_bytes;
@@ -62,6 +65,12 @@ Block CombineCall::part_of(int member, std::uint64_t chunk) const {
   const std::size_t part = shm::round_up((bytes + ranks - 1) / ranks, shm::kLineBytes);
   const std::size_t begin = std::min(bytes, part * static_cast<std::size_t>(member));
   return {begin, std::min(part, bytes - begin)};
+}
+
+// All chunks but the last are alike.
+std::size_t CombineCall::total_part_of(int member) const {
+  if (chunks_ == 0) return 0;
+  return (chunks_ - 1) * part_of(member, 0).bytes + part_of(member, chunks_ - 1).bytes;
 }
 
 bool CombineCall::prepare_cell() {
@@ -257,6 +266,18 @@ bool CombineCall::waits_for(int member) const {
            !progress.has_filled(member, combined_ + 1);
   }
   return !is_released_by(member);
+}
+
+void CombineCall::count(Collective collective, TrafficReport* report) const {
+  const std::size_t own = total_part_of(self());
+  for (int member = 0; member < size(); ++member) {
+    if (is_self(member)) continue;
+    const std::size_t part = total_part_of(member);
+    count_sent(collective, member, part, report);
+    count_received(collective, member, own, report);
+    if (wanting_.has(member)) count_sent(collective, member, own, report);
+    if (wants_result_) count_received(collective, member, part, report);
+  }
 }
 
 }  // namespace unisono::native

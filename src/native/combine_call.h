@@ -18,6 +18,7 @@ namespace unisono::native {
 class CombineCall final : public LargeCall {
  public:
   using LargeCall::LargeCall;
+  void count(Collective collective, TrafficReport* report) const override;
 
  private:
   Status plan(Offer* offer) override;
@@ -35,6 +36,8 @@ class CombineCall final : public LargeCall {
   /// A rank's part of a chunk; offset counts from the chunk's begin.
   Block part_of(int member, std::uint64_t chunk) const;
   std::size_t bytes_of(std::uint64_t chunk) const;
+  /// Of all chunks' parts together.
+  std::size_t total_part_of(int member) const;
   bool can_fill() const;
   bool can_combine() const;
   bool can_take() const;
@@ -49,6 +52,7 @@ class CombineCall final : public LargeCall {
   std::uint64_t filled_ = 0, combined_ = 0, taken_ = 0;
   OfferPath input_path_ = OfferPath::kWindow;
   OfferPath result_path_ = OfferPath::kWindow;
+  Members wanting_;  // of the result
   bool wants_result_ = false;
   bool streaming_ = false;
   std::vector<View> results_;  // by member

@@ -330,4 +330,8 @@ bool ExchangeCall::waits_for(int member) const {
   return is_direct(path_) && shape_.readers.has(member) && !context_.progress.has_finished(member);
 }
 
+void ExchangeCall::count(Collective collective, TrafficReport* report) const {
+  count_shape(shape_, self(), collective, report);
+}
+
 }  // namespace unisono::native

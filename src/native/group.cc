@@ -34,7 +34,7 @@ struct Group::State {
   SmallCall small;
   CombineCall combine;
   ExchangeCall exchange;
-  Operation* last = nullptr;
+  NativeCall* last = nullptr;
 };
 
 Group::Group(std::unique_ptr<shm::FabricGroup> group)
@@ -42,7 +42,7 @@ Group::Group(std::unique_ptr<shm::FabricGroup> group)
 
 Group::~Group() { leave(); }
 
-Operation& Group::start(const Arguments& arguments) {
+NativeCall& Group::start(const Arguments& arguments) {
   State& state = *state_;
   if (state.last != nullptr && !state.last->status().ok()) return *state.last;
   state.cells.next();

@@ -31,7 +31,7 @@ struct CallContext {
   std::vector<std::byte> scratch;  ///< pieces read by single copy; made at the first such call
 };
 
-class LargeCall : public Operation {
+class LargeCall : public NativeCall {
  public:
   explicit LargeCall(CallContext& context);
 

@@ -16,6 +16,7 @@
 #include "compute/compute.h"
 #include "engine/operation.h"
 #include "transports/shm/fabric.h"
+#include "unisono/traffic.h"
 
 namespace unisono::native {
 
@@ -37,6 +38,13 @@ struct Arguments {
   CallRecord record;
 };
 
+/// A native call that runs.
+class NativeCall : public Operation {
+ public:
+  /// Adds what the finished call moved between this rank and others.
+  virtual void count(Collective collective, TrafficReport* report) const = 0;
+};
+
 /// The native side of one communicator.
 class Group {
  public:
@@ -46,7 +54,7 @@ class Group {
   /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts
   /// them in operation order. The operation belongs to the group and stays valid until the next
   /// start(). No allocation after the first call of a shape.
-  Operation& start(const Arguments& arguments);
+  NativeCall& start(const Arguments& arguments);
 
   /// Members (communicator ranks) whose process said goodbye to this group.
   bool has_left(Rank member) const;

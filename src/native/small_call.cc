@@ -142,4 +142,8 @@ void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
   }
 }
 
+void SmallCall::count(Collective collective, TrafficReport* report) const {
+  count_shape(shape_, cells_.self(), collective, report);
+}
+
 }  // namespace unisono::native

@@ -11,7 +11,7 @@
 
 namespace unisono::native {
 
-class SmallCall final : public Operation {
+class SmallCall final : public NativeCall {
  public:
   explicit SmallCall(SharedCells& cells);
 
@@ -21,6 +21,7 @@ class SmallCall final : public Operation {
   bool advance() override;
   void fail(const Status& cause) override;
   void waiting_for(std::vector<Rank>* ranks) const override;
+  void count(Collective collective, TrafficReport* report) const override;
 
  private:
   void write_cell();
