@@ -231,10 +231,6 @@ bool is_rooted(Collective collective) {
   }
 }
 
-bool is_point_to_point(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kReceive;
-}
-
 Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   if (static_cast<int>(call.type) >= kDataTypeCount) {
     return invalid("unknown data type " + std::to_string(static_cast<int>(call.type)));

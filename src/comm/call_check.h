@@ -19,7 +19,17 @@ struct CallShape {
 
 bool reduces(Collective collective);
 bool is_rooted(Collective collective);
-bool is_point_to_point(Collective collective);
+inline bool is_point_to_point(Collective collective) {
+  return collective == Collective::kSend || collective == Collective::kReceive;
+}
+/// True for a send or receive that check_call() certainly takes; it has the words for the others.
+inline bool is_plain_message(const Call& call, int size) {
+  constexpr std::size_t kCountMax = std::size_t{1} << 56;
+  const bool any_source = call.collective == Collective::kReceive && call.root == kAnyRank;
+  return static_cast<int>(call.type) < kDataTypeCount && call.count < kCountMax &&
+         (any_source || (call.root >= 0 && call.root < size)) &&
+         (call.collective == Collective::kSend ? call.in : call.out) != nullptr;
+}
 
 /// kInvalidArgument with the value and the limit: null or overlapping buffers, root or peer out of
 /// range, wrong number of counts, sizes that overflow, operators without meaning.

@@ -109,6 +109,7 @@ native::Arguments CommunicatorState::native_arguments(const Call& call,
 }
 
 Status CommunicatorState::run(const Call& call, Received* received) {
+  if (is_point_to_point(call.collective)) return run_group({&call, 1}, nullptr, received);
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
@@ -119,14 +120,12 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   {
     const Engine::Lock lock(engine);
     UNISONO_ASSIGN(request, admit(call, shape));
-    unsent = engine.linger(*request) && engine.messenger().has_unsent();
+    Task* const task = request;
+    engine.start_and_linger({&task, 1});
+    unsent = request->done.load(std::memory_order_relaxed) && engine.messenger().has_unsent();
   }
   const Status outcome = finish(*request);
   if (unsent) engine.flush();
-  if (received != nullptr) {
-    const TaggedResult& result = request->point_to_point.result();
-    *received = {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
-  }
   return outcome;
 }
 
@@ -211,12 +210,13 @@ Status CommunicatorState::finish(RequestState& request) {
   return outcome;
 }
 
-Status CommunicatorState::run_group(std::span<const Call> calls, Collective* failed) {
+Status CommunicatorState::run_group(std::span<const Call> calls, Collective* failed,
+                                    Received* received) {
   Status first;
   const auto note = [&](const Status& status, const Call& call) {
     if (!first.ok() || status.ok()) return;
     first = status;
-    *failed = call.collective;
+    if (failed != nullptr) *failed = call.collective;
   };
   Engine& engine = runtime_->engine();
   bool unsent = false;
@@ -224,28 +224,60 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
   {
     const Engine::Lock lock(engine);
     for (const Call& call : calls) {
-      CallShape shape;
-      Status status = usable();
-      if (status.ok()) status = check_call(call, rank_, size(), &shape);
-      if (status.ok()) {
-        Result<RequestState*> request = admit(call, shape);
-        status = request.status();
-        if (request) group_.push_back(*request);
-      }
-      note(status, call);
-      if (!status) break;
+      const Result<RequestState*> request =
+          is_point_to_point(call.collective) ? admit_message(call) : check_and_admit(call);
+      note(request.status(), call);
+      if (!request) break;
+      if (*request != nullptr) group_.push_back(*request);
     }
-    for (const RequestState* request : group_) engine.linger(*request);
+    engine.start_and_linger(group_);
     unsent = engine.messenger().has_unsent();
   }
-  for (std::size_t i = 0; i < group_.size(); ++i) note(finish(*group_[i]), calls[i]);
+  for (Task* task : group_) {
+    RequestState& request = static_cast<RequestState&>(*task);
+    note(finish(request), request.call);
+    if (received == nullptr) continue;
+    const TaggedResult& result = request.point_to_point.result();
+    *received = {member_of(result.peer), result.tag, result.bytes / size_of(request.call.type)};
+  }
   group_.clear();
   if (unsent) engine.flush();
   return first;
 }
 
+Result<RequestState*> CommunicatorState::check_and_admit(const Call& call) {
+  CallShape shape;
+  UNISONO_TRY(check_call(call, rank_, size(), &shape));
+  return admit(call, shape);
+}
+
+// The request of a blocking send or receive; null when the call is already over.
+Result<RequestState*> CommunicatorState::admit_message(const Call& call) {
+  UNISONO_TRY(usable());
+  if (!is_plain_message(call, size())) {
+    CallShape shape;
+    UNISONO_TRY(check_call(call, rank_, size(), &shape));
+  }
+  RequestState& request = acquire();
+  launch_point_to_point(request, call);
+  if (call.collective == Collective::kSend && request.point_to_point.advance()) {
+    request.held = false;
+    count_send(call);
+    return nullptr;
+  }
+  fill(request, call);
+  running_.push_back(&request);
+  return &request;
+}
+
 // A pooled request for this call. Under the lock.
 RequestState& CommunicatorState::prepare(const Call& call) {
+  RequestState& request = acquire();
+  fill(request, call);
+  return request;
+}
+
+RequestState& CommunicatorState::acquire() {
   const auto found = std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
     return !candidate->held && !candidate->running && candidate.use_count() == 1;
   });
@@ -257,14 +289,18 @@ RequestState& CommunicatorState::prepare(const Call& call) {
     request->on_done = [this](Task& done) { on_done(static_cast<RequestState&>(done)); };
   }
   request->held = true;
-  request->call = call;
-  request->outcome = Status();
-  request->reduction.reset();
-  request->probed = request->reported = request->warned = request->timed_out = false;
-  request->plan = nullptr;
-  request->gone_since = {};
-  request->began = {};
   return *request;
+}
+
+void CommunicatorState::fill(RequestState& request, const Call& call) {
+  request.call = call;
+  request.outcome = Status();
+  request.reduction.reset();
+  request.probed = request.reported = request.warned = request.timed_out = false;
+  request.plan = nullptr;
+  request.done.store(false, std::memory_order_relaxed);
+  request.gone_since = {};
+  request.began = {};
 }
 
 // An asynchronous call outlives the caller's count arrays.
@@ -272,6 +308,7 @@ void CommunicatorState::copy_counts(RequestState& request) {
   std::span<const std::size_t>* spans[]{&request.call.in_counts, &request.call.in_displacements,
                                         &request.call.out_counts, &request.call.out_displacements};
   for (int i = 0; i < 4; ++i) {
+    if (spans[i]->empty()) continue;
     request.counts[i].assign(spans[i]->begin(), spans[i]->end());
     *spans[i] = request.counts[i];
   }
@@ -295,13 +332,14 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call)
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
   const Engine::Lock lock(runtime_->engine());
   UNISONO_ASSIGN(RequestState * request, admit(call, shape));
+  runtime_->engine().start(*request);
   request->communicator = shared_from_this();
   std::shared_ptr<RequestState> shared = request->shared_from_this();
   request->held = false;
   return shared;
 }
 
-// Starts a checked call. Under the lock.
+// Makes a checked call's operation, which the engine is then to start. Under the lock.
 Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape& shape) {
   UNISONO_TRY(usable());
   RequestState* request = &prepare(call);
@@ -315,14 +353,13 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape
     return failure();
   }
   running_.push_back(request);
-  runtime_->engine().start(*request);
   return request;
 }
 
 // Makes the request's operation.
 Status CommunicatorState::launch(RequestState& request, const CallShape& shape) {
   if (is_point_to_point(request.call.collective)) {
-    launch_point_to_point(request);
+    launch_point_to_point(request, request.call);
     return Status();
   }
   if (reduces(request.call.collective)) {
@@ -381,8 +418,7 @@ Status CommunicatorState::launch_plan(RequestState& request, const CallShape& sh
   return Status();
 }
 
-void CommunicatorState::launch_point_to_point(RequestState& request) {
-  const Call& call = request.call;
+void CommunicatorState::launch_point_to_point(RequestState& request, const Call& call) {
   Messenger& messenger = runtime_->engine().messenger();
   const std::size_t bytes = call.count * size_of(call.type);
   const bool any = call.root == kAnyRank;
@@ -430,11 +466,9 @@ void CommunicatorState::on_done(RequestState& request) {
 // A native call has counted itself while it was the group's.
 void CommunicatorState::count(const RequestState& request) {
   const Collective collective = request.call.collective;
+  if (collective == Collective::kSend) return count_send(request.call);
   ++traffic_.calls[static_cast<std::size_t>(collective)];
-  if (collective == Collective::kSend) {
-    count_sent(collective, request.call.root, request.call.count * size_of(request.call.type),
-               &traffic_);
-  } else if (collective == Collective::kReceive) {
+  if (collective == Collective::kReceive) {
     const TaggedResult& got = request.point_to_point.result();
     count_received(collective, member_of(got.peer), got.bytes, &traffic_);
   } else if (request.plan != nullptr) {
@@ -443,6 +477,11 @@ void CommunicatorState::count(const RequestState& request) {
                                                    &traffic_);
     }
   }
+}
+
+void CommunicatorState::count_send(const Call& call) {
+  ++traffic_.calls[static_cast<std::size_t>(Collective::kSend)];
+  count_sent(Collective::kSend, call.root, call.count * size_of(call.type), &traffic_);
 }
 
 TrafficReport CommunicatorState::traffic() {

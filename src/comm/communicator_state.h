@@ -67,8 +67,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   /// Blocking: the outcome. Throws nothing.
   Status run(const Call& call, Received* received = nullptr);
-  /// Starts all, then waits for all: the first failure and its call.
-  Status run_group(std::span<const Call> calls, Collective* failed);
+  /// Starts all, then waits for all: the first failure and, where asked for, its call and what the
+  /// last receive got.
+  Status run_group(std::span<const Call> calls, Collective* failed, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   bool test(RequestState& request);
@@ -109,15 +110,20 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
                                      const CallRecord& record, AccessPath path) const;
+  Result<RequestState*> check_and_admit(const Call& call);
+  Result<RequestState*> admit_message(const Call& call);
+  RequestState& acquire();
+  static void fill(RequestState& request, const Call& call);
   RequestState& prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch(RequestState& request, const CallShape& shape);
   Status launch_native(RequestState& request, AccessPath path);
   Status launch_plan(RequestState& request, const CallShape& shape,
                      const algorithms::Choice& choice);
-  void launch_point_to_point(RequestState& request);
+  void launch_point_to_point(RequestState& request, const Call& call);
   void on_done(RequestState& request);
   void count(const RequestState& request);
+  void count_send(const Call& call);
   Result<algorithms::Choice> choose(const Call& call, const CallShape& shape) const;
   std::string_view hint_for(const Call& call) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
@@ -149,7 +155,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
-  std::vector<RequestState*> group_;  // of run_group(), kept for its memory
+  std::vector<Task*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   TrafficReport traffic_;
   std::vector<Rank> waiting_;  // of tend_request(), kept for its memory

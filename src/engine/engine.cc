@@ -14,7 +14,7 @@ namespace {
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
 constexpr unsigned kPollsPerClock = 256;
-// Beats of linger(): other threads of the rank cannot start calls meanwhile.
+// Beats of start_and_linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
@@ -53,14 +53,48 @@ Engine::~Engine() {
 
 void Engine::start(Task& task) {
   task.done.store(false, std::memory_order_relaxed);
-  if (task.operation->advance()) {
-    task.done.store(true, std::memory_order_release);
-    if (task.on_done) task.on_done(task);
-    return;
+  if (!try_end(task)) enlist(task);
+}
+
+void Engine::start_and_linger(std::span<Task* const> tasks) {
+  const int looks = std::min(idle_.spins, kLingerLooks);
+  for (int look = 0;; ++look) {
+    bool all_done = true;
+    for (Task* task : tasks) {
+      all_done = (task->done.load(std::memory_order_relaxed) || try_end(*task)) && all_done;
+    }
+    if (all_done) return;
+    if (look == looks) break;
+    if (!poll()) cpu_relax();
   }
+  for (Task* task : tasks) {
+    if (!task->done.load(std::memory_order_relaxed)) enlist(*task);
+  }
+}
+
+// True when the operation has finished; its owner knows then.
+bool Engine::try_end(Task& task) {
+  if (!task.operation->advance()) return false;
+  finish(task);
+  return true;
+}
+
+// on_done first: once `done` is seen the waiter may destroy the task.
+void Engine::finish(Task& task) {
+  if (task.on_done) task.on_done(task);
+  task.done.store(true, std::memory_order_release);
+}
+
+void Engine::enlist(Task& task) {
   task.running = true;
   tasks_.push_back(&task);
   running_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Engine::delist(Task& task) {
+  std::erase(tasks_, &task);
+  running_.fetch_sub(1, std::memory_order_relaxed);
+  task.running = false;
 }
 
 bool Engine::poll() {
@@ -72,25 +106,16 @@ bool Engine::poll() {
       continue;
     }
     moved = true;
-    tasks_.erase(tasks_.begin() + static_cast<std::ptrdiff_t>(i));
-    running_.fetch_sub(1, std::memory_order_relaxed);
-    task.running = false;
-    // on_done first: once `done` is seen the waiter may destroy the task.
-    if (task.on_done) task.on_done(task);
-    task.done.store(true, std::memory_order_release);
+    delist(task);
+    finish(task);
   }
   return moved;
 }
 
 void Engine::fail(Task& task, const Status& cause) {
-  const auto found = std::find(tasks_.begin(), tasks_.end(), &task);
-  if (found == tasks_.end()) return;
-  tasks_.erase(found);
-  running_.fetch_sub(1, std::memory_order_relaxed);
-  task.running = false;
+  if (task.running) delist(task);
   task.operation->fail(cause);
-  if (task.on_done) task.on_done(task);
-  task.done.store(true, std::memory_order_release);
+  finish(task);
 }
 
 void Engine::beat() {
@@ -133,15 +158,6 @@ bool Engine::wait(Task& task, TimePoint until) {
     wake_progress_thread();
   }
   return in_time;
-}
-
-bool Engine::linger(const Task& task) {
-  const int looks = std::min(idle_.spins, kLingerLooks);
-  for (int look = 0; !task.done.load(std::memory_order_relaxed); ++look) {
-    if (look >= looks) return false;
-    if (!poll()) cpu_relax();
-  }
-  return true;
 }
 
 void Engine::flush() {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,12 +64,13 @@ class Engine {
 
   /// Under the lock. The task stays the caller's and must outlive its end.
   void start(Task& task);
+  /// The same for all of a blocking call, beating while that may well be enough for them: quick
+  /// ones never become anybody's work but the caller's. Their `done` is false.
+  void start_and_linger(std::span<Task* const> tasks);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until);
   /// Under the lock: gives it and the core away for a moment.
   void yield();
-  /// Under the lock: beats while that may well be enough for a quick call. True when it is done.
-  bool linger(const Task& task);
   /// After a blocking call: what it left behind in a transport must still go out, now or by the
   /// progress thread. Without the lock.
   void flush();
@@ -86,6 +88,10 @@ class Engine {
   const IdlePolicy& idle() const { return idle_; }
 
  private:
+  bool try_end(Task& task);
+  void finish(Task& task);
+  void enlist(Task& task);
+  void delist(Task& task);
   void progress_loop();
   void tend(TimePoint now);
   void idle_once(int looks, TimePoint began);

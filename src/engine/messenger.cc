@@ -56,20 +56,29 @@ Messenger::Lane& Messenger::lane(Peer& peer, std::uint32_t communicator) {
   return peer.lanes.back();
 }
 
+// Null: neither this rank nor a peer has called there yet, or it is closed.
+Messenger::Calls* Messenger::known_calls(std::uint32_t communicator) {
+  if (last_calls_ != nullptr && last_communicator_ == communicator) return last_calls_;
+  const auto found = calls_.find(communicator);
+  if (found == calls_.end()) return nullptr;
+  last_communicator_ = communicator;
+  last_calls_ = found->second.get();
+  return last_calls_;
+}
+
 Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
-  auto& entry = calls_[communicator];
-  if (entry == nullptr) {
-    entry = std::make_unique<Calls>();
-  } else if (entry->early) {
+  Calls* known = known_calls(communicator);
+  if (known == nullptr) {
+    known = (calls_[communicator] = std::make_unique<Calls>()).get();
+  } else if (known->early) {
     --early_;
   }
-  entry->early = false;
-  return *entry;
+  known->early = false;
+  return *known;
 }
 
 Messenger::Calls* Messenger::calls_heard_of(const Peer& peer, std::uint32_t communicator) {
-  const auto found = calls_.find(communicator);
-  if (found != calls_.end()) return found->second.get();
+  if (Calls* known = known_calls(communicator)) return known;
   if (closed_.contains(communicator)) return nullptr;
   if (early_ >= kEarlyCommunicatorsMax) {
     events_.violation(communicator, peer.rank, "spoke in too many communicators unknown here");
@@ -93,6 +102,7 @@ void Messenger::remember_closed(std::uint32_t communicator) {
 void Messenger::close(std::uint32_t communicator) {
   calls(communicator);  // no longer an early one
   calls_.erase(communicator);
+  last_calls_ = nullptr;
   remember_closed(communicator);
   for (Peer* peer : active_) {
     const bool in_touch =

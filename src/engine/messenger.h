@@ -124,6 +124,7 @@ class Messenger final : public FrameSink {
   Lane& lane(Peer& peer, std::uint32_t communicator);
   Calls& calls(std::uint32_t communicator);
   Calls* calls_heard_of(const Peer& peer, std::uint32_t communicator);
+  Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
 
   // Sending (messenger_send.cc)
@@ -165,6 +166,8 @@ class Messenger final : public FrameSink {
   std::vector<Transport*> transports_;  // in use
   std::vector<Peer*> active_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Calls>> calls_;  // not of closed ones
+  std::uint32_t last_communicator_ = 0;  // whose calls were looked up last
+  Calls* last_calls_ = nullptr;
   std::size_t early_ = 0;  // of calls_: this rank has not called there yet
   std::unordered_set<std::uint32_t> closed_;
   std::deque<std::uint32_t> closed_in_order_;

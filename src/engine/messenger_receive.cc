@@ -220,9 +220,9 @@ bool Messenger::fits(Rank peer, const Posted& posted, const FrameHeader& header)
 
 bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord& theirs) {
   if (key.frame_class != FrameClass::kCollective) return true;
-  const auto known = calls_.find(key.communicator);
-  if (known == calls_.end()) return true;
-  const auto& recent = known->second->recent;
+  Calls* const known = known_calls(key.communicator);
+  if (known == nullptr) return true;
+  const auto& recent = known->recent;
   const Calls::Entry& entry = recent[key.sequence % recent.size()];
   if (entry.sequence != key.sequence || entry.record == theirs) return true;
   events_.mismatch(key.communicator, peer, theirs, entry.record);
