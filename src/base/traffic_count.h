@@ -1,4 +1,5 @@
-// Adding to a TrafficReport. Calls that move nothing to or from a peer leave its entry alone.
+// Adding `times` equal messages to a TrafficReport. Calls that move nothing to or from a peer leave
+// its entry alone.
 #pragma once
 
 #include <cstddef>
@@ -7,22 +8,23 @@
 
 namespace unisono {
 
-inline void count_sent(Collective collective, Rank peer, std::size_t bytes, TrafficReport* report) {
+inline void count_sent(Collective collective, Rank peer, std::size_t bytes, TrafficReport* report,
+                       std::uint64_t times = 1) {
   if (bytes == 0) return;
   for (Traffic* each : {&report->by_collective[static_cast<std::size_t>(collective)],
                         &report->by_peer[static_cast<std::size_t>(peer)]}) {
-    ++each->messages_sent;
-    each->bytes_sent += bytes;
+    each->messages_sent += times;
+    each->bytes_sent += bytes * times;
   }
 }
 
 inline void count_received(Collective collective, Rank peer, std::size_t bytes,
-                           TrafficReport* report) {
+                           TrafficReport* report, std::uint64_t times = 1) {
   if (bytes == 0) return;
   for (Traffic* each : {&report->by_collective[static_cast<std::size_t>(collective)],
                         &report->by_peer[static_cast<std::size_t>(peer)]}) {
-    ++each->messages_received;
-    each->bytes_received += bytes;
+    each->messages_received += times;
+    each->bytes_received += bytes * times;
   }
 }
 

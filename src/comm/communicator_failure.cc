@@ -77,6 +77,7 @@ void CommunicatorState::close() {
     const std::vector<RequestState*> running = running_;
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
+    fold_last_calls();
     if (native_ != nullptr) native_->leave();
     runtime_->engine().messenger().close(id_);
     last = runtime_->remove(*this);

@@ -19,6 +19,11 @@ bool same_op(const ReduceOp& a, const ReduceOp& b) {
          a.context == b.context && a.name == b.name && a.commutative == b.commutative;
 }
 
+bool has_no_counts(const Call& call) {
+  return call.in_counts.empty() && call.in_displacements.empty() && call.out_counts.empty() &&
+         call.out_displacements.empty();
+}
+
 std::uint8_t hint_number(Collective collective, std::string_view hint) {
   if (hint.empty()) return 0;
   if (hint == "native") return 255;
@@ -110,10 +115,13 @@ native::Arguments CommunicatorState::native_arguments(const Call& call,
 
 Status CommunicatorState::run(const Call& call, Received* received) {
   if (is_point_to_point(call.collective)) return run_group({&call, 1}, nullptr, received);
+  if (is_last_call_again(call)) {
+    if (const std::optional<Status> outcome = run_again(call)) return *outcome;
+  }
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  if (const Way way = way_of(call, shape); way.native) return run_native(call, way.path);
+  if (const Way way = way_of(call, shape); way.native) return run_native(call, shape, way.path);
   Engine& engine = runtime_->engine();
   RequestState* request = nullptr;
   bool unsent = false;
@@ -150,12 +158,13 @@ CommunicatorState::Way CommunicatorState::way_of(const Call& call, const CallSha
 }
 
 // The short way: no request, no queue, no clock while the peers are quick.
-Status CommunicatorState::run_native(const Call& call, AccessPath path) {
-  Engine& engine = runtime_->engine();
+Status CommunicatorState::run_native(const Call& call, const CallShape& shape, AccessPath path) {
   RequestState* request = nullptr;
   {
-    const Engine::Lock lock(engine);
+    const Engine::Lock lock(runtime_->engine());
     UNISONO_TRY(usable());
+    fold_last_calls();
+    last_start_ = 0;
     Status status;
     const compute::Reduction* reduction =
         reduces(call.collective) ? reduction_for(call, &status) : nullptr;
@@ -167,37 +176,102 @@ Status CommunicatorState::run_native(const Call& call, AccessPath path) {
     native::NativeCall* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
-      const bool spins = engine.idle().spins > 0;
-      const int looks = spins ? std::min(engine.idle().spins, kNativeLooks) : kNativeYields;
-      for (int look = 0; look <= looks; ++look) {
-        if (operation->advance()) {
-          if (operation->status().ok()) {
-            ++traffic_.calls[static_cast<std::size_t>(call.collective)];
-            operation->count(call.collective, &traffic_);
-            return Status();
-          }
-          if (native_->raised(nullptr) != ErrorCode::kOk) break;  // that came first
-          fail(operation->status(), Tell::kEveryone);
-          return failure();
-        }
-        if (spins) {
-          cpu_relax();
-        } else {
-          engine.yield();
-        }
+      if (const std::optional<Status> outcome = watch(*operation)) {
+        if (outcome->ok()) remember_call(call, shape);
+        return *outcome;
       }
     }
-    request = &prepare(call);
-    request->sequence = sequence;
-    request->record = record;
+    request = &hand_over(call, sequence, record);
     if (operation != nullptr) {
       request->native.adopt(*this, call.collective, *operation);
     } else {
       request->native.begin(*this, arguments);
     }
-    request->operation = &request->native;
-    running_.push_back(request);
-    engine.start(*request);
+    runtime_->engine().start(*request);
+  }
+  return finish(*request);
+}
+
+// The caller itself looks on, most often long enough. None: not over yet.
+std::optional<Status> CommunicatorState::watch(native::NativeCall& operation) {
+  Engine& engine = runtime_->engine();
+  const bool spins = engine.idle().spins > 0;
+  const int looks = spins ? std::min(engine.idle().spins, kNativeLooks) : kNativeYields;
+  for (int look = 0; look <= looks; ++look) {
+    if (operation.advance()) {
+      if (operation.status().ok()) return Status();
+      if (native_->raised(nullptr) != ErrorCode::kOk) return std::nullopt;  // that came first
+      fail(operation.status(), Tell::kEveryone);
+      return failure();
+    }
+    if (spins) {
+      cpu_relax();
+    } else {
+      engine.yield();
+    }
+  }
+  return std::nullopt;
+}
+
+// A request that is to go on with a native call.
+RequestState& CommunicatorState::hand_over(const Call& call, std::uint64_t sequence,
+                                           const CallRecord& record) {
+  RequestState& request = prepare(call);
+  request.sequence = sequence;
+  request.record = record;
+  request.operation = &request.native;
+  running_.push_back(&request);
+  return request;
+}
+
+void CommunicatorState::remember_call(const Call& call, const CallShape& shape) {
+  last_call_ = call;
+  last_shape_ = shape;
+  last_calls_ = 1;
+  last_start_ = native_->can_repeat() && has_no_counts(call) ? native_->starts() : 0;
+}
+
+// Before the native group starts anything else: only then are they counted.
+void CommunicatorState::fold_last_calls() {
+  if (last_calls_ == 0) return;
+  traffic_.calls[static_cast<std::size_t>(last_call_.collective)] += last_calls_;
+  native_->count_last(last_call_.collective, last_calls_, &traffic_);
+  last_calls_ = 0;
+}
+
+// Whether this call is the last one again, with buffers that the same check would find right.
+bool CommunicatorState::is_last_call_again(const Call& call) const {
+  const Call& last = last_call_;
+  if (last_start_ == 0 || call.collective != last.collective || call.count != last.count ||
+      call.type != last.type || call.root != last.root ||
+      call.options.timeout != last.options.timeout || call.options.order != last.options.order ||
+      !call.options.algorithm.empty() || !has_no_counts(call) || !same_op(call.op, last.op)) {
+    return false;
+  }
+  if (call.in == last.in && call.out == last.out) return true;
+  if (last_shape_.in_place || call.in == nullptr || call.out == nullptr) return false;
+  const auto* in = static_cast<const std::byte*>(call.in);
+  const auto* out = static_cast<const std::byte*>(call.out);
+  return in + last_shape_.input_bytes <= out || out + last_shape_.output_bytes <= in;
+}
+
+// A small call like the one before: nothing is checked or worked out anew. None: it is not.
+std::optional<Status> CommunicatorState::run_again(const Call& call) {
+  RequestState* request = nullptr;
+  {
+    const Engine::Lock lock(runtime_->engine());
+    UNISONO_TRY(usable());
+    if (!native_queue_.empty() || native_->starts() != last_start_) return std::nullopt;
+    const std::uint64_t sequence = collectives_++;
+    native::NativeCall& operation = native_->repeat(call.in, call.out, sequence);
+    if (const std::optional<Status> outcome = watch(operation)) {
+      if (outcome->ok()) ++last_calls_;
+      return outcome;
+    }
+    request = &hand_over(call, sequence,
+                         make_record(call, sequence, hint_number(call.collective, hint_for(call))));
+    request->native.adopt(*this, call.collective, operation);
+    runtime_->engine().start(*request);
   }
   return finish(*request);
 }
@@ -473,8 +547,8 @@ void CommunicatorState::count(const RequestState& request) {
     count_received(collective, member_of(got.peer), got.bytes, &traffic_);
   } else if (request.plan != nullptr) {
     for (const PlannedMessage& message : request.plan->plan.messages) {
-      (message.sent ? count_sent : count_received)(collective, message.peer, message.bytes,
-                                                   &traffic_);
+      const auto count_one = message.sent ? count_sent : count_received;
+      count_one(collective, message.peer, message.bytes, &traffic_, 1);
     }
   }
 }
@@ -486,6 +560,7 @@ void CommunicatorState::count_send(const Call& call) {
 
 TrafficReport CommunicatorState::traffic() {
   const Engine::Lock lock(runtime_->engine());
+  fold_last_calls();
   return traffic_;
 }
 

@@ -103,7 +103,13 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
     AccessPath path = AccessPath::kAutomatic;
   };
   Way way_of(const Call& call, const CallShape& shape);
-  Status run_native(const Call& call, AccessPath path);
+  Status run_native(const Call& call, const CallShape& shape, AccessPath path);
+  std::optional<Status> run_again(const Call& call);
+  bool is_last_call_again(const Call& call) const;
+  void remember_call(const Call& call, const CallShape& shape);
+  void fold_last_calls();
+  std::optional<Status> watch(native::NativeCall& operation);
+  RequestState& hand_over(const Call& call, std::uint64_t sequence, const CallRecord& record);
   Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Result<RequestState*> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
@@ -157,8 +163,14 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<RequestState*> running_;
   std::vector<Task*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
-  TrafficReport traffic_;
-  std::vector<Rank> waiting_;  // of tend_request(), kept for its memory
+  TrafficReport traffic_;  // but for last_calls_
+
+  // The last blocking native call, if it was a small one: written by the caller's thread only.
+  Call last_call_;
+  CallShape last_shape_;
+  std::uint64_t last_start_ = 0;  // Group::starts() when it began; 0: no call to repeat
+  std::uint64_t last_calls_ = 0;  // how often it ran and is not counted; under the lock
+  std::vector<Rank> waiting_;     // of tend_request(), kept for its memory
 
   mutable std::mutex failure_mutex_;
   std::atomic<bool> failed_{false};

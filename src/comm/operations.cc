@@ -35,6 +35,7 @@ void NativeOperation::adopt(detail::CommunicatorState& communicator, Collective 
 bool NativeOperation::advance() {
   if (running_ == nullptr) {
     if (communicator_->native_queue_.front() != this) return false;
+    communicator_->fold_last_calls();
     running_ = &communicator_->native_->start(arguments_);
   }
   const bool ended = running_->advance();
@@ -43,7 +44,7 @@ bool NativeOperation::advance() {
   // What this rank finds wrong after another's failure may only follow from that.
   if (ended && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
-    if (status_.ok()) running_->count(arguments_.collective, &communicator_->traffic_);
+    if (status_.ok()) running_->count(arguments_.collective, 1, &communicator_->traffic_);
     leave_queue();
     return true;
   }

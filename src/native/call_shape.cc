@@ -218,15 +218,16 @@ CallShape shape_of(const Arguments& arguments, int size, int self) {
   return shape;
 }
 
-void count_shape(const CallShape& shape, int self, Collective collective, TrafficReport* report) {
+void count_shape(const CallShape& shape, int self, Collective collective, std::uint64_t times,
+                 TrafficReport* report) {
   for (int reader = shape.readers.first; reader < shape.readers.last; ++reader) {
     if (reader == self) continue;
     count_sent(collective, reader, shape.in_parts ? shape.give.at(reader).bytes : shape.input_bytes,
-               report);
+               report, times);
   }
   for (int source = shape.sources.first; source < shape.sources.last; ++source) {
     if (source == self) continue;
-    count_received(collective, source, shape.take.at(source).bytes, report);
+    count_received(collective, source, shape.take.at(source).bytes, report, times);
   }
 }
 

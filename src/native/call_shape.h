@@ -68,7 +68,8 @@ struct CallShape {
 
 CallShape shape_of(const Arguments& arguments, int size, int self);
 
-/// Counts one message to each reader and from each source of a call that has this shape.
-void count_shape(const CallShape& shape, int self, Collective collective, TrafficReport* report);
+/// Counts `times` messages to each reader and from each source of a call that has this shape.
+void count_shape(const CallShape& shape, int self, Collective collective, std::uint64_t times,
+                 TrafficReport* report);
 
 }  // namespace unisono::native

@@ -268,15 +268,15 @@ bool CombineCall::waits_for(int member) const {
   return !is_released_by(member);
 }
 
-void CombineCall::count(Collective collective, TrafficReport* report) const {
+void CombineCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {
   const std::size_t own = total_part_of(self());
   for (int member = 0; member < size(); ++member) {
     if (is_self(member)) continue;
     const std::size_t part = total_part_of(member);
-    count_sent(collective, member, part, report);
-    count_received(collective, member, own, report);
-    if (wanting_.has(member)) count_sent(collective, member, own, report);
-    if (wants_result_) count_received(collective, member, part, report);
+    count_sent(collective, member, part, report, times);
+    count_received(collective, member, own, report, times);
+    if (wanting_.has(member)) count_sent(collective, member, own, report, times);
+    if (wants_result_) count_received(collective, member, part, report, times);
   }
 }
 

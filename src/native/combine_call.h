@@ -18,7 +18,7 @@ namespace unisono::native {
 class CombineCall final : public LargeCall {
  public:
   using LargeCall::LargeCall;
-  void count(Collective collective, TrafficReport* report) const override;
+  void count(Collective collective, std::uint64_t times, TrafficReport* report) const override;
 
  private:
   Status plan(Offer* offer) override;

@@ -330,8 +330,8 @@ bool ExchangeCall::waits_for(int member) const {
   return is_direct(path_) && shape_.readers.has(member) && !context_.progress.has_finished(member);
 }
 
-void ExchangeCall::count(Collective collective, TrafficReport* report) const {
-  count_shape(shape_, self(), collective, report);
+void ExchangeCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {
+  count_shape(shape_, self(), collective, times, report);
 }
 
 }  // namespace unisono::native

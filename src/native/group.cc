@@ -35,6 +35,7 @@ struct Group::State {
   CombineCall combine;
   ExchangeCall exchange;
   NativeCall* last = nullptr;
+  std::uint64_t starts = 0;
 };
 
 Group::Group(std::unique_ptr<shm::FabricGroup> group)
@@ -45,6 +46,7 @@ Group::~Group() { leave(); }
 NativeCall& Group::start(const Arguments& arguments) {
   State& state = *state_;
   if (state.last != nullptr && !state.last->status().ok()) return *state.last;
+  ++state.starts;
   state.cells.next();
   const CallShape shape = shape_of(arguments, state.cells.size(), state.cells.self());
   if (shape.agreed_bytes <= shm::kCellPayloadBytes) {
@@ -58,6 +60,22 @@ NativeCall& Group::start(const Arguments& arguments) {
   large.start(arguments, shape);
   state.last = &large;
   return large;
+}
+
+std::uint64_t Group::starts() const { return state_->starts; }
+
+bool Group::can_repeat() const {
+  return state_->last == &state_->small && state_->small.status().ok();
+}
+
+NativeCall& Group::repeat(const void* input, void* output, std::uint64_t sequence) {
+  state_->cells.next();
+  state_->small.repeat(input, output, sequence);
+  return state_->small;
+}
+
+void Group::count_last(Collective collective, std::uint64_t times, TrafficReport* report) const {
+  state_->last->count(collective, times, report);
 }
 
 bool Group::has_left(Rank member) const {

@@ -41,8 +41,8 @@ struct Arguments {
 /// A native call that runs.
 class NativeCall : public Operation {
  public:
-  /// Adds what the finished call moved between this rank and others.
-  virtual void count(Collective collective, TrafficReport* report) const = 0;
+  /// Adds what `times` calls like this one, which is finished, moved between this rank and others.
+  virtual void count(Collective collective, std::uint64_t times, TrafficReport* report) const = 0;
 };
 
 /// The native side of one communicator.
@@ -55,6 +55,17 @@ class Group {
   /// them in operation order. The operation belongs to the group and stays valid until the next
   /// start(). No allocation after the first call of a shape.
   NativeCall& start(const Arguments& arguments);
+
+  /// How often start() was called: while it stays the same, repeat() repeats the same call.
+  std::uint64_t starts() const;
+  /// Whether the last call was one that repeat() knows: a small one that succeeded.
+  bool can_repeat() const;
+  /// The last call again, on other buffers that lie to each other as the last one's did: what was
+  /// worked out for it still holds. Otherwise as start().
+  NativeCall& repeat(const void* input, void* output, std::uint64_t sequence);
+
+  /// NativeCall::count() of the last call.
+  void count_last(Collective collective, std::uint64_t times, TrafficReport* report) const;
 
   /// Members (communicator ranks) whose process said goodbye to this group.
   bool has_left(Rank member) const;

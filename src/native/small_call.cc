@@ -44,8 +44,19 @@ void SmallCall::start(const Arguments& arguments, const CallShape& shape) {
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = arguments.element_bytes;
-  next_ = shape.sources.first;
   waits_for_all_ = shape.sources.first == 0 && shape.sources.last == cells_.size();
+  begin();
+}
+
+void SmallCall::repeat(const void* input, void* output, std::uint64_t sequence) {
+  shape_.input = static_cast<const std::byte*>(input);
+  shape_.output = static_cast<std::byte*>(output);
+  record_.sequence = static_cast<std::uint32_t>(sequence);
+  begin();
+}
+
+void SmallCall::begin() {
+  next_ = shape_.sources.first;
   done_ = false;
   written_ = false;
   if (cells_.may_write()) write_cell();
@@ -142,8 +153,8 @@ void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
   }
 }
 
-void SmallCall::count(Collective collective, TrafficReport* report) const {
-  count_shape(shape_, cells_.self(), collective, report);
+void SmallCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {
+  count_shape(shape_, cells_.self(), collective, times, report);
 }
 
 }  // namespace unisono::native

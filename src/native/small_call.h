@@ -17,13 +17,16 @@ class SmallCall final : public NativeCall {
 
   /// The shape's agreed_bytes is at most shm::kCellPayloadBytes.
   void start(const Arguments& arguments, const CallShape& shape);
+  /// The same call on other buffers.
+  void repeat(const void* input, void* output, std::uint64_t sequence);
 
   bool advance() override;
   void fail(const Status& cause) override;
   void waiting_for(std::vector<Rank>* ranks) const override;
-  void count(Collective collective, TrafficReport* report) const override;
+  void count(Collective collective, std::uint64_t times, TrafficReport* report) const override;
 
  private:
+  void begin();
   void write_cell();
   void finish();
   void combine();

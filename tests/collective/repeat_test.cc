@@ -1,0 +1,157 @@
+// Calls like the one before take a shorter way through the library: nothing that a first call would
+// find may be missed there.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+class RepeatedCalls : public testing::TestWithParam<const char*> {};
+
+template <typename Function>
+ErrorCode code_of(Function&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::kOk;
+}
+
+TEST_P(RepeatedCalls, ReadAndWriteTheBuffersOfTheirOwnCall) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    constexpr int kTimes = 20;
+    std::vector<std::vector<std::int32_t>> in, out;
+    for (int i = 0; i < kTimes; ++i) {
+      in.push_back({100 * i + comm.rank(), i});
+      out.push_back({0, 0});
+    }
+    for (int i = 0; i < kTimes; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      comm.all_reduce(in[k], out[k], sum);
+    }
+    for (int i = 0; i < kTimes; ++i) {
+      EXPECT_EQ(out[static_cast<std::size_t>(i)], (std::vector<std::int32_t>{300 * i + 3, 3 * i}));
+      EXPECT_EQ(in[static_cast<std::size_t>(i)][0], 100 * i + comm.rank());
+    }
+  });
+}
+
+TEST_P(RepeatedCalls, MayTurnFromOutOfPlaceToInPlaceAndBack) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<double> in{1.5, 2.0}, out(2);
+    for (int i = 0; i < 6; ++i) {
+      in = {1.5, 2.0};
+      if (i % 3 == 2) {
+        comm.all_reduce(in, sum);
+        EXPECT_EQ(in, (std::vector<double>{3.0, 4.0}));
+      } else {
+        comm.all_reduce(in, out, sum);
+        EXPECT_EQ(out, (std::vector<double>{3.0, 4.0}));
+        EXPECT_EQ(in, (std::vector<double>{1.5, 2.0}));
+      }
+    }
+  });
+}
+
+TEST_P(RepeatedCalls, WithOtherArgumentsAreOtherCalls) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int32_t> in{4 + comm.rank(), 7}, out(2);
+    const auto reduced = [&](auto op) {
+      comm.all_reduce(in, out, op);
+      return out[0];
+    };
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(sum), 9);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(max), 5);
+    EXPECT_EQ(reduced(sum), 9);
+    for (Rank root : {0, 0, 1, 1, 0}) {
+      std::int32_t value = comm.rank() == root ? 10 + root : -1;
+      comm.broadcast(&value, 1, DataType::kInt32, root);
+      EXPECT_EQ(value, 10 + root);
+    }
+    out = {0, -5};
+    comm.all_reduce(in.data(), out.data(), 1, DataType::kInt32, sum);
+    EXPECT_EQ(out, (std::vector<std::int32_t>{9, -5}));
+  });
+}
+
+TEST_P(RepeatedCalls, KeepTheirOrderAmongAsynchronousOnes) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> a{1}, b{2}, first(1), second(1), third(1);
+    for (int i = 0; i < 50; ++i) {
+      first = second = third = {0};
+      comm.all_reduce(a, first, sum);
+      Request pending = comm.all_reduce_async(b, second, sum);
+      comm.all_reduce(a, third, sum);
+      comm.all_reduce(a, first, sum);
+      pending.wait();
+      EXPECT_EQ(first[0], 2);
+      EXPECT_EQ(second[0], 4);
+      EXPECT_EQ(third[0], 2);
+    }
+  });
+}
+
+TEST_P(RepeatedCalls, WithBadBuffersAreRefused) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<float> data(8, 1.0F), out(4);
+    const auto call = [&](const void* from, void* to) {
+      comm.all_reduce(from, to, 4, DataType::kFloat32, sum);
+    };
+    call(data.data(), out.data());
+    call(data.data(), out.data());
+    EXPECT_EQ(code_of([&] { call(data.data(), data.data() + 2); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { call(nullptr, out.data()); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code_of([&] { call(data.data(), nullptr); }), ErrorCode::kInvalidArgument);
+    // A refused call is no call: the ranks still agree.
+    call(data.data(), out.data());
+    EXPECT_EQ(out, std::vector<float>(4, 2.0F));
+  });
+}
+
+TEST_P(RepeatedCalls, ThatDifferBetweenRanksAreAnErrorOnBoth) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<float> in(8, 1.0F), out(8);
+    const auto call = [&](std::size_t count) {
+      comm.all_reduce(in.data(), out.data(), count, DataType::kFloat32, sum);
+    };
+    for (int i = 0; i < 5; ++i) call(4);
+    EXPECT_EQ(code_of([&] { call(comm.rank() == 0 ? 4 : 5); }), ErrorCode::kMismatch);
+    EXPECT_EQ(code_of([&] { call(4); }), ErrorCode::kMismatch);
+  });
+}
+
+TEST_P(RepeatedCalls, AfterCloseAreRefused) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<float> in(1, 1.0F), out(1);
+    for (int i = 0; i < 3; ++i) other.all_reduce(in, out, sum);
+    other.close();
+    EXPECT_EQ(code_of([&] { other.all_reduce(in, out, sum); }), ErrorCode::kClosed);
+  });
+}
+
+TEST_P(RepeatedCalls, AreCounted) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<float> in(3, 1.0F), out(3);
+    for (int i = 0; i < 7; ++i) comm.all_reduce(in, out, sum);
+    const auto index = static_cast<std::size_t>(Collective::kAllReduce);
+    const TrafficReport report = comm.traffic();
+    EXPECT_EQ(report.calls[index], 7U);
+    EXPECT_EQ(report.by_collective[index].bytes_sent, 7U * 12U);
+    EXPECT_EQ(comm.traffic().calls[index], 7U);
+    comm.barrier();
+    comm.all_reduce(in, out, sum);
+    EXPECT_EQ(comm.traffic().by_collective[index].messages_received, 8U);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, RepeatedCalls, testing::Values("shm", "tcp"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+}  // namespace
+}  // namespace unisono::test
