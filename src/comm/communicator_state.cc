@@ -224,11 +224,16 @@ RequestState& CommunicatorState::hand_over(const Call& call, std::uint64_t seque
   return request;
 }
 
+// A call with counts is counted at once: they are the caller's.
 void CommunicatorState::remember_call(const Call& call, const CallShape& shape) {
   last_call_ = call;
   last_shape_ = shape;
   last_calls_ = 1;
-  last_start_ = native_->can_repeat() && has_no_counts(call) ? native_->starts() : 0;
+  if (native_->can_repeat() && has_no_counts(call)) {
+    last_start_ = native_->starts();
+  } else {
+    fold_last_calls();
+  }
 }
 
 // Before the native group starts anything else: only then are they counted.

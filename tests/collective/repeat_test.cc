@@ -2,7 +2,7 @@
 // find may be missed there.
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <memory>
 #include <vector>
 
 #include "tests/support/rank_job.h"
@@ -122,6 +122,24 @@ TEST_P(RepeatedCalls, ThatDifferBetweenRanksAreAnErrorOnBoth) {
     for (int i = 0; i < 5; ++i) call(4);
     EXPECT_EQ(code_of([&] { call(comm.rank() == 0 ? 4 : 5); }), ErrorCode::kMismatch);
     EXPECT_EQ(code_of([&] { call(4); }), ErrorCode::kMismatch);
+  });
+}
+
+// The counts are the caller's and gone when the next call begins.
+TEST_P(RepeatedCalls, LeaveNothingBehindOfTheCountsOfACall) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    std::vector<std::int32_t> in(4, comm.rank()), out(12);
+    for (int i = 0; i < 4; ++i) {
+      auto counts = std::make_unique<std::vector<std::size_t>>(std::vector<std::size_t>{2, 0, 3});
+      comm.all_gather_v(in.data(), out.data(), *counts, {}, DataType::kInt32);
+      counts.reset();
+      comm.barrier();
+    }
+    const auto index = static_cast<std::size_t>(Collective::kAllGatherV);
+    const TrafficReport report = comm.traffic();
+    EXPECT_EQ(report.calls[index], 4U);
+    const std::size_t own = comm.rank() == 0 ? 2 : comm.rank() == 1 ? 0 : 3;
+    EXPECT_EQ(report.by_collective[index].bytes_received, 4U * (5U - own) * 4U);
   });
 }
 
