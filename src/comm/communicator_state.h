@@ -132,6 +132,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void count_send(const Call& call);
   Result<algorithms::Choice> choose(const Call& call, const CallShape& shape) const;
   std::string_view hint_for(const Call& call) const;
+  CallRecord record_of(const Call& call, std::uint64_t sequence) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
   TimePoint deadline_of(const Call& call, TimePoint now) const;
   Rank first_gone(const RequestState& request, const std::vector<Rank>& waiting,
