@@ -100,8 +100,10 @@ Status CombineCall::meet(int member, const Offer& offer) {
   return {};
 }
 
+// A slot also receives this rank's part of the result. Where results are not wanted by everyone the
+// others may have drained a chunk that this rank has yet to combine.
 bool CombineCall::can_fill() const {
-  return !is_direct(input_path_) && filled_ < chunks_ &&
+  return !is_direct(input_path_) && filled_ < chunks_ && filled_ < combined_ + shm::kWindowSlots &&
          context_.progress.slot_is_free(filled_, shape_.readers);
 }
 

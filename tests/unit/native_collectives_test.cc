@@ -2,11 +2,13 @@
 // path, with ranks as threads and as processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 
 #include "native_oracle.h"
@@ -178,6 +180,61 @@ TEST(NativeCollectives, BroadcastsToASlowReaderAreNotOverwritten) {
     }
   };
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
+}
+
+// Rank 0's first advance() meets nobody and stops in the middle of filling, at a page that cannot
+// be read, until rank 1 has combined all it can. Then rank 1 has drained the slot that rank 0 would
+// fill next, and rank 0 has combined nothing yet.
+std::atomic<int> g_peer_waits{0};
+std::atomic<int> g_page_faults{0};
+void* g_page = nullptr;
+
+void open_page_when_the_peer_waits(int) {
+  g_page_faults.fetch_add(1);
+  while (g_peer_waits.load() == 0) sched_yield();
+  mprotect(g_page, shm::kPageBytes, PROT_READ | PROT_WRITE);
+}
+
+TEST(NativeCollectives, SlotsAreNotFilledBeforeTheirRankHasCombined) {
+  constexpr std::size_t kSlotElements = shm::kWindowSlotBytes / sizeof(int);
+  // The last chunk is cut into shorter parts, so that parts of both chunks overlap in the slot.
+  constexpr std::size_t kCount = kSlotElements * shm::kWindowSlots + kSlotElements / 2;
+  g_peer_waits = g_page_faults = 0;
+  struct sigaction before = {}, during = {};
+  during.sa_handler = open_page_when_the_peer_waits;
+  ASSERT_EQ(sigaction(SIGSEGV, &during, &before), 0);
+  const auto body = [](TestRank& rank) {
+    const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
+    auto* const in = static_cast<int*>(mmap(nullptr, kCount * sizeof(int), PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::vector<int> out(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) in[i] = static_cast<int>(i) * (rank.self + 1);
+    if (rank.self == 0) {
+      // In the last slot, behind the part of its input that rank 0 combines without a copy.
+      g_page = in + kSlotElements * shm::kWindowSlots - kSlotElements / 4;
+      mprotect(g_page, shm::kPageBytes, PROT_NONE);
+    } else {
+      while (g_page_faults.load() == 0) sched_yield();
+      rank.on_stall = [](Operation&) { g_peer_waits.store(1); };
+    }
+    native::Arguments arguments;
+    arguments.collective = Collective::kReduce;
+    arguments.input = in;
+    arguments.output = out.data();
+    arguments.count = kCount;
+    arguments.element_bytes = sizeof(int);
+    arguments.reduction = &*reduction;
+    rank.check(rank.run(arguments).ok(), "reduce");
+    for (std::size_t i = 0; rank.self == 0 && i < kCount; ++i) {
+      if (out[i] == static_cast<int>(i) * 3) continue;
+      rank.check(false, "element " + std::to_string(i) + " is " + std::to_string(out[i]));
+      break;
+    }
+    munmap(in, kCount * sizeof(int));
+  };
+  EXPECT_THAT(run_threads(2, {.access = AccessPath::kWindow}, body), IsEmpty());
+  EXPECT_EQ(g_page_faults.load(), 1);
+  sigaction(SIGSEGV, &before, nullptr);
 }
 
 TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
