@@ -7,6 +7,8 @@
 
 // Meeting, communicators, collectives, point to point, shared buffers.
 #include "unisono/communicator.h"
+// Byte blobs, values and lists that differ in size from rank to rank.
+#include "unisono/objects.h"
 // Types, operators, element formats.
 #include "unisono/float_types.h"
 #include "unisono/types.h"

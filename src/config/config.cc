@@ -66,6 +66,11 @@ Status parse_bytes(std::string_view text, std::size_t* out) {
   return Status();
 }
 
+Status parse_positive_bytes(std::string_view text, std::size_t* out) {
+  UNISONO_TRY(parse_bytes(text, out));
+  return *out > 0 ? Status() : invalid("a size of at least 1 byte, such as 65536, 64K or 16M");
+}
+
 // "90", "1500ms", "10s", "10min".
 Status parse_duration(std::string_view text, std::chrono::milliseconds* out) {
   constexpr std::pair<std::string_view, std::int64_t> kUnits[]{
@@ -191,6 +196,18 @@ const Row kRows[]{
        return parse_integer(text, 1, kStreamsMax, &c->streams);
      },
      [](const Config& c) { return std::to_string(c.streams); }},
+    {{"UNISONO_OBJECT_STAGING", "size", "16M",
+      "bound of a rank's staging memory in object collectives; the smallest of all ranks holds"},
+     [](std::string_view text, Config* c) {
+       return parse_positive_bytes(text, &c->object_staging_bytes);
+     },
+     [](const Config& c) { return std::to_string(c.object_staging_bytes); }},
+    {{"UNISONO_OBJECT_LIMIT", "size", "64G",
+      "largest object of one rank in object collectives; the smallest of all ranks holds"},
+     [](std::string_view text, Config* c) {
+       return parse_positive_bytes(text, &c->object_limit_bytes);
+     },
+     [](const Config& c) { return std::to_string(c.object_limit_bytes); }},
     {{"UNISONO_LOG", "debug|info|warning|error|off", "warning", "what is written to stderr"},
      [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
      [](const Config& c) { return c.log; }},

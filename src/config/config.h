@@ -30,6 +30,8 @@ struct Config {
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;
   int streams = 2;
+  std::size_t object_staging_bytes = std::size_t{16} << 20;
+  std::size_t object_limit_bytes = std::size_t{64} << 30;
   std::string log = "warning";
 
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;

@@ -34,6 +34,8 @@ const std::vector<Arrow>& arrows() {
       {"src/comm",
        {"comm/", "engine/", "native/", "plan/", "compute/", "topology/", "rendezvous/", "config/",
         "base/", "algorithms/", "transports/", "unisono/"}},
+      // A user of the public calls; only the settings of its runtime come from inside.
+      {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
       {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
       {"transports/loopback",
        {"transports/loopback/", "transports/transport.h", "transports/frame.h", "base/"}},

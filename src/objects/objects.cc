@@ -1,0 +1,190 @@
+// The calls on bytes in memory: small objects are packed into rounds, large ones received where
+// they stay, each by collectives in which one rank alone has a part.
+#include "unisono/objects.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "objects/transfer.h"
+
+namespace unisono {
+namespace {
+
+using namespace objects;
+
+constexpr DataType kByte = DataType::kUint8;
+
+std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
+
+std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+}
+
+// The sizes of what goes in rounds, the others zero.
+std::vector<std::uint64_t> small_sizes(std::vector<std::uint64_t> sizes) {
+  for (std::uint64_t& size : sizes) {
+    if (size > kDirectMin) size = 0;
+  }
+  return sizes;
+}
+
+// Calls move(rank, offset, count) for every large object, in steps that no deadline is too short
+// for.
+template <typename Move>
+void for_each_large(std::span<const std::uint64_t> sizes, std::uint64_t staging, const Move& move) {
+  const std::uint64_t step = std::max(staging, kDirectMin);
+  for (std::size_t r = 0; r < sizes.size(); ++r) {
+    if (sizes[r] <= kDirectMin) continue;
+    for (std::uint64_t offset = 0; offset < sizes[r]; offset += step) {
+      move(static_cast<Rank>(r), offset, std::min(step, sizes[r] - offset));
+    }
+  }
+}
+
+void copy(std::span<const std::byte> from, std::byte* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+void allocate_objects(std::span<const std::uint64_t> sizes, std::vector<ObjectBytes>* objects) {
+  objects->resize(sizes.size());
+  for (std::size_t r = 0; r < sizes.size(); ++r) (*objects)[r].resize(sizes[r]);
+}
+
+// Packed objects of gather and all_gather, to where they belong.
+void move_small(Communicator& communicator, Pattern pattern, Rank root, const Part& part,
+                const Agreement& agreement, const CallOptions& options,
+                std::vector<ObjectBytes>* objects) {
+  std::vector<std::uint64_t> sizes = small_sizes(agreement.bytes);
+  if (sum_of(sizes) == 0) return;
+  const ObjectSource source(part.bytes);
+  const ObjectSink sink = [&](const ObjectPiece& piece) {
+    copy(piece.bytes, (*objects)[index(piece.source)].data() + piece.offset);
+  };
+  const bool receives = pattern == Pattern::kAllGather || communicator.rank() == root;
+  Stream stream(communicator, pattern, root, source, receives ? &sink : nullptr, options);
+  stream.run(std::move(sizes), agreement.staging);
+}
+
+std::vector<ObjectBytes> gather(Communicator& communicator, const Part& part, Rank root,
+                                const ObjectOptions& options) {
+  constexpr Kind kKind = Kind::kGather;
+  check_member(communicator, kKind);
+  const Agreement agreement = announce_part(
+      communicator, announcement_of(communicator, kKind, part, root), part.failure, options);
+  const CallOptions inner{.timeout = options.call.timeout};
+  const Rank rank = communicator.rank();
+  std::vector<ObjectBytes> objects;
+  allocate_result(communicator, kKind, sum_of(agreement.bytes), inner, [&] {
+    if (rank == root) allocate_objects(agreement.bytes, &objects);
+  });
+  move_guarded(communicator, kKind, [&] {
+    move_small(communicator, Pattern::kGather, root, part, agreement, inner, &objects);
+    std::vector<std::size_t> counts(agreement.bytes.size(), 0);
+    for_each_large(
+        agreement.bytes, agreement.staging,
+        [&](Rank source, std::uint64_t offset, std::size_t count) {
+          if (source == root) {
+            if (rank == root)
+              copy(part.bytes.subspan(offset, count), objects[index(root)].data() + offset);
+            return;
+          }
+          counts[index(source)] = count;
+          communicator.gather_v(rank == source ? part.bytes.data() + offset : nullptr,
+                                rank == source ? count : 0,
+                                rank == root ? objects[index(source)].data() + offset : nullptr,
+                                counts, {}, kByte, root, inner);
+          counts[index(source)] = 0;
+        });
+  });
+  return objects;
+}
+
+std::vector<ObjectBytes> all_gather(Communicator& communicator, const Part& part,
+                                    const ObjectOptions& options) {
+  constexpr Kind kKind = Kind::kAllGather;
+  check_member(communicator, kKind);
+  const Agreement agreement = announce_part(
+      communicator, announcement_of(communicator, kKind, part, -1), part.failure, options);
+  const CallOptions inner{.timeout = options.call.timeout};
+  const Rank rank = communicator.rank();
+  std::vector<ObjectBytes> objects;
+  allocate_result(communicator, kKind, sum_of(agreement.bytes), inner,
+                  [&] { allocate_objects(agreement.bytes, &objects); });
+  move_guarded(communicator, kKind, [&] {
+    move_small(communicator, Pattern::kAllGather, -1, part, agreement, inner, &objects);
+    for_each_large(agreement.bytes, agreement.staging,
+                   [&](Rank source, std::uint64_t offset, std::size_t count) {
+                     std::byte* place = objects[index(source)].data() + offset;
+                     if (rank == source) copy(part.bytes.subspan(offset, count), place);
+                     communicator.broadcast(place, count, kByte, source, inner);
+                   });
+  });
+  return objects;
+}
+
+ObjectBytes broadcast(Communicator& communicator, Part part, Rank root,
+                      const ObjectOptions& options) {
+  constexpr Kind kKind = Kind::kBroadcast;
+  check_member(communicator, kKind);
+  if (communicator.rank() != root) part.bytes = {};
+  const Agreement agreement = announce_part(
+      communicator, announcement_of(communicator, kKind, part, root), part.failure, options);
+  const CallOptions inner{.timeout = options.call.timeout};
+  const std::uint64_t size = agreement.bytes[index(root)];
+  ObjectBytes object;
+  allocate_result(communicator, kKind, size, inner, [&] {
+    if (communicator.rank() == root) {
+      object.assign(part.bytes.begin(), part.bytes.end());
+    } else {
+      object.resize(size);
+    }
+  });
+  move_guarded(communicator, kKind, [&] {
+    const std::uint64_t step = std::max(agreement.staging, kDirectMin);
+    for (std::uint64_t offset = 0; offset < size; offset += step) {
+      communicator.broadcast(object.data() + offset, std::min(step, size - offset), kByte, root,
+                             inner);
+    }
+  });
+  return object;
+}
+
+}  // namespace
+
+std::vector<ObjectBytes> gather_objects(Communicator& communicator,
+                                        std::span<const std::byte> object, Rank root,
+                                        const ObjectOptions& options) {
+  return gather(communicator, {.bytes = object, .failure = {}}, root, options);
+}
+
+std::vector<ObjectBytes> all_gather_objects(Communicator& communicator,
+                                            std::span<const std::byte> object,
+                                            const ObjectOptions& options) {
+  return all_gather(communicator, {.bytes = object, .failure = {}}, options);
+}
+
+ObjectBytes broadcast_object(Communicator& communicator, std::span<const std::byte> object,
+                             Rank root, const ObjectOptions& options) {
+  return broadcast(communicator, {.bytes = object, .failure = {}}, root, options);
+}
+
+namespace detail {
+
+std::vector<ObjectBytes> gather_encoded(Communicator& communicator, const Encoded& object,
+                                        Rank root, const ObjectOptions& options) {
+  return gather(communicator, {.bytes = object.bytes, .failure = object.failure}, root, options);
+}
+
+std::vector<ObjectBytes> all_gather_encoded(Communicator& communicator, const Encoded& object,
+                                            const ObjectOptions& options) {
+  return all_gather(communicator, {.bytes = object.bytes, .failure = object.failure}, options);
+}
+
+ObjectBytes broadcast_encoded(Communicator& communicator, const Encoded& object, Rank root,
+                              const ObjectOptions& options) {
+  return broadcast(communicator, {.bytes = object.bytes, .failure = object.failure}, root, options);
+}
+
+}  // namespace detail
+}  // namespace unisono

@@ -1,0 +1,98 @@
+#include "objects/transfer.h"
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace unisono::objects {
+
+Agreement announce_part(Communicator& communicator, Announcement own,
+                        const std::exception_ptr& failure, const ObjectOptions& options) {
+  if (failure == nullptr) return announce(communicator, own, options);
+  own.refusal = Refusal::kEncoding;
+  try {
+    return announce(communicator, own, options);
+  } catch (const Error&) {
+    std::rethrow_exception(failure);
+  }
+}
+
+Announcement announcement_of(const Communicator& communicator, Kind kind, const Part& part,
+                             Rank root) {
+  Announcement own{.kind = kind, .bytes = part.bytes.size(), .root = root};
+  if (is_rooted(kind) && (root < 0 || root >= communicator.size())) {
+    own.refusal = Refusal::kBadRoot;
+  } else if (part.bytes.data() == nullptr && !part.bytes.empty()) {
+    own.refusal = Refusal::kNoBytes;
+    own.detail = part.bytes.size();
+  }
+  return own;
+}
+
+void move_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move) {
+  const std::string name(name_of(kind));
+  const auto abort = [&](const std::string& why) {
+    if (communicator.status()) {
+      communicator.abort("rank " + std::to_string(communicator.rank()) + " could not go on with " +
+                         name + ": " + why);
+    }
+  };
+  try {
+    move();
+  } catch (const Error& error) {
+    abort(error.status().message());
+    throw;
+  } catch (const std::exception& error) {
+    abort(error.what());
+    fail(communicator, kind,
+         Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(communicator.rank()) + " has not enough memory (" +
+                    error.what() + "); lower ObjectOptions::staging_bytes or use a stream",
+                communicator.rank()));
+  } catch (...) {
+    abort("a user's type threw");
+    throw;
+  }
+}
+
+void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
+                     const CallOptions& options, const std::function<void()>& allocate) {
+  if (total <= kDirectMin) return move_guarded(communicator, kind, allocate);
+  bool is_short = false;
+  try {
+    allocate();
+  } catch (...) {  // a user's type may throw anything as it is made
+    is_short = true;
+  }
+  const std::vector<std::uint64_t> shortages =
+      exchange_word(communicator, is_short ? 1 : 0, {.timeout = options.timeout});
+  for (std::size_t r = 0; r < shortages.size(); ++r) {
+    if (shortages[r] == 0) continue;
+    fail(communicator, kind,
+         Status(ErrorCode::kOutOfResources,
+                "rank " + std::to_string(r) + " has not the memory for its part of " +
+                    std::to_string(total) + " bytes of objects; use a stream",
+                static_cast<Rank>(r)));
+  }
+}
+
+void settle(Communicator& communicator, Kind kind, const Stream& stream, const Agreement& agreement,
+            const CallOptions& options) {
+  Rank culprit = -1;
+  if (agreement.any_producer) {
+    const std::vector<std::uint64_t> failed =
+        exchange_word(communicator, stream.producer_failed() ? 1 : 0, {.timeout = options.timeout});
+    for (std::size_t r = 0; r < failed.size() && culprit < 0; ++r) {
+      if (failed[r] != 0) culprit = static_cast<Rank>(r);
+    }
+  }
+  if (stream.callback_failure() != nullptr) std::rethrow_exception(stream.callback_failure());
+  if (culprit < 0) return;
+  fail(communicator, kind,
+       Status(ErrorCode::kInvalidArgument,
+              "the producer of rank " + std::to_string(culprit) +
+                  " threw; what came of its object is void",
+              culprit));
+}
+
+}  // namespace unisono::objects

@@ -1,0 +1,46 @@
+// The second half of every object call, after the announcement: memory for the result, and moving
+// without leaving a rank waiting when this one cannot go on.
+// Thread rule: as Communicator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <span>
+
+#include "objects/announcement.h"
+#include "objects/stream.h"
+
+namespace unisono::objects {
+
+/// Objects above this are received where they stay; smaller ones are packed into rounds.
+inline constexpr std::uint64_t kDirectMin = std::uint64_t{1} << 20;
+
+/// The part of one rank in a call that has its bytes in memory, or why there are none.
+struct Part {
+  std::span<const std::byte> bytes;
+  std::exception_ptr failure;
+};
+
+/// announce(), except that this rank's own failure is what it throws.
+Agreement announce_part(Communicator& communicator, Announcement own,
+                        const std::exception_ptr& failure, const ObjectOptions& options);
+/// The announcement of a part; `root` -1: the call has none.
+Announcement announcement_of(const Communicator& communicator, Kind kind, const Part& part,
+                             Rank root);
+
+/// Runs `move`. What it throws while the communicator works would leave the others waiting for this
+/// rank: then the communicator is aborted. Throws Error, or what is no std::exception as it is.
+void move_guarded(Communicator& communicator, Kind kind, const std::function<void()>& move);
+
+/// Runs `allocate`, for `total` bytes on some ranks, the same number on all. Large: the ranks learn
+/// whose memory does not suffice, and all throw kOutOfResources. Small: aborts as above.
+void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
+                     const CallOptions& options, const std::function<void()>& allocate);
+
+/// After a stream: rethrows this rank's callback failure, or throws for a producer's elsewhere.
+void settle(Communicator& communicator, Kind kind, const Stream& stream, const Agreement& agreement,
+            const CallOptions& options);
+
+}  // namespace unisono::objects

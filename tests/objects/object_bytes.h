@@ -1,0 +1,21 @@
+// Objects whose bytes tell rank and offset, and what an expected failure looks like.
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "unisono/objects.h"
+
+namespace unisono::test {
+
+/// The byte at `offset` of the object of `rank`; neighbours differ.
+std::byte byte_of(Rank rank, std::uint64_t offset);
+void make_bytes(Rank rank, std::uint64_t offset, std::span<std::byte> room);
+ObjectBytes object_of(Rank rank, std::size_t size);
+
+/// The Error that `call` throws; one of code kOk when it throws none.
+Error error_of(const std::function<void()>& call);
+
+}  // namespace unisono::test
