@@ -1,12 +1,20 @@
 # Installs the library, its public headers, the command and the CMake package.
 include(CMakePackageConfigHelpers)
 
+if(NOT UNISONO_BUILD_TRAIN)
+  set(without_trainer PATTERN train EXCLUDE)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/unisono DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h")
+  FILES_MATCHING PATTERN "*.h" ${without_trainer})
 install(FILES ${PROJECT_BINARY_DIR}/include/unisono/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/unisono)
 install(TARGETS unisono EXPORT unisono_export
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(dependencies "")
+if(UNISONO_BUILD_TRAIN)
+  install(TARGETS unisono_train EXPORT unisono_export ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set(dependencies "include(CMakeFindDependencyMacro)\nfind_dependency(ZLIB)\n")
+endif()
 if(UNISONO_BUILD_TOOLS)
   install(TARGETS unisono_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
@@ -15,7 +23,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/unisono)
 install(EXPORT unisono_export NAMESPACE unisono:: FILE unisono-targets.cmake
   DESTINATION ${package_dir})
 file(WRITE ${PROJECT_BINARY_DIR}/unisono-config.cmake
-  "include(\${CMAKE_CURRENT_LIST_DIR}/unisono-targets.cmake)\n")
+  "${dependencies}include(\${CMAKE_CURRENT_LIST_DIR}/unisono-targets.cmake)\n")
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake

@@ -1,6 +1,6 @@
 # Installs the build into an empty prefix, then configures, builds and runs the consumer against
 # it, and runs the installed command. Arguments: BUILD, SOURCE, WORK, CONFIG, COMPILER, COMMAND
-# (where the command lies in the prefix; empty when it is not built).
+# (where the command lies in the prefix; empty when it is not built), TRAIN (the trainer is built).
 
 function(must)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
@@ -18,6 +18,9 @@ must(${CMAKE_COMMAND} -S ${SOURCE}/consumer -B ${WORK}/consumer -G Ninja
   -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=${CONFIG} -DCMAKE_CXX_COMPILER=${COMPILER})
 must(${CMAKE_COMMAND} --build ${WORK}/consumer)
 must(${WORK}/consumer/two_ranks)
+if(TRAIN)
+  must(${WORK}/consumer/train_two_ranks)
+endif()
 
 if(COMMAND)
   must(${prefix}/${COMMAND} perf all_reduce -n 2 -b 1K -e 64K --budget-ms 1)

@@ -36,6 +36,7 @@ const std::vector<Arrow>& arrows() {
         "base/", "algorithms/", "transports/", "unisono/"}},
       // A user of the public calls; only the settings of its runtime come from inside.
       {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
+      {"src/train", {"train/", "unisono/"}},
       {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
       {"transports/loopback",
        {"transports/loopback/", "transports/transport.h", "transports/frame.h", "base/"}},

@@ -1,0 +1,168 @@
+#include "unisono/train/micro_batches.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/ddp/guarded.h"
+#include "train/ddp/model_agreement.h"
+
+namespace unisono::train {
+namespace {
+
+// Where T(lo, hi) of `leaves` = hi - lo > 1 splits, counted from lo.
+std::size_t left_leaves(std::size_t leaves) { return std::bit_floor(leaves - 1); }
+
+double tree_sum(std::span<const double> values) {
+  if (values.size() == 1) return values[0];
+  const std::size_t left = left_leaves(values.size());
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
+}
+
+}  // namespace
+
+class MicroBatchTrainer::Impl {
+ public:
+  Impl(Model& model, Communicator& communicator, std::size_t micro_batches)
+      : model_(model),
+        communicator_(communicator),
+        micro_batches_(micro_batches),
+        count_(micro_batches / static_cast<std::size_t>(communicator.size())) {
+    const auto ranks = static_cast<std::size_t>(communicator.size());
+    if (micro_batches == 0 || micro_batches % ranks != 0 ||
+        (ranks > 1 && !std::has_single_bit(count_))) {
+      throw std::invalid_argument(std::to_string(micro_batches) + " micro-batches on " +
+                                  std::to_string(ranks) +
+                                  " ranks; each rank must get equally many, a power of two");
+    }
+    check_same_model(model, communicator);
+    broadcast_model(model, communicator);
+  }
+
+  std::size_t first() const { return count_ * static_cast<std::size_t>(communicator_.rank()); }
+  std::size_t count() const { return count_; }
+  Model& model() { return model_; }
+
+  double step(std::span<const Batch> mine, const LossFunction& loss, Optimizer& optimizer,
+              float learning_rate, const Pass& pass) {
+    return guarded({&communicator_}, nullptr, [&] {
+      check(mine, pass);
+      begin_step();
+      sum_gradients(0, count_, {mine, loss, pass});
+      if (communicator_.size() > 1) {
+        communicator_.all_reduce(model_.gradients().values(), sum, {.order = Order::kCanonical});
+      }
+      optimizer.step(model_.parameters().values(), std::as_const(model_.gradients()).values(),
+                     learning_rate);
+      merge_buffers();
+      return tree_sum(gather<double>(losses_)) / static_cast<double>(micro_batches_);
+    });
+  }
+
+ private:
+  struct Work {
+    std::span<const Batch> batches;
+    const LossFunction& loss;
+    const Pass& pass;
+  };
+
+  void check(std::span<const Batch> mine, const Pass& pass) const {
+    if (mine.size() != count_) {
+      throw std::invalid_argument(std::to_string(mine.size()) +
+                                  " micro-batches for a step; this rank's block has " +
+                                  std::to_string(count_));
+    }
+    for (const Batch& batch : mine) {
+      if (batch.samples() == 0 || batch.samples() != mine[0].samples()) {
+        throw std::invalid_argument("micro-batches of " + std::to_string(batch.samples()) +
+                                    " and " + std::to_string(mine[0].samples()) +
+                                    " samples; all must have the same number, and at least one");
+      }
+    }
+    if (pass.statistics != nullptr) {
+      throw std::invalid_argument(
+          "statistics per micro-batch and synchronised batch norms exclude each other");
+    }
+  }
+
+  void begin_step() {
+    const std::span<const float> buffers = std::as_const(model_.buffers()).values();
+    buffers_before_.assign(buffers.begin(), buffers.end());
+    buffers_after_.clear();
+    losses_.clear();
+  }
+
+  // Leaves T(lo, hi) over this rank's micro-batches in the model's gradients.
+  void sum_gradients(std::size_t lo, std::size_t hi, const Work& work) {
+    if (hi - lo == 1) return compute_gradients(lo, work);
+    const std::size_t middle = lo + left_leaves(hi - lo);
+    sum_gradients(lo, middle, work);
+    const std::span<float> gradients = model_.gradients().values();
+    const std::vector<float> left(gradients.begin(), gradients.end());
+    sum_gradients(middle, hi, work);
+    std::ranges::transform(left, gradients, gradients.begin(), std::plus<float>());
+  }
+
+  void compute_gradients(std::size_t index, const Work& work) {
+    const Batch& batch = work.batches[index];
+    Pass pass = work.pass;
+    pass.micro_batch = first() + index;
+    std::ranges::copy(buffers_before_, model_.buffers().values().begin());
+    std::ranges::fill(model_.gradients().values(), 0.0F);
+    const Tensor outputs = model_.forward(batch.inputs, pass);
+    Tensor output_gradient;
+    losses_.push_back(work.loss(outputs, batch.targets, &output_gradient,
+                                1.0F / static_cast<float>(micro_batches_)));
+    model_.backward(output_gradient, pass);
+    const std::span<const float> buffers = std::as_const(model_.buffers()).values();
+    buffers_after_.insert(buffers_after_.end(), buffers.begin(), buffers.end());
+  }
+
+  void merge_buffers() {
+    const std::span<float> buffers = model_.buffers().values();
+    if (buffers.empty()) return;
+    const std::vector<float> all = gather<float>(buffers_after_);
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      double total = 0.0;
+      for (std::size_t m = 0; m < micro_batches_; ++m) {
+        total += static_cast<double>(all[m * buffers.size() + i]);
+      }
+      buffers[i] = static_cast<float>(total / static_cast<double>(micro_batches_));
+    }
+  }
+
+  // What all ranks have of all their micro-batches, in micro-batch order.
+  template <typename T>
+  std::vector<T> gather(const std::vector<T>& mine) {
+    std::vector<T> all(mine.size() * static_cast<std::size_t>(communicator_.size()));
+    if (communicator_.size() == 1) return mine;
+    communicator_.all_gather(mine, all);
+    return all;
+  }
+
+  Model& model_;
+  Communicator& communicator_;
+  std::size_t micro_batches_, count_;
+  std::vector<float> buffers_before_, buffers_after_;
+  std::vector<double> losses_;
+};
+
+MicroBatchTrainer::MicroBatchTrainer(Model& model, Communicator& communicator,
+                                     std::size_t micro_batches)
+    : impl_(std::make_unique<Impl>(model, communicator, micro_batches)) {}
+MicroBatchTrainer::~MicroBatchTrainer() = default;
+
+std::size_t MicroBatchTrainer::first() const { return impl_->first(); }
+std::size_t MicroBatchTrainer::count() const { return impl_->count(); }
+Model& MicroBatchTrainer::model() { return impl_->model(); }
+
+double MicroBatchTrainer::step(std::span<const Batch> mine, const LossFunction& loss,
+                               Optimizer& optimizer, float learning_rate, Pass pass) {
+  return impl_->step(mine, loss, optimizer, learning_rate, pass);
+}
+
+}  // namespace unisono::train

@@ -1,0 +1,127 @@
+#include "unisono/train/zero.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "train/ddp/guarded.h"
+#include "train/ddp/model_agreement.h"
+#include "train/model/device_memory.h"
+#include "unisono/train/schedule.h"
+
+namespace unisono::train {
+
+class ZeroOptimizer::Impl {
+ public:
+  Impl(Model& model, Communicator& communicator, const OptimizerFactory& make_optimizer,
+       ZeroOptions options)
+      : model_(model),
+        communicator_(communicator),
+        control_(communicator.duplicate()),
+        options_(std::move(options)) {
+    check_same_model(model, control_);
+    broadcast_model(model, control_);
+    const std::size_t size = model.parameters().values().size();
+    const auto ranks = static_cast<std::size_t>(communicator.size());
+    slice_ = (size + ranks - 1) / ranks;
+    first_ = std::min(slice_ * static_cast<std::size_t>(communicator.rank()), size);
+    count_ = std::min(slice_, size - first_);
+    const std::size_t padded = std::max<std::size_t>(slice_ * ranks, 1);
+    charge_ = MemoryCharge(padded * sizeof(float));
+    padded_ = std::make_unique<SharedBuffer<float>>(communicator, padded);
+    std::ranges::fill(*padded_, 0.0F);
+    optimizer_ = make_optimizer(count_);
+  }
+
+  double step(const Batch& batch, const LossFunction& loss, float learning_rate, Pass pass) {
+    return guarded({&communicator_, &control_}, pass.statistics, [&] {
+      std::ranges::fill(model_.gradients().values(), 0.0F);
+      if (options_.broadcast_buffers) broadcast_buffers();
+      const Tensor outputs = model_.forward(batch.inputs, pass);
+      Tensor output_gradient;
+      const double mine = loss(outputs, batch.targets, &output_gradient, 1.0F);
+      model_.backward(output_gradient, pass);
+      update(learning_rate);
+      return mean_loss(control_, mine);
+    });
+  }
+
+  void update(float learning_rate) {
+    guarded({&communicator_, &control_}, nullptr, [&] { exchange_and_move(learning_rate); });
+  }
+
+  void broadcast_buffers() {
+    if (communicator_.size() == 1 || model_.buffers().values().empty()) return;
+    control_.broadcast(model_.buffers().values(), 0);
+  }
+
+  void gather_optimizer(Checkpoint* checkpoint) {
+    const bool is_root = control_.rank() == 0;
+    if (is_root) {
+      checkpoint->optimizer = optimizer_->describe();
+      checkpoint->optimizer_steps = optimizer_->steps();
+      checkpoint->optimizer_state.clear();
+    }
+    for (const Optimizer::State& state : optimizer_->state()) {
+      std::vector<float> slice(slice_), whole(is_root ? padded_->size() : 0);
+      std::ranges::copy(state.values, slice.begin());
+      control_.gather(slice.data(), whole.data(), slice_, DataType::kFloat32, 0);
+      if (!is_root) continue;
+      whole.resize(model_.parameters().values().size());
+      checkpoint->optimizer_state.push_back({state.name, std::move(whole)});
+    }
+  }
+
+  std::size_t first() const { return first_; }
+  std::size_t count() const { return count_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  Model& model() { return model_; }
+  Communicator& control() { return control_; }
+
+ private:
+  void exchange_and_move(float learning_rate) {
+    float* const own = padded_->data() + slice_ * static_cast<std::size_t>(communicator_.rank());
+    const float factor = 1.0F / static_cast<float>(communicator_.size());
+    std::ranges::transform(std::as_const(model_.gradients()).values(), padded_->begin(),
+                           [factor](float gradient) { return gradient * factor; });
+    communicator_.reduce_scatter(padded_->data(), own, slice_, DataType::kFloat32, sum,
+                                 options_.reduction);
+    const std::span<float> parameters = model_.parameters().values();
+    optimizer_->step(parameters.subspan(first_, count_), {own, count_}, learning_rate);
+    std::ranges::copy(parameters.subspan(first_, count_), own);
+    communicator_.all_gather(own, padded_->data(), slice_, DataType::kFloat32, options_.gather);
+    std::copy_n(padded_->data(), parameters.size(), parameters.begin());
+  }
+
+  Model& model_;
+  Communicator& communicator_;
+  Communicator control_;
+  ZeroOptions options_;
+  std::size_t slice_ = 0;                        // of every rank, padding included
+  std::size_t first_ = 0, count_ = 0;            // of this one, in the arena
+  MemoryCharge charge_;                          // for the next
+  std::unique_ptr<SharedBuffer<float>> padded_;  // gradients, then parameters, of all slices
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+ZeroOptimizer::ZeroOptimizer(Model& model, Communicator& communicator,
+                             const OptimizerFactory& make_optimizer, ZeroOptions options)
+    : impl_(std::make_unique<Impl>(model, communicator, make_optimizer, std::move(options))) {}
+ZeroOptimizer::~ZeroOptimizer() = default;
+
+double ZeroOptimizer::step(const Batch& batch, const LossFunction& loss, float learning_rate,
+                           Pass pass) {
+  return impl_->step(batch, loss, learning_rate, std::move(pass));
+}
+void ZeroOptimizer::update(float learning_rate) { impl_->update(learning_rate); }
+void ZeroOptimizer::broadcast_buffers() { impl_->broadcast_buffers(); }
+std::size_t ZeroOptimizer::first() const { return impl_->first(); }
+std::size_t ZeroOptimizer::count() const { return impl_->count(); }
+Optimizer& ZeroOptimizer::optimizer() { return impl_->optimizer(); }
+void ZeroOptimizer::gather_optimizer(Checkpoint* checkpoint) {
+  impl_->gather_optimizer(checkpoint);
+}
+Model& ZeroOptimizer::model() { return impl_->model(); }
+Communicator& ZeroOptimizer::control() { return impl_->control(); }
+
+}  // namespace unisono::train

@@ -1,0 +1,71 @@
+// Accounts of device memory and the thread-local scope that names the one to charge.
+#include "train/model/device_memory.h"
+
+#include <utility>
+
+namespace unisono::train {
+namespace {
+
+thread_local const std::shared_ptr<DeviceMemory::Account>* current = nullptr;
+
+std::string describe_refusal(std::size_t bytes, std::size_t in_use, std::size_t limit) {
+  return "out of device memory: " + std::to_string(bytes) + " bytes asked for, " +
+         std::to_string(in_use) + " in use, the limit is " + std::to_string(limit) +
+         "; use gradient checkpointing, a smaller batch or a higher limit";
+}
+
+}  // namespace
+
+OutOfDeviceMemory::OutOfDeviceMemory(std::size_t bytes, std::size_t in_use, std::size_t limit)
+    : std::runtime_error(describe_refusal(bytes, in_use, limit)),
+      bytes_(bytes),
+      in_use_(in_use),
+      limit_(limit) {}
+
+void DeviceMemory::Account::charge(std::size_t bytes) {
+  // The sum is taken first, so that two threads cannot both pass under the limit.
+  const std::size_t in_use = now.fetch_add(bytes);
+  const std::size_t most = limit;
+  if (most != 0 && (in_use > most || bytes > most - in_use)) {
+    now -= bytes;
+    throw OutOfDeviceMemory(bytes, in_use, most);
+  }
+  std::size_t seen = peak;
+  while (seen < in_use + bytes && !peak.compare_exchange_weak(seen, in_use + bytes)) {
+  }
+}
+
+const std::shared_ptr<DeviceMemory::Account>* current_account() { return current; }
+
+MemoryCharge::MemoryCharge(std::size_t bytes) {
+  if (current == nullptr) return;
+  (*current)->charge(bytes);
+  account_ = *current;
+  bytes_ = bytes;
+}
+
+MemoryCharge::MemoryCharge(MemoryCharge&& other) noexcept
+    : account_(std::move(other.account_)), bytes_(other.bytes_) {}
+
+MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
+  std::swap(account_, other.account_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MemoryCharge::~MemoryCharge() {
+  if (account_ != nullptr) account_->credit(bytes_);
+}
+
+DeviceMemory::DeviceMemory() : account_(std::make_shared<Account>()) {}
+DeviceMemory::~DeviceMemory() = default;
+
+MemoryUse DeviceMemory::use() const { return {account_->now, account_->peak}; }
+void DeviceMemory::reset_peak() { account_->peak = account_->now.load(); }
+void DeviceMemory::set_limit(std::size_t bytes) { account_->limit = bytes; }
+
+DeviceMemory::Scope::Scope(DeviceMemory& memory)
+    : previous_(std::exchange(current, &memory.account_)) {}
+DeviceMemory::Scope::~Scope() { current = previous_; }
+
+}  // namespace unisono::train
