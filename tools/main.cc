@@ -8,6 +8,9 @@
 #include "tools/perf/perf_tool.h"
 #include "tools/plan/plan_tool.h"
 #include "tools/run/run.h"
+#ifdef UNISONO_HAS_TRAIN
+#include "tools/train/train_tool.h"
+#endif
 #include "tools/tune/tune_tool.h"
 
 namespace {
@@ -28,6 +31,10 @@ constexpr Command kCommands[] = {
      unisono::plan_main},
     {"tune", "measure this machine's best algorithms and write a selection table",
      unisono::tune_main},
+#ifdef UNISONO_HAS_TRAIN
+    {"train", "train a model on several ranks: real data, every strategy, what each costs",
+     unisono::train_main},
+#endif
 };
 
 constexpr const char* kExamples = R"(

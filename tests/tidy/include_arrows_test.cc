@@ -53,6 +53,7 @@ const std::vector<Arrow>& arrows() {
       {"tools/perf", {"tools/perf/", "tools/common/", "topology/", "base/", "unisono/"}},
       {"tools/plan", {"tools/plan/", "tools/common/", "algorithms/", "plan/", "base/", "unisono/"}},
       {"tools/tune", {"tools/", "algorithms/", "base/", "unisono/"}},
+      {"tools/train", {"tools/train/", "tools/common/", "base/", "unisono/"}},
       {"tools/info",
        {"tools/info/", "tools/common/", "algorithms/", "plan/", "topology/", "compute/", "config/",
         "transports/", "base/", "unisono/"}},

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tools/perf/buffers.h"
-#include "tools/perf/local_ranks.h"
+#include "tools/common/local_ranks.h"
 #include "tools/perf/measure.h"
 #include "tools/perf/options.h"
 #include "tools/perf/rank_sync.h"
@@ -206,8 +206,8 @@ int perf_main(int argc, char** argv) {
   const perf::Parsed parsed = perf::parse_options(argc, argv);
   if (!parsed.should_run) return parsed.exit_status;
   const perf::Options& options = parsed.options;
-  if (perf::is_under_launcher()) {
-    const int launched = perf::launched_ranks();
+  if (tools::is_under_launcher()) {
+    const int launched = tools::launched_ranks();
     if (options.ranks_given && launched != options.ranks) {
       fmt::print(stderr,
                  "unisono perf: --ranks {} disagrees with the launcher, which started {}; leave "
@@ -216,7 +216,7 @@ int perf_main(int argc, char** argv) {
       return 2;
     }
   } else if (options.ranks > 1) {
-    const Status status = perf::become_local_ranks(options.ranks, argc, argv);
+    const Status status = tools::become_local_ranks(options.ranks, argc, argv);
     fmt::print(stderr, "unisono perf: {}\n", status.message());
     return 1;
   }

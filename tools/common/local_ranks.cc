@@ -1,5 +1,5 @@
 // The launcher is this same program, so that the ranks are bound, watched and ended alike.
-#include "tools/perf/local_ranks.h"
+#include "tools/common/local_ranks.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "tools/common/environment.h"
 #include "tools/common/sizes.h"
 
-namespace unisono::perf {
+namespace unisono::tools {
 namespace {
 
 constexpr const char* kSelf = "/proc/self/exe";
@@ -28,11 +28,11 @@ std::string own_path() {
 
 }  // namespace
 
-bool is_under_launcher() { return tools::environment_value("WORLD_SIZE").has_value(); }
+bool is_under_launcher() { return environment_value("WORLD_SIZE").has_value(); }
 
 int launched_ranks() {
-  const auto text = tools::environment_value("WORLD_SIZE").value_or("");
-  const auto number = tools::parse_integer(text, "WORLD_SIZE", 1, std::numeric_limits<int>::max());
+  const auto text = environment_value("WORLD_SIZE").value_or("");
+  const auto number = parse_integer(text, "WORLD_SIZE", 1, std::numeric_limits<int>::max());
   return number ? static_cast<int>(*number) : 0;
 }
 
@@ -44,8 +44,8 @@ Status become_local_ranks(int ranks, int argc, char** argv) {
                   "start this command under `unisono run -n N --` instead");
   }
   std::vector<std::string> words{self,          "run", "-n", std::to_string(ranks),
-                                 "--no-prefix", "--",  self, "perf"};
-  words.insert(words.end(), argv + 1, argv + argc);
+                                 "--no-prefix", "--",  self};
+  words.insert(words.end(), argv, argv + argc);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -54,4 +54,4 @@ Status become_local_ranks(int ranks, int argc, char** argv) {
                                                 std::strerror(errno)));
 }
 
-}  // namespace unisono::perf
+}  // namespace unisono::tools

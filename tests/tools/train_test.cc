@@ -1,0 +1,373 @@
+// `unisono train` as a user starts it: every strategy, going on from a checkpoint, what is refused,
+// and what it prints and leaves behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "launcher.h"
+#include "unisono/train/checkpoint.h"
+
+namespace unisono::train {
+namespace {
+
+using run::ScratchFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
+
+struct Outcome {
+  int status = -1;
+  std::string output;
+};
+
+Outcome run_line(const std::string& line) {
+  Outcome outcome;
+  std::FILE* pipe = popen((line + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> piece;
+  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) outcome.output += piece.data();
+  const int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return outcome;
+}
+
+class TrainCommand : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { has_images_ = std::filesystem::exists(kData); }
+  void SetUp() override {
+    if (!has_images_) GTEST_SKIP() << "no package dataset-fashion-mnist in " << kData;
+  }
+
+  Outcome train(const std::string& arguments) const {
+    return run_line(std::string(UNISONO_COMMAND) + " train --output " + folder_.path() + "/out " +
+                    arguments);
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  /// The lines of the log with this event.
+  std::vector<nlohmann::json> log(const std::string& event) const {
+    std::ifstream file(path("out/log.jsonl"));
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(file, line);) {
+      nlohmann::json parsed = nlohmann::json::parse(line);
+      if (parsed.at("event") == event) lines.push_back(std::move(parsed));
+    }
+    return lines;
+  }
+
+  ScratchFolder folder_;
+
+ private:
+  static inline bool has_images_ = false;
+};
+
+std::vector<float> values_of(const Checkpoint& checkpoint) {
+  std::vector<float> values;
+  for (const auto* tensors : {&checkpoint.parameters, &checkpoint.buffers}) {
+    for (const auto& tensor : *tensors) {
+      values.insert(values.end(), tensor.values.begin(), tensor.values.end());
+    }
+  }
+  for (const auto& array : checkpoint.optimizer_state) {
+    values.insert(values.end(), array.values.begin(), array.values.end());
+  }
+  return values;
+}
+
+constexpr const char* kStrategies[] = {"single",       "dp",  "dp-balanced",
+                                       "dp-criterion", "ddp", "zero1"};
+
+TEST_F(TrainCommand, TrainsTheSameWithEveryStrategy) {
+  std::vector<double> losses;
+  for (const std::string strategy : kStrategies) {
+    const Outcome run =
+        train("--strategy " + strategy + " --limit-steps 5 --epochs 1 --weight-decay 0");
+    ASSERT_EQ(run.status, 0) << strategy << "\n" << run.output;
+    const auto epochs = log("epoch");
+    ASSERT_EQ(epochs.size(), 1u) << strategy;
+    EXPECT_EQ(epochs[0]["steps"], 5);
+    EXPECT_EQ(epochs[0]["test_samples"], 5 * 128) << "the same test on any number of ranks";
+    losses.push_back(epochs[0]["train_loss"]);
+    EXPECT_NEAR(losses.back(), losses.front(), 1e-4) << strategy;
+  }
+}
+
+TEST_F(TrainCommand, TrainsWithEveryOptionOfAStrategy) {
+  for (const char* arguments :
+       {"--strategy dp --devices 4,7,9 --output-device 7", "--strategy dp-balanced --gpu0-batch 16",
+        "--model cnn --sync-bn", "--compress fp16", "--compress bf16 --transport tcp",
+        "--no-overlap --bucket 64K --find-unused", "--canonical -n 3 --batch 129",
+        "--strategy zero1 --canonical", "--accumulate 4 --optimizer sgd --momentum 0.5",
+        "--bitwise -n 4", "--checkpointing sqrt", "--load lazy --workers 1", "--load local",
+        "--batch 256 --scale-lr linear --warm-up 2", "--model gpt --sort-batches --load local"}) {
+    const Outcome run = train(std::string(arguments) + " --limit-steps 2 --epochs 1");
+    EXPECT_EQ(run.status, 0) << arguments << "\n" << run.output;
+  }
+}
+
+TEST_F(TrainCommand, GivesEqualBitsOnAnyNumberOfRanks) {
+  std::vector<std::vector<float>> results;
+  for (const char* ranks : {"1", "2", "4"}) {
+    const Outcome run =
+        train("--bitwise --limit-steps 5 --epochs 1 --checkpoint " + path("bits") + " -n " + ranks);
+    ASSERT_EQ(run.status, 0) << run.output;
+    results.push_back(values_of(load_checkpoint(path("bits"))));
+    EXPECT_EQ(results.back(), results.front()) << ranks;
+  }
+}
+
+TEST_F(TrainCommand, GoesOnExactlyWhereItStopped) {
+  for (const std::string flags : {"--strategy ddp -n 2", "--strategy zero1 -n 2",
+                                  "--strategy dp -n 2", "--model cnn -n 2", "--bitwise -n 2"}) {
+    const std::string common = flags + " --limit-steps 3 ";
+    const Outcome whole = train(common + "--epochs 4 --checkpoint " + path("whole"));
+    const Outcome half = train(common + "--epochs 2 --checkpoint " + path("half"));
+    const Outcome rest =
+        train(common + "--epochs 4 --resume " + path("half") + " --checkpoint " + path("rest"));
+    ASSERT_EQ(whole.status + half.status + rest.status, 0) << flags << rest.output;
+    const Checkpoint at_once = load_checkpoint(path("whole")),
+                     resumed = load_checkpoint(path("rest"));
+    EXPECT_EQ(resumed.optimizer_steps, 12u);
+    EXPECT_EQ(resumed.epoch, 4u);
+    EXPECT_TRUE(values_of(at_once) == values_of(resumed)) << flags;
+    EXPECT_FALSE(values_of(load_checkpoint(path("half"))) == values_of(resumed)) << flags;
+  }
+}
+
+TEST_F(TrainCommand, GoesOnInTheMiddleOfAnEpoch) {
+  // The last checkpoint within an epoch is that of step 4; the end of the epoch is never reached.
+  const std::string common = "-n 2 --epochs 1 ";
+  const Outcome whole = train(common + "--limit-steps 6 --checkpoint " + path("whole"));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const Outcome part = train(common + "--limit-steps 4 --checkpoint " + path("part"));
+  ASSERT_EQ(part.status, 0) << part.output;
+  Checkpoint middle = load_checkpoint(path("part"));
+  middle.epoch = 0;
+  middle.step = 4;
+  save_checkpoint(path("middle"), middle);
+  const Outcome rest = train(common + "--limit-steps 6 --resume " + path("middle") +
+                             " --checkpoint " + path("rest"));
+  ASSERT_EQ(rest.status, 0) << rest.output;
+  EXPECT_TRUE(values_of(load_checkpoint(path("whole"))) ==
+              values_of(load_checkpoint(path("rest"))));
+}
+
+TEST_F(TrainCommand, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
+  for (const std::string from : kStrategies) {
+    const Outcome saved =
+        train("--strategy " + from + " --limit-steps 2 --epochs 1 --checkpoint " + path("from"));
+    ASSERT_EQ(saved.status, 0) << from << saved.output;
+    for (const std::string to : kStrategies) {
+      // Another number of ranks wherever there can be one.
+      const std::string ranks = to == "single" ? "" : " -n 4";
+      const Outcome run =
+          train("--strategy " + to + ranks + " --limit-steps 2 --epochs 2 --resume " +
+                path("from") + " --checkpoint " + path("to"));
+      ASSERT_EQ(run.status, 0) << from << " to " << to << "\n" << run.output;
+      EXPECT_EQ(load_checkpoint(path("to")).optimizer_steps, 4u) << from << " to " << to;
+    }
+  }
+}
+
+TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
+  const auto refuses = [&](const std::string& arguments, const std::string& because) {
+    const Outcome run = train(arguments);
+    EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
+    EXPECT_THAT(run.output, HasSubstr(because)) << arguments;
+    EXPECT_FALSE(std::filesystem::exists(path("out"))) << arguments;
+  };
+  refuses("--strategy dpp", "--strategy");
+  refuses("--model rnn", "--model");
+  refuses("--lr 0", "--lr: '0' is not a positive number");
+  refuses("--lr x", "--lr: 'x' is not a positive number");
+  refuses("-n 0", "--ranks");
+  refuses("--strategy single -n 2", "single is one rank");
+  refuses("--strategy dp-balanced --gpu0-batch 129", "--gpu0-batch");
+  refuses("--strategy dp-balanced --devices 0 --gpu0-batch 16", "--gpu0-batch");
+  refuses("--gpu0-batch 16", "--gpu0-batch belongs to");
+  refuses("--strategy dp --devices 0,1 --output-device 2", "--output-device 2 is not one of");
+  refuses("--strategy dp --devices 0,1,0", "0 is there twice");
+  refuses("--strategy dp --devices 0,x", "--devices");
+  refuses("--strategy dp --compress fp16", "--compress belongs to --strategy ddp");
+  refuses("--batch 127", "--batch 127 does not divide into 2 ranks");
+  refuses("--bitwise -n 3", "1, 2, 4 or 8 ranks");
+  refuses("--bitwise --batch 100", "8 micro-batches");
+  refuses("--bitwise --accumulate 2", "--bitwise excludes --accumulate");
+  refuses("--sync-bn", "has no batch norm");
+  refuses("--model cnn --sync-bn --strategy dp", "--sync-bn");
+  refuses("--sort-batches", "--sort-batches belongs to text");
+  refuses("--model gpt --sort-batches --load lazy", "lazy has read none");
+  refuses("--checkpoint-every 5", "needs --checkpoint");
+}
+
+TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
+  const auto fails = [&](const std::string& arguments, const testing::Matcher<std::string>& said) {
+    const Outcome run = train(arguments);
+    EXPECT_EQ(run.status, 1) << arguments;
+    EXPECT_THAT(run.output, said) << arguments;
+  };
+  fails("--data " + path("nowhere"),
+        AllOf(HasSubstr("dataset-fashion-mnist"), HasSubstr("--data")));
+  fails("--model gpt --data " + path("nowhere"), HasSubstr("nowhere"));
+  fails("--batch 60002", HasSubstr("no sample is left for a whole step"));
+  fails("--resume " + path("nowhere"), HasSubstr("nowhere"));
+  ASSERT_EQ(train("--limit-steps 1 --epochs 1 --checkpoint " + path("mlp")).status, 0);
+  fails("--model cnn --resume " + path("mlp"), AllOf(HasSubstr("cnn 28x28"), HasSubstr("mlp 784")));
+  fails("--epochs 1 --resume " + path("mlp"), HasSubstr("leaves nothing to do"));
+  fails("--epochs 2 --seed 9 --resume " + path("mlp"), HasSubstr("--seed 9 is not the 1"));
+  fails("--epochs 2 --optimizer sgd --resume " + path("mlp"),
+        HasSubstr("choose the same optimizer"));
+  std::filesystem::resize_file(path("mlp"), 1000);
+  fails("--epochs 2 --resume " + path("mlp"), HasSubstr("mlp"));
+}
+
+TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {
+  const Outcome run = run_line("PATH=/nonexistent " + std::string(UNISONO_COMMAND) +
+                               " train -n 2 --limit-steps 2 --epochs 1 --output " + path("out"));
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("gnuplot-nox"));
+  for (const char* name : {"curve-loss.dat", "curve-epochs.dat", "curve.gp", "communication.dat"}) {
+    EXPECT_TRUE(std::filesystem::exists(path("out/") + name)) << name;
+  }
+}
+
+TEST_F(TrainCommand, DrawsTheChartsAndWritesTheLog) {
+  if (run_line("gnuplot --version").status != 0) GTEST_SKIP() << "no package gnuplot-nox";
+  const Outcome run = train("-n 2 --limit-steps 4 --epochs 2");
+  ASSERT_EQ(run.status, 0) << run.output;
+  for (const char* name : {"curve.svg", "communication.svg"}) {
+    EXPECT_GT(std::filesystem::file_size(path("out/") + name), 1000u) << name;
+  }
+  EXPECT_EQ(log("epoch").size(), 2u);
+  EXPECT_EQ(log("load").size(), 2u) << "one for each rank";
+  ASSERT_EQ(log("cost").size(), 2u) << "one for each rank";
+  // 203,530 gradients of 4 bytes from each of two ranks, and 8 bytes of the loss.
+  const double sent = log("cost")[0]["bytes_sent_per_step"]["all_reduce"];
+  EXPECT_NEAR(sent, 203530 * 4 + 8, 8);
+}
+
+TEST_F(TrainCommand, PrintsTheLogAsJsonLines) {
+  const Outcome run = train("--json --quiet -n 2 --limit-steps 2 --epochs 2");
+  ASSERT_EQ(run.status, 0) << run.output;
+  std::istringstream lines(run.output);
+  std::vector<std::string> events;
+  for (std::string line; std::getline(lines, line);) {
+    events.push_back(nlohmann::json::parse(line).at("event"));
+  }
+  EXPECT_THAT(events, testing::ElementsAre("start", "epoch", "epoch", "load", "load", "cost",
+                                           "cost", "end"));
+}
+
+TEST_F(TrainCommand, TellsHowFarItIs) {
+  const Outcome run = train("-n 2 --limit-steps 3 --epochs 2");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const std::regex step(
+      R"(epoch 1/2  step 1/3  [0-9,]+ samples/s  loss [0-9]+\.[0-9]{4}  [^\n]+ left\n)");
+  EXPECT_TRUE(std::regex_search(run.output, step)) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("epoch 2/2  train loss"), HasSubstr("test accuracy"),
+                                Not(HasSubstr("\033["))));
+}
+
+TEST_F(TrainCommand, OverwritesOneLineOnATerminal) {
+  // `script` gives the command a terminal of its own.
+  const Outcome run =
+      run_line("script -qec '" + std::string(UNISONO_COMMAND) +
+               " train -n 2 --limit-steps 40 --epochs 2 --output " + path("out") + "' /dev/null");
+  if (run.status == 127) GTEST_SKIP() << "no command script";
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("step 1/40"), HasSubstr("\033[1A\r\033[K")));
+}
+
+TEST_F(TrainCommand, NamesTheRankThatFailed) {
+  run::Launcher job({"-n", "2", "--", UNISONO_COMMAND, "train", "--epochs", "1000", "--output",
+                     path("out"), "--checkpoint", path("kept"), "--checkpoint-every", "20"});
+  ASSERT_TRUE(run::eventually([&] { return std::filesystem::exists(path("kept")); }));
+  const std::string children =
+      "/proc/" + std::to_string(job.pid()) + "/task/" + std::to_string(job.pid()) + "/children";
+  std::ifstream file(children);
+  pid_t victim = 0;
+  for (pid_t pid = 0; file >> pid;) {
+    std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+    const std::string text((std::istreambuf_iterator<char>(environment)), {});
+    if (text.find(std::string("\0RANK=1\0", 8)) != std::string::npos) victim = pid;
+  }
+  ASSERT_GT(victim, 0);
+  ::kill(victim, SIGKILL);
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_THAT(job.err(), HasSubstr("rank 1"));
+  EXPECT_NO_THROW(load_checkpoint(path("kept")));
+}
+
+TEST_F(TrainCommand, LeavesNothingBehindWhenInterrupted) {
+  run::Launcher job({"-n", "2", "--", UNISONO_COMMAND, "train", "--epochs", "1000", "--output",
+                     path("out"), "--checkpoint", path("kept"), "--checkpoint-every", "20"});
+  ASSERT_TRUE(run::eventually([&] { return std::filesystem::exists(path("kept")); }));
+  std::ifstream file("/proc/" + std::to_string(job.pid()) + "/task/" + std::to_string(job.pid()) +
+                     "/children");
+  std::vector<pid_t> ranks;
+  for (pid_t pid = 0; file >> pid;) ranks.push_back(pid);
+  ASSERT_GE(ranks.size(), 2u);
+  job.signal(SIGINT);
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_TRUE(run::eventually(
+      [&] { return std::ranges::none_of(ranks, [](pid_t pid) { return run::is_alive(pid); }); }));
+  EXPECT_NO_THROW(load_checkpoint(path("kept")));
+}
+
+TEST_F(TrainCommand, KeepsTheLastCheckpointWhereTheNextDoesNotFit) {
+  const std::string one_step = "--epochs 1 --limit-steps 1 --checkpoint " + path("kept");
+  ASSERT_EQ(train(one_step).status, 0);
+  const std::vector<float> before = values_of(load_checkpoint(path("kept")));
+  for (const std::string strategy : {"single", "ddp"}) {
+    const Outcome run = run_line("trap '' XFSZ; ulimit -f 100; " + std::string(UNISONO_COMMAND) +
+                                 " train --seed 2 --strategy " + strategy + " --output " +
+                                 path("out") + " " + one_step);
+    EXPECT_EQ(run.status, 1) << strategy;
+    EXPECT_THAT(run.output, AllOf(HasSubstr("no checkpoint was saved"), HasSubstr("kept.tmp"),
+                                  HasSubstr("the previous one, if any, is unchanged")));
+    EXPECT_TRUE(values_of(load_checkpoint(path("kept"))) == before) << strategy;
+  }
+}
+
+TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
+  const Outcome run = run_line(std::string(UNISONO_COMMAND) +
+                               " train --compare --json --limit-steps 2 2>/dev/null");
+  ASSERT_EQ(run.status, 0) << run.output;
+  std::istringstream lines(run.output);
+  nlohmann::json sizes;
+  std::map<std::string, std::uint64_t> bytes;
+  std::size_t phases = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    if (one.at("kind") == "comparison") sizes = one;
+    if (one.at("kind") == "phase") ++phases;
+    if (one.at("kind") != "strategy") continue;
+    bytes[one.at("strategy")] = one.at("bytes");
+    EXPECT_TRUE(one.at("as_predicted")) << line;
+  }
+  EXPECT_EQ(phases, 8u);
+  ASSERT_EQ(sizes.value("devices", 0), 2) << run.output;
+  const std::uint64_t parameters = sizes.at("parameters"), inputs = sizes.at("inputs"),
+                      outputs = sizes.at("outputs");
+  EXPECT_EQ(bytes.at("single"), 0u);
+  // Half of the inputs, outputs and output gradients cross; parameters and gradients whole.
+  EXPECT_EQ(bytes.at("dp"), 4 * (inputs / 2 + outputs / 2 + outputs / 2 + 2 * parameters));
+  EXPECT_EQ(bytes.at("ddp"), 4 * 2 * parameters);
+}
+
+}  // namespace
+}  // namespace unisono::train

@@ -1,0 +1,137 @@
+// From the options to the printed comparison.
+#include "tools/train/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+
+#include "tools/common/output.h"
+#include "tools/common/terminal.h"
+#include "tools/train/compare_report.h"
+#include "tools/train/problem.h"
+#include "tools/train/strategy.h"
+#include "unisono/communicator.h"
+#include "unisono/train/models.h"
+
+namespace unisono::train {
+namespace {
+
+using namespace comparison;
+
+/// Distinct batches; more steps than these take them again.
+constexpr std::size_t kBatches = 32;
+constexpr std::size_t kImageSide = 28, kClasses = 10;
+
+/// The data set, or images made up where no data were asked for and none are installed.
+std::unique_ptr<Model> fill_batches(const Options& options, std::size_t count, Workload* workload) {
+  try {
+    const Problem problem = open_problem(options);
+    load_batches(problem.train, options.batch, count, options.seed, workload);
+    return make_model(options, *problem.train);
+  } catch (const std::runtime_error& missing) {
+    if (!options.data.empty() || options.model == ModelKind::kGpt) throw;
+    fmt::print(stderr, "unisono train: {}; comparing on made-up images instead\n", missing.what());
+  }
+  if (options.model == ModelKind::kCnn) {
+    make_up_batches({1, kImageSide, kImageSide}, options.batch, count, options.seed, workload);
+    return make_cnn({.size = kImageSide, .classes = kClasses, .seed = options.seed});
+  }
+  make_up_batches({kImageSide * kImageSide}, options.batch, count, options.seed, workload);
+  return make_mlp({.seed = options.seed});
+}
+
+Workload make_workload(const CompareOptions& options, std::string* model_name) {
+  const Options& training = options.training;
+  Workload workload;
+  workload.devices = training.devices.empty() ? 2 : static_cast<int>(training.devices.size());
+  workload.transport = training.transport;
+  workload.rate = training.rate;
+  workload.make_optimizer = optimizer_of(training);
+  workload.first_batch =
+      training.first_batch.value_or(default_first_batch(training.batch, workload.devices));
+  const std::size_t count = std::min(kBatches, options.warm_up + options.steps);
+  const std::shared_ptr<const Model> model = fill_batches(training, count, &workload);
+  *model_name = model->describe();
+  workload.make_model = [model] { return model->clone(); };
+  for (const std::string& note : check(workload)) {
+    fmt::print(stderr, "unisono train: dp-balanced: {}\n", note);
+  }
+  return workload;
+}
+
+std::vector<Cost> run_all(const Workload& workload, const Span& span) {
+  const int n = workload.devices;
+  const std::vector<DeviceStrategy> of_devices{
+      {.name = "single", .devices = 1},
+      {.name = kDpName, .devices = n},
+      {.name = kDpOutput1Name, .devices = n, .output = 1},
+      {.name = "dp-balanced", .devices = n, .first_batch = workload.first_batch},
+      {.name = "dp-criterion", .devices = n, .parallel_loss = true}};
+  const std::vector<RankStrategy> of_ranks{{.name = kDdpName}, {.name = "zero1", .zero = true}};
+  tools::ProgressLine progress(stderr, of_devices.size() + of_ranks.size());
+  std::vector<Cost> costs;
+  for (const DeviceStrategy& strategy : of_devices) {
+    progress.update(costs.size(), strategy.name);
+    costs.push_back(run_devices(workload, strategy, span));
+  }
+  for (const RankStrategy& strategy : of_ranks) {
+    progress.update(costs.size(), strategy.name);
+    costs.push_back(run_ranks(workload, strategy, span));
+  }
+  return costs;
+}
+
+const Cost& cost_of(const std::vector<Cost>& costs, std::string_view strategy) {
+  return *std::ranges::find(costs, strategy, &Cost::strategy);
+}
+
+/// A transport that cannot serve is told at once and not after half of the strategies.
+void try_transport(const Workload& workload) {
+  SpawnOptions options;
+  options.transport = workload.transport;
+  spawn(
+      workload.devices, [](Communicator& communicator) { communicator.barrier(); }, options);
+}
+
+Comparison compare(const CompareOptions& options) {
+  Comparison result;
+  const Workload workload = make_workload(options, &result.model);
+  try_transport(workload);
+  result.data = workload.data;
+  result.devices = workload.devices;
+  result.samples = workload.samples();
+  result.transport = workload.transport.empty() ? "auto" : workload.transport;
+  result.size = measure_size(workload);
+  result.costs = run_all(workload, {.warm_up = options.warm_up, .steps = options.steps});
+  const Cost& ddp = cost_of(result.costs, kDdpName);
+  const DpPhases phases = measure_dp_phases(workload, 0);
+  result.phases = phases_of(workload, phases, ddp);
+  result.outputs = {phases.output, measure_dp_phases(workload, 1).output};
+  result.extras = measure_extras(workload, ddp);
+  return result;
+}
+
+}  // namespace
+
+int compare_main(const CompareOptions& options) {
+  int status = 2;
+  try {
+    if (options.steps == 0 || options.warm_up < 2) {
+      throw std::invalid_argument("a comparison takes at least 1 step after 2 of warm-up");
+    }
+    const Comparison result = compare(options);
+    const std::string text = options.training.json ? json_of(result) : text_of(result);
+    std::fputs(text.c_str(), stdout);
+    status = deviations(result).empty() ? 0 : 1;
+  } catch (const std::invalid_argument& wrong) {
+    fmt::print(stderr, "unisono train --compare: {}\n", wrong.what());
+  } catch (const std::exception& failure) {
+    fmt::print(stderr, "unisono train --compare: {}\n", failure.what());
+    status = 1;
+  }
+  return tools::finish_output("unisono train --compare", status);
+}
+
+}  // namespace unisono::train

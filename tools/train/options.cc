@@ -1,0 +1,399 @@
+// The command line: what each option is called and which words it takes. What options mean
+// together is in combinations.cc.
+#include "tools/train/options.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "tools/common/output.h"
+#include "tools/common/sizes.h"
+
+namespace unisono::train {
+namespace {
+
+constexpr int kRanksMax = 1024, kDevicesMax = 256, kWorkersMax = 64;
+constexpr std::size_t kEpochsMax = 100000, kBatchMax = std::size_t{1} << 24;
+constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 40;
+
+const std::map<std::string, StrategyKind> kStrategies{
+    {"single", StrategyKind::kSingle},
+    {"dp", StrategyKind::kDp},
+    {"dp-balanced", StrategyKind::kDpBalanced},
+    {"dp-criterion", StrategyKind::kDpCriterion},
+    {"ddp", StrategyKind::kDdp},
+    {"zero1", StrategyKind::kZero1},
+};
+const std::map<std::string, ModelKind> kModels{
+    {"mlp", ModelKind::kMlp}, {"cnn", ModelKind::kCnn}, {"gpt", ModelKind::kGpt}};
+const std::map<std::string, OptimizerKind> kOptimizers{{"sgd", OptimizerKind::kSgd},
+                                                       {"adamw", OptimizerKind::kAdamW}};
+const std::map<std::string, LoadMode> kLoadModes{
+    {"gather", LoadMode::kGather}, {"local", LoadMode::kLocal}, {"lazy", LoadMode::kLazy}};
+const std::map<std::string, RateScaling> kScalings{{"none", RateScaling::kNone},
+                                                   {"linear", RateScaling::kLinear},
+                                                   {"sqrt", RateScaling::kSquareRoot}};
+const std::map<std::string, Checkpointing> kCheckpointings{
+    {"none", Checkpointing::kNone}, {"sqrt", Checkpointing::kSqrt}, {"poor", Checkpointing::kPoor}};
+const std::map<std::string, Compression> kCompressions{
+    {"none", Compression::kNone}, {"fp16", Compression::kFp16}, {"bf16", Compression::kBf16}};
+
+constexpr const char* kDescription =
+    "Trains a model on several ranks and shows what it costs.\n"
+    "Without arguments: a perceptron on Fashion-MNIST, two local ranks, a few seconds.";
+
+constexpr const char* kFooter = R"(
+Strategies. The same samples make up a step in all of them, so that they can be compared.
+  single        one rank, the plain model
+  dp            one process; a thread is a device. Every step: model to all devices, batch
+                scattered, outputs gathered on one device, loss there, gradients to device 0
+  dp-balanced   the same, and device 0, which holds more, computes --gpu0-batch samples
+  dp-criterion  the same, and the loss is computed where the outputs are; only scalars move
+  ddp           one process per rank; gradients are averaged in buckets during the backward pass
+  zero1         one process per rank; each rank keeps and updates its part of the optimizer's state
+
+Examples:
+  unisono train                                the default: mlp, ddp, two local ranks
+  unisono train --model cnn -n 4               a convolutional network with batch norm on 4 ranks
+  unisono train --model cnn --sync-bn          statistics of the whole batch, not of a rank's share
+  unisono train --strategy dp-balanced --devices 0,1,2 --gpu0-batch 16 --batch 52
+  unisono train --model gpt --epochs 5         characters of the licence texts
+  unisono train --model gpt --data book.txt --sort-batches
+  unisono train --data ~/mnist                 any folder of four IDX files
+  unisono train --accumulate 4 --batch 512     four passes a step, one exchange of gradients
+  unisono train --checkpoint a.ckpt --epochs 2 && unisono train --resume a.ckpt --epochs 4
+  unisono train --resume a.ckpt --strategy zero1 -n 4      another strategy, more ranks
+  unisono train --compare -n 3                 what each strategy moves, beside the theory
+  unisono train --bitwise -n 8                 every bit as on 1, 2 or 4 ranks
+  unisono run -n 8 -- unisono train            under a launcher (torchrun works as well)
+
+Batch and rate. --batch is the batch of a step over all ranks: more ranks make each rank's share
+smaller and leave the result alone. --lr holds for a batch of 128; for a larger one say --scale-lr
+linear (SGD) or sqrt (AdamW), and --warm-up.
+
+Results go to --output: log.jsonl (a line per epoch), curve.* (loss and accuracy) and
+communication.* (bytes per step, by collective and rank), drawn by gnuplot.
+The exit status is 1 when training failed, 2 for a wrong command line.
+)";
+
+/// What fill() turns into values.
+struct Texts {
+  std::string ranks, devices, bucket = "25M";
+  std::string gpu0_batch, output_device, epochs, rate;
+  bool no_overlap = false;
+};
+
+template <typename T>
+CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
+                        const std::map<std::string, T>& choices, const std::string& help) {
+  std::string words;
+  for (const auto& [word, ignored] : choices) words += (words.empty() ? "" : "|") + word;
+  return app
+      .add_option_function<std::string>(
+          name, [&value, &choices](const std::string& word) { value = choices.at(word); }, help)
+      ->check(CLI::IsMember(&choices))
+      ->type_name(words)
+      ->option_text(words);
+}
+
+void declare_what(CLI::App& app, Texts& texts, Options& options) {
+  app.add_option("-n,--ranks", texts.ranks,
+                 "Ranks to start here, or devices of dp (default 2); not under a launcher")
+      ->type_name("N");
+  add_choice(app, "--strategy", options.strategy, kStrategies, "How ranks share the work (ddp)");
+  add_choice(app, "--model", options.model, kModels, "mlp, cnn: images; gpt: text (mlp)");
+  app.add_option("--devices", texts.devices, "dp: names of the devices, \"0,1,2\"")
+      ->type_name("LIST");
+  app.add_option("--output-device", texts.output_device,
+                 "dp: where outputs are gathered (default: the first)")
+      ->type_name("K");
+  app.add_option("--gpu0-batch", texts.gpu0_batch,
+                 "dp-balanced: samples of the first device (default: half an even share)")
+      ->type_name("B");
+  app.add_option("--transport", options.transport, "Between ranks: shm, tcp (default: the best)")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "unix"}))
+      ->type_name("NAME");
+}
+
+void declare_data(CLI::App& app, Options& options) {
+  app.add_option("--data", options.data,
+                 "A folder of IDX files; for gpt a text or folder of texts (default: "
+                 "Fashion-MNIST; licence texts)")
+      ->type_name("PATH");
+  add_choice(app, "--load", options.load, kLoadModes,
+             "gather: each rank reads a part, all get all; local: each reads all; lazy: each reads "
+             "its own samples, when they are needed (gather)");
+  app.add_option("--workers", options.workers, "Threads per rank that prepare batches ahead (0)")
+      ->check(CLI::Range(0, kWorkersMax))
+      ->type_name("K");
+  app.add_flag("--sort-batches", options.sort_batches,
+               "Text by lines, batches of lines of like length");
+}
+
+void declare_training(CLI::App& app, Texts& texts, Options& options) {
+  app.add_option("--epochs", texts.epochs, "Passes over the data (5; cnn 6)")->type_name("N");
+  app.add_option("--batch", options.batch, "Samples of a step over all ranks (128)")
+      ->check(CLI::Range(std::size_t{1}, kBatchMax))
+      ->type_name("B");
+  app.add_option("--accumulate", options.accumulate,
+                 "Passes per step; gradients are exchanged in the last (1)")
+      ->check(CLI::Range(std::size_t{1}, kBatchMax))
+      ->type_name("K");
+  add_choice(app, "--optimizer", options.optimizer, kOptimizers, "(adamw)");
+  app.add_option("--lr", texts.rate,
+                 "Learning rate of a batch of 128 (adamw 0.0007, cnn 0.001; sgd 0.05)")
+      ->type_name("X");
+  add_choice(app, "--scale-lr", options.scaling, kScalings, "How --lr follows --batch (none)");
+  app.add_option("--warm-up", options.warm_up, "Steps from --lr to the scaled rate (0)")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{kStepsMax}))
+      ->type_name("STEPS");
+  app.add_option("--momentum", options.momentum, "sgd (0.9)")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--weight-decay", options.weight_decay, "(0; adamw 0.01)")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--sync-bn", options.sync_bn, "cnn: batch norms over the batches of all ranks");
+  add_choice(app, "--checkpointing", options.checkpointing, kCheckpointings,
+             "Activations computed again instead of kept (none)");
+  app.add_option("--seed", options.seed, "Of weights and order of samples (1)")->type_name("N");
+  app.add_option("--limit-steps", options.limit_steps,
+                 "Only so many steps of each epoch, and tests cut alike: to try something")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax}))
+      ->type_name("N");
+}
+
+void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
+  add_choice(app, "--compress", options.compression, kCompressions,
+             "ddp: type that gradients travel in (none)");
+  app.add_flag("--no-overlap", texts.no_overlap, "ddp: exchange after the backward pass");
+  app.add_option("--bucket", texts.bucket, "ddp: bytes of a bucket of gradients (25M)")
+      ->type_name("SIZE");
+  app.add_flag("--find-unused", options.find_unused, "ddp: some passes use not all parameters");
+  app.add_flag("--canonical", options.canonical,
+               "ddp, zero1: gradients summed in one order, whatever the algorithm");
+  app.add_flag("--bitwise", options.bitwise,
+               "ddp: 8 micro-batches a step, every bit the same on 1, 2, 4 and 8 ranks");
+}
+
+void declare_files(CLI::App& app, Options& options) {
+  app.add_option("--checkpoint", options.checkpoint, "Written at the end of each epoch")
+      ->type_name("FILE");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "... and after so many steps")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax}))
+      ->type_name("STEPS");
+  app.add_option("--resume", options.resume,
+                 "Goes on from a checkpoint, of any strategy and number of ranks")
+      ->type_name("FILE");
+  app.add_option("--output", options.output, "Folder for log and charts (unisono-train)")
+      ->type_name("DIR");
+  app.add_flag("--compare", options.compare,
+               "Instead of training: all strategies on the same data, what each moves and takes, "
+               "beside what the theory says");
+  app.add_flag("--json", options.json, "JSON lines on standard output: the log");
+  app.add_flag("--quiet", options.quiet, "No progress, only the result");
+  app.add_option("--screen", options.screen)->group("");
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 2;
+  return CPU_COUNT(&set);
+}
+
+Result<std::vector<int>> parse_devices(const std::string& text) {
+  std::vector<int> devices;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    UNISONO_ASSIGN(const auto device,
+                   tools::parse_integer(text.substr(begin, end - begin), "--devices", 0, 1 << 20));
+    devices.push_back(static_cast<int>(device));
+    if (devices.size() > kDevicesMax) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("--devices: more than {} devices", kDevicesMax));
+    }
+    begin = end + 1;
+  }
+  return devices;
+}
+
+// Ranks of the job and devices of a process: one number, -n, says either.
+Status fill_ranks(const Texts& texts, int launched, Options& options) {
+  int ranks = options.strategy == StrategyKind::kSingle ? 1 : std::min(usable_cores(), 2);
+  if (is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle) ranks = 2;
+  if (!texts.ranks.empty()) {
+    UNISONO_ASSIGN(const auto given, tools::parse_integer(texts.ranks, "--ranks", 1, kRanksMax));
+    ranks = static_cast<int>(given);
+  }
+  if (launched > 0 && !texts.ranks.empty() && launched != ranks) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--ranks {} disagrees with the launcher, which started {}; leave it "
+                              "away",
+                              ranks, launched));
+  }
+  if (options.compare && launched > 1) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "--compare starts its own ranks; start it without a launcher");
+  }
+  if (!is_in_process(options.strategy) && !options.compare) {
+    options.ranks = launched > 0 ? launched : ranks;
+    return {};
+  }
+  options.ranks = std::max(launched, 1);
+  if (!texts.devices.empty()) {
+    UNISONO_ASSIGN(options.devices, parse_devices(texts.devices));
+    if (!texts.ranks.empty() && static_cast<int>(options.devices.size()) != ranks) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("--ranks {} disagrees with the {} devices of --devices", ranks,
+                                options.devices.size()));
+    }
+    return {};
+  }
+  if (ranks > kDevicesMax) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--ranks: {} devices are more than {}", ranks, kDevicesMax));
+  }
+  for (int device = 0; device < ranks; ++device) options.devices.push_back(device);
+  return {};
+}
+
+Result<float> parse_rate(const std::string& text) {
+  try {
+    std::size_t used = 0;
+    const float rate = std::stof(text, &used);
+    if (used == text.size() && rate > 0 && rate < 1e6F) return rate;
+  } catch (const std::exception&) {
+    // Not a number: said below.
+  }
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("--lr: '{}' is not a positive number", text.substr(0, 64)));
+}
+
+Status fill(const CLI::App& app, const Texts& texts, int launched, Options& options) {
+  UNISONO_TRY(fill_ranks(texts, launched, options));
+  options.epochs = options.model == ModelKind::kCnn ? 6 : 5;
+  if (!texts.epochs.empty()) {
+    UNISONO_ASSIGN(const auto epochs,
+                   tools::parse_integer(texts.epochs, "--epochs", 1, kEpochsMax));
+    options.epochs = static_cast<std::size_t>(epochs);
+  }
+  const float adamw_rate = options.model == ModelKind::kCnn ? 1e-3F : 7e-4F;
+  options.rate = options.optimizer == OptimizerKind::kSgd ? 0.05F : adamw_rate;
+  if (!texts.rate.empty()) {
+    UNISONO_ASSIGN(options.rate, parse_rate(texts.rate));
+  }
+  if (app.count("--weight-decay") == 0 && options.optimizer == OptimizerKind::kAdamW) {
+    options.weight_decay = 0.01F;
+  }
+  if (!texts.output_device.empty()) {
+    UNISONO_ASSIGN(const auto device,
+                   tools::parse_integer(texts.output_device, "--output-device", 0, 1 << 20));
+    options.output_device = static_cast<int>(device);
+  }
+  if (!texts.gpu0_batch.empty()) {
+    UNISONO_ASSIGN(const auto first,
+                   tools::parse_integer(texts.gpu0_batch, "--gpu0-batch", 0, kBatchMax));
+    options.first_batch = static_cast<std::size_t>(first);
+  } else if (options.strategy == StrategyKind::kDpBalanced) {
+    options.first_batch =
+        options.batch / options.accumulate / std::max<std::size_t>(options.devices.size(), 1) / 2;
+  }
+  UNISONO_ASSIGN(const auto bucket, tools::parse_bytes(texts.bucket, "--bucket",
+                                                       {.min = 1, .max = std::uint64_t{1} << 40}));
+  options.bucket_bytes = static_cast<std::size_t>(bucket);
+  options.overlap = !texts.no_overlap;
+  options.is_checked = app.count("--screen") > 0;
+  options.seed_given = app.count("--seed") > 0;
+  return {};
+}
+
+// Words that belong to other strategies or models: said by name, since a silent one misleads.
+Status check_given(const CLI::App& app, const Options& options) {
+  const auto refuse = [&](const char* name, bool belongs, const char* to) -> Status {
+    if (app.count(name) == 0 || belongs) return {};
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} belongs to {}; this is --strategy {} with --model {}", name, to,
+                              name_of(options.strategy), name_of(options.model)));
+  };
+  // A comparison runs all of them.
+  if (options.compare) return {};
+  const bool is_ddp = options.strategy == StrategyKind::kDdp;
+  const bool is_dp = is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
+  UNISONO_TRY(refuse("--devices", is_dp, "dp, dp-balanced and dp-criterion"));
+  UNISONO_TRY(refuse("--output-device", is_dp, "dp, dp-balanced and dp-criterion"));
+  UNISONO_TRY(refuse("--gpu0-batch", options.strategy == StrategyKind::kDpBalanced,
+                     "--strategy dp-balanced"));
+  for (const char* name :
+       {"--compress", "--no-overlap", "--bucket", "--find-unused", "--bitwise"}) {
+    UNISONO_TRY(refuse(name, is_ddp, "--strategy ddp"));
+  }
+  UNISONO_TRY(refuse("--canonical", is_ddp || options.strategy == StrategyKind::kZero1,
+                     "--strategy ddp and zero1"));
+  UNISONO_TRY(refuse("--transport", !is_in_process(options.strategy), "--strategy ddp and zero1"));
+  UNISONO_TRY(refuse("--sort-batches", options.model == ModelKind::kGpt, "text (--model gpt)"));
+  UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
+  if (options.checkpoint.empty() && app.count("--checkpoint-every") > 0) {
+    return Status(ErrorCode::kInvalidArgument, "--checkpoint-every needs --checkpoint FILE");
+  }
+  return {};
+}
+
+template <typename T>
+std::string_view word_of(const std::map<std::string, T>& words, T value) {
+  for (const auto& [word, meaning] : words) {
+    if (meaning == value) return word;
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string_view name_of(StrategyKind kind) { return word_of(kStrategies, kind); }
+std::string_view name_of(ModelKind kind) { return word_of(kModels, kind); }
+std::string_view name_of(OptimizerKind kind) { return word_of(kOptimizers, kind); }
+
+bool is_in_process(StrategyKind kind) {
+  return kind != StrategyKind::kDdp && kind != StrategyKind::kZero1;
+}
+
+std::size_t Options::passes() const {
+  return bitwise ? kMicroBatches / static_cast<std::size_t>(ranks) : accumulate;
+}
+
+std::size_t Options::pass_samples() const {
+  return bitwise ? batch / kMicroBatches : batch / accumulate / static_cast<std::size_t>(ranks);
+}
+
+Parsed parse_options(int argc, char** argv, int launched_ranks) {
+  CLI::App app(kDescription, "unisono train");
+  app.footer(kFooter);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  Texts texts;
+  Parsed parsed;
+  declare_what(app, texts, parsed.options);
+  declare_data(app, parsed.options);
+  declare_training(app, texts, parsed.options);
+  declare_exchange(app, texts, parsed.options);
+  declare_files(app, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_status = tools::finish_output("unisono train", app.exit(error) == 0 ? 0 : 2);
+    return parsed;
+  }
+  Status status = fill(app, texts, launched_ranks, parsed.options);
+  if (status) status = check_given(app, parsed.options);
+  std::vector<std::string> notes;
+  if (status) status = check_combination(parsed.options, &notes);
+  if (!status) {
+    fmt::print(stderr, "unisono train: {}\n", status.message());
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  parsed.should_run = true;
+  return parsed;
+}
+
+}  // namespace unisono::train

@@ -1,0 +1,221 @@
+#include "tools/train/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+
+#include "tools/common/output.h"
+#include "tools/common/sizes.h"
+#include "tools/common/table.h"
+
+namespace unisono::train {
+namespace {
+
+constexpr std::size_t kCurvePointsMax = 400;
+constexpr const char* kLogName = "log.jsonl";
+
+std::string log_path(const Options& options) { return options.output + "/" + kLogName; }
+
+Progress::Style style_of(const Options& options, int rank) {
+  if (rank != 0 || options.quiet) return Progress::Style::kSilent;
+  return options.screen > 0 && !options.json ? Progress::Style::kLive : Progress::Style::kPlain;
+}
+
+bool counts_devices(const Options& options) {
+  return is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
+}
+
+std::string bytes(double value) { return tools::format_bytes_rounded(value); }
+double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+
+nlohmann::ordered_json by_kind(const std::array<std::uint64_t, kCollectiveCount>& counts,
+                               std::size_t steps) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+    if (counts[kind] == 0) continue;
+    object[std::string(name_of(static_cast<Collective>(kind)))] =
+        rounded(static_cast<double>(counts[kind]) / static_cast<double>(steps));
+  }
+  return object;
+}
+
+}  // namespace
+
+Report::Report(const Options& options, int rank)
+    : options_(options), is_silent_(rank != 0), progress_(style_of(options, rank), options.screen) {
+  if (is_silent_) return;
+  // A resumed training goes on in its log.
+  log_.open(log_path(options), options.resume.empty() ? std::ios::trunc : std::ios::app);
+  if (!log_) {
+    throw std::runtime_error(fmt::format("cannot write {}: {}; choose another folder by --output",
+                                         log_path(options), std::strerror(errno)));
+  }
+}
+
+void Report::start(const Model& model, const std::string& data, const std::string& communicator) {
+  const std::size_t devices = std::max<std::size_t>(options_.devices.size(), 1);
+  const std::size_t ranks = static_cast<std::size_t>(options_.ranks) * devices;
+  const char* unit = counts_devices(options_) ? "device" : "rank";
+  charts_.title =
+      fmt::format("{}, {}{}, {} {}{}", model.describe(), name_of(options_.strategy),
+                  options_.bitwise ? " bitwise" : "", ranks, unit, ranks == 1 ? "" : "s");
+  const std::size_t parameters = model.parameters().values().size();
+  print(fmt::format("{}: {} parameters", charts_.title, grouped(static_cast<double>(parameters))));
+  print(fmt::format("{}; batch {} over all {}s, {}", data, options_.batch, unit, communicator));
+  log({{"event", "start"},
+       {"model", model.describe()},
+       {"strategy", name_of(options_.strategy)},
+       {"ranks", ranks},
+       {"data", data},
+       {"parameters", parameters},
+       {"batch", options_.batch},
+       {"accumulate", options_.accumulate},
+       {"optimizer", name_of(options_.optimizer)},
+       {"learning_rate", options_.rate},
+       {"epochs", options_.epochs},
+       {"seed", options_.seed}});
+}
+
+void Report::loaded(const std::vector<LoadCost>& costs) {
+  for (const LoadCost& cost : costs) {
+    print(fmt::format("load {}, rank {}: {} samples read, {} held, {} at the peak, {}",
+                      name_of(options_.load), cost.rank, grouped(static_cast<double>(cost.read)),
+                      bytes(static_cast<double>(cost.held_bytes)),
+                      bytes(static_cast<double>(cost.peak_bytes)),
+                      tools::format_duration(cost.seconds)));
+    log({{"event", "load"},
+         {"mode", name_of(options_.load)},
+         {"rank", cost.rank},
+         {"read", cost.read},
+         {"held_bytes", cost.held_bytes},
+         {"peak_bytes", cost.peak_bytes},
+         {"received_bytes", cost.received_bytes},
+         {"seconds", rounded(cost.seconds)}});
+  }
+}
+
+void Report::note(const std::string& sentence) { print(sentence); }
+
+void Report::step(const ProgressState& state) {
+  if (is_silent_) return;
+  add_to_curve(state);
+  progress_.update(state);
+}
+
+// So many steps' mean to a point that the curve stays a few hundred points.
+void Report::add_to_curve(const ProgressState& state) {
+  const std::size_t block = std::max<std::size_t>(state.steps * state.epochs / kCurvePointsMax, 1);
+  block_sum_ += state.step_loss;
+  if (++block_steps_ < block && state.step < state.steps) return;
+  const double epoch = static_cast<double>(state.epoch - 1) +
+                       static_cast<double>(state.step) / static_cast<double>(state.steps);
+  charts_.curve.push_back({epoch, block_sum_ / static_cast<double>(block_steps_)});
+  block_sum_ = 0;
+  block_steps_ = 0;
+}
+
+void Report::epoch(const EpochResult& result) {
+  if (is_silent_) return;
+  last_ = result;
+  charts_.epochs.push_back(
+      {static_cast<double>(result.epoch), result.test.loss, result.test.accuracy});
+  print(
+      fmt::format("epoch {}/{}  train loss {:.4f}  test loss {:.4f}  test accuracy {:.2f} %  "
+                  "{} samples/s  {}",
+                  result.epoch, options_.epochs, result.train_loss, result.test.loss,
+                  100 * result.test.accuracy, grouped(result.samples_per_second),
+                  tools::format_duration(result.seconds)));
+  log({{"event", "epoch"},
+       {"epoch", result.epoch},
+       {"steps", result.steps},
+       {"train_loss", result.train_loss},
+       {"test_loss", result.test.loss},
+       {"test_accuracy", result.test.accuracy},
+       {"test_samples", result.test.samples},
+       {"samples_per_second", rounded(result.samples_per_second)},
+       {"seconds", rounded(result.seconds)}});
+}
+
+void Report::end(const std::vector<TrainCost>& costs, std::size_t steps, double seconds) {
+  if (is_silent_) return;
+  print_costs(costs, steps);
+  for (const TrainCost& cost : costs) {
+    log({{"event", "cost"},
+         {"device", cost.device},
+         {"peak_memory", cost.peak_memory},
+         {"calls_per_step", by_kind(cost.calls, steps)},
+         {"bytes_sent_per_step", by_kind(cost.bytes_sent, steps)},
+         {"bytes_received_per_step", by_kind(cost.bytes_received, steps)}});
+  }
+  charts_.costs = costs;
+  charts_.steps = steps;
+  for (const std::string& sentence : draw_charts(options_.output, charts_)) print(sentence);
+  log({{"event", "end"},
+       {"test_accuracy", last_.test.accuracy},
+       {"test_loss", last_.test.loss},
+       {"seconds", rounded(seconds)}});
+  const std::string result =
+      fmt::format("test accuracy {:.2f} % of {} samples, test loss {:.4f}, {} in all",
+                  100 * last_.test.accuracy, grouped(static_cast<double>(last_.test.samples)),
+                  last_.test.loss, tools::format_duration(seconds));
+  progress_.clear();
+  if (!options_.json) fmt::print("{}\n", result);
+}
+
+void Report::print_costs(const std::vector<TrainCost>& costs, std::size_t steps) {
+  tools::Table table({{counts_devices(options_) ? "device" : "rank"},
+                      {"peak memory"},
+                      {"sent/step"},
+                      {"received/step"},
+                      {"collective calls/step", tools::Align::kLeft}});
+  for (const TrainCost& cost : costs) {
+    double sent = 0, received = 0;
+    std::string calls;
+    for (std::size_t kind = 0; kind < cost.calls.size(); ++kind) {
+      sent += static_cast<double>(cost.bytes_sent[kind]);
+      received += static_cast<double>(cost.bytes_received[kind]);
+      if (cost.calls[kind] == 0) continue;
+      calls += fmt::format("{}{} {:.3g}", calls.empty() ? "" : ", ",
+                           name_of(static_cast<Collective>(kind)),
+                           static_cast<double>(cost.calls[kind]) / static_cast<double>(steps));
+    }
+    table.add_row({fmt::format("{}", cost.device), bytes(static_cast<double>(cost.peak_memory)),
+                   bytes(sent / static_cast<double>(steps)),
+                   bytes(received / static_cast<double>(steps)), calls.empty() ? "none" : calls});
+  }
+  std::string text = table.text();
+  text.pop_back();
+  print(text);
+}
+
+void Report::print(const std::string& line) {
+  if (is_silent_) return;
+  progress_.clear();
+  if (options_.json || options_.quiet) return;
+  fmt::print("{}\n", line);
+  if (const Status flushed = tools::flush_output(); !flushed) {
+    throw std::runtime_error(flushed.message());
+  }
+}
+
+void Report::log(const nlohmann::ordered_json& line) {
+  if (is_silent_) return;
+  const std::string text = line.dump();
+  log_ << text << '\n' << std::flush;
+  if (!log_) {
+    throw std::runtime_error(
+        fmt::format("cannot write {}: {}", log_path(options_), std::strerror(errno)));
+  }
+  if (!options_.json) return;
+  fmt::print("{}\n", text);
+  if (const Status flushed = tools::flush_output(); !flushed) {
+    throw std::runtime_error(flushed.message());
+  }
+}
+
+}  // namespace unisono::train

@@ -1,0 +1,64 @@
+// The strategies behind one face: what the training loop asks of each of them.
+//
+// Threads: one thread at a time, the one that uses the communicator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tools/train/options.h"
+#include "unisono/communicator.h"
+#include "unisono/train/checkpoint.h"
+#include "unisono/train/data.h"
+#include "unisono/train/model.h"
+#include "unisono/train/optimizer.h"
+
+namespace unisono::train {
+
+/// What training has cost one device so far: a rank, or a thread of this process.
+struct DeviceCost {
+  int device = 0;
+  std::size_t peak_memory = 0;
+  TrafficReport traffic;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  /// One step on this rank's passes; the mean loss over all ranks. Collective. `step` counts from
+  /// the beginning of the training, also of a resumed one.
+  virtual double step(std::span<const Batch> passes, float rate, std::uint64_t step) = 0;
+  /// Outputs of the model, not for training.
+  virtual Tensor predict(const Tensor& inputs) = 0;
+  virtual Model& model() = 0;
+  /// Collective: the optimizer's whole state, in rank 0's `checkpoint`.
+  virtual void take_optimizer(Checkpoint* checkpoint) = 0;
+  virtual void restore_optimizer(const Checkpoint& checkpoint) = 0;
+  /// One entry for each device of this process; `peak_memory` is the calling
+  /// thread's, for those that have no devices of their own.
+  virtual std::vector<DeviceCost> costs(std::size_t peak_memory) = 0;
+};
+
+/// Collective. `communicator` is the strategy's alone and outlives it.
+std::unique_ptr<Strategy> make_strategy(const Options& options, std::unique_ptr<Model> model,
+                                        Communicator& communicator);
+
+/// The strategies of one process: single and the dp family.
+std::unique_ptr<Strategy> make_single(const Options& options, std::unique_ptr<Model> model);
+std::unique_ptr<Strategy> make_devices(const Options& options, std::unique_ptr<Model> model);
+/// One rank of several.
+std::unique_ptr<Strategy> make_ddp(const Options& options, std::unique_ptr<Model> model,
+                                   Communicator& communicator);
+std::unique_ptr<Strategy> make_zero(const Options& options, std::unique_ptr<Model> model,
+                                    Communicator& communicator);
+std::unique_ptr<Strategy> make_bitwise(const Options& options, std::unique_ptr<Model> model,
+                                       Communicator& communicator);
+
+OptimizerFactory optimizer_of(const Options& options);
+
+void add(const TrafficReport& more, TrafficReport* total);
+
+}  // namespace unisono::train

@@ -1,0 +1,322 @@
+// The story of training, from the command line to the last line of the log: the ranks meet, the
+// data come to them, a model is made or taken from a checkpoint, a strategy trains it, every epoch
+// ends with a test, and rank 0 tells what it has cost.
+#include "tools/train/train_tool.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "tools/common/environment.h"
+#include "tools/common/local_ranks.h"
+#include "tools/common/output.h"
+#include "tools/common/terminal.h"
+#include "tools/train/compare.h"
+#include "tools/train/costs.h"
+#include "tools/train/evaluation.h"
+#include "tools/train/options.h"
+#include "tools/train/problem.h"
+#include "tools/train/report.h"
+#include "tools/train/strategy.h"
+#include "unisono/communicator.h"
+#include "unisono/train/checkpoint.h"
+#include "unisono/train/schedule.h"
+
+namespace unisono::train {
+namespace {
+
+// Samples of a test batch: enough for the matrix products, few enough for any memory.
+constexpr std::size_t kTestBatch = 250;
+
+double seconds_since(TimePoint start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Where training stands: what a checkpoint keeps of the loop.
+struct Position {
+  std::size_t epoch = 0;    ///< under way, from 0 on
+  std::size_t step = 0;     ///< of this epoch, the next one to take
+  std::uint64_t total = 0;  ///< steps taken since the model was new
+};
+
+// What one rank trains with.
+struct Training {
+  const Options& options;
+  Communicator& world;
+  Strategy& strategy;
+  Loader& loader;
+  Loader& test_loader;
+  LearningRateSchedule schedule;
+  Report& report;
+  DeviceMemory& memory;
+  std::size_t steps_per_epoch;
+  Position at{};
+  std::size_t steps_here = 0;  ///< of this process
+  double seconds_here = 0;     ///< in them
+  std::size_t peak_memory = 0;
+};
+
+LearningRateSchedule schedule_of(const Options& options) {
+  return LearningRateSchedule({.base_rate = options.rate,
+                               .scaling = options.scaling,
+                               .base_batch = kBaseBatch,
+                               .global_batch = options.batch,
+                               .warm_up_steps = options.warm_up});
+}
+
+// Every rank has arrived before rank 0 writes, and none goes on before the file is whole.
+void save(const Training& training) {
+  const Options& options = training.options;
+  if (options.checkpoint.empty()) return;
+  Checkpoint checkpoint;
+  training.strategy.take_optimizer(&checkpoint);
+  training.world.barrier();
+  if (training.world.rank() == 0) {
+    take_model(training.strategy.model(), &checkpoint);
+    checkpoint.epoch = training.at.epoch;
+    checkpoint.step = training.at.step;
+    checkpoint.sampler_seed = options.seed;
+    checkpoint.world_size = static_cast<std::uint64_t>(options.ranks);
+    checkpoint.random_seeds = {options.seed};
+    save_checkpoint(options.checkpoint, checkpoint);
+  }
+  training.world.barrier();
+}
+
+// This rank's passes of the next step; empty at the end of the epoch.
+std::vector<Batch> next_passes(Loader& loader, std::size_t passes) {
+  std::vector<Batch> batches;
+  while (batches.size() < passes) {
+    std::optional<Batch> batch = loader.next();
+    if (!batch) return {};
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+ProgressState progress_of(const Training& training, double loss, double mean) {
+  const std::size_t epochs_left = training.options.epochs - training.at.epoch;
+  const std::size_t steps_left = epochs_left * training.steps_per_epoch - training.at.step;
+  const double per_step = training.seconds_here / static_cast<double>(training.steps_here);
+  return {.epoch = training.at.epoch + 1,
+          .epochs = training.options.epochs,
+          .step = training.at.step,
+          .steps = training.steps_per_epoch,
+          .samples_per_second = static_cast<double>(training.options.batch) / per_step,
+          .seconds_left = per_step * static_cast<double>(steps_left),
+          .loss = mean,
+          .step_loss = loss};
+}
+
+// The steps of one epoch. The loss is the mean of all ranks', so all of them stop at the same step
+// when it is no number.
+EpochResult train_epoch(Training& training) {
+  const Options& options = training.options;
+  const TimePoint start = Clock::now();
+  const double seconds_before = training.seconds_here;
+  RunningMean mean;
+  training.loader.begin(training.at.epoch, training.at.step * options.passes());
+  while (training.at.step < training.steps_per_epoch) {
+    const std::vector<Batch> passes = next_passes(training.loader, options.passes());
+    if (passes.empty()) break;
+    const float rate = training.schedule.at(training.at.total);
+    const double loss = training.strategy.step(passes, rate, training.at.total);
+    if (!std::isfinite(loss)) {
+      throw std::runtime_error(fmt::format("the loss is {} in step {} of epoch {}; lower --lr {}",
+                                           loss, training.at.step + 1, training.at.epoch + 1,
+                                           rate));
+    }
+    mean.add(loss);
+    ++training.at.step;
+    ++training.at.total;
+    ++training.steps_here;
+    training.seconds_here = seconds_before + seconds_since(start);
+    training.report.step(progress_of(training, loss, mean.value()));
+    const bool is_due =
+        options.checkpoint_every > 0 && training.at.total % options.checkpoint_every == 0;
+    if (is_due && training.at.step < training.steps_per_epoch) save(training);
+  }
+  const double seconds = seconds_since(start);
+  return {.epoch = training.at.epoch + 1,
+          .steps = mean.steps(),
+          .train_loss = mean.value(),
+          .seconds = seconds,
+          .samples_per_second = static_cast<double>(mean.steps() * options.batch) / seconds,
+          .test = {}};
+}
+
+void train(Training& training) {
+  while (training.at.epoch < training.options.epochs) {
+    EpochResult result = train_epoch(training);
+    training.peak_memory = std::max(training.peak_memory, training.memory.use().peak);
+    result.test = evaluate(training.strategy, training.test_loader, training.world);
+    training.memory.reset_peak();  // a test's batches are larger
+    training.report.epoch(result);
+    ++training.at.epoch;
+    training.at.step = 0;
+    save(training);
+  }
+}
+
+// The same samples on any number of ranks.
+std::size_t test_count(const Options& options, std::size_t samples) {
+  if (options.limit_steps == 0) return samples;
+  return static_cast<std::size_t>(
+      std::min(double(samples), double(options.limit_steps) * double(options.batch)));
+}
+
+std::unique_ptr<LoadedDataset> load_samples(const Options& options, Communicator& world,
+                                            std::shared_ptr<const SampleSource> source) {
+  return load(std::move(source), &world,
+              {.mode = options.load,
+               .sort_batches = options.sort_batches,
+               .threads = std::max(options.workers, 1)});
+}
+
+int run_rank(Options options) {
+  const TimePoint start = Clock::now();
+  std::optional<Checkpoint> checkpoint;
+  if (!options.resume.empty()) checkpoint = load_checkpoint(options.resume);
+  if (checkpoint) options.seed = checkpoint->sampler_seed;
+  // A reader that leaves is an error of our own, so that the other ranks are told.
+  std::signal(SIGPIPE, SIG_IGN);
+  DeviceMemory memory;
+  const DeviceMemory::Scope scope(memory);
+
+  // The ranks meet. Training has a communicator to itself, so that what it moves is counted apart.
+  Communicator world = init({.transport = options.transport});
+  Communicator exchange = world.duplicate();
+  const RankPlace place{.ranks = world.size(), .rank = world.rank()};
+  Report report(options, world.rank());
+
+  // The data come to the ranks.
+  const Problem problem = open_problem(options);
+  const auto samples = load_samples(options, world, problem.train);
+  const auto test_samples = load_samples(options, world, problem.test);
+  const auto sampler = make_sampler(options, *samples, place);
+  EvaluationSampler test_sampler(test_count(options, test_samples->size()), place);
+  Loader loader(
+      *samples, *sampler,
+      {.batch_samples = options.pass_samples(), .drop_last = true, .workers = options.workers});
+  Loader test_loader(*test_samples, test_sampler,
+                     {.batch_samples = kTestBatch, .workers = options.workers});
+
+  // The model, new or from a checkpoint of any strategy, and the strategy that trains it.
+  auto model = make_model(options, *problem.train);
+  if (checkpoint) restore_model(*checkpoint, model.get());
+  report.start(*model, samples->describe(), world.describe());
+  const auto strategy = make_strategy(options, std::move(model), exchange);
+  if (checkpoint) strategy->restore_optimizer(*checkpoint);
+
+  std::size_t steps = loader.batches() / options.passes();
+  if (options.limit_steps > 0) steps = std::min(steps, options.limit_steps);
+  Training training{.options = options,
+                    .world = world,
+                    .strategy = *strategy,
+                    .loader = loader,
+                    .test_loader = test_loader,
+                    .schedule = schedule_of(options),
+                    .report = report,
+                    .memory = memory,
+                    .steps_per_epoch = steps};
+  if (checkpoint) training.at = {checkpoint->epoch, checkpoint->step, checkpoint->optimizer_steps};
+
+  // Epoch after epoch, then what it has cost.
+  const std::vector<DeviceCost> before = strategy->costs(0);
+  train(training);
+  report.loaded(gather_costs(world, samples->report()));
+  const auto costs = gather_costs(world, strategy->costs(training.peak_memory), before);
+  report.end(costs, training.steps_here, seconds_since(start));
+  return tools::finish_output("unisono train", 0);
+}
+
+// What can be found wrong before any rank starts: files and what they hold.
+void check_files(const Options& options) {
+  const Problem problem = open_problem(options);
+  const auto model = make_model(options, *problem.train);
+  if (!options.resume.empty()) {
+    const Checkpoint checkpoint = load_checkpoint(options.resume);
+    restore_model(checkpoint, model.get());
+    const auto optimizer = optimizer_of(options)(model->parameters().values().size());
+    restore_optimizer(checkpoint, optimizer.get(), 0, model->parameters().values().size());
+    if (checkpoint.epoch >= options.epochs) {
+      throw std::invalid_argument(
+          fmt::format("{} has trained {} epochs, so --epochs {} leaves nothing to do; raise it",
+                      options.resume, checkpoint.epoch, options.epochs));
+    }
+    if (options.seed_given && checkpoint.sampler_seed != options.seed) {
+      throw std::invalid_argument(
+          fmt::format("--seed {} is not the {} that {} began with; leave it away", options.seed,
+                      checkpoint.sampler_seed, options.resume));
+    }
+  }
+  std::error_code error;
+  std::filesystem::create_directories(options.output, error);
+  if (error) {
+    throw std::runtime_error(
+        fmt::format("cannot make the folder {}: {}; choose another by "
+                    "--output",
+                    options.output, error.message()));
+  }
+}
+
+int run_comparison(const Options& options) {
+  CompareOptions comparison{.training = options};
+  if (options.limit_steps > 0) comparison.steps = options.limit_steps;
+  return tools::finish_output("unisono train", compare_main(comparison));
+}
+
+// The same command once for each rank. A terminal is told to them, since the launcher's pipe is
+// between.
+int start_ranks(const Options& options, int argc, char** argv) {
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string name = "--screen", columns = std::to_string(options.screen);
+  arguments.push_back(name.data());
+  arguments.push_back(columns.data());
+  const Status status = tools::become_local_ranks(options.ranks, static_cast<int>(arguments.size()),
+                                                  arguments.data());
+  fmt::print(stderr, "unisono train: {}\n", status.message());
+  return 1;
+}
+
+}  // namespace
+}  // namespace unisono::train
+
+namespace unisono {
+
+int train_main(int argc, char** argv) {
+  const bool is_launched = tools::is_under_launcher();
+  train::Parsed parsed =
+      train::parse_options(argc, argv, is_launched ? tools::launched_ranks() : 0);
+  if (!parsed.should_run) return parsed.exit_status;
+  train::Options& options = parsed.options;
+  const std::string rank(tools::environment_value("RANK").value_or("0"));
+  try {
+    if (!is_launched && tools::is_terminal(STDOUT_FILENO)) {
+      options.screen = tools::terminal_width(STDOUT_FILENO);
+    }
+    if (!options.is_checked && rank == "0") train::check_files(options);
+    if (options.compare) return train::run_comparison(options);
+    if (!is_launched && options.ranks > 1) return train::start_ranks(options, argc, argv);
+    return train::run_rank(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "unisono train: {}{}\n",
+               is_launched ? fmt::format("rank {}: ", rank) : std::string(), error.what());
+    return 1;
+  }
+}
+
+}  // namespace unisono
