@@ -170,7 +170,8 @@ bool CommunicatorState::is_last_call_again(const Call& call) const {
   if (last_start_ == 0 || call.collective != last.collective || call.count != last.count ||
       call.type != last.type || call.root != last.root ||
       call.options.timeout != last.options.timeout || call.options.order != last.options.order ||
-      !call.options.algorithm.empty() || !has_no_counts(call) || !same_op(call.op, last.op)) {
+      !call.options.algorithm.empty() || !last.options.algorithm.empty() || !has_no_counts(call) ||
+      !same_op(call.op, last.op)) {
     return false;
   }
   if (call.in == last.in && call.out == last.out) return true;

@@ -2,7 +2,9 @@
 // find may be missed there.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/support/rank_job.h"
@@ -76,6 +78,27 @@ TEST_P(RepeatedCalls, WithOtherArgumentsAreOtherCalls) {
     out = {0, -5};
     comm.all_reduce(in.data(), out.data(), 1, DataType::kInt32, sum);
     EXPECT_EQ(out, (std::vector<std::int32_t>{9, -5}));
+  });
+}
+
+// A rank that waited long has left the short way; the others are still on it.
+TEST(RepeatedCallsByShm, AfterOneThatNamedItsAlgorithmChooseTheirOwn) {
+  std::atomic<int> calling{0};
+  run_ranks(2, "shm", [&](Communicator& comm) {
+    for (int i = 0; i < 20; ++i) {
+      const bool is_late = comm.rank() == i % 2;
+      if (is_late) {
+        while (calling.load() <= i) std::this_thread::yield();
+        for (int turn = 0; turn < 2000; ++turn) std::this_thread::yield();
+      } else {
+        calling.store(i + 1);
+      }
+      std::int32_t in = comm.rank(), out = -1;
+      comm.all_reduce(&in, &out, 1, DataType::kInt32, sum, {.algorithm = "native"});
+      EXPECT_EQ(out, 1);
+      comm.all_reduce(&in, &out, 1, DataType::kInt32, sum);
+      EXPECT_EQ(out, 1);
+    }
   });
 }
 
