@@ -89,8 +89,11 @@ void Group::leave() {
 
 bool Group::raise(ErrorCode code, Rank culprit) {
   std::uint64_t none = 0;
-  return state_->fabric->header().raised.compare_exchange_strong(
+  const bool is_first = state_->fabric->header().raised.compare_exchange_strong(
       none, pack(code, culprit), std::memory_order_seq_cst, std::memory_order_seq_cst);
+  // Before the owner writes its buffers again: pairs with LargeCall::what_was_read_counts.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return is_first;
 }
 
 void Group::await_readers() const {

@@ -44,6 +44,7 @@ void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
   met_ = shape.sources.first;
   offer_ = {};
   told_finished_ = false;
+  reads_in_place_ = false;
   stage_ = Stage::kEnter;
   if (Status planned = plan(&offer_); !planned) end(planned);
 }
@@ -70,6 +71,7 @@ bool LargeCall::meet_arrived() {
     }
     Offer offer;
     std::memcpy(&offer, line.payload, sizeof offer);
+    if (is_direct(offer.input_path) || is_direct(offer.result_path)) reads_in_place_ = true;
     if (Status met = meet(met_, offer); !met) {
       end(met);
       break;
@@ -77,6 +79,14 @@ bool LargeCall::meet_arrived() {
   }
   if (met_ == size() && shape_.sources.first == 0) context_.cells.saw_everyone();
   return met_ != before;
+}
+
+// Reading keeps threads of this process from what a failed owner may have got back; owners in other
+// processes do not wait for it, so what was read counts only if nothing was raised until it was.
+bool LargeCall::what_was_read_counts() const {
+  if (!reads_in_place_) return true;
+  std::atomic_thread_fence(std::memory_order_acquire);  // the reads come first
+  return context_.group.header().raised.load(std::memory_order_relaxed) == 0;
 }
 
 bool LargeCall::advance() {
@@ -87,6 +97,7 @@ bool LargeCall::advance() {
     moved = move() || moved;
     if (ended()) break;
     if (!told_finished_ && met_all() && took_all()) {
+      if (!what_was_read_counts()) return false;
       context_.progress.finished();
       told_finished_ = true;
     }

@@ -100,6 +100,7 @@ class LargeCall : public NativeCall {
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   bool enter();
   bool meet_arrived();
+  bool what_was_read_counts() const;
   bool is_waited_for(int member, bool may_write) const;
 
   Stage stage_ = Stage::kDone;
@@ -107,6 +108,7 @@ class LargeCall : public NativeCall {
   CallRecord record_;
   std::size_t element_bytes_ = 1;
   bool told_finished_ = false;
+  bool reads_in_place_ = false;  // some member's own buffer
   int met_ = 0;  // sources before this one have been met
 };
 

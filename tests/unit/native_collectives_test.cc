@@ -396,6 +396,52 @@ TEST(NativeFailures, AfterARaiseNobodyReadsAnothersMemory) {
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
 }
 
+// Rank 0 gives up, and its buffer is its own again, before rank 1 begins.
+void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
+  constexpr std::size_t kCount = 100'000;
+  const std::size_t bytes = kCount * sizeof(int);
+  std::vector<int> own(kCount);
+  void* buffer = own.data();
+  if (heap) buffer = *rank.fabric->allocate(bytes);
+  std::memset(buffer, 0, bytes);
+  native::Arguments arguments;
+  arguments.collective = Collective::kBroadcast;
+  arguments.input = arguments.output = buffer;
+  arguments.count = kCount;
+  arguments.element_bytes = sizeof(int);
+  while (stage.load() < rank.self) std::this_thread::yield();
+  Operation& operation = rank.start(arguments);
+  if (rank.self == 0) {
+    rank.check(!operation.advance(), "finished alone");
+    rank.group->raise(ErrorCode::kAborted, 0);
+    rank.group->await_readers();
+    std::memset(buffer, 0xff, bytes);
+    stage.store(1);
+    while (stage.load() < 2) std::this_thread::yield();
+  } else {
+    for (int look = 0; look < 100; ++look) {
+      rank.check(!operation.advance(), "success with what rank 0 has written since");
+    }
+    stage.store(2);
+  }
+  operation.fail(Status(ErrorCode::kAborted, "over", 0));
+  if (heap) rank.check(rank.fabric->release(buffer).ok(), "release");
+}
+
+TEST(NativeFailures, WhatAnotherProcessTookBackIsNotASuccess) {
+  std::atomic<int>* stage =
+      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(stage, MAP_FAILED);
+  for (const bool heap : {true, false}) {
+    new (stage) std::atomic<int>(0);
+    const AccessPath access = heap ? AccessPath::kMapped : AccessPath::kSingleCopy;
+    const auto body = [&](TestRank& rank) { read_after_a_raise(rank, heap, *stage); };
+    EXPECT_THAT(run_processes(2, {.access = access}, body), IsEmpty());
+  }
+  munmap(stage, sizeof *stage);
+}
+
 TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
   const auto body = [](TestRank& rank) {
     auto fabric_group = rank.fabric->open_group(1, {0, 1});
