@@ -166,6 +166,53 @@ TEST_F(TrainCommand, GoesOnInTheMiddleOfAnEpoch) {
               values_of(load_checkpoint(path("rest"))));
 }
 
+// `step` of a checkpoint counts steps of its batch, in its order.
+TEST_F(TrainCommand, GoesOnWithinAnEpochInTheSameStepsOnly) {
+  const auto resume = [&](const std::string& arguments) {
+    return train("--limit-steps 4 --resume " + path("middle") + " " + arguments);
+  };
+  ASSERT_EQ(train("--epochs 1 --limit-steps 4 --checkpoint " + path("part")).status, 0);
+  Checkpoint middle = load_checkpoint(path("part"));
+  EXPECT_EQ(middle.step_samples, 128u);
+  EXPECT_EQ(middle.order, "shuffled");
+  middle.epoch = 0;
+  middle.step = 2;
+  save_checkpoint(path("middle"), middle);
+  for (const char* other : {"--batch 256", "--bitwise"}) {
+    const Outcome run = resume(other);
+    EXPECT_EQ(run.status, 1) << other;
+    EXPECT_THAT(run.output, HasSubstr("after 2 steps of 128 samples (shuffled); steps of"));
+  }
+  for (const char* same : {"-n 4", "--accumulate 2", "--strategy dp"}) {
+    const Outcome run = resume(std::string("--epochs 1 ") + same);
+    EXPECT_EQ(run.status, 0) << same << run.output;
+    EXPECT_EQ(log("epoch").back()["steps"], 2) << same;
+  }
+  // Between epochs nothing was skipped.
+  EXPECT_EQ(train("--limit-steps 4 --epochs 2 --batch 256 --resume " + path("part")).status, 0);
+}
+
+TEST_F(TrainCommand, RefusesToGoOnWhereNothingIsLeftOfTheLastEpoch) {
+  ASSERT_EQ(train("--epochs 1 --limit-steps 3 --checkpoint " + path("part")).status, 0);
+  Checkpoint middle = load_checkpoint(path("part"));
+  middle.epoch = 0;
+  middle.step = 3;
+  save_checkpoint(path("middle"), middle);
+  for (const char* steps : {"2", "3"}) {
+    const std::string resume =
+        "--resume " + path("middle") + " --limit-steps " + steps + " --epochs ";
+    const Outcome none = train(resume + "1");
+    EXPECT_EQ(none.status, 1) << none.output;
+    EXPECT_THAT(none.output,
+                AllOf(HasSubstr("3 steps of epoch 1"), HasSubstr("leaves nothing to do")));
+    // The next epoch is whole.
+    const Outcome next = train(resume + "2");
+    ASSERT_EQ(next.status, 0) << next.output;
+    EXPECT_EQ(log("epoch").back()["epoch"], 2);
+    EXPECT_EQ(log("epoch").back()["steps"], std::stoi(steps));
+  }
+}
+
 TEST_F(TrainCommand, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
   for (const std::string from : kStrategies) {
     const Outcome saved =
@@ -225,6 +272,9 @@ TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
   fails("--model gpt --data " + path("nowhere"), HasSubstr("nowhere"));
   fails("--batch 60002", HasSubstr("no sample is left for a whole step"));
   fails("--resume " + path("nowhere"), HasSubstr("nowhere"));
+  fails("--data " + path("nowhere") + " --checkpoint " + path("nowhere/a"),
+        AllOf(HasSubstr("nowhere/a cannot be written"), HasSubstr("No such file")));
+  fails("--checkpoint " + path(""), HasSubstr("Is a directory"));
   ASSERT_EQ(train("--limit-steps 1 --epochs 1 --checkpoint " + path("mlp")).status, 0);
   fails("--model cnn --resume " + path("mlp"), AllOf(HasSubstr("cnn 28x28"), HasSubstr("mlp 784")));
   fails("--epochs 1 --resume " + path("mlp"), HasSubstr("leaves nothing to do"));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "unisono/train/models.h"
@@ -72,6 +73,16 @@ std::unique_ptr<Model> make_model(const Options& options, const SampleSource& sa
   if (options.sync_bn) convert_sync_batch_norm(*model);
   set_checkpointing(*model, options.checkpointing);
   return model;
+}
+
+std::size_t steps_of_epoch(const Options& options, const SampleSource& samples) {
+  const std::size_t steps = samples.size() / options.batch;
+  return options.limit_steps > 0 ? std::min(steps, options.limit_steps) : steps;
+}
+
+std::string order_of(const Options& options) {
+  if (options.bitwise) return "micro-batches of --bitwise";
+  return options.sort_batches ? "--sort-batches" : "shuffled";
 }
 
 std::unique_ptr<Sampler> make_sampler(const Options& options, const Dataset& data,

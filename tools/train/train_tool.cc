@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -52,6 +54,12 @@ struct Position {
   std::uint64_t total = 0;  ///< steps taken since the model was new
 };
 
+// With fewer steps to an epoch than it had once, the one under way is over.
+Position position_of(const Checkpoint& checkpoint, std::size_t steps) {
+  if (checkpoint.step >= steps) return {checkpoint.epoch + 1, 0, checkpoint.optimizer_steps};
+  return {checkpoint.epoch, checkpoint.step, checkpoint.optimizer_steps};
+}
+
 // What one rank trains with.
 struct Training {
   const Options& options;
@@ -88,6 +96,8 @@ void save(const Training& training) {
     take_model(training.strategy.model(), &checkpoint);
     checkpoint.epoch = training.at.epoch;
     checkpoint.step = training.at.step;
+    checkpoint.step_samples = options.batch;
+    checkpoint.order = order_of(options);
     checkpoint.sampler_seed = options.seed;
     checkpoint.world_size = static_cast<std::uint64_t>(options.ranks);
     checkpoint.random_seeds = {options.seed};
@@ -221,8 +231,7 @@ int run_rank(Options options) {
   const auto strategy = make_strategy(options, std::move(model), exchange);
   if (checkpoint) strategy->restore_optimizer(*checkpoint);
 
-  std::size_t steps = loader.batches() / options.passes();
-  if (options.limit_steps > 0) steps = std::min(steps, options.limit_steps);
+  const std::size_t steps = steps_of_epoch(options, *problem.train);
   Training training{.options = options,
                     .world = world,
                     .strategy = *strategy,
@@ -232,7 +241,7 @@ int run_rank(Options options) {
                     .report = report,
                     .memory = memory,
                     .steps_per_epoch = steps};
-  if (checkpoint) training.at = {checkpoint->epoch, checkpoint->step, checkpoint->optimizer_steps};
+  if (checkpoint) training.at = position_of(*checkpoint, steps);
 
   // Epoch after epoch, then what it has cost.
   const std::vector<DeviceCost> before = strategy->costs(0);
@@ -243,26 +252,61 @@ int run_rank(Options options) {
   return tools::finish_output("unisono train", 0);
 }
 
+// A training of hours is not to end with nowhere to put its result.
+void check_checkpoint_path(const std::string& path) {
+  if (path.empty()) return;
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
+  int error = 0;
+  if (::access((folder + "/").c_str(), W_OK | X_OK) != 0) error = errno;
+  if (std::filesystem::is_directory(path)) error = EISDIR;
+  if (error == 0) return;
+  throw std::runtime_error(
+      fmt::format("--checkpoint {} cannot be written into the folder {}: {}; make the folder or "
+                  "name another file",
+                  path, folder, std::strerror(error)));
+}
+
+// That there is something left to do, and that its steps are those of this training.
+void check_position(const Options& options, const Checkpoint& checkpoint, std::size_t steps) {
+  if (checkpoint.step > 0 &&
+      (checkpoint.step_samples != options.batch || checkpoint.order != order_of(options))) {
+    throw std::invalid_argument(fmt::format(
+        "{} stands within an epoch, after {} steps of {} samples ({}); steps of {} samples ({}) "
+        "would skip some; resume with the same, or from the end of an epoch",
+        options.resume, checkpoint.step, checkpoint.step_samples, checkpoint.order, options.batch,
+        order_of(options)));
+  }
+  if (position_of(checkpoint, steps).epoch < options.epochs) return;
+  const std::string trained =
+      checkpoint.step == 0
+          ? fmt::format("{} epochs", checkpoint.epoch)
+          : fmt::format("{} steps of epoch {}", checkpoint.step, checkpoint.epoch + 1);
+  throw std::invalid_argument(
+      fmt::format("{} has trained {}, so --epochs {} of {} steps leaves nothing to do; raise it",
+                  options.resume, trained, options.epochs, steps));
+}
+
+void check_resumed(const Options& options, const SampleSource& samples, Model& model) {
+  const Checkpoint checkpoint = load_checkpoint(options.resume);
+  restore_model(checkpoint, &model);
+  const std::size_t parameters = model.parameters().values().size();
+  const auto optimizer = optimizer_of(options)(parameters);
+  restore_optimizer(checkpoint, optimizer.get(), 0, parameters);
+  check_position(options, checkpoint, steps_of_epoch(options, samples));
+  if (options.seed_given && checkpoint.sampler_seed != options.seed) {
+    throw std::invalid_argument(
+        fmt::format("--seed {} is not the {} that {} began with; leave it away", options.seed,
+                    checkpoint.sampler_seed, options.resume));
+  }
+}
+
 // What can be found wrong before any rank starts: files and what they hold.
 void check_files(const Options& options) {
+  check_checkpoint_path(options.checkpoint);
   const Problem problem = open_problem(options);
   const auto model = make_model(options, *problem.train);
-  if (!options.resume.empty()) {
-    const Checkpoint checkpoint = load_checkpoint(options.resume);
-    restore_model(checkpoint, model.get());
-    const auto optimizer = optimizer_of(options)(model->parameters().values().size());
-    restore_optimizer(checkpoint, optimizer.get(), 0, model->parameters().values().size());
-    if (checkpoint.epoch >= options.epochs) {
-      throw std::invalid_argument(
-          fmt::format("{} has trained {} epochs, so --epochs {} leaves nothing to do; raise it",
-                      options.resume, checkpoint.epoch, options.epochs));
-    }
-    if (options.seed_given && checkpoint.sampler_seed != options.seed) {
-      throw std::invalid_argument(
-          fmt::format("--seed {} is not the {} that {} began with; leave it away", options.seed,
-                      checkpoint.sampler_seed, options.resume));
-    }
-  }
+  if (!options.resume.empty()) check_resumed(options, *problem.train, *model);
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error) {

@@ -6,12 +6,13 @@
 //
 // The file, all numbers little-endian:
 //    0  8 bytes  "UNISONO", 0x1a
-//    8  u32      version, 1
+//    8  u32      version, 2
 //   12  u32      CRC-32 of everything from byte 16 on
 //   16  u64      bytes of the file
 //   24  body     string model; tensors parameters; tensors buffers; string optimizer;
 //                u64 optimizer steps; arrays optimizer state; u64 epoch; u64 step;
-//                u64 sampler seed; u64 world size; u32 n and n u64 random seeds
+//                u64 samples of a step; string order; u64 sampler seed; u64 world size;
+//                u32 n and n u64 random seeds
 // string: u32 bytes and the bytes. arrays: u32 n and n times (string name, u64 count, count f32).
 // tensors: u32 n and n times (string name, u32 dimensions, u64 each, f32 values).
 #pragma once
@@ -47,6 +48,10 @@ struct Checkpoint {
   std::vector<NamedArray> optimizer_state;
   std::uint64_t epoch = 0;  ///< to go on with
   std::uint64_t step = 0;   ///< of the epoch, to go on with
+  /// What `step` counts: samples of a step over all ranks, and the order they are taken in. It
+  /// means nothing to a run with others.
+  std::uint64_t step_samples = 0;
+  std::string order;  ///< at most 64 bytes
   std::uint64_t sampler_seed = 0;
   std::uint64_t world_size = 1;  ///< of the run that saved
   std::vector<std::uint64_t> random_seeds;

@@ -8,10 +8,12 @@
 namespace unisono::train {
 
 inline constexpr std::string_view kCheckpointMagic("UNISONO\x1a", 8);
-inline constexpr std::uint32_t kCheckpointVersion = 1;
+inline constexpr std::uint32_t kCheckpointVersion = 2;
 /// Magic, version and checksum: what the checksum does not cover.
 inline constexpr std::size_t kUncheckedBytes = 16;
 inline constexpr std::size_t kHeaderBytes = 24;
+/// Of Checkpoint::order.
+inline constexpr std::size_t kOrderBytesMax = 64;
 
 /// A number in memory as it is in the file, and back.
 template <typename T>

@@ -172,6 +172,12 @@ Checkpoint read_checkpoint_file(const std::string& path) {
   }
   checkpoint.epoch = file.number<std::uint64_t>();
   checkpoint.step = file.number<std::uint64_t>();
+  checkpoint.step_samples = file.number<std::uint64_t>();
+  checkpoint.order = file.string();
+  if (checkpoint.order.size() > kOrderBytesMax) {
+    file.fail("is damaged: the order of its samples has a name of " +
+              std::to_string(checkpoint.order.size()) + " bytes");
+  }
   checkpoint.sampler_seed = file.number<std::uint64_t>();
   checkpoint.world_size = file.number<std::uint64_t>();
   for (std::uint32_t left = file.count(8); left > 0; --left) {

@@ -159,6 +159,11 @@ void write_tensors(NewFile& file, const std::vector<Named>& tensors) {
 }
 
 void write_body(NewFile& file, const Checkpoint& checkpoint) {
+  if (checkpoint.order.size() > kOrderBytesMax) {
+    throw std::invalid_argument("checkpoint: the order \"" + checkpoint.order + "\" has " +
+                                std::to_string(checkpoint.order.size()) + " bytes; at most " +
+                                std::to_string(kOrderBytesMax));
+  }
   file.string(checkpoint.model);
   write_tensors(file, checkpoint.parameters);
   write_tensors(file, checkpoint.buffers);
@@ -170,10 +175,12 @@ void write_body(NewFile& file, const Checkpoint& checkpoint) {
     file.number(std::uint64_t{array.values.size()});
     file.floats(array.values);
   }
-  for (const std::uint64_t number :
-       {checkpoint.epoch, checkpoint.step, checkpoint.sampler_seed, checkpoint.world_size}) {
-    file.number(number);
-  }
+  file.number(checkpoint.epoch);
+  file.number(checkpoint.step);
+  file.number(checkpoint.step_samples);
+  file.string(checkpoint.order);
+  file.number(checkpoint.sampler_seed);
+  file.number(checkpoint.world_size);
   file.number(static_cast<std::uint32_t>(checkpoint.random_seeds.size()));
   for (const std::uint64_t seed : checkpoint.random_seeds) file.number(seed);
 }

@@ -34,6 +34,8 @@ Checkpoint toy(float value, std::size_t count = 6) {
                               {.name = "empty", .values = {}}},
           .epoch = 3,
           .step = 12,
+          .step_samples = 128,
+          .order = "shuffled",
           .sampler_seed = ~std::uint64_t{0},
           .world_size = 4,
           .random_seeds = {1, 2, 1ULL << 63}};
@@ -64,6 +66,8 @@ void expect_equal(const Checkpoint& a, const Checkpoint& b) {
   }
   EXPECT_EQ(a.epoch, b.epoch);
   EXPECT_EQ(a.step, b.step);
+  EXPECT_EQ(a.step_samples, b.step_samples);
+  EXPECT_EQ(a.order, b.order);
   EXPECT_EQ(a.sampler_seed, b.sampler_seed);
   EXPECT_EQ(a.world_size, b.world_size);
   EXPECT_EQ(a.random_seeds, b.random_seeds);
@@ -100,18 +104,20 @@ TEST(CheckpointFile, GivesBackATensorOfNoRows) {
 
 TEST(CheckpointFile, HasTheDocumentedBytes) {
   const TemporaryFolder folder;
-  save_checkpoint(folder / "checkpoint", {.model = "m", .epoch = 0x0102, .world_size = 2});
+  save_checkpoint(folder / "checkpoint",
+                  {.model = "m", .epoch = 0x0102, .order = "o", .world_size = 2});
   const std::string bytes = read_file(folder / "checkpoint");
   const std::string zeros(8, '\0');
   std::string body = std::string("\1\0\0\0m", 5) + zeros;       // model, no tensors of either kind
   body += std::string(4, '\0') + zeros + std::string(4, '\0');  // optimizer, steps, no state
-  body += std::string("\2\1\0\0\0\0\0\0", 8) + zeros + zeros + std::string("\2\0\0\0\0\0\0\0", 8);
-  body += std::string(4, '\0');
+  body += std::string("\2\1\0\0\0\0\0\0", 8) + zeros;           // epoch, step
+  body += zeros + std::string("\1\0\0\0o", 5) + zeros;          // what it counts, seed
+  body += std::string("\2\0\0\0\0\0\0\0", 8) + std::string(4, '\0');
   const std::string size{static_cast<char>(24 + body.size()), 0, 0, 0, 0, 0, 0, 0};
   const std::string checked = size + body;
   const auto checksum = static_cast<std::uint32_t>(
       crc32(0, reinterpret_cast<const Bytef*>(checked.data()), static_cast<uInt>(checked.size())));
-  std::string expected = std::string("UNISONO\x1a\1\0\0\0", 12);
+  std::string expected = std::string("UNISONO\x1a\2\0\0\0", 12);
   for (int shift = 0; shift < 32; shift += 8) {
     expected.push_back(static_cast<char>(checksum >> shift));
   }
@@ -180,9 +186,27 @@ TEST(CheckpointFile, ThatIsNoneSaysSo) {
   EXPECT_THAT(thrown_by([&] { load_checkpoint(folder.path()); }), HasSubstr("not a regular file"));
   write_file(folder / "text", "this is a text that is long enough for a header");
   EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "text"); }), HasSubstr("not a checkpoint"));
-  save_checkpoint(folder / "newer", toy(1));
-  forge(folder / "newer", read_file(folder / "newer"), 8, std::string("\2\0\0\0", 4));
-  EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "newer"); }), HasSubstr("version 2"));
+  save_checkpoint(folder / "whole", toy(1));
+  for (const char version : {'\1', '\3'}) {
+    forge(folder / "other", read_file(folder / "whole"), 8, {version, '\0', '\0', '\0'});
+    EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "other"); }),
+                HasSubstr("of version " + std::to_string(version) + "; this program reads"));
+  }
+}
+
+TEST(CheckpointFile, NamesAnOrderOfAtMost64Bytes) {
+  const TemporaryFolder folder;
+  Checkpoint checkpoint;
+  checkpoint.order = std::string(64, 'o');
+  save_checkpoint(folder / "c", checkpoint);
+  expect_equal(load_checkpoint(folder / "c"), checkpoint);
+  // What follows becomes part of the name.
+  const std::string bytes = read_file(folder / "c");
+  forge(folder / "c", bytes, bytes.find("oooo") - 4, std::string("\101\0\0\0", 4));
+  EXPECT_THAT(thrown_by([&] { load_checkpoint(folder / "c"); }), HasSubstr("a name of 65 bytes"));
+  checkpoint.order += 'o';
+  EXPECT_THAT(thrown_by<std::invalid_argument>([&] { save_checkpoint(folder / "c", checkpoint); }),
+              HasSubstr("65 bytes; at most 64"));
 }
 
 // The child dies at the stage; what it leaves behind must be one of the two, whole.
