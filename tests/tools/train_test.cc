@@ -250,7 +250,8 @@ TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
   refuses("--strategy dp --devices 0,1,0", "0 is there twice");
   refuses("--strategy dp --devices 0,x", "--devices");
   refuses("--strategy dp --compress fp16", "--compress belongs to --strategy ddp");
-  refuses("--batch 127", "--batch 127 does not divide into 2 ranks");
+  refuses("--batch 127", "--batch 127 does not divide into 2 ranks of equal size; take 126");
+  refuses("--batch 127 --accumulate 2", "does not divide into 2 ranks times 2 passes of");
   refuses("--bitwise -n 3", "1, 2, 4 or 8 ranks");
   refuses("--bitwise --batch 100", "8 micro-batches");
   refuses("--bitwise --accumulate 2", "--bitwise excludes --accumulate");
@@ -259,6 +260,38 @@ TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
   refuses("--sort-batches", "--sort-batches belongs to text");
   refuses("--model gpt --sort-batches --load lazy", "lazy has read none");
   refuses("--checkpoint-every 5", "needs --checkpoint");
+}
+
+TEST_F(TrainCommand, RefusesOptionsOfATrainingInAComparison) {
+  for (const char* option :
+       {"--checkpoint x", "--resume x", "--epochs 2", "--strategy ddp", "--bitwise"}) {
+    const Outcome run =
+        run_line(std::string(UNISONO_COMMAND) + " train --compare --limit-steps 1 " + option);
+    EXPECT_EQ(run.status, 2) << option;
+    const std::string name = std::string(option).substr(0, std::string(option).find(' '));
+    EXPECT_THAT(run.output, HasSubstr(name + " has no meaning with --compare")) << option;
+  }
+  const Outcome run = train("--compare --epochs 2");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.output, HasSubstr("--epochs, --output have no meaning"));
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+}
+
+TEST_F(TrainCommand, CutsTheDefaultBatchToWhatDivides) {
+  const Outcome run = train("-n 3 --limit-steps 1 --epochs 1");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("batch 126 over all ranks (the default of 128, rounded down"));
+  EXPECT_EQ(log("start")[0]["batch"], 126);
+}
+
+TEST_F(TrainCommand, KnowsNamesOfOtherTrainers) {
+  const Outcome run = train(
+      "--nproc_per_node 3 --batch-size 129 --learning-rate 0.0003 --limit-steps 1 --epochs 1");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const nlohmann::json start = log("start")[0];
+  EXPECT_EQ(start["ranks"], 3);
+  EXPECT_EQ(start["batch"], 129);
+  EXPECT_FLOAT_EQ(start["learning_rate"], 0.0003F);
 }
 
 TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {

@@ -63,9 +63,12 @@ Status check_batch(const Options& options) {
   const std::size_t parts = ranks * options.accumulate;
   if (options.batch % parts != 0) {
     const std::size_t below = options.batch / parts * parts;
-    return refused(fmt::format(
-        "--batch {} does not divide into {} ranks times {} passes of equal size; take {}",
-        options.batch, ranks, options.accumulate, below > 0 ? below : parts));
+    std::string into = ranks > 1 ? fmt::format("{} ranks", ranks) : "";
+    if (options.accumulate > 1) {
+      into += fmt::format("{}{} passes", into.empty() ? "" : " times ", options.accumulate);
+    }
+    return refused(fmt::format("--batch {} does not divide into {} of equal size; take {}",
+                               options.batch, into, below > 0 ? below : parts));
   }
   return {};
 }
@@ -101,6 +104,15 @@ Status check_exclusions(const Options& options) {
 }
 
 }  // namespace
+
+Status check_comparison(const std::vector<std::string>& given) {
+  if (given.empty()) return {};
+  return refused(fmt::format(
+      "{} {} no meaning with --compare, which takes some steps of every strategy and writes no "
+      "files; leave {} away",
+      fmt::join(given, ", "), given.size() == 1 ? "has" : "have",
+      given.size() == 1 ? "it" : "them"));
+}
 
 Status check_combination(const Options& options, std::vector<std::string>* notes) {
   UNISONO_TRY(check_exclusions(options));

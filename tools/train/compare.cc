@@ -56,7 +56,10 @@ Workload make_workload(const CompareOptions& options, std::string* model_name) {
   *model_name = model->describe();
   workload.make_model = [model] { return model->clone(); };
   for (const std::string& note : check(workload)) {
-    fmt::print(stderr, "unisono train: dp-balanced: {}\n", note);
+    fmt::print(stderr,
+               "unisono train --compare: dp-balanced, {} samples on {} devices, {} of them on the "
+               "first (--gpu0-batch): {}\n",
+               training.batch, workload.devices, workload.first_batch, note);
   }
   return workload;
 }

@@ -45,7 +45,8 @@ const std::map<std::string, Compression> kCompressions{
 
 constexpr const char* kDescription =
     "Trains a model on several ranks and shows what it costs.\n"
-    "Without arguments: a perceptron on Fashion-MNIST, two local ranks, a few seconds.";
+    "Without arguments: a perceptron on Fashion-MNIST, two local ranks, about half a minute\non "
+    "two cores.";
 
 constexpr const char* kFooter = R"(
 Strategies. The same samples make up a step in all of them, so that they can be compared.
@@ -76,8 +77,11 @@ Batch and rate. --batch is the batch of a step over all ranks: more ranks make e
 smaller and leave the result alone. --lr holds for a batch of 128; for a larger one say --scale-lr
 linear (SGD) or sqrt (AdamW), and --warm-up.
 
-Results go to --output: log.jsonl (a line per epoch), curve.* (loss and accuracy) and
-communication.* (bytes per step, by collective and rank), drawn by gnuplot.
+Results go to the folder --output: log.jsonl (a line per epoch) and, drawn by gnuplot, curve.svg
+and curve.png (loss and accuracy), communication.svg and communication.png (bytes per step, by
+collective and rank), with curve-loss.dat, curve-epochs.dat, communication.dat, curve.gp and
+communication.gp to draw them again. A fresh run overwrites the files of the one before; --resume
+goes on in its log and its curves.
 The exit status is 1 when training failed, 2 for a wrong command line.
 )";
 
@@ -87,6 +91,11 @@ struct Texts {
   std::string gpu0_batch, output_device, epochs, rate;
   bool no_overlap = false;
 };
+
+// What the value is called, instead of the type and limits that CLI11 would tell.
+void show(CLI::Option* option, const std::string& name) {
+  option->type_name(name)->option_text(name);
+}
 
 template <typename T>
 CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
@@ -103,8 +112,11 @@ CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
 
 void declare_what(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("-n,--ranks", texts.ranks,
-                 "Ranks to start here, or devices of dp (default 2); not under a launcher")
+                 "Ranks to start here, or devices of dp (default 2); not under a launcher; also "
+                 "--nproc-per-node")
       ->type_name("N");
+  // As torchrun calls it.
+  app.add_option("--nproc-per-node,--nproc_per_node", texts.ranks)->group("");
   add_choice(app, "--strategy", options.strategy, kStrategies, "How ranks share the work (ddp)");
   add_choice(app, "--model", options.model, kModels, "mlp, cnn: images; gpt: text (mlp)");
   app.add_option("--devices", texts.devices, "dp: names of the devices, \"0,1,2\"")
@@ -115,9 +127,9 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--gpu0-batch", texts.gpu0_batch,
                  "dp-balanced: samples of the first device (default: half an even share)")
       ->type_name("B");
-  app.add_option("--transport", options.transport, "Between ranks: shm, tcp (default: the best)")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "unix"}))
-      ->type_name("NAME");
+  show(app.add_option("--transport", options.transport, "Between ranks (auto: the best there is)")
+           ->check(CLI::IsMember({"auto", "shm", "tcp", "unix"})),
+       "auto|shm|tcp|unix");
 }
 
 void declare_data(CLI::App& app, Options& options) {
@@ -128,41 +140,51 @@ void declare_data(CLI::App& app, Options& options) {
   add_choice(app, "--load", options.load, kLoadModes,
              "gather: each rank reads a part, all get all; local: each reads all; lazy: each reads "
              "its own samples, when they are needed (gather)");
-  app.add_option("--workers", options.workers, "Threads per rank that prepare batches ahead (0)")
-      ->check(CLI::Range(0, kWorkersMax))
-      ->type_name("K");
+  show(app.add_option("--workers", options.workers,
+                      "Threads per rank that prepare batches ahead (0)")
+           ->check(CLI::Range(0, kWorkersMax)),
+       "K");
   app.add_flag("--sort-batches", options.sort_batches,
                "Text by lines, batches of lines of like length");
 }
 
 void declare_training(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--epochs", texts.epochs, "Passes over the data (5; cnn 6)")->type_name("N");
-  app.add_option("--batch", options.batch, "Samples of a step over all ranks (128)")
-      ->check(CLI::Range(std::size_t{1}, kBatchMax))
-      ->type_name("B");
-  app.add_option("--accumulate", options.accumulate,
-                 "Passes per step; gradients are exchanged in the last (1)")
-      ->check(CLI::Range(std::size_t{1}, kBatchMax))
-      ->type_name("K");
-  add_choice(app, "--optimizer", options.optimizer, kOptimizers, "(adamw)");
-  app.add_option("--lr", texts.rate,
+  show(app.add_option("--batch,--batch-size", options.batch,
+                      "Samples of a step over ALL ranks and passes; torch counts them per rank "
+                      "(128, or what divides below it)")
+           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
+       "B");
+  show(app.add_option("--accumulate", options.accumulate,
+                      "Passes per step; gradients are exchanged in the last (1)")
+           ->check(CLI::Range(std::size_t{1}, kBatchMax)),
+       "K");
+  add_choice(app, "--optimizer", options.optimizer, kOptimizers,
+             "sgd: with momentum; adamw: with a rate of its own for each parameter (adamw)");
+  app.add_option("--lr,--learning-rate", texts.rate,
                  "Learning rate of a batch of 128 (adamw 0.0007, cnn 0.001; sgd 0.05)")
       ->type_name("X");
   add_choice(app, "--scale-lr", options.scaling, kScalings, "How --lr follows --batch (none)");
-  app.add_option("--warm-up", options.warm_up, "Steps from --lr to the scaled rate (0)")
-      ->check(CLI::Range(std::size_t{0}, std::size_t{kStepsMax}))
-      ->type_name("STEPS");
-  app.add_option("--momentum", options.momentum, "sgd (0.9)")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--weight-decay", options.weight_decay, "(0; adamw 0.01)")
-      ->check(CLI::Range(0.0, 1.0));
+  show(app.add_option("--warm-up", options.warm_up, "Steps from --lr to the scaled rate (0)")
+           ->check(CLI::Range(std::size_t{0}, std::size_t{kStepsMax})),
+       "STEPS");
+  show(app.add_option("--momentum", options.momentum, "sgd: from 0 to 1 (0.9)")
+           ->check(CLI::Range(0.0, 1.0)),
+       "X");
+  show(app.add_option("--weight-decay", options.weight_decay, "From 0 to 1 (sgd 0, adamw 0.01)")
+           ->check(CLI::Range(0.0, 1.0)),
+       "X");
   app.add_flag("--sync-bn", options.sync_bn, "cnn: batch norms over the batches of all ranks");
-  add_choice(app, "--checkpointing", options.checkpointing, kCheckpointings,
-             "Activations computed again instead of kept (none)");
+  add_choice(
+      app, "--checkpointing", options.checkpointing, kCheckpointings,
+      "Activations for the backward pass. none: all are kept; poor: the input alone, all else "
+      "is computed again, in O(n^2) steps; sqrt: every sqrt(n)-th of n (none)");
   app.add_option("--seed", options.seed, "Of weights and order of samples (1)")->type_name("N");
-  app.add_option("--limit-steps", options.limit_steps,
-                 "Only so many steps of each epoch, and tests cut alike: to try something")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax}))
-      ->type_name("N");
+  show(app.add_option("--limit-steps", options.limit_steps,
+                      "Only so many steps of each epoch, and tests cut alike: to try something; "
+                      "--compare: steps of each strategy (100)")
+           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
+       "N");
 }
 
 void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
@@ -181,13 +203,15 @@ void declare_exchange(CLI::App& app, Texts& texts, Options& options) {
 void declare_files(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint, "Written at the end of each epoch")
       ->type_name("FILE");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "... and after so many steps")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax}))
-      ->type_name("STEPS");
+  show(app.add_option("--checkpoint-every", options.checkpoint_every, "... and after so many steps")
+           ->check(CLI::Range(std::size_t{1}, std::size_t{kStepsMax})),
+       "STEPS");
   app.add_option("--resume", options.resume,
                  "Goes on from a checkpoint, of any strategy and number of ranks")
       ->type_name("FILE");
-  app.add_option("--output", options.output, "Folder for log and charts (unisono-train)")
+  app.add_option(
+         "--output", options.output,
+         "Folder for log and charts, see below; a fresh run overwrites them (unisono-train)")
       ->type_name("DIR");
   app.add_flag("--compare", options.compare,
                "Instead of training: all strategies on the same data, what each moves and takes, "
@@ -271,8 +295,18 @@ Result<float> parse_rate(const std::string& text) {
                 fmt::format("--lr: '{}' is not a positive number", text.substr(0, 64)));
 }
 
+// 128 does not divide into 3 ranks, and nobody asked for it.
+void cut_default_batch(Options& options) {
+  if (options.bitwise) return;
+  const std::size_t parts = static_cast<std::size_t>(options.ranks) * options.accumulate;
+  if (parts > options.batch || options.batch % parts == 0) return;
+  options.batch = options.batch / parts * parts;
+  options.is_batch_cut = true;
+}
+
 Status fill(const CLI::App& app, const Texts& texts, int launched, Options& options) {
   UNISONO_TRY(fill_ranks(texts, launched, options));
+  if (app.count("--batch") == 0) cut_default_batch(options);
   options.epochs = options.model == ModelKind::kCnn ? 6 : 5;
   if (!texts.epochs.empty()) {
     UNISONO_ASSIGN(const auto epochs,
@@ -309,6 +343,19 @@ Status fill(const CLI::App& app, const Texts& texts, int launched, Options& opti
   return {};
 }
 
+// Those that a comparison, which runs all strategies in its own way, takes no account of.
+std::vector<std::string> given_of_training(const CLI::App& app) {
+  std::vector<std::string> given;
+  for (const char* name : {"--strategy",     "--output-device",    "--load",       "--workers",
+                           "--sort-batches", "--epochs",           "--accumulate", "--scale-lr",
+                           "--warm-up",      "--sync-bn",          "--compress",   "--no-overlap",
+                           "--bucket",       "--find-unused",      "--canonical",  "--bitwise",
+                           "--checkpoint",   "--checkpoint-every", "--resume",     "--output"}) {
+    if (app.count(name) > 0) given.emplace_back(name);
+  }
+  return given;
+}
+
 // Words that belong to other strategies or models: said by name, since a silent one misleads.
 Status check_given(const CLI::App& app, const Options& options) {
   const auto refuse = [&](const char* name, bool belongs, const char* to) -> Status {
@@ -317,8 +364,8 @@ Status check_given(const CLI::App& app, const Options& options) {
                   fmt::format("{} belongs to {}; this is --strategy {} with --model {}", name, to,
                               name_of(options.strategy), name_of(options.model)));
   };
-  // A comparison runs all of them.
-  if (options.compare) return {};
+  UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
+  if (options.compare) return check_comparison(given_of_training(app));
   const bool is_ddp = options.strategy == StrategyKind::kDdp;
   const bool is_dp = is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
   UNISONO_TRY(refuse("--devices", is_dp, "dp, dp-balanced and dp-criterion"));
@@ -333,7 +380,6 @@ Status check_given(const CLI::App& app, const Options& options) {
                      "--strategy ddp and zero1"));
   UNISONO_TRY(refuse("--transport", !is_in_process(options.strategy), "--strategy ddp and zero1"));
   UNISONO_TRY(refuse("--sort-batches", options.model == ModelKind::kGpt, "text (--model gpt)"));
-  UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
   if (options.checkpoint.empty() && app.count("--checkpoint-every") > 0) {
     return Status(ErrorCode::kInvalidArgument, "--checkpoint-every needs --checkpoint FILE");
   }

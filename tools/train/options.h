@@ -55,6 +55,7 @@ struct Options {
 
   std::size_t epochs = 5;
   std::size_t batch = kBaseBatch;  ///< over all ranks and accumulated passes
+  bool is_batch_cut = false;       ///< the default, made to divide by ranks and passes
   std::size_t accumulate = 1;
   std::size_t limit_steps = 0;  ///< of each epoch; 0: all
   float rate = 7e-4F;
@@ -96,6 +97,8 @@ struct Parsed {
 /// command, as main() has it.
 Parsed parse_options(int argc, char** argv, int launched_ranks);
 
+/// Refuses options of a training, by the names they were given by, with --compare.
+Status check_comparison(const std::vector<std::string>& given);
 /// Whether the options mean something together. What is told besides (a fall back to even chunks)
 /// is appended to `notes`.
 Status check_combination(const Options& options, std::vector<std::string>* notes);

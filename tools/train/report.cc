@@ -66,7 +66,11 @@ void Report::start(const Model& model, const std::string& data, const std::strin
                   options_.bitwise ? " bitwise" : "", ranks, unit, ranks == 1 ? "" : "s");
   const std::size_t parameters = model.parameters().values().size();
   print(fmt::format("{}: {} parameters", charts_.title, grouped(static_cast<double>(parameters))));
-  print(fmt::format("{}; batch {} over all {}s, {}", data, options_.batch, unit, communicator));
+  print(fmt::format("{}; batch {} over all {}s{}, {}", data, options_.batch, unit,
+                    options_.is_batch_cut
+                        ? fmt::format(" (the default of {}, rounded down to divide)", kBaseBatch)
+                        : "",
+                    communicator));
   log({{"event", "start"},
        {"model", model.describe()},
        {"strategy", name_of(options_.strategy)},

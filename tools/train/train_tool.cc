@@ -352,8 +352,8 @@ int train_main(int argc, char** argv) {
     if (!is_launched && tools::is_terminal(STDOUT_FILENO)) {
       options.screen = tools::terminal_width(STDOUT_FILENO);
     }
-    if (!options.is_checked && rank == "0") train::check_files(options);
     if (options.compare) return train::run_comparison(options);
+    if (!options.is_checked && rank == "0") train::check_files(options);
     if (!is_launched && options.ranks > 1) return train::start_ranks(options, argc, argv);
     return train::run_rank(options);
   } catch (const std::exception& error) {
