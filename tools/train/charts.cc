@@ -83,7 +83,7 @@ void write_curve(const std::filesystem::path& folder, const ChartData& data) {
   write_file(folder / "curve-loss.dat", loss);
   write_file(folder / "curve-epochs.dat", epochs);
   write_script(folder, "curve", data.title,
-               fmt::format("set xlabel \"epoch\"\nset ylabel \"loss\"\n"
+               fmt::format("set xlabel \"epoch\"\nset xrange [0:*]\nset ylabel \"loss\"\n"
                            "set y2label \"test accuracy, %\"\nset y2range [{:g}:{:g}]\n"
                            "set ytics nomirror\nset y2tics\nset key center right",
                            from, to),

@@ -34,6 +34,7 @@ std::string to_string(const ProgressState& state) {
 void Progress::update(const ProgressState& state) {
   if (style_ == Style::kSilent) return;
   const TimePoint now = Clock::now();
+  if (style_ == Style::kPlain && next_ == TimePoint{}) next_ = now + kLineEvery;
   if (now < next_) return;
   std::string line = to_string(state);
   if (style_ == Style::kPlain) {

@@ -26,7 +26,7 @@ class Progress {
  public:
   enum class Style {
     kSilent,
-    kPlain,  ///< on standard error, the first step and then every two seconds
+    kPlain,  ///< on standard error, every two seconds, not at once
     kLive,   ///< on standard output, which is a terminal
   };
   /// `columns` of the terminal.
@@ -43,7 +43,7 @@ class Progress {
   Style style_;
   int columns_;
   bool is_shown_ = false;
-  TimePoint next_;
+  TimePoint next_{};
 };
 
 }  // namespace unisono::train

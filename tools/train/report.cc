@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
@@ -22,8 +24,8 @@ constexpr const char* kLogName = "log.jsonl";
 std::string log_path(const Options& options) { return options.output + "/" + kLogName; }
 
 Progress::Style style_of(const Options& options, int rank) {
-  if (rank != 0 || options.quiet) return Progress::Style::kSilent;
-  return options.screen > 0 && !options.json ? Progress::Style::kLive : Progress::Style::kPlain;
+  if (rank != 0 || options.quiet || options.json) return Progress::Style::kSilent;
+  return options.screen > 0 ? Progress::Style::kLive : Progress::Style::kPlain;
 }
 
 bool counts_devices(const Options& options) {
@@ -31,6 +33,8 @@ bool counts_devices(const Options& options) {
 }
 
 std::string bytes(double value) { return tools::format_bytes_rounded(value); }
+// The double that prints as the float does: 0.0007 and not 0.000699999975040555.
+double as_written(float value) { return std::stod(fmt::format("{}", value)); }
 double rounded(double value) { return std::round(value * 1e6) / 1e6; }
 
 nlohmann::ordered_json by_kind(const std::array<std::uint64_t, kCollectiveCount>& counts,
@@ -80,7 +84,7 @@ void Report::start(const Model& model, const std::string& data, const std::strin
        {"batch", options_.batch},
        {"accumulate", options_.accumulate},
        {"optimizer", name_of(options_.optimizer)},
-       {"learning_rate", options_.rate},
+       {"learning_rate", as_written(options_.rate)},
        {"epochs", options_.epochs},
        {"seed", options_.seed}});
 }
@@ -100,6 +104,30 @@ void Report::loaded(const std::vector<LoadCost>& costs) {
          {"peak_bytes", cost.peak_bytes},
          {"received_bytes", cost.received_bytes},
          {"seconds", rounded(cost.seconds)}});
+  }
+}
+
+// What the log holds of the epochs before; of one that was trained twice, the last.
+void Report::go_on(std::size_t epochs) {
+  if (is_silent_) return;
+  std::ifstream file(log_path(options_));
+  std::map<std::size_t, std::pair<CurvePoint, EpochPoint>> points;
+  for (std::string line; std::getline(file, line);) {
+    try {
+      const nlohmann::json one = nlohmann::json::parse(line);
+      if (one.at("event") != "epoch") continue;
+      const std::size_t number = one.at("epoch");
+      const auto epoch = static_cast<double>(number);
+      points[number] = {{epoch - 0.5, one.at("train_loss")},
+                        {epoch, one.at("test_loss"), one.at("test_accuracy")}};
+    } catch (const nlohmann::json::exception&) {
+      // Cut short by a kill: the chart lacks it.
+    }
+  }
+  for (const auto& [epoch, point] : points) {
+    if (epoch > epochs) break;
+    charts_.curve.push_back(point.first);
+    charts_.epochs.push_back(point.second);
   }
 }
 
@@ -147,6 +175,7 @@ void Report::epoch(const EpochResult& result) {
 
 void Report::end(const std::vector<TrainCost>& costs, std::size_t steps, double seconds) {
   if (is_silent_) return;
+  steps = std::max<std::size_t>(steps, 1);  // where there were none, all counts are 0
   print_costs(costs, steps);
   for (const TrainCost& cost : costs) {
     log({{"event", "cost"},

@@ -30,6 +30,8 @@ class Report {
   /// std::runtime_error where the log cannot be opened.
   Report(const Options& options, int rank);
 
+  /// A resumed training draws the epochs of the log up to this one too.
+  void go_on(std::size_t epochs);
   void start(const Model& model, const std::string& data, const std::string& communicator);
   void loaded(const std::vector<LoadCost>& costs);
   void note(const std::string& sentence);
