@@ -310,7 +310,7 @@ TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
   fails("--checkpoint " + path(""), HasSubstr("Is a directory"));
   ASSERT_EQ(train("--limit-steps 1 --epochs 1 --checkpoint " + path("mlp")).status, 0);
   fails("--model cnn --resume " + path("mlp"), AllOf(HasSubstr("cnn 28x28"), HasSubstr("mlp 784")));
-  fails("--epochs 1 --resume " + path("mlp"), HasSubstr("leaves nothing to do"));
+  fails("--epochs 1 --resume " + path("mlp"), HasSubstr("has trained 1 epoch, so --epochs 1"));
   fails("--epochs 2 --seed 9 --resume " + path("mlp"), HasSubstr("--seed 9 is not the 1"));
   fails("--epochs 2 --optimizer sgd --resume " + path("mlp"),
         HasSubstr("choose the same optimizer"));

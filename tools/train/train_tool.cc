@@ -291,7 +291,7 @@ void check_position(const Options& options, const Checkpoint& checkpoint, std::s
   if (position_of(checkpoint, steps).epoch < options.epochs) return;
   const std::string trained =
       checkpoint.step == 0
-          ? fmt::format("{} epochs", checkpoint.epoch)
+          ? fmt::format("{} epoch{}", checkpoint.epoch, checkpoint.epoch == 1 ? "" : "s")
           : fmt::format("{} steps of epoch {}", checkpoint.step, checkpoint.epoch + 1);
   throw std::invalid_argument(
       fmt::format("{} has trained {}, so --epochs {} of {} steps leaves nothing to do; raise it",
