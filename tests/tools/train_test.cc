@@ -300,8 +300,7 @@ TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
     EXPECT_EQ(run.status, 1) << arguments;
     EXPECT_THAT(run.output, said) << arguments;
   };
-  fails("--data " + path("nowhere"),
-        AllOf(HasSubstr("dataset-fashion-mnist"), HasSubstr("--data")));
+  fails("--data " + path("nowhere"), AllOf(HasSubstr("no such folder"), HasSubstr("--data")));
   fails("--model gpt --data " + path("nowhere"), HasSubstr("nowhere"));
   fails("--batch 60002", HasSubstr("no sample is left for a whole step"));
   fails("--resume " + path("nowhere"), HasSubstr("nowhere"));

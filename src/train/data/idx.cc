@@ -13,8 +13,6 @@ namespace unisono::train {
 
 namespace {
 
-constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
-
 std::string plural(std::uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }

@@ -15,9 +15,23 @@ namespace {
 constexpr std::uint8_t kUnsignedBytes = 8;
 constexpr std::string_view kPackage = "dataset-fashion-mnist";
 
-std::string remedy() {
+// A package helps only where its folder was looked in.
+std::string remedy(const std::string& directory) {
+  const std::string other = "name a folder with IDX files by --data DIR";
+  if (directory != kFashionMnist) return other;
   return "install the Debian package " + std::string(kPackage) + " (apt install " +
-         std::string(kPackage) + ") or name a folder with IDX files by --data DIR";
+         std::string(kPackage) + ") or " + other;
+}
+
+void check_folder(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(directory, error);
+  if (fs::is_directory(status)) return;
+  const std::string what = status.type() == fs::file_type::not_found ? ": no such folder"
+                           : fs::exists(status)                      ? " is not a folder"
+                                                                     : ": " + error.message();
+  throw std::runtime_error(directory + what + "; " + remedy(directory));
 }
 
 std::uint64_t big_endian(const std::uint8_t* bytes) {
@@ -46,7 +60,9 @@ std::optional<std::string> find_file(const std::string& directory,
     if (fs::exists(fs::path(directory) / name, error)) return (fs::path(directory) / name).string();
   }
   std::optional<std::string> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+  const fs::directory_iterator entries(directory, error);
+  if (error) throw std::runtime_error(directory + ": " + error.message());
+  for (const fs::directory_entry& entry : entries) {
     const std::string file = entry.path().filename().string();
     for (const std::string& name : names) {
       if (!file.ends_with("-" + name)) continue;
@@ -80,21 +96,22 @@ std::vector<std::uint64_t> read_idx_header(ByteStream& stream, int dimensions) {
   }
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);
   std::vector<std::uint64_t> extents;
-  std::uint64_t elements = 1;
+  std::uint64_t bytes = 1;
+  bool is_beyond = false;
   for (int i = 0; i < dimensions; ++i) {
     stream.read(word);
     extents.push_back(big_endian(word.data()));
-    if (__builtin_mul_overflow(elements, extents.back(), &elements) ||
-        elements > stream.bytes_max()) {
-      fail("its header announces more than a file of its size can hold");
-    }
+    is_beyond |= __builtin_mul_overflow(bytes, extents.back(), &bytes);
   }
-  if (header + elements > stream.bytes_max()) {
-    fail("is cut short: its header announces " + std::to_string(header + elements) + " bytes");
+  is_beyond |= __builtin_add_overflow(bytes, header, &bytes);
+  if (is_beyond || bytes > stream.bytes_max()) {
+    const std::string held = std::to_string(stream.bytes_max()) + " bytes";
+    fail((stream.is_gzip() ? "a compressed file of its size holds at most " + held : held) +
+         ", but the header announces " + (is_beyond ? "more than 2^64" : std::to_string(bytes)) +
+         ": cut short; copy it again");
   }
-  if (!stream.is_gzip() && header + elements < stream.bytes_max()) {
-    fail("is longer than the " + std::to_string(header + elements) +
-         " bytes that its header announces");
+  if (!stream.is_gzip() && bytes < stream.bytes_max()) {
+    fail("is longer than the " + std::to_string(bytes) + " bytes that its header announces");
   }
   return extents;
 }
@@ -103,6 +120,7 @@ IdxPaths find_idx_files(const std::string& directory, bool is_test) {
   const std::vector<std::string_view> parts = is_test
                                                   ? std::vector<std::string_view>{"t10k", "test"}
                                                   : std::vector<std::string_view>{"train"};
+  check_folder(directory);
   IdxPaths paths;
   for (const std::string_view part : parts) {
     if (const auto images = find_file(directory, names(part, "images"))) paths.images = *images;
@@ -110,8 +128,12 @@ IdxPaths find_idx_files(const std::string& directory, bool is_test) {
     if (!paths.images.empty() || !paths.labels.empty()) break;
   }
   if (paths.images.empty() || paths.labels.empty()) {
-    const std::string missing = names(parts[0], paths.images.empty() ? "images" : "labels")[0];
-    throw std::runtime_error("no " + missing + "[.gz] in " + directory + ": " + remedy());
+    const bool is_empty = paths.images.empty() && paths.labels.empty();
+    const std::string images = names(parts[0], "images")[0] + "[.gz]";
+    const std::string labels = names(parts[0], "labels")[0] + "[.gz]";
+    const std::string missing = is_empty ? "no IDX files (" + images + ", " + labels + ")"
+                                         : "no " + (paths.images.empty() ? images : labels);
+    throw std::runtime_error(directory + " holds " + missing + "; " + remedy(directory));
   }
   return paths;
 }

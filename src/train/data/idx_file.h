@@ -14,10 +14,13 @@ namespace unisono::train {
 /// is plain.
 std::vector<std::uint64_t> read_idx_header(ByteStream& stream, int dimensions);
 
+/// Where Debian's dataset-fashion-mnist puts its files.
+inline constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
+
 struct IdxPaths {
   std::string images, labels;
 };
-/// The training or test files of `directory`.
+/// The training or test files of `directory`. Errors name the package where it is kFashionMnist.
 IdxPaths find_idx_files(const std::string& directory, bool is_test);
 
 }  // namespace unisono::train

@@ -11,8 +11,10 @@
 namespace unisono::train::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kImages = "/train-images-idx3-ubyte";
 constexpr const char* kLabels = "/train-labels-idx1-ubyte";
@@ -113,7 +115,7 @@ TEST_P(IdxFiles, ThatAnnounceAbsurdSizesAreRefusedBeforeAnythingIsAllocated) {
   for (const std::vector<std::uint32_t>& extents :
        {std::vector<std::uint32_t>{~0u, ~0u, ~0u}, {1, ~0u, ~0u}, {1u << 31, 1, 1}, {1, 1, ~0u}}) {
     EXPECT_THAT(refusal(packed(idx(extents, "abc")), labels, GetParam()),
-                HasSubstr("its header announces"));
+                HasSubstr("the header announces"));
   }
   EXPECT_NE(refusal(packed(toy_images(1)), packed(idx({~0u}, "a")), GetParam()), "nothing");
 }
@@ -155,17 +157,39 @@ TEST(IdxSet, ThatIsOneOfSeveralInTheFolderIsNotGuessed) {
               HasSubstr("several data sets"));
 }
 
-TEST(IdxSet, ThatIsMissingNamesThePackageAndTheOption) {
+TEST(IdxSet, ThatIsMissingIsToldByWhatIsThere) {
   const TemporaryFolder folder;
-  for (const std::string& directory : {folder.path(), folder / "nowhere"}) {
-    const std::string message = thrown_by([&] { open_idx({.directory = directory}); });
-    EXPECT_THAT(message, HasSubstr("no train-images-idx3-ubyte[.gz] in " + directory));
-    EXPECT_THAT(message, HasSubstr("dataset-fashion-mnist"));
-    EXPECT_THAT(message, HasSubstr("--data DIR"));
+  const auto told = [](const std::string& path, bool is_test = false) {
+    return thrown_by([&] { open_idx({.directory = path, .is_test = is_test}); });
+  };
+  EXPECT_THAT(told(folder / "nowhere"), HasSubstr(folder / "nowhere: no such folder"));
+  EXPECT_THAT(told(folder.path()),
+              HasSubstr(folder.path() + " holds no IDX files (train-images-idx3-ubyte[.gz], "
+                                        "train-labels-idx1-ubyte[.gz])"));
+  EXPECT_THAT(told(folder.path(), true), HasSubstr("(t10k-images-idx3-ubyte[.gz], "));
+  const std::string images = folder.path() + kImages;
+  write_file(images, toy_images(4));
+  EXPECT_THAT(told(images), HasSubstr(images + " is not a folder"));
+  EXPECT_THAT(told(folder.path()), HasSubstr("holds no train-labels-idx1-ubyte[.gz];"));
+  for (const std::string& path : {folder / "nowhere", folder.path(), images}) {
+    EXPECT_THAT(told(path),
+                AllOf(HasSubstr("--data DIR"), Not(HasSubstr("dataset-fashion-mnist"))));
   }
-  write_file(folder.path() + kImages, toy_images(4));
-  EXPECT_THAT(thrown_by([&] { open_idx({.directory = folder.path()}); }),
-              HasSubstr("no train-labels-idx1-ubyte[.gz]"));
+}
+
+TEST(IdxSet, ThatIsMissingFromTheDefaultFolderNamesThePackage) {
+  if (std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
+    GTEST_SKIP() << "the package dataset-fashion-mnist is installed";
+  }
+  EXPECT_THAT(thrown_by([] { open_idx({}); }),
+              AllOf(HasSubstr("install the Debian package dataset-fashion-mnist"),
+                    HasSubstr("--data DIR")));
+}
+
+TEST(IdxSet, ThatIsCutShortTellsBothSizes) {
+  const std::string images = toy_images(5);
+  EXPECT_THAT(refusal(images.substr(0, 40), toy_labels(5)),
+              HasSubstr("40 bytes, but the header announces 46: cut short; copy it again"));
 }
 
 TEST(IdxSet, ThatIsAPipeIsRefusedAndNotWaitedFor) {
