@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -469,6 +470,26 @@ TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
   // Half of the inputs, outputs and output gradients cross; parameters and gradients whole.
   EXPECT_EQ(bytes.at("dp"), 4 * (inputs / 2 + outputs / 2 + outputs / 2 + 2 * parameters));
   EXPECT_EQ(bytes.at("ddp"), 4 * 2 * parameters);
+}
+
+// Lines of four letters at random: 60 of 64 places are padding, which is learned in a few steps,
+// and of the others hardly more than the newline can be.
+TEST_F(TrainCommand, CountsNoPaddingAsRight) {
+  std::ofstream text(path("lines"));
+  std::mt19937 random(7);
+  for (int line = 0; line < 640; ++line) {
+    for (int i = 0; i < 4; ++i) text << static_cast<char>('a' + random() % 16);
+    text << '\n';
+  }
+  text.close();
+  for (const std::string strategy : {"single", "dp", "ddp"}) {
+    const Outcome run = train("--model gpt --sort-batches --batch 32 --epochs 2 --data " +
+                              path("lines") + " --strategy " + strategy);
+    ASSERT_EQ(run.status, 0) << strategy << "\n" << run.output;
+    const nlohmann::json epoch = log("epoch").back();
+    EXPECT_LT(epoch["test_accuracy"], 0.5) << strategy;
+    EXPECT_LT(epoch["test_loss"], 1) << strategy << ": the loss is of the padding too";
+  }
 }
 
 }  // namespace

@@ -145,7 +145,8 @@ void declare_data(CLI::App& app, Options& options) {
            ->check(CLI::Range(0, kWorkersMax)),
        "K");
   app.add_flag("--sort-batches", options.sort_batches,
-               "Text by lines, batches of lines of like length");
+               "Text by lines, batches of lines of like length; the padding behind them counts in "
+               "the loss, not in the test accuracy");
 }
 
 void declare_training(CLI::App& app, Texts& texts, Options& options) {

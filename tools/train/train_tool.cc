@@ -69,6 +69,7 @@ struct Training {
   Strategy& strategy;
   Loader& loader;
   Loader& test_loader;
+  const Dataset& test_samples;
   LearningRateSchedule schedule;
   Report& report;
   DeviceMemory& memory;
@@ -177,7 +178,8 @@ void train(Training& training) {
   while (training.at.epoch < training.options.epochs) {
     EpochResult result = train_epoch(training);
     training.peak_memory = std::max(training.peak_memory, training.memory.use().peak);
-    result.test = evaluate(training.strategy, training.test_loader, training.world);
+    result.test =
+        evaluate(training.strategy, training.test_loader, training.test_samples, training.world);
     training.memory.reset_peak();  // a test's batches are larger
     training.report.epoch(result);
     ++training.at.epoch;
@@ -242,6 +244,7 @@ int run_rank(Options options) {
                     .strategy = *strategy,
                     .loader = loader,
                     .test_loader = test_loader,
+                    .test_samples = *test_samples,
                     .schedule = schedule_of(options),
                     .report = report,
                     .memory = memory,

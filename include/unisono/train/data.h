@@ -99,7 +99,8 @@ struct TextOptions {
   enum class Unit {
     kWindows,  ///< a sample is `context` bytes, wherever they begin
     kLines,    ///< a sample is a line or, of a longer one, up to `context` bytes; the rest is
-               ///< padded with newlines
+               ///< padded with newlines. Padding takes part in the loss; Dataset::length() tells
+               ///< where it begins, for what should not count it
   };
   /// Files, and folders for the regular files in them. Links are followed once and a file counts
   /// once, in the order of the sorted names, so that it is the same text on every rank. Empty: the
