@@ -492,5 +492,23 @@ TEST_F(TrainCommand, CountsNoPaddingAsRight) {
   }
 }
 
+TEST_F(TrainCommand, EndsOnEveryRankWhereTheDataAreMissing) {
+  run::Launcher job({"-n", "2", "--", UNISONO_COMMAND, "train", "--data", path("nowhere")});
+  EXPECT_EQ(job.wait(), 1);
+  const std::string what = path("nowhere") + ": no such folder";
+  EXPECT_THAT(job.err(), HasSubstr("unisono train: rank 0: " + what));
+  EXPECT_EQ(job.err().find(what), job.err().rfind(what)) << job.err();
+  EXPECT_THAT(job.err(), Not(HasSubstr("SIGTERM"))) << "a rank waited";
+}
+
+TEST_F(TrainCommand, NamesARankThatCannotReadOnce) {
+  std::filesystem::copy(kData, path("cut"));
+  std::filesystem::resize_file(path("cut/train-images-idx3-ubyte.gz"), 1'000'000);
+  const Outcome run = train("-n 2 --data " + path("cut"));
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, AllOf(HasSubstr("unisono train: rank 0 could not load its samples"),
+                                Not(HasSubstr("rank 0: rank 0"))));
+}
+
 }  // namespace
 }  // namespace unisono::train

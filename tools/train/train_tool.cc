@@ -18,6 +18,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -317,10 +318,12 @@ void check_resumed(const Options& options, const SampleSource& samples, Model& m
 
 // What can be found wrong before any rank starts: files and what they hold.
 void check_files(const Options& options) {
-  check_checkpoint_path(options.checkpoint);
   const Problem problem = open_problem(options);
   const auto model = make_model(options, *problem.train);
   if (!options.resume.empty()) check_resumed(options, *problem.train, *model);
+}
+
+void make_output_folder(const Options& options) {
   std::error_code error;
   std::filesystem::create_directories(options.output, error);
   if (error) {
@@ -362,17 +365,30 @@ int train_main(int argc, char** argv) {
   if (!parsed.should_run) return parsed.exit_status;
   train::Options& options = parsed.options;
   const std::string rank(tools::environment_value("RANK").value_or("0"));
+  // Every rank checks, so that none waits for one that has found something; those of one machine
+  // find the same, and the first of them speaks.
+  bool speaks = tools::environment_value("LOCAL_RANK").value_or("0") == "0";
   try {
     if (!is_launched && tools::is_terminal(STDOUT_FILENO)) {
       options.screen = tools::terminal_width(STDOUT_FILENO);
     }
+    if (!options.is_checked && !options.compare) {
+      // Only rank 0 writes.
+      if (rank == "0") train::check_checkpoint_path(options.checkpoint);
+      train::check_files(options);
+      if (rank == "0") train::make_output_folder(options);
+    }
+    speaks = true;
     if (options.compare) return train::run_comparison(options);
-    if (!options.is_checked && rank == "0") train::check_files(options);
     if (!is_launched && options.ranks > 1) return train::start_ranks(options, argc, argv);
     return train::run_rank(options);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "unisono train: {}{}\n",
-               is_launched ? fmt::format("rank {}: ", rank) : std::string(), error.what());
+    const std::string_view what = error.what();
+    const bool is_named = !is_launched || what.starts_with(fmt::format("rank {} ", rank));
+    if (speaks) {
+      fmt::print(stderr, "unisono train: {}{}\n",
+                 is_named ? std::string() : fmt::format("rank {}: ", rank), what);
+    }
     return 1;
   }
 }
