@@ -1,6 +1,14 @@
 // Object collectives: byte blobs, values and lists whose sizes differ from rank to rank, 0 bytes to
 // many GiB. Sizes are exchanged and checked first, then the bytes move in rounds.
 //
+// `*_objects` (and `broadcast_object`) move bytes that are ready to go; `*_values` and
+// all_gather_list() are typed: a Serializer<T>, or one that is given, makes bytes of them.
+//
+//   auto names = gather_values(comm, std::string("ann"), 0);  // at rank 0: everyone's, by rank
+//   auto scores = all_gather_list(comm, std::vector<float>{1, 2});  // everyone's, end to end
+//   using Table = std::map<std::string, int>;  // no Serializer has it: unisono/objects_cereal.h
+//   auto tables = all_gather_values(comm, Table{{"ann", 1}}, {}, CerealSerializer<Table>{});
+//
 // Agreement. All ranks make the same object calls in the same order, like any collective. Every
 // call begins with one exchange of what each rank wants; what is wrong with one rank's part (a
 // root that is no rank, the wrong number of blobs, an object above the limit, a serializer that
@@ -179,27 +187,30 @@ namespace unisono __attribute__((visibility("default"))) {
     return encoded;
   }
 
-  /// Throws `failure` as an Error that names `source`, what is no Error by its words.
-  [[noreturn]] void throw_undecodable(std::exception_ptr failure, Rank source);
+  /// Throws `failure` as an Error that names `source` and the call, what is no Error by its words.
+  [[noreturn]] void throw_undecodable(std::exception_ptr failure, Rank source,
+                                      const char* operation);
 
   template <typename T, typename S>
-  T decode(std::span<const std::byte> bytes, Rank source, const S& serializer) {
+  T decode(std::span<const std::byte> bytes, Rank source, const S& serializer,
+           const char* operation = "") {
     try {
       ByteReader reader(bytes, source);
       T value = serializer.read(reader);
       reader.finish();
       return value;
     } catch (...) {
-      throw_undecodable(std::current_exception(), source);
+      throw_undecodable(std::current_exception(), source, operation);
     }
   }
 
   template <typename T, typename S>
-  std::vector<T> decode_all(const std::vector<ObjectBytes>& objects, const S& serializer) {
+  std::vector<T> decode_all(const std::vector<ObjectBytes>& objects, const S& serializer,
+                            const char* operation) {
     std::vector<T> values;
     values.reserve(objects.size());
     for (std::size_t r = 0; r < objects.size(); ++r) {
-      values.push_back(decode<T>(objects[r], static_cast<Rank>(r), serializer));
+      values.push_back(decode<T>(objects[r], static_cast<Rank>(r), serializer, operation));
     }
     return values;
   }
@@ -272,7 +283,8 @@ namespace unisono __attribute__((visibility("default"))) {
     all_gather_framed(
         communicator, list,
         [&](Rank source, std::span<const std::byte> element) {
-          lists[static_cast<std::size_t>(source)].push_back(decode<T>(element, source, serializer));
+          lists[static_cast<std::size_t>(source)].push_back(
+              decode<T>(element, source, serializer, "all_gather_list"));
         },
         options);
     std::vector<T> all;
@@ -294,7 +306,7 @@ namespace unisono __attribute__((visibility("default"))) {
                                const ObjectOptions& options = {}, const S& serializer = {}) {
     const auto encoded = detail::encode([&](ByteWriter& out) { serializer.write(out, value); });
     return detail::decode_all<T>(detail::gather_encoded(communicator, encoded, root, options),
-                                 serializer);
+                                 serializer, "gather_values");
   }
 
   /// On every rank: every rank's value, indexed by rank.
@@ -303,7 +315,7 @@ namespace unisono __attribute__((visibility("default"))) {
                                    const ObjectOptions& options = {}, const S& serializer = {}) {
     const auto encoded = detail::encode([&](ByteWriter& out) { serializer.write(out, value); });
     return detail::decode_all<T>(detail::all_gather_encoded(communicator, encoded, options),
-                                 serializer);
+                                 serializer, "all_gather_values");
   }
 
   /// root's `value` to everyone's `value`; root's is not touched.
@@ -315,7 +327,9 @@ namespace unisono __attribute__((visibility("default"))) {
       encoded = detail::encode([&](ByteWriter& out) { serializer.write(out, value); });
     }
     const ObjectBytes bytes = detail::broadcast_encoded(communicator, encoded, root, options);
-    if (communicator.rank() != root) value = detail::decode<T>(bytes, root, serializer);
+    if (communicator.rank() != root) {
+      value = detail::decode<T>(bytes, root, serializer, "broadcast_value");
+    }
   }
 
   /// root's values[rank()]. `values` has size() entries at root and is not looked at elsewhere.
@@ -329,7 +343,7 @@ namespace unisono __attribute__((visibility("default"))) {
       }
     }
     return detail::decode<T>(detail::scatter_encoded(communicator, encoded, root, options), root,
-                             serializer);
+                             serializer, "scatter_values");
   }
 
   // ---- Lists ----------------------------------------------------------------------------------

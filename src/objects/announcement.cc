@@ -33,8 +33,8 @@ std::string refusal_text(const Words& words, std::size_t ranks) {
       return "gave root " + std::to_string(root_of(words)) + ", which is not a rank of 0.." +
              std::to_string(ranks - 1);
     case Refusal::kBlobCount:
-      return "is the root and gave " + detail + " objects; one for each of the " +
-             std::to_string(ranks) + " ranks is needed";
+      return "is the root and gave " + detail + (words[6] == 1 ? " object" : " objects") +
+             "; one for each of the " + std::to_string(ranks) + " ranks is needed";
     case Refusal::kNoSink:
       return "receives and gave no callback for the pieces";
     case Refusal::kNoProducer:
@@ -73,7 +73,8 @@ Status check_form(std::span<const Words> table) {
 
 // Only the root sends in these: what another rank announced would be counted as part of its object.
 bool only_root_sends(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kScatter || kind == Kind::kStreamBroadcast;
+  return kind == Kind::kBroadcast || kind == Kind::kBroadcastValue || kind == Kind::kScatter ||
+         kind == Kind::kScatterValues || kind == Kind::kStreamBroadcast;
 }
 
 Status check_refusals(std::span<const Words> table) {
@@ -162,12 +163,21 @@ std::string_view name_of(Kind kind) {
     case Kind::kPlainList:
     case Kind::kFramedList:
       return "all_gather_list";
+    case Kind::kGatherValues:
+      return "gather_values";
+    case Kind::kAllGatherValues:
+      return "all_gather_values";
+    case Kind::kBroadcastValue:
+      return "broadcast_value";
+    case Kind::kScatterValues:
+      return "scatter_values";
   }
   return "";
 }
 
 bool is_rooted(Kind kind) {
-  return kind == Kind::kGather || kind == Kind::kStreamGather || only_root_sends(kind);
+  return kind == Kind::kGather || kind == Kind::kGatherValues || kind == Kind::kStreamGather ||
+         only_root_sends(kind);
 }
 
 Words to_words(const Announcement& a) {

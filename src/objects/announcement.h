@@ -25,8 +25,12 @@ enum class Kind : std::uint8_t {
   kStreamBroadcast,
   kPlainList,
   kFramedList,
+  kGatherValues,
+  kAllGatherValues,
+  kBroadcastValue,
+  kScatterValues,
 };
-/// "gather_objects" ...; empty for no kind.
+/// "gather_objects" ..., what the user called; empty for no kind.
 std::string_view name_of(Kind kind);
 /// Whether the call has a root.
 bool is_rooted(Kind kind);

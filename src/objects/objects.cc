@@ -66,19 +66,18 @@ void move_small(Communicator& communicator, Pattern pattern, Rank root, const Pa
   stream.run(std::move(sizes), agreement.staging);
 }
 
-std::vector<ObjectBytes> gather(Communicator& communicator, const Part& part, Rank root,
+std::vector<ObjectBytes> gather(Communicator& communicator, Kind kind, const Part& part, Rank root,
                                 const ObjectOptions& options) {
-  constexpr Kind kKind = Kind::kGather;
-  check_member(communicator, kKind);
+  check_member(communicator, kind);
   const Agreement agreement = announce_part(
-      communicator, announcement_of(communicator, kKind, part, root), part.failure, options);
+      communicator, announcement_of(communicator, kind, part, root), part.failure, options);
   const CallOptions inner{.timeout = options.call.timeout};
   const Rank rank = communicator.rank();
   std::vector<ObjectBytes> objects;
-  allocate_result(communicator, kKind, sum_of(agreement.bytes), inner, [&] {
+  allocate_result(communicator, kind, sum_of(agreement.bytes), inner, [&] {
     if (rank == root) allocate_objects(agreement.bytes, &objects);
   });
-  move_guarded(communicator, kKind, [&] {
+  move_guarded(communicator, kind, [&] {
     move_small(communicator, Pattern::kGather, root, part, agreement, inner, &objects);
     std::vector<std::size_t> counts(agreement.bytes.size(), 0);
     for_each_large(
@@ -100,18 +99,17 @@ std::vector<ObjectBytes> gather(Communicator& communicator, const Part& part, Ra
   return objects;
 }
 
-std::vector<ObjectBytes> all_gather(Communicator& communicator, const Part& part,
+std::vector<ObjectBytes> all_gather(Communicator& communicator, Kind kind, const Part& part,
                                     const ObjectOptions& options) {
-  constexpr Kind kKind = Kind::kAllGather;
-  check_member(communicator, kKind);
+  check_member(communicator, kind);
   const Agreement agreement = announce_part(
-      communicator, announcement_of(communicator, kKind, part, -1), part.failure, options);
+      communicator, announcement_of(communicator, kind, part, -1), part.failure, options);
   const CallOptions inner{.timeout = options.call.timeout};
   const Rank rank = communicator.rank();
   std::vector<ObjectBytes> objects;
-  allocate_result(communicator, kKind, sum_of(agreement.bytes), inner,
+  allocate_result(communicator, kind, sum_of(agreement.bytes), inner,
                   [&] { allocate_objects(agreement.bytes, &objects); });
-  move_guarded(communicator, kKind, [&] {
+  move_guarded(communicator, kind, [&] {
     move_small(communicator, Pattern::kAllGather, -1, part, agreement, inner, &objects);
     for_each_large(agreement.bytes, agreement.staging,
                    [&](Rank source, std::uint64_t offset, std::size_t count) {
@@ -123,24 +121,23 @@ std::vector<ObjectBytes> all_gather(Communicator& communicator, const Part& part
   return objects;
 }
 
-ObjectBytes broadcast(Communicator& communicator, Part part, Rank root,
+ObjectBytes broadcast(Communicator& communicator, Kind kind, Part part, Rank root,
                       const ObjectOptions& options) {
-  constexpr Kind kKind = Kind::kBroadcast;
-  check_member(communicator, kKind);
+  check_member(communicator, kind);
   if (communicator.rank() != root) part.bytes = {};
   const Agreement agreement = announce_part(
-      communicator, announcement_of(communicator, kKind, part, root), part.failure, options);
+      communicator, announcement_of(communicator, kind, part, root), part.failure, options);
   const CallOptions inner{.timeout = options.call.timeout};
   const std::uint64_t size = agreement.bytes[index(root)];
   ObjectBytes object;
-  allocate_result(communicator, kKind, size, inner, [&] {
+  allocate_result(communicator, kind, size, inner, [&] {
     if (communicator.rank() == root) {
       object.assign(part.bytes.begin(), part.bytes.end());
     } else {
       object.resize(size);
     }
   });
-  move_guarded(communicator, kKind, [&] {
+  move_guarded(communicator, kind, [&] {
     const std::uint64_t step = std::max(agreement.staging, kDirectMin);
     for (std::uint64_t offset = 0; offset < size; offset += step) {
       communicator.broadcast(object.data() + offset, std::min(step, size - offset), kByte, root,
@@ -155,35 +152,38 @@ ObjectBytes broadcast(Communicator& communicator, Part part, Rank root,
 std::vector<ObjectBytes> gather_objects(Communicator& communicator,
                                         std::span<const std::byte> object, Rank root,
                                         const ObjectOptions& options) {
-  return gather(communicator, {.bytes = object, .failure = {}}, root, options);
+  return gather(communicator, Kind::kGather, {.bytes = object, .failure = {}}, root, options);
 }
 
 std::vector<ObjectBytes> all_gather_objects(Communicator& communicator,
                                             std::span<const std::byte> object,
                                             const ObjectOptions& options) {
-  return all_gather(communicator, {.bytes = object, .failure = {}}, options);
+  return all_gather(communicator, Kind::kAllGather, {.bytes = object, .failure = {}}, options);
 }
 
 ObjectBytes broadcast_object(Communicator& communicator, std::span<const std::byte> object,
                              Rank root, const ObjectOptions& options) {
-  return broadcast(communicator, {.bytes = object, .failure = {}}, root, options);
+  return broadcast(communicator, Kind::kBroadcast, {.bytes = object, .failure = {}}, root, options);
 }
 
 namespace detail {
 
 std::vector<ObjectBytes> gather_encoded(Communicator& communicator, const Encoded& object,
                                         Rank root, const ObjectOptions& options) {
-  return gather(communicator, {.bytes = object.bytes, .failure = object.failure}, root, options);
+  return gather(communicator, Kind::kGatherValues,
+                {.bytes = object.bytes, .failure = object.failure}, root, options);
 }
 
 std::vector<ObjectBytes> all_gather_encoded(Communicator& communicator, const Encoded& object,
                                             const ObjectOptions& options) {
-  return all_gather(communicator, {.bytes = object.bytes, .failure = object.failure}, options);
+  return all_gather(communicator, Kind::kAllGatherValues,
+                    {.bytes = object.bytes, .failure = object.failure}, options);
 }
 
 ObjectBytes broadcast_encoded(Communicator& communicator, const Encoded& object, Rank root,
                               const ObjectOptions& options) {
-  return broadcast(communicator, {.bytes = object.bytes, .failure = object.failure}, root, options);
+  return broadcast(communicator, Kind::kBroadcastValue,
+                   {.bytes = object.bytes, .failure = object.failure}, root, options);
 }
 
 }  // namespace detail

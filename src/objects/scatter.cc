@@ -11,14 +11,15 @@ namespace {
 using namespace objects;
 
 constexpr DataType kByte = DataType::kUint8;
-constexpr Kind kKind = Kind::kScatter;
 
 using Objects = std::span<const std::span<const std::byte>>;
 
 class Scatter {
  public:
-  Scatter(Communicator& communicator, Objects objects, Rank root, const ObjectOptions& options)
+  Scatter(Communicator& communicator, Kind kind, Objects objects, Rank root,
+          const ObjectOptions& options)
       : communicator_(communicator),
+        kind_(kind),
         objects_(communicator.rank() == root ? objects : Objects{}),
         root_(root),
         rank_(communicator.rank()),
@@ -30,9 +31,9 @@ class Scatter {
     agree_on_sizes(agreement);
     std::uint64_t total = 0;
     for (const std::uint64_t size : sizes_) total += size;
-    allocate_result(communicator_, kKind, total, inner_,
+    allocate_result(communicator_, kind_, total, inner_,
                     [&] { result_.resize(sizes_[static_cast<std::size_t>(rank_)]); });
-    move_guarded(communicator_, kKind, [&] {
+    move_guarded(communicator_, kind_, [&] {
       if (rank_ == root_ && !result_.empty()) {
         std::memcpy(result_.data(), own_object().data(), result_.size());
       }
@@ -48,7 +49,7 @@ class Scatter {
   }
 
   Announcement own_announcement() const {
-    Announcement own = announcement_of(communicator_, kKind, {}, root_);
+    Announcement own = announcement_of(communicator_, kind_, {}, root_);
     if (rank_ != root_ || own.refusal != Refusal::kNone) return own;
     if (objects_.size() != static_cast<std::size_t>(communicator_.size())) {
       own.refusal = Refusal::kBlobCount;
@@ -73,7 +74,7 @@ class Scatter {
     std::uint64_t total = 0;
     for (const std::uint64_t size : sizes_) {
       if (size <= largest && !__builtin_add_overflow(total, size, &total)) continue;
-      fail(communicator_, kKind,
+      fail(communicator_, kind_,
            Status(ErrorCode::kProtocol,
                   "rank " + std::to_string(root_) + " announced an object of " +
                       std::to_string(size) + " bytes after a largest of " + std::to_string(largest),
@@ -119,6 +120,7 @@ class Scatter {
   }
 
   Communicator& communicator_;
+  const Kind kind_;
   const Objects objects_;
   const Rank root_;
   const Rank rank_;
@@ -128,17 +130,17 @@ class Scatter {
   ObjectBytes result_;
 };
 
-ObjectBytes scatter(Communicator& communicator, Objects objects, Rank root,
+ObjectBytes scatter(Communicator& communicator, Kind kind, Objects objects, Rank root,
                     const ObjectOptions& options, const std::exception_ptr& failure = nullptr) {
-  check_member(communicator, kKind);
-  return Scatter(communicator, objects, root, options).run(failure);
+  check_member(communicator, kind);
+  return Scatter(communicator, kind, objects, root, options).run(failure);
 }
 
 }  // namespace
 
 ObjectBytes scatter_objects(Communicator& communicator, Objects objects, Rank root,
                             const ObjectOptions& options) {
-  return scatter(communicator, objects, root, options);
+  return scatter(communicator, Kind::kScatter, objects, root, options);
 }
 
 namespace detail {
@@ -151,7 +153,7 @@ ObjectBytes scatter_encoded(Communicator& communicator, const std::vector<Encode
     views.push_back(object.bytes);
     if (failure == nullptr) failure = object.failure;
   }
-  return scatter(communicator, views, root, options, failure);
+  return scatter(communicator, Kind::kScatterValues, views, root, options, failure);
 }
 
 }  // namespace detail

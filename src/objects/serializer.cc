@@ -26,20 +26,23 @@ void ByteReader::fail_size(std::uint64_t size, std::size_t element_bytes) const 
 
 namespace detail {
 
-void throw_undecodable(std::exception_ptr failure, Rank source) {
+void throw_undecodable(std::exception_ptr failure, Rank source, const char* operation) {
   const std::string sender = "the object of rank " + std::to_string(source);
+  const auto refusal = [&](ErrorCode code, const std::string& what) {
+    return Error(Status(code, what, source), {.host = "", .link = "", .operation = operation});
+  };
   try {
     std::rethrow_exception(failure);
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& error) {
+    if (!error.operation().empty()) throw;
+    throw Error(error.status(),
+                {.host = error.host(), .link = error.link(), .operation = operation});
   } catch (const std::bad_alloc&) {
-    throw Error(
-        Status(ErrorCode::kOutOfResources, "there is no memory to decode " + sender, source));
+    throw refusal(ErrorCode::kOutOfResources, "there is no memory to decode " + sender);
   } catch (const std::exception& error) {
-    throw Error(
-        Status(ErrorCode::kProtocol, sender + " cannot be decoded: " + error.what(), source));
+    throw refusal(ErrorCode::kProtocol, sender + " cannot be decoded: " + error.what());
   } catch (...) {
-    throw Error(Status(ErrorCode::kProtocol, sender + " cannot be decoded", source));
+    throw refusal(ErrorCode::kProtocol, sender + " cannot be decoded");
   }
 }
 

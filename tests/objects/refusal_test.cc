@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "objects/announcement.h"
 #include "tests/objects/object_bytes.h"
@@ -277,13 +278,45 @@ TEST(WrongUse, OfDifferentCallsNamesBoth) {
   });
 }
 
+TEST(WrongUse, IsToldByTheNameOfTheCall) {
+  run_ranks(2, "auto", [](Communicator& comm) {
+    int value = 5;
+    const ObjectBytes object = object_of(0, 4);
+    const std::map<std::string, std::function<void(const ObjectOptions&)>> calls{
+        {"gather_objects", [&](const auto& options) { gather_objects(comm, object, 0, options); }},
+        {"gather_values", [&](const auto& options) { gather_values(comm, value, 0, options); }},
+        {"all_gather_values",
+         [&](const auto& options) { all_gather_values(comm, value, options); }},
+        {"broadcast_value", [&](const auto& options) { broadcast_value(comm, value, 0, options); }},
+        {"scatter_values",
+         [&](const auto& options) { scatter_values(comm, std::vector<int>(2), 0, options); }}};
+    for (const auto& [name, call] : calls) {
+      const Error error = error_of([&] { call({.size_limit = 3}); });
+      EXPECT_EQ(error.operation(), name) << error.what();
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfResources) << error.what();
+    }
+    // Bytes where others have values are another call.
+    expect_error(error_of([&] {
+                   if (comm.rank() == 0) {
+                     gather_values(comm, value, 0);
+                   } else {
+                     gather_objects(comm, object, 0);
+                   }
+                 }),
+                 ErrorCode::kMismatch, 1,
+                 "rank 1 calls gather_objects with root 0 and rank 0 calls gather_values");
+    expect_usable(comm);
+  });
+}
+
 TEST(WrongUse, OfAScattersObjectsIsToldToEveryRank) {
-  for (const std::size_t count : {0u, 2u, 4u}) {
+  for (const std::size_t count : {0u, 1u, 4u}) {
     run_ranks(3, "auto", [&](Communicator& comm) {
       const std::vector<ObjectBytes> objects(count, object_of(0, 3));
       expect_error(error_of([&] { scatter_objects(comm, objects, 2); }),
                    ErrorCode::kInvalidArgument, 2,
-                   "gave " + std::to_string(count) + " objects; one for each of the 3 ranks");
+                   "gave " + std::to_string(count) + (count == 1 ? " object;" : " objects;") +
+                       " one for each of the 3 ranks");
       expect_usable(comm);
     });
   }

@@ -174,6 +174,7 @@ TEST(Values, ThatCannotBeDecodedNameTheirSender) {
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::kProtocol) << error.what();
         EXPECT_EQ(error.rank(), 1) << error.what();
+        EXPECT_EQ(error.operation(), as_list ? "all_gather_list" : "all_gather_values");
         EXPECT_THAT(error.what(), HasSubstr("1003 elements"));
       }
     }
