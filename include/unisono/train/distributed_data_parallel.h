@@ -14,6 +14,24 @@
 // waiting.
 //
 // Threads: one thread at a time, the one that uses the communicator.
+//
+// A rank's program; link unisono::train, start it by `unisono run -n 4 -- ./program`:
+//
+//   Communicator world = init();
+//   auto data = load(open_idx({}), &world, {});
+//   DistributedSampler sampler(data->size(), {.ranks = world.size(), .rank = world.rank()});
+//   Loader loader(*data, sampler, {.batch_samples = 32, .drop_last = true});
+//   auto model = make_mlp({.widths = {784, 256, 10}});
+//   auto optimizer = make_adamw(model->parameters().values().size());
+//   DistributedDataParallel ddp(*model, world);
+//   for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+//     loader.begin(epoch);
+//     double loss = 0;
+//     while (std::optional<Batch> batch = loader.next()) {
+//       loss = ddp.step(*batch, cross_entropy, *optimizer, 0.001F);
+//     }
+//     if (world.rank() == 0) std::printf("epoch %lu: loss %.4f\n", epoch + 1, loss);
+//   }
 #pragma once
 
 #include <cstddef>

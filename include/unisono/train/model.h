@@ -5,6 +5,34 @@
 // gradient is final. Models of your own derive from Model; the ready ones are in models.h.
 //
 // Threads: one thread at a time uses a model; replicas are models of their own.
+//
+// The least that a model does, with one weight per class:
+//
+//   struct Scale : Model {
+//     explicit Scale(std::size_t classes) {
+//       for (Arena* arena : {&parameters_, &gradients_}) {  // the same names in both
+//         arena->add("weight", {classes});                  // parameter 0
+//         arena->allocate();                                // zeros
+//       }
+//     }
+//     Tensor forward(const Tensor& inputs, Pass& pass) override {
+//       if (!pass.used.empty()) pass.used[0] = 1;
+//       Tensor outputs = kept = inputs;
+//       const std::span<const float> weight = parameters_[0];
+//       for (std::size_t i = 0; i < kept.size(); ++i)
+//         outputs.data()[i] *= weight[i % weight.size()];
+//       return outputs;
+//     }
+//     void backward(const Tensor& slope, Pass& pass) override {
+//       const std::span<float> sum = gradients_[0];  // added to, never set
+//       for (std::size_t i = 0; i < kept.size(); ++i)
+//         sum[i % sum.size()] += kept.data()[i] * slope.data()[i];
+//       if (pass.gradient_ready) pass.gradient_ready(0);  // nothing is added to it any more
+//     }
+//     std::unique_ptr<Model> clone() const override { return std::make_unique<Scale>(*this); }
+//     std::string describe() const override { return "scale"; }
+//     Tensor kept;
+//   };
 #pragma once
 
 #include <cstdint>
