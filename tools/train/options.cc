@@ -45,7 +45,7 @@ const std::map<std::string, Compression> kCompressions{
 
 constexpr const char* kDescription =
     "Trains a model on several ranks and shows what it costs.\n"
-    "Without arguments: a perceptron on Fashion-MNIST, two local ranks, about half a minute\non "
+    "Without arguments: a perceptron on Fashion-MNIST, two local ranks, a few seconds\non "
     "two cores.";
 
 constexpr const char* kFooter = R"(
