@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "tools/train/compare_run.h"
-#include "tools/train/compare_sums.h"
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/scatter_chunks.h"
 
@@ -37,7 +36,7 @@ void add_step(const StepReport& report, Cost* cost) {
     Member& member = cost->members[i];
     member.samples = report.devices[i].samples;
     member.peak_memory = std::max(member.peak_memory, report.devices[i].peak_memory);
-    member.traffic = plus(std::move(member.traffic), report.devices[i].traffic);
+    member.traffic += report.devices[i].traffic;
   }
 }
 

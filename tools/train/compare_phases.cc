@@ -29,21 +29,7 @@ std::string join(const std::vector<std::size_t>& counts) {
   return text;
 }
 
-/// Of one step of one member.
-TrafficReport per_step(TrafficReport report, std::size_t steps) {
-  const auto divide = [steps](Traffic& traffic) {
-    for (std::uint64_t* count : {&traffic.messages_sent, &traffic.bytes_sent,
-                                 &traffic.messages_received, &traffic.bytes_received}) {
-      *count /= steps;
-    }
-  };
-  for (std::uint64_t& calls : report.calls) calls /= steps;
-  for (Traffic& traffic : report.by_collective) divide(traffic);
-  for (Traffic& traffic : report.by_peer) divide(traffic);
-  return report;
-}
-
-std::vector<TrafficReport> per_step(const Cost& cost, TrafficReport Member::*part) {
+std::vector<TrafficReport> of_ranks_per_step(const Cost& cost, TrafficReport Member::*part) {
   std::vector<TrafficReport> reports;
   for (const Member& member : cost.members) reports.push_back(per_step(member.*part, cost.steps));
   return reports;
@@ -52,7 +38,7 @@ std::vector<TrafficReport> per_step(const Cost& cost, TrafficReport Member::*par
 /// What `more` has beyond `less`.
 std::vector<TrafficReport> beyond(std::vector<TrafficReport> more,
                                   const std::vector<TrafficReport>& less) {
-  for (std::size_t i = 0; i < more.size(); ++i) more[i] = minus(std::move(more[i]), less[i]);
+  for (std::size_t i = 0; i < more.size(); ++i) more[i] -= less[i];
   return more;
 }
 
@@ -99,8 +85,8 @@ DpPhases measure_dp_phases(const Workload& workload, int output) {
 }
 
 std::vector<Phase> phases_of(const Workload& workload, const DpPhases& dp, const Cost& ddp) {
-  const std::vector<TrafficReport> gradients = per_step(ddp, &Member::traffic);
-  const std::vector<TrafficReport> control = per_step(ddp, &Member::control);
+  const std::vector<TrafficReport> gradients = of_ranks_per_step(ddp, &Member::traffic);
+  const std::vector<TrafficReport> control = of_ranks_per_step(ddp, &Member::control);
   std::uint64_t rest = bytes_sent(gradients) + bytes_sent(control);
   // Each byte in one cell; what no phase accounts for shows in the last.
   const auto take = [&rest](std::uint64_t bytes) { return rest -= bytes, bytes; };
@@ -135,19 +121,19 @@ std::vector<Extra> measure_extras(const Workload& workload, const Cost& ddp) {
   const std::uint64_t parameters = model->parameters().values().size();
   const std::uint64_t buffers = model->buffers().values().size();
   std::vector<Extra> extras;
-  const std::vector<TrafficReport> loss = per_step(ddp, &Member::control);
+  const std::vector<TrafficReport> loss = of_ranks_per_step(ddp, &Member::control);
   extras.push_back({"loss average", false, sizeof(double), loss});
 
   const Cost with_buffers =
       run_ranks(workload, {.name = "ddp with buffers", .broadcast_buffers = true}, kShort);
   extras.push_back({"buffers", false, buffers * sizeof(float),
-                    beyond(per_step(with_buffers, &Member::control), loss)});
+                    beyond(of_ranks_per_step(with_buffers, &Member::control), loss)});
 
   const Cost with_bitmap =
       run_ranks(workload, {.name = "ddp with unused parameters", .find_unused = true}, kShort);
   extras.push_back({"used bitmap", false,
                     model->parameters().entries().size() * sizeof(std::int32_t),
-                    beyond(per_step(with_bitmap, &Member::control), loss)});
+                    beyond(of_ranks_per_step(with_bitmap, &Member::control), loss)});
 
   const Cost synchronised =
       run_ranks(workload, {.name = "ddp with SyncBN", .sync_batch_norm = true}, kShort);
@@ -155,7 +141,7 @@ std::vector<Extra> measure_extras(const Workload& workload, const Cost& ddp) {
   // and a variance of each.
   const std::uint64_t norms = convert_sync_batch_norm(*model);
   extras.push_back({"SyncBN", false, (2 * buffers + norms) * sizeof(float),
-                    per_step(synchronised, &Member::statistics)});
+                    of_ranks_per_step(synchronised, &Member::statistics)});
 
   Extra once{"first broadcast", true, (parameters + buffers) * sizeof(float), {}};
   for (const Member& member : ddp.members) once.members.push_back(member.once);

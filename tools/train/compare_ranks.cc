@@ -134,7 +134,7 @@ class Walk {
     Replica replica(job_.workload, job_.strategy, communicator_);
     Member& member = job_.cost.members[static_cast<std::size_t>(communicator_.rank())];
     member.samples = count_;
-    member.once = plus(minus(communicator_.traffic(), before), replica.control());
+    member.once = communicator_.traffic() - before + replica.control();
     take_steps(replica, 0, job_.span.warm_up);
     if (!replica.is_settled() && !job_.strategy.find_unused) {
       throw std::invalid_argument("buckets have their final form after 2 steps of warm-up, not " +
@@ -169,9 +169,9 @@ class Walk {
     const double loss = take_steps(replica, job_.span.warm_up, job_.span.steps);
     job_.seconds[static_cast<std::size_t>(communicator_.rank())] =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    member->traffic = minus(communicator_.traffic(), gradients);
-    member->control = minus(replica.control(), control);
-    member->statistics = minus(replica.statistics(), statistics);
+    member->traffic = communicator_.traffic() - gradients;
+    member->control = replica.control() - control;
+    member->statistics = replica.statistics() - statistics;
     meeting_.barrier();
     if (!is_first) return;
     job_.cost.loss = loss;

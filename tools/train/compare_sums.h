@@ -1,4 +1,4 @@
-// Sums, differences and comparisons of traffic reports. Pure functions; safe from any thread.
+// Multiples, totals and comparisons of traffic reports. Pure functions; safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace unisono::train::comparison {
 
-TrafficReport plus(TrafficReport a, const TrafficReport& b);
-/// What was moved between `before` and `after`.
-TrafficReport minus(TrafficReport after, const TrafficReport& before);
 TrafficReport times(TrafficReport report, std::uint64_t factor);
-/// Calls, messages and bytes, by collective and by peer.
-bool are_equal(const TrafficReport& a, const TrafficReport& b);
+/// Of one of `steps`, rounded down.
+TrafficReport per_step(TrafficReport report, std::uint64_t steps);
+/// Calls, messages and bytes, by collective and by peer. A peer that only one has counts as
+/// nothing.
+bool are_equal(TrafficReport a, TrafficReport b);
 
 /// Over all collectives.
 Traffic total(const TrafficReport& report);

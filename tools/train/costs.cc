@@ -32,14 +32,11 @@ std::vector<TrainCost> gather_costs(Communicator& communicator, const std::vecto
   for (std::size_t i = 0; i < mine.size(); ++i) {
     TrainCost cost{.device = static_cast<std::uint64_t>(std::max(mine[i].device, 0)),
                    .peak_memory = mine[i].peak_memory};
-    const TrafficReport& now = mine[i].traffic;
-    const TrafficReport& then = before[i].traffic;
-    for (std::size_t kind = 0; kind < now.calls.size(); ++kind) {
-      cost.calls[kind] = now.calls[kind] - then.calls[kind];
-      cost.bytes_sent[kind] =
-          now.by_collective[kind].bytes_sent - then.by_collective[kind].bytes_sent;
-      cost.bytes_received[kind] =
-          now.by_collective[kind].bytes_received - then.by_collective[kind].bytes_received;
+    const TrafficReport moved = mine[i].traffic - before[i].traffic;
+    for (std::size_t kind = 0; kind < moved.calls.size(); ++kind) {
+      cost.calls[kind] = moved.calls[kind];
+      cost.bytes_sent[kind] = moved.by_collective[kind].bytes_sent;
+      cost.bytes_received[kind] = moved.by_collective[kind].bytes_received;
     }
     costs.push_back(cost);
   }

@@ -57,7 +57,7 @@ class RankStrategy : public Strategy {
     DeviceCost cost{.device = communicator_.rank(),
                     .peak_memory = peak_memory,
                     .traffic = communicator_.traffic()};
-    if (exchange_) add(exchange_->communicator().traffic(), &cost.traffic);
+    if (exchange_) cost.traffic += exchange_->communicator().traffic();
     return cost;
   }
 
@@ -107,7 +107,7 @@ class Ddp : public RankStrategy {
   }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override {
     DeviceCost mine = cost(peak_memory);
-    add(ddp_.control().traffic(), &mine.traffic);
+    mine.traffic += ddp_.control().traffic();
     return {mine};
   }
 
@@ -144,7 +144,7 @@ class Zero : public RankStrategy {
   }
   std::vector<DeviceCost> costs(std::size_t peak_memory) override {
     DeviceCost mine = cost(peak_memory);
-    add(zero_.control().traffic(), &mine.traffic);
+    mine.traffic += zero_.control().traffic();
     return {mine};
   }
 

@@ -97,7 +97,7 @@ class Devices : public Strategy {
     for (std::size_t i = 0; i < report.devices.size(); ++i) {
       costs_[i].device = report.devices[i].device;
       costs_[i].peak_memory = std::max(costs_[i].peak_memory, report.devices[i].peak_memory);
-      add(report.devices[i].traffic, &costs_[i].traffic);
+      costs_[i].traffic += report.devices[i].traffic;
     }
   }
 
@@ -105,23 +105,7 @@ class Devices : public Strategy {
   std::vector<DeviceCost> costs_;
 };
 
-void add(const Traffic& more, Traffic* total) {
-  total->messages_sent += more.messages_sent;
-  total->bytes_sent += more.bytes_sent;
-  total->messages_received += more.messages_received;
-  total->bytes_received += more.bytes_received;
-}
-
 }  // namespace
-
-void add(const TrafficReport& more, TrafficReport* total) {
-  for (std::size_t i = 0; i < more.calls.size(); ++i) {
-    total->calls[i] += more.calls[i];
-    add(more.by_collective[i], &total->by_collective[i]);
-  }
-  total->by_peer.resize(std::max(total->by_peer.size(), more.by_peer.size()));
-  for (std::size_t i = 0; i < more.by_peer.size(); ++i) add(more.by_peer[i], &total->by_peer[i]);
-}
 
 OptimizerFactory optimizer_of(const Options& options) {
   if (options.optimizer == OptimizerKind::kSgd) {

@@ -59,6 +59,4 @@ std::unique_ptr<Strategy> make_bitwise(const Options& options, std::unique_ptr<M
 
 OptimizerFactory optimizer_of(const Options& options);
 
-void add(const TrafficReport& more, TrafficReport* total);
-
 }  // namespace unisono::train

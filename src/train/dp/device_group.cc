@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "train/dp/traffic_math.h"
 #include "train/failure.h"
 #include "unisono/train/data_parallel.h"
 
@@ -17,9 +16,9 @@ Communicator* Device::among(std::size_t devices) {
 TrafficReport Device::traffic() const {
   if (world == nullptr) return {};
   TrafficReport sum = world->traffic();
-  subtract(sum, preparation);
+  sum -= preparation;
   // The leading devices are numbered alike in all.
-  for (const auto& entry : leading) add(sum, entry.second.traffic());
+  for (const auto& entry : leading) sum += entry.second.traffic();
   return sum;
 }
 
@@ -186,10 +185,7 @@ void DeviceGroup::prepare(std::size_t devices) {
   run_all([devices](Device& device) {
     const TrafficReport before = device.traffic();
     device.leading.emplace(devices, device.world->split(device.index < devices ? 0 : -1));
-    TrafficReport preparation = device.traffic();
-    subtract(preparation, before);
-    device.preparation.by_peer.resize(preparation.by_peer.size());
-    add(device.preparation, preparation);
+    device.preparation += device.traffic() - before;
   });
 }
 

@@ -3,9 +3,8 @@
 
 #include <numeric>
 
-#include "train/dp/traffic_math.h"
-
 namespace unisono::train {
+
 void StepMeter::begin(const std::vector<std::size_t>& chunks) {
   chunks_ = chunks;
   if (is_running_) return;
@@ -32,8 +31,7 @@ StepReport StepMeter::report() {
     mine.samples = device.index < chunks_.size() ? chunks_[device.index] : 0;
     mine.peak_memory = use.peak;
     mine.memory = use.now;
-    mine.traffic = device.traffic();
-    subtract(mine.traffic, before_[device.index]);
+    mine.traffic = device.traffic() - before_[device.index];
   });
   return report;
 }

@@ -150,8 +150,8 @@ TEST(TrafficFormulas, OfRingsAreThePlansOwnByteByByteAlsoOfUnevenDivision) {
             are_equal(ddp[i], planned_traffic({Collective::kAllReduce, count, ranks}, rank)))
             << count << " elements on " << ranks << " ranks, rank " << rank;
         const TrafficReport both =
-            plus(planned_traffic({Collective::kReduceScatter, slice, ranks}, rank),
-                 planned_traffic({Collective::kAllGather, slice, ranks}, rank));
+            planned_traffic({Collective::kReduceScatter, slice, ranks}, rank) +
+            planned_traffic({Collective::kAllGather, slice, ranks}, rank);
         EXPECT_TRUE(are_equal(zero[i], both))
             << count << " elements on " << ranks << " ranks, rank " << rank;
       }
@@ -173,7 +173,7 @@ TEST(TrafficSums, TellReportsApartByOnePeersByte) {
   b.by_peer[2].bytes_sent = 1;
   EXPECT_FALSE(are_equal(a, b));
   EXPECT_FALSE(are_equal(b, a));
-  EXPECT_TRUE(are_equal(minus(plus(a, b), b), a));
+  EXPECT_TRUE(are_equal(a + b - b, a));
   EXPECT_EQ(times(b, 3).by_peer[2].bytes_sent, 3u);
 }
 
