@@ -35,16 +35,6 @@ void run_small_matrix(Communicator& comm) {
   }
 }
 
-void spawn_processes(int ranks, const std::string& transport,
-                     const std::function<void(Communicator&)>& body) {
-  try {
-    spawn(ranks, body,
-          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
-  } catch (const Error& error) {
-    ADD_FAILURE() << ranks << " processes over " << transport << ": " << error.what();
-  }
-}
-
 class Processes : public testing::TestWithParam<const char*> {};
 
 TEST_P(Processes, RunTheSmallMatrix) {

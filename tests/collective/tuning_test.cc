@@ -54,15 +54,6 @@ void run_small_matrix(Communicator& comm) {
   }
 }
 
-void spawn_processes(int ranks, const std::function<void(Communicator&)>& body) {
-  try {
-    spawn(ranks, body,
-          {.as = SpawnOptions::As::kProcesses, .transport = "shm", .timeout = kCallTimeout});
-  } catch (const Error& error) {
-    ADD_FAILURE() << ranks << " processes: " << error.what();
-  }
-}
-
 // 1e8 + 1 - 1e8 in float32 is 0 or 1: the canonical tree of three ranks gives 0 everywhere, a ring
 // begins each block at another rank and gives 1 in one of them.
 std::size_t ones_of_a_sum(Communicator& comm, bool asynchronous) {
@@ -137,7 +128,7 @@ TEST(Tuning, ForcesPlansOfEveryCollectiveOverSharedMemory) {
       "barrier          shm 1 any any any dissemination      - 0\n"
       "scan             shm 1 any any any recursive_doubling - 0\n"
       "exscan           shm 1 any any any linear             - 0\n");
-  for (const int ranks : {2, 3}) spawn_processes(ranks, &run_small_matrix);
+  for (const int ranks : {2, 3}) spawn_processes(ranks, "shm", &run_small_matrix);
 }
 
 TEST(Tuning, ForcesNativeBySingleCopy) {
@@ -147,7 +138,7 @@ TEST(Tuning, ForcesNativeBySingleCopy) {
             " shm 1 any any any native single_copy 0\n";
   }
   const TuningFile file(text);
-  for (const int ranks : {2, 3}) spawn_processes(ranks, &run_small_matrix);
+  for (const int ranks : {2, 3}) spawn_processes(ranks, "shm", &run_small_matrix);
 }
 
 // What the windows of a communicator cost after a large call of ordinary memory.

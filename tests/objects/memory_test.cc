@@ -30,16 +30,6 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-void spawn_processes(int ranks, const char* transport,
-                     const std::function<void(Communicator&)>& body) {
-  try {
-    spawn(ranks, body,
-          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
-  } catch (const Error& error) {
-    ADD_FAILURE() << ranks << " processes over " << transport << ": " << error.what();
-  }
-}
-
 // Blocks of equal bytes, that tell rank and block: quick to make and to check.
 int block_byte(Rank rank, std::uint64_t offset) {
   return static_cast<int>((static_cast<std::uint64_t>(rank) * 67 + offset / kBlock) % 251);

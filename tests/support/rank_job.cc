@@ -32,4 +32,14 @@ void run_ranks(int ranks, const std::string& transport,
   }
 }
 
+void spawn_processes(int ranks, const std::string& transport,
+                     const std::function<void(Communicator&)>& body) {
+  try {
+    spawn(ranks, body,
+          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
+  } catch (const Error& error) {
+    ADD_FAILURE() << ranks << " processes over " << transport << ": " << error.what();
+  }
+}
+
 }  // namespace unisono::test

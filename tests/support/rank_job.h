@@ -33,4 +33,8 @@ class Complaints {
 void run_ranks(int ranks, const std::string& transport,
                const std::function<void(Communicator&)>& body);
 
+/// Ranks as processes. Call it while this process has one thread.
+void spawn_processes(int ranks, const std::string& transport,
+                     const std::function<void(Communicator&)>& body);
+
 }  // namespace unisono::test
