@@ -1,31 +1,20 @@
 // What all commands have in common: lost output is an error, a wrong command line ends with 2.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <string>
+
+#include "shell.h"
 
 namespace unisono {
 namespace {
 
+using test::ShellRun;
 using testing::HasSubstr;
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
 // `line` is what a user would type behind "unisono", redirections included.
-Outcome run_command(const std::string& line) {
-  Outcome run;
-  std::FILE* pipe = popen((std::string(UNISONO_COMMAND) + " " + line).c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> piece;
-  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) run.output += piece.data();
-  run.status = WEXITSTATUS(pclose(pipe));
-  return run;
+ShellRun run_command(const std::string& line) {
+  return test::run_shell(std::string(UNISONO_COMMAND) + " " + line);
 }
 
 TEST(Commands, SayWhyTheirOutputIsLost) {
@@ -34,7 +23,7 @@ TEST(Commands, SayWhyTheirOutputIsLost) {
         "plan all_reduce -n 8 --json", "plan --help", "perf all_reduce -n 1 -e 64",
         "perf all_reduce -n 1 -e 64 --json", "perf all_reduce -n 2 -e 64 --json", "perf --help",
         "run --help", "run -n 2 -- echo x"}) {
-    const Outcome run = run_command(std::string(line) + " 2>&1 > /dev/full");
+    const ShellRun run = run_command(std::string(line) + " 2>&1 > /dev/full");
     EXPECT_EQ(run.status, 1) << line;
     EXPECT_THAT(run.output, HasSubstr("cannot write standard output: No space left on device"))
         << line;
@@ -44,7 +33,7 @@ TEST(Commands, SayWhyTheirOutputIsLost) {
 TEST(Commands, EndWith2OnAWrongCommandLine) {
   for (const char* line : {"info --bogus", "plan all_reduce --bogus", "perf all_reduce --bogus",
                            "run --bogus", "bogus"}) {
-    const Outcome run = run_command(std::string(line) + " 2>&1");
+    const ShellRun run = run_command(std::string(line) + " 2>&1");
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_THAT(run.output, HasSubstr("bogus")) << line;
   }

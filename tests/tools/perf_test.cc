@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "shell.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
 #include "tools/perf/options.h"
@@ -223,24 +223,13 @@ TEST(PerfLockstep, KnowsTheProcessorsOfAllRanks) {
   }
 }
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-Outcome run_command(const std::string& arguments) {
-  Outcome run;
-  const std::string line = std::string(UNISONO_COMMAND) + " perf " + arguments + " 2>&1";
-  std::FILE* pipe = popen(line.c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> piece;
-  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) run.output += piece.data();
-  run.status = WEXITSTATUS(pclose(pipe));
-  return run;
+test::ShellRun run_command(const std::string& arguments) {
+  return test::run_shell(std::string(UNISONO_COMMAND) + " perf " + arguments + " 2>&1");
 }
 
 TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
-  const Outcome run = run_command("all_reduce -n 2 -b 4 -e 1K -f 16 -I 3 -w 0 --json --timeout 30");
+  const test::ShellRun run =
+      run_command("all_reduce -n 2 -b 4 -e 1K -f 16 -I 3 -w 0 --json --timeout 30");
   ASSERT_EQ(run.status, 0) << run.output;
   std::size_t lines = 0;
   for (std::size_t at = 0; at < run.output.size(); ++lines) {
@@ -260,7 +249,8 @@ TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
 }
 
 TEST(PerfCommand, JsonLinesTellTheRoot) {
-  const Outcome run = run_command("gather -n 3 -r all -b 48 -e 48 -I 1 -w 0 --place out --json");
+  const test::ShellRun run =
+      run_command("gather -n 3 -r all -b 48 -e 48 -I 1 -w 0 --place out --json");
   ASSERT_EQ(run.status, 0) << run.output;
   for (const char* root : {"\"root\":0", "\"root\":1", "\"root\":2"}) {
     EXPECT_THAT(run.output, HasSubstr(root));
@@ -270,15 +260,16 @@ TEST(PerfCommand, JsonLinesTellTheRoot) {
 TEST(PerfCommand, ChecksEveryTypeAndOperator) {
   for (const Case& measured : all_cases()) {
     const int ranks = measured.name == "p2p" ? 2 : 3;
-    const Outcome run = run_command(std::string(measured.name) + " -n " + std::to_string(ranks) +
-                                    " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
+    const test::ShellRun run =
+        run_command(std::string(measured.name) + " -n " + std::to_string(ranks) +
+                    " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
     EXPECT_EQ(run.status, 0) << run.output;
   }
 }
 
 TEST(PerfCommand, NamesTheWrongArgument) {
   const auto refuses = [](const std::string& arguments, const std::string& because) {
-    const Outcome run = run_command(arguments);
+    const test::ShellRun run = run_command(arguments);
     EXPECT_EQ(run.status, 2) << arguments;
     EXPECT_THAT(run.output, HasSubstr(because)) << arguments;
   };

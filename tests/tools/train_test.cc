@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -19,33 +17,21 @@
 #include <vector>
 
 #include "launcher.h"
+#include "shell.h"
 #include "unisono/train/checkpoint.h"
 
 namespace unisono::train {
 namespace {
 
 using run::ScratchFolder;
+using test::ShellRun;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-Outcome run_line(const std::string& line) {
-  Outcome outcome;
-  std::FILE* pipe = popen((line + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> piece;
-  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) outcome.output += piece.data();
-  const int status = pclose(pipe);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  return outcome;
-}
+ShellRun run_line(const std::string& line) { return test::run_shell(line + " 2>&1"); }
 
 class TrainCommand : public testing::Test {
  protected:
@@ -54,7 +40,7 @@ class TrainCommand : public testing::Test {
     if (!has_images_) GTEST_SKIP() << "no package dataset-fashion-mnist in " << kData;
   }
 
-  Outcome train(const std::string& arguments) const {
+  ShellRun train(const std::string& arguments) const {
     return run_line(std::string(UNISONO_COMMAND) + " train --output " + folder_.path() + "/out " +
                     arguments);
   }
@@ -95,7 +81,7 @@ constexpr const char* kStrategies[] = {"single",       "dp",  "dp-balanced",
 TEST_F(TrainCommand, TrainsTheSameWithEveryStrategy) {
   std::vector<double> losses;
   for (const std::string strategy : kStrategies) {
-    const Outcome run =
+    const ShellRun run =
         train("--strategy " + strategy + " --limit-steps 5 --epochs 1 --weight-decay 0");
     ASSERT_EQ(run.status, 0) << strategy << "\n" << run.output;
     const auto epochs = log("epoch");
@@ -115,7 +101,7 @@ TEST_F(TrainCommand, TrainsWithEveryOptionOfAStrategy) {
         "--strategy zero1 --canonical", "--accumulate 4 --optimizer sgd --momentum 0.5",
         "--bitwise -n 4", "--checkpointing sqrt", "--load lazy --workers 1", "--load local",
         "--batch 256 --scale-lr linear --warm-up 2", "--model gpt --sort-batches --load local"}) {
-    const Outcome run = train(std::string(arguments) + " --limit-steps 2 --epochs 1");
+    const ShellRun run = train(std::string(arguments) + " --limit-steps 2 --epochs 1");
     EXPECT_EQ(run.status, 0) << arguments << "\n" << run.output;
   }
 }
@@ -123,7 +109,7 @@ TEST_F(TrainCommand, TrainsWithEveryOptionOfAStrategy) {
 TEST_F(TrainCommand, GivesEqualBitsOnAnyNumberOfRanks) {
   std::vector<std::vector<float>> results;
   for (const char* ranks : {"1", "2", "4"}) {
-    const Outcome run =
+    const ShellRun run =
         train("--bitwise --limit-steps 5 --epochs 1 --checkpoint " + path("bits") + " -n " + ranks);
     ASSERT_EQ(run.status, 0) << run.output;
     results.push_back(values_of(load_checkpoint(path("bits"))));
@@ -135,9 +121,9 @@ TEST_F(TrainCommand, GoesOnExactlyWhereItStopped) {
   for (const std::string flags : {"--strategy ddp -n 2", "--strategy zero1 -n 2",
                                   "--strategy dp -n 2", "--model cnn -n 2", "--bitwise -n 2"}) {
     const std::string common = flags + " --limit-steps 3 ";
-    const Outcome whole = train(common + "--epochs 4 --checkpoint " + path("whole"));
-    const Outcome half = train(common + "--epochs 2 --checkpoint " + path("half"));
-    const Outcome rest =
+    const ShellRun whole = train(common + "--epochs 4 --checkpoint " + path("whole"));
+    const ShellRun half = train(common + "--epochs 2 --checkpoint " + path("half"));
+    const ShellRun rest =
         train(common + "--epochs 4 --resume " + path("half") + " --checkpoint " + path("rest"));
     ASSERT_EQ(whole.status + half.status + rest.status, 0) << flags << rest.output;
     const Checkpoint at_once = load_checkpoint(path("whole")),
@@ -152,16 +138,16 @@ TEST_F(TrainCommand, GoesOnExactlyWhereItStopped) {
 TEST_F(TrainCommand, GoesOnInTheMiddleOfAnEpoch) {
   // The last checkpoint within an epoch is that of step 4; the end of the epoch is never reached.
   const std::string common = "-n 2 --epochs 1 ";
-  const Outcome whole = train(common + "--limit-steps 6 --checkpoint " + path("whole"));
+  const ShellRun whole = train(common + "--limit-steps 6 --checkpoint " + path("whole"));
   ASSERT_EQ(whole.status, 0) << whole.output;
-  const Outcome part = train(common + "--limit-steps 4 --checkpoint " + path("part"));
+  const ShellRun part = train(common + "--limit-steps 4 --checkpoint " + path("part"));
   ASSERT_EQ(part.status, 0) << part.output;
   Checkpoint middle = load_checkpoint(path("part"));
   middle.epoch = 0;
   middle.step = 4;
   save_checkpoint(path("middle"), middle);
-  const Outcome rest = train(common + "--limit-steps 6 --resume " + path("middle") +
-                             " --checkpoint " + path("rest"));
+  const ShellRun rest = train(common + "--limit-steps 6 --resume " + path("middle") +
+                              " --checkpoint " + path("rest"));
   ASSERT_EQ(rest.status, 0) << rest.output;
   EXPECT_TRUE(values_of(load_checkpoint(path("whole"))) ==
               values_of(load_checkpoint(path("rest"))));
@@ -180,12 +166,12 @@ TEST_F(TrainCommand, GoesOnWithinAnEpochInTheSameStepsOnly) {
   middle.step = 2;
   save_checkpoint(path("middle"), middle);
   for (const char* other : {"--batch 256", "--bitwise"}) {
-    const Outcome run = resume(other);
+    const ShellRun run = resume(other);
     EXPECT_EQ(run.status, 1) << other;
     EXPECT_THAT(run.output, HasSubstr("after 2 steps of 128 samples (shuffled); steps of"));
   }
   for (const char* same : {"-n 4", "--accumulate 2", "--strategy dp"}) {
-    const Outcome run = resume(std::string("--epochs 1 ") + same);
+    const ShellRun run = resume(std::string("--epochs 1 ") + same);
     EXPECT_EQ(run.status, 0) << same << run.output;
     EXPECT_EQ(log("epoch").back()["steps"], 2) << same;
   }
@@ -202,12 +188,12 @@ TEST_F(TrainCommand, RefusesToGoOnWhereNothingIsLeftOfTheLastEpoch) {
   for (const char* steps : {"2", "3"}) {
     const std::string resume =
         "--resume " + path("middle") + " --limit-steps " + steps + " --epochs ";
-    const Outcome none = train(resume + "1");
+    const ShellRun none = train(resume + "1");
     EXPECT_EQ(none.status, 1) << none.output;
     EXPECT_THAT(none.output,
                 AllOf(HasSubstr("3 steps of epoch 1"), HasSubstr("leaves nothing to do")));
     // The next epoch is whole.
-    const Outcome next = train(resume + "2");
+    const ShellRun next = train(resume + "2");
     ASSERT_EQ(next.status, 0) << next.output;
     EXPECT_EQ(log("epoch").back()["epoch"], 2);
     EXPECT_EQ(log("epoch").back()["steps"], std::stoi(steps));
@@ -216,13 +202,13 @@ TEST_F(TrainCommand, RefusesToGoOnWhereNothingIsLeftOfTheLastEpoch) {
 
 TEST_F(TrainCommand, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
   for (const std::string from : kStrategies) {
-    const Outcome saved =
+    const ShellRun saved =
         train("--strategy " + from + " --limit-steps 2 --epochs 1 --checkpoint " + path("from"));
     ASSERT_EQ(saved.status, 0) << from << saved.output;
     for (const std::string to : kStrategies) {
       // Another number of ranks wherever there can be one.
       const std::string ranks = to == "single" ? "" : " -n 4";
-      const Outcome run =
+      const ShellRun run =
           train("--strategy " + to + ranks + " --limit-steps 2 --epochs 2 --resume " +
                 path("from") + " --checkpoint " + path("to"));
       ASSERT_EQ(run.status, 0) << from << " to " << to << "\n" << run.output;
@@ -233,7 +219,7 @@ TEST_F(TrainCommand, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
 
 TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
   const auto refuses = [&](const std::string& arguments, const std::string& because) {
-    const Outcome run = train(arguments);
+    const ShellRun run = train(arguments);
     EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
     EXPECT_THAT(run.output, HasSubstr(because)) << arguments;
     EXPECT_FALSE(std::filesystem::exists(path("out"))) << arguments;
@@ -266,27 +252,27 @@ TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
 TEST_F(TrainCommand, RefusesOptionsOfATrainingInAComparison) {
   for (const char* option :
        {"--checkpoint x", "--resume x", "--epochs 2", "--strategy ddp", "--bitwise"}) {
-    const Outcome run =
+    const ShellRun run =
         run_line(std::string(UNISONO_COMMAND) + " train --compare --limit-steps 1 " + option);
     EXPECT_EQ(run.status, 2) << option;
     const std::string name = std::string(option).substr(0, std::string(option).find(' '));
     EXPECT_THAT(run.output, HasSubstr(name + " has no meaning with --compare")) << option;
   }
-  const Outcome run = train("--compare --epochs 2");
+  const ShellRun run = train("--compare --epochs 2");
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.output, HasSubstr("--epochs, --output have no meaning"));
   EXPECT_FALSE(std::filesystem::exists(path("out")));
 }
 
 TEST_F(TrainCommand, CutsTheDefaultBatchToWhatDivides) {
-  const Outcome run = train("-n 3 --limit-steps 1 --epochs 1");
+  const ShellRun run = train("-n 3 --limit-steps 1 --epochs 1");
   ASSERT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("batch 126 over all ranks (the default of 128, rounded down"));
   EXPECT_EQ(log("start")[0]["batch"], 126);
 }
 
 TEST_F(TrainCommand, KnowsNamesOfOtherTrainers) {
-  const Outcome run = train(
+  const ShellRun run = train(
       "--nproc_per_node 3 --batch-size 129 --learning-rate 0.0003 --limit-steps 1 --epochs 1");
   ASSERT_EQ(run.status, 0) << run.output;
   const nlohmann::json start = log("start")[0];
@@ -297,7 +283,7 @@ TEST_F(TrainCommand, KnowsNamesOfOtherTrainers) {
 
 TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
   const auto fails = [&](const std::string& arguments, const testing::Matcher<std::string>& said) {
-    const Outcome run = train(arguments);
+    const ShellRun run = train(arguments);
     EXPECT_EQ(run.status, 1) << arguments;
     EXPECT_THAT(run.output, said) << arguments;
   };
@@ -319,8 +305,8 @@ TEST_F(TrainCommand, SaysWhatIsWrongWithFiles) {
 }
 
 TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {
-  const Outcome run = run_line("PATH=/nonexistent " + std::string(UNISONO_COMMAND) +
-                               " train -n 2 --limit-steps 2 --epochs 1 --output " + path("out"));
+  const ShellRun run = run_line("PATH=/nonexistent " + std::string(UNISONO_COMMAND) +
+                                " train -n 2 --limit-steps 2 --epochs 1 --output " + path("out"));
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("gnuplot-nox"));
   for (const char* name : {"curve-loss.dat", "curve-epochs.dat", "curve.gp", "communication.dat"}) {
@@ -330,7 +316,7 @@ TEST_F(TrainCommand, KeepsTheDataWhereGnuplotIsMissing) {
 
 TEST_F(TrainCommand, DrawsTheChartsAndWritesTheLog) {
   if (run_line("gnuplot --version").status != 0) GTEST_SKIP() << "no package gnuplot-nox";
-  const Outcome run = train("-n 2 --limit-steps 4 --epochs 2");
+  const ShellRun run = train("-n 2 --limit-steps 4 --epochs 2");
   ASSERT_EQ(run.status, 0) << run.output;
   for (const char* name : {"curve.svg", "communication.svg"}) {
     EXPECT_GT(std::filesystem::file_size(path("out/") + name), 1000u) << name;
@@ -358,13 +344,13 @@ TEST_F(TrainCommand, DrawsTheEpochsBeforeIt) {
   ASSERT_EQ(train(common + "4 --resume " + path("two")).status, 0);
   EXPECT_EQ(lines_of("curve-epochs.dat"), 4);
   EXPECT_EQ(lines_of("curve-loss.dat"), 2 + 4) << "an epoch of the log is one point";
-  const Outcome fresh = train(common + "1");
+  const ShellRun fresh = train(common + "1");
   EXPECT_THAT(fresh.output, Not(HasSubstr("arning"))) << "of gnuplot";
   EXPECT_EQ(lines_of("curve-epochs.dat"), 1);
 }
 
 TEST_F(TrainCommand, PrintsTheLogAsJsonLines) {
-  const Outcome run = train("--json -n 2 --limit-steps 2 --epochs 2");
+  const ShellRun run = train("--json -n 2 --limit-steps 2 --epochs 2");
   ASSERT_EQ(run.status, 0) << run.output;
   std::istringstream lines(run.output);
   std::vector<std::string> events;
@@ -376,7 +362,7 @@ TEST_F(TrainCommand, PrintsTheLogAsJsonLines) {
 }
 
 TEST_F(TrainCommand, TellsOfEveryEpoch) {
-  const Outcome run = train("-n 2 --limit-steps 3 --epochs 2");
+  const ShellRun run = train("-n 2 --limit-steps 3 --epochs 2");
   ASSERT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("epoch 2/2  train loss"), HasSubstr("test accuracy"),
                                 Not(HasSubstr("\033["))));
@@ -384,7 +370,7 @@ TEST_F(TrainCommand, TellsOfEveryEpoch) {
 
 TEST_F(TrainCommand, OverwritesOneLineOnATerminal) {
   // `script` gives the command a terminal of its own.
-  const Outcome run =
+  const ShellRun run =
       run_line("script -qec '" + std::string(UNISONO_COMMAND) +
                " train -n 2 --limit-steps 40 --epochs 2 --output " + path("out") + "' /dev/null");
   if (run.status == 127) GTEST_SKIP() << "no command script";
@@ -436,9 +422,9 @@ TEST_F(TrainCommand, KeepsTheLastCheckpointWhereTheNextDoesNotFit) {
   ASSERT_EQ(train(one_step).status, 0);
   const std::vector<float> before = values_of(load_checkpoint(path("kept")));
   for (const std::string strategy : {"single", "ddp"}) {
-    const Outcome run = run_line("trap '' XFSZ; ulimit -f 100; " + std::string(UNISONO_COMMAND) +
-                                 " train --seed 2 --strategy " + strategy + " --output " +
-                                 path("out") + " " + one_step);
+    const ShellRun run = run_line("trap '' XFSZ; ulimit -f 100; " + std::string(UNISONO_COMMAND) +
+                                  " train --seed 2 --strategy " + strategy + " --output " +
+                                  path("out") + " " + one_step);
     EXPECT_EQ(run.status, 1) << strategy;
     EXPECT_THAT(run.output, AllOf(HasSubstr("no checkpoint was saved"), HasSubstr("kept.tmp"),
                                   HasSubstr("the previous one, if any, is unchanged")));
@@ -447,8 +433,8 @@ TEST_F(TrainCommand, KeepsTheLastCheckpointWhereTheNextDoesNotFit) {
 }
 
 TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
-  const Outcome run = run_line(std::string(UNISONO_COMMAND) +
-                               " train --compare --json --limit-steps 2 2>/dev/null");
+  const ShellRun run = run_line(std::string(UNISONO_COMMAND) +
+                                " train --compare --json --limit-steps 2 2>/dev/null");
   ASSERT_EQ(run.status, 0) << run.output;
   std::istringstream lines(run.output);
   nlohmann::json sizes;
@@ -483,8 +469,8 @@ TEST_F(TrainCommand, CountsNoPaddingAsRight) {
   }
   text.close();
   for (const std::string strategy : {"single", "dp", "ddp"}) {
-    const Outcome run = train("--model gpt --sort-batches --batch 32 --epochs 2 --data " +
-                              path("lines") + " --strategy " + strategy);
+    const ShellRun run = train("--model gpt --sort-batches --batch 32 --epochs 2 --data " +
+                               path("lines") + " --strategy " + strategy);
     ASSERT_EQ(run.status, 0) << strategy << "\n" << run.output;
     const nlohmann::json epoch = log("epoch").back();
     EXPECT_LT(epoch["test_accuracy"], 0.5) << strategy;
@@ -504,7 +490,7 @@ TEST_F(TrainCommand, EndsOnEveryRankWhereTheDataAreMissing) {
 TEST_F(TrainCommand, NamesARankThatCannotReadOnce) {
   std::filesystem::copy(kData, path("cut"));
   std::filesystem::resize_file(path("cut/train-images-idx3-ubyte.gz"), 1'000'000);
-  const Outcome run = train("-n 2 --data " + path("cut"));
+  const ShellRun run = train("-n 2 --data " + path("cut"));
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.output, AllOf(HasSubstr("unisono train: rank 0 could not load its samples"),
                                 Not(HasSubstr("rank 0: rank 0"))));

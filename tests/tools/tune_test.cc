@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 
+#include "shell.h"
 #include "tools/tune/rows.h"
 #include "tools/tune/task.h"
 
@@ -24,23 +24,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-Outcome run_shell(const std::string& line) {
-  Outcome run;
-  std::FILE* pipe = popen((line + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> piece;
-  while (std::fgets(piece.data(), piece.size(), pipe) != nullptr) run.output += piece.data();
-  run.status = WEXITSTATUS(pclose(pipe));
-  return run;
-}
-
-Outcome unisono(const std::string& arguments, const std::string& environment = "") {
-  return run_shell(environment + " " + UNISONO_COMMAND + " " + arguments);
+test::ShellRun unisono(const std::string& arguments, const std::string& environment = "") {
+  return test::run_shell(environment + " " + UNISONO_COMMAND + " " + arguments + " 2>&1");
 }
 
 /// A folder for one test, removed at its end.
@@ -69,7 +54,7 @@ class Tune : public testing::Test {
 
 TEST_F(Tune, WritesATableThatRanksUse) {
   const std::string path = file("table.txt");
-  const Outcome tuned = unisono("tune -n 2 -e 1K --budget-ms 0.5 -o " + path);
+  const test::ShellRun tuned = unisono("tune -n 2 -e 1K --budget-ms 0.5 -o " + path);
   ASSERT_EQ(tuned.status, 0) << tuned.output;
   EXPECT_THAT(tuned.output, AllOf(HasSubstr("UNISONO_TUNING=" + path), HasSubstr("rows")));
   const std::string text = read(path);
@@ -89,11 +74,11 @@ TEST_F(Tune, WritesATableThatRanksUse) {
     EXPECT_FALSE(measured(Collective::kScan, link)) << text;
   }
   for (const std::string transport : {"shm", "unix", "tcp"}) {
-    const Outcome why =
+    const test::ShellRun why =
         unisono("info --why all_reduce 1K -n 2 --transport " + transport, "UNISONO_TUNING=" + path);
     EXPECT_EQ(why.status, 0);
     EXPECT_THAT(why.output, HasSubstr("because of " + path + ", line "));
-    const Outcome perf = unisono(
+    const test::ShellRun perf = unisono(
         "perf all_reduce -n 2 -b 4 -e 64K -f 16 -I 3 -w 0 --timeout 30 "
         "--transport " +
             transport,
@@ -105,15 +90,16 @@ TEST_F(Tune, WritesATableThatRanksUse) {
 TEST_F(Tune, MeasuresOnlyTheTransportThatIsAskedFor) {
   const std::string path = file("table.txt");
   // A setting that a table replaces must not decide what is measured for it.
-  const Outcome tuned = unisono("tune -n 3 -e 64 --budget-ms 0.5 --transport unix -o " + path,
-                                "UNISONO_TUNING=/no/such/file UNISONO_TRANSPORT=loopback");
+  const test::ShellRun tuned =
+      unisono("tune -n 3 -e 64 --budget-ms 0.5 --transport unix -o " + path,
+              "UNISONO_TUNING=/no/such/file UNISONO_TRANSPORT=loopback");
   ASSERT_EQ(tuned.status, 0) << tuned.output;
   const std::string text = read(path);
   EXPECT_THAT(text, AllOf(HasSubstr(" unix "), Not(HasSubstr(" tcp ")), Not(HasSubstr(" shm "))));
 }
 
 TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
-  const Outcome tuned = unisono("tune -n 2 -o " + file("no/such/folder/table.txt"));
+  const test::ShellRun tuned = unisono("tune -n 2 -o " + file("no/such/folder/table.txt"));
   EXPECT_EQ(tuned.status, 1);
   EXPECT_THAT(tuned.output,
               AllOf(HasSubstr("cannot be written: No such file"), Not(HasSubstr("measurements"))));
@@ -121,7 +107,7 @@ TEST_F(Tune, RefusesAFileThatCannotBeWrittenBeforeItMeasures) {
 
 TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
   const std::string path = write("table.txt", "# old\n");
-  const Outcome tuned = unisono("tune -n 2 -e 64 -o " + path, "UNISONO_STREAMS=many");
+  const test::ShellRun tuned = unisono("tune -n 2 -e 64 -o " + path, "UNISONO_STREAMS=many");
   EXPECT_EQ(tuned.status, 1);
   EXPECT_THAT(tuned.output, HasSubstr("UNISONO_STREAMS=many"));
   EXPECT_EQ(read(path), "# old\n");
@@ -131,7 +117,7 @@ TEST_F(Tune, LeavesAnOldTableWhereMeasuringFails) {
 
 TEST_F(Tune, NamesTheWrongArgument) {
   const auto refuses = [](const std::string& arguments, const std::string& because) {
-    const Outcome tuned = unisono("tune " + arguments);
+    const test::ShellRun tuned = unisono("tune " + arguments);
     EXPECT_EQ(tuned.status, 2) << arguments;
     EXPECT_THAT(tuned.output, HasSubstr(because)) << arguments;
   };
@@ -145,7 +131,7 @@ TEST_F(Tune, FilesThatAreMalformedStopEveryCommandWithTheLine) {
   const std::string path = write("table.txt", "# one\n\nall_reduce shm 2 2 own 1K ring - 0\n");
   for (const char* command :
        {"info --why all_reduce 1M", "perf all_reduce -n 2 -e 4 --timeout 30"}) {
-    const Outcome run = unisono(command, "UNISONO_TUNING=" + path);
+    const test::ShellRun run = unisono(command, "UNISONO_TUNING=" + path);
     EXPECT_NE(run.status, 0) << command;
     EXPECT_THAT(run.output, AllOf(HasSubstr("UNISONO_TUNING=" + path), HasSubstr("line 3"),
                                   HasSubstr("bytes_max '1K'")))
