@@ -14,6 +14,9 @@ namespace {
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
 constexpr unsigned kPollsPerClock = 256;
+// A look that ends in a yield may take a while, but where the clock is a system call it costs as
+// much as the yield.
+constexpr unsigned kYieldsPerClock = 4;
 // Beats of start_and_linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
@@ -128,17 +131,20 @@ void Engine::beat() {
 bool Engine::wait(Task& task, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
+  Duration waited{};  // since then, when it was last read
   bool in_time = true;
   int looks = 0;       // for nothing, since something moved; stops at the last spin
   unsigned polls = 0;  // what moves all the time must not keep the clock from being read
+  unsigned yields = 0;
   while (!task.done.load(std::memory_order_acquire)) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
-      // Spinning looks are cheap; the clock is read every so many of them, or after every yield.
-      if (looks >= idle_.spins || ++polls % kPollsPerClock == 0) {
+      const bool spins = looks < idle_.spins;
+      if (spins ? ++polls % kPollsPerClock == 0 : ++yields % kYieldsPerClock == 0) {
         const TimePoint now = Clock::now();
         if (began == TimePoint{}) began = now;
+        waited = now - began;
         tend(now);
         if (now >= until) in_time = task.done.load(std::memory_order_acquire);
       }
@@ -148,7 +154,7 @@ bool Engine::wait(Task& task, TimePoint until) {
     if (moved) {
       looks = 0;
     } else if (!task.done.load(std::memory_order_acquire)) {
-      idle_once(looks, began);
+      idle_once(looks, waited);
       if (looks < idle_.spins) ++looks;
     }
   }
@@ -179,13 +185,13 @@ void Engine::tend(TimePoint now) {
   host_.tend();
 }
 
-void Engine::idle_once(int looks, TimePoint began) {
+void Engine::idle_once(int looks, Duration waited) {
   if (looks < idle_.spins) {
     cpu_relax();
     return;
   }
-  const bool sleeps = idle_.sleep_after_us > 0 && began != TimePoint{} &&
-                      Clock::now() - began >= std::chrono::microseconds(idle_.sleep_after_us);
+  const bool sleeps =
+      idle_.sleep_after_us > 0 && waited >= std::chrono::microseconds(idle_.sleep_after_us);
   if (sleeps) {
     sleep_us(idle_.sleep_us);
   } else if (idle_.yields) {

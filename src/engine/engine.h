@@ -94,7 +94,7 @@ class Engine {
   void delist(Task& task);
   void progress_loop();
   void tend(TimePoint now);
-  void idle_once(int looks, TimePoint began);
+  void idle_once(int looks, Duration waited);
 
   EngineHost& host_;
   Messenger messenger_;
