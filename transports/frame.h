@@ -20,6 +20,7 @@ enum class FrameKind : std::uint8_t {
   kCredit,     ///< `total_bytes` of eager credit return to the sender of (communicator)
   kProbe,      ///< "I wait in this call": carries the record and nothing else
   kLeft,       ///< the sender has closed this communicator
+  kTransport,  ///< between two transports that share this one; no engine sends or expects it
 };
 
 enum class FrameClass : std::uint8_t { kCollective = 1, kPointToPoint = 2 };

@@ -81,7 +81,12 @@ class Transport {
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
   virtual LaneTraits traits() const = 0;
-  /// What peers need to reach this rank; travels in the world table. At most 512 bytes.
+  /// Of the lane to one peer; both of its ends must come to the same.
+  virtual LaneTraits traits_to(Rank peer) const {
+    static_cast<void>(peer);
+    return traits();
+  }
+  /// What peers need to reach this rank; travels in the world table. At most 1 KiB.
   virtual std::string address() const = 0;
   /// The job this rank has joined, for transports that authenticate; before set_peers().
   virtual void set_identity(const std::string& job_id, const JobKey& key) {

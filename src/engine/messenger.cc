@@ -42,7 +42,7 @@ Messenger::Peer& Messenger::use(Rank rank) {
     peer->rank = rank;
     peer->transport = transport;
     peer->endpoint = &transport->endpoint(rank);
-    peer->traits = transport->traits();
+    peer->traits = transport->traits_to(rank);
     active_.push_back(peer.get());
   }
   return *peer;

@@ -272,7 +272,8 @@ Placement Messenger::place_data(Peer& peer, const FrameHeader& header) {
   Posted* posted = find_posted(peer, key_of(header));
   if (posted == nullptr) return {};  // cancelled here; the communicator has failed
   if (header.offset > posted->bytes || header.payload_bytes > posted->bytes - header.offset ||
-      header.payload_bytes > posted->remaining || header.offset % 64 != 0) {
+      header.payload_bytes > posted->remaining || header.offset % 64 != 0 ||
+      header.total_bytes != posted->bytes) {
     events_.violation(header.communicator, peer.rank, "data beyond the end of their message");
     return {};
   }
@@ -341,6 +342,8 @@ void Messenger::received(Rank rank, const FrameHeader& header) {
     case FrameKind::kLeft:
       events_.left(header.communicator, rank);
       return;
+    case FrameKind::kTransport:
+      break;
   }
   events_.violation(header.communicator, rank, "a frame of an unknown kind");
 }

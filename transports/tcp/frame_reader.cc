@@ -24,7 +24,7 @@ Status check(Rank peer, const FrameHeader& header) {
             peer};
   }
   if (kind < static_cast<unsigned>(FrameKind::kEager) ||
-      kind > static_cast<unsigned>(FrameKind::kLeft) || frame_class < 1 || frame_class > 2) {
+      kind > static_cast<unsigned>(FrameKind::kTransport) || frame_class < 1 || frame_class > 2) {
     return {ErrorCode::kProtocol,
             fmt::format("rank {} sent a frame of unknown kind {} and class {}", peer, kind,
                         frame_class),

@@ -105,8 +105,14 @@ void HandshakeSession::finish(const Status& status) {
 
 void prepare_socket(int fd, int send_buffer_bytes, int receive_buffer_bytes) {
   const int one = 1;
-  // Fails on UNIX sockets, which have no such delay.
+  // These fail on UNIX sockets, which have neither delay nor wire.
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  // A connection may be idle for hours: beside RDMA, or while ranks compute.
+  const int idle_s = 60, interval_s = 10, probes = 6;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   if (send_buffer_bytes > 0) {
     ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer_bytes, sizeof send_buffer_bytes);
   }
