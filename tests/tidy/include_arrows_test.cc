@@ -44,6 +44,8 @@ const std::vector<Arrow>& arrows() {
        {"transports/shm/", "transports/transport.h", "transports/frame.h", "base/"}},
       {"transports/tcp",
        {"transports/tcp/", "transports/transport.h", "transports/frame.h", "base/"}},
+      {"transports/verbs",
+       {"transports/verbs/", "transports/transport.h", "transports/frame.h", "base/"}},
       {"transports/wrap",
        {"transports/wrap/", "transports/transport.h", "transports/frame.h", "base/"}},
       {"transports", {"transports/transport.h", "transports/frame.h", "base/", "unisono/"}},
@@ -52,11 +54,11 @@ const std::vector<Arrow>& arrows() {
       {"tools/run", {"tools/run/", "tools/common/", "topology/", "base/", "unisono/"}},
       {"tools/perf", {"tools/perf/", "tools/common/", "topology/", "base/", "unisono/"}},
       {"tools/plan", {"tools/plan/", "tools/common/", "algorithms/", "plan/", "base/", "unisono/"}},
-      {"tools/tune", {"tools/", "algorithms/", "base/", "unisono/"}},
+      {"tools/tune", {"tools/", "algorithms/", "config/", "base/", "unisono/"}},
       {"tools/train", {"tools/train/", "tools/common/", "base/", "unisono/"}},
       {"tools/info",
        {"tools/info/", "tools/common/", "algorithms/", "plan/", "topology/", "compute/", "config/",
-        "transports/", "base/", "unisono/"}},
+        "transports/", "comm/verbs_settings.h", "base/", "unisono/"}},
   };
   return table;
 }

@@ -2,11 +2,13 @@
 // ranks as threads and, where the transport can, as processes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <ostream>
 
 #include "tests/support/log_guard.h"
 #include "tests/transport/world_runner.h"
+#include "tests/verbs/verbs_kinds.h"
 
 namespace unisono::test {
 
@@ -66,6 +68,15 @@ TEST_P(Transports, KeepTheContract) {
   } else {
     run_as_threads(*kind, *conformance_case);
   }
+}
+
+// The suite runs over the ports of this machine, too, where it has any.
+TEST(VerbsPorts, AreHereOrSaidToBeMissing) {
+  const std::string reason = why_no_verbs_ports();
+  if (!reason.empty()) GTEST_SKIP() << "no RDMA port to run over: " << reason;
+  const auto& kinds = transport_kinds();
+  EXPECT_TRUE(std::any_of(kinds.begin(), kinds.end(),
+                          [](const auto& kind) { return kind.name == "verbs_port"; }));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Transports, testing::ValuesIn(all_variants()),

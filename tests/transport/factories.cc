@@ -7,6 +7,7 @@
 
 #include "base/handshake.h"
 #include "tests/support/seed.h"
+#include "tests/verbs/verbs_kinds.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/stream_transport.h"
@@ -73,6 +74,10 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
   }
   if (kind == "tcp") return make_stream(world, rank, StreamOptions::Family::kTcp);
   if (kind == "unix") return make_stream(world, rank, StreamOptions::Family::kUnix);
+  if (kind.starts_with("verbs")) {
+    UNISONO_ASSIGN(auto side, make_stream(world, rank, StreamOptions::Family::kTcp));
+    return make_verbs(kind, job_id(world), world.ranks(), rank, std::move(side));
+  }
   UNISONO_ASSIGN(std::unique_ptr<Transport> lanes, make_shm(world, rank));
   if (kind == "faulty_shm") {
     return MadeTransport(std::make_unique<FaultyTransport>(std::move(lanes), mild_faults(rank)));
@@ -83,16 +88,21 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
 }  // namespace
 
 const std::vector<TransportKind>& transport_kinds() {
-  static const std::vector<TransportKind> kinds = {
-      {"loopback", 0, false},
-      {"shm", 128 * 1024, true},
-      {"shm_smallest_ring", shm::kLaneBytesMin, false},
-      {"tcp", 0, true},
-      {"unix", 0, true},
-      {"tracing_loopback", 0, false},
-      {"faulty_loopback", 0, false},
-      {"faulty_shm", 128 * 1024, false},
-  };
+  static const std::vector<TransportKind> kinds = [] {
+    std::vector<TransportKind> all = {
+        {"loopback", 0, false},
+        {"shm", 128 * 1024, true},
+        {"shm_smallest_ring", shm::kLaneBytesMin, false},
+        {"tcp", 0, true},
+        {"unix", 0, true},
+        {"tracing_loopback", 0, false},
+        {"faulty_loopback", 0, false},
+        {"faulty_shm", 128 * 1024, false},
+    };
+    const std::vector<TransportKind> verbs = verbs_kinds();
+    all.insert(all.end(), verbs.begin(), verbs.end());
+    return all;
+  }();
   return kinds;
 }
 

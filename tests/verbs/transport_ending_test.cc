@@ -1,0 +1,325 @@
+// How links begin and end: peers that verbs does not reach, goodbyes, deadlines, ranks that go or
+// die while they meet, and worlds of more than two.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <thread>
+
+#include "tests/verbs/transport_impostor.h"
+
+namespace unisono::verbs::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::size_t kLarge = 200 * 1000;
+
+void exchange(World& world) {
+  for (Rank from = 0; from < world.size(); ++from) {
+    for (Rank to = 0; to < world.size(); ++to) {
+      if (from == to) continue;
+      ASSERT_TRUE(world.send(from, to, {.bytes = 100}));
+      ASSERT_TRUE(world.send(from, to, {.bytes = kLarge}));
+      ASSERT_TRUE(world.send(from, to, {.bytes = 16 * 1024, .kind = FrameKind::kData}));
+    }
+  }
+  ASSERT_TRUE(world.settle());
+}
+
+std::uint64_t work_of(World& world, Rank rank) {
+  const WorkCounts& counts = world.verbs(rank).work_counts();
+  return counts.writes + counts.reads + counts.immediates;
+}
+
+TEST(Reach, PeerWithoutVerbsIsServedOverTheSideChannel) {
+  const LogGuard log;
+  World world({.ranks = 2, .plain = {1}});
+  exchange(world);
+  EXPECT_EQ(work_of(world, 0), 0u);
+  world.close_all();
+}
+
+TEST(Reach, OneWithoutVerbsDoesNotKeepTheOthersFromIt) {
+  const LogGuard log;
+  World world({.ranks = 3, .plain = {2}});
+  exchange(world);
+  EXPECT_GT(work_of(world, 0), 0u);
+  EXPECT_GT(work_of(world, 1), 0u);
+  world.close_all();
+}
+
+TEST(Reach, PortsWithoutACommonNetworkAreSaidAloud) {
+  LogGuard log;
+  log.expect("is reached over TCP");
+  WorldShape shape{.ranks = 2};
+  shape.network.hosts = fake_world(2, 1).hosts;
+  shape.network.hosts[1][0].link_layer = IBV_LINK_LAYER_INFINIBAND;
+  World world(std::move(shape));
+  EXPECT_TRUE(has_line(log, {"rank 1 is reached over TCP", "ib:7fff", "rocev2-ipv4:7fff"}));
+  EXPECT_TRUE(has_line(log, {"rank 0 is reached over TCP", "ib:7fff", "rocev2-ipv4:7fff"}));
+  exchange(world);
+  EXPECT_EQ(work_of(world, 0) + work_of(world, 1), 0u);
+  world.close_all();
+}
+
+TEST(Reach, CancelAndAbandonOverTheSideChannel) {
+  const LogGuard log;
+  World world({.ranks = 2, .plain = {1}});
+  for (int frame = 0; frame < 20; ++frame) world.try_send(0, 1, {.bytes = kFramePayloadMax});
+  world.turns(3);
+  world.cancel_all(0, 1);
+  ASSERT_TRUE(world.send(0, 1, {.bytes = 8}));
+  const std::uint64_t last = world.sent(0, 1) - 1;
+  EXPECT_TRUE(world.pump_until(
+      [&] {
+        const auto& frames = world.witness(1).frames(0);
+        return !frames.empty() && frames.back().sequence == last;
+      },
+      "the last frame"));
+  world.close_all();
+}
+
+TEST(Worlds, EightRanksAllToAll) {
+  const LogGuard log;
+  World world({.ranks = 8, .ports = 2});
+  exchange(world);
+  exchange(world);
+  for (Rank rank = 0; rank < 8; ++rank) EXPECT_EQ(world.verbs(rank).work_counts().epochs, 7u);
+  world.close_all();
+}
+
+TEST(Worlds, InfiniBandPortsWork) {
+  const LogGuard log;
+  FakeDeviceOptions device;
+  device.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  WorldShape shape{.ranks = 3};
+  shape.network.hosts = fake_world(3, 2, device).hosts;
+  World world(std::move(shape));
+  exchange(world);
+  EXPECT_GT(work_of(world, 0), 0u);
+  world.close_all();
+}
+
+TEST(Worlds, DevicesOfFewMeansWork) {
+  const LogGuard log;
+  FakeDeviceOptions device;
+  device.qp_entries_max = 16;
+  device.cq_entries_max = 128;
+  device.srq_entries_max = 64;
+  device.rd_atomic_max = 1;
+  device.sges_max = 1;
+  device.inline_bytes_max = 0;
+  device.message_bytes_max = 4096;
+  device.mtu = IBV_MTU_1024;
+  WorldShape shape{.ranks = 3};
+  shape.network.hosts = fake_world(3, 1, device).hosts;
+  World world(std::move(shape));
+  for (int round = 0; round < 5; ++round) exchange(world);
+  EXPECT_EQ(world.network().counters(0).inlined, 0u);
+  world.close_all();
+}
+
+TEST(Worlds, SenderNeverOutrunsTheReceivesOfItsPeer) {
+  const LogGuard log;
+  FakeDeviceOptions device;
+  device.srq_entries_max = 64;
+  WorldShape shape{.ranks = 2};
+  shape.network.hosts = fake_world(2, 1, device).hosts;
+  World world(std::move(shape));
+  ASSERT_TRUE(world.greet());
+  world.pause(1);
+  const std::uint64_t before = world.verbs(0).work_counts().writes;
+  for (int frame = 0; frame < 120; ++frame) {
+    ASSERT_EQ(world.try_send(0, 1, {.bytes = 8}), PostResult::kDone);
+    world.network().wait_until_idle();
+    world.turn();
+  }
+  EXPECT_LE(world.verbs(0).work_counts().writes - before, 64u);
+  EXPECT_EQ(world.network().counters(0).rnr_waits, 0u);
+  world.pause(1, false);
+  ASSERT_TRUE(world.settle());
+  world.close_all();
+}
+
+// Acknowledgements alone must keep a stream going: by bytes where the ring is small, by number
+// where it is large and its writes are many.
+TEST(Worlds, LongStreamsInBothDirectionsNeverStall) {
+  for (const std::size_t ring_bytes : {64 * 1024, 4 * 1024 * 1024}) {
+    const LogGuard log;
+    WorldShape shape{.ranks = 2};
+    shape.options.ring_bytes = ring_bytes;
+    World world(std::move(shape));
+    for (std::size_t frame = 0; frame < 1500; ++frame) {
+      for (const Rank from : {0, 1}) {
+        ASSERT_TRUE(world.send(from, 1 - from, {.bytes = frame * 7 % 900}));
+      }
+    }
+    ASSERT_TRUE(world.settle());
+    EXPECT_EQ(world.network().counters(0).overflows + world.network().counters(1).overflows, 0u);
+    world.close_all();
+  }
+}
+
+TEST(Worlds, EveryReceiveThatIsUsedIsPostedAgain) {
+  const LogGuard log;
+  World world;
+  for (int round = 0; round < 600; ++round) {
+    for (const Rank from : {0, 1}) {
+      ASSERT_TRUE(world.send(from, 1 - from, {.bytes = 8}));
+      ASSERT_TRUE(world.settle(from, 1 - from));
+    }
+  }
+  EXPECT_EQ(world.network().counters(0).rnr_waits + world.network().counters(1).rnr_waits, 0u);
+  world.close_all();
+}
+
+TEST(Ending, GoodbyeComesBehindEverythingAndIsNoFailure) {
+  const LogGuard log;
+  World world;
+  ASSERT_TRUE(world.greet());
+  for (int frame = 0; frame < 30; ++frame) ASSERT_TRUE(world.send(0, 1, {.bytes = kLarge}));
+  std::thread leaving(
+      [&] { world.transport(0).close(Clock::now() + std::chrono::seconds(10), world.witness(0)); });
+  world.pause(0);
+  const Status cause = world.end_of(1, 0);
+  leaving.join();
+  EXPECT_TRUE(cause.ok()) << cause.message();
+  EXPECT_EQ(world.witness(1).count(0), 31u);
+  EXPECT_EQ(world.witness(0).tokens_outstanding(), 0u);
+  world.close_all();
+}
+
+// What a sink answers while its rank closes is sent, too, or its loss is told.
+TEST(Ending, AnswersGivenWhileClosingArrive) {
+  for (int round = 0; round < 20; ++round) {
+    const LogGuard log;
+    World world;
+    ASSERT_TRUE(world.greet());
+    int answers = 0;
+    world.witness(0).on_received = [&](Rank, const FrameHeader&) {
+      answers += world.try_send(0, 1, {.bytes = 64}) == PostResult::kDone;
+    };
+    for (int frame = 0; frame < 20; ++frame) ASSERT_TRUE(world.send(1, 0, {.bytes = 64}));
+    std::thread leaving([&] {
+      world.transport(0).close(Clock::now() + std::chrono::seconds(10), world.witness(0));
+    });
+    world.pause(0);
+    const Status cause = world.end_of(1, 0);
+    leaving.join();
+    EXPECT_TRUE(cause.ok()) << cause.message();
+    EXPECT_EQ(world.witness(1).count(0), static_cast<std::uint64_t>(answers) + 1);
+    world.close_all();
+  }
+}
+
+TEST(Ending, WithAPeerThatNeverPollsItEndsAtTheDeadline) {
+  const LogGuard log;
+  World world;
+  ASSERT_TRUE(world.greet());
+  world.pause(1);
+  while (world.try_send(0, 1, {.bytes = kLarge}) != PostResult::kFull) {
+  }
+  const TimePoint deadline = Clock::now() + std::chrono::milliseconds(100);
+  world.transport(0).close(deadline, world.witness(0));
+  EXPECT_GE(Clock::now(), deadline);
+  EXPECT_EQ(world.witness(0).tokens_outstanding(), 0u);
+  world.pause(1, false);
+  const Status cause = world.end_of(1, 0);
+  EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(cause.rank(), 0);
+  EXPECT_THAT(cause.message(), HasSubstr("rank 0"));
+  world.close_all();
+}
+
+TEST(Ending, WhileMeetingItEndsAtTheDeadlineAndTheLossIsTold) {
+  const LogGuard log;
+  World world;
+  world.pause(1);
+  ASSERT_NE(world.try_send(0, 1, {.bytes = 100}), PostResult::kFull);
+  world.transport(0).close(Clock::now() + std::chrono::milliseconds(50), world.witness(0));
+  world.pause(1, false);
+  // Whether the peer has heard of this rank at all depends on the side channel.
+  world.turns(200);
+  if (world.has_ended(1, 0)) {
+    EXPECT_EQ(world.witness(1).closed_cause(0)->code(), ErrorCode::kRankFailed);
+  }
+  EXPECT_EQ(world.witness(1).count(0), 0u);
+  world.close_all();
+}
+
+TEST(Ending, OfAPeerThatDiesIsNoticed) {
+  LogGuard log;
+  log.expect("fake");
+  World world({.ranks = 3});
+  ASSERT_TRUE(world.greet());
+  world.try_send(0, 1, {.bytes = kLarge});
+  world.try_send(2, 1, {.bytes = 100});
+  world.kill(1);
+  for (const Rank rank : {0, 2}) {
+    const Status cause = world.end_of(rank, 1);
+    EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
+    EXPECT_EQ(cause.rank(), 1);
+    EXPECT_THAT(cause.message(), HasSubstr("rank 1"));
+  }
+  ASSERT_TRUE(world.send(0, 2, {.bytes = kLarge}));
+  ASSERT_TRUE(world.settle(0, 2));
+  world.close_all();
+}
+
+TEST(Ending, OfAPeerThatGoesWhileTheyMeetIsAFailureThatNamesIt) {
+  for (const bool with_goodbye : {false, true}) {
+    const LogGuard log;
+    Impostor impostor(1, 2);
+    WorldShape shape{.ranks = 2};
+    shape.strangers[1] = impostor.address();
+    World world(std::move(shape));
+    impostor.join(world);
+    world.pause(1);
+    ASSERT_EQ(world.try_send(0, 1, {.bytes = kLarge}), PostResult::kPending);
+    ASSERT_TRUE(impostor.await_hello(world, 0));
+    if (with_goodbye) {
+      impostor.leave();
+    } else {
+      impostor.die();
+    }
+    const Status cause = world.end_of(0, 1);
+    EXPECT_EQ(cause.code(), ErrorCode::kRankFailed);
+    EXPECT_EQ(cause.rank(), 1);
+    EXPECT_THAT(cause.message(), HasSubstr("rank 1"));
+    EXPECT_EQ(world.witness(0).tokens_outstanding(), 0u);
+    impostor.rig.reset();
+  }
+}
+
+TEST(Ending, PostsToALinkThatEndedAreDropped) {
+  LogGuard log;
+  World world;
+  ASSERT_TRUE(world.greet());
+  world.network().unplug(1);
+  ASSERT_TRUE(world.send(0, 1, {.bytes = 8}));
+  EXPECT_FALSE(world.end_of(0, 1).ok());
+  for (int frame = 0; frame < 100; ++frame) {
+    EXPECT_EQ(world.try_send(0, 1, {.bytes = kLarge}), PostResult::kDone);
+  }
+  world.turns(10);
+  world.close_all();
+  EXPECT_EQ(world.try_send(0, 1, {.bytes = 8}), PostResult::kDone);
+  EXPECT_FALSE(world.transport(0).poll(world.witness(0)));
+}
+
+TEST(Ending, TransportThatIsDestroyedInTheMiddleLeavesNothing) {
+  for (int turns = 0; turns < 40; turns += 3) {
+    LogGuard log;
+    log.expect("fake");
+    World world({.ranks = 2, .ports = 2});
+    if (turns > 0) {
+      ASSERT_TRUE(world.greet());
+    }
+    for (int frame = 0; frame < 10; ++frame) world.try_send(0, 1, {.bytes = kLarge});
+    world.turns(turns);
+    // The destructor of the world destroys all without closing, and looks what is left.
+  }
+}
+
+}  // namespace
+}  // namespace unisono::verbs::test

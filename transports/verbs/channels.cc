@@ -1,0 +1,105 @@
+// See channels.h.
+#include "transports/verbs/channels.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace unisono::verbs {
+
+Status Channels::open(Link& link, const std::vector<bool>& banned) {
+  close();
+  std::string lost;
+  Status refusal;
+  std::vector<bool> usable(rails_.size());
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+    const std::string& failure = rails_[rail]->failure();
+    usable[rail] = !banned[rail] && failure.empty();
+    if (usable[rail]) continue;
+    lost += "; " + (failure.empty() ? rails_[rail]->name() + " failed before" : failure);
+  }
+  // One on each rail before the second on any: all of them are used, however few there may be.
+  for (int ordinal = 0; ordinal < options_.queue_pairs; ++ordinal) {
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+      if (!usable[rail] || queue_pairs_.size() == kChannelsMax) continue;
+      const Status added = add(link, rail, ordinal);
+      if (added) continue;
+      log::warning("a port is left out: " + added.message());
+      refusal = added;
+      usable[rail] = false;
+    }
+  }
+  if (is_open()) return Status();
+  return refusal ? Status(ErrorCode::kRankFailed, "no port is left" + lost) : refusal;
+}
+
+Status Channels::add(Link& link, std::size_t rail, int ordinal) {
+  UNISONO_ASSIGN(std::unique_ptr<QueuePair> made,
+                 QueuePair::make(*rails_[rail], rail, ordinal, options_, counts_));
+  directory_.add(*made, link);
+  queue_pairs_.push_back(std::move(made));
+  return Status();
+}
+
+std::vector<ChannelEnd> Channels::ends() const {
+  std::vector<ChannelEnd> ends;
+  for (const auto& queue_pair : queue_pairs_) ends.push_back(queue_pair->end());
+  return ends;
+}
+
+Status Channels::connect(bool lower, const std::vector<ChannelEnd>& peer) {
+  const std::vector<ChannelEnd> own = ends();
+  const std::vector<ChannelPair> pairs =
+      lower ? pair_channels(own, peer) : pair_channels(peer, own);
+  for (const ChannelPair& pair : pairs) {
+    QueuePair& mine = *queue_pairs_[lower ? pair.lower : pair.higher];
+    UNISONO_TRY(mine.connect(peer[lower ? pair.higher : pair.lower]));
+  }
+  std::vector<std::unique_ptr<QueuePair>> kept;
+  for (const ChannelPair& pair : pairs) {
+    kept.push_back(std::move(queue_pairs_[lower ? pair.lower : pair.higher]));
+  }
+  for (const auto& unpaired : queue_pairs_) {
+    if (unpaired != nullptr) directory_.remove(*unpaired);
+  }
+  queue_pairs_ = std::move(kept);
+  turn_ = 0;
+  connected_ = is_open();
+  if (connected_) return Status();
+  return Status(ErrorCode::kUnsupported,
+                peer.empty() ? "it has no port left"
+                             : "none of its ports has the link layer and partition of one here");
+}
+
+// Some providers throw away the completions of a queue pair that is destroyed, and with them the
+// news that it used up receives, which all links share.
+void Channels::close() {
+  for (const auto& queue_pair : queue_pairs_) queue_pair->stop();
+  for (const auto& queue_pair : queue_pairs_) queue_pair->rail().collect();
+  for (const auto& queue_pair : queue_pairs_) directory_.remove(*queue_pair);
+  queue_pairs_.clear();
+  connected_ = false;
+}
+
+QueuePair* Channels::next_with_room() {
+  for (std::size_t tried = 0; tried < queue_pairs_.size(); ++tried) {
+    QueuePair& candidate = *queue_pairs_[turn_++ % queue_pairs_.size()];
+    if (candidate.transfer_bytes_max() > 0) return &candidate;
+  }
+  return nullptr;
+}
+
+Status Channels::post(QueuePair** failed) {
+  for (const auto& queue_pair : queue_pairs_) {
+    *failed = queue_pair.get();
+    UNISONO_TRY(queue_pair->post());
+  }
+  return Status();
+}
+
+bool Channels::uses(std::size_t rail) const {
+  return std::any_of(queue_pairs_.begin(), queue_pairs_.end(),
+                     [&](const auto& queue_pair) { return queue_pair->rail_index() == rail; });
+}
+
+}  // namespace unisono::verbs

@@ -1,0 +1,349 @@
+// States and epochs of one link; see link.h.
+#include "transports/verbs/link.h"
+
+#include "base/log.h"
+
+namespace unisono::verbs {
+namespace {
+
+// The peer left when its device had delivered everything, so what is missing is on its way from the
+// device here, or was never sent.
+constexpr auto kLastWordsPatience = std::chrono::seconds(1);
+
+constexpr std::uint32_t kEpochsAheadMax = 1000;
+constexpr Immediate kNoImmediate{static_cast<ImmediateKind>(0xff), 0};
+
+std::string rank_text(Rank rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+std::string_view name_of(LinkState state) {
+  switch (state) {
+    case LinkState::kIdle:
+      return "idle";
+    case LinkState::kMeeting:
+      return "meeting";
+    case LinkState::kStanding:
+      return "standing";
+    case LinkState::kEnded:
+      return "ended";
+  }
+  return "unknown";
+}
+
+Link::Link(Rank self, Rank peer, const LinkResources& shared, ChannelDirectory& directory,
+           SideChannel& side)
+    : self_(self),
+      peer_(peer),
+      shared_(shared),
+      side_(side),
+      banned_(shared.rails.size()),
+      channels_(shared.rails, shared.options, shared.counts, directory) {}
+
+Link::~Link() {
+  // Before the memory that they read and write.
+  channels_.close();
+}
+
+std::unique_ptr<Link> Link::make(Rank self, Rank peer, const LinkResources& shared,
+                                 ChannelDirectory& directory, SideChannel& side) {
+  std::unique_ptr<Link> made(new Link(self, peer, shared, directory, side));
+  if (const Status rings = made->make_rings(); !rings) made->give_up(rings);
+  return made;
+}
+
+Status Link::make_rings() {
+  const std::size_t bytes = shared_.options.ring_bytes;
+  UNISONO_ASSIGN(std::unique_ptr<RegisteredMemory> out,
+                 RegisteredMemory::make(shared_.rails, bytes));
+  UNISONO_ASSIGN(std::unique_ptr<RegisteredMemory> in,
+                 RegisteredMemory::make(shared_.rails, bytes, IBV_ACCESS_REMOTE_WRITE));
+  outgoing_ = std::make_unique<Outgoing>(shared_, std::move(out));
+  incoming_ = std::make_unique<Incoming>(shared_, std::move(in));
+  return Status();
+}
+
+std::unique_ptr<Link> Link::make_stream(Rank self, Rank peer, const LinkResources& shared,
+                                        ChannelDirectory& directory, SideChannel& side) {
+  std::unique_ptr<Link> made(new Link(self, peer, shared, directory, side));
+  made->stream_ = &side.transport().endpoint(peer);
+  return made;
+}
+
+PostResult Link::post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                           std::uint64_t token) {
+  if (is_stream()) return stream_->post_send(header, payload, token);
+  if (state_ == LinkState::kEnded || closing_ || peer_left_) return PostResult::kDone;
+  const PostResult result = outgoing_->post(header, payload, token);
+  // Large frames come in rows: they leave with the next poll, together.
+  if (result != PostResult::kFull && payload.size() <= kWholePayloadMax) send_now();
+  return result;
+}
+
+void Link::send_now() {
+  if (state_ != LinkState::kStanding || !channels_.is_open()) return;
+  outgoing_->stage(channels_.control());
+  incoming_->stage_acknowledgements(channels_.control());
+  post_staged();
+}
+
+// A device that has failed takes nothing; another may.
+void Link::post_staged() {
+  QueuePair* failed = nullptr;
+  const Status posted = channels_.post(&failed);
+  if (!posted) lose(*failed, rank_text(peer_) + " over " + posted.message());
+}
+
+void Link::close_channels() {
+  channels_.close();
+  if (incoming_ != nullptr) incoming_->forget_readers();
+}
+
+void Link::cancel(std::uint64_t token) {
+  if (is_stream()) return stream_->cancel(token);
+  if (state_ == LinkState::kEnded || outgoing_ == nullptr) return;
+  const bool exposed = channels_.is_open() && outgoing_->is_exposed(token);
+  if (exposed) close_channels();
+  outgoing_->cancel(token);
+  if (exposed) begin_epoch(epoch_ + 1);
+}
+
+void Link::abandon(const std::byte* begin, std::size_t bytes) {
+  if (is_stream()) return stream_->abandon(begin, bytes);
+  if (state_ == LinkState::kEnded || incoming_ == nullptr) return;
+  const bool exposed = channels_.is_open() && incoming_->is_being_read(begin, bytes);
+  if (exposed) close_channels();
+  incoming_->abandon(begin, bytes);
+  if (exposed) begin_epoch(epoch_ + 1);
+}
+
+void Link::wanted() {
+  if (state_ == LinkState::kIdle && !is_stream()) begin_epoch(1);
+}
+
+// Everything under way is cut off; both sides go on from what they say in their hellos.
+void Link::begin_epoch(std::uint32_t epoch) {
+  if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
+  epoch_ = epoch;
+  state_ = LinkState::kMeeting;
+  met_ = peer_ready_ = false;
+  marker_ = 0;
+  ++shared_.counts.epochs;
+  close_channels();
+  incoming_->restart();
+  if (const Status opened = channels_.open(*this, banned_); !opened) return give_up(opened);
+  side_.send(peer_, encode(make_hello()));
+}
+
+Hello Link::make_hello() const {
+  const RegisteredMemory& ring = incoming_->memory();
+  Hello hello;
+  hello.epoch = epoch_;
+  hello.ring_address = reinterpret_cast<std::uint64_t>(ring.begin());
+  hello.ring_bytes = static_cast<std::uint32_t>(shared_.options.ring_bytes);
+  for (std::size_t rail = 0; rail < shared_.rails.size(); ++rail) {
+    hello.ring_keys[rail] = ring.registration().rkey(rail);
+  }
+  hello.immediates = static_cast<std::uint32_t>(shared_.immediates);
+  hello.consumed = incoming_->consumed();
+  hello.read = incoming_->read_count();
+  hello.lent = outgoing_->lent_count();
+  hello.sources = outgoing_->sources();
+  hello.channels = channels_.ends();
+  return hello;
+}
+
+void Link::message(std::string_view bytes) {
+  if (state_ == LinkState::kEnded || closing_ || is_stream()) return;
+  Result<LinkMessage> message = decode_link_message(bytes);
+  if (!message) return give_up(message.error());
+  switch (message->type) {
+    case LinkMessageType::kHello:
+      return on_hello(message->hello);
+    case LinkMessageType::kReady:
+      return on_ready(message->epoch);
+    case LinkMessageType::kLeaving:
+      return on_leaving(message->position);
+    case LinkMessageType::kFailed:
+      return give_up(Status(ErrorCode::kRankFailed, message->text, peer_));
+  }
+}
+
+void Link::on_hello(const Hello& hello) {
+  if (hello.epoch < epoch_ || (hello.epoch == epoch_ && met_)) return;
+  // Both sides count one by one; only nonsense runs ahead, and the number must not run out.
+  if (hello.epoch - epoch_ > kEpochsAheadMax) {
+    return give_up(Status(ErrorCode::kProtocol, "its hello is of epoch " +
+                                                    std::to_string(hello.epoch) + " after " +
+                                                    std::to_string(epoch_)));
+  }
+  if (hello.epoch > epoch_) begin_epoch(hello.epoch);
+  if (!channels_.is_open()) return;
+  Status status = channels_.connect(self_ < peer_, hello.channels);
+  if (status) status = outgoing_->resume(hello);
+  if (status) status = incoming_->resume(hello);
+  if (!status) return give_up(status);
+  met_ = true;
+  side_.send(peer_, encode_ready(epoch_));
+  if (peer_ready_) state_ = LinkState::kStanding;
+}
+
+void Link::on_ready(std::uint32_t epoch) {
+  if (epoch != epoch_) return;
+  peer_ready_ = true;
+  if (met_) state_ = LinkState::kStanding;
+}
+
+// The immediates that said so one by one may be lost with their queue pairs.
+void Link::on_leaving(std::uint64_t position) {
+  if (const Status there = incoming_->written_up_to(position); !there) return give_up(there);
+  peer_left_ = true;
+  last_position_ = position;
+}
+
+void Link::side_closed(const Status& cause) {
+  if (is_stream() || state_ == LinkState::kEnded || closing_) return;
+  closing_ = true;
+  cause_ = cause;
+  last_words_until_ = Clock::now() + kLastWordsPatience;
+  if (cause && !peer_left_ && state_ != LinkState::kIdle) {
+    cause_ = Status(ErrorCode::kRankFailed,
+                    rank_text(peer_) + " left without the end of what it was sending", peer_);
+  }
+}
+
+// Tells the peer, too, so that both name the same reason. The link ends with the next poll.
+void Link::give_up(Status cause) {
+  if (state_ == LinkState::kEnded || has_failed()) return;
+  const ErrorCode code =
+      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kUnsupported
+          ? cause.code()
+          : ErrorCode::kRankFailed;
+  closing_ = true;
+  cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);
+  close_channels();
+  side_.send(peer_, encode_failed(rank_text(self_) + " gave it up: " + cause.message()));
+}
+
+// A goodbye may overtake immediates of what was written before it.
+void Link::immediate(std::optional<std::uint32_t> bits) {
+  if (state_ == LinkState::kEnded || has_failed()) return;
+  const Immediate immediate = decode_immediate(bits.value_or(~0u)).value_or(kNoImmediate);
+  Status status;
+  switch (immediate.kind) {
+    case ImmediateKind::kWritten:
+      // Its goodbye has said how far.
+      if (!peer_left_) status = incoming_->written(immediate.value);
+      break;
+    case ImmediateKind::kConsumed:
+      status = outgoing_->consumed(immediate.value);
+      break;
+    case ImmediateKind::kRead:
+      status = outgoing_->read(immediate.value);
+      break;
+    default:
+      status = Status(ErrorCode::kProtocol, "it sent an immediate of no known kind");
+  }
+  if (!status) give_up(status);
+}
+
+std::string Link::where(const QueuePair& queue_pair) const {
+  return rank_text(peer_) + " over " + queue_pair.rail().name();
+}
+
+void Link::broken(QueuePair& queue_pair, ibv_wc_status status) {
+  if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
+  const std::string what = where(queue_pair) + ": " + describe(status);
+  const bool refused = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR ||
+                       status == IBV_WC_REM_OP_ERR;
+  if (refused) return give_up(Status(ErrorCode::kProtocol, what));
+  lose(queue_pair, what);
+}
+
+// On to the rails that are left.
+void Link::lose(const QueuePair& queue_pair, const std::string& what) {
+  if (closing_ || peer_left_) return;
+  banned_[queue_pair.rail_index()] = true;
+  for (std::size_t other = 0; other < banned_.size(); ++other) {
+    if (banned_[other] || !shared_.rails[other]->failure().empty()) continue;
+    log::warning(what + "; going on over " + shared_.rails[other]->name());
+    return begin_epoch(epoch_ + 1);
+  }
+  give_up(Status(ErrorCode::kRankFailed, what));
+}
+
+void Link::rail_failed(std::size_t rail) {
+  if (state_ == LinkState::kEnded || closing_ || peer_left_ || !channels_.uses(rail)) return;
+  log::warning("the link to " + rank_text(peer_) + " leaves " + shared_.rails[rail]->failure());
+  begin_epoch(epoch_ + 1);
+}
+
+bool Link::progress(FrameSink& sink) {
+  if (is_stream() || state_ == LinkState::kEnded) return false;
+  if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
+  bool moved = outgoing_->return_tokens(peer_, sink);
+  Result<bool> received = incoming_->progress(peer_, channels_, sink);
+  if (!received) give_up(received.error());
+  moved |= received && *received;
+  send_now();
+  return end_if_due(sink) || moved;
+}
+
+bool Link::end_if_due(FrameSink& sink) {
+  if (!closing_ || state_ == LinkState::kEnded) return false;
+  // Goodbye comes after the data, but over another way.
+  if (cause_ && incoming_->consumed() != last_position_) {
+    if (channels_.is_open() && Clock::now() < last_words_until_) return false;
+    cause_ = Status(ErrorCode::kRankFailed,
+                    rank_text(peer_) + " left, but the end of what it sent did not come", peer_);
+  }
+  state_ = LinkState::kEnded;
+  close_channels();
+  if (outgoing_ != nullptr) {
+    incoming_->drop();
+    outgoing_->drop(peer_, sink);
+  }
+  sink.closed(peer_, cause_);
+  return true;
+}
+
+bool Link::has_unsent() const {
+  if (is_stream() || state_ == LinkState::kIdle || state_ == LinkState::kEnded) return false;
+  return !closing_ && !peer_left_ && outgoing_->has_unposted();
+}
+
+bool Link::is_settled() {
+  if (is_stream() || state_ == LinkState::kIdle || state_ == LinkState::kEnded) return true;
+  if (closing_ || peer_left_) return true;
+  if (state_ != LinkState::kStanding || !outgoing_->is_settled()) return false;
+  // A completion of the last request says that the peer's device has everything before it.
+  // What the engine answers meanwhile needs another one.
+  if (marker_ == 0 || marked_ != outgoing_->appended()) {
+    if (channels_.control().room() == 0) return false;
+    marker_ = channels_.control().stage_immediate(
+        encode(ImmediateKind::kConsumed, incoming_->consumed() / kLine));
+    marked_ = outgoing_->appended();
+    channels_.control().ask_for_completion();
+    post_staged();
+    return false;
+  }
+  return channels_.is_open() && channels_.control().is_done(marker_);
+}
+
+void Link::leave() {
+  if (is_stream() || state_ == LinkState::kIdle || state_ == LinkState::kEnded || closing_) return;
+  side_.send(peer_, is_settled()
+                        ? encode_leaving(outgoing_->appended())
+                        : encode_failed(rank_text(self_) + " left before everything was sent"));
+}
+
+void Link::drop(FrameSink& sink) {
+  close_channels();
+  if (state_ != LinkState::kEnded && outgoing_ != nullptr) {
+    incoming_->drop();
+    outgoing_->drop(peer_, sink);
+  }
+  state_ = LinkState::kEnded;
+}
+
+}  // namespace unisono::verbs

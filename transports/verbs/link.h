@@ -1,0 +1,109 @@
+// Everything between this rank and one peer: hello and epochs, what goes out and comes in, how it
+// ends. Owned by VerbsTransport, used by its thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "transports/transport.h"
+#include "transports/verbs/channels.h"
+#include "transports/verbs/incoming.h"
+#include "transports/verbs/outgoing.h"
+#include "transports/verbs/side_channel.h"
+
+namespace unisono::verbs {
+
+enum class LinkState : std::uint8_t {
+  kIdle,      ///< nobody has asked for it
+  kMeeting,   ///< this rank's hello of the epoch is out; frames queue
+  kStanding,  ///< both sides are ready
+  kEnded,     ///< reported closed, or left
+};
+std::string_view name_of(LinkState state);
+
+class Link final : public Endpoint {
+ public:
+  /// Registers the rings; a link that cannot have them ends with the next poll and says why.
+  static std::unique_ptr<Link> make(Rank self, Rank peer, const LinkResources& shared,
+                                    ChannelDirectory& directory, SideChannel& side);
+  /// A peer without verbs: frames go over the side channel.
+  static std::unique_ptr<Link> make_stream(Rank self, Rank peer, const LinkResources& shared,
+                                           ChannelDirectory& directory, SideChannel& side);
+  ~Link() override;
+
+  PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
+                       std::uint64_t token) override;
+  void cancel(std::uint64_t token) override;
+  void abandon(const std::byte* begin, std::size_t bytes) override;
+
+  Rank peer() const { return peer_; }
+  LinkState state() const { return state_; }
+  std::uint32_t epoch() const { return epoch_; }
+  bool is_stream() const { return stream_ != nullptr; }
+  /// Something is being waited for that only the side channel can bring.
+  bool needs_side_channel() const { return is_stream() || state_ == LinkState::kMeeting; }
+
+  /// From the transport, while it polls.
+  void wanted();
+  void message(std::string_view bytes);
+  void side_closed(const Status& cause);
+  /// Nothing: a message arrived that was no write with an immediate.
+  void immediate(std::optional<std::uint32_t> bits);
+  void broken(QueuePair& queue_pair, ibv_wc_status status);
+  void rail_failed(std::size_t rail);
+  bool progress(FrameSink& sink);
+
+  bool has_unsent() const;
+  /// Nothing of this rank is on its way to the peer any more.
+  bool is_settled();
+  /// Tells the peer that this rank goes, and whether everything got there.
+  void leave();
+  /// Ends the link without a report, payloads handed back: this rank has left.
+  void drop(FrameSink& sink);
+
+ private:
+  Link(Rank self, Rank peer, const LinkResources& shared, ChannelDirectory& directory,
+       SideChannel& side);
+  Status make_rings();
+  void begin_epoch(std::uint32_t epoch);
+  void on_hello(const Hello& hello);
+  void on_ready(std::uint32_t epoch);
+  void on_leaving(std::uint64_t position);
+  Hello make_hello() const;
+  /// A fence; see Channels::close().
+  void close_channels();
+  void give_up(Status cause);
+  bool has_failed() const { return closing_ && !cause_; }
+  bool end_if_due(FrameSink& sink);
+  void post_staged();
+  void lose(const QueuePair& queue_pair, const std::string& what);
+  void send_now();
+  std::string where(const QueuePair& queue_pair) const;
+
+  const Rank self_;
+  const Rank peer_;
+  const LinkResources& shared_;
+  SideChannel& side_;
+  Endpoint* stream_ = nullptr;
+  LinkState state_ = LinkState::kIdle;
+  std::uint32_t epoch_ = 0;
+  bool met_ = false;          ///< the peer's hello of this epoch is here and queue pairs stand
+  bool peer_ready_ = false;   ///< the peer's stand too
+  std::vector<bool> banned_;  ///< rails that failed this link
+  std::unique_ptr<Outgoing> outgoing_;
+  std::unique_ptr<Incoming> incoming_;
+  Channels channels_;
+  std::uint64_t marker_ = 0;  ///< leaving: the request whose completion ends all before it
+  std::uint64_t marked_ = 0;  ///< the end of the records before the marker
+  bool peer_left_ = false;    ///< it said so; `last_position_` is the end of its records
+  std::uint64_t last_position_ = 0;
+  TimePoint last_words_until_;  ///< after goodbye: how long the device may take to bring them
+  bool closing_ = false;        ///< `cause_` is to be reported when what has come was handed over
+  Status cause_;
+};
+
+}  // namespace unisono::verbs

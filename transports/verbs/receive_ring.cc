@@ -1,0 +1,90 @@
+// See receive_ring.h.
+#include "transports/verbs/receive_ring.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "base/assert.h"
+
+namespace unisono::verbs {
+namespace {
+
+// The peer may write here at any time: what is judged must be what is used, so the compiler may not
+// go back to the ring for a value once it is copied.
+template <typename T>
+T copy_out(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return value;
+}
+
+}  // namespace
+
+ReceiveRing::ReceiveRing(std::span<const std::byte> memory) : memory_(memory) {
+  UNISONO_ASSERT(memory.size() % kLine == 0 && memory.size() >= kRingBytesMin &&
+                     memory.size() <= kRingBytesMax,
+                 "a ring of this size is not possible");
+}
+
+Status ReceiveRing::written(std::uint32_t value) {
+  const std::uint64_t behind = ((written_ / kLine - value) & kImmediateMask) * kLine;
+  if (behind > 0 && behind <= written_ && written_ - behind < had_) return {};
+  return written_up_to(extend(written_ / kLine, value) * kLine);
+}
+
+Status ReceiveRing::written_up_to(std::uint64_t position) {
+  if (position < written_ || position - consumed_ > memory_.size()) {
+    return {ErrorCode::kProtocol,
+            fmt::format("it says that {} bytes of the ring are to be read; there may be 0 to {}",
+                        position - consumed_, memory_.size())};
+  }
+  written_ = position;
+  return {};
+}
+
+Result<bool> ReceiveRing::peek(Record* record) {
+  record_bytes_ = 0;
+  while (consumed_ < written_) {
+    // Positions are whole lines, so the header has been written where anything has.
+    const std::size_t offset = consumed_ % memory_.size();
+    const auto header = copy_out<FrameHeader>(&memory_[offset]);
+    const std::optional<std::size_t> bytes = record_bytes(header);
+    if (!bytes.has_value() || *bytes > memory_.size() - offset) {
+      return Status(
+          ErrorCode::kProtocol,
+          fmt::format("at byte {} of {} the ring holds a record of kind {} (frame kind "
+                      "{}, class {}, {} payload bytes), which no correct peer writes",
+                      offset, memory_.size(), header.reserved, static_cast<unsigned>(header.kind),
+                      static_cast<unsigned>(header.frame_class), header.payload_bytes));
+    }
+    if (*bytes > written_ - consumed_) return false;
+    const auto kind = static_cast<RecordKind>(header.reserved);
+    if (kind == RecordKind::kSkip) {
+      consumed_ += *bytes;
+      continue;
+    }
+    const std::span<const std::byte> body = memory_.subspan(offset, *bytes).subspan(sizeof header);
+    *record = {header, kind, {}, {}};
+    record->header.reserved = 0;
+    if (kind == RecordKind::kWhole) {
+      record->payload = body.first(header.payload_bytes);
+    } else {
+      record->source = copy_out<Source>(body.data());
+    }
+    record_bytes_ = *bytes;
+    return true;
+  }
+  return false;
+}
+
+void ReceiveRing::pop() {
+  UNISONO_ASSERT(record_bytes_ > 0, "pop() without a record from peek()");
+  consumed_ += record_bytes_;
+  if (consumed_ > written_) written_ = had_ = consumed_;
+  record_bytes_ = 0;
+}
+
+}  // namespace unisono::verbs

@@ -1,0 +1,48 @@
+// See record.h.
+#include "transports/verbs/record.h"
+
+namespace unisono::verbs {
+namespace {
+
+bool is_frame(const FrameHeader& header) {
+  return header.kind >= FrameKind::kEager && header.kind <= FrameKind::kLeft &&
+         (header.frame_class == FrameClass::kCollective ||
+          header.frame_class == FrameClass::kPointToPoint);
+}
+
+}  // namespace
+
+std::optional<std::size_t> record_bytes(const FrameHeader& header) {
+  if (header.payload_bytes > kFramePayloadMax) return std::nullopt;
+  switch (static_cast<RecordKind>(header.reserved)) {
+    case RecordKind::kWhole:
+      if (!is_frame(header)) return std::nullopt;
+      return whole_bytes(header.payload_bytes);
+    case RecordKind::kLent:
+      if (!is_frame(header) || header.payload_bytes == 0) return std::nullopt;
+      return kLentBytes;
+    case RecordKind::kSkip:
+      if (header.payload_bytes % kLine != 0) return std::nullopt;
+      return whole_bytes(header.payload_bytes);
+  }
+  return std::nullopt;
+}
+
+std::uint32_t encode(ImmediateKind kind, std::uint64_t count) {
+  return static_cast<std::uint32_t>(kind) << kImmediateBits |
+         static_cast<std::uint32_t>(count & kImmediateMask);
+}
+
+std::optional<Immediate> decode_immediate(std::uint32_t bits) {
+  const std::uint32_t kind = bits >> kImmediateBits;
+  if (kind > static_cast<std::uint32_t>(ImmediateKind::kRead)) return std::nullopt;
+  return Immediate{static_cast<ImmediateKind>(kind),
+                   static_cast<std::uint32_t>(bits & kImmediateMask)};
+}
+
+std::uint64_t extend(std::uint64_t known, std::uint32_t value) {
+  // The way from `known` to the count, modulo 2^30.
+  return known + ((value - known) & kImmediateMask);
+}
+
+}  // namespace unisono::verbs

@@ -1,0 +1,100 @@
+// See side_channel.h.
+#include "transports/verbs/side_channel.h"
+
+#include <algorithm>
+
+namespace unisono::verbs {
+
+void SideChannel::send(Rank peer, std::string message) {
+  outgoing_.push_back(std::make_unique<Outgoing>(Outgoing{peer, std::move(message)}));
+  post_waiting();
+}
+
+// Messages to one peer keep their order; another peer's do not wait for them.
+bool SideChannel::post_waiting() {
+  bool moved = false;
+  std::vector<Rank> full;
+  for (std::size_t i = 0; i < outgoing_.size();) {
+    Outgoing& message = *outgoing_[i];
+    if (message.posted || std::find(full.begin(), full.end(), message.peer) != full.end()) {
+      ++i;
+      continue;
+    }
+    FrameHeader header;
+    header.kind = FrameKind::kTransport;
+    header.payload_bytes = static_cast<std::uint32_t>(message.bytes.size());
+    header.total_bytes = message.bytes.size();
+    const PostResult result = transport_->endpoint(message.peer)
+                                  .post_send(header, std::as_bytes(std::span(message.bytes)),
+                                             reinterpret_cast<std::uint64_t>(&message));
+    if (result == PostResult::kFull) {
+      full.push_back(message.peer);
+      ++i;
+      continue;
+    }
+    moved = true;
+    message.posted = true;
+    if (result == PostResult::kDone) {
+      outgoing_.erase(outgoing_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+bool SideChannel::poll(FrameSink& sink) {
+  bool moved = !outgoing_.empty() && post_waiting();
+  sink_ = &sink;
+  moved |= transport_->poll(*this);
+  return moved;
+}
+
+bool SideChannel::has_unsent() const { return !outgoing_.empty() || transport_->has_unsent(); }
+
+void SideChannel::close(TimePoint deadline, FrameSink& sink) {
+  sink_ = &sink;
+  transport_->close(deadline, *this);
+}
+
+Placement SideChannel::place(Rank peer, const FrameHeader& header) {
+  if (header.kind != FrameKind::kTransport) {
+    if (events_.carries_frames(peer)) return sink_->place(peer, header);
+    return {};
+  }
+  if (header.payload_bytes > kLinkMessageBytesMax) return {};
+  std::vector<std::byte>& memory = arriving_[peer];
+  memory.resize(header.payload_bytes);
+  return {Placement::Kind::kInto, memory.data()};
+}
+
+void SideChannel::deliver(Rank peer, const FrameHeader& header, std::size_t offset,
+                          std::span<const std::byte> piece) {
+  sink_->deliver(peer, header, offset, piece);
+}
+
+void SideChannel::received(Rank peer, const FrameHeader& header) {
+  if (header.kind != FrameKind::kTransport) {
+    if (events_.carries_frames(peer)) return sink_->received(peer, header);
+    return events_.stray_frame(peer);
+  }
+  if (header.payload_bytes > kLinkMessageBytesMax) return events_.stray_frame(peer);
+  const std::vector<std::byte> bytes = std::move(arriving_[peer]);
+  events_.message(peer, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+void SideChannel::sent(Rank peer, std::uint64_t token) {
+  const auto own = std::find_if(outgoing_.begin(), outgoing_.end(), [&](const auto& message) {
+    return reinterpret_cast<std::uint64_t>(message.get()) == token;
+  });
+  if (own == outgoing_.end()) return sink_->sent(peer, token);
+  outgoing_.erase(own);
+}
+
+void SideChannel::closed(Rank peer, const Status& cause) {
+  std::erase_if(outgoing_, [&](const auto& message) { return message->peer == peer; });
+  if (events_.carries_frames(peer)) return sink_->closed(peer, cause);
+  events_.side_closed(peer, cause);
+}
+
+}  // namespace unisono::verbs

@@ -1,0 +1,88 @@
+// The transport itself; see verbs_transport.h for what it is. Tests make it with a device of their
+// own and look at its counts.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/verbs/link.h"
+#include "transports/verbs/registration.h"
+#include "transports/verbs/side_channel.h"
+#include "transports/verbs/staging.h"
+#include "transports/verbs/verbs_api.h"
+#include "transports/verbs/verbs_transport.h"
+
+namespace unisono::verbs {
+
+class VerbsTransport final : public Transport, private SideChannelEvents {
+ public:
+  static Result<std::unique_ptr<VerbsTransport>> make(std::shared_ptr<VerbsApi> api,
+                                                      VerbsOptions options,
+                                                      std::unique_ptr<Transport> side);
+  ~VerbsTransport() override;
+
+  std::string_view name() const override { return "verbs"; }
+  LaneTraits traits() const override { return {}; }
+  /// A peer that is reached over the stream transport may have nothing else.
+  LaneTraits traits_to(Rank peer) const override {
+    return carries_frames(peer) ? side_.transport().traits() : traits();
+  }
+  std::string address() const override;
+  void set_identity(const std::string& job_id, const JobKey& key) override;
+  Status set_peers(std::vector<std::string> addresses) override;
+  Endpoint& endpoint(Rank peer) override;
+  bool poll(FrameSink& sink) override;
+  bool has_unsent() const override;
+  void close(TimePoint deadline, FrameSink& sink) override;
+
+  const WorkCounts& work_counts() const { return counts_; }
+  const RegistrationCache::Counts& registration_counts() const { return cache_->counts(); }
+
+ private:
+  VerbsTransport(VerbsOptions options, std::unique_ptr<Transport> side);
+  Status open_rails(const std::shared_ptr<VerbsApi>& api);
+  /// What its ports can talk with, as published.
+  std::vector<std::string> networks() const;
+  void refuse(Rank peer, const std::vector<std::string>& own,
+              const std::vector<std::string>& theirs);
+  Status try_rings() const;
+  Link& link_to(Rank peer);
+  bool poll_completions();
+  void take(std::size_t rail, const ibv_wc& completion);
+  void handle_broken();
+  void handle_rails();
+
+  // SideChannelEvents
+  bool carries_frames(Rank peer) const override;
+  void message(Rank peer, std::string_view bytes) override;
+  void side_closed(Rank peer, const Status& cause) override;
+  void stray_frame(Rank peer) override;
+
+  struct Broken {
+    std::size_t rail;
+    std::uint32_t queue_pair;
+    std::uint32_t epoch;  ///< of its link: numbers are used again
+    ibv_wc_status status;
+  };
+
+  VerbsOptions options_;
+  std::vector<std::unique_ptr<Rail>> rails_;
+  std::unique_ptr<RegistrationCache> cache_;
+  std::unique_ptr<Staging> staging_;
+  std::unique_ptr<ChannelDirectory> directory_;
+  WorkCounts counts_;
+  std::unique_ptr<LinkResources> shared_;
+  SideChannel side_;
+  std::vector<std::string> refusals_;  ///< by rank: why verbs does not reach it; empty: it does
+  std::vector<std::unique_ptr<Link>> links_;  ///< by rank; null: never used
+  std::vector<Link*> active_;
+  std::map<Rank, Status> gone_;  ///< whose side channel has closed, and why
+  std::vector<Broken> broken_;
+  std::vector<bool> rail_failed_;
+  unsigned polls_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace unisono::verbs
