@@ -133,8 +133,9 @@ Status parse_row(const Words& words, SelectionRow* row) {
   }
   row->any_link = words[1] == "any";
   if (!row->any_link &&
-      !parse_one_of(words[1], {Link::kLoopback, Link::kShm, Link::kUnix, Link::kTcp}, &row->link)) {
-    return bad(1, words[1], "any, loopback, shm, unix or tcp");
+      !parse_one_of(words[1], {Link::kLoopback, Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp},
+                    &row->link)) {
+    return bad(1, words[1], "any, loopback, shm, unix, verbs or tcp");
   }
   UNISONO_TRY(parse_ranks(words, row));
   if (!parse_one_of(words[4], {Cores::kAny, Cores::kOwn, Cores::kShared}, &row->cores)) {
@@ -166,7 +167,7 @@ bool is_number(std::size_t column) {
 }  // namespace
 
 std::string_view name_of(Link link) {
-  constexpr std::array<std::string_view, 4> kNames{"loopback", "shm", "unix", "tcp"};
+  constexpr std::array<std::string_view, 5> kNames{"loopback", "shm", "unix", "verbs", "tcp"};
   return kNames[static_cast<std::size_t>(link)];
 }
 

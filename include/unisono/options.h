@@ -25,7 +25,8 @@ namespace unisono __attribute__((visibility("default"))) {
     Rank rank = -1;       ///< -1: from RANK
     int size = -1;        ///< -1: from WORLD_SIZE
     std::string job_key;  ///< empty: UNISONO_JOB_KEY. Never logged.
-    /// "auto", "shm", "tcp", "unix" or "loopback"; the same on all ranks. Empty: UNISONO_TRANSPORT.
+    /// "auto", "shm", "tcp", "unix", "verbs" or "loopback"; the same on all ranks. Empty:
+    /// UNISONO_TRANSPORT.
     std::string transport;
     /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
     std::chrono::milliseconds timeout{0};

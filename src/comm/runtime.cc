@@ -1,4 +1,4 @@
-// Meeting, transports and routes, and what is looked at once a millisecond while a rank waits.
+// Meeting, and what is looked at once a millisecond while a rank waits.
 #include "comm/runtime.h"
 
 #include <unistd.h>
@@ -11,14 +11,9 @@
 #include "base/log.h"
 #include "comm/communicator_state.h"
 #include "topology/host_identity.h"
-#include "transports/loopback/loopback_transport.h"
-#include "transports/shm/shm_transport.h"
-#include "transports/tcp/stream_transport.h"
 
 namespace unisono {
 namespace {
-
-using algorithms::Link;
 
 std::atomic<int> runtimes_alive{0};
 
@@ -68,7 +63,7 @@ Runtime::Runtime(RuntimeOptions& options)
     : owner_(getpid()),
       config_(std::move(options.config)),
       scratch_(config_.scratch_bytes),
-      self_(options.rank) {
+      transports_(config_, options.rank, options.size) {
   runtimes_alive.fetch_add(1);
 }
 
@@ -126,7 +121,8 @@ Status Runtime::connect(const RuntimeOptions& options) {
   host_loads_ = host_loads(world().members);
   engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_policy());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
-  return route(options);
+  UNISONO_TRY(meet_fabric(options.deadline));
+  return transports_.connect(world(), fabric_, engine_->messenger());
 }
 
 IdlePolicy Runtime::idle_policy() const {
@@ -137,7 +133,6 @@ IdlePolicy Runtime::idle_policy() const {
 // Listens where peers may need it, before the job's table exists.
 Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
   const std::string& kind = config_.transport;
-  const bool single_host = options.local_size == options.size;
   if (options.size > 1 && (kind == "auto" || kind == "shm")) {
     Result<std::unique_ptr<shm::FabricListener>> listener = shm::FabricListener::open();
     if (listener) {
@@ -149,30 +144,8 @@ Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
       log::warning("shared memory is not used: " + listener.error().message());
     }
   }
-  const auto add_stream = [&](StreamOptions::Family family, Link link, std::string_view name) {
-    StreamOptions stream;
-    stream.family = family;
-    stream.rank = options.rank;
-    stream.size = options.size;
-    stream.streams = config_.streams;
-    // Rank 0's arbiter takes UNISONO_PORT itself when ranks meet over TCP.
-    if (family == StreamOptions::Family::kTcp) {
-      stream.bind_address = !config_.interface_address.empty() ? config_.interface_address
-                            : single_host                      ? "127.0.0.1"
-                                                               : "";
-    }
-    Result<std::unique_ptr<Transport>> made = make_stream_transport(std::move(stream));
-    if (!made) return made.status();
-    self->addresses += std::string(name) + " " + (*made)->address() + "\n";
-    transports_.push_back({link, std::move(*made)});
-    return Status();
-  };
-  if (options.size > 1 && (kind == "auto" || kind == "unix")) {
-    UNISONO_TRY(add_stream(StreamOptions::Family::kUnix, Link::kUnix, "unix"));
-  }
-  if (options.size > 1 && (kind == "tcp" || (kind == "auto" && !single_host))) {
-    UNISONO_TRY(add_stream(StreamOptions::Family::kTcp, Link::kTcp, "tcp"));
-  }
+  UNISONO_TRY(transports_.open(options.local_size == options.size));
+  self->addresses += transports_.addresses();
   return Status();
 }
 
@@ -219,77 +192,6 @@ Status Runtime::find_lost(const std::vector<Rank>& ranks) {
   return Status();
 }
 
-// Decides, alike on both sides of every pair, which transport reaches which rank.
-Status Runtime::route(const RuntimeOptions& options) {
-  UNISONO_TRY(meet_fabric(options.deadline));
-  const World& job = world();
-  if (config_.transport == "loopback") {
-    for (const Member& member : job.members) {
-      if (member.pid == getpid()) continue;
-      return Status(ErrorCode::kUnsupported,
-                    "transport loopback is for the threads of one process; rank " +
-                        std::to_string(member.rank) + " is another process",
-                    member.rank);
-    }
-    transports_.push_back(
-        {Link::kLoopback,
-         std::make_unique<LoopbackTransport>(LoopbackHub::of_job(job.job_id, job.size), job.rank)});
-  }
-  if (fabric_ != nullptr) {
-    std::vector<Rank> peers;
-    for (int i = 0; i < fabric_->size(); ++i) {
-      if (i != fabric_->self()) peers.push_back(fabric_->world_rank(i));
-    }
-    UNISONO_ASSIGN(std::unique_ptr<Transport> lanes,
-                   shm::ShmTransport::make(job.rank, peers, [fabric = fabric_](Rank from, Rank to) {
-                     return fabric->lane(fabric->local_index(from), fabric->local_index(to));
-                   }));
-    transports_.push_back({Link::kShm, std::move(lanes)});
-  }
-  const Member& self = job.members[static_cast<std::size_t>(job.rank)];
-  links_.assign(static_cast<std::size_t>(job.size), Link::kLoopback);
-  for (Slot& slot : transports_) {
-    std::vector<std::string> addresses;
-    for (const Member& member : job.members) {
-      addresses.push_back(find_address(member.addresses, algorithms::name_of(slot.link)));
-    }
-    slot.transport->set_identity(job.job_id, job.key);
-    UNISONO_TRY(slot.transport->set_peers(std::move(addresses)));
-  }
-  for (const Member& member : job.members) {
-    const bool local = same_host(member, self);
-    const bool shares = fabric_ != nullptr && fabric_->local_index(member.rank) >= 0;
-    const Link wanted = config_.transport == "loopback" ? Link::kLoopback
-                        : config_.transport == "tcp"    ? Link::kTcp
-                        : shares                        ? Link::kShm
-                        : local                         ? Link::kUnix
-                                                        : Link::kTcp;
-    links_[static_cast<std::size_t>(member.rank)] = wanted;
-    if (member.rank == job.rank) {
-      engine_->messenger().set_route(job.rank, self_);
-      continue;
-    }
-    const auto slot = std::find_if(transports_.begin(), transports_.end(),
-                                   [&](const Slot& s) { return s.link == wanted; });
-    if (slot == transports_.end()) {
-      return Status(ErrorCode::kUnsupported,
-                    "rank " + std::to_string(member.rank) + " on host " + member.host_name +
-                        " cannot be reached by transport " + config_.transport,
-                    member.rank);
-    }
-    engine_->messenger().set_route(member.rank, *slot->transport);
-  }
-  return Status();
-}
-
-algorithms::Link Runtime::link_of(const std::vector<Rank>& members) const {
-  Link slowest = Link::kLoopback;
-  for (const Rank rank : members) {
-    if (rank != world().rank) slowest = std::max(slowest, links_[static_cast<std::size_t>(rank)]);
-  }
-  return slowest;
-}
-
 bool Runtime::shares_cores(const std::vector<Rank>& members) const {
   return std::any_of(members.begin(), members.end(), [&](Rank rank) {
     return host_loads_[static_cast<std::size_t>(rank)].shares_cores();
@@ -328,7 +230,7 @@ void Runtime::shut_down() {
     engine_->messenger().poll();
     if (looks > 100) usleep(100);
   }
-  for (Slot& slot : transports_) slot.transport->close(deadline, sink);
+  transports_.close(deadline, sink);
   arbiter_->leave();
 }
 

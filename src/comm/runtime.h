@@ -15,13 +15,12 @@
 
 #include "algorithms/selection.h"
 #include "comm/host_load.h"
+#include "comm/transport_set.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"
-#include "transports/loopback/self_transport.h"
 #include "transports/shm/fabric.h"
-#include "transports/transport.h"
 #include "unisono/options.h"
 
 namespace unisono {
@@ -57,7 +56,9 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   /// Null when this host's ranks do not share memory.
   shm::Fabric* fabric() { return fabric_.get(); }
   /// The slowest link between these world ranks.
-  algorithms::Link link_of(const std::vector<Rank>& members) const;
+  algorithms::Link link_of(const std::vector<Rank>& members) const {
+    return transports_.link_of(members);
+  }
 
   /// More ranks than processors on some host of these world ranks; all ranks agree.
   bool shares_cores(const std::vector<Rank>& members) const;
@@ -105,7 +106,6 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status parse_algorithm_hints();
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
-  Status route(const RuntimeOptions& options);
   IdlePolicy idle_policy() const;
   Status meet_fabric(TimePoint deadline);
   Status find_lost(const std::vector<Rank>& ranks);
@@ -123,14 +123,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::unique_ptr<ArbiterClient> arbiter_;
   std::unique_ptr<shm::FabricListener> fabric_listener_;
   std::shared_ptr<shm::Fabric> fabric_;
-  struct Slot {
-    algorithms::Link link;
-    std::unique_ptr<Transport> transport;
-  };
-  std::vector<Slot> transports_;
-  SelfTransport self_;
-  std::vector<algorithms::Link> links_;  // by world rank
-  std::vector<HostLoad> host_loads_;     // by world rank
+  TransportSet transports_;
+  std::vector<HostLoad> host_loads_;  // by world rank
   std::unique_ptr<Engine> engine_;
   std::vector<detail::CommunicatorState*> communicators_;
   std::vector<Event> events_;

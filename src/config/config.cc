@@ -1,20 +1,18 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <optional>
 
 #include "base/limits.h"
+#include "config/value_text.h"
 
 extern char** environ;
 
 namespace unisono {
 namespace {
 
-using namespace std::string_view_literals;
+using namespace config;
 
 // A row: how the variable is described, parsed into Config and shown.
 struct Row {
@@ -23,99 +21,7 @@ struct Row {
   std::string (*show)(const Config& config);
 };
 
-Status invalid(std::string_view accepted) {
-  return Status(ErrorCode::kInvalidArgument, std::string(accepted));
-}
-
-template <typename Integer>
-Status parse_integer(std::string_view text, Integer low, Integer high, Integer* out) {
-  Integer value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    return invalid("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-  }
-  *out = value;
-  return Status();
-}
-
-// "64M", "4096".
-Status parse_bytes(std::string_view text, std::size_t* out) {
-  std::size_t unit = 1;
-  if (!text.empty()) {
-    switch (text.back()) {
-      case 'K':
-      case 'k':
-        unit = std::size_t{1} << 10;
-        break;
-      case 'M':
-      case 'm':
-        unit = std::size_t{1} << 20;
-        break;
-      case 'G':
-      case 'g':
-        unit = std::size_t{1} << 30;
-        break;
-    }
-  }
-  if (unit != 1) text.remove_suffix(1);
-  std::size_t value = 0;
-  constexpr std::size_t kBytesMax = std::size_t{1} << 50;
-  const Status status = parse_integer<std::size_t>(text, 0, kBytesMax / unit, &value);
-  if (!status) return invalid("a size such as 65536, 64K, 16M or 1G, at most 1048576G");
-  *out = value * unit;
-  return Status();
-}
-
-Status parse_positive_bytes(std::string_view text, std::size_t* out) {
-  UNISONO_TRY(parse_bytes(text, out));
-  return *out > 0 ? Status() : invalid("a size of at least 1 byte, such as 65536, 64K or 16M");
-}
-
-// "90", "1500ms", "10s", "10min".
-Status parse_duration(std::string_view text, std::chrono::milliseconds* out) {
-  constexpr std::pair<std::string_view, std::int64_t> kUnits[]{
-      {"ms", 1}, {"min", 60'000}, {"s", 1000}};
-  std::int64_t unit = 1000;
-  for (const auto& [suffix, milliseconds] : kUnits) {
-    if (text.ends_with(suffix)) {
-      text.remove_suffix(suffix.size());
-      unit = milliseconds;
-      break;
-    }
-  }
-  // Deadlines are counted in nanoseconds from now on: far from where that overflows.
-  constexpr std::int64_t kMillisecondsMax = std::int64_t{365} * 24 * 3600 * 1000;
-  std::int64_t value = 0;
-  const Status status = parse_integer<std::int64_t>(text, 1, kMillisecondsMax / unit, &value);
-  if (!status) {
-    return invalid(
-        "a positive time such as 90 (seconds), 1500ms, 10s or 10min, at most 525600min (365 days)");
-  }
-  *out = std::chrono::milliseconds(value * unit);
-  return Status();
-}
-
-template <std::size_t N>
-Status parse_choice(std::string_view text, const std::string_view (&choices)[N], std::string* out) {
-  std::string accepted;
-  for (std::string_view choice : choices) {
-    if (choice == text) {
-      *out = std::string(text);
-      return Status();
-    }
-    accepted += (accepted.empty() ? "" : ", ") + std::string(choice);
-  }
-  return invalid("one of " + accepted);
-}
-
-std::string show_duration(std::chrono::milliseconds value) {
-  const auto count = value.count();
-  if (count % 60'000 == 0) return std::to_string(count / 60'000) + "min";
-  if (count % 1000 == 0) return std::to_string(count / 1000) + "s";
-  return std::to_string(count) + "ms";
-}
-
-constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "loopback"};
+constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
 
@@ -147,8 +53,8 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.interface_address; }},
-    {{"UNISONO_TRANSPORT", "auto|shm|tcp|unix|loopback", "auto",
-      "how bytes move; auto: shared memory within a host, TCP between hosts"},
+    {{"UNISONO_TRANSPORT", "auto|shm|tcp|unix|verbs|loopback", "auto",
+      "how bytes move; auto: shared memory within a host, verbs or else TCP between hosts"},
      [](std::string_view text, Config* c) {
        return parse_choice(text, kTransports, &c->transport);
      },
@@ -196,6 +102,66 @@ const Row kRows[]{
        return parse_integer(text, 1, kStreamsMax, &c->streams);
      },
      [](const Config& c) { return std::to_string(c.streams); }},
+    {{"UNISONO_VERBS_DEVICES", "device[:port],...", "",
+      "RDMA devices or ports to use; ^ before the list: all but these; empty: all"},
+     [](std::string_view text, Config* c) {
+       UNISONO_TRY(check_devices(text));
+       c->verbs.devices = text;
+       return Status();
+     },
+     [](const Config& c) { return c.verbs.devices; }},
+    {{"UNISONO_VERBS_GID", "auto|rocev2|rocev1|ib|address", "auto",
+      "which GID of a port to use, by its type or the address in it"},
+     [](std::string_view text, Config* c) {
+       UNISONO_TRY(check_gid(text));
+       c->verbs.gid = text;
+       return Status();
+     },
+     [](const Config& c) { return c.verbs.gid; }},
+    {{"UNISONO_VERBS_SERVICE_LEVEL", "0..15", "0", "InfiniBand service level; RoCE: the priority"},
+     [](std::string_view text, Config* c) {
+       return parse_integer(text, 0, 15, &c->verbs.service_level);
+     },
+     [](const Config& c) { return std::to_string(c.verbs.service_level); }},
+    {{"UNISONO_VERBS_TRAFFIC_CLASS", "0..255", "0",
+      "traffic class of packets; RoCE v2: the DSCP times 4"},
+     [](std::string_view text, Config* c) {
+       return parse_integer(text, 0, 255, &c->verbs.traffic_class);
+     },
+     [](const Config& c) { return std::to_string(c.verbs.traffic_class); }},
+    {{"UNISONO_VERBS_PARTITION", "key", "0xffff",
+      "partition key, hexadecimal or decimal; must be in the port's table"},
+     [](std::string_view text, Config* c) {
+       return parse_partition(text, &c->verbs.partition_key);
+     },
+     [](const Config& c) { return show_partition(c.verbs.partition_key); }},
+    {{"UNISONO_VERBS_QUEUE_PAIRS", "1..16", "1", "queue pairs per port and peer"},
+     [](std::string_view text, Config* c) {
+       return parse_integer(text, 1, 16, &c->verbs.queue_pairs);
+     },
+     [](const Config& c) { return std::to_string(c.verbs.queue_pairs); }},
+    {{"UNISONO_VERBS_ACK_TIMEOUT", "1..31", "14",
+      "a packet is sent again without an answer after 4.096 us times 2 to this power"},
+     [](std::string_view text, Config* c) {
+       return parse_integer(text, 1, 31, &c->verbs.ack_timeout);
+     },
+     [](const Config& c) { return std::to_string(c.verbs.ack_timeout); }},
+    {{"UNISONO_VERBS_RETRIES", "0..6", "6",
+      "how often a packet is sent again before its queue pair breaks"},
+     [](std::string_view text, Config* c) { return parse_integer(text, 0, 6, &c->verbs.retries); },
+     [](const Config& c) { return std::to_string(c.verbs.retries); }},
+    {{"UNISONO_VERBS_RELAXED_ORDERING", "on|off", "on",
+      "whether devices that offer it may write to memory out of order"},
+     [](std::string_view text, Config* c) {
+       return parse_switch(text, &c->verbs.relaxed_ordering);
+     },
+     [](const Config& c) { return std::string(c.verbs.relaxed_ordering ? "on" : "off"); }},
+    {{"UNISONO_VERBS_REGISTERED", "size", "4G",
+      "bound of the users' memory that a rank keeps registered with its devices"},
+     [](std::string_view text, Config* c) {
+       return parse_positive_bytes(text, &c->verbs.registered_bytes);
+     },
+     [](const Config& c) { return std::to_string(c.verbs.registered_bytes); }},
     {{"UNISONO_OBJECT_STAGING", "size", "16M",
       "bound of a rank's staging memory in object collectives; the smallest of all ranks holds"},
      [](std::string_view text, Config* c) {

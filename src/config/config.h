@@ -14,6 +14,20 @@
 
 namespace unisono {
 
+/// How RDMA devices, ports and paths are chosen; what the values mean is the verbs transport's.
+struct VerbsConfig {
+  std::string devices;
+  std::string gid = "auto";
+  int service_level = 0;
+  int traffic_class = 0;
+  int partition_key = 0xffff;
+  int queue_pairs = 1;
+  int ack_timeout = 14;
+  int retries = 6;
+  bool relaxed_ordering = true;
+  std::size_t registered_bytes = std::size_t{4} << 30;
+};
+
 /// Values after parsing, with defaults where a variable is unset.
 struct Config {
   std::string rendezvous = "env://";
@@ -30,6 +44,7 @@ struct Config {
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;
   int streams = 2;
+  VerbsConfig verbs;
   std::size_t object_staging_bytes = std::size_t{16} << 20;
   std::size_t object_limit_bytes = std::size_t{64} << 30;
   std::string log = "warning";

@@ -39,5 +39,17 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
   }
 }
 
+TEST(Commands, UseVerbsWhereInfoSaysSoAndElseSayWhyNot) {
+  const ShellRun info = run_command("info --json");
+  ASSERT_EQ(info.status, 0);
+  EXPECT_THAT(info.output, HasSubstr("\"rdma\": {"));
+  const bool usable = info.output.find("\"verbs\": {\n      \"usable\": true") != std::string::npos;
+  const ShellRun perf = run_command("perf all_reduce -n 2 -e 64 --transport verbs 2>&1");
+  EXPECT_EQ(perf.status, usable ? 0 : 1) << perf.output;
+  EXPECT_THAT(perf.output, HasSubstr("verbs"));
+  EXPECT_THAT(run_command("info --why all_reduce 1M --transport verbs").output,
+              HasSubstr("2 ranks over verbs"));
+}
+
 }  // namespace
 }  // namespace unisono

@@ -124,7 +124,7 @@ TEST_F(Tune, NamesTheWrongArgument) {
   refuses("-e 12X", "--maxbytes");
   refuses("-e 1T", "--maxbytes");
   refuses("-n 1", "--ranks");
-  refuses("--transport verbs", "--transport");
+  refuses("--transport pigeon", "--transport");
 }
 
 TEST_F(Tune, FilesThatAreMalformedStopEveryCommandWithTheLine) {

@@ -108,7 +108,8 @@ TEST(SelectionText, NamesTheColumnTheValueAndWhatIsAllowed) {
   };
   refuses("all_reduc tcp 2 4 any any ring - 0", "collective 'all_reduc'", "all_reduce, reduce,");
   refuses("send tcp 2 4 any any native auto 0", "collective 'send'", "barrier");
-  refuses("all_reduce rdma 2 4 any any ring - 0", "link 'rdma'", "loopback, shm, unix or tcp");
+  refuses("all_reduce rdma 2 4 any any ring - 0", "link 'rdma'",
+          "loopback, shm, unix, verbs or tcp");
   refuses("all_reduce tcp 0 4 any any ring - 0", "ranks_min '0'", "from 1 to 1048576");
   refuses("all_reduce tcp any 4 any any ring - 0", "ranks_min 'any'", "from 1 to 1048576");
   refuses("all_reduce tcp 5 4 any any ring - 0", "ranks_max '4'", "from ranks_min");

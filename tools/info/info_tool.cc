@@ -38,6 +38,53 @@ std::string describe_processors() {
   return out.str();
 }
 
+std::string describe_rate(const VerbsPort& port) {
+  std::ostringstream out;
+  out << port.gigabits_per_second << " Gb/s";
+  return out.str();
+}
+
+void print_rdma_ports(const Config& config) {
+  const Result<std::vector<VerbsPort>> ports = info::list_rdma_ports(config);
+  if (!ports) return;  // the row of verbs says why
+  tools::Table table({{"RDMA port", tools::Align::kLeft},
+                      {"state", tools::Align::kLeft},
+                      {"link layer", tools::Align::kLeft},
+                      {"GID", tools::Align::kLeft},
+                      {"type", tools::Align::kLeft},
+                      {"MTU"},
+                      {"rate"},
+                      {"used", tools::Align::kLeft},
+                      {"reason", tools::Align::kLeft}});
+  for (const VerbsPort& port : *ports) {
+    table.add_row({port.device + ":" + std::to_string(port.port), port.state, port.link_layer,
+                   port.gid, port.gid_type, std::to_string(port.mtu_bytes), describe_rate(port),
+                   port.usable ? "yes" : "no", port.reason});
+  }
+  std::printf("%s\n", table.text().c_str());
+}
+
+nlohmann::ordered_json json_of_rdma_ports(const Config& config) {
+  const Result<std::vector<VerbsPort>> ports = info::list_rdma_ports(config);
+  if (!ports)
+    return {{"ports", nlohmann::ordered_json::array()}, {"reason", ports.error().message()}};
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const VerbsPort& port : *ports) {
+    list.push_back({{"device", port.device},
+                    {"port", port.port},
+                    {"state", port.state},
+                    {"link_layer", port.link_layer},
+                    {"gid", port.gid},
+                    {"gid_type", port.gid_type},
+                    {"gid_index", port.gid_index},
+                    {"mtu_bytes", port.mtu_bytes},
+                    {"gigabits_per_second", port.gigabits_per_second},
+                    {"usable", port.usable},
+                    {"reason", port.reason}});
+  }
+  return {{"ports", list}, {"reason", ""}};
+}
+
 int print_text(const Config& config) {
   const topology::HostIdentity host = topology::read_host_identity();
   std::printf("unisono %s\n", version());
@@ -50,10 +97,11 @@ int print_text(const Config& config) {
   tools::Table transports({{"transport", tools::Align::kLeft},
                            {"usable", tools::Align::kLeft},
                            {"reason", tools::Align::kLeft}});
-  for (const info::TransportRow& row : info::probe_transports()) {
+  for (const info::TransportRow& row : info::probe_transports(config)) {
     transports.add_row({row.name, row.probe.usable ? "yes" : "no", row.probe.reason});
   }
   std::printf("%s\n", transports.text().c_str());
+  print_rdma_ports(config);
   tools::Table variables({{"variable", tools::Align::kLeft},
                           {"value", tools::Align::kLeft},
                           {"default", tools::Align::kLeft},
@@ -75,9 +123,10 @@ int print_json(const Config& config) {
   out["instruction_set"] = compute::instruction_set();
   out["host"] = topology::read_host_identity().name;
   out["processors"] = describe_processors();
-  for (const info::TransportRow& row : info::probe_transports()) {
+  for (const info::TransportRow& row : info::probe_transports(config)) {
     out["transports"][row.name] = {{"usable", row.probe.usable}, {"reason", row.probe.reason}};
   }
+  out["rdma"] = json_of_rdma_ports(config);
   for (const ConfigVariable& variable : config_variables()) {
     out["variables"][std::string(variable.name)] = {{"value", value_text(config, variable.name)},
                                                     {"default", variable.default_value},
@@ -90,12 +139,12 @@ int print_json(const Config& config) {
 
 Result<algorithms::Link> link_of(const std::string& transport) {
   using algorithms::Link;
-  for (const Link link : {Link::kLoopback, Link::kShm, Link::kUnix, Link::kTcp}) {
+  for (const Link link : {Link::kLoopback, Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp}) {
     if (transport == algorithms::name_of(link)) return link;
   }
   if (transport == "auto") return Link::kShm;
   return Status(ErrorCode::kInvalidArgument,
-                "unknown transport '" + transport + "' (auto, shm, unix, tcp, loopback)");
+                "unknown transport '" + transport + "' (auto, shm, unix, verbs, tcp, loopback)");
 }
 
 int fail(const Status& status) {
@@ -150,7 +199,7 @@ int info_main(int argc, char** argv) {
   app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--transport", transport, "with --why: auto, shm, unix, tcp or loopback");
+  app.add_option("--transport", transport, "with --why: auto, shm, unix, verbs, tcp or loopback");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

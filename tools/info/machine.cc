@@ -1,5 +1,6 @@
 #include "tools/info/machine.h"
 
+#include "comm/verbs_settings.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 #include "transports/shm/fabric.h"
@@ -16,13 +17,17 @@ Probe probe_shared_memory() {
 
 }  // namespace
 
-std::vector<TransportRow> probe_transports() {
+std::vector<TransportRow> probe_transports(const Config& config) {
   return {{"shm", probe_shared_memory()},
           {"unix", probe_stream_transport(StreamOptions::Family::kUnix)},
           {"tcp", probe_stream_transport(StreamOptions::Family::kTcp)},
           {"loopback", {true, "ranks as threads only"}},
-          {"verbs", {false, "not in this build"}},
+          {"verbs", probe_verbs_transport(verbs_options(config, 0, 1))},
           {"cuda", {false, "not in this build"}}};
+}
+
+Result<std::vector<VerbsPort>> list_rdma_ports(const Config& config) {
+  return list_verbs_ports(verbs_options(config, 0, 1));
 }
 
 bool would_share_cores(int ranks) {

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "transports/transport.h"
+#include "transports/verbs/verbs_transport.h"
 
 namespace unisono::info {
 
@@ -15,7 +17,10 @@ struct TransportRow {
 };
 
 /// Every transport, usable here or not.
-std::vector<TransportRow> probe_transports();
+std::vector<TransportRow> probe_transports(const Config& config);
+
+/// The ports of RDMA devices; an error says why there is none.
+Result<std::vector<VerbsPort>> list_rdma_ports(const Config& config);
 
 /// True when this many ranks of this machine would have to share processors.
 bool would_share_cores(int ranks);

@@ -135,7 +135,8 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
                  "private: ordinary memory; allocated: from unisono::allocate")
       ->check(CLI::IsMember({"private", "allocated", "both"}))
       ->capture_default_str();
-  app.add_option("--transport", options.transport, "auto, shm, tcp, unix (default: what is best)");
+  app.add_option("--transport", options.transport,
+                 "auto, shm, tcp, unix, verbs (default: what is best)");
   app.add_option("--algorithm", options.algorithm,
                  "One of `unisono plan --list` (default: selection decides)");
   app.add_option("--timeout", texts.timeout, "Seconds after which a call fails (default: 600)");

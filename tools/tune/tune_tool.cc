@@ -11,6 +11,7 @@
 #include <fstream>
 #include <vector>
 
+#include "config/config.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
 #include "tools/info/machine.h"
@@ -32,7 +33,7 @@ struct Options {
   double budget_ms = 20;
 };
 
-constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kTcp};
+constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp};
 // More would need more scratch memory than ranks have unless they are told.
 constexpr std::uint64_t kBytesMax = std::uint64_t{256} << 20;
 
@@ -41,7 +42,7 @@ void declare(CLI::App& app, Options& options) {
       ->check(CLI::Range(2, 256))
       ->capture_default_str();
   app.add_option("--transport", options.transport, "Only this one (default: all usable ones)")
-      ->check(CLI::IsMember({"shm", "unix", "tcp"}));
+      ->check(CLI::IsMember({"shm", "unix", "verbs", "tcp"}));
   app.add_option("-o,--output", options.output, "File to write")->capture_default_str();
   app.add_option("-e,--maxbytes", options.bytes_max_text, "Largest size, 64 to 256M")
       ->capture_default_str();
@@ -53,7 +54,8 @@ void declare(CLI::App& app, Options& options) {
 // The transports to measure. An unusable one is an error only where it was asked for.
 Result<std::vector<Link>> list_links(const std::string& wanted) {
   std::vector<Link> links;
-  const std::vector<info::TransportRow> rows = info::probe_transports();
+  UNISONO_ASSIGN(const Config config, Config::from_environment());
+  const std::vector<info::TransportRow> rows = info::probe_transports(config);
   for (const Link link : kLinks) {
     const std::string name(algorithms::name_of(link));
     if (!wanted.empty() && wanted != name) continue;
