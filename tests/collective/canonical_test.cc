@@ -12,6 +12,7 @@
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
+#include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 #include "unisono/float_types.h"
 
@@ -140,7 +141,7 @@ void check_everything(int ranks, const std::string& transport) {
   complaints.report(transport + " with " + std::to_string(ranks) + " ranks");
 }
 
-class Canonical : public testing::TestWithParam<const char*> {};
+class Canonical : public testing::TestWithParam<std::string> {};
 
 TEST_P(Canonical, EqualsTheTreeForOneToNineRanks) {
   for (int ranks = 1; ranks <= kRanksMax; ++ranks) {
@@ -216,8 +217,9 @@ TEST_P(Canonical, NestsOverOneToEightRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Canonical, testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Canonical,
+                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 TEST(CanonicalOrder, AlgorithmsThatDoNotDeclareItAreRefused) {
   run_ranks(3, "loopback", [](Communicator& comm) {

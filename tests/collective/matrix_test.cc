@@ -6,12 +6,13 @@
 
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
 namespace {
 
-constexpr const char* kTransports[]{"auto", "loopback", "unix", "tcp"};
+const std::vector<std::string> transports = tested_transports({"auto", "loopback", "unix", "tcp"});
 constexpr int kRankCounts[]{1, 2, 3, 4, 5, 8};
 
 struct Size {
@@ -105,11 +106,14 @@ std::vector<CollectiveCase> large_cases(int ranks) {
   return cases;
 }
 
-using Job = std::tuple<int, int>;  // indices into kTransports and kRankCounts
+using Job = std::tuple<int, int>;  // indices into transports and kRankCounts
 
 class Matrix : public testing::TestWithParam<Job> {
  protected:
-  std::string transport() const { return kTransports[std::get<0>(GetParam())]; }
+  std::size_t index_of_transport() const {
+    return static_cast<std::size_t>(std::get<0>(GetParam()));
+  }
+  std::string transport() const { return transports[index_of_transport()]; }
   int ranks() const { return kRankCounts[std::get<1>(GetParam())]; }
 
   void run(const std::vector<CollectiveCase>& cases) const {
@@ -130,21 +134,22 @@ class Matrix : public testing::TestWithParam<Job> {
 };
 
 TEST_P(Matrix, EveryCollectiveEqualsTheOracle) {
-  const auto job = static_cast<std::size_t>(std::get<0>(GetParam())) * std::size(kRankCounts) +
+  const auto job = index_of_transport() * std::size(kRankCounts) +
                    static_cast<std::size_t>(std::get<1>(GetParam()));
   run(cases_of_job(job, ranks()));
 }
 
 TEST_P(Matrix, MoreThanAMebibyteEqualsTheOracle) { run(large_cases(ranks())); }
 
-INSTANTIATE_TEST_SUITE_P(
-    Jobs, Matrix,
-    testing::Combine(testing::Range(0, static_cast<int>(std::size(kTransports))),
-                     testing::Range(0, static_cast<int>(std::size(kRankCounts)))),
-    [](const testing::TestParamInfo<Job>& info) {
-      return std::string(kTransports[std::get<0>(info.param)]) + "_" +
-             std::to_string(kRankCounts[std::get<1>(info.param)]);
-    });
+INSTANTIATE_TEST_SUITE_P(Jobs, Matrix,
+                         testing::Combine(testing::Range(0, static_cast<int>(transports.size())),
+                                          testing::Range(0,
+                                                         static_cast<int>(std::size(kRankCounts)))),
+                         [](const testing::TestParamInfo<Job>& info) {
+                           const auto transport = static_cast<std::size_t>(std::get<0>(info.param));
+                           return transports[transport] + "_" +
+                                  std::to_string(kRankCounts[std::get<1>(info.param)]);
+                         });
 
 }  // namespace
 }  // namespace unisono::test

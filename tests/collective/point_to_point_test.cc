@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
@@ -14,7 +15,7 @@ std::vector<int> numbers(int first, std::size_t count) {
   return data;
 }
 
-class PointToPoint : public testing::TestWithParam<const char*> {};
+class PointToPoint : public testing::TestWithParam<std::string> {};
 
 TEST_P(PointToPoint, TagsMatchIndependentlyAndInOrder) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
@@ -247,8 +248,8 @@ TEST_P(PointToPoint, FloodsOfUnexpectedMessagesAreBoundedAndDelivered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, PointToPoint,
-                         testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

@@ -11,6 +11,7 @@
 
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -35,7 +36,7 @@ void run_small_matrix(Communicator& comm) {
   }
 }
 
-class Processes : public testing::TestWithParam<const char*> {};
+class Processes : public testing::TestWithParam<std::string> {};
 
 TEST_P(Processes, RunTheSmallMatrix) {
   for (const int ranks : {1, 2, 4}) spawn_processes(ranks, GetParam(), &run_small_matrix);
@@ -56,8 +57,9 @@ TEST_P(Processes, ExchangeMessages) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Processes, testing::Values("auto", "shm", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Processes,
+                         testing::ValuesIn(tested_transports({"auto", "shm", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 class Access : public testing::TestWithParam<const char*> {};
 

@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
 
 using std::chrono::milliseconds;
 
-class Requests : public testing::TestWithParam<const char*> {};
+class Requests : public testing::TestWithParam<std::string> {};
 
 std::vector<std::int64_t> filled(Rank rank, std::size_t count) {
   return std::vector<std::int64_t>(count, rank + 1);
@@ -186,8 +187,9 @@ TEST_P(Requests, FinishWithTheCommunicatorWhenItIsClosed) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Requests, testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Requests,
+                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

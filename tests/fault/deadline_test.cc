@@ -6,6 +6,7 @@
 
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-class Deadline : public testing::TestWithParam<const char*> {};
+class Deadline : public testing::TestWithParam<std::string> {};
 
 constexpr CallOptions kSoon{.timeout = milliseconds(600)};
 
@@ -387,8 +388,9 @@ TEST_P(Deadline, OfARootThatKeepsBroadcastingNamesWhoDoesNotTake) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Deadline, testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Deadline,
+                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

@@ -11,6 +11,7 @@
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
+#include "tests/support/tested_transports.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -96,7 +97,7 @@ double check_all(SharedBoard& board, Rank victim) {
 }
 
 // Runs processes of which `victim` is to die; every other outcome is on the board.
-void run_doomed(const char* transport, Rank victim,
+void run_doomed(const std::string& transport, Rank victim,
                 const std::function<void(Communicator&)>& body) {
   try {
     spawn(kRanks, body,
@@ -108,7 +109,7 @@ void run_doomed(const char* transport, Rank victim,
   }
 }
 
-class Kill : public testing::TestWithParam<const char*> {};
+class Kill : public testing::TestWithParam<std::string> {};
 
 TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
   double slowest = 0;
@@ -131,7 +132,7 @@ TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
       }
     }
   }
-  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam(), slowest);
+  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam().c_str(), slowest);
 }
 
 TEST_P(Kill, AtAnyMomentOfALargeCallIsToldToAllSurvivors) {
@@ -158,7 +159,7 @@ TEST_P(Kill, AtAnyMomentOfALargeCallIsToldToAllSurvivors) {
     slowest = std::max(slowest, check_all(board, deed.victim));
     if (HasFailure()) return;
   }
-  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam(), slowest);
+  std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam().c_str(), slowest);
 }
 
 TEST_P(Kill, IsToldToRanksThatNeverTalkedToTheVictim) {
@@ -207,8 +208,9 @@ TEST_P(Kill, LeavesCommunicatorsWithoutTheVictimAlone) {
   EXPECT_EQ(board->finished, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Kill, testing::Values("auto", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Kill,
+                         testing::ValuesIn(tested_transports({"auto", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test
