@@ -1,6 +1,8 @@
 // States and epochs of one link; see link.h.
 #include "transports/verbs/link.h"
 
+#include <utility>
+
 #include "base/log.h"
 
 namespace unisono::verbs {
@@ -263,13 +265,19 @@ void Link::broken(QueuePair& queue_pair, ibv_wc_status status) {
 // On to the rails that are left.
 void Link::lose(const QueuePair& queue_pair, const std::string& what) {
   if (closing_ || peer_left_) return;
-  banned_[queue_pair.rail_index()] = true;
+  banned_[queue_pair.rail_index()] = has_bans_ = true;
   for (std::size_t other = 0; other < banned_.size(); ++other) {
     if (banned_[other] || !shared_.rails[other]->failure().empty()) continue;
     log::warning(what + "; going on over " + shared_.rails[other]->name());
     return begin_epoch(epoch_ + 1);
   }
   give_up(Status(ErrorCode::kRankFailed, what));
+}
+
+// The link works again; what had failed may be tried with the next epoch.
+void Link::lift_bans() {
+  if (state_ != LinkState::kStanding || !std::exchange(has_bans_, false)) return;
+  banned_.assign(banned_.size(), false);
 }
 
 void Link::rail_failed(std::size_t rail) {
@@ -284,7 +292,10 @@ bool Link::progress(FrameSink& sink) {
   bool moved = outgoing_->return_tokens(peer_, sink);
   Result<bool> received = incoming_->progress(peer_, channels_, sink);
   if (!received) give_up(received.error());
-  moved |= received && *received;
+  if (received && *received) {
+    moved = true;
+    lift_bans();
+  }
   send_now();
   return end_if_due(sink) || moved;
 }

@@ -78,6 +78,7 @@ class Link final : public Endpoint {
   void close_channels();
   void give_up(Status cause);
   bool has_failed() const { return closing_ && !cause_; }
+  void lift_bans();
   bool end_if_due(FrameSink& sink);
   void post_staged();
   void lose(const QueuePair& queue_pair, const std::string& what);
@@ -93,7 +94,8 @@ class Link final : public Endpoint {
   std::uint32_t epoch_ = 0;
   bool met_ = false;          ///< the peer's hello of this epoch is here and queue pairs stand
   bool peer_ready_ = false;   ///< the peer's stand too
-  std::vector<bool> banned_;  ///< rails that failed this link
+  std::vector<bool> banned_;  ///< rails that failed this link, until data flows again
+  bool has_bans_ = false;
   std::unique_ptr<Outgoing> outgoing_;
   std::unique_ptr<Incoming> incoming_;
   Channels channels_;

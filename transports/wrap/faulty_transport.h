@@ -49,7 +49,8 @@ class FaultyTransport final : public Transport {
   ~FaultyTransport() override;
 
   std::string_view name() const override { return name_; }
-  LaneTraits traits() const override;
+  LaneTraits traits() const override { return with_faults(inner_->traits()); }
+  LaneTraits traits_to(Rank peer) const override { return with_faults(inner_->traits_to(peer)); }
   std::string address() const override { return inner_->address(); }
   Status set_peers(std::vector<std::string> addresses) override {
     return inner_->set_peers(std::move(addresses));
@@ -61,6 +62,7 @@ class FaultyTransport final : public Transport {
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:
+  LaneTraits with_faults(LaneTraits traits) const;
   class Link;
   class FilteringSink;
 
