@@ -20,8 +20,8 @@ T* failed(int error_number) {
   return nullptr;
 }
 
-/// What pinning would find: whether every page is mapped with these rights.
-bool is_mapped(const void* address, std::size_t bytes, bool writable) {
+/// Whether every page is mapped with these rights, as one look at the list of mappings has it.
+bool looks_mapped(const void* address, std::size_t bytes, bool writable) {
   std::uint64_t at = reinterpret_cast<std::uintptr_t>(address);
   const std::uint64_t end = at + bytes;
   std::ifstream maps("/proc/self/maps");
@@ -35,6 +35,15 @@ bool is_mapped(const void* address, std::size_t bytes, bool writable) {
     at = last;
   }
   return at >= end;
+}
+
+/// What pinning would find. While other threads map and unmap, the list may miss a mapping that is
+/// there all the time; it does not do so again and again.
+bool is_mapped(const void* address, std::size_t bytes, bool writable) {
+  for (int looks = 0; looks < 20; ++looks) {
+    if (looks_mapped(address, bytes, writable)) return true;
+  }
+  return false;
 }
 
 }  // namespace

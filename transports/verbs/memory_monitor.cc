@@ -31,7 +31,11 @@ class UserfaultMonitor final : public MemoryMonitor {
   // A thread can have unmapped memory whose event is not taken yet, and another have mapped its
   // address anew: what that other one hands over must not be mistaken for the old.
   bool has_noted() const override { return notes_.changed.load(); }
-  bool has_changed() const override { return notes_.changed.load() || watcher_->is_changing(); }
+  // The flag is set before the unmapper may go on: where the kernel was asked just afterwards, the
+  // flag tells.
+  bool has_changed() const override {
+    return has_noted() || watcher_->is_changing() || has_noted();
+  }
   std::vector<std::span<const std::byte>> take_changed() override;
 
  private:

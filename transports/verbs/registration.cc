@@ -104,7 +104,12 @@ Result<Registration*> RegistrationCache::acquire(Pages piece, Pages around) {
     ++counts_.found;
   } else {
     // What is dropped after its use is registered again for the next: no more of it than is used.
-    UNISONO_ASSIGN(registration, add(piece, monitor_ != nullptr ? around : piece));
+    Result<Registration*> added = add(piece, monitor_ != nullptr ? around : piece);
+    if (!added) {
+      warn_once(added.error());
+      return added;
+    }
+    registration = *added;
   }
   if (registration->holders_++ == 0) held_bytes_ += registration->bytes_;
   registration->last_use_ = ++use_;
@@ -169,10 +174,7 @@ Result<Registration*> RegistrationCache::add_pages(Pages pages) {
       refused_bytes_ = std::min(refused_bytes_, held_bytes_ + pages.size());
     }
   }
-  if (!made) {
-    warn_once(made.error());
-    return made.error();
-  }
+  if (!made) return made.error();
   Registration* registration = made->get();
   // Only now are all its pages present. Nothing can have happened to them in between: their users
   // have lent them.
