@@ -11,6 +11,15 @@ namespace {
 
 using unisono::test::LogGuard;
 
+void expect_stream_in_one_direction(World& world) {
+  ASSERT_TRUE(world.greet());
+  for (int frame = 0; frame < 100; ++frame) {
+    ASSERT_TRUE(world.send(0, 1, {.bytes = 8})) << frame;
+    world.turns(5);
+  }
+  EXPECT_TRUE(world.settle());
+}
+
 class SendQueue : public testing::TestWithParam<int> {};
 
 TEST_P(SendQueue, HoweverShortCarriesAStreamInOneDirection) {
@@ -20,12 +29,7 @@ TEST_P(SendQueue, HoweverShortCarriesAStreamInOneDirection) {
   WorldShape shape{.ranks = 2};
   shape.network.hosts = fake_world(2, 1, device).hosts;
   World world(std::move(shape));
-  ASSERT_TRUE(world.greet());
-  for (int frame = 0; frame < 100; ++frame) {
-    ASSERT_TRUE(world.send(0, 1, {.bytes = 8})) << frame;
-    world.turns(5);
-  }
-  EXPECT_TRUE(world.settle());
+  expect_stream_in_one_direction(world);
 }
 
 INSTANTIATE_TEST_SUITE_P(Entries, SendQueue, testing::Values(4, 8, 12, 15, 16, 20));
@@ -36,12 +40,7 @@ TEST(Credit, IsGivenByThePoorestPortAndReturnedInTime) {
   shape.network.hosts = fake_world(2, 2).hosts;
   for (auto& host : shape.network.hosts) host[1].srq_entries_max = 64;
   World world(std::move(shape));
-  ASSERT_TRUE(world.greet());
-  for (int frame = 0; frame < 100; ++frame) {
-    ASSERT_TRUE(world.send(0, 1, {.bytes = 8})) << frame;
-    world.turns(5);
-  }
-  EXPECT_TRUE(world.settle());
+  expect_stream_in_one_direction(world);
 }
 
 TEST(LostDevice, DoesNotSpoilNewLinksAndRegistrations) {

@@ -12,15 +12,6 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-std::span<const std::byte> message_around(const FrameHeader& header, const std::byte* target) {
-  const std::span<const std::byte> piece(target, header.payload_bytes);
-  if (header.kind != FrameKind::kData || header.offset > header.total_bytes ||
-      header.payload_bytes > header.total_bytes - header.offset) {
-    return piece;
-  }
-  return {target - header.offset, header.total_bytes};
-}
-
 }  // namespace
 
 Incoming::~Incoming() { drop(); }
@@ -93,8 +84,8 @@ void Incoming::choose_memory(Pull* pull) {
   if (!pull->needs_reading) return;
   if (pull->placement.kind == Placement::Kind::kInto) {
     const std::byte* target = pull->placement.target;
-    Result<Registration*> held = shared_.cache.acquire({target, pull->header.payload_bytes},
-                                                       message_around(pull->header, target));
+    const std::span piece(target, pull->header.payload_bytes);
+    Result<Registration*> held = shared_.cache.acquire(piece, message_around(pull->header, piece));
     if (held && (*held)->writable()) {
       pull->held = *held;
       return;

@@ -13,15 +13,6 @@ Status impossible(const char* what) {
   return Status(ErrorCode::kProtocol, std::string("it says it has ") + what);
 }
 
-// The message that a piece belongs to lies in one stretch; registering it whole serves all pieces.
-std::span<const std::byte> message_around(const FrameHeader& header,
-                                          std::span<const std::byte> payload) {
-  if (header.kind != FrameKind::kData || header.offset + payload.size() > header.total_bytes) {
-    return payload;
-  }
-  return {payload.data() - header.offset, header.total_bytes};
-}
-
 }  // namespace
 
 Outgoing::~Outgoing() {
@@ -51,12 +42,7 @@ PostResult Outgoing::lend(const FrameHeader& header, std::span<const std::byte> 
   } else if (!stage_copy(&lent, payload)) {
     return PostResult::kFull;
   }
-  const std::optional<std::uint64_t> position = ring_.append_lent(header, lent.source);
-  if (!position) {
-    release(&lent);
-    return PostResult::kFull;
-  }
-  lent.position = *position;
+  lent.position = ring_.append_lent(header, lent.source).value();
   const bool lends = lent.owes_token;
   lent_.push_back(std::move(lent));
   return lends ? PostResult::kPending : PostResult::kDone;
@@ -143,8 +129,7 @@ Status Outgoing::resume(const Hello& hello) {
   return hello.read >= first_ ? finish_until(hello.read) : impossible("unread what it had read");
 }
 
-bool Outgoing::stage(QueuePair& control) {
-  bool staged = false;
+void Outgoing::stage(QueuePair& control) {
   while (writes_.size() < writes_max_ && control.transfer_bytes_max() > 0) {
     const SendRing::Piece piece = ring_.next_piece(control.transfer_bytes_max());
     if (piece.bytes == 0) break;
@@ -154,9 +139,7 @@ bool Outgoing::stage(QueuePair& control) {
                         encode(ImmediateKind::kWritten, piece.end / kLine));
     ring_.posted(piece);
     writes_.push_back(piece.end);
-    staged = true;
   }
-  return staged;
 }
 
 Status Outgoing::consumed(std::uint32_t value) {
@@ -170,13 +153,16 @@ Status Outgoing::read(std::uint32_t value) { return finish_until(extend(first_, 
 
 Status Outgoing::finish_until(std::uint64_t count) {
   if (count > lent_count()) return impossible("read what was not lent");
-  for (; first_ < count; ++first_) {
-    Lent& lent = lent_.front();
-    if (lent.owes_token) tokens_.push_back(lent.token);
-    release(&lent);
-    lent_.pop_front();
-  }
+  while (first_ < count) finish_first();
   return Status();
+}
+
+void Outgoing::finish_first() {
+  Lent& lent = lent_.front();
+  if (lent.owes_token) tokens_.push_back(lent.token);
+  release(&lent);
+  lent_.pop_front();
+  ++first_;
 }
 
 bool Outgoing::return_tokens(Rank peer, FrameSink& sink) {
@@ -190,12 +176,7 @@ bool Outgoing::return_tokens(Rank peer, FrameSink& sink) {
 }
 
 void Outgoing::drop(Rank peer, FrameSink& sink) {
-  for (; !lent_.empty(); ++first_) {
-    Lent& lent = lent_.front();
-    if (lent.owes_token) tokens_.push_back(lent.token);
-    release(&lent);
-    lent_.pop_front();
-  }
+  while (!lent_.empty()) finish_first();
   return_tokens(peer, sink);
 }
 

@@ -53,8 +53,8 @@ class Outgoing {
 
   /// A new epoch: where the peer's ring is and what it has had. kProtocol: impossible positions.
   Status resume(const Hello& hello);
-  /// Stages writes of what the peer has room for; returns whether there was any.
-  bool stage(QueuePair& control);
+  /// Stages writes of what the peer has room for.
+  void stage(QueuePair& control);
   Status consumed(std::uint32_t value);
   Status read(std::uint32_t value);
   /// Hands back the tokens of payloads that were read.
@@ -86,6 +86,7 @@ class Outgoing {
   bool stage_copy(Lent* lent, std::span<const std::byte> payload);
   void keep_copy(Lent* lent);
   Status finish_until(std::uint64_t count);
+  void finish_first();
   Source source_of(const std::byte* begin, const Registration& registration) const;
   void release(Lent* lent);
 

@@ -12,6 +12,15 @@ bool is_frame(const FrameHeader& header) {
 
 }  // namespace
 
+std::span<const std::byte> message_around(const FrameHeader& header,
+                                          std::span<const std::byte> piece) {
+  if (header.kind != FrameKind::kData || header.offset > header.total_bytes ||
+      piece.size() > header.total_bytes - header.offset) {
+    return piece;
+  }
+  return {piece.data() - header.offset, header.total_bytes};
+}
+
 std::optional<std::size_t> record_bytes(const FrameHeader& header) {
   if (header.payload_bytes > kFramePayloadMax) return std::nullopt;
   switch (static_cast<RecordKind>(header.reserved)) {

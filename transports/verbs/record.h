@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "transports/frame.h"
 
@@ -43,6 +44,12 @@ constexpr std::size_t whole_bytes(std::size_t payload) {
   return sizeof(FrameHeader) + round_to_lines(payload);
 }
 inline constexpr std::size_t kLentBytes = sizeof(FrameHeader) + sizeof(Source);
+
+/// The whole message that `piece` is the payload of a frame of: a granted message (kData) lies in
+/// one stretch, so registering it once serves all its pieces. Else, and where the header's numbers
+/// do not fit, the piece alone.
+std::span<const std::byte> message_around(const FrameHeader& header,
+                                          std::span<const std::byte> piece);
 
 /// A record's size by its header; nothing where no correct peer writes such a one: kinds and
 /// classes that do not exist, payloads above kFramePayloadMax, lent ones of no bytes.
