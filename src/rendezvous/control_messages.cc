@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/little_endian.h"
 #include "rendezvous/rank_text.h"
 
 namespace unisono::rendezvous {
@@ -21,9 +22,7 @@ class Writer {
   }
   template <typename T>
   void number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_ += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
-    }
+    append_little_endian(value, &bytes_);
   }
   void text(std::string_view text, std::size_t bytes_max) {
     const std::string_view kept = text.substr(0, bytes_max);
@@ -59,12 +58,7 @@ class Reader {
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
   template <typename T>
   T number() {
-    const std::string_view raw = take(sizeof(T));
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < raw.size(); ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(raw[i])) << (8 * i);
-    }
-    return static_cast<T>(value);
+    return static_cast<T>(read_little_endian(take(sizeof(T))));
   }
   std::string text(std::size_t bytes_max) {
     const auto bytes = number<std::uint32_t>();

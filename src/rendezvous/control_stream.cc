@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/little_endian.h"
+
 namespace unisono::rendezvous {
 namespace {
 
@@ -14,11 +16,7 @@ constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kReadBytes = 4 << 10;
 
 std::uint32_t read_length(std::string_view bytes) {
-  std::uint32_t length = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    length |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  }
-  return length;
+  return static_cast<std::uint32_t>(read_little_endian(bytes.substr(0, kLengthBytes)));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/assert.h"
+#include "base/little_endian.h"
 
 namespace unisono::verbs {
 namespace {
@@ -28,9 +29,7 @@ class Writer {
   }
   template <typename T>
   void number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_ += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
-    }
+    append_little_endian(value, &bytes_);
   }
   void text(std::string_view text) {
     number(static_cast<std::uint16_t>(text.size()));
@@ -53,11 +52,7 @@ class Reader {
   template <typename T>
   T number(const char* field, std::uint64_t min = 0,
            std::uint64_t max = std::numeric_limits<T>::max()) {
-    std::uint64_t value = 0;
-    const std::string_view raw = take(field, sizeof(T));
-    for (std::size_t i = 0; i < raw.size(); ++i) {
-      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(raw[i])) << (8 * i);
-    }
+    const std::uint64_t value = read_little_endian(take(field, sizeof(T)));
     if (!require(value >= min && value <= max, field, value, min, max)) return 0;
     return static_cast<T>(value);
   }
