@@ -77,7 +77,9 @@ Status TransportSet::open_network() {
     log::warning("TCP is used instead of verbs: " + opened.message());
   } else {
     // Who names devices wants them; most machines have none, and nobody misses them.
-    const bool wanted = !config_.verbs.devices.empty() || config_.verbs.gid != "auto";
+    const VerbsConfig& verbs = config_.verbs;
+    const bool wanted =
+        !verbs.devices.empty() || verbs.gid != "auto" || verbs.connect != "exchange";
     (wanted ? log::warning : log::info)("TCP is used, not verbs: " + probe.reason);
   }
   return open_stream(StreamOptions::Family::kTcp, Link::kTcp, false);

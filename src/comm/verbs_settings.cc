@@ -9,6 +9,7 @@ VerbsOptions verbs_options(const Config& config, Rank rank, int size) {
   options.size = size;
   options.devices = from.devices;
   options.gid = from.gid;
+  options.connect = from.connect == "cm" ? VerbsConnect::kCm : VerbsConnect::kExchange;
   options.service_level = from.service_level;
   options.traffic_class = from.traffic_class;
   options.partition_key = from.partition_key;

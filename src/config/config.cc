@@ -22,6 +22,8 @@ struct Row {
 };
 
 constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
+constexpr std::string_view kCudaUses[]{"off", "auto", "require"};
+constexpr std::string_view kConnects[]{"exchange", "cm"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
 
@@ -118,6 +120,12 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.verbs.gid; }},
+    {{"UNISONO_VERBS_CONNECT", "exchange|cm", "exchange",
+      "paths between ports: as both ends tell each other, or asked for by rdma_cm"},
+     [](std::string_view text, Config* c) {
+       return parse_choice(text, kConnects, &c->verbs.connect);
+     },
+     [](const Config& c) { return c.verbs.connect; }},
     {{"UNISONO_VERBS_SERVICE_LEVEL", "0..15", "0", "InfiniBand service level; RoCE: the priority"},
      [](std::string_view text, Config* c) {
        return parse_integer(text, 0, 15, &c->verbs.service_level);
@@ -162,6 +170,17 @@ const Row kRows[]{
        return parse_positive_bytes(text, &c->verbs.registered_bytes);
      },
      [](const Config& c) { return std::to_string(c.verbs.registered_bytes); }},
+    {{"UNISONO_CUDA", "off|auto|require", "auto",
+      "GPU buffers; auto: where a driver and a device are found, require: an error without them"},
+     [](std::string_view text, Config* c) { return parse_choice(text, kCudaUses, &c->cuda.use); },
+     [](const Config& c) { return c.cuda.use; }},
+    {{"UNISONO_CUDA_LIBRARY", "path", "",
+      "the CUDA driver's file, for tests and unusual installations; empty: libcuda.so.1"},
+     [](std::string_view text, Config* c) {
+       c->cuda.library = text;
+       return Status();
+     },
+     [](const Config& c) { return c.cuda.library; }},
     {{"UNISONO_OBJECT_STAGING", "size", "16M",
       "bound of a rank's staging memory in object collectives; the smallest of all ranks holds"},
      [](std::string_view text, Config* c) {

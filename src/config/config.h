@@ -18,6 +18,7 @@ namespace unisono {
 struct VerbsConfig {
   std::string devices;
   std::string gid = "auto";
+  std::string connect = "exchange";
   int service_level = 0;
   int traffic_class = 0;
   int partition_key = 0xffff;
@@ -26,6 +27,12 @@ struct VerbsConfig {
   int retries = 6;
   bool relaxed_ordering = true;
   std::size_t registered_bytes = std::size_t{4} << 30;
+};
+
+/// Whether GPU buffers are accepted, and the driver's file ("" is libcuda.so.1).
+struct CudaConfig {
+  std::string use = "auto";
+  std::string library;
 };
 
 /// Values after parsing, with defaults where a variable is unset.
@@ -45,6 +52,7 @@ struct Config {
   std::size_t eager_bytes = 0;
   int streams = 2;
   VerbsConfig verbs;
+  CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;
   std::size_t object_limit_bytes = std::size_t{64} << 30;
   std::string log = "warning";

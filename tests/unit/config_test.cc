@@ -69,6 +69,7 @@ TEST(Config, TakesVerbsSettingsWithinTheirRanges) {
       {"UNISONO_VERBS_GID", "rocev1", "rocev1"},
       {"UNISONO_VERBS_GID", "10.1.2.3", "10.1.2.3"},
       {"UNISONO_VERBS_GID", "fd00::7", "fd00::7"},
+      {"UNISONO_VERBS_CONNECT", "cm", "cm"},
       {"UNISONO_VERBS_SERVICE_LEVEL", "15", "15"},
       {"UNISONO_VERBS_TRAFFIC_CLASS", "255", "255"},
       {"UNISONO_VERBS_PARTITION", "0x8001", "0x8001"},
@@ -95,6 +96,7 @@ TEST(Config, NamesTheVerbsSettingItsValueAndWhatIsAccepted) {
         "a,^b", "../x"},
        "mlx5_0,mlx5_1:2"},
       {"UNISONO_VERBS_GID", {"3", "rocev3", "10.1.2", "fd00::g", "AUTO"}, "never an index"},
+      {"UNISONO_VERBS_CONNECT", {"CM", "rdma_cm", "on"}, "one of exchange, cm"},
       {"UNISONO_VERBS_SERVICE_LEVEL", {"-1", "16", "x"}, "from 0 to 15"},
       {"UNISONO_VERBS_TRAFFIC_CLASS", {"-1", "256", "0x10"}, "from 0 to 255"},
       {"UNISONO_VERBS_PARTITION",
@@ -112,6 +114,18 @@ TEST(Config, NamesTheVerbsSettingItsValueAndWhatIsAccepted) {
                   AllOf(HasSubstr(std::string(each.name) + "=" + value + ": expected "),
                         HasSubstr(each.accepted)));
     }
+  }
+}
+
+TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
+  EXPECT_EQ(value_text(Config{}, "UNISONO_CUDA"), "auto");
+  EXPECT_EQ(shown("UNISONO_CUDA", "require"), "require");
+  EXPECT_EQ(shown("UNISONO_CUDA", "off"), "off");
+  EXPECT_EQ(shown("UNISONO_CUDA_LIBRARY", "/opt/driver/libcuda.so.1"), "/opt/driver/libcuda.so.1");
+  for (const char* value : {"on", "OFF", "0", "required"}) {
+    EXPECT_THAT(shown("UNISONO_CUDA", value),
+                AllOf(HasSubstr("UNISONO_CUDA=" + std::string(value) + ": expected "),
+                      HasSubstr("one of off, auto, require")));
   }
 }
 

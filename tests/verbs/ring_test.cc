@@ -250,6 +250,7 @@ TEST(SendRing, RewindWritesTheUnconsumedAgain) {
   pair.receiver.restart();
   EXPECT_FALSE(pair.peek(&record)) << "nothing counts until it is announced again";
   ASSERT_TRUE(pair.sender.rewind(pair.receiver.consumed()));
+  EXPECT_TRUE(pair.sender.is_posted(0));
   EXPECT_FALSE(pair.sender.is_posted(kLine));
   pair.write_all();
   for (std::uint64_t number = 1; number < 3; ++number) {
@@ -258,30 +259,6 @@ TEST(SendRing, RewindWritesTheUnconsumedAgain) {
     pair.receiver.pop();
   }
   EXPECT_FALSE(pair.peek(&record));
-}
-
-TEST(SendRing, SkippedRecordIsPassedOver) {
-  RingPair pair(4096);
-  ASSERT_TRUE(pair.sender.append_whole(frame_of(0, 1), {}));
-  const std::uint64_t whole = pair.sender.appended();
-  ASSERT_TRUE(pair.sender.append_whole(frame_of(300, 2), bytes_of(300, 0)));
-  ASSERT_TRUE(pair.write(kLine));
-  const std::optional<std::uint64_t> lent = pair.sender.append_lent(frame_of(9999, 3), {});
-  ASSERT_TRUE(lent.has_value());
-  ASSERT_TRUE(pair.sender.append_whole(frame_of(0, 4), {}));
-  EXPECT_TRUE(pair.sender.is_posted(0));
-  EXPECT_FALSE(pair.sender.is_posted(whole));
-  pair.sender.skip(whole);
-  pair.sender.skip(*lent);
-  pair.write_all();
-  ReceiveRing::Record record;
-  ASSERT_TRUE(pair.peek(&record));
-  EXPECT_EQ(record.header.sequence, 1u);
-  pair.receiver.pop();
-  ASSERT_TRUE(pair.peek(&record));
-  EXPECT_EQ(record.header.sequence, 4u);
-  pair.receiver.pop();
-  EXPECT_EQ(pair.receiver.consumed(), pair.sender.appended());
 }
 
 TEST(SendRing, MovedSourceCountsWhenTheRecordIsWrittenAgain) {

@@ -59,7 +59,12 @@ bool World::make(Rank rank, const WorldShape& shape) {
   VerbsOptions options = shape.options;
   options.rank = rank;
   options.size = shape.ranks;
-  auto made = VerbsTransport::make(network_->api(rank), std::move(options), std::move(*side));
+  if (std::find(shape.askers.begin(), shape.askers.end(), rank) != shape.askers.end()) {
+    options.connect = VerbsConnect::kCm;
+    member.cm = std::make_shared<ScriptedCm>();
+  }
+  auto made =
+      VerbsTransport::make(network_->api(rank), std::move(options), std::move(*side), member.cm);
   if (!made) {
     ADD_FAILURE() << "rank " << rank << ": " << made.error().message();
     return false;

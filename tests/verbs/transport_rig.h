@@ -13,6 +13,7 @@
 #include "tests/support/log_guard.h"
 #include "tests/transport/recorder.h"
 #include "tests/verbs/fake_fabric.h"
+#include "tests/verbs/scripted_cm.h"
 #include "transports/verbs/verbs_transport_state.h"
 
 namespace unisono::verbs::test {
@@ -29,6 +30,7 @@ struct WorldShape {
   VerbsOptions options;       ///< rank and size are filled in
   FakeFabricOptions network;  ///< hosts are filled in where there are none
   std::vector<Rank> plain;    ///< these have the TCP transport alone
+  std::vector<Rank> askers;   ///< these ask for paths by rdma_cm
   /// The test itself is these, and is reached so.
   std::map<Rank, std::string> strangers;
 };
@@ -54,6 +56,8 @@ class World {
   std::function<void()> stranger;
   /// Not of a plain rank.
   VerbsTransport& verbs(Rank rank) { return *at(rank).verbs; }
+  /// Of a rank that asks.
+  ScriptedCm& cm(Rank rank) { return *at(rank).cm; }
   Recorder& witness(Rank rank) { return at(rank).witness; }
 
   struct Message {
@@ -100,6 +104,7 @@ class World {
   struct Member {
     std::unique_ptr<Transport> transport;
     VerbsTransport* verbs = nullptr;
+    std::shared_ptr<ScriptedCm> cm;
     Recorder witness;
     std::map<std::uint64_t, Lent> lent;
     std::map<Rank, std::uint64_t> next_sequence;

@@ -30,6 +30,7 @@ Shape shape_of(const std::string& kind) {
     shape.devices = 2;
     shape.options.queue_pairs = 3;
   }
+  if (kind.ends_with("_cm")) shape.options.connect = VerbsConnect::kCm;
   if (kind.ends_with("_short_messages")) shape.options.message_bytes_max = 4096;
   if (kind.ends_with("_smallest_ring")) shape.options.ring_bytes = 64 * 1024;
   return shape;
@@ -74,6 +75,7 @@ std::vector<TransportKind> verbs_kinds() {
     kinds.push_back({"verbs_port", 0, true});
     kinds.push_back({"verbs_port_stripes", 0, true});
     kinds.push_back({"verbs_port_short_messages", 0, true});
+    kinds.push_back({"verbs_port_cm", 0, true});
   }
   return kinds;
 }

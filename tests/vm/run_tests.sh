@@ -2,8 +2,10 @@
 # One ctest entry of the label rdma: starts one guest of the named topology, or two, and runs the
 # programs of a build folder in it, all of them even after one has failed.
 #
-#   tests/vm/run_tests.sh BUILD-FOLDER devices_0|devices_1|devices_2|devices_4|nodes_2 [devices_only]
+#   tests/vm/run_tests.sh BUILD-FOLDER TOPOLOGY [devices_only]
 #
+# TOPOLOGY: devices_0, devices_1, devices_2, devices_4, nodes_2; cm_devices_2, cm_nodes_2: the same,
+# and paths are asked for by rdma_cm.
 # devices_only: without the transport's own tests, for a build that has no verbs transport.
 # Exit status: 0 all passed, 1 one failed, 77 no guest is possible here, 124 and 125 as of guest.sh.
 set -euo pipefail
@@ -18,7 +20,7 @@ readonly command_seconds=300 guest_seconds=840
 # sees VM_NODE=N and reaches the others as guest0, guest1, ...
 device_commands() {
   case "$1" in
-    devices_0) ;;
+    devices_0 | cm_*) ;;
     devices_*)
       echo 'check tests/vm/feature_probe --gtest_brief=1'
       echo 'check tests/vm/bare_rdma --check'
@@ -65,6 +67,14 @@ transport_commands() {
       echo 'check nodes_without_locked_memory'
       echo 'check nodes_of_which_one_has_no_port'
       ;;
+    cm_devices_2)
+      conformance '*/verbs_port_cm*'
+      echo 'check tests/vm/verbs_guest_test --gtest_brief=1 --gtest_filter="PortThatGoesDown.*"'
+      ;;
+    cm_nodes_2)
+      echo 'check all_nodes "warning: .*rxe1 port 1.*; going on over rxe0|leaves rxe1 port 1"' \
+        'matrix_while_pulled'
+      ;;
   esac
 }
 
@@ -74,9 +84,12 @@ conformance() {
 
 options=(--dir "$build" --timeout "$guest_seconds")
 case "$topology" in
-  devices_*) options+=(--devs "${topology#devices_}") ;;
+  cm_*) options+=(--env UNISONO_VERBS_CONNECT=cm) ;;
+esac
+case "${topology#cm_}" in
+  devices_*) options+=(--devs "${topology##*devices_}") ;;
   # A second device in each: the first one's cable carries the TCP connections, too.
-  nodes_*) options+=(--nodes "${topology#nodes_}" --devs 2) ;;
+  nodes_*) options+=(--nodes "${topology##*nodes_}" --devs 2) ;;
   *) echo "run_tests.sh: unknown topology '$topology'" >&2; exit 2 ;;
 esac
 for name in TEST_FULL GTEST_FILTER; do

@@ -128,8 +128,8 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "dp-balanced: samples of the first device (default: half an even share)")
       ->type_name("B");
   show(app.add_option("--transport", options.transport, "Between ranks (auto: the best there is)")
-           ->check(CLI::IsMember({"auto", "shm", "tcp", "unix"})),
-       "auto|shm|tcp|unix");
+           ->check(CLI::IsMember({"auto", "shm", "tcp", "unix", "verbs"})),
+       "auto|shm|tcp|unix|verbs");
 }
 
 void declare_data(CLI::App& app, Options& options) {

@@ -47,28 +47,55 @@ std::vector<ChannelEnd> Channels::ends() const {
   return ends;
 }
 
-Status Channels::connect(bool lower, const std::vector<ChannelEnd>& peer) {
+Status Channels::pair(bool lower, const std::vector<ChannelEnd>& peer) {
   const std::vector<ChannelEnd> own = ends();
   const std::vector<ChannelPair> pairs =
       lower ? pair_channels(own, peer) : pair_channels(peer, own);
-  for (const ChannelPair& pair : pairs) {
-    QueuePair& mine = *queue_pairs_[lower ? pair.lower : pair.higher];
-    UNISONO_TRY(mine.connect(peer[lower ? pair.higher : pair.lower]));
-  }
   std::vector<std::unique_ptr<QueuePair>> kept;
   for (const ChannelPair& pair : pairs) {
     kept.push_back(std::move(queue_pairs_[lower ? pair.lower : pair.higher]));
+    partners_.push_back(partner(*kept.back(), peer[lower ? pair.higher : pair.lower]));
   }
   for (const auto& unpaired : queue_pairs_) {
     if (unpaired != nullptr) directory_.remove(*unpaired);
   }
   queue_pairs_ = std::move(kept);
   turn_ = 0;
-  connected_ = is_open();
-  if (connected_) return Status();
+  if (is_open()) return Status();
   return Status(ErrorCode::kUnsupported,
                 peer.empty() ? "it has no port left"
                              : "none of its ports has the link layer and partition of one here");
+}
+
+// Queue pairs between the same two ports share the question.
+Channels::Partner Channels::partner(const QueuePair& queue_pair, const ChannelEnd& peer) const {
+  if (paths_ == nullptr) return {peer, nullptr};
+  for (const Partner& other : partners_) {
+    if (other.path->leads_to(queue_pair.rail(), peer)) return {peer, other.path};
+  }
+  return {peer, paths_->ask(queue_pair.rail(), peer, options_)};
+}
+
+Result<bool> Channels::connect(QueuePair** unreached) {
+  bool complete = true;
+  for (std::size_t i = 0; i < partners_.size(); ++i) {
+    const PathQuery* path = partners_[i].path.get();
+    if (path == nullptr) continue;
+    complete = complete && path->is_done();
+    if (!path->is_done() || path->answer()) continue;
+    *unreached = queue_pairs_[i].get();
+    return path->answer().error();
+  }
+  if (!complete) return false;
+  for (std::size_t i = 0; i < partners_.size(); ++i) {
+    const auto& [end, path] = partners_[i];
+    QueuePair& mine = *queue_pairs_[i];
+    UNISONO_TRY(mine.connect(end, path != nullptr ? path->answer().value()
+                                                  : told_path(mine.rail().port(), end, options_)));
+  }
+  partners_.clear();
+  connected_ = true;
+  return true;
 }
 
 // Some providers throw away the completions of a queue pair that is destroyed, and with them the
@@ -78,6 +105,7 @@ void Channels::close() {
   for (const auto& queue_pair : queue_pairs_) queue_pair->rail().collect();
   for (const auto& queue_pair : queue_pairs_) directory_.remove(*queue_pair);
   queue_pairs_.clear();
+  partners_.clear();
   connected_ = false;
 }
 

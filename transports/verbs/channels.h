@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "transports/verbs/path_resolver.h"
 #include "transports/verbs/queue_pair.h"
 #include "transports/verbs/registration.h"
 
@@ -42,9 +43,10 @@ class ChannelDirectory {
 
 class Channels {
  public:
+  /// `paths`: where they are asked for; null: they are what both ends tell each other.
   Channels(Rails rails, const VerbsOptions& options, WorkCounts& counts,
-           ChannelDirectory& directory)
-      : rails_(rails), options_(options), counts_(counts), directory_(directory) {}
+           ChannelDirectory& directory, PathResolver* paths)
+      : rails_(rails), options_(options), counts_(counts), directory_(directory), paths_(paths) {}
   ~Channels() { close(); }
   Channels(const Channels&) = delete;
   Channels& operator=(const Channels&) = delete;
@@ -54,8 +56,11 @@ class Channels {
   /// left.
   Status open(Link& link, const std::vector<bool>& banned);
   std::vector<ChannelEnd> ends() const;
-  /// Keeps those that have a partner. kUnsupported when none has.
-  Status connect(bool lower, const std::vector<ChannelEnd>& peer);
+  /// Keeps those that have a partner, and asks for the paths to them. kUnsupported when none has.
+  Status pair(bool lower, const std::vector<ChannelEnd>& peer);
+  /// Connects them all with their partners. False: a path is still being asked for. An error is
+  /// about `*unreached` where it has no path, else about all.
+  Result<bool> connect(QueuePair** unreached);
   /// A fence: no device touches memory because of this link afterwards.
   void close();
 
@@ -72,13 +77,21 @@ class Channels {
   bool uses(std::size_t rail) const;
 
  private:
+  struct Partner {
+    ChannelEnd end;
+    std::shared_ptr<PathQuery> path;  ///< null: both ends have told enough
+  };
+
   Status add(Link& link, std::size_t rail, int ordinal);
+  Partner partner(const QueuePair& queue_pair, const ChannelEnd& peer) const;
 
   Rails rails_;
   const VerbsOptions& options_;
   WorkCounts& counts_;
   ChannelDirectory& directory_;
+  PathResolver* const paths_;
   std::vector<std::unique_ptr<QueuePair>> queue_pairs_;
+  std::vector<Partner> partners_;  ///< of each; empty before they are known
   std::size_t turn_ = 0;
   bool connected_ = false;
 };

@@ -40,7 +40,7 @@ Link::Link(Rank self, Rank peer, const LinkResources& shared, ChannelDirectory& 
       shared_(shared),
       side_(side),
       banned_(shared.rails.size()),
-      channels_(shared.rails, shared.options, shared.counts, directory) {}
+      channels_(shared.rails, shared.options, shared.counts, directory, shared.paths) {}
 
 Link::~Link() {
   // Before the memory that they read and write.
@@ -181,11 +181,23 @@ void Link::on_hello(const Hello& hello) {
   }
   if (hello.epoch > epoch_) begin_epoch(hello.epoch);
   if (!channels_.is_open()) return;
-  Status status = channels_.connect(self_ < peer_, hello.channels);
+  Status status = channels_.pair(self_ < peer_, hello.channels);
   if (status) status = outgoing_->resume(hello);
   if (status) status = incoming_->resume(hello);
   if (!status) return give_up(status);
   met_ = true;
+  connect();
+}
+
+// Queue pairs stand here as soon as the path to each partner is known.
+void Link::connect() {
+  QueuePair* unreached = nullptr;
+  const Result<bool> connected = channels_.connect(&unreached);
+  if (!connected && unreached != nullptr) {
+    return lose(*unreached, rank_text(peer_) + " over " + connected.error().message());
+  }
+  if (!connected) return give_up(connected.error());
+  if (!*connected) return;
   side_.send(peer_, encode_ready(epoch_));
   if (peer_ready_) state_ = LinkState::kStanding;
 }
@@ -193,7 +205,7 @@ void Link::on_hello(const Hello& hello) {
 void Link::on_ready(std::uint32_t epoch) {
   if (epoch != epoch_) return;
   peer_ready_ = true;
-  if (met_) state_ = LinkState::kStanding;
+  if (channels_.is_connected()) state_ = LinkState::kStanding;
 }
 
 // The immediates that said so one by one may be lost with their queue pairs.
@@ -289,6 +301,7 @@ void Link::rail_failed(std::size_t rail) {
 bool Link::progress(FrameSink& sink) {
   if (is_stream() || state_ == LinkState::kEnded) return false;
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
+  if (met_ && !channels_.is_connected() && channels_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
   Result<bool> received = incoming_->progress(peer_, channels_, sink);
   if (!received) give_up(received.error());

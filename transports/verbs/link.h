@@ -71,6 +71,7 @@ class Link final : public Endpoint {
   Status make_rings();
   void begin_epoch(std::uint32_t epoch);
   void on_hello(const Hello& hello);
+  void connect();
   void on_ready(std::uint32_t epoch);
   void on_leaving(std::uint64_t position);
   Hello make_hello() const;
@@ -92,7 +93,7 @@ class Link final : public Endpoint {
   Endpoint* stream_ = nullptr;
   LinkState state_ = LinkState::kIdle;
   std::uint32_t epoch_ = 0;
-  bool met_ = false;          ///< the peer's hello of this epoch is here and queue pairs stand
+  bool met_ = false;          ///< the peer's hello of this epoch is here
   bool peer_ready_ = false;   ///< the peer's stand too
   std::vector<bool> banned_;  ///< rails that failed this link, until data flows again
   bool has_bans_ = false;

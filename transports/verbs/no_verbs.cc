@@ -5,8 +5,9 @@ namespace unisono {
 namespace {
 
 constexpr const char* kReason =
-    "this build has no verbs transport: libibverbs' headers were missing or UNISONO_WITH_VERBS was "
-    "OFF when it was configured (Debian, Ubuntu: install libibverbs-dev, configure with "
+    "this build has no verbs transport: rdma-core's headers were missing or UNISONO_WITH_VERBS was "
+    "OFF when it was configured (Debian, Ubuntu: install libibverbs-dev and librdmacm-dev, "
+    "configure with "
     "-DUNISONO_WITH_VERBS=ON)";
 
 }  // namespace

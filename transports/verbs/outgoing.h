@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "transports/transport.h"
 #include "transports/verbs/fixed_queue.h"
+#include "transports/verbs/path_resolver.h"
 #include "transports/verbs/queue_pair.h"
 #include "transports/verbs/registration.h"
 #include "transports/verbs/send_ring.h"
@@ -26,6 +27,7 @@ struct LinkResources {
   WorkCounts& counts;
   /// Pieces that a peer may have in flight to this rank: what its poorest rail can take.
   int immediates;
+  PathResolver* paths;  ///< null: paths are what both ends tell each other
 };
 
 /// Payloads up to this travel in the ring; larger ones are read from where they lie.

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/unique_fd.h"
+#include "transports/verbs/path_resolver.h"
 #include "transports/verbs/rail.h"
 
 namespace unisono {
@@ -128,8 +129,13 @@ Probe probe_verbs_transport(const VerbsOptions& options) {
     std::string& list = port.usable ? usable : unusable;
     list += (list.empty() ? "" : "; ") + verbs::port_name(port) + ": " + port.reason;
   }
-  if (!usable.empty()) return Probe{true, usable};
-  return Probe{false, "no usable port: " + unusable};
+  if (usable.empty()) return Probe{false, "no usable port: " + unusable};
+  if (options.connect == VerbsConnect::kCm) {
+    if (const Status paths = verbs::check_path_resolver(); !paths) {
+      return Probe{false, paths.message()};
+    }
+  }
+  return Probe{true, usable};
 }
 
 }  // namespace unisono

@@ -18,7 +18,6 @@ constexpr std::uint32_t kInlineBytesWanted = 256;
 // sooner a slot is free again and a piece can be reduced.
 constexpr int kSignalEvery = 16;
 constexpr int kReadsPerSignal = 4;
-constexpr std::uint8_t kHopLimit = 64;
 // 82 ms: how long a peer without a free receive is left alone. It has run out of them because it
 // has not looked for a while; `retries` times this is what it may take.
 constexpr std::uint8_t kReceiverNotReadyTimer = 26;
@@ -98,34 +97,21 @@ Status QueuePair::initialise() {
                      : call_failed("ibv_modify_qp (init)", rail_.name(), error_of(failed));
 }
 
-Status QueuePair::connect(const ChannelEnd& peer) {
+Status QueuePair::connect(const ChannelEnd& peer, const Path& path) {
   peer_rail_ = peer.rail;
-  UNISONO_TRY(make_ready_to_receive(peer));
-  return make_ready_to_send(peer);
+  UNISONO_TRY(make_ready_to_receive(peer, path));
+  return make_ready_to_send(peer, path);
 }
 
-Status QueuePair::make_ready_to_receive(const ChannelEnd& peer) {
+Status QueuePair::make_ready_to_receive(const ChannelEnd& peer, const Path& path) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, end_.mtu));
+  attributes.path_mtu = path.mtu;
   attributes.dest_qp_num = peer.number;
   attributes.rq_psn = peer.first_packet;
   attributes.max_dest_rd_atomic = end_.rd_atomic;
   attributes.min_rnr_timer = kReceiverNotReadyTimer;
-  ibv_ah_attr& path = attributes.ah_attr;
-  path.dlid = peer.lid;
-  path.sl = static_cast<std::uint8_t>(options_.service_level);
-  path.port_num = rail_.port().port;
-  ibv_gid gid;
-  std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
-  // RoCE always has the global header; within an InfiniBand subnet the local address will do.
-  if (!end_.infiniband || gid.global.subnet_prefix != rail_.port().gid.global.subnet_prefix) {
-    path.is_global = 1;
-    path.grh.dgid = gid;
-    path.grh.sgid_index = rail_.port().gid_index;
-    path.grh.hop_limit = kHopLimit;
-    path.grh.traffic_class = static_cast<std::uint8_t>(options_.traffic_class);
-  }
+  attributes.ah_attr = path.address;
   const int failed =
       rail_.api().modify_qp(qp_, &attributes,
                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -135,10 +121,10 @@ Status QueuePair::make_ready_to_receive(const ChannelEnd& peer) {
              : call_failed("ibv_modify_qp (ready to receive)", rail_.name(), error_of(failed));
 }
 
-Status QueuePair::make_ready_to_send(const ChannelEnd& peer) {
+Status QueuePair::make_ready_to_send(const ChannelEnd& peer, const Path& path) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = static_cast<std::uint8_t>(options_.ack_timeout);
+  attributes.timeout = path.ack_timeout;
   attributes.retry_cnt = static_cast<std::uint8_t>(options_.retries);
   attributes.rnr_retry = static_cast<std::uint8_t>(options_.retries);
   attributes.sq_psn = end_.first_packet;

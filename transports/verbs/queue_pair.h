@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "transports/verbs/hello.h"
+#include "transports/verbs/path.h"
 #include "transports/verbs/rail.h"
 
 namespace unisono::verbs {
@@ -53,7 +54,7 @@ class QueuePair {
 
   /// What the peer needs to know.
   const ChannelEnd& end() const { return end_; }
-  Status connect(const ChannelEnd& peer);
+  Status connect(const ChannelEnd& peer, const Path& path);
 
   Rail& rail() const { return rail_; }
   std::size_t rail_index() const { return end_.rail; }
@@ -91,8 +92,8 @@ class QueuePair {
       : rail_(rail), options_(options), counts_(counts) {}
   Status create(std::size_t index, int ordinal);
   Status initialise();
-  Status make_ready_to_receive(const ChannelEnd& peer);
-  Status make_ready_to_send(const ChannelEnd& peer);
+  Status make_ready_to_receive(const ChannelEnd& peer, const Path& path);
+  Status make_ready_to_send(const ChannelEnd& peer, const Path& path);
   ibv_send_wr& stage(const LocalPiece& local, const RemotePiece& remote, ibv_wr_opcode opcode);
   void signal();
 

@@ -99,15 +99,6 @@ bool SendRing::rewind(std::uint64_t position) {
   return true;
 }
 
-void SendRing::skip(std::uint64_t position) {
-  UNISONO_ASSERT(position >= posted_ && position < appended_ && position % kLine == 0,
-                 "only a record that is still to be posted can become a skip");
-  std::byte* const begin = at(position);
-  const std::optional<std::size_t> bytes = record_bytes(header_at(begin));
-  UNISONO_ASSERT(bytes.has_value() && *bytes <= appended_ - position, "no record begins here");
-  write_skip(begin, *bytes);
-}
-
 void SendRing::move_source(std::uint64_t position, const Source& source) {
   if (position < consumed_) return;
   UNISONO_ASSERT(position < appended_ && position % kLine == 0, "no record begins here");

@@ -50,9 +50,6 @@ class SendRing {
   /// nothing changed, where that cannot be.
   bool rewind(std::uint64_t consumed);
 
-  /// The record that was appended at `position` will carry no frame. No part of it may have been
-  /// posted (since the last rewind).
-  void skip(std::uint64_t position);
   /// The payload of the lent record at `position` lies elsewhere now; it counts from the next time
   /// the record is written. Nothing happens where the peer has consumed the record.
   void move_source(std::uint64_t position, const Source& source);

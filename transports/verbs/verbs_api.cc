@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "transports/verbs/library_functions.h"
 
 namespace unisono::verbs {
 namespace {
@@ -44,17 +45,6 @@ struct Functions {
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
   decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;
 };
-
-template <typename Function>
-void find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-}
-
-template <typename Function>
-void require(void* library, const char* name, Function* function, std::string* missing) {
-  find(library, name, function);
-  if (*function == nullptr) *missing += (missing->empty() ? "" : ", ") + std::string(name);
-}
 
 /// The names of required functions that are not there.
 std::string fill(void* library, Functions* f) {

@@ -125,6 +125,11 @@ Status check_options(const VerbsOptions& options) {
   UNISONO_TRY(parse_devices(options.devices));
   UNISONO_TRY(parse_gid(options.gid));
   UNISONO_TRY(check_range("service_level", options.service_level, 0, 15));
+  if (options.connect == VerbsConnect::kCm && options.service_level != 0) {
+    return refused("service_level", std::to_string(options.service_level),
+                   "0 with rdma_cm (UNISONO_VERBS_CONNECT=cm), where the network names the service "
+                   "level of each path");
+  }
   UNISONO_TRY(check_range("traffic_class", options.traffic_class, 0, 255));
   UNISONO_TRY(check_partition_key(options.partition_key));
   UNISONO_TRY(check_range("queue_pairs", options.queue_pairs, 1, kChannelsMax));

@@ -46,9 +46,11 @@ VerbsTransport::VerbsTransport(VerbsOptions options, std::unique_ptr<Transport> 
 
 Result<std::unique_ptr<VerbsTransport>> VerbsTransport::make(std::shared_ptr<VerbsApi> api,
                                                              VerbsOptions options,
-                                                             std::unique_ptr<Transport> side) {
+                                                             std::unique_ptr<Transport> side,
+                                                             std::shared_ptr<CmApi> cm) {
   UNISONO_TRY(check_options(options));
   std::unique_ptr<VerbsTransport> made(new VerbsTransport(std::move(options), std::move(side)));
+  UNISONO_TRY(made->open_paths(std::move(cm)));
   UNISONO_TRY(made->open_rails(api));
   Result<std::unique_ptr<MemoryMonitor>> monitor = make_memory_monitor();
   if (!monitor) {
@@ -65,7 +67,8 @@ Result<std::unique_ptr<VerbsTransport>> VerbsTransport::make(std::shared_ptr<Ver
     immediates = std::min(immediates, rail->immediates_per_peer());
   }
   made->shared_.reset(new LinkResources{made->rails_, made->options_, *made->cache_,
-                                        *made->staging_, made->counts_, immediates});
+                                        *made->staging_, made->counts_, immediates,
+                                        made->paths_.get()});
   return made;
 }
 
@@ -86,6 +89,15 @@ Status VerbsTransport::open_rails(const std::shared_ptr<VerbsApi>& api) {
   rail_failed_.assign(rails_.size(), false);
   if (!rails_.empty()) return Status();
   return Status(ErrorCode::kUnsupported, "no usable RDMA port" + reasons);
+}
+
+Status VerbsTransport::open_paths(std::shared_ptr<CmApi> cm) {
+  if (options_.connect != VerbsConnect::kCm) return Status();
+  if (cm == nullptr) {
+    UNISONO_ASSIGN(cm, load_cm_library());
+  }
+  UNISONO_ASSIGN(paths_, PathResolver::make(std::move(cm)));
+  return Status();
 }
 
 // Links register their rings when they are made, in the middle of the work; that the limit on
@@ -171,6 +183,7 @@ bool VerbsTransport::poll(FrameSink& sink) {
     side_.poll(sink);
     handle_broken();
   }
+  if (paths_ != nullptr) moved |= paths_->poll();
   bool wait_for_side = false;
   for (std::size_t i = 0; i < active_.size(); ++i) {
     moved |= active_[i]->progress(sink);

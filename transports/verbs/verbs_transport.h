@@ -16,6 +16,8 @@
 
 namespace unisono {
 
+enum class VerbsConnect : std::uint8_t { kExchange, kCm };
+
 /// How devices, ports and paths are chosen and how patient they are. Defaults suit a cluster.
 struct VerbsOptions {
   Rank rank = 0;
@@ -25,6 +27,9 @@ struct VerbsOptions {
   /// "auto", a type ("rocev2", "rocev1", "ib") or an address that the GID must carry
   /// ("10.1.2.3", "fd00::7"). Never a number: numbers change when addresses do.
   std::string gid = "auto";
+  /// Where the paths between ports come from: what both ends say in their hellos, or rdma_cm, which
+  /// asks the network. Connections are made by hellos in either case.
+  VerbsConnect connect = VerbsConnect::kExchange;
   int service_level = 0;         ///< 0..15
   int traffic_class = 0;         ///< 0..255; RoCE: DSCP in its upper six bits
   int partition_key = 0xffff;    ///< looked for in the port's table; the upper bit is membership

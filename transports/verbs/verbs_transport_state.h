@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "transports/verbs/cm_api.h"
 #include "transports/verbs/link.h"
+#include "transports/verbs/path_resolver.h"
 #include "transports/verbs/registration.h"
 #include "transports/verbs/side_channel.h"
 #include "transports/verbs/staging.h"
@@ -18,9 +20,11 @@ namespace unisono::verbs {
 
 class VerbsTransport final : public Transport, private SideChannelEvents {
  public:
+  /// `cm`: only for VerbsConnect::kCm; null: this machine's.
   static Result<std::unique_ptr<VerbsTransport>> make(std::shared_ptr<VerbsApi> api,
                                                       VerbsOptions options,
-                                                      std::unique_ptr<Transport> side);
+                                                      std::unique_ptr<Transport> side,
+                                                      std::shared_ptr<CmApi> cm = nullptr);
   ~VerbsTransport() override;
 
   std::string_view name() const override { return "verbs"; }
@@ -47,6 +51,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::vector<std::string> networks() const;
   void refuse(Rank peer, const std::vector<std::string>& own,
               const std::vector<std::string>& theirs);
+  Status open_paths(std::shared_ptr<CmApi> cm);
   Status try_rings() const;
   Link& link_to(Rank peer);
   bool poll_completions();
@@ -72,6 +77,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::unique_ptr<RegistrationCache> cache_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<ChannelDirectory> directory_;
+  std::unique_ptr<PathResolver> paths_;  ///< null: paths are not asked for
   WorkCounts counts_;
   std::unique_ptr<LinkResources> shared_;
   SideChannel side_;
