@@ -16,6 +16,13 @@
 // every other failure is the communicator's: the first one wins, names the rank at fault where
 // there is one, and is what every pending and later call reports.
 //
+// Device memory. Buffers may be CUDA device memory, all of a call's or some ranks' (ranks without a
+// GPU take part with host memory where not all members have one; between ranks that all have one a
+// call's buffers are device memory on all of them or on none). CallOptions::stream orders the call
+// in a stream. Ranks that share device memory (threads or processes of one host) meet in every such
+// call, so a thread that drives several ranks uses group(). A call is known to be one on device
+// memory by its stream or by a pointer: give the stream where both pointers may be null.
+//
 // Counts are elements, of `type`. In and out either are the same place as each call's in-place
 // rule says, or do not overlap. Null pointers are allowed where nothing is read or written.
 // Algorithms and their sources (papers): algorithms/, and `unisono plan`.
@@ -472,11 +479,24 @@ namespace unisono __attribute__((visibility("default"))) {
   /// kInvalidArgument naming the malformed variable.
   Communicator init(const InitOptions& options = {});
 
+  /// A call on one of several communicators.
+  struct MemberCall {
+    Communicator* communicator = nullptr;
+    Call call;
+  };
+  /// For a thread that drives several ranks: starts all calls, then waits for each as run() would,
+  /// without deadlock. Ranks whose GPUs share memory meet on the host in every device call, so one
+  /// thread could not make their calls one after the other. Throws the first failure after all have
+  /// ended.
+  void group(std::span<const MemberCall> calls);
+
   struct SpawnOptions {
     enum class As { kThreads, kProcesses };
     As as = As::kThreads;
     std::string transport;  ///< as InitOptions::transport
     std::chrono::milliseconds timeout{0};
+    /// InitOptions::device by rank, repeated where there are fewer; empty: -1 for all.
+    std::vector<int> devices{};
   };
 
   /// Runs `body` as ranks 0..n-1 of one job and waits for all. As threads (default): the first
@@ -488,8 +508,10 @@ namespace unisono __attribute__((visibility("default"))) {
 
   /// Memory that the other ranks of this host can read in place: large collectives on it move
   /// each byte once. 64-byte aligned. Needs a communicator made by init() or spawn() in this
-  /// thread's rank; belongs to that rank. Throws kOutOfResources.
-  void* allocate(Communicator & communicator, std::size_t bytes);
+  /// thread's rank; belongs to that rank. kCuda: on the rank's device (InitOptions::device, or the
+  /// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device.
+  void* allocate(Communicator & communicator, std::size_t bytes,
+                 MemoryKind kind = MemoryKind::kHost);
   /// Gives it back. No call may be using it. After the communicator's job is closed the memory is
   /// gone.
   void release(Communicator & communicator, void* pointer);

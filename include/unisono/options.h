@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@
 namespace unisono __attribute__((visibility("default"))) {
 
   class Store;
+
+  /// A CUDA stream: CUstream or cudaStream_t, the same handle. Null is the default stream.
+  using CudaStream = void*;
 
   struct InitOptions {
     /// Where the ranks meet:
@@ -30,6 +34,11 @@ namespace unisono __attribute__((visibility("default"))) {
     std::string transport;
     /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
     std::chrono::milliseconds timeout{0};
+    /// The rank's GPU, counted among those that CUDA_VISIBLE_DEVICES leaves. -1: the one whose
+    /// context is current on this thread, else the only one that this process uses already; with
+    /// neither the rank counts as one without a GPU, whose device buffers go through host memory.
+    /// With UNISONO_CUDA=require: LOCAL_RANK then.
+    int device = -1;
   };
 
   struct CallOptions {
@@ -40,6 +49,12 @@ namespace unisono __attribute__((visibility("default"))) {
     /// same on all ranks. Must outlive the call.
     std::string_view algorithm;
     Order order = Order::kAny;
+    /// For calls on device memory. The work comes after all that is in the stream, and what is put
+    /// there later comes after the work; the call returns, and a Request is made, as soon as that
+    /// is arranged, which may wait for the other ranks' calls but never for the work itself. A
+    /// failure then shows in the communicator's status() and in its next call. Without a stream:
+    /// the default one, and the call returns when the result is there.
+    std::optional<CudaStream> stream{};
   };
 
 }  // namespace )

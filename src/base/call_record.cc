@@ -37,6 +37,7 @@ std::string describe(const CallRecord& record) {
     if ((record.op & kRecordNotCommutative) != 0) text += ", not commutative";
   }
   if (record.root >= 0) text += ", root " + std::to_string(record.root);
+  if (record.algorithm == kRecordOnDevice) return text + ", device memory)";
   if (record.algorithm != 0) text += ", algorithm " + std::to_string(record.algorithm - 1);
   return text + ", operation " + std::to_string(record.sequence) + ")";
 }

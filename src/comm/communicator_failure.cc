@@ -64,6 +64,7 @@ void CommunicatorState::abort(const std::string& reason) {
 }
 
 void CommunicatorState::close() {
+  if (devices_ != nullptr) drain_devices();
   bool last = false;
   {
     const Engine::Lock lock(runtime_->engine());
@@ -109,7 +110,7 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
 Rank CommunicatorState::first_gone(const RequestState& request, const std::vector<Rank>& waiting,
                                    const std::vector<bool>& peer_left) const {
   // The shared flag runs ahead of the lanes; plans are told by their probes instead.
-  const bool asks_native = native_ != nullptr && request.operation != request.execution.get();
+  const bool asks_native = native_ != nullptr && request.plan == nullptr;
   for (const Rank member : waiting) {
     const auto index = static_cast<std::size_t>(member);
     if (left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
@@ -179,11 +180,12 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   if (now >= request.deadline) time_out(request, now, waiting);
 }
 
-// Makes peers that are in another call notice, and this rank notice what they said. A native call
-// sends nothing itself, but a peer may have taken a plan for it.
+// Makes peers that are in another call notice, and this rank notice what they said. A call without
+// a plan, native or in the streams of a device, sends nothing itself, but a peer may have taken a
+// plan for it.
 void CommunicatorState::probe_peers(const RequestState& request, const std::vector<Rank>& waiting) {
   Messenger& messenger = runtime_->engine().messenger();
-  if (request.operation == &request.native) {
+  if (request.plan == nullptr) {
     messenger.note_call(id_, request.sequence, request.record);
     return;
   }

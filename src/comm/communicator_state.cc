@@ -38,6 +38,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       left_(members_.size(), false) {
   traffic_.by_peer.resize(members_.size());
   const Engine::Lock lock(runtime_->engine());
+  devices_ = DeviceCalls::make(*this);
   runtime_->add(*this);
 }
 
@@ -70,6 +71,9 @@ TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const 
 }
 
 Status CommunicatorState::run(const Call& call, Received* received) {
+  if ((devices_ != nullptr || call.options.stream) && needs_devices(call)) {
+    return run_with_devices({&call, 1}, nullptr, received);
+  }
   if (is_point_to_point(call.collective)) return run_group({&call, 1}, nullptr, received);
   if (is_last_call_again(call)) {
     if (const std::optional<Status> outcome = run_again(call)) return *outcome;
@@ -103,6 +107,10 @@ Status CommunicatorState::finish(RequestState& request) {
 
 Status CommunicatorState::run_group(std::span<const Call> calls, Collective* failed,
                                     Received* received) {
+  if (std::any_of(calls.begin(), calls.end(),
+                  [this](const Call& call) { return needs_devices(call); })) {
+    return run_with_devices(calls, failed, received);
+  }
   Status first;
   const auto note = [&](const Status& status, const Call& call) {
     if (!first.ok() || status.ok()) return;
@@ -192,6 +200,8 @@ void CommunicatorState::fill(RequestState& request, const Call& call) {
   request.done.store(false, std::memory_order_relaxed);
   request.gone_since = {};
   request.began = {};
+  request.enqueued.store(false, std::memory_order_relaxed);
+  request.concerns_call_alone = false;
 }
 
 // An asynchronous call outlives the caller's count arrays.
@@ -206,8 +216,10 @@ void CommunicatorState::copy_counts(RequestState& request) {
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
-  Result<std::shared_ptr<RequestState>> request = begin(call);
+  const bool with_devices = needs_devices(call);
+  Result<std::shared_ptr<RequestState>> request = with_devices ? begin_in_turn(call) : begin(call);
   if (!request) return request;
+  if (with_devices && call.options.stream) await_enqueued(**request);
   if ((*request)->done.load(std::memory_order_acquire)) {
     runtime_->engine().flush();
   } else {
@@ -235,7 +247,9 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape
   UNISONO_TRY(usable());
   RequestState* request = &prepare(call);
   copy_counts(*request);
-  if (const Status launched = launch(*request, shape); !launched) {
+  const Status launched =
+      concerns_devices(call) ? launch_on_device(*request, shape) : launch_on_host(*request, shape);
+  if (!launched) {
     request->held = false;
     const ErrorCode code = launched.code();
     if (code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported) return launched;
@@ -248,7 +262,7 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape
 }
 
 // Makes the request's operation.
-Status CommunicatorState::launch(RequestState& request, const CallShape& shape) {
+Status CommunicatorState::launch_on_host(RequestState& request, const CallShape& shape) {
   if (is_point_to_point(request.call.collective)) {
     launch_point_to_point(request, request.call);
     return Status();
@@ -262,12 +276,13 @@ Status CommunicatorState::launch(RequestState& request, const CallShape& shape) 
   }
   UNISONO_ASSIGN(const algorithms::Choice choice, choose(request.call, shape));
   return choice.algorithm == nullptr ? launch_native(request, choice.path)
-                                     : launch_plan(request, shape, choice);
+                                     : launch_plan(request, request.call, shape, choice,
+                                                   record_of(request.call, collectives_));
 }
 
-Status CommunicatorState::launch_plan(RequestState& request, const CallShape& shape,
-                                      const algorithms::Choice& choice) {
-  const Call& call = request.call;
+Status CommunicatorState::launch_plan(RequestState& request, const Call& call,
+                                      const CallShape& shape, const algorithms::Choice& choice,
+                                      const CallRecord& record) {
   if (request.execution == nullptr) {
     request.execution =
         std::make_unique<Execution>(runtime_->engine().messenger(), runtime_->scratch());
@@ -276,7 +291,6 @@ Status CommunicatorState::launch_plan(RequestState& request, const CallShape& sh
   const bool in_place = shape.in_place && !(request.reduction && request.reduction->prepares());
   PlanCache::Entry& entry =
       plans_.get(call, *choice.algorithm, choice.chunks, in_place, rank_, size());
-  const CallRecord record = record_of(call, collectives_);
   Execution::Call execution;
   execution.plan = &entry.plan;
   execution.input = call.in;
@@ -324,6 +338,7 @@ void CommunicatorState::on_done(RequestState& request) {
   if (request.outcome.ok()) count(request);
   if (request.plan != nullptr) --request.plan->in_use;
   request.plan = nullptr;
+  if (!request.outcome && request.concerns_call_alone) return;
   if (!request.outcome) {
     if (!failed_.load(std::memory_order_relaxed)) fail(request.outcome, Tell::kEveryone);
     request.outcome = failure();

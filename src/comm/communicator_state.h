@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/call_check.h"
+#include "comm/device_calls.h"
 #include "comm/operations.h"
 #include "comm/plan_cache.h"
 #include "comm/runtime.h"
@@ -35,6 +36,10 @@ class RequestState final : public Task, public std::enable_shared_from_this<Requ
   NativeOperation native;
   PointToPointOperation point_to_point;
   std::unique_ptr<Execution> execution;
+  std::unique_ptr<Operation> device;  ///< of calls on device memory, made when first needed
+  /// Of those: the work is in the caller's stream, or over.
+  std::atomic<bool> enqueued = false;
+  bool concerns_call_alone = false;  ///< a failure that all ranks found in the call
   PlanCache::Entry* plan = nullptr;
 
   /// When tend() first saw it, about a millisecond after its start: quick calls read no clock. The
@@ -63,6 +68,11 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Rank member_of(Rank world_rank) const;
   Runtime& runtime() { return *runtime_; }
   const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
+  /// What an operation of this rank on device memory needs of the rest; under the engine's lock.
+  CallRecord device_record(const Call& call) const;
+  Status launch_on_host(RequestState& request, const CallShape& shape);
+  Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
+                        std::span<std::byte> all);
   native::Group* native() { return native_.get(); }
 
   /// Blocking: the outcome. Throws nothing.
@@ -72,6 +82,11 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Status run_group(std::span<const Call> calls, Collective* failed, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
+  /// For group() of several communicators. A call that is_in_turn() begins without waiting, and
+  /// settle() ends it as run() would.
+  bool is_in_turn(const Call& call) const;
+  Result<std::shared_ptr<RequestState>> begin(const Call& call);
+  Status settle(RequestState& request);
   bool test(RequestState& request);
   /// False when `until` passed first.
   bool wait(RequestState& request, TimePoint until);
@@ -96,6 +111,14 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   friend class unisono::NativeOperation;
 
   Status usable() const;
+  bool needs_devices(const Call& call) const;
+  bool concerns_devices(const Call& call) const;
+  Status launch_on_device(RequestState& request, const CallShape& shape);
+  Status run_with_devices(std::span<const Call> calls, Collective* failed, Received* received);
+  Result<std::shared_ptr<RequestState>> begin_in_turn(const Call& call);
+  Result<algorithms::Choice> choose_meeting(const CallShape& shape) const;
+  void await_enqueued(RequestState& request);
+  void drain_devices();
   void give_back_buffers(const Status& cause);
   /// Whether a collective runs natively, and by which path.
   struct Way {
@@ -110,7 +133,6 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void fold_last_calls();
   std::optional<Status> watch(native::NativeCall& operation);
   RequestState& hand_over(const Call& call, std::uint64_t sequence, const CallRecord& record);
-  Result<std::shared_ptr<RequestState>> begin(const Call& call);
   Result<RequestState*> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   const compute::Reduction* reduction_for(const Call& call, Status* status);
@@ -122,10 +144,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   static void fill(RequestState& request, const Call& call);
   RequestState& prepare(const Call& call);
   static void copy_counts(RequestState& request);
-  Status launch(RequestState& request, const CallShape& shape);
   Status launch_native(RequestState& request, AccessPath path);
-  Status launch_plan(RequestState& request, const CallShape& shape,
-                     const algorithms::Choice& choice);
+  Status launch_plan(RequestState& request, const Call& call, const CallShape& shape,
+                     const algorithms::Choice& choice, const CallRecord& record);
   void launch_point_to_point(RequestState& request, const Call& call);
   void on_done(RequestState& request);
   void count(const RequestState& request);
@@ -159,6 +180,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   DataType last_type_ = DataType::kUint8;
   ReduceOp last_op_;
   PlanCache plans_;
+  std::unique_ptr<DeviceCalls> devices_;        // null where no device memory can come
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;

@@ -70,19 +70,20 @@ Communicator init(const InitOptions& options) {
   runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size
                        : runtime.size == 1            ? 1
                                                       : 0;
+  runtime.device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
   runtime.deadline = later(Clock::now(), runtime.config.timeout);
   Communicator world = join_job(std::move(runtime));
   runtime_of_process() = CommunicatorAccess::state(world)->shared_runtime();
   return world;
 }
 
-void* allocate(Communicator& communicator, std::size_t bytes) {
+void* allocate(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
   detail::CommunicatorState* state = CommunicatorAccess::state(communicator);
   if (state == nullptr || state->closed()) {
     throw Error(Status(ErrorCode::kClosed, "allocate() needs an open communicator"),
                 {.operation = "allocate"});
   }
-  Result<void*> memory = state->runtime().allocate(bytes);
+  Result<void*> memory = state->runtime().allocate(bytes, kind);
   if (!memory) throw Error(memory.error(), {.operation = "allocate"});
   return *memory;
 }

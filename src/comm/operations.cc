@@ -13,8 +13,9 @@ constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
 }  // namespace
 
 void NativeOperation::begin(detail::CommunicatorState& communicator,
-                            const native::Arguments& arguments) {
+                            const native::Arguments& arguments, bool counted) {
   communicator_ = &communicator;
+  counted_ = counted;
   arguments_ = arguments;
   running_ = nullptr;
   raised_at_ = {};
@@ -25,6 +26,7 @@ void NativeOperation::begin(detail::CommunicatorState& communicator,
 void NativeOperation::adopt(detail::CommunicatorState& communicator, Collective collective,
                             native::NativeCall& running) {
   communicator_ = &communicator;
+  counted_ = true;
   arguments_.collective = collective;
   running_ = &running;
   raised_at_ = {};
@@ -44,7 +46,9 @@ bool NativeOperation::advance() {
   // What this rank finds wrong after another's failure may only follow from that.
   if (ended && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
-    if (status_.ok()) running_->count(arguments_.collective, 1, &communicator_->traffic_);
+    if (status_.ok() && counted_) {
+      running_->count(arguments_.collective, 1, &communicator_->traffic_);
+    }
     leave_queue();
     return true;
   }

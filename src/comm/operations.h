@@ -20,7 +20,9 @@ class CommunicatorState;
 /// A native call: waits for its turn, runs, and ends when another member has raised a failure.
 class NativeOperation final : public Operation {
  public:
-  void begin(detail::CommunicatorState& communicator, const native::Arguments& arguments);
+  /// `counted`: in the communicator's traffic.
+  void begin(detail::CommunicatorState& communicator, const native::Arguments& arguments,
+             bool counted = true);
   /// Already started by the blocking path, which found the queue empty.
   void adopt(detail::CommunicatorState& communicator, Collective collective,
              native::NativeCall& running);
@@ -35,6 +37,7 @@ class NativeOperation final : public Operation {
   detail::CommunicatorState* communicator_ = nullptr;
   native::Arguments arguments_;
   native::NativeCall* running_ = nullptr;
+  bool counted_ = true;
   TimePoint raised_at_{};
 };
 

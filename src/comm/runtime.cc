@@ -115,6 +115,7 @@ Status Runtime::connect(const RuntimeOptions& options) {
   self.uid = getuid();
   self.settings = settings_text(config_, selection_);
   self.addresses = processor_lines();
+  UNISONO_TRY(open_device(options.device, &self));
   UNISONO_TRY(open_transports(options, &self));
   UNISONO_ASSIGN(arbiter_,
                  ArbiterClient::join(options.meeting, options.size, self, options.deadline));
@@ -146,6 +147,14 @@ Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
   }
   UNISONO_TRY(transports_.open(options.local_size == options.size));
   self->addresses += transports_.addresses();
+  return Status();
+}
+
+Status Runtime::open_device(const device::DeviceWish& wish, Member* self) {
+  UNISONO_ASSIGN(device_, device::RankDevice::open(config_, wish));
+  if (device_ != nullptr && !device_->published().empty()) {
+    self->addresses += "cuda " + device_->published() + "\n";
+  }
   return Status();
 }
 
@@ -192,6 +201,12 @@ Status Runtime::find_lost(const std::vector<Rank>& ranks) {
   return Status();
 }
 
+bool Runtime::is_gone(Rank rank) const {
+  return peer_left_[static_cast<std::size_t>(rank)] ||
+         std::any_of(deaths_.begin(), deaths_.end(),
+                     [rank](const Verdict& death) { return death.culprit == rank; });
+}
+
 bool Runtime::shares_cores(const std::vector<Rank>& members) const {
   return std::any_of(members.begin(), members.end(), [&](Rank rank) {
     return host_loads_[static_cast<std::size_t>(rank)].shares_cores();
@@ -234,9 +249,14 @@ void Runtime::shut_down() {
   arbiter_->leave();
 }
 
-Result<void*> Runtime::allocate(std::size_t bytes) {
+Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {
   if (is_forked_copy()) {
     return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
+  }
+  if (kind == MemoryKind::kCuda) {
+    if (device_ != nullptr) return device_->allocate(bytes);
+    return Status(ErrorCode::kUnsupported,
+                  "there is no CUDA device for this rank; `unisono info` says why");
   }
   if (fabric_ != nullptr) return fabric_->allocate(bytes);
   void* pointer = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
@@ -250,6 +270,7 @@ Result<void*> Runtime::allocate(std::size_t bytes) {
 
 Status Runtime::release(void* pointer) {
   if (is_forked_copy()) return Status();
+  if (device_ != nullptr && device_->is_device_memory(pointer)) return device_->release(pointer);
   if (fabric_ != nullptr) return fabric_->release(pointer);
   const std::lock_guard guard(plain_mutex_);
   if (std::erase(plain_, pointer) == 0) {

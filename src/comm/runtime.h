@@ -17,6 +17,7 @@
 #include "comm/host_load.h"
 #include "comm/transport_set.h"
 #include "config/config.h"
+#include "device/rank_device.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"
@@ -36,6 +37,7 @@ struct RuntimeOptions {
   int size = 1;
   int local_size = 0;  ///< ranks of this host; 0: not known before the meeting
   TimePoint deadline = kNever;
+  device::DeviceWish device;
 };
 
 class Runtime final : public EngineHost, public std::enable_shared_from_this<Runtime> {
@@ -53,6 +55,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   const std::string& algorithm_hint(Collective collective) const {
     return algorithm_hints_[static_cast<std::size_t>(collective)];
   }
+  /// Null where this rank can have no device memory.
+  device::RankDevice* device() { return device_.get(); }
   /// Null when this host's ranks do not share memory.
   shm::Fabric* fabric() { return fabric_.get(); }
   /// The slowest link between these world ranks.
@@ -67,6 +71,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   void add(detail::CommunicatorState& communicator);
   /// True when it was the last one.
   bool remove(detail::CommunicatorState& communicator);
+  /// The job has said that this world rank died or left; under the engine's lock.
+  bool is_gone(Rank rank) const;
   /// 1, 2, ...: for a communicator that this rank names. Any thread.
   std::uint32_t take_communicator_number() { return next_number_.fetch_add(1); }
 
@@ -80,7 +86,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
 
   /// Memory that local peers can read in place; plain memory where ranks do not share any. Any
   /// thread.
-  Result<void*> allocate(std::size_t bytes);
+  Result<void*> allocate(std::size_t bytes, MemoryKind kind);
   Status release(void* pointer);
 
   // EngineHost, MessengerEvents
@@ -107,6 +113,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
   IdlePolicy idle_policy() const;
+  Status open_device(const device::DeviceWish& wish, Member* self);
   Status meet_fabric(TimePoint deadline);
   Status find_lost(const std::vector<Rank>& ranks);
   void handle_verdicts();
@@ -123,6 +130,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::unique_ptr<ArbiterClient> arbiter_;
   std::unique_ptr<shm::FabricListener> fabric_listener_;
   std::shared_ptr<shm::Fabric> fabric_;
+  std::unique_ptr<device::RankDevice> device_;
   TransportSet transports_;
   std::vector<HostLoad> host_loads_;  // by world rank
   std::unique_ptr<Engine> engine_;

@@ -20,6 +20,11 @@ RuntimeOptions rank_options(const SpawnJob& job, int rank) {
   options.meeting.name = job.name;
   options.rank = rank;
   options.size = options.local_size = job.size;
+  const std::vector<int>& devices = job.devices;
+  options.device.local_rank = rank;
+  if (!devices.empty()) {
+    options.device.ordinal = devices[static_cast<std::size_t>(rank) % devices.size()];
+  }
   options.deadline = later(Clock::now(), job.config.timeout);
   return options;
 }
@@ -112,7 +117,7 @@ void spawn(int n, const std::function<void(Communicator&)>& body, const SpawnOpt
   if (!options.transport.empty()) config->transport = options.transport;
   if (options.timeout.count() > 0) config->timeout = options.timeout;
   const std::string name = "unisono-spawn-" + JobKey::random().to_hex().substr(0, 24);
-  const SpawnJob job{*config, name, n, body};
+  const SpawnJob job{*config, name, n, options.devices, body};
   if (options.as == SpawnOptions::As::kProcesses) {
     run_processes(job);
   } else {

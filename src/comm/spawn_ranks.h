@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "unisono/communicator.h"
@@ -19,6 +20,7 @@ struct SpawnJob {
   const Config& config;
   const std::string& name;  ///< where the ranks meet
   int size;
+  const std::vector<int>& devices;
   const std::function<void(Communicator&)>& body;
 };
 

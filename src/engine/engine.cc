@@ -128,7 +128,7 @@ void Engine::beat() {
   unlock();
 }
 
-bool Engine::wait(Task& task, TimePoint until) {
+bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
   Duration waited{};  // since then, when it was last read
@@ -136,7 +136,7 @@ bool Engine::wait(Task& task, TimePoint until) {
   int looks = 0;       // for nothing, since something moved; stops at the last spin
   unsigned polls = 0;  // what moves all the time must not keep the clock from being read
   unsigned yields = 0;
-  while (!task.done.load(std::memory_order_acquire)) {
+  while (!done.load(std::memory_order_acquire)) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
@@ -146,14 +146,14 @@ bool Engine::wait(Task& task, TimePoint until) {
         if (began == TimePoint{}) began = now;
         waited = now - began;
         tend(now);
-        if (now >= until) in_time = task.done.load(std::memory_order_acquire);
+        if (now >= until) in_time = done.load(std::memory_order_acquire);
       }
       unlock();
     }
     if (!in_time) break;
     if (moved) {
       looks = 0;
-    } else if (!task.done.load(std::memory_order_acquire)) {
+    } else if (!done.load(std::memory_order_acquire)) {
       idle_once(looks, waited);
       if (looks < idle_.spins) ++looks;
     }

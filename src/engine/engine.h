@@ -68,7 +68,9 @@ class Engine {
   /// ones never become anybody's work but the caller's. Their `done` is false.
   void start_and_linger(std::span<Task* const> tasks);
   /// Without the lock: beats until the task is done or `until` has passed (false).
-  bool wait(Task& task, TimePoint until);
+  bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
+  /// The same for a flag that some operation of the engine's sets.
+  bool wait(const std::atomic<bool>& done, TimePoint until);
   /// Under the lock: gives it and the core away for a moment.
   void yield();
   /// After a blocking call: what it left behind in a transport must still go out, now or by the

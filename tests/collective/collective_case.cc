@@ -192,19 +192,37 @@ class Builder {
   Reducing reducing_;
 };
 
+class HostMemory final : public CaseMemory {
+ public:
+  std::byte* take(std::size_t bytes) override { return blocks_.emplace_back(bytes).data(); }
+  void clear() override { blocks_.clear(); }
+  void write(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void read(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  std::vector<Bytes> blocks_;
+};
+
 // A buffer with guards around it.
 class Guarded {
  public:
-  Guarded(const Bytes& content, std::size_t skew)
-      : skew_(kGuardBytes + skew),
-        bytes_(content.size()),
-        memory_(skew_ + bytes_ + kGuardBytes, kUntouched) {
-    std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_));
+  Guarded(CaseMemory& memory, const Bytes& content, std::size_t skew)
+      : memory_(memory), skew_(kGuardBytes + skew), bytes_(content.size()) {
+    Bytes image(whole_bytes(), kUntouched);
+    std::copy(content.begin(), content.end(), image.begin() + static_cast<std::ptrdiff_t>(skew_));
+    base_ = memory_.take(image.size());
+    memory_.write(base_, image.data(), image.size());
   }
-  std::byte* data() { return memory_.data() + skew_; }
+  std::byte* data() { return base_ + skew_; }
 
   std::string compare(const Bytes& expected, std::size_t element_bytes, const char* name) const {
-    const std::byte* actual = memory_.data() + skew_;
+    Bytes image(whole_bytes());
+    memory_.read(image.data(), base_, image.size());
+    const std::byte* actual = image.data() + skew_;
     if (!expected.empty() && std::memcmp(actual, expected.data(), expected.size()) != 0) {
       std::size_t i = 0;
       while (std::memcmp(actual + i, expected.data() + i, element_bytes) == 0) i += element_bytes;
@@ -213,21 +231,23 @@ class Guarded {
              hex(expected.data() + i, element_bytes);
     }
     const auto intact = [](std::byte b) { return b == kUntouched; };
-    if (!std::all_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(skew_),
-                     intact)) {
+    const auto first = image.begin() + static_cast<std::ptrdiff_t>(skew_);
+    if (!std::all_of(image.begin(), first, intact)) {
       return std::string("bytes before ") + name + " were written";
     }
-    if (!std::all_of(memory_.begin() + static_cast<std::ptrdiff_t>(skew_ + bytes_), memory_.end(),
-                     intact)) {
+    if (!std::all_of(first + static_cast<std::ptrdiff_t>(bytes_), image.end(), intact)) {
       return std::string("bytes behind ") + name + " were written";
     }
     return "";
   }
 
  private:
+  std::size_t whole_bytes() const { return skew_ + bytes_ + kGuardBytes; }
+
+  CaseMemory& memory_;
   std::size_t skew_;
   std::size_t bytes_;
-  Bytes memory_;
+  std::byte* base_ = nullptr;
 };
 
 Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reducing, Rank rank,
@@ -298,19 +318,26 @@ std::string describe(const CollectiveCase& c) {
   return text;
 }
 
-std::string run_case(Communicator& comm, const CollectiveCase& c) {
+std::string run_case(Communicator& comm, const CollectiveCase& c, CaseMemory* memory) {
+  HostMemory host;
+  CaseMemory& place = memory != nullptr ? *memory : host;
+  place.clear();
+  const auto run = [&](const Call& call) {
+    comm.run(call);
+    place.finish();
+  };
   const Rank rank = comm.rank();
   const Builder builder(c, rank, comm.size());
   const Buffers b = builder.build();
   const std::size_t bytes = size_of(c.type);
   Call call = make_call(c, b, builder.reducing_kind(), rank, rank == c.root);
   if (b.alias == Alias::kNone) {
-    Guarded in(b.input, c.skew);
-    Guarded out(Bytes(b.output.size(), kUntouched), c.skew);
+    Guarded in(place, b.input, c.skew);
+    Guarded out(place, Bytes(b.output.size(), kUntouched), c.skew);
     // Null where there is nothing to read or to write.
     call.in = b.input.empty() ? nullptr : in.data();
     call.out = b.output.empty() ? nullptr : out.data();
-    comm.run(call);
+    run(call);
     const std::string wrong = out.compare(b.output, bytes, "out");
     return wrong.empty() ? in.compare(b.input, bytes, "in") : wrong;
   }
@@ -318,16 +345,16 @@ std::string run_case(Communicator& comm, const CollectiveCase& c) {
   if (b.alias == Alias::kInputInOutput) {
     Bytes start(b.output.size(), kUntouched);
     std::copy(b.input.begin(), b.input.end(), start.begin() + offset);
-    Guarded both(start, c.skew);
+    Guarded both(place, start, c.skew);
     call.in = both.data() + offset;
     call.out = both.data();
-    comm.run(call);
+    run(call);
     return both.compare(b.output, bytes, "out");
   }
-  Guarded both(b.input, c.skew);
+  Guarded both(place, b.input, c.skew);
   call.in = both.data();
   call.out = both.data() + offset;
-  comm.run(call);
+  run(call);
   Bytes expected = b.input;
   std::copy(b.output.begin(), b.output.end(), expected.begin() + offset);
   return both.compare(expected, bytes, "in with out");

@@ -27,7 +27,21 @@ bool reduces(Collective collective);
 bool is_rooted(Collective collective);
 std::string describe(const CollectiveCase& c);
 
+/// Where the buffers of a rank's cases lie.
+class CaseMemory {
+ public:
+  virtual ~CaseMemory() = default;
+  /// Until clear(); aligned as operator new does.
+  virtual std::byte* take(std::size_t bytes) = 0;
+  virtual void clear() = 0;
+  virtual void write(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  virtual void read(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  /// Returns when what the call left in a stream is over.
+  virtual void finish() {}
+};
+
 /// Empty when the rank's result is right, else what is wrong with it. Throws what the call throws.
-std::string run_case(Communicator& comm, const CollectiveCase& c);
+/// `memory` null: host memory.
+std::string run_case(Communicator& comm, const CollectiveCase& c, CaseMemory* memory = nullptr);
 
 }  // namespace unisono::test

@@ -85,6 +85,48 @@ nlohmann::ordered_json json_of_rdma_ports(const Config& config) {
   return {{"ports", list}, {"reason", ""}};
 }
 
+std::string describe_capability(const cuda::DeviceRow& device) {
+  return std::to_string(device.capability_major) + "." + std::to_string(device.capability_minor);
+}
+
+void print_gpus(const Config& config) {
+  const Result<cuda::Survey> survey = info::survey_gpus(config);
+  if (!survey) return;  // the row of cuda says why
+  std::printf("CUDA driver       %s\n", cuda::version_text(survey->driver_version).c_str());
+  tools::Table table({{"GPU"},
+                      {"name", tools::Align::kLeft},
+                      {"bus", tools::Align::kLeft},
+                      {"memory"},
+                      {"multiprocessors"},
+                      {"capability"}});
+  for (const cuda::DeviceRow& device : survey->devices) {
+    table.add_row({std::to_string(device.ordinal), device.name, device.bus_id,
+                   tools::format_bytes(device.memory_bytes), std::to_string(device.multiprocessors),
+                   describe_capability(device)});
+  }
+  std::printf("%s\n", table.text().c_str());
+}
+
+nlohmann::ordered_json json_of_gpus(const Config& config) {
+  const Result<cuda::Survey> survey = info::survey_gpus(config);
+  if (!survey) {
+    return {{"driver", ""},
+            {"devices", nlohmann::ordered_json::array()},
+            {"reason", survey.error().message()}};
+  }
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const cuda::DeviceRow& device : survey->devices) {
+    list.push_back({{"ordinal", device.ordinal},
+                    {"name", device.name},
+                    {"bus_id", device.bus_id},
+                    {"memory_bytes", device.memory_bytes},
+                    {"multiprocessors", device.multiprocessors},
+                    {"capability", describe_capability(device)}});
+  }
+  return {
+      {"driver", cuda::version_text(survey->driver_version)}, {"devices", list}, {"reason", ""}};
+}
+
 int print_text(const Config& config) {
   const topology::HostIdentity host = topology::read_host_identity();
   std::printf("unisono %s\n", version());
@@ -102,6 +144,7 @@ int print_text(const Config& config) {
   }
   std::printf("%s\n", transports.text().c_str());
   print_rdma_ports(config);
+  print_gpus(config);
   tools::Table variables({{"variable", tools::Align::kLeft},
                           {"value", tools::Align::kLeft},
                           {"default", tools::Align::kLeft},
@@ -127,6 +170,7 @@ int print_json(const Config& config) {
     out["transports"][row.name] = {{"usable", row.probe.usable}, {"reason", row.probe.reason}};
   }
   out["rdma"] = json_of_rdma_ports(config);
+  out["cuda"] = json_of_gpus(config);
   for (const ConfigVariable& variable : config_variables()) {
     out["variables"][std::string(variable.name)] = {{"value", value_text(config, variable.name)},
                                                     {"default", variable.default_value},

@@ -15,6 +15,12 @@ Probe probe_shared_memory() {
   return {true, ""};
 }
 
+Probe probe_cuda(const Config& config) {
+  const Result<cuda::Survey> survey = survey_gpus(config);
+  if (!survey) return {false, survey.error().message()};
+  return {true, ""};
+}
+
 }  // namespace
 
 std::vector<TransportRow> probe_transports(const Config& config) {
@@ -23,11 +29,15 @@ std::vector<TransportRow> probe_transports(const Config& config) {
           {"tcp", probe_stream_transport(StreamOptions::Family::kTcp)},
           {"loopback", {true, "ranks as threads only"}},
           {"verbs", probe_verbs_transport(verbs_options(config, 0, 1))},
-          {"cuda", {false, "not in this build"}}};
+          {"cuda", probe_cuda(config)}};
 }
 
 Result<std::vector<VerbsPort>> list_rdma_ports(const Config& config) {
   return list_verbs_ports(verbs_options(config, 0, 1));
+}
+
+Result<cuda::Survey> survey_gpus(const Config& config) {
+  return cuda::survey_devices(config.cuda.use, config.cuda.library);
 }
 
 bool would_share_cores(int ranks) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compute/cuda/survey.h"
 #include "config/config.h"
 #include "transports/transport.h"
 #include "transports/verbs/verbs_transport.h"
@@ -21,6 +22,9 @@ std::vector<TransportRow> probe_transports(const Config& config);
 
 /// The ports of RDMA devices; an error says why there is none.
 Result<std::vector<VerbsPort>> list_rdma_ports(const Config& config);
+
+/// The GPUs; an error says why there is none. Starts the driver unless UNISONO_CUDA is "off".
+Result<cuda::Survey> survey_gpus(const Config& config);
 
 /// True when this many ranks of this machine would have to share processors.
 bool would_share_cores(int ranks);

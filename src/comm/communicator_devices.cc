@@ -1,0 +1,139 @@
+// Calls on device memory and calls behind them. See communicator_state.h and device_calls.h.
+#include <sched.h>
+
+#include <algorithm>
+
+#include "comm/communicator_state.h"
+
+namespace unisono::detail {
+
+// The same buffers as a moment ago are what they were then: the driver is not asked.
+bool CommunicatorState::needs_devices(const Call& call) const {
+  if (devices_ == nullptr) return call.options.stream.has_value();
+  if (devices_->has_unlaunched(call.collective)) return true;
+  const bool same_buffers =
+      last_start_ != 0 && call.in == last_call_.in && call.out == last_call_.out;
+  return !(same_buffers && !call.options.stream) && devices_->concerns(call);
+}
+
+bool CommunicatorState::concerns_devices(const Call& call) const {
+  return devices_ == nullptr ? call.options.stream.has_value() : devices_->concerns(call);
+}
+
+Status CommunicatorState::launch_on_device(RequestState& request, const CallShape& shape) {
+  if (devices_ != nullptr) return devices_->launch(request, shape);
+  return Status(ErrorCode::kUnsupported, std::string(name_of(request.call.collective)) +
+                                             " was given a CUDA stream and rank " +
+                                             std::to_string(rank_) +
+                                             " has no CUDA device; `unisono info` says why");
+}
+
+Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collective* failed,
+                                           Received* received) {
+  Status first;
+  const auto note = [&](const Status& status, const Call& call) {
+    if (!first.ok() || status.ok()) return;
+    first = status;
+    if (failed != nullptr) *failed = call.collective;
+  };
+  std::vector<std::shared_ptr<RequestState>> requests;
+  for (const Call& call : calls) {
+    Result<std::shared_ptr<RequestState>> request = begin_in_turn(call);
+    note(request.status(), call);
+    if (!request) break;
+    requests.push_back(std::move(*request));
+  }
+  runtime_->engine().wake_progress_thread();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    note(settle(*requests[i]), calls[i]);
+    if (received == nullptr) continue;
+    const TaggedResult& result = requests[i]->point_to_point.result();
+    *received = {member_of(result.peer), result.tag, result.bytes / size_of(calls[i].type)};
+  }
+  runtime_->engine().flush();
+  return first;
+}
+
+// Behind the device calls that have not told the peers about themselves. Those wait for this
+// rank's own device, or for members that make the same calls in the same order.
+Result<std::shared_ptr<RequestState>> CommunicatorState::begin_in_turn(const Call& call) {
+  while (!is_in_turn(call)) {
+    UNISONO_TRY(usable());
+    runtime_->engine().beat();
+    sched_yield();
+  }
+  return begin(call);
+}
+
+bool CommunicatorState::is_in_turn(const Call& call) const {
+  return devices_ == nullptr || !devices_->has_unlaunched(call.collective) ||
+         concerns_devices(call);
+}
+
+void CommunicatorState::await_enqueued(RequestState& request) {
+  if (request.operation == request.device.get()) {
+    runtime_->engine().wait(request.enqueued, kNever);
+  } else {
+    wait(request, kNever);
+  }
+}
+
+// To the end of a blocking call: with a stream that is when its work is in there. The request goes
+// on by itself then.
+Status CommunicatorState::settle(RequestState& request) {
+  if (request.call.options.stream) {
+    await_enqueued(request);
+  } else {
+    wait(request, kNever);
+  }
+  Status outcome;
+  if (request.done.load(std::memory_order_acquire)) outcome = request.outcome;
+  request.communicator.reset();
+  return outcome;
+}
+
+// What is in streams was called before the goodbye, and is to be finished.
+void CommunicatorState::drain_devices() {
+  const auto is_drained = [this] {
+    const Engine::Lock lock(runtime_->engine());
+    return closed_ || failed_.load(std::memory_order_relaxed) ||
+           std::none_of(running_.begin(), running_.end(), [](const RequestState* request) {
+             return request->device != nullptr && request->operation == request->device.get();
+           });
+  };
+  while (!is_drained()) {
+    runtime_->engine().beat();
+    sched_yield();
+  }
+}
+
+CallRecord CommunicatorState::device_record(const Call& call) const {
+  return make_record(call, collectives_, kRecordOnDevice);
+}
+
+// An all-gather that says it is the device call that it serves.
+Status CommunicatorState::launch_meeting(RequestState& request, const Call& call,
+                                         std::span<const std::byte> mine,
+                                         std::span<std::byte> all) {
+  const Call meeting{.collective = Collective::kAllGather,
+                     .in = mine.data(),
+                     .out = all.data(),
+                     .count = mine.size()};
+  CallShape shape;
+  UNISONO_TRY(check_call(meeting, rank_, size(), &shape));
+  const CallRecord record = device_record(call);
+  UNISONO_ASSIGN(const algorithms::Choice choice, choose_meeting(shape));
+  if (choice.algorithm != nullptr) return launch_plan(request, meeting, shape, choice, record);
+  request.sequence = collectives_++;
+  request.record = record;
+  request.native.begin(*this, native_arguments(meeting, nullptr, record, choice.path), false);
+  request.operation = &request.native;
+  return Status();
+}
+
+Result<algorithms::Choice> CommunicatorState::choose_meeting(const CallShape& shape) const {
+  return runtime_->selection().choose(selection_request(Collective::kAllGather, shape.agreed_bytes),
+                                      "");
+}
+
+}  // namespace unisono::detail

@@ -1,0 +1,113 @@
+// Calls of one communicator on CUDA buffers: how its members reach each other's memory, the order
+// in which calls go out, and the doors from a call's stages into the communicator.
+//
+// Thread rule: as DeviceCalls.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/device_call.h"
+#include "comm/device_calls.h"
+#include "device/descriptor.h"
+#include "device/flag_page.h"
+#include "device/rank_device.h"
+#include "device/team_events.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+class CudaCalls final : public DeviceCalls {
+ public:
+  /// How kernels of one member get at the buffers of all; the same on every member.
+  enum class Reach : std::uint8_t {
+    kStaged,     ///< not at all: some member has no device or is elsewhere, or there are too many
+    kThreads,    ///< all members are threads of one process
+    kProcesses,  ///< all members are processes of one host
+  };
+
+  CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device);
+  ~CudaCalls() override;
+
+  bool concerns(const Call& call) const override;
+  Status launch(detail::RequestState& request, const CallShape& shape) override;
+  bool has_unlaunched(Collective like) const override {
+    return queue_of(like).waiting.load(std::memory_order_acquire) > 0;
+  }
+
+  Rank rank() const;
+  int size() const;
+  Rank world_rank(Rank rank) const;
+  Reach reach() const { return reach_; }
+  /// The lowest rank of every device: they launch the kernels where members are threads.
+  std::span<const Rank> owners() const { return owners_; }
+  /// Of kProcesses, made when first needed.
+  Result<device::FlagPage*> flags(device::Device& device);
+  bool flags_connected = false;
+  /// Recorded behind the work of the latest call, which the next one's must come after.
+  Result<CUevent> done_event(device::Device& device);
+
+  /// Calls tell the peers about themselves in the order in which they were made. Sends and
+  /// receives have an order of their own.
+  bool has_turn(const detail::RequestState& request) const;
+  void pass_turn(const detail::RequestState& request);
+
+  /// Calls that found no staging memory and wait for their turn to find some. Later ones do not
+  /// take it before them.
+  int waiting_for_room = 0;
+
+  /// The collective itself, on host memory; what remains of the call then is this operation.
+  Result<Operation*> launch_host(detail::RequestState& request, const CallShape& shape,
+                                 const void* in, void* out);
+  /// An all-gather of `bytes` per rank under the call's own record, so that ranks in other calls
+  /// find out.
+  Result<Operation*> launch_meeting(detail::RequestState& request, const Call& call,
+                                    std::span<const std::byte> mine, std::span<std::byte> all);
+  /// The meeting is over: what it used is free for the next operation of the call.
+  void end_meeting(detail::RequestState& request);
+  std::size_t received_bytes(const detail::RequestState& request) const;
+  /// The work is in the caller's stream: it may go on.
+  void note_enqueued(detail::RequestState& request);
+
+  /// Keeps staging memory until a copy that nobody waits for any more is over.
+  void leave_behind(CUevent copied, device::Device::Staging input, device::Device::Staging output);
+  /// After the communicator's failure: streams of this rank stop waiting for its members. Returns
+  /// when they are past `over` and past this rank's own launches, or after a moment, where work of
+  /// the caller's holds them up.
+  void release_streams(const device::Device& device, CUevent over);
+
+ private:
+  struct Remains {
+    CUevent copied = nullptr;
+    device::Device::Staging input, output;
+  };
+  /// Calls that have not told the peers about themselves, in the order they were made.
+  struct Queue {
+    std::deque<const detail::RequestState*> calls;
+    std::atomic<std::size_t> waiting{0};
+  };
+  void find_reach();
+  void collect_remains(const device::Device& device);
+  const Queue& queue_of(Collective collective) const {
+    return is_point_to_point(collective) ? messages_ : collectives_;
+  }
+  static bool is_past(const device::Device& device, CUevent event);
+  void forget_members(device::Device& device);
+
+  detail::CommunicatorState& communicator_;
+  device::RankDevice& rank_device_;
+  Reach reach_ = Reach::kStaged;
+  std::vector<Rank> owners_;
+  std::unique_ptr<device::FlagPage> flags_;
+  std::shared_ptr<device::TeamEvents> events_;
+  CUevent done_ = nullptr;  // of events_
+  bool is_stuck_ = false;   // streams may still use what members have let go
+  Queue collectives_, messages_;
+  std::vector<Remains> remains_;
+};
+
+}  // namespace unisono

@@ -1,0 +1,40 @@
+// One call on device buffers, as its stages share it: what was asked for, and where in the driver's
+// streams it stands. Made by DeviceOperation.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/call_check.h"
+#include "device/device.h"
+#include "unisono/communicator.h"
+
+namespace unisono {
+
+namespace detail {
+class RequestState;
+}
+
+class CudaCalls;
+
+struct DeviceCall {
+  CudaCalls* calls = nullptr;
+  detail::RequestState* request = nullptr;
+  device::Device* device = nullptr;
+  Call call;  ///< with the caller's buffers; the request's own may point to staging memory
+  CallShape shape;
+  CUstream stream = nullptr;
+  bool has_stream = false;    ///< the caller named it, and goes on before the work is over
+  std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
+  CUevent ready = nullptr;    ///< recorded on the stream when the call was made
+};
+
+/// What a stage came to when it was looked at.
+enum class StageState : std::uint8_t {
+  kWaiting,
+  kOver,
+  kDetour,  ///< nothing was done: the call must be staged
+};
+
+}  // namespace unisono

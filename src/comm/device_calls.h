@@ -1,0 +1,37 @@
+// Calls of one communicator on device buffers, as the communicator sees them, in builds with CUDA
+// and without.
+//
+// Thread rule: the engine's lock, but for concerns() and has_unlaunched(): the caller's thread.
+#pragma once
+
+#include <memory>
+
+#include "comm/call_check.h"
+#include "unisono/communicator.h"
+
+namespace unisono {
+
+namespace detail {
+class CommunicatorState;
+class RequestState;
+}  // namespace detail
+
+class DeviceCalls {
+ public:
+  virtual ~DeviceCalls() = default;
+
+  /// Null where the rank can have no device memory.
+  static std::unique_ptr<DeviceCalls> make(detail::CommunicatorState& communicator);
+
+  /// A stream was given, or one of the buffers is device memory.
+  virtual bool concerns(const Call& call) const = 0;
+  /// Makes the operation of a checked call. Errors are the call's alone, or the communicator's,
+  /// by their code, as those of any launch.
+  virtual Status launch(detail::RequestState& request, const CallShape& shape) = 0;
+  /// A call of before has not yet told the peers about itself: it waits for its meeting, or for its
+  /// input to leave the device. Calls like this one must come after it: collectives after
+  /// collectives, sends and receives after sends and receives.
+  virtual bool has_unlaunched(Collective like) const = 0;
+};
+
+}  // namespace unisono

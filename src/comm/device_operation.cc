@@ -1,0 +1,169 @@
+#include "comm/device_operation.h"
+
+#include <string>
+
+#include "comm/communicator_state.h"
+#include "comm/cuda_calls.h"
+
+namespace unisono {
+
+DeviceOperation::DeviceOperation(CudaCalls& calls, detail::RequestState& request)
+    : fused_(call_), staged_(call_) {
+  call_.calls = &calls;
+  call_.request = &request;
+}
+
+Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
+  status_ = Status();
+  call_.device = &device;
+  call_.call = call_.request->call;
+  call_.shape = shape;
+  const device::DriverScope scope(device.api(), device.context());
+  UNISONO_TRY(scope.status());
+  const bool fused = call_.calls->reach() != CudaCalls::Reach::kStaged &&
+                     !is_point_to_point(call_.call.collective);
+  stage_ = fused ? Stage::kFused : Stage::kStaged;
+  const Status begun = begin_stage();
+  if (begun) return begun;
+  end();
+  return named(begun);
+}
+
+// Messages of the driver and of memory know the device, not the rank.
+Status DeviceOperation::named(const Status& failure) const {
+  if (failure.rank() >= 0) return failure;
+  const Rank self = call_.calls->rank();
+  return Status(failure.code(), "rank " + std::to_string(self) + ": " + failure.message(), self);
+}
+
+Status DeviceOperation::begin_stage() {
+  const device::Device& device = *call_.device;
+  UNISONO_TRY(read_stream());
+  UNISONO_TRY(check_buffers());
+  UNISONO_ASSIGN(call_.ready, call_.device->take_event());
+  UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
+                                 "recording on " + device.name()));
+  return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
+}
+
+// The caller's stream, or the default one: what was enqueued there comes before the call.
+Status DeviceOperation::read_stream() {
+  const device::Device& device = *call_.device;
+  const cuda::CudaApi& api = device.api();
+  call_.has_stream = call_.call.options.stream.has_value();
+  call_.capture = 0;
+  call_.stream = CU_STREAM_LEGACY;
+  if (!call_.has_stream) return Status();
+  if (*call_.call.options.stream != nullptr) {
+    call_.stream = static_cast<CUstream>(*call_.call.options.stream);
+    CUcontext context = nullptr;
+    const CUresult found = api.StreamGetCtx(call_.stream, &context);
+    if (found != CUDA_SUCCESS) {
+      const Status why = api.check(
+          found, "looking at the stream given to " + std::string(name_of(call_.call.collective)));
+      return Status(ErrorCode::kInvalidArgument,
+                    why.message() + "; a stream must live until the work in it is over");
+    }
+    if (context != device.context()) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "the stream of " + std::string(name_of(call_.call.collective)) + " on rank " +
+                        std::to_string(call_.calls->rank()) + " belongs to another context than " +
+                        device.name() + "; make it with the rank's device current");
+    }
+  }
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  UNISONO_TRY(api.check(api.StreamIsCapturing(call_.stream, &capturing),
+                        "looking at the stream on " + device.name()));
+  if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+  if (api.StreamGetCaptureInfo == nullptr) {
+    return Status(ErrorCode::kUnsupported,
+                  "this driver cannot tell which graph a stream is captured into: call " +
+                      std::string(name_of(call_.call.collective)) + " outside of the capture");
+  }
+  cuuint64_t id = 0;
+  UNISONO_TRY(api.check(
+      api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr, nullptr),
+      "looking at the capture on " + device.name()));
+  call_.capture = id;
+  return Status();
+}
+
+// Device memory must be the rank's own device's.
+Status DeviceOperation::check_buffers() {
+  const auto check = [&](const char* what, const void* pointer, std::size_t bytes) -> Status {
+    if (pointer == nullptr || bytes == 0) return Status();
+    UNISONO_ASSIGN(const cuda::PointerFacts facts, call_.device->memory().facts(pointer, bytes));
+    if (!facts.device || facts.ordinal == call_.device->memory().ordinal()) return Status();
+    return Status(ErrorCode::kInvalidArgument,
+                  std::string(what) + " of " + std::string(name_of(call_.call.collective)) +
+                      " is memory of device " + std::to_string(facts.ordinal) + " and rank " +
+                      std::to_string(call_.calls->rank()) + " uses " + call_.device->name() +
+                      "; give buffers of that device, or name the other one in "
+                      "InitOptions::device");
+  };
+  UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes));
+  return check("out", call_.call.out, call_.shape.output_bytes);
+}
+
+Result<StageState> DeviceOperation::advance_stage() {
+  const device::DriverScope scope(call_.device->api(), call_.device->context());
+  UNISONO_TRY(scope.status());
+  if (stage_ == Stage::kFused) {
+    Result<StageState> state = fused_.advance();
+    if (!state || *state != StageState::kDetour) return state;
+    fused_.end();
+    stage_ = Stage::kStaged;
+    UNISONO_TRY(staged_.begin());
+  }
+  return staged_.advance();
+}
+
+bool DeviceOperation::advance() {
+  const Result<StageState> state = advance_stage();
+  if (state && *state == StageState::kWaiting) return false;
+  if (!state) {
+    status_ = named(state.error());
+    call_.request->concerns_call_alone = fused_.refused();
+    const device::DriverScope scope(call_.device->api(), call_.device->context());
+    if (stage_ == Stage::kFused) fused_.fail();
+    if (stage_ == Stage::kStaged) staged_.fail();
+  }
+  call_.calls->note_enqueued(*call_.request);
+  end();
+  return true;
+}
+
+void DeviceOperation::fail(const Status& cause) {
+  if (Operation* const host = host_side()) host->fail(cause);
+  const device::DriverScope scope(call_.device->api(), call_.device->context());
+  if (stage_ == Stage::kFused) fused_.fail();
+  if (stage_ == Stage::kStaged) staged_.fail();
+  status_ = cause;
+  call_.calls->note_enqueued(*call_.request);
+  end();
+}
+
+Operation* DeviceOperation::host_side() const {
+  if (stage_ == Stage::kFused) return fused_.host_side();
+  return stage_ == Stage::kStaged ? staged_.host_side() : nullptr;
+}
+
+void DeviceOperation::waiting_for(std::vector<Rank>* ranks) const {
+  if (const Operation* const host = host_side()) {
+    host->waiting_for(ranks);
+  } else if (stage_ == Stage::kFused) {
+    fused_.waiting_for(ranks);
+  }
+}
+
+void DeviceOperation::end() {
+  if (stage_ == Stage::kNone) return;
+  call_.calls->pass_turn(*call_.request);
+  fused_.end();
+  staged_.end();
+  if (call_.ready != nullptr) call_.device->give_back(call_.ready);
+  call_.ready = nullptr;
+  stage_ = Stage::kNone;
+}
+
+}  // namespace unisono

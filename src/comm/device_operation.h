@@ -1,0 +1,46 @@
+// One call on device buffers as the engine sees it: fused where the members share device memory and
+// the buffers allow it, staged through host memory otherwise.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <vector>
+
+#include "comm/device_call.h"
+#include "comm/fused_call.h"
+#include "comm/staged_call.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+class DeviceOperation final : public Operation {
+ public:
+  DeviceOperation(CudaCalls& calls, detail::RequestState& request);
+  ~DeviceOperation() override { end(); }
+
+  /// Errors as DeviceCalls::launch().
+  Status begin(device::Device& device, const CallShape& shape);
+
+  bool advance() override;
+  void fail(const Status& cause) override;
+  void waiting_for(std::vector<Rank>* ranks) const override;
+  /// What talks to the peers right now, or null.
+  Operation* host_side() const;
+
+ private:
+  enum class Stage : std::uint8_t { kNone, kFused, kStaged };
+
+  Status begin_stage();
+  Status read_stream();
+  Status check_buffers();
+  Result<StageState> advance_stage();
+  Status named(const Status& failure) const;
+  void end();
+
+  DeviceCall call_;
+  FusedCall fused_;
+  StagedCall staged_;
+  Stage stage_ = Stage::kNone;
+};
+
+}  // namespace unisono

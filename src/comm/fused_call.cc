@@ -1,0 +1,414 @@
+#include "comm/fused_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/log.h"
+#include "comm/cuda_calls.h"
+
+namespace unisono {
+namespace {
+
+using device::Descriptor;
+using device::DescriptorCounts;
+using device::DetourReason;
+
+bool has_count_arrays(Collective collective) {
+  switch (collective) {
+    case Collective::kAllGatherV:
+    case Collective::kReduceScatterV:
+    case Collective::kGatherV:
+    case Collective::kScatterV:
+    case Collective::kAllToAllV:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Displacements that were not given are end to end.
+void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
+                 std::uint64_t* to_counts, std::uint64_t* to_displacements) {
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    to_counts[i] = counts[i];
+    to_displacements[i] = displacements.empty() ? next : displacements[i];
+    next += counts[i];
+  }
+}
+
+}  // namespace
+
+Status FusedCall::begin() {
+  host_ = nullptr;
+  refused_ = false;
+  has_counts_ = has_count_arrays(call_.call.collective);
+  stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
+  UNISONO_ASSIGN(over_, call_.device->take_event());
+  UNISONO_TRY(describe());
+  state_ = State::kWaitingForTurn;
+  return Status();
+}
+
+Status FusedCall::describe() {
+  cuda::DeviceMemory& memory = call_.device->memory();
+  const Call& call = call_.call;
+  mine_ = {};
+  if (call_.shape.input_bytes > 0) {
+    UNISONO_ASSIGN(mine_.input, memory.ticket(call.in, call_.shape.input_bytes));
+  }
+  if (call_.shape.output_bytes > 0) {
+    UNISONO_ASSIGN(mine_.output, memory.ticket(call.out, call_.shape.output_bytes));
+  }
+  const bool processes = call_.calls->reach() == CudaCalls::Reach::kProcesses;
+  const auto is = [&](cuda::BufferTicket::Kind kind) {
+    return mine_.input.kind == kind || mine_.output.kind == kind;
+  };
+  DetourReason detour = DetourReason::kNone;
+  if (is(cuda::BufferTicket::Kind::kHost)) {
+    detour = DetourReason::kHostMemory;
+  } else if (processes && is(cuda::BufferTicket::Kind::kUnshareable)) {
+    detour = DetourReason::kUnshareable;
+  } else if (call.op.kind == OpKind::kUser && reduces(call.collective)) {
+    detour = DetourReason::kUserOperator;
+  } else if (processes && !call_.device->has_memops()) {
+    detour = DetourReason::kNoMemops;
+  }
+  mine_.detour = static_cast<std::uint32_t>(detour);
+  mine_.capture = call_.capture;
+  mine_.ready = reinterpret_cast<std::uint64_t>(call_.ready);
+  mine_.input_bytes = call_.shape.input_bytes;
+  mine_.output_bytes = call_.shape.output_bytes;
+  mine_.count = call.count;
+  mine_.scalar = call.op.scalar;
+  if (processes && detour != DetourReason::kNoMemops) {
+    UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
+    mine_.flags = flags->ticket();
+  }
+  if (has_counts_) {
+    my_counts_ = {};
+    copy_counts(call.in_counts, call.in_displacements, my_counts_.input_counts,
+                my_counts_.input_displacements);
+    copy_counts(call.out_counts, call.out_displacements, my_counts_.output_counts,
+                my_counts_.output_displacements);
+  }
+  return Status();
+}
+
+Result<StageState> FusedCall::advance() {
+  if (state_ == State::kWaitingForTurn) {
+    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
+    UNISONO_TRY(start_meeting());
+  }
+  if (state_ == State::kMeeting) {
+    if (!host_->advance()) return StageState::kWaiting;
+    UNISONO_TRY(Status(host_->status()));
+    end_meeting();
+    UNISONO_ASSIGN(const StageState met, after_meeting());
+    if (met != StageState::kWaiting) return met;
+  }
+  if (state_ == State::kAgreeing) {
+    if (!host_->advance()) return StageState::kWaiting;
+    UNISONO_TRY(Status(host_->status()));
+    end_meeting();
+    UNISONO_TRY(join_launches());
+  }
+  // What a captured stream holds runs when its graph is launched.
+  if (call_.capture == 0) {
+    UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
+    if (!over) return StageState::kWaiting;
+  }
+  state_ = State::kOver;
+  return StageState::kOver;
+}
+
+Status FusedCall::start_meeting() {
+  const auto ranks = static_cast<std::size_t>(call_.calls->size());
+  sent_.resize(stride_);
+  received_.resize(stride_ * ranks);
+  std::memcpy(sent_.data(), &mine_, sizeof mine_);
+  if (has_counts_) std::memcpy(sent_.data() + sizeof mine_, &my_counts_, sizeof my_counts_);
+  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call, sent_, received_));
+  state_ = State::kMeeting;
+  return Status();
+}
+
+void FusedCall::end_meeting() {
+  host_ = nullptr;
+  call_.calls->end_meeting(*call_.request);
+}
+
+const Descriptor& FusedCall::part(Rank rank) const {
+  return *reinterpret_cast<const Descriptor*>(received_.data() +
+                                              static_cast<std::size_t>(rank) * stride_);
+}
+
+const DescriptorCounts& FusedCall::counts(Rank rank) const {
+  return *reinterpret_cast<const DescriptorCounts*>(
+      received_.data() + static_cast<std::size_t>(rank) * stride_ + sizeof(Descriptor));
+}
+
+// What any rank's buffers make impossible; all ranks see the same.
+DetourReason FusedCall::detour(Rank* who) const {
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    if (part(rank).detour == 0) continue;
+    *who = rank;
+    return static_cast<DetourReason>(part(rank).detour);
+  }
+  return DetourReason::kNone;
+}
+
+Result<StageState> FusedCall::after_meeting() {
+  if (const Status captures = check_captures(); !captures) {
+    refused_ = true;
+    return captures;
+  }
+  UNISONO_TRY(check_counts());
+  Rank who = -1;
+  if (const DetourReason reason = detour(&who); reason != DetourReason::kNone) {
+    log::debug(std::string(name_of(call_.call.collective)) + " goes through host memory: rank " +
+               std::to_string(who) + " has " + device::words_for(reason));
+    state_ = State::kOver;
+    return StageState::kDetour;
+  }
+  if (call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+    UNISONO_TRY(enqueue_for_processes());
+  } else {
+    UNISONO_TRY(launch_for_threads());
+    UNISONO_TRY(start_agreement());
+  }
+  return StageState::kWaiting;
+}
+
+// One graph holds a call whole or not at all.
+Status FusedCall::check_captures() const {
+  const std::uint64_t first = part(0).capture;
+  bool any = first != 0;
+  for (Rank rank = 1; rank < call_.calls->size(); ++rank) {
+    any = any || part(rank).capture != 0;
+    if (part(rank).capture == first) continue;
+    return Status(ErrorCode::kUnsupported,
+                  "rank " + std::to_string(rank) + " calls " +
+                      std::string(name_of(call_.call.collective)) +
+                      (part(rank).capture == 0 ? " outside of a capture" : " in a capture") +
+                      " and rank 0 " + (first == 0 ? "outside of one" : "in another one") +
+                      ": capture the streams of all ranks into one graph",
+                  rank);
+  }
+  if (any && call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+    return Status(ErrorCode::kUnsupported,
+                  "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
+                      " of ranks in different processes: call it outside of the capture");
+  }
+  return Status();
+}
+
+// What two ranks say of the same block.
+Status FusedCall::check_counts() const {
+  if (!has_counts_) return Status();
+  const Collective collective = call_.call.collective;
+  const Rank root = call_.call.root;
+  for (Rank a = 0; a < call_.calls->size(); ++a) {
+    for (Rank b = 0; b < call_.calls->size(); ++b) {
+      std::uint64_t by_a = 0;
+      std::uint64_t by_b = 0;
+      switch (collective) {
+        case Collective::kAllGatherV:
+          by_a = counts(0).output_counts[b];
+          by_b = counts(a).output_counts[b];
+          break;
+        case Collective::kReduceScatterV:
+          by_a = counts(0).input_counts[b];
+          by_b = counts(a).input_counts[b];
+          break;
+        case Collective::kGatherV:
+          by_a = counts(root).output_counts[b];
+          by_b = part(b).count;
+          break;
+        case Collective::kScatterV:
+          by_a = counts(root).input_counts[b];
+          by_b = part(b).count;
+          break;
+        default:
+          by_a = counts(a).input_counts[b];
+          by_b = counts(b).output_counts[a];
+          break;
+      }
+      if (by_a == by_b) continue;
+      const bool rooted = is_rooted(collective);
+      const Rank first = rooted ? root : collective == Collective::kAllToAllV ? a : 0;
+      const Rank second = rooted || collective == Collective::kAllToAllV ? b : a;
+      return Status(ErrorCode::kMismatch,
+                    "rank " + std::to_string(first) + " called " +
+                        std::string(name_of(collective)) + " with " + std::to_string(by_a) +
+                        " elements for a block of which rank " + std::to_string(second) + " has " +
+                        std::to_string(by_b),
+                    second);
+    }
+  }
+  return Status();
+}
+
+Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,
+                                    std::size_t bytes) {
+  if (bytes == 0) return static_cast<std::byte*>(nullptr);
+  UNISONO_ASSIGN(void* const here,
+                 call_.device->memory().map(ticket, call_.calls->world_rank(rank), bytes));
+  return static_cast<std::byte*>(here);
+}
+
+// Everybody's part as this rank's device reaches it.
+Result<std::vector<device::RankPart>> FusedCall::reach_parts() {
+  std::vector<device::RankPart> parts(static_cast<std::size_t>(call_.calls->size()));
+  const auto ranks = static_cast<std::size_t>(call_.calls->size());
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    device::RankPart& reached = parts[static_cast<std::size_t>(rank)];
+    const Descriptor& theirs = part(rank);
+    UNISONO_ASSIGN(reached.input, reach(theirs.input, rank, theirs.input_bytes));
+    UNISONO_ASSIGN(reached.output, reach(theirs.output, rank, theirs.output_bytes));
+    if (!has_counts_) continue;
+    const DescriptorCounts& arrays = counts(rank);
+    reached.input_counts = {arrays.input_counts, ranks};
+    reached.input_displacements = {arrays.input_displacements, ranks};
+    reached.output_counts = {arrays.output_counts, ranks};
+    reached.output_displacements = {arrays.output_displacements, ranks};
+  }
+  return parts;
+}
+
+Status FusedCall::launch_pieces(CUstream stream, std::span<const Rank> owners,
+                                std::span<const device::RankPart> parts,
+                                const std::uint32_t* abort) {
+  const Call& call = call_.call;
+  const device::CollectiveParts collective{.collective = call.collective,
+                                           .root = call.root,
+                                           .count = call.count,
+                                           .element_bytes = size_of(call.type),
+                                           .ranks = parts,
+                                           .owners = owners};
+  const cuda::WorkKind kind{.type = call.type,
+                            .reduces = reduces(call.collective),
+                            .op = call.op.kind,
+                            .order = call.options.order};
+  for (cuda::DeviceWork& work : device::pieces_of(collective, call_.calls->rank())) {
+    work.abort = abort;
+    for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+      work.scalars[rank] = part(rank).scalar;
+    }
+    UNISONO_TRY(call_.device->kernels().launch(stream, work, kind));
+  }
+  return Status();
+}
+
+// The owners' part: behind everybody's ready event, in a stream of the library's own, which also
+// puts the calls of a communicator one behind the other.
+Status FusedCall::launch_for_threads() {
+  const std::span<const Rank> owners = call_.calls->owners();
+  if (std::find(owners.begin(), owners.end(), call_.calls->rank()) == owners.end()) {
+    return Status();
+  }
+  const device::Device& device = *call_.device;
+  const cuda::CudaApi& api = device.api();
+  const CUstream stream = call_.capture == 0 ? device.work_stream() : device.capture_stream();
+  UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    const auto ready = reinterpret_cast<CUevent>(part(rank).ready);
+    UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
+                          "waiting for rank " + std::to_string(rank) + " on " + device.name()));
+  }
+  UNISONO_TRY(launch_pieces(stream, owners, parts, nullptr));
+  UNISONO_ASSIGN(const CUevent done, call_.calls->done_event(*call_.device));
+  return api.check(api.EventRecord(done, stream), "recording on " + device.name());
+}
+
+// The second meeting: whose launches to wait for.
+Status FusedCall::start_agreement() {
+  std::uint64_t done = 0;
+  const std::span<const Rank> owners = call_.calls->owners();
+  if (std::find(owners.begin(), owners.end(), call_.calls->rank()) != owners.end()) {
+    UNISONO_ASSIGN(const CUevent event, call_.calls->done_event(*call_.device));
+    done = reinterpret_cast<std::uint64_t>(event);
+  }
+  sent_.resize(sizeof done);
+  received_.resize(sizeof done * static_cast<std::size_t>(call_.calls->size()));
+  std::memcpy(sent_.data(), &done, sizeof done);
+  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call, sent_, received_));
+  state_ = State::kAgreeing;
+  return Status();
+}
+
+Status FusedCall::join_launches() {
+  const cuda::CudaApi& api = call_.device->api();
+  for (const Rank owner : call_.calls->owners()) {
+    CUevent done = nullptr;
+    std::memcpy(&done, received_.data() + static_cast<std::size_t>(owner) * sizeof done,
+                sizeof done);
+    UNISONO_TRY(
+        api.check(api.StreamWaitEvent(call_.stream, done, 0),
+                  "waiting for rank " + std::to_string(owner) + " on " + call_.device->name()));
+  }
+  return finish_in_stream();
+}
+
+Status FusedCall::enqueue_for_processes() {
+  UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
+  const auto ranks = static_cast<std::size_t>(call_.calls->size());
+  if (!call_.calls->flags_connected) {
+    std::vector<device::PageTicket> tickets(ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      tickets[rank] = part(static_cast<Rank>(rank)).flags;
+    }
+    UNISONO_TRY(flags->connect(tickets));
+    call_.calls->flags_connected = true;
+  }
+  UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
+  const cuda::CudaApi& api = call_.device->api();
+  UNISONO_ASSIGN(const CUevent before, call_.calls->done_event(*call_.device));
+  UNISONO_TRY(api.check(api.StreamWaitEvent(call_.stream, before, 0),
+                        "waiting for the call before on " + call_.device->name()));
+  sequence_ = flags->next_sequence();
+  UNISONO_TRY(flags->enqueue_ready(call_.stream, sequence_));
+  std::vector<Rank> everyone(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) everyone[rank] = static_cast<Rank>(rank);
+  UNISONO_TRY(launch_pieces(call_.stream, everyone, parts, flags->abort_word()));
+  UNISONO_TRY(flags->enqueue_done(call_.stream, sequence_));
+  UNISONO_TRY(
+      api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name()));
+  return finish_in_stream();
+}
+
+Status FusedCall::finish_in_stream() {
+  const cuda::CudaApi& api = call_.device->api();
+  if (call_.capture == 0) {
+    UNISONO_TRY(
+        api.check(api.EventRecord(over_, call_.stream), "recording on " + call_.device->name()));
+  }
+  state_ = State::kInStreams;
+  call_.calls->pass_turn(*call_.request);
+  call_.calls->note_enqueued(*call_.request);
+  return Status();
+}
+
+void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
+  if (state_ != State::kInStreams || sequence_ == 0) return;
+  if (const Result<device::FlagPage*> flags = call_.calls->flags(*call_.device)) {
+    (*flags)->waiting_for(sequence_, ranks);
+  }
+}
+
+void FusedCall::fail() {
+  if (state_ == State::kAgreeing || state_ == State::kInStreams) {
+    call_.calls->release_streams(*call_.device, state_ == State::kInStreams ? over_ : nullptr);
+  }
+  state_ = State::kOver;
+}
+
+void FusedCall::end() {
+  if (over_ != nullptr) call_.device->give_back(over_);
+  over_ = nullptr;
+  sequence_ = 0;
+  state_ = State::kOver;
+}
+
+}  // namespace unisono

@@ -1,0 +1,80 @@
+// A device call of ranks that share device memory: they meet on the host, so that all know whose
+// buffers are where, and leave the rest to their streams.
+//
+//   threads of one process:  meeting -> one rank of each device makes a stream of the library's
+//   wait
+//                            for everybody's ready event and launches -> agreement -> every rank's
+//                            stream waits for those launches
+//   processes of one host:   meeting -> every rank's own stream: tell all and wait for all, launch
+//                            the pieces this rank owns, tell all and wait for all
+//
+// No kernel ever waits for another one. Where a rank's buffers cannot be reached, all ranks find
+// that out in the meeting and stage the call (kDetour).
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/device_call.h"
+#include "device/descriptor.h"
+#include "device/pieces.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+class FusedCall {
+ public:
+  explicit FusedCall(DeviceCall& call) : call_(call) {}
+
+  /// What this rank will tell in the meeting.
+  Status begin();
+  Result<StageState> advance();
+  /// Its streams wait for nobody any more. The host's operation has ended.
+  void fail();
+  /// What talks to the peers right now, or null.
+  Operation* host_side() const { return host_; }
+  /// Members whose streams this rank's stream waits for.
+  void waiting_for(std::vector<Rank>* ranks) const;
+  /// An error that all ranks found alike, in the call and not in the communicator.
+  bool refused() const { return refused_; }
+  void end();
+
+ private:
+  enum class State : std::uint8_t { kWaitingForTurn, kMeeting, kAgreeing, kInStreams, kOver };
+
+  Status describe();
+  Status start_meeting();
+  void end_meeting();
+  Result<StageState> after_meeting();
+  Status check_captures() const;
+  Status check_counts() const;
+  device::DetourReason detour(Rank* who) const;
+  Status launch_for_threads();
+  Status start_agreement();
+  Status join_launches();
+  Status enqueue_for_processes();
+  Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
+  Result<std::vector<device::RankPart>> reach_parts();
+  Status launch_pieces(CUstream stream, std::span<const Rank> owners,
+                       std::span<const device::RankPart> parts, const std::uint32_t* abort);
+  Status finish_in_stream();
+  const device::Descriptor& part(Rank rank) const;
+  const device::DescriptorCounts& counts(Rank rank) const;
+
+  DeviceCall& call_;
+  State state_ = State::kOver;
+  Operation* host_ = nullptr;
+  bool refused_ = false;
+  device::Descriptor mine_;
+  device::DescriptorCounts my_counts_;
+  bool has_counts_ = false;
+  std::size_t stride_ = 0;  // bytes of a rank's descriptor in a meeting
+  std::vector<std::byte> sent_, received_;
+  CUevent over_ = nullptr;
+  std::uint32_t sequence_ = 0;  // of the flag page
+};
+
+}  // namespace unisono

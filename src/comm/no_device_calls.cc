@@ -1,0 +1,31 @@
+// Builds without CUDA: device memory is noticed and refused. See device_calls.h.
+#include "comm/communicator_state.h"
+#include "comm/device_calls.h"
+
+namespace unisono {
+namespace {
+
+class RefusedCalls final : public DeviceCalls {
+ public:
+  explicit RefusedCalls(device::RankDevice& device) : device_(device) {}
+  bool concerns(const Call& call) const override {
+    return call.options.stream.has_value() ||
+           (call.in != nullptr && device_.is_device_memory(call.in)) ||
+           (call.out != nullptr && device_.is_device_memory(call.out));
+  }
+  Status launch(detail::RequestState&, const CallShape&) override { return device_.refusal(); }
+  bool has_unlaunched(Collective) const override { return false; }
+
+ private:
+  device::RankDevice& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceCalls> DeviceCalls::make(detail::CommunicatorState& communicator) {
+  device::RankDevice* const device = communicator.runtime().device();
+  if (device == nullptr) return nullptr;
+  return std::make_unique<RefusedCalls>(*device);
+}
+
+}  // namespace unisono

@@ -1,0 +1,32 @@
+// What every .cu file makes its kernels with. The grid: x shares out a piece, y is the piece.
+// Device code.
+#pragma once
+
+#include "compute/cuda/device_work.h"
+#include "compute/cuda/kernel_list.h"
+#include "compute/cuda/kernel_shape.h"
+#include "compute/cuda/move_loop.h"
+#include "compute/cuda/work_loop.h"
+
+namespace unisono::cuda {
+
+__device__ __forceinline__ ThreadOfPiece this_thread_of_piece() {
+  return {std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x,
+          std::uint64_t{gridDim.x} * blockDim.x};
+}
+
+/// Whether the call has failed. One thread of each block asks, because the word lies behind PCIe.
+__device__ __forceinline__ bool called_off(const std::uint32_t* abort) {
+  if (abort == nullptr) return false;
+  const bool first = threadIdx.x == 0;
+  return __syncthreads_or(first && *static_cast<const volatile std::uint32_t*>(abort) != 0) != 0;
+}
+
+}  // namespace unisono::cuda
+
+#define UNISONO_REDUCING_KERNEL(name, ...)                                             \
+  extern "C" __global__ void __launch_bounds__(kBlockThreads, kBlocksFor<__VA_ARGS__>) \
+      name(const __grid_constant__ DeviceWork work) {                                  \
+    if (called_off(work.abort)) return;                                                \
+    reduce_piece<__VA_ARGS__>(work, work.pieces[blockIdx.y], this_thread_of_piece());  \
+  }

@@ -1,0 +1,116 @@
+// See kernel_names.h.
+#include "compute/cuda/kernel_names.h"
+
+#include "compute/cuda/kernel_list.h"
+
+// The fat binaries that nvcc made of kernels_*.cu, as the build left them.
+#define UNISONO_EMBED(family)                                                                      \
+  asm(".pushsection .rodata\n"                                                                     \
+      ".balign 64\n"                                                                               \
+      ".hidden unisono_kernels_" #family                                                           \
+      "\n"                                                                                         \
+      ".globl unisono_kernels_" #family                                                            \
+      "\n"                                                                                         \
+      "unisono_kernels_" #family                                                                   \
+      ":\n"                                                                                        \
+      ".incbin \"" UNISONO_KERNEL_IMAGES "/kernels_" #family                                       \
+      ".fatbin\"\n"                                                                                \
+      ".hidden unisono_kernels_" #family                                                           \
+      "_end\n"                                                                                     \
+      ".globl unisono_kernels_" #family                                                            \
+      "_end\n"                                                                                     \
+      "unisono_kernels_" #family                                                                   \
+      "_end:\n"                                                                                    \
+      ".byte 0\n"                                                                                  \
+      ".popsection\n");                                                                            \
+  extern "C" __attribute__((visibility("hidden"))) const unsigned char unisono_kernels_##family[]; \
+  extern "C" __attribute__((visibility("hidden")))                                                 \
+  const unsigned char unisono_kernels_##family##_end[];
+
+UNISONO_EMBED(float)
+UNISONO_EMBED(half)
+UNISONO_EMBED(float8)
+UNISONO_EMBED(integer)
+UNISONO_EMBED(bits)
+
+namespace unisono::cuda {
+namespace {
+
+bool is_small_float(DataType type) {
+  return type >= DataType::kFloat16 && type <= DataType::kFloat8E5m2;
+}
+
+bool is_bitwise(const WorkKind& kind) {
+  return kind.type == DataType::kBool ||
+         (kind.op >= OpKind::kBitAnd && kind.op <= OpKind::kLogicalXor);
+}
+
+const char* integer_storage(DataType type) {
+  switch (size_of(type)) {
+    case 1:
+      return "i8";
+    case 2:
+      return "i16";
+    case 4:
+      return "i32";
+    default:
+      return "i64";
+  }
+}
+
+/// Sums of complex numbers are sums of their parts, twice as many.
+const char* number_storage(DataType type, bool is_product) {
+  switch (type) {
+    case DataType::kFloat16:
+      return "f16";
+    case DataType::kBfloat16:
+      return "bf16";
+    case DataType::kFloat8E4m3:
+      return "e4m3";
+    case DataType::kFloat8E5m2:
+      return "e5m2";
+    case DataType::kFloat32:
+      return "f32";
+    case DataType::kFloat64:
+      return "f64";
+    case DataType::kComplex64:
+      return is_product ? "c64" : "f32";
+    case DataType::kComplex128:
+      return is_product ? "c128" : "f64";
+    default:
+      return integer_storage(type);
+  }
+}
+
+}  // namespace
+
+std::string kernel_name(const WorkKind& kind) {
+  if (!kind.reduces) return kMoveKernel;
+  if (is_bitwise(kind)) return std::string("unisono_bits_") + integer_storage(kind.type);
+  const bool is_product = kind.op == OpKind::kProduct;
+  const bool is_minmax = kind.op == OpKind::kMin || kind.op == OpKind::kMax;
+  std::string name = is_minmax    ? "unisono_minmax_"
+                     : is_product ? "unisono_product_"
+                                  : "unisono_sum_";
+  name += number_storage(kind.type, is_product);
+  if (kind.order == Order::kCanonical && is_small_float(kind.type) && !is_minmax) name += "_tree";
+  return name;
+}
+
+#define UNISONO_NAME(name, ...) #name,
+
+std::vector<KernelImage> kernel_images() {
+  return {
+      {unisono_kernels_float, unisono_kernels_float_end, {UNISONO_FLOAT_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_half, unisono_kernels_half_end, {UNISONO_HALF_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_float8, unisono_kernels_float8_end, {UNISONO_FLOAT8_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_integer,
+       unisono_kernels_integer_end,
+       {UNISONO_INTEGER_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_bits,
+       unisono_kernels_bits_end,
+       {UNISONO_BITWISE_KERNELS(UNISONO_NAME) kMoveKernel}},
+  };
+}
+
+}  // namespace unisono::cuda

@@ -1,0 +1,193 @@
+#include "device/device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+
+namespace unisono::device {
+namespace {
+
+constexpr std::size_t kGatePageBytes = 4096;
+// A line each: a device that polls one gate is not disturbed by another's opening.
+constexpr std::size_t kGateBytes = 64;
+
+}  // namespace
+
+DriverScope::DriverScope(const cuda::CudaApi& api, CUcontext context)
+    : api_(api), current_(api, context) {
+  if (api_.ThreadExchangeStreamCaptureMode != nullptr) {
+    api_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+}
+
+DriverScope::~DriverScope() {
+  if (api_.ThreadExchangeStreamCaptureMode != nullptr) {
+    api_.ThreadExchangeStreamCaptureMode(&mode_);
+  }
+}
+
+Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
+                                             std::size_t staging_bytes_max) {
+  std::unique_ptr<Device> device(new Device(api));
+  device->staging_bytes_max_ = staging_bytes_max;
+  UNISONO_ASSIGN(device->memory_, cuda::DeviceMemory::open(api, ordinal));
+  UNISONO_ASSIGN(device->kernels_,
+                 cuda::Kernels::load(api, device->memory_->device(), device->context()));
+  UNISONO_TRY(device->make_streams());
+  return device;
+}
+
+Status Device::make_streams() {
+  const DriverScope scope(*api_, context());
+  UNISONO_TRY(scope.status());
+  // The driver clamps a priority that is out of its range.
+  constexpr int kHighestPriority = -100;
+  for (CUstream& stream : streams_) {
+    UNISONO_TRY(api_->check(
+        api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, kHighestPriority),
+        "making a stream on " + name()));
+  }
+  has_memops_ = api_->StreamBatchMemOp != nullptr;
+  return Status();
+}
+
+Device::~Device() {
+  if (memory_ == nullptr) return;
+  const DriverScope scope(*api_, context());
+  // What still runs is the library's own; it ends because every wait of a failed call is opened.
+  for (CUstream stream : streams_) {
+    if (stream == nullptr) continue;
+    api_->StreamSynchronize(stream);
+    api_->StreamDestroy(stream);
+  }
+  for (CUevent event : events_) api_->EventDestroy(event);
+  for (const Block& block : free_) api_->MemFreeHost(block.data);
+  for (std::byte* page : pages_) api_->MemFreeHost(page);
+}
+
+Result<CUevent> Device::take_event() {
+  if (!events_.empty()) {
+    CUevent event = events_.back();
+    events_.pop_back();
+    return event;
+  }
+  CUevent event = nullptr;
+  UNISONO_TRY(api_->check(api_->EventCreate(&event, CU_EVENT_DISABLE_TIMING),
+                          "making an event on " + name()));
+  return event;
+}
+
+void Device::give_back(CUevent event) {
+  if (event != nullptr) events_.push_back(event);
+}
+
+Device::Staging& Device::Staging::operator=(Staging&& other) noexcept {
+  release();
+  device_ = std::exchange(other.device_, nullptr);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+void Device::Staging::release() {
+  if (data_ != nullptr) {
+    device_->free_.push_back({data_, bytes_});
+    device_->lent_bytes_ -= bytes_;
+  }
+  data_ = nullptr;
+}
+
+// Page-locking costs far more than the copy: blocks are kept, in powers of two.
+Result<Device::Staging> Device::take_staging(std::size_t bytes) {
+  constexpr std::size_t kSmallest = 64 << 10;
+  const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
+  Staging staging;
+  staging.device_ = this;
+  const auto found = std::find_if(free_.begin(), free_.end(),
+                                  [&](const Block& block) { return block.bytes == wanted; });
+  if (found != free_.end()) {
+    staging.data_ = found->data;
+    staging.bytes_ = found->bytes;
+    free_.erase(found);
+    lent_bytes_ += wanted;
+    return staging;
+  }
+  while (staging_bytes_ + wanted > staging_bytes_max_ && !free_.empty()) {
+    api_->MemFreeHost(free_.back().data);
+    staging_bytes_ -= free_.back().bytes;
+    free_.pop_back();
+  }
+  if (staging_bytes_ + wanted > staging_bytes_max_) {
+    return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
+                                                  name() + " needs " + std::to_string(wanted) +
+                                                  " bytes of page-locked memory; " +
+                                                  std::to_string(staging_bytes_) + " of at most " +
+                                                  std::to_string(staging_bytes_max_) +
+                                                  " are in use: raise UNISONO_SCRATCH_BYTES");
+  }
+  void* memory = nullptr;
+  UNISONO_TRY(api_->check(api_->MemHostAlloc(&memory, wanted, CU_MEMHOSTALLOC_PORTABLE),
+                          "page-locking " + std::to_string(wanted) + " bytes for " + name()));
+  staging.data_ = static_cast<std::byte*>(memory);
+  staging.bytes_ = wanted;
+  staging_bytes_ += wanted;
+  lent_bytes_ += wanted;
+  return staging;
+}
+
+Result<Device::Gate> Device::take_gate() {
+  if (gates_.empty()) {
+    void* memory = nullptr;
+    UNISONO_TRY(
+        api_->check(api_->MemHostAlloc(&memory, kGatePageBytes,
+                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "page-locking a page for " + name()));
+    auto* const page = static_cast<std::byte*>(memory);
+    pages_.push_back(page);
+    for (std::size_t at = 0; at < kGatePageBytes; at += kGateBytes) {
+      gates_.push_back({new (page + at) std::uint32_t(0), 0});
+    }
+  }
+  Gate gate = gates_.back();
+  gates_.pop_back();
+  ++gate.value;
+  return gate;
+}
+
+void Device::give_back(Gate gate) { gates_.push_back(gate); }
+
+Status Device::enqueue_wait(CUstream stream, const Gate& gate) const {
+  CUstreamBatchMemOpParams wait{};
+  wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  wait.waitValue.address = reinterpret_cast<CUdeviceptr>(gate.word);
+  wait.waitValue.value = gate.value;
+  wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  return api_->check(api_->StreamBatchMemOp(stream, 1, &wait, 0), "enqueueing a wait on " + name());
+}
+
+Status Device::enqueue_open(CUstream stream, const Gate& gate) const {
+  CUstreamBatchMemOpParams write{};
+  write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  write.writeValue.address = reinterpret_cast<CUdeviceptr>(gate.word);
+  write.writeValue.value = gate.value;
+  write.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  return api_->check(api_->StreamBatchMemOp(stream, 1, &write, 0),
+                     "enqueueing a write on " + name());
+}
+
+void Device::open(const Gate& gate) {
+  std::atomic_ref<std::uint32_t>(*gate.word).store(gate.value, std::memory_order_release);
+}
+
+Result<bool> Device::is_over(CUevent event) const {
+  const CUresult result = api_->EventQuery(event);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  UNISONO_TRY(api_->check(result, "waiting for " + name()));
+  return true;
+}
+
+}  // namespace unisono::device

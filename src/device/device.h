@@ -1,0 +1,126 @@
+// The GPU of one rank: its memory, kernels, streams of the library's own, events and page-locked
+// staging blocks.
+//
+// Thread rule: the engine's lock of its rank, but for what DeviceMemory and Kernels say of theirs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/cuda/kernels.h"
+#include "compute/cuda_api.h"
+#include "transports/cuda/device_memory.h"
+
+namespace unisono::device {
+
+/// The context is current and a capture that some other stream is in is not disturbed by what this
+/// thread asks the driver.
+class DriverScope {
+ public:
+  DriverScope(const cuda::CudaApi& api, CUcontext context);
+  ~DriverScope();
+  DriverScope(const DriverScope&) = delete;
+  const Status& status() const { return current_.status(); }
+
+ private:
+  const cuda::CudaApi& api_;
+  cuda::CurrentContext current_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+class Device {
+ public:
+  /// Retains the device's primary context and loads the kernels. Errors name the device.
+  static Result<std::unique_ptr<Device>> open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
+                                              std::size_t staging_bytes_max);
+  ~Device();
+  Device(const Device&) = delete;
+
+  const cuda::CudaApi& api() const { return *api_; }
+  const std::shared_ptr<const cuda::CudaApi>& shared_api() const { return api_; }
+  cuda::DeviceMemory& memory() { return *memory_; }
+  const cuda::Kernels& kernels() const { return *kernels_; }
+  CUcontext context() const { return memory_->context(); }
+  const std::string& name() const { return memory_->name(); }
+  /// Whether streams can wait for and write words of host memory.
+  bool has_memops() const { return has_memops_; }
+
+  /// Own streams, never the default one and of the highest priority, so that work which waits in
+  /// a stream of the user's does not hold them up: for kernels, copies to the host, copies back.
+  CUstream work_stream() const { return streams_[0]; }
+  CUstream outward_stream() const { return streams_[1]; }
+  CUstream inward_stream() const { return streams_[2]; }
+  /// For work that becomes part of a graph.
+  CUstream capture_stream() const { return streams_[3]; }
+
+  /// An event without timing, from a pool.
+  Result<CUevent> take_event();
+  void give_back(CUevent event);
+
+  /// Page-locked host memory, from a pool of at most `staging_bytes_max`. kOutOfResources names
+  /// that bound and its variable.
+  class Staging {
+   public:
+    Staging() = default;
+    Staging(Staging&& other) noexcept { *this = std::move(other); }
+    Staging& operator=(Staging&& other) noexcept;
+    ~Staging() { release(); }
+    std::byte* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    void release();
+
+   private:
+    friend class Device;
+    Device* device_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+  Result<Staging> take_staging(std::size_t bytes);
+  /// Some of it is in use: what does not fit now may fit later.
+  bool has_lent_staging() const { return lent_bytes_ > 0; }
+
+  /// A word of host memory that streams wait for: `value` is what opens this use of it.
+  struct Gate {
+    std::uint32_t* word = nullptr;
+    std::uint32_t value = 0;
+  };
+  Result<Gate> take_gate();
+  void give_back(Gate gate);
+  /// Enqueues on `stream`: nothing behind goes on before the gate is open.
+  Status enqueue_wait(CUstream stream, const Gate& gate) const;
+  /// Enqueues on `stream`: opens the gate.
+  Status enqueue_open(CUstream stream, const Gate& gate) const;
+  /// Opens it from the host.
+  static void open(const Gate& gate);
+
+  /// True when everything before the event's record is over; an error of the device otherwise.
+  Result<bool> is_over(CUevent event) const;
+
+ private:
+  explicit Device(std::shared_ptr<const cuda::CudaApi> api) : api_(std::move(api)) {}
+  Status make_streams();
+
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  std::unique_ptr<cuda::DeviceMemory> memory_;
+  std::unique_ptr<cuda::Kernels> kernels_;
+  bool has_memops_ = false;
+  CUstream streams_[4] = {};
+  std::vector<CUevent> events_;
+  std::vector<Block> free_;        // of staging memory
+  std::vector<std::byte*> pages_;  // of gates
+  std::vector<Gate> gates_;
+  std::size_t staging_bytes_ = 0;  // lent and free
+  std::size_t lent_bytes_ = 0;
+  std::size_t staging_bytes_max_ = 0;
+};
+
+}  // namespace unisono::device

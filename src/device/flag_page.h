@@ -1,0 +1,68 @@
+// How the streams of ranks in different processes wait for each other: a page of host memory per
+// rank and communicator into which its peers' streams write that they are ready, and done. The
+// owner's stream waits for words of its own page, so the owner alone can end every wait of its own.
+//
+// No kernel spins: a stream that waits gives its GPU away (ranks of several processes take turns on
+// one). NCCL's copy-engine collectives synchronise alike.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/descriptor.h"
+#include "device/device.h"
+#include "transports/cuda/descriptor_server.h"
+#include "transports/shm/segment.h"
+
+namespace unisono::device {
+
+class FlagPage {
+ public:
+  /// This rank's page, registered with the driver and offered to peers.
+  static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank);
+  ~FlagPage();
+
+  /// What lets a peer map it.
+  const PageTicket& ticket() const { return ticket_; }
+  /// Maps and registers the pages of the others, by rank. Errors name the rank.
+  Status connect(std::span<const PageTicket> tickets);
+
+  /// Of the next collective.
+  std::uint32_t next_sequence() { return ++sequence_; }
+  /// Enqueues on `stream`: tell all peers that this rank has come so far, wait for all of them.
+  Status enqueue_ready(CUstream stream, std::uint32_t sequence) const;
+  Status enqueue_done(CUstream stream, std::uint32_t sequence) const;
+  /// Peers that have not told that they are done with `sequence`.
+  void waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const;
+
+  /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
+  /// more. Any thread.
+  void abort();
+  const std::uint32_t* abort_word() const;
+
+ private:
+  struct Words;
+  struct Neighbour {
+    std::shared_ptr<shm::Mapping> page;
+    CUdeviceptr address = 0;  // as the device sees it
+  };
+
+  FlagPage(Device& device, int ranks, Rank rank);
+  Status add(std::shared_ptr<shm::Mapping> page, Neighbour* neighbour);
+  Status exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const;
+  Words& own() const;
+
+  Device& device_;
+  const int ranks_;
+  const Rank rank_;
+  std::shared_ptr<cuda::DescriptorServer> server_;
+  PageTicket ticket_;
+  std::vector<Neighbour> pages_;  // by rank, this rank's own among them
+  std::uint32_t sequence_ = 0;
+};
+
+}  // namespace unisono::device

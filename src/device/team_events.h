@@ -1,0 +1,36 @@
+// Events by which ranks that are threads of one process wait for each other's launches. They belong
+// to all of the communicator's ranks here: a rank may have left before another one has looked.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compute/cuda_api.h"
+#include "device/device.h"
+
+namespace unisono::device {
+
+class TeamEvents {
+ public:
+  /// The same for all ranks of this process that name it alike while any of them has it.
+  static std::shared_ptr<TeamEvents> join(std::shared_ptr<const cuda::CudaApi> api,
+                                          const std::string& name, int ranks);
+  ~TeamEvents();
+  TeamEvents(const TeamEvents&) = delete;
+
+  /// The rank's event, made by its first call, with the rank's context current.
+  Result<CUevent> event_of(Rank rank);
+
+ private:
+  TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  std::mutex mutex_;
+  std::vector<CUevent> events_;
+};
+
+}  // namespace unisono::device

@@ -1,0 +1,174 @@
+// Collectives of threads that share a GPU, captured into a CUDA graph and replayed without the
+// host; and what cannot be captured, refused in words.
+#include <gmock/gmock.h>
+
+#include <barrier>
+
+#include "tests/cuda/device_user.h"
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename Function>
+Function function(const char* name) {
+  return reinterpret_cast<Function>(driver_function(name));
+}
+
+void expect_ok(CUresult result, const char* what) {
+  const Status status = driver()->check(result, what);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// One capture over the streams of all ranks: rank 0's begins it, the others join by an event and
+// come back before it ends.
+class SharedCapture {
+ public:
+  explicit SharedCapture(int ranks) : step_(ranks), forks_(1), joins_(ranks) {}
+
+  template <typename Body>
+  CUgraph run(Rank rank, CUstream stream, const Body& body) {
+    const auto api = driver();
+    CUevent event = nullptr;
+    expect_ok(api->EventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    if (rank == 0) {
+      expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
+                    stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+                "cuStreamBeginCapture");
+      forks_[0] = event;
+      expect_ok(api->EventRecord(event, stream), "cuEventRecord");
+    }
+    step_.arrive_and_wait();
+    if (rank != 0) expect_ok(api->StreamWaitEvent(stream, forks_[0], 0), "joining the capture");
+    step_.arrive_and_wait();
+    body();
+    if (rank != 0) {
+      expect_ok(api->EventRecord(event, stream), "cuEventRecord");
+      joins_[static_cast<std::size_t>(rank)] = event;
+    }
+    step_.arrive_and_wait();
+    CUgraph graph = nullptr;
+    if (rank == 0) {
+      for (std::size_t r = 1; r < joins_.size(); ++r) {
+        expect_ok(api->StreamWaitEvent(stream, joins_[r], 0), "leaving the capture");
+      }
+      expect_ok(function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(stream, &graph),
+                "cuStreamEndCapture");
+    }
+    step_.arrive_and_wait();
+    expect_ok(api->EventDestroy(event), "cuEventDestroy");
+    return graph;
+  }
+
+ private:
+  std::barrier<> step_;
+  std::vector<CUevent> forks_, joins_;
+};
+
+TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
+  constexpr int kRanks = 3;
+  constexpr int kReplays = 5;
+  SharedCapture capture(kRanks);
+  std::barrier<> step(kRanks);
+  run_device_ranks({.ranks = kRanks}, [&](Communicator& comm) {
+    DeviceUser user;
+    std::int64_t* const data = user.make<std::int64_t>({1, comm.rank()});
+    std::int64_t* const all = user.make<std::int64_t>(std::vector<std::int64_t>(2 * kRanks));
+    const CallOptions options{.stream = user.stream()};
+    const auto work = [&] {
+      comm.all_reduce(data, data, 1, DataType::kInt64, sum, options);
+      comm.all_gather(data, all, 2, DataType::kInt64, options);
+    };
+    const CUgraph graph = capture.run(comm.rank(), user.stream(), work);
+    EXPECT_EQ(user.look(data, 1)[0], 1) << "a capture runs nothing";
+    step.arrive_and_wait();
+    if (comm.rank() == 0) {
+      ASSERT_NE(graph, nullptr);
+      CUgraphExec executable = nullptr;
+      expect_ok(
+          function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiate")(&executable, graph, 0),
+          "cuGraphInstantiate");
+      for (int i = 0; i < kReplays; ++i) {
+        expect_ok(function<decltype(&::cuGraphLaunch)>("cuGraphLaunch")(executable, user.stream()),
+                  "cuGraphLaunch");
+      }
+      user.finish();
+      expect_ok(function<decltype(&::cuGraphExecDestroy)>("cuGraphExecDestroy")(executable),
+                "cuGraphExecDestroy");
+      expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
+    }
+    step.arrive_and_wait();
+    EXPECT_EQ(user.look(data, 1)[0], 243) << "three to the power of the replays";
+    EXPECT_EQ(user.look(all, 6), (std::vector<std::int64_t>{243, 0, 243, 1, 243, 2}));
+    work();
+    user.finish();
+    EXPECT_EQ(user.look(data, 1)[0], 729) << "calls outside of the graph go on";
+  });
+}
+
+TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
+  run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({4});
+    expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
+                  user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
+              "cuStreamBeginCapture");
+    const auto call = [&] {
+      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+    };
+    std::string told;
+    try {
+      call();
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    EXPECT_THAT(told, HasSubstr("CUDA graph"));
+    CUgraph graph = nullptr;
+    expect_ok(
+        function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(user.stream(), &graph),
+        "cuStreamEndCapture");
+    expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
+    call();
+    user.finish();
+    EXPECT_EQ(user.look(data, 1)[0], 4);
+  });
+}
+
+TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
+  std::barrier<> step(2);
+  run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({1});
+    if (comm.rank() == 1) {
+      expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
+                    user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
+                "cuStreamBeginCapture");
+    }
+    const auto call = [&] {
+      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+    };
+    std::string told;
+    try {
+      call();
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    EXPECT_THAT(told, HasSubstr("into one graph"));
+    if (comm.rank() == 1) {
+      CUgraph graph = nullptr;
+      expect_ok(
+          function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(user.stream(), &graph),
+          "cuStreamEndCapture");
+      expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
+    }
+    step.arrive_and_wait();
+    call();
+    user.finish();
+    EXPECT_EQ(user.look(data, 1)[0], 2);
+  });
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,213 @@
+// Every collective on device memory against the oracle: ranks that are threads and share a GPU
+// (kernels), ranks that have to take host memory, and ranks with and without a GPU together.
+#include <gtest/gtest.h>
+
+#include "tests/collective/matrix_cases.h"
+#include "tests/cuda/device_user.h"
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+namespace {
+
+// Read by the fake driver when it is first asked.
+[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
+
+// Runs the cases, every rank with its own stream.
+void run_cases(Communicator& comm, std::vector<CollectiveCase> cases, Complaints* complaints,
+               int device = 0) {
+  DeviceUser user(device);
+  for (CollectiveCase& c : cases) {
+    c.options.stream = user.stream();
+    try {
+      const std::string wrong = run_case(comm, c, &user.memory());
+      if (!wrong.empty()) complaints->add(comm.rank(), describe(c) + ": " + wrong);
+    } catch (const Error& error) {
+      complaints->add(comm.rank(), describe(c) + " threw " + error.what());
+      throw;
+    }
+  }
+}
+
+class DeviceThreads : public testing::TestWithParam<int> {};
+
+TEST_P(DeviceThreads, EveryCollectiveEqualsTheOracle) {
+  Complaints complaints;
+  run_device_ranks({.ranks = GetParam()}, [&](Communicator& comm) {
+    const auto job = static_cast<std::size_t>(GetParam());
+    run_cases(comm, cases_of_job(job, GetParam()), &complaints);
+  });
+  complaints.report(std::to_string(GetParam()) + " threads");
+}
+
+TEST_P(DeviceThreads, MoreThanAMebibyteEqualsTheOracle) {
+  Complaints complaints;
+  run_device_ranks({.ranks = GetParam()}, [&](Communicator& comm) {
+    run_cases(comm, large_cases(GetParam()), &complaints);
+  });
+  complaints.report(std::to_string(GetParam()) + " threads");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceThreads, testing::Values(1, 2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST(DeviceThreadsInGreatNumber, AreServedUpToWhatAKernelTakesAndStagedBeyond) {
+  for (const int ranks : {16, 17}) {
+    Complaints complaints;
+    run_device_ranks({.ranks = ranks}, [&](Communicator& comm) {
+      run_cases(comm,
+                {{Collective::kAllReduce, DataType::kFloat32, OpKind::kSum, 4099},
+                 {Collective::kAllToAll, DataType::kInt16, OpKind::kSum, 33},
+                 {Collective::kReduceScatterV, DataType::kInt32, OpKind::kMax, 50},
+                 {Collective::kScan, DataType::kFloat64, OpKind::kSum, 129}},
+                &complaints);
+    });
+    complaints.report(std::to_string(ranks) + " threads");
+  }
+}
+
+// Each device has its own owner of pieces, and reaches the others' memory.
+TEST(DeviceThreadsOfTwoGpus, EveryCollectiveEqualsTheOracle) {
+  for (const int ranks : {2, 3, 5}) {
+    Complaints complaints;
+    run_device_ranks({.ranks = ranks, .devices = {0, 1}}, [&](Communicator& comm) {
+      std::vector<CollectiveCase> cases = cases_of_job(20 + static_cast<std::size_t>(ranks), ranks);
+      const std::vector<CollectiveCase> large = large_cases(ranks);
+      cases.insert(cases.end(), large.begin(), large.end());
+      run_cases(comm, cases, &complaints, comm.rank() % 2);
+    });
+    complaints.report(std::to_string(ranks) + " threads, two devices");
+  }
+}
+
+TEST(DeviceStaging, EveryCollectiveOfRanksThatPublishedNoDeviceEqualsTheOracle) {
+  for (const int ranks : {1, 2, 3}) {
+    Complaints complaints;
+    run_device_ranks({.ranks = ranks, .devices = {}}, [&](Communicator& comm) {
+      run_cases(comm, cases_of_job(40 + static_cast<std::size_t>(ranks), ranks), &complaints);
+    });
+    complaints.report(std::to_string(ranks) + " threads, staged");
+  }
+}
+
+TEST(DeviceStaging, TransportsOfTheNetworkCarryDeviceBuffers) {
+  for (const char* transport : {"tcp", "unix"}) {
+    Complaints complaints;
+    run_device_ranks({.ranks = 2, .transport = transport, .devices = {}},
+                     [&](Communicator& comm) { run_cases(comm, large_cases(2), &complaints); });
+    complaints.report(transport);
+  }
+}
+
+TEST(DeviceStaging, RanksWithAndWithoutAGpuAreInOneCommunicator) {
+  Complaints complaints;
+  run_ranks(4, "auto", [&](Communicator& comm) {
+    const std::vector<CollectiveCase> cases = cases_of_job(7, 4);
+    if (comm.rank() % 2 == 0) return run_cases(comm, cases, &complaints);
+    for (const CollectiveCase& c : cases) {
+      const std::string wrong = run_case(comm, c);
+      if (!wrong.empty()) complaints.add(comm.rank(), describe(c) + ": " + wrong);
+    }
+  });
+  complaints.report("ranks 0 and 2 on a device");
+}
+
+TEST(DeviceCalls, WithoutAStreamReturnWhenTheResultIsThere) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({1.0F + static_cast<float>(comm.rank()), 5.0F});
+    comm.all_reduce(data, data, 2, DataType::kFloat32, sum);
+    EXPECT_EQ(user.look(data, 2), (std::vector<float>{3.0F, 10.0F}));
+  });
+}
+
+TEST(DeviceCalls, AStreamOrdersThemWithTheWorkAroundThem) {
+  run_device_ranks({.ranks = 3}, [](Communicator& comm) {
+    DeviceUser user;
+    constexpr int kRounds = 12;
+    std::int64_t* const data = user.make<std::int64_t>({1});
+    std::int64_t* const copy = user.make<std::int64_t>({0});
+    const auto api = driver();
+    for (int round = 0; round < kRounds; ++round) {
+      comm.all_reduce(data, data, 1, DataType::kInt64, max, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kInt64, sum, {.stream = user.stream()});
+      api->MemcpyAsync(reinterpret_cast<CUdeviceptr>(copy), reinterpret_cast<CUdeviceptr>(data), 8,
+                       user.stream());
+      comm.broadcast(copy, 1, DataType::kInt64, round % 3, {.stream = user.stream()});
+    }
+    user.finish();
+    EXPECT_EQ(user.look(copy, 1)[0], 531'441) << "three to the power of the rounds";
+  });
+}
+
+TEST(DeviceCalls, RequestsOfSeveralCallsEndInAnyOrder) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    std::vector<std::int32_t*> data;
+    std::vector<Request> requests;
+    for (int i = 0; i < 8; ++i) {
+      data.push_back(user.make<std::int32_t>({i, comm.rank()}));
+      requests.push_back(comm.all_reduce_async(data.back(), data.back(), 2, DataType::kInt32, sum));
+    }
+    for (std::size_t i = requests.size(); i-- > 0;) requests[i].wait();
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_EQ(user.look(data[static_cast<std::size_t>(i)], 2),
+                (std::vector<std::int32_t>{2 * i, 1}));
+    }
+  });
+}
+
+TEST(DeviceCalls, SendsAndReceivesCarryDeviceBuffers) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    const Rank peer = 1 - comm.rank();
+    std::int32_t* const mine = user.make<std::int32_t>({comm.rank() + 10, 7, 8});
+    std::int32_t* const theirs = user.make<std::int32_t>({0, 0, 0, -1});
+    const std::vector<Call> calls{{.collective = Collective::kReceive,
+                                   .out = theirs,
+                                   .count = 4,
+                                   .type = DataType::kInt32,
+                                   .root = peer,
+                                   .tag = 3},
+                                  {.collective = Collective::kSend,
+                                   .in = mine,
+                                   .count = 3,
+                                   .type = DataType::kInt32,
+                                   .root = peer,
+                                   .tag = 3}};
+    comm.group(calls);
+    EXPECT_EQ(user.look(theirs, 4), (std::vector<std::int32_t>{peer + 10, 7, 8, -1}));
+  });
+}
+
+TEST(DeviceCalls, HostCallsBehindDeviceCallsKeepTheirOrder) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    for (int round = 0; round < 20; ++round) {
+      std::int32_t* const device = user.make<std::int32_t>({comm.rank() + round});
+      comm.all_reduce(device, device, 1, DataType::kInt32, sum, {.stream = user.stream()});
+      std::vector<std::int32_t> host{comm.rank(), 2};
+      comm.all_reduce(host, sum);
+      EXPECT_EQ(host, (std::vector<std::int32_t>{1, 4}));
+      user.finish();
+      EXPECT_EQ(user.look(device, 1)[0], 2 * round + 1);
+      user.clear();
+    }
+  });
+}
+
+TEST(DeviceCalls, UserOperatorsTakeHostMemory) {
+  run_device_ranks({.ranks = 3}, [](Communicator& comm) {
+    DeviceUser user;
+    std::int32_t* const data = user.make<std::int32_t>({comm.rank() + 1});
+    const auto multiply = [](const void* in, void* inout, std::size_t count, DataType, void*) {
+      for (std::size_t i = 0; i < count; ++i) {
+        static_cast<std::int32_t*>(inout)[i] *= static_cast<const std::int32_t*>(in)[i];
+      }
+    };
+    comm.all_reduce(data, data, 1, DataType::kInt32, user_op("multiply", multiply));
+    EXPECT_EQ(user.look(data, 1)[0], 6);
+  });
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,447 @@
+// DeviceMemory between processes: the owner of a buffer is another process, this one maps it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/memory_owner.h"
+#include "tests/cuda/memory_rig.h"
+#include "tests/support/log_guard.h"
+
+namespace unisono::test {
+namespace {
+
+using cuda::BufferTicket;
+using ::testing::HasSubstr;
+using Kind = BufferTicket::Kind;
+
+constexpr std::size_t kMiB = 1 << 20;
+constexpr Rank kOwner = 3;
+
+class DeviceMemoryProcesses : public ::testing::Test {
+ protected:
+  ~DeviceMemoryProcesses() override {
+    memory_.reset();
+    expect_clean_driver();
+  }
+
+  /// What both sides write is seen at the other.
+  void expect_shared(MemoryOwner& owner, void* there, std::size_t bytes) {
+    const auto ticket = owner.ticket(there, bytes);
+    ASSERT_TRUE(ticket) << ticket.error().message();
+    const auto here = memory_->map(*ticket, kOwner, bytes);
+    ASSERT_TRUE(here) << here.error().message();
+    ASSERT_TRUE(owner.fill(there, bytes, ++value_));
+    EXPECT_EQ(common_byte(*memory_, *here, bytes), value_);
+    fill(*memory_, *here, bytes, ++value_);
+    EXPECT_EQ(owner.common_byte(there, bytes), value_);
+  }
+
+  LogGuard log_;
+  std::unique_ptr<cuda::DeviceMemory> memory_ = open_device();
+  std::uint8_t value_ = 0;
+};
+
+TEST_F(DeviceMemoryProcesses, ShareAWindow) {
+  MemoryOwner owner;
+  void* const window = *owner.allocate(3 * kMiB);
+  expect_shared(owner, window, 3 * kMiB);
+  expect_shared(owner, at(window, kMiB + 12), 1000);
+  EXPECT_EQ(owner.ticket(window, kMiB)->kind, Kind::kWindow);
+  // Its neighbours are untouched.
+  ASSERT_TRUE(owner.fill(window, 3 * kMiB, 1));
+  expect_shared(owner, at(window, kMiB), 64);
+  EXPECT_EQ(owner.common_byte(window, kMiB), 1);
+  EXPECT_EQ(owner.common_byte(at(window, kMiB + 64), kMiB), 1);
+  memory_.reset();
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, ShareCudaMallocMemoryByBaseAndOffset) {
+  MemoryOwner owner;
+  void* const plain = *owner.cuda_malloc(3 * kMiB);
+  ASSERT_TRUE(owner.fill(plain, 3 * kMiB, 99));
+  EXPECT_EQ(owner.ticket(at(plain, kMiB), kMiB)->kind, Kind::kLegacyIpc);
+  expect_shared(owner, at(plain, kMiB), kMiB);
+  EXPECT_EQ(owner.common_byte(plain, kMiB), 99);
+  EXPECT_EQ(owner.common_byte(at(plain, 2 * kMiB), kMiB), 99);
+  memory_->forget(kOwner);
+  ASSERT_TRUE(owner.cuda_free(plain));
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, ShareForeignMemoryThatCanBeExported) {
+  MemoryOwner owner;
+  void* const range = *owner.map_range(2 * kMiB, 2, true);
+  EXPECT_EQ(owner.ticket(range, kMiB)->kind, Kind::kWindow);
+  expect_shared(owner, range, kMiB);
+  expect_shared(owner, at(range, 2 * kMiB + 64), kMiB);
+  memory_->forget(kOwner);
+  ASSERT_TRUE(owner.unmap_ranges());
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, CannotShareForeignMemoryWithoutExport) {
+  MemoryOwner owner;
+  void* const range = *owner.map_range(2 * kMiB, 1, false);
+  const auto ticket = owner.ticket(range, kMiB);
+  ASSERT_TRUE(ticket) << ticket.error().message();
+  EXPECT_EQ(ticket->kind, Kind::kUnshareable);
+  const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(mapped.error().message(), HasSubstr("rank 3"));
+  EXPECT_THAT(mapped.error().message(), HasSubstr("device 0"));
+  ASSERT_TRUE(owner.unmap_ranges());
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, MapAnAllocationOnceAndRememberIt) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  void* const window = *owner.allocate(kMiB);
+  void* const plain = *owner.cuda_malloc(kMiB);
+  for (void* const buffer : {window, plain}) {
+    const auto whole = owner.ticket(buffer, kMiB);
+    const auto part = owner.ticket(at(buffer, 4096), 4096);
+    ASSERT_TRUE(whole && part);
+    const auto here = memory_->map(*whole, kOwner, kMiB);
+    ASSERT_TRUE(here) << here.error().message();
+    const std::uint64_t calls = memory_calls();
+    EXPECT_EQ(*memory_->map(*whole, kOwner, kMiB), *here);
+    EXPECT_EQ(*memory_->map(*part, kOwner, 4096), at(*here, 4096));
+    EXPECT_EQ(memory_calls(), calls);
+  }
+}
+
+TEST_F(DeviceMemoryProcesses, OpenAHandleOnceForAllRanksOfAProcess) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  void* const plain = *owner.cuda_malloc(kMiB);
+  const auto ticket = owner.ticket(plain, kMiB);
+  ASSERT_TRUE(ticket);
+  const std::uint64_t opened = fake()->calls("cuIpcOpenMemHandle");
+  const std::uint64_t closed = fake()->calls("cuIpcCloseMemHandle");
+  auto other = open_device();
+  void* const here = *memory_->map(*ticket, kOwner, kMiB);
+  EXPECT_EQ(*other->map(*ticket, kOwner, kMiB), here);
+  // Two ranks may live in that process.
+  EXPECT_EQ(*other->map(*ticket, kOwner + 1, kMiB), here);
+  EXPECT_EQ(fake()->calls("cuIpcOpenMemHandle"), opened + 1);
+  memory_->forget(kOwner);
+  other->forget(kOwner);
+  EXPECT_EQ(fake()->calls("cuIpcCloseMemHandle"), closed);
+  ASSERT_TRUE(owner.fill(plain, kMiB, 5));
+  EXPECT_EQ(common_byte(*other, here, kMiB), 5);
+  other.reset();
+  EXPECT_EQ(fake()->calls("cuIpcCloseMemHandle"), closed + 1);
+  EXPECT_EQ(fake()->counts().imports, 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, NoticeAnAddressThatWasFreedAndTakenAgain) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
+  void* const first = *owner.cuda_malloc(kMiB);
+  expect_shared(owner, first, kMiB);
+  const auto before = owner.ticket(first, kMiB);
+  memory_->forget(kOwner);
+  ASSERT_TRUE(memory_->map(*before, kOwner, kMiB));
+  ASSERT_TRUE(owner.cuda_free(first));
+  void* const second = *owner.cuda_malloc(kMiB);
+  ASSERT_EQ(second, first) << "the driver does not reuse addresses";
+  expect_shared(owner, second, kMiB);
+  EXPECT_NE(owner.ticket(second, kMiB)->allocation_id, before->allocation_id);
+  EXPECT_EQ(fake()->counts().imports, 1u);
+}
+
+TEST_F(DeviceMemoryProcesses, RefuseForeignMemoryThatWasMappedAnew) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
+  void* const first = *owner.map_range(2 * kMiB, 1, true);
+  const auto old = owner.ticket(first, kMiB);
+  ASSERT_TRUE(old);
+  ASSERT_TRUE(owner.unmap_ranges());
+  void* const second = *owner.map_range(2 * kMiB, 1, true);
+  ASSERT_EQ(second, first) << "the driver does not reuse addresses";
+  const auto mapped = memory_->map(*old, kOwner, kMiB);
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(mapped.error().message(), HasSubstr("the memory was freed"));
+  expect_shared(owner, second, kMiB);
+  memory_->forget(kOwner);
+  ASSERT_TRUE(owner.unmap_ranges());
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, KeepAReleasedWindowUntilTheOwnerIsAskedAgain) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  void* const first = *owner.allocate(kMiB);
+  const auto ticket = owner.ticket(first, kMiB);
+  void* const here = *memory_->map(*ticket, kOwner, kMiB);
+  ASSERT_TRUE(owner.fill(first, kMiB, 17));
+  ASSERT_TRUE(owner.release(first));
+  EXPECT_EQ(common_byte(*memory_, here, kMiB), 17);
+  const std::uint64_t parts = fake()->counts().virtual_parts;
+  expect_shared(owner, *owner.allocate(4 * kMiB), 4 * kMiB);
+  expect_shared(owner, *owner.allocate(8 * kMiB), 8 * kMiB);
+  EXPECT_EQ(fake()->counts().virtual_parts, 2 * parts) << "two windows live, the first is gone";
+}
+
+TEST_F(DeviceMemoryProcesses, RefuseAWindowThatWasReleasedBefore) {
+  MemoryOwner owner;
+  void* const window = *owner.allocate(kMiB);
+  void* const range = *owner.map_range(2 * kMiB, 1, true);
+  const auto released = owner.ticket(window, kMiB);
+  const auto unmapped = owner.ticket(range, kMiB);
+  ASSERT_TRUE(released && unmapped);
+  ASSERT_TRUE(owner.release(window));
+  ASSERT_TRUE(owner.unmap_ranges());
+  for (const BufferTicket& ticket : {*released, *unmapped}) {
+    const auto mapped = memory_->map(ticket, kOwner, kMiB);
+    ASSERT_FALSE(mapped);
+    EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(mapped.error().message(), HasSubstr("rank 3"));
+    EXPECT_THAT(mapped.error().message(), HasSubstr("the owner refuses"));
+  }
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, SurviveThePeersDeath) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  void* const window = *owner.allocate(kMiB);
+  void* const plain = *owner.cuda_malloc(kMiB);
+  void* const late = *owner.allocate(kMiB);
+  const auto late_ticket = owner.ticket(late, kMiB);
+  expect_shared(owner, plain, kMiB);
+  expect_shared(owner, window, kMiB);
+  void* const here = *memory_->map(*owner.ticket(window, kMiB), kOwner, kMiB);
+  owner.die();
+  EXPECT_EQ(common_byte(*memory_, here, kMiB), value_);
+  const auto mapped = memory_->map(*late_ticket, kOwner, kMiB);
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(mapped.error().rank(), kOwner);
+  memory_->forget(kOwner);
+  EXPECT_EQ(fake()->counts().imports, 0u);
+  EXPECT_EQ(fake()->counts().virtual_parts, 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, DropWhatTheFormerProcessOfARankOwned) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  {
+    MemoryOwner former;
+    ASSERT_TRUE(memory_->map(*former.ticket(*former.cuda_malloc(kMiB), kMiB), kOwner, kMiB));
+    former.die();
+  }
+  MemoryOwner owner;
+  expect_shared(owner, *owner.cuda_malloc(kMiB), kMiB);
+  EXPECT_EQ(fake()->counts().imports, 1u);
+}
+
+TEST_F(DeviceMemoryProcesses, SayWhoseHandleIsRefused) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  const auto ticket = owner.ticket(*owner.cuda_malloc(kMiB), kMiB);
+  ASSERT_TRUE(ticket);
+  fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_NOT_PERMITTED);
+  const auto refused = memory_->map(*ticket, kOwner, kMiB);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kSystem);
+  EXPECT_THAT(refused.error().message(), HasSubstr("rank 3"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("CUDA_ERROR_NOT_PERMITTED"));
+  EXPECT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+}
+
+TEST_F(DeviceMemoryProcesses, LoseNothingWhenAnImportFails) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  const auto ticket = owner.ticket(*owner.allocate(kMiB), kMiB);
+  ASSERT_TRUE(ticket);
+  for (const char* function :
+       {"cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
+    fake()->fail(function, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+    ASSERT_FALSE(mapped) << function;
+    EXPECT_EQ(mapped.error().code(), ErrorCode::kOutOfResources) << function;
+    EXPECT_EQ(fake()->counts().virtual_parts, 0u) << function;
+  }
+  EXPECT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+}
+
+TEST_F(DeviceMemoryProcesses, KeepNoDescriptorOpen) {
+  const auto open_descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  MemoryOwner owner;
+  void* const theirs = *owner.allocate(kMiB);
+  void* const mine = *memory_->allocate(kMiB);
+  const auto ticket = owner.ticket(theirs, kMiB);
+  const auto my_ticket = memory_->ticket(mine, kMiB);
+  const auto before = open_descriptors();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+    ASSERT_TRUE(owner.map(*my_ticket, 0, kMiB));
+    memory_->forget(kOwner);
+    ASSERT_TRUE(owner.forget(0));
+  }
+  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_EQ(*owner.close(), 0u);
+  EXPECT_TRUE(memory_->release(mine));
+}
+
+TEST_F(DeviceMemoryProcesses, LetRanksOfOneProcessMapAtOnce) {
+  MemoryOwner owner;
+  std::vector<BufferTicket> tickets;
+  for (int i = 0; i < 4; ++i) {
+    tickets.push_back(*owner.ticket(*owner.allocate(kMiB), kMiB));
+    tickets.push_back(*owner.ticket(*owner.cuda_malloc(kMiB), kMiB));
+  }
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([&] {
+      const auto memory = open_device();
+      for (int round = 0; round < 20; ++round) {
+        for (const BufferTicket& ticket : tickets) {
+          const auto mapped = memory->map(ticket, kOwner, kMiB);
+          EXPECT_TRUE(mapped) << mapped.status().message();
+        }
+        memory->forget(kOwner);
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_F(DeviceMemoryProcesses, MapEachOthersMemoryAtOnce) {
+  // Nobody may hold while waiting for a peer what that peer needs to answer.
+  MemoryOwner owner;
+  void* const here = *memory_->allocate(kMiB);
+  void* const there = *owner.allocate(kMiB);
+  const auto from_here = memory_->ticket(here, kMiB);
+  const auto from_there = owner.ticket(there, kMiB);
+  std::thread other([&] { EXPECT_TRUE(owner.map(*from_here, 0, kMiB)); });
+  EXPECT_TRUE(memory_->map(*from_there, kOwner, kMiB));
+  other.join();
+  EXPECT_EQ(*owner.close(), 0u);
+  EXPECT_TRUE(memory_->release(here));
+}
+
+// A driver of other abilities at the owner's end: what it can still offer.
+struct Ability {
+  const char* name;
+  std::string environment;
+  Kind window;  ///< of what allocate() gives
+  Kind plain;   ///< of what cudaMalloc gives
+};
+
+class LesserDriver : public DeviceMemoryProcesses, public ::testing::WithParamInterface<Ability> {};
+
+TEST_P(LesserDriver, OffersWhatItCan) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner({GetParam().environment});
+  const auto window = owner.allocate(kMiB);
+  ASSERT_TRUE(window) << window.error().message();
+  void* const plain = *owner.cuda_malloc(kMiB);
+  EXPECT_EQ(owner.ticket(*window, kMiB)->kind, GetParam().window);
+  EXPECT_EQ(owner.ticket(plain, kMiB)->kind, GetParam().plain);
+  for (void* const buffer : {*window, plain}) {
+    if (owner.ticket(buffer, kMiB)->kind != Kind::kUnshareable) expect_shared(owner, buffer, kMiB);
+  }
+  memory_->forget(kOwner);
+  ASSERT_TRUE(owner.release(*window));
+  ASSERT_TRUE(owner.cuda_free(plain));
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    DeviceMemoryProcesses, LesserDriver,
+    ::testing::Values(Ability{"WithoutCreate", "FAKE_CUDA_MISSING=cuMemCreate", Kind::kLegacyIpc,
+                              Kind::kLegacyIpc},
+                      Ability{"WithoutFileHandles", "FAKE_CUDA_FILE_HANDLES=off", Kind::kLegacyIpc,
+                              Kind::kLegacyIpc},
+                      Ability{"WithoutRetain", "FAKE_CUDA_MISSING=cuMemRetainAllocationHandle",
+                              Kind::kWindow, Kind::kLegacyIpc},
+                      Ability{"WithoutIpc", "FAKE_CUDA_MISSING=cuIpcGetMemHandle", Kind::kWindow,
+                              Kind::kUnshareable},
+                      Ability{"WithoutCaptureMode",
+                              "FAKE_CUDA_MISSING=cuThreadExchangeStreamCaptureMode", Kind::kWindow,
+                              Kind::kLegacyIpc},
+                      Ability{"WithoutAnything",
+                              "FAKE_CUDA_MISSING=cuMemExportToShareableHandle,cuIpcGetMemHandle",
+                              Kind::kUnshareable, Kind::kUnshareable}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(DeviceMemoryProcesses, SayWhatTheImportingDriverLacks) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner importer({"FAKE_CUDA_MISSING=cuMemImportFromShareableHandle,cuIpcOpenMemHandle"});
+  void* const window = *memory_->allocate(kMiB);
+  void* const plain = cuda_malloc(*memory_, kMiB);
+  const auto no_import = importer.map(*memory_->ticket(window, kMiB), 0, kMiB);
+  const auto no_open = importer.map(*memory_->ticket(plain, kMiB), 0, kMiB);
+  ASSERT_FALSE(no_import);
+  ASSERT_FALSE(no_open);
+  EXPECT_EQ(no_import.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(no_import.error().message(), HasSubstr("cuMemImportFromShareableHandle"));
+  EXPECT_EQ(no_open.error().code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(no_open.error().message(), HasSubstr("cuIpcOpenMemHandle"));
+  EXPECT_EQ(*importer.close(), 0u);
+  cuda_free(*memory_, plain);
+  EXPECT_TRUE(memory_->release(window));
+}
+
+TEST_F(DeviceMemoryProcesses, ReachAPeersOtherDevice) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  MemoryOwner owner({}, 1);
+  expect_shared(owner, *owner.allocate(kMiB), kMiB);
+  expect_shared(owner, *owner.cuda_malloc(kMiB), kMiB);
+}
+
+TEST_F(DeviceMemoryProcesses, SayWhichDevicesCannotReachEachOther) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner importer({"FAKE_CUDA_P2P=none"}, 1);
+  void* const window = *memory_->allocate(kMiB);
+  void* const plain = cuda_malloc(*memory_, kMiB);
+  for (void* const buffer : {window, plain}) {
+    const auto mapped = importer.map(*memory_->ticket(buffer, kMiB), 0, kMiB);
+    ASSERT_FALSE(mapped);
+    EXPECT_EQ(mapped.error().code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(mapped.error().message(), HasSubstr("device 1"));
+    EXPECT_THAT(mapped.error().message(), HasSubstr("device 0"));
+  }
+  EXPECT_EQ(*importer.close(), 0u);
+  cuda_free(*memory_, plain);
+  EXPECT_TRUE(memory_->release(window));
+}
+
+TEST_F(DeviceMemoryProcesses, SayThatTheDevicesMemoryIsOut) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner({"FAKE_CUDA_MEMORY=8M"});
+  const auto pointer = owner.allocate(64 * kMiB);
+  ASSERT_FALSE(pointer);
+  EXPECT_EQ(pointer.error().code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(pointer.error().message(), HasSubstr("67108864 bytes"));
+  EXPECT_THAT(pointer.error().message(), HasSubstr("device 0"));
+  EXPECT_TRUE(owner.allocate(4 * kMiB));
+  EXPECT_EQ(*owner.close(), 0u);
+}
+
+TEST_F(DeviceMemoryProcesses, OfferNoDmaBufWhereTheDeviceHasNone) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  for (const char* environment :
+       {"FAKE_CUDA_DMA_BUF=off", "FAKE_CUDA_MISSING=cuMemGetHandleForAddressRange"}) {
+    MemoryOwner owner({environment});
+    const auto offset = owner.dma_buf_offset(*owner.allocate(kMiB), kMiB);
+    EXPECT_EQ(offset.status().code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(*owner.close(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,76 @@
+#include "tests/cuda/device_user.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "tests/cuda/kernel_twins.h"
+#include "tests/support/rank_job.h"
+
+namespace unisono::test {
+
+DeviceUser::DeviceUser(int ordinal) : api_(driver()) {
+  check(api_->DeviceGet(&device_, ordinal), "cuDeviceGet");
+  check(api_->DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  check(api_->CtxPushCurrent(context_), "cuCtxPushCurrent");
+  check(api_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate");
+  check(api_->MemAlloc(&arena_, kArenaBytes), "cuMemAlloc");
+}
+
+DeviceUser::~DeviceUser() {
+  api_->StreamSynchronize(stream_);
+  api_->MemFree(arena_);
+  api_->StreamDestroy(stream_);
+  CUcontext popped = nullptr;
+  api_->CtxPopCurrent(&popped);
+  api_->DevicePrimaryCtxRelease(device_);
+}
+
+void DeviceUser::check(CUresult result, const char* what) const {
+  if (const Status status = api_->check(result, what); !status) {
+    throw std::runtime_error(status.message());
+  }
+}
+
+std::byte* DeviceUser::take(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 256;
+  const std::size_t first = used_;
+  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (used_ > kArenaBytes) throw std::runtime_error("the test's device arena is too small");
+  return reinterpret_cast<std::byte*>(arena_ + first);
+}
+
+void DeviceUser::write(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(api_->MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                          bytes, stream_),
+        "copying to the device");
+  finish();
+}
+
+void DeviceUser::read(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  check(api_->MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                          bytes, stream_),
+        "copying from the device");
+  finish();
+}
+
+void DeviceUser::finish() { check(api_->StreamSynchronize(stream_), "cuStreamSynchronize"); }
+
+void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body) {
+  // Before the ranks' devices load their kernels, and before the fork of those that are processes.
+  if (fake() != nullptr) cuda::register_kernel_twins(*fake());
+  SpawnOptions options;
+  options.as = job.processes ? SpawnOptions::As::kProcesses : SpawnOptions::As::kThreads;
+  options.transport = job.transport;
+  options.timeout = kCallTimeout;
+  options.devices = job.devices;
+  try {
+    spawn(job.ranks, body, options);
+  } catch (const std::exception& failure) {
+    ADD_FAILURE() << job.ranks << " ranks with a device: " << failure.what();
+  }
+}
+
+}  // namespace unisono::test

@@ -1,0 +1,71 @@
+// A rank's program as the tests of device collectives see it: a context, a stream and device memory
+// of the user's own, and jobs whose ranks have a device.
+// Thread rule: each rank has its own.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/collective/collective_case.h"
+#include "tests/cuda/driver_under_test.h"
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+
+class DeviceUser final : public CaseMemory {
+ public:
+  static constexpr std::size_t kArenaBytes = std::size_t{64} << 20;
+
+  explicit DeviceUser(int ordinal = 0);
+  ~DeviceUser() override;
+  DeviceUser(const DeviceUser&) = delete;
+
+  CUstream stream() const { return stream_; }
+  CaseMemory& memory() { return *this; }
+
+  std::byte* take(std::size_t bytes) override;
+  void clear() override { used_ = 0; }
+  void write(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  void read(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  /// Waits for the stream.
+  void finish() override;
+
+  template <typename T>
+  T* make(const std::vector<T>& values) {
+    std::byte* const place = take(values.size() * sizeof(T));
+    write(place, reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(T));
+    return reinterpret_cast<T*>(place);
+  }
+  template <typename T>
+  std::vector<T> look(const T* place, std::size_t count) {
+    std::vector<T> values(count);
+    read(reinterpret_cast<std::byte*>(values.data()), reinterpret_cast<const std::byte*>(place),
+         count * sizeof(T));
+    return values;
+  }
+
+ private:
+  void check(CUresult result, const char* what) const;
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUdeviceptr arena_ = 0;
+  std::size_t used_ = 0;
+};
+
+struct DeviceJob {
+  int ranks = 2;
+  bool processes = false;
+  std::string transport = "auto";
+  std::vector<int> devices = {0};  ///< SpawnOptions::devices
+};
+
+/// Ranks that use these devices; what a body throws fails the test.
+void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body);
+
+}  // namespace unisono::test

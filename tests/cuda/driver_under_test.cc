@@ -1,0 +1,60 @@
+#include "tests/cuda/driver_under_test.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace unisono::test {
+namespace {
+
+std::string choose_file() {
+  setenv("UNISONO_CUDA_LIBRARY", UNISONO_FAKE_CUDA_FILE, 0);
+  return std::getenv("UNISONO_CUDA_LIBRARY");
+}
+
+// Before main(), so that everything that reads the environment sees it.
+[[maybe_unused]] const std::string& chosen_early = driver_file();
+
+void* symbol(const char* name) {
+  void* library = dlopen(driver_file().c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library == nullptr ? nullptr : dlsym(library, name);
+}
+
+}  // namespace
+
+const std::string& driver_file() {
+  static const std::string* const file = new std::string(choose_file());
+  return *file;
+}
+
+std::shared_ptr<const cuda::CudaApi> driver() {
+  const auto api = cuda::load_cuda_driver(driver_file());
+  if (!api) {
+    std::fprintf(stderr, "no driver to test with: %s\n", api.error().message().c_str());
+    std::abort();
+  }
+  if (const Status status = (*api)->check((*api)->Init(0), "cuInit"); !status) {
+    std::fprintf(stderr, "no driver to test with: %s\n", status.message().c_str());
+    std::abort();
+  }
+  return *api;
+}
+
+const fake_cuda::FakeCudaFunctions* fake() {
+  const auto functions =
+      reinterpret_cast<decltype(&fake_cuda_functions)>(symbol("fake_cuda_functions"));
+  return functions == nullptr ? nullptr : functions();
+}
+
+void* driver_function(const char* name, int form) {
+  using GetProcAddress =
+      CUresult (*)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
+  const auto get = reinterpret_cast<GetProcAddress>(symbol("cuGetProcAddress_v2"));
+  void* function = nullptr;
+  CUdriverProcAddressQueryResult found{};
+  if (get == nullptr || get(name, &function, form, 0, &found) != CUDA_SUCCESS) return nullptr;
+  return function;
+}
+
+}  // namespace unisono::test

@@ -1,0 +1,170 @@
+// Events of the fake: a count of records asked for and a count of records reached.
+#include <chrono>
+#include <map>
+
+#include "tests/cuda/fake_driver/capture.h"
+#include "tests/cuda/fake_driver/entry.h"
+#include "tests/cuda/fake_driver/streams.h"
+
+namespace fake_cuda {
+namespace {
+
+struct Events {
+  std::map<CUevent_st*, EventPointer> live;
+  std::vector<EventPointer> dead;
+  std::uint64_t made = 0;
+};
+
+Events& events() {
+  static Events* const value = new Events;
+  return *value;
+}
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+CUresult event_create(CUevent* handle, unsigned flags) {
+  const Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
+  const unsigned known =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | unsigned{CU_EVENT_INTERPROCESS};
+  const bool shared_and_timed =
+      (flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0;
+  if ((flags & ~known) != 0 || shared_and_timed) return CUDA_ERROR_INVALID_VALUE;
+  auto event = std::make_shared<CUevent_st>();
+  event->context = context;
+  event->flags = flags;
+  event->number = ++events().made;
+  *handle = event.get();
+  events().live[event.get()] = event;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_destroy(CUevent handle) {
+  const Lock lock(machine().mutex);
+  EventPointer event;
+  if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
+  events().live.erase(handle);
+  events().dead.push_back(event);
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent handle, CUstream stream_handle) {
+  const Lock lock(machine().mutex);
+  EventPointer event;
+  if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
+  StreamPointer stream;
+  // Like the real one: the event's context need not be current, but must be the stream's.
+  if (const CUresult result = find_stream(stream_handle, event->context, &stream);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (stream->capture) return record_in_capture(*event, *stream);
+  event->capture.reset();
+  event->tips.clear();
+  const std::uint64_t ticket = ++event->recorded;
+  return enqueue(*stream, {[event, ticket] {
+                             const Lock inner(machine().mutex);
+                             if (event->completed >= ticket) return;
+                             event->completed = ticket;
+                             event->stamp_ns = now_ns();
+                           },
+                           true});
+}
+
+CUresult stream_wait_event(CUstream stream_handle, CUevent handle, unsigned) {
+  const Lock lock(machine().mutex);
+  EventPointer event;
+  if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
+  StreamPointer stream;
+  if (const CUresult result = find_stream(stream_handle, nullptr, &stream);
+      result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (event->capture || stream->capture) return wait_in_capture(*stream, *event);
+  const std::uint64_t ticket = event->recorded;
+  if (ticket == 0) return CUDA_SUCCESS;
+  CUctx_st* context = stream->context;
+  return enqueue(*stream, {[event, ticket, context] {
+    wait_in_stream(*context, [&] { return event->completed >= ticket; });
+  }});
+}
+
+CUresult event_query(CUevent handle) {
+  const Lock lock(machine().mutex);
+  EventPointer event;
+  if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
+  if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
+  if (const CUresult state = state_of(*event->context); state != CUDA_SUCCESS) return state;
+  return event->completed >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult event_synchronize(CUevent handle) {
+  Lock lock(machine().mutex);
+  EventPointer event;
+  if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
+  if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
+  if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
+  const std::uint64_t ticket = event->recorded;
+  machine().progress.wait(
+      lock, [&] { return event->completed >= ticket || event->context->broken != CUDA_SUCCESS; });
+  return state_of(*event->context);
+}
+
+CUresult event_elapsed(float* milliseconds, CUevent first, CUevent last) {
+  const Lock lock(machine().mutex);
+  EventPointer start;
+  EventPointer end;
+  if (const CUresult result = find_event(first, &start); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_event(last, &end); result != CUDA_SUCCESS) return result;
+  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || start->recorded == 0 ||
+      end->recorded == 0) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (start->completed < start->recorded || end->completed < end->recorded) {
+    return CUDA_ERROR_NOT_READY;
+  }
+  const auto nanoseconds = static_cast<std::int64_t>(end->stamp_ns - start->stamp_ns);
+  *milliseconds = static_cast<float>(static_cast<double>(nanoseconds) / 1e6);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult find_event(CUevent handle, EventPointer* event) {
+  if (const CUresult result = check_initialised(); result != CUDA_SUCCESS) return result;
+  const auto found = events().live.find(handle);
+  if (found == events().live.end()) {
+    complain("an event is used after cuEventDestroy, or never was");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  *event = found->second;
+  return CUDA_SUCCESS;
+}
+
+std::uint64_t count_live_events() { return events().live.size(); }
+
+std::uint64_t report_event_leaks() {
+  for (const auto& [handle, event] : events().live) {
+    complain("leak: event " + std::to_string(event->number) + " of device " +
+             std::to_string(event->context->ordinal));
+  }
+  return events().live.size();
+}
+
+std::vector<Entry> event_entries() {
+  return {entry<&event_create>("cuEventCreate", 2000),
+          entry<&event_destroy>("cuEventDestroy", 4000),
+          entry<&event_record>("cuEventRecord", 2000),
+          entry<&event_query>("cuEventQuery", 2000),
+          entry<&event_synchronize>("cuEventSynchronize", 2000),
+          entry<&event_elapsed>("cuEventElapsedTime", 2000),
+          entry<&stream_wait_event>("cuStreamWaitEvent", 3020)};
+}
+
+}  // namespace fake_cuda

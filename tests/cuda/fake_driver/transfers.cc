@@ -1,0 +1,111 @@
+// Copies and fills.
+#include "tests/cuda/fake_driver/transfers.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "tests/cuda/fake_driver/capture.h"
+#include "tests/cuda/fake_driver/entry.h"
+#include "tests/cuda/fake_driver/memory.h"
+#include "tests/cuda/fake_driver/streams.h"
+
+namespace fake_cuda {
+namespace {
+
+std::atomic<std::uint64_t> copied{0};
+
+bool is_pageable(std::uint64_t address) {
+  return !is_device_address(address) && find_host(address) == nullptr;
+}
+
+// Device memory that is not there is refused by the call itself; a missing right shows later.
+bool is_dead(std::uint64_t address) {
+  return is_device_address(address) && find_mapping(address) == nullptr;
+}
+
+Operation copy_operation(CUctx_st* context, CUdeviceptr target, CUdeviceptr source,
+                         std::size_t bytes, std::shared_ptr<std::vector<char>> staged) {
+  return {[=] {
+    Uses uses(*context, "a copy");
+    void* to = uses.copy_at(reinterpret_cast<void*>(target), bytes, Access::kWrite);
+    const void* from = staged ? staged->data()
+                              : uses.copy_at(reinterpret_cast<void*>(source), bytes, Access::kRead);
+    if (uses.failed()) return;
+    std::memmove(to, from, bytes);
+    copied += bytes;
+  }};
+}
+
+// Between ordinary host memory and a device, the source is read before the call returns and the
+// target is complete when it does.
+CUresult copy_async(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream handle) {
+  Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  StreamPointer stream;
+  if (const CUresult result = enter_stream(handle, &context, &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (is_dead(target) || is_dead(source)) {
+    complain("a copy from " + hex(source) + " to " + hex(target) + ", where there is no memory");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::shared_ptr<std::vector<char>> staged;
+  if (is_pageable(source) && !stream->capture) {
+    const auto* first = reinterpret_cast<const char*>(source);
+    staged = std::make_shared<std::vector<char>>(first, first + bytes);
+  }
+  const CUresult result =
+      enqueue(*stream, copy_operation(context, target, source, bytes, std::move(staged)));
+  if (result != CUDA_SUCCESS || stream->capture || !is_pageable(target)) return result;
+  return drain_stream(*stream, lock);
+}
+
+CUresult copy_now(CUdeviceptr target, CUdeviceptr source, std::size_t bytes) {
+  if (const CUresult result = copy_async(target, source, bytes, nullptr); result != CUDA_SUCCESS) {
+    return result;
+  }
+  Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
+  return drain_stream(*context->legacy, lock);
+}
+
+CUresult copy_to_device(CUdeviceptr target, const void* source, std::size_t bytes) {
+  return copy_now(target, reinterpret_cast<CUdeviceptr>(source), bytes);
+}
+
+CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes) {
+  return copy_now(reinterpret_cast<CUdeviceptr>(target), source, bytes);
+}
+
+CUresult fill_async(CUdeviceptr target, unsigned char value, std::size_t bytes, CUstream handle) {
+  const Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  StreamPointer stream;
+  if (const CUresult result = enter_stream(handle, &context, &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (is_dead(target) || is_pageable(target)) {
+    complain("a fill of " + hex(target) + ", which is no device memory");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return enqueue(*stream, {[=] {
+    Uses uses(*context, "a fill");
+    void* to = uses.at(reinterpret_cast<void*>(target), bytes, Access::kWrite);
+    if (!uses.failed()) std::memset(to, value, bytes);
+  }});
+}
+
+}  // namespace
+
+std::uint64_t copied_bytes() { return copied; }
+
+std::vector<Entry> transfer_entries() {
+  return {entry<&copy_async>("cuMemcpyAsync", 4000), entry<&copy_now>("cuMemcpy", 4000),
+          entry<&copy_to_device>("cuMemcpyHtoD", 3020), entry<&copy_to_host>("cuMemcpyDtoH", 3020),
+          entry<&fill_async>("cuMemsetD8Async", 3020)};
+}
+
+}  // namespace fake_cuda

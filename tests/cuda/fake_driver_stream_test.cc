@@ -1,0 +1,213 @@
+// Streams of the fake driver run on their own, in the order of the streams and events and no other.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/cuda/fake_driver_rig.h"
+
+namespace unisono::test {
+namespace {
+
+using Words = std::vector<std::uint32_t>;
+
+std::uint32_t* words_at(CUdeviceptr pointer) { return reinterpret_cast<std::uint32_t*>(pointer); }
+
+TEST(FakeStream, RunsLaterThanTheCall) {
+  Gpu gpu;
+  CUstream stream = gpu.stream();
+  const CUdeviceptr pointer = gpu.allocate(64);
+  fake()->hold_stream(stream);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 1, 64, stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamQuery(stream), CUDA_ERROR_NOT_READY);
+  fake()->release_stream(stream);
+  EXPECT_EQ(driver()->StreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamQuery(stream), CUDA_SUCCESS);
+  EXPECT_EQ(read_words(stream, pointer, 1), Words{0x01010101});
+}
+
+TEST(FakeStream, WaitsForAnEventOfAnother) {
+  Gpu gpu;
+  CUstream first = gpu.stream();
+  CUstream second = gpu.stream();
+  CUevent event = gpu.event();
+  const CUdeviceptr pointer = gpu.allocate(4);
+  fake()->hold_stream(first);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 1, 4, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamWaitEvent(second, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(launch(gpu.function("increment"), second, Increment{words_at(pointer), 1, 1}),
+            CUDA_SUCCESS);
+  EXPECT_EQ(driver()->EventQuery(event), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(driver()->StreamQuery(second), CUDA_ERROR_NOT_READY);
+  fake()->release_stream(first);
+  EXPECT_EQ(read_words(second, pointer, 1), Words{0x01010102});
+  EXPECT_EQ(driver()->EventQuery(event), CUDA_SUCCESS);
+}
+
+TEST(FakeStream, WaitsForTheRecordThatTheEventHadAtTheCall) {
+  Gpu gpu;
+  CUstream first = gpu.stream();
+  CUstream second = gpu.stream();
+  CUevent event = gpu.event();
+  // Never recorded: nothing to wait for.
+  ASSERT_EQ(driver()->StreamWaitEvent(second, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamSynchronize(first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamWaitEvent(second, event, 0), CUDA_SUCCESS);
+  fake()->hold_stream(first);
+  ASSERT_EQ(driver()->EventRecord(event, first), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamSynchronize(second), CUDA_SUCCESS);
+  fake()->release_stream(first);
+}
+
+TEST(FakeStream, MeasuresTheTimeBetweenEvents) {
+  Gpu gpu;
+  CUstream stream = gpu.stream();
+  CUevent start = gpu.event();
+  CUevent end = gpu.event();
+  float milliseconds = -1;
+  ASSERT_EQ(driver()->EventRecord(start, stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->EventElapsedTime(&milliseconds, start, end), CUDA_ERROR_INVALID_HANDLE);
+  ASSERT_EQ(driver()->EventRecord(end, stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventSynchronize(end), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->EventElapsedTime(&milliseconds, start, end), CUDA_SUCCESS);
+  EXPECT_GE(milliseconds, 0.f);
+}
+
+TEST(FakeStream, LegacyWaitsForBlockingStreamsAloneAndTheyForIt) {
+  Gpu gpu;
+  CUstream blocking = gpu.stream(CU_STREAM_DEFAULT);
+  CUstream free_running = gpu.stream();
+  const CUdeviceptr pointer = gpu.allocate(4);
+  CUfunction increment = gpu.function("increment");
+  fake()->hold_stream(blocking);
+  fake()->hold_stream(free_running);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 0, 4, blocking), CUDA_SUCCESS);
+  ASSERT_EQ(launch(increment, nullptr, Increment{words_at(pointer), 1, 10}), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+  ASSERT_EQ(launch(increment, blocking, Increment{words_at(pointer), 1, 100}), CUDA_SUCCESS);
+  fake()->release_stream(blocking);
+  // The stream that stands still does not matter to the legacy one.
+  EXPECT_EQ(read_words(blocking, pointer, 1), Words{110});
+  fake()->release_stream(free_running);
+}
+
+TEST(FakeStream, StandsStillUntilAWordHasTheValue) {
+  Gpu gpu;
+  CUstream stream = gpu.stream();
+  // A counter that wraps around: 1 comes after 0xfffffffe.
+  alignas(4) std::uint32_t flags[2] = {0, 0xfffffff0};
+  ASSERT_EQ(driver()->MemHostRegister(flags, sizeof(flags), 0), CUDA_SUCCESS);
+  CUstreamBatchMemOpParams batch[2] = {};
+  batch[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  batch[0].writeValue.address = address(&flags[0]);
+  batch[0].writeValue.value = 5;
+  batch[1].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  batch[1].waitValue.address = address(&flags[1]);
+  batch[1].waitValue.value = 0xfffffffe;
+  batch[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  ASSERT_EQ(driver()->StreamBatchMemOp(stream, 2, batch, 0), CUDA_SUCCESS);
+  std::atomic_ref<std::uint32_t> written(flags[0]);
+  while (written.load() != 5) std::this_thread::yield();
+  std::atomic_ref<std::uint32_t>(flags[1]).store(0xfffffffd);
+  EXPECT_EQ(driver()->StreamQuery(stream), CUDA_ERROR_NOT_READY);
+  std::atomic_ref<std::uint32_t>(flags[1]).store(1);
+  EXPECT_EQ(driver()->StreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->MemHostUnregister(flags), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamBatchMemOp(stream, 2, batch, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST(FakeStream, IsNoHandleOnceDestroyedOrInAnotherContext) {
+  Gpu other(1);
+  CUstream foreign = other.stream();
+  Gpu gpu(0);
+  const CUdeviceptr pointer = gpu.allocate(4);
+  EXPECT_EQ(driver()->MemsetD8Async(pointer, 0, 4, foreign), CUDA_ERROR_INVALID_HANDLE);
+  CUstream stream = nullptr;
+  ASSERT_EQ(driver()->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->MemsetD8Async(pointer, 0, 4, stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(driver()->StreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST(FakeStream, FinishesWhatItHasAfterItsEnd) {
+  Gpu gpu;
+  const CUdeviceptr pointer = gpu.allocate(4);
+  CUstream stream = nullptr;
+  CUevent event = gpu.event();
+  ASSERT_EQ(driver()->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 1, 4, stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamDestroy(stream), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventSynchronize(event), CUDA_SUCCESS);
+  EXPECT_EQ(read_words(gpu.stream(), pointer, 1), Words{0x01010101});
+}
+
+// Whether `call` waits for work of the device that is already there: it may not return before that
+// work is done.
+template <typename Call>
+bool waits_for_the_device(Gpu& gpu, const char* function, Call call) {
+  CUstream stream = gpu.stream();
+  CUevent event = gpu.event();
+  fake()->hold_stream(stream);
+  EXPECT_EQ(driver()->EventRecord(event, stream), CUDA_SUCCESS);
+  CUresult at_return = CUDA_ERROR_UNKNOWN;
+  const std::uint64_t calls = fake()->calls(function);
+  std::thread caller([&] {
+    const cuda::CurrentContext current(*driver(), gpu.context());
+    call();
+    at_return = driver()->EventQuery(event);
+  });
+  while (fake()->calls(function) == calls) std::this_thread::yield();
+  // A call that does not wait has all the time to return.
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  fake()->release_stream(stream);
+  caller.join();
+  return at_return == CUDA_SUCCESS;
+}
+
+TEST(FakeStream, HoldsBackFreeingAndLazyLoading) {
+  Gpu gpu;
+  const CUdeviceptr pointer = gpu.allocate(4);
+  gpu.forget(pointer);
+  EXPECT_TRUE(waits_for_the_device(gpu, "cuMemFree",
+                                   [&] { EXPECT_EQ(driver()->MemFree(pointer), CUDA_SUCCESS); }));
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  CUfunction function = nullptr;
+  ASSERT_EQ(driver()->LibraryLoadData(&library, "x", nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  ASSERT_EQ(driver()->LibraryGetKernel(&kernel, library, "increment"), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->KernelGetFunction(&function, kernel), CUDA_SUCCESS);
+  CUstream stream = gpu.stream();
+  EXPECT_TRUE(waits_for_the_device(gpu, "cuLaunchKernel", [&] {
+    EXPECT_EQ(launch(function, stream, Increment{nullptr, 0, 0}), CUDA_SUCCESS);
+  }));
+  EXPECT_EQ(driver()->StreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->LibraryUnload(library), CUDA_SUCCESS);
+  EXPECT_EQ(launch(function, stream, Increment{nullptr, 0, 0}), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST(FakeStream, RefusesKernelsThatNoDeviceRuns) {
+  Gpu gpu;
+  CUstream stream = gpu.stream();
+  CUfunction function = gpu.function("increment");
+  Increment work;
+  void* parameters[]{&work};
+  const auto& api = *driver();
+  EXPECT_EQ(api.LaunchKernel(function, 0, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(api.LaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, stream, parameters, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(api.LaunchKernel(function, 1, 65536, 1, 32, 1, 1, 0, stream, parameters, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_EQ(api.LibraryLoadData(&library, "x", nullptr, nullptr, 0, nullptr, nullptr, 0),
+            CUDA_SUCCESS);
+  EXPECT_EQ(api.LibraryGetKernel(&kernel, library, "no_such_kernel"), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(api.LibraryUnload(library), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,138 @@
+// See kernel_twins.h.
+#include "tests/cuda/kernel_twins.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compute/cuda/kernel_list.h"
+#include "compute/cuda/kernel_names.h"
+#include "compute/cuda/move_loop.h"
+#include "compute/cuda/work_loop.h"
+
+namespace unisono::cuda {
+namespace {
+
+/// The real thread count of a launch would take long and show nothing more; an odd number makes
+/// shares of unequal size.
+constexpr std::uint64_t kTwinThreads = 5;
+
+/// What a launch touches through one entry of the pointer table. Pieces may share entries.
+struct Touched {
+  std::size_t read_bytes = 0;
+  std::size_t written_bytes = 0;
+};
+
+void translate_work(void* parameters, fake_cuda::Translator& translator,
+                    std::size_t counted_bytes) {
+  DeviceWork& work = *static_cast<DeviceWork*>(parameters);
+  std::array<Touched, kWorkPointersMax> touched{};
+  for (std::uint32_t p = 0; p < work.piece_count; ++p) {
+    const WorkPiece& piece = work.pieces[p];
+    const std::size_t bytes = piece.count * counted_bytes;
+    for (int i = 0; i < piece.inputs; ++i) {
+      std::size_t& read = touched[piece.first_input + i].read_bytes;
+      read = std::max(read, bytes);
+    }
+    // The first output of an exclusive scan is not written.
+    for (int j = piece.mode == PieceMode::kExclusive ? 1 : 0; j < piece.outputs; ++j) {
+      std::size_t& written = touched[piece.first_output + j].written_bytes;
+      written = std::max(written, bytes);
+    }
+  }
+  for (int i = 0; i < kWorkPointersMax; ++i) {
+    void* const device = work.pointers[i];
+    if (device == nullptr) continue;
+    if (touched[i].read_bytes != 0) {
+      work.pointers[i] = translator.at(device, touched[i].read_bytes, fake_cuda::Access::kRead);
+    }
+    if (touched[i].written_bytes != 0) {
+      work.pointers[i] = translator.at(device, touched[i].written_bytes, fake_cuda::Access::kWrite);
+    }
+  }
+  work.abort = static_cast<const std::uint32_t*>(
+      translator.at(work.abort, sizeof *work.abort, fake_cuda::Access::kRead));
+}
+
+using Body = void (*)(const DeviceWork&, const WorkPiece&, ThreadOfPiece);
+
+template <Body kBody>
+void run_grid(const void* parameters, fake_cuda::Dimensions grid, fake_cuda::Dimensions block) {
+  const DeviceWork& work = *static_cast<const DeviceWork*>(parameters);
+  if (work.abort != nullptr && __atomic_load_n(work.abort, __ATOMIC_RELAXED) != 0) return;
+  const std::uint64_t threads =
+      std::min(kTwinThreads, std::uint64_t{grid.x} * std::uint64_t{block.x});
+  for (unsigned p = 0; p < grid.y; ++p) {
+    for (std::uint64_t t = 0; t < threads; ++t) kBody(work, work.pieces[p], {t, threads});
+  }
+}
+
+template <class A>
+void translate_for(void* parameters, fake_cuda::Translator& translator) {
+  translate_work(parameters, translator, sizeof(typename A::Stored));
+}
+void translate_moved(void* parameters, fake_cuda::Translator& translator) {
+  translate_work(parameters, translator, 1);
+}
+
+/// Both faces of a kernel.
+struct Twin {
+  KernelBody body;
+  fake_cuda::KernelTwin twin;
+};
+
+template <Body kBody>
+Twin make_twin(const char* name, std::size_t counted_bytes,
+               void (*translate)(void*, fake_cuda::Translator&)) {
+  return {{name, counted_bytes, kBody}, {name, sizeof(DeviceWork), translate, run_grid<kBody>}};
+}
+
+template <class A>
+Twin reducing_twin(const char* name) {
+  return make_twin<reduce_piece<A>>(name, sizeof(typename A::Stored), translate_for<A>);
+}
+
+#define UNISONO_TWIN(name, ...) reducing_twin<__VA_ARGS__>(#name),
+
+const std::vector<Twin>& twins() {
+  static const std::vector<Twin> all = {
+      UNISONO_FLOAT_KERNELS(UNISONO_TWIN)    //
+      UNISONO_HALF_KERNELS(UNISONO_TWIN)     //
+      UNISONO_FLOAT8_KERNELS(UNISONO_TWIN)   //
+      UNISONO_INTEGER_KERNELS(UNISONO_TWIN)  //
+      UNISONO_BITWISE_KERNELS(UNISONO_TWIN)  //
+      make_twin<move_piece>(kMoveKernel, 1, translate_moved),
+  };
+  return all;
+}
+
+}  // namespace
+
+const std::vector<KernelBody>& kernel_bodies() {
+  static const std::vector<KernelBody> bodies = [] {
+    std::vector<KernelBody> of_twins;
+    for (const Twin& twin : twins()) of_twins.push_back(twin.body);
+    return of_twins;
+  }();
+  return bodies;
+}
+
+const KernelBody* find_body(const std::string& name) {
+  const auto& bodies = kernel_bodies();
+  const auto found = std::find_if(bodies.begin(), bodies.end(),
+                                  [&](const KernelBody& body) { return body.name == name; });
+  return found == bodies.end() ? nullptr : &*found;
+}
+
+void run_on_host(DeviceWork work, const WorkKind& kind, std::uint64_t threads) {
+  complete_work(work, kind);
+  const KernelBody& body = *find_body(kernel_name(kind));
+  for (std::uint32_t p = 0; p < work.piece_count; ++p) {
+    for (std::uint64_t t = 0; t < threads; ++t) body.run(work, work.pieces[p], {t, threads});
+  }
+}
+
+void register_kernel_twins(const fake_cuda::FakeCudaFunctions& fake) {
+  for (const Twin& twin : twins()) fake.register_kernel(twin.twin);
+}
+
+}  // namespace unisono::cuda

@@ -1,0 +1,90 @@
+// A process is killed while the streams of the others wait for its GPU work: every survivor's
+// stream goes on, every call ends with kRankFailed and names the one that was killed.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <stdexcept>
+
+#include "tests/cuda/device_user.h"
+#include "tests/cuda/kernel_twins.h"
+#include "tests/fault/outcome_board.h"
+#include "tests/support/rank_job.h"
+#include "tests/support/watchdog.h"
+
+namespace unisono::test {
+namespace {
+
+constexpr int kRanks = 3;
+
+[[noreturn]] void die(OutcomeBoard& board) {
+  board.killed_at_ns = now_ns();
+  kill(getpid(), SIGKILL);
+  std::abort();
+}
+
+// Calls until it hears of the death, then looks whether its stream is stuck.
+void survive(Communicator& comm, OutcomeBoard& board, DeviceUser& user, std::size_t count) {
+  const auto self = static_cast<std::size_t>(comm.rank());
+  float* const data = user.make<float>(std::vector<float>(count, 1.0F));
+  ++board.entered;
+  board.blocking[self] = outcome_of([&] {
+    for (;;) {
+      comm.all_reduce(data, data, count, DataType::kFloat32, max, {.stream = user.stream()});
+    }
+  });
+  user.finish();
+  board.later[self] = outcome_of([&] {
+    comm.all_reduce(data, data, count, DataType::kFloat32, max, {.stream = user.stream()});
+  });
+}
+
+// `devices`: {0} for ranks that reach each other's memory, {} for such as take host memory.
+void run_doomed(const std::vector<int>& devices, std::size_t count, Rank victim) {
+  SharedBoard board;
+  if (fake() != nullptr) cuda::register_kernel_twins(*fake());
+  try {
+    spawn(kRanks,
+          [&](Communicator& comm) {
+            DeviceUser user;
+            if (comm.rank() != victim) return survive(comm, *board.operator->(), user, count);
+            float* const data = user.make<float>(std::vector<float>(count, 1.0F));
+            for (int i = 0; i < 3; ++i) {
+              comm.all_reduce(data, data, count, DataType::kFloat32, max,
+                              {.stream = user.stream()});
+            }
+            die(*board.operator->());
+          },
+          {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout, .devices = devices});
+    ADD_FAILURE() << "nobody died";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+    EXPECT_EQ(error.rank(), victim) << error.what();
+  }
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank == victim) continue;
+    const auto index = static_cast<std::size_t>(rank);
+    for (const Outcome& outcome : {board->blocking[index], board->later[index]}) {
+      EXPECT_TRUE(outcome.written) << "rank " << rank << " heard nothing, or its stream is stuck";
+      EXPECT_EQ(outcome.code, ErrorCode::kRankFailed) << outcome.message;
+      EXPECT_EQ(outcome.rank, victim) << outcome.message;
+    }
+  }
+}
+
+TEST(DeviceKill, OfARankWhoseMemoryIsMappedIsToldToAllSurvivors) {
+  for (const Rank victim : {0, 1, 2}) {
+    run_doomed({0}, 16, victim);
+    run_doomed({0}, 300'000, victim);
+  }
+}
+
+TEST(DeviceKill, OfARankThatTakesHostMemoryIsToldToAllSurvivors) {
+  for (const Rank victim : {0, 2}) {
+    run_doomed({}, 16, victim);
+    run_doomed({}, 300'000, victim);
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test

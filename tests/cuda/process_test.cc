@@ -1,0 +1,98 @@
+// Ranks that are processes and share a GPU: every collective against the oracle through memory of
+// each other's, mapped, and streams that wait for each other in shared flags. Each test forks its
+// ranks before this process has touched a driver; a rank complains by throwing.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "tests/collective/matrix_cases.h"
+#include "tests/cuda/device_user.h"
+
+namespace unisono::test {
+namespace {
+
+// Read by the fake driver when it is first asked.
+[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+void run_cases(Communicator& comm, std::vector<CollectiveCase> cases, CaseMemory& memory,
+               CUstream stream) {
+  for (CollectiveCase& c : cases) {
+    c.options.stream = stream;
+    const std::string wrong = run_case(comm, c, &memory);
+    require(wrong.empty(), describe(c) + ": " + wrong);
+  }
+}
+
+class DeviceProcesses : public testing::TestWithParam<int> {};
+
+TEST_P(DeviceProcesses, EveryCollectiveEqualsTheOracle) {
+  run_device_ranks({.ranks = GetParam(), .processes = true}, [](Communicator& comm) {
+    DeviceUser user;
+    run_cases(comm, cases_of_job(60 + static_cast<std::size_t>(comm.size()), comm.size()),
+              user.memory(), user.stream());
+  });
+}
+
+TEST_P(DeviceProcesses, MoreThanAMebibyteEqualsTheOracle) {
+  run_device_ranks({.ranks = GetParam(), .processes = true}, [](Communicator& comm) {
+    DeviceUser user;
+    run_cases(comm, large_cases(comm.size()), user.memory(), user.stream());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, testing::Values(2, 3, 4, 8),
+                         testing::PrintToStringParamName());
+
+TEST(DeviceProcessesOfTwoGpus, EveryCollectiveEqualsTheOracle) {
+  run_device_ranks({.ranks = 4, .processes = true, .devices = {0, 1}}, [](Communicator& comm) {
+    DeviceUser user(comm.rank() % 2);
+    run_cases(comm, cases_of_job(80, 4), user.memory(), user.stream());
+  });
+}
+
+TEST(DeviceProcessMemory, OfUnisonoAllocateIsReachedInPlace) {
+  run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+    DeviceUser user;
+    constexpr std::size_t kCount = 1 << 20;
+    auto* const data =
+        static_cast<std::byte*>(allocate(comm, kCount * sizeof(std::int32_t), MemoryKind::kCuda));
+    const std::vector<std::int32_t> start(kCount, comm.rank() + 1);
+    user.write(data, reinterpret_cast<const std::byte*>(start.data()), kCount * 4);
+    const std::uint64_t copied = fake() == nullptr ? 0 : fake()->counts().copied_bytes;
+    comm.all_reduce(data, data, kCount, DataType::kInt32, sum, {.stream = user.stream()});
+    user.finish();
+    if (fake() != nullptr) {
+      require(fake()->counts().copied_bytes == copied, "the call was staged");
+    }
+    const auto got = user.look(reinterpret_cast<std::int32_t*>(data), kCount);
+    require(got == std::vector<std::int32_t>(kCount, 3), "a wrong sum");
+    comm.barrier();
+    release(comm, data);
+  });
+}
+
+TEST(DeviceProcessMemory, MayBeFreedAndAllocatedAnewBetweenCalls) {
+  run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+    DeviceUser user;
+    for (std::int32_t round = 0; round < 6; ++round) {
+      const std::size_t count = 1000 + 5000 * static_cast<std::size_t>(round % 3);
+      auto* const data =
+          static_cast<std::byte*>(allocate(comm, count * sizeof(round), MemoryKind::kCuda));
+      const std::vector<std::int32_t> start(count, comm.rank() + round);
+      user.write(data, reinterpret_cast<const std::byte*>(start.data()), count * 4);
+      comm.all_reduce(data, data, count, DataType::kInt32, sum, {.stream = user.stream()});
+      user.finish();
+      const auto got = user.look(reinterpret_cast<std::int32_t*>(data), count);
+      require(got == std::vector<std::int32_t>(count, 2 * round + 1),
+              "a wrong sum in round " + std::to_string(round));
+      release(comm, data);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,68 @@
+// Hands the descriptors of this process's windows to the peers that ask for them: one abstract UNIX
+// socket and one thread for all ranks of the process, from the first window on until the last user
+// is gone. A peer sends a window's number and gets one descriptor or the reason why not.
+//
+// Thread rule: any thread; exporters run on the server's own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "transports/shm/fabric.h"
+
+namespace unisono::cuda {
+
+class DescriptorServer {
+ public:
+  using Exporter = std::function<Result<UniqueFd>()>;
+
+  /// The process's one, started by the first call and ended with the last pointer to it.
+  static Result<std::shared_ptr<DescriptorServer>> of_process();
+  ~DescriptorServer();
+  DescriptorServer(const DescriptorServer&) = delete;
+  DescriptorServer& operator=(const DescriptorServer&) = delete;
+
+  /// The socket's name.
+  const std::string& address() const { return listener_->address(); }
+  /// `exporter` is asked whenever a peer sends the number returned, which is never used again.
+  std::uint64_t offer(Exporter exporter);
+  /// Afterwards `exporter` does not run, and who sends the number is refused.
+  void withdraw(std::uint64_t id);
+
+ private:
+  struct Visitor {
+    UniqueFd connection;
+    TimePoint patience;
+  };
+
+  DescriptorServer() = default;
+  Status start();
+  void serve();
+  void admit();
+  void answer(int connection);
+  Result<UniqueFd> export_of(std::uint64_t id);
+
+  std::unique_ptr<shm::FabricListener> listener_;
+  UniqueFd stop_;
+  std::vector<Visitor> visitors_;  // the thread's own
+  std::mutex mutex_;
+  std::map<std::uint64_t, Exporter> offers_;
+  std::thread thread_;
+};
+
+/// Asks the server at `address` for window `id`: exactly one descriptor. kRankFailed where nobody
+/// listens any more, kTimeout at the deadline, kAuthentication for another user's socket,
+/// kInvalidArgument with the server's words where it refuses.
+Result<UniqueFd> request_descriptor(const std::string& address, std::uint64_t id,
+                                    TimePoint deadline);
+
+}  // namespace unisono::cuda

@@ -1,0 +1,28 @@
+// The parts of a DeviceMemory and the locks that guard them. Internal to this folder.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "transports/cuda/device.h"
+#include "transports/cuda/device_memory.h"
+#include "transports/cuda/own_memory.h"
+#include "transports/cuda/peer_mappings.h"
+#include "transports/cuda/process_identity.h"
+#include "transports/cuda/ticket_book.h"
+
+namespace unisono::cuda {
+
+struct DeviceMemory::State {
+  Device device;
+  /// A forked child has neither the driver's state nor the server's thread.
+  const ProcessIdentity process = process_identity();
+  std::mutex own_mutex;  ///< own, tickets
+  OwnMemory own{device};
+  std::optional<TicketBook> tickets{std::in_place, device, own};
+  /// Apart from the other: mapping may wait for a peer, and peers must get their tickets meanwhile.
+  std::mutex peers_mutex;
+  PeerMappings peers{device};
+};
+
+}  // namespace unisono::cuda
