@@ -365,11 +365,16 @@ void CommunicatorState::count(const RequestState& request) {
   if (collective == Collective::kReceive) {
     const TaggedResult& got = request.point_to_point.result();
     count_received(collective, member_of(got.peer), got.bytes, &traffic_);
-  } else if (request.plan != nullptr) {
-    for (const PlannedMessage& message : request.plan->plan.messages) {
-      const auto count_one = message.sent ? count_sent : count_received;
-      count_one(collective, message.peer, message.bytes, &traffic_, 1);
-    }
+  } else {
+    count_plan(request);
+  }
+}
+
+void CommunicatorState::count_plan(const RequestState& request) {
+  if (request.plan == nullptr) return;
+  for (const PlannedMessage& message : request.plan->plan.messages) {
+    const auto count_one = message.sent ? count_sent : count_received;
+    count_one(request.call.collective, message.peer, message.bytes, &traffic_, 1);
   }
 }
 

@@ -71,6 +71,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// What an operation of this rank on device memory needs of the rest; under the engine's lock.
   CallRecord device_record(const Call& call) const;
   Status launch_on_host(RequestState& request, const CallShape& shape);
+  void count_plan(const RequestState& request);
   Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
                         std::span<std::byte> all);
   native::Group* native() { return native_.get(); }

@@ -74,16 +74,19 @@ void CudaCalls::find_reach() {
   const World& world = communicator_.runtime().world();
   std::set<std::string> processes;
   std::set<std::string> devices;
+  bool one_host = true;
   for (Rank rank = 0; rank < size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     const Member& member = world.members[static_cast<std::size_t>(communicator_.members()[index])];
     const Member& first = world.members[static_cast<std::size_t>(communicator_.members()[0])];
     const Published published = parse_published(find_address(member.addresses, "cuda"));
-    if (published.device.empty() || !same_host(member, first)) return;
+    if (published.device.empty()) return;
+    one_host = one_host && same_host(member, first);
     processes.insert(published.process);
     if (devices.insert(published.device).second) owners_.push_back(rank);
   }
-  if (size() > device::kRanksMax) return;
+  all_have_devices_ = true;
+  if (!one_host || size() > device::kRanksMax) return;
   if (processes.size() == 1) {
     reach_ = Reach::kThreads;
   } else if (processes.size() == static_cast<std::size_t>(size())) {
@@ -140,15 +143,13 @@ Result<CUevent> CudaCalls::done_event(device::Device& device) {
   return done_;
 }
 
-Result<Operation*> CudaCalls::launch_host(detail::RequestState& request, const CallShape& shape,
-                                          const void* in, void* out) {
-  request.call.in = in;
-  request.call.out = out;
+Result<Operation*> CudaCalls::launch_host(detail::RequestState& request, const Call& call,
+                                          const CallShape& shape) {
+  request.call = call;
   Operation* const device_side = request.operation;
   const Status launched = communicator_.launch_on_host(request, shape);
   Operation* const host_side = request.operation;
   request.operation = device_side;
-  pass_turn(request);
   UNISONO_TRY(Status(launched));
   return host_side;
 }
@@ -162,6 +163,11 @@ Result<Operation*> CudaCalls::launch_meeting(detail::RequestState& request, cons
   request.operation = device_side;
   UNISONO_TRY(Status(launched));
   return host_side;
+}
+
+void CudaCalls::end_host_side(detail::RequestState& request) {
+  communicator_.count_plan(request);
+  end_meeting(request);
 }
 
 void CudaCalls::end_meeting(detail::RequestState& request) {

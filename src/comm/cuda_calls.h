@@ -43,6 +43,8 @@ class CudaCalls final : public DeviceCalls {
   int size() const;
   Rank world_rank(Rank rank) const;
   Reach reach() const { return reach_; }
+  /// Every member has chosen a device, wherever it is.
+  bool all_have_devices() const { return all_have_devices_; }
   /// The lowest rank of every device: they launch the kernels where members are threads.
   std::span<const Rank> owners() const { return owners_; }
   /// Of kProcesses, made when first needed.
@@ -60,14 +62,16 @@ class CudaCalls final : public DeviceCalls {
   /// take it before them.
   int waiting_for_room = 0;
 
-  /// The collective itself, on host memory; what remains of the call then is this operation.
-  Result<Operation*> launch_host(detail::RequestState& request, const CallShape& shape,
-                                 const void* in, void* out);
+  /// The call on host memory, or a part of it.
+  Result<Operation*> launch_host(detail::RequestState& request, const Call& call,
+                                 const CallShape& shape);
   /// An all-gather of `bytes` per rank under the call's own record, so that ranks in other calls
   /// find out.
   Result<Operation*> launch_meeting(detail::RequestState& request, const Call& call,
                                     std::span<const std::byte> mine, std::span<std::byte> all);
-  /// The meeting is over: what it used is free for the next operation of the call.
+  /// It is over, and counted: what it used is free for the next operation of the call.
+  void end_host_side(detail::RequestState& request);
+  /// The same for a meeting, which is not counted.
   void end_meeting(detail::RequestState& request);
   std::size_t received_bytes(const detail::RequestState& request) const;
   /// The work is in the caller's stream: it may go on.
@@ -101,6 +105,7 @@ class CudaCalls final : public DeviceCalls {
   detail::CommunicatorState& communicator_;
   device::RankDevice& rank_device_;
   Reach reach_ = Reach::kStaged;
+  bool all_have_devices_ = false;
   std::vector<Rank> owners_;
   std::unique_ptr<device::FlagPage> flags_;
   std::shared_ptr<device::TeamEvents> events_;

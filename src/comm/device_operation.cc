@@ -25,6 +25,7 @@ Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   stage_ = fused ? Stage::kFused : Stage::kStaged;
   const Status begun = begin_stage();
   if (begun) return begun;
+  stop(begun);
   end();
   return named(begun);
 }
@@ -124,9 +125,7 @@ bool DeviceOperation::advance() {
   if (!state) {
     status_ = named(state.error());
     call_.request->concerns_call_alone = fused_.refused();
-    const device::DriverScope scope(call_.device->api(), call_.device->context());
-    if (stage_ == Stage::kFused) fused_.fail();
-    if (stage_ == Stage::kStaged) staged_.fail();
+    stop(status_);
   }
   call_.calls->note_enqueued(*call_.request);
   end();
@@ -134,13 +133,18 @@ bool DeviceOperation::advance() {
 }
 
 void DeviceOperation::fail(const Status& cause) {
+  stop(cause);
+  status_ = cause;
+  call_.calls->note_enqueued(*call_.request);
+  end();
+}
+
+// Neither the peers nor the streams reach the buffers afterwards.
+void DeviceOperation::stop(const Status& cause) {
   if (Operation* const host = host_side()) host->fail(cause);
   const device::DriverScope scope(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kFused) fused_.fail();
   if (stage_ == Stage::kStaged) staged_.fail();
-  status_ = cause;
-  call_.calls->note_enqueued(*call_.request);
-  end();
 }
 
 Operation* DeviceOperation::host_side() const {

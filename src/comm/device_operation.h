@@ -35,6 +35,7 @@ class DeviceOperation final : public Operation {
   Status check_buffers();
   Result<StageState> advance_stage();
   Status named(const Status& failure) const;
+  void stop(const Status& cause);
   void end();
 
   DeviceCall call_;

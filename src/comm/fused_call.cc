@@ -103,15 +103,13 @@ Result<StageState> FusedCall::advance() {
   }
   if (state_ == State::kMeeting) {
     if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_TRY(Status(host_->status()));
-    end_meeting();
+    UNISONO_TRY(end_meeting());
     UNISONO_ASSIGN(const StageState met, after_meeting());
     if (met != StageState::kWaiting) return met;
   }
   if (state_ == State::kAgreeing) {
     if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_TRY(Status(host_->status()));
-    end_meeting();
+    UNISONO_TRY(end_meeting());
     UNISONO_TRY(join_launches());
   }
   // What a captured stream holds runs when its graph is launched.
@@ -134,9 +132,11 @@ Status FusedCall::start_meeting() {
   return Status();
 }
 
-void FusedCall::end_meeting() {
+Status FusedCall::end_meeting() {
+  const Status outcome = host_->status();
   host_ = nullptr;
   call_.calls->end_meeting(*call_.request);
+  return outcome;
 }
 
 const Descriptor& FusedCall::part(Rank rank) const {

@@ -47,7 +47,7 @@ class FusedCall {
 
   Status describe();
   Status start_meeting();
-  void end_meeting();
+  Status end_meeting();
   Result<StageState> after_meeting();
   Status check_captures() const;
   Status check_counts() const;

@@ -8,7 +8,19 @@
 namespace unisono {
 namespace {
 
-CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+// Collectives in which element i of the result depends on element i of the inputs alone.
+bool is_elementwise(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+    case Collective::kScan:
+    case Collective::kExscan:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
@@ -22,73 +34,35 @@ Status StagedCall::begin() {
   }
   host_ = nullptr;
   gate_closed_ = false;
-  UNISONO_ASSIGN(copied_, call_.device->take_event());
+  started_ = launched_ = done_on_host_ = retired_ = 0;
+  const std::size_t step = elements_of_a_part();
+  count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
   UNISONO_TRY(close_gate());
-  const bool others_wait = call_.calls->waiting_for_room > 0;
-  state_ = State::kWaitingForRoom;
-  ++call_.calls->waiting_for_room;
-  return others_wait ? Status() : start_copying();
+  return start_parts();
 }
 
-Status StagedCall::start_copying() {
-  if (const Status placed = place(); !placed) {
-    input_.release();
-    output_.release();
-    const bool may_fit_later =
-        placed.code() == ErrorCode::kOutOfResources && call_.device->has_lent_staging();
-    return may_fit_later ? Status() : placed;
-  }
-  --call_.calls->waiting_for_room;
-  state_ = State::kCopyingOut;
-  return copy_out();
+// From what all members know alike; 0: the call goes whole.
+std::size_t StagedCall::elements_of_a_part() const {
+  const std::size_t element = size_of(call_.call.type);
+  const bool splits = call_.calls->all_have_devices() && is_elementwise(call_.call.collective) &&
+                      call_.call.count * element > 2 * kPartBytes;
+  return splits ? kPartBytes / element : 0;
 }
 
-// Staging memory that lies to itself as the caller's buffers do.
-Status StagedCall::place() {
-  const CallShape& shape = call_.shape;
-  host_input_ = host_output_ = nullptr;
-  if (shape.in_place) {
-    const auto* in = static_cast<const std::byte*>(call_.call.in);
-    const auto* out = static_cast<const std::byte*>(call_.call.out);
-    UNISONO_ASSIGN(input_,
-                   call_.device->take_staging(std::max(shape.input_bytes, shape.output_bytes)));
-    host_input_ = input_.data() + (in > out ? in - out : 0);
-    host_output_ = input_.data() + (out > in ? out - in : 0);
-    return Status();
-  }
-  if (shape.input_bytes > 0) {
-    UNISONO_ASSIGN(input_, call_.device->take_staging(shape.input_bytes));
-    host_input_ = input_.data();
-  }
-  if (shape.output_bytes > 0) {
-    UNISONO_ASSIGN(output_, call_.device->take_staging(shape.output_bytes));
-    host_output_ = output_.data();
-  }
-  return Status();
-}
-
-// Bytes between the blocks of an output are the caller's and must come back as they were.
-bool StagedCall::keeps_gaps() const {
-  return !call_.call.out_displacements.empty() && call_.shape.output_bytes > 0;
-}
-
-Status StagedCall::copy_out() {
-  const device::Device& device = *call_.device;
-  const cuda::CudaApi& api = device.api();
-  const CUstream stream = device.outward_stream();
-  const auto copy = [&](std::byte* to, const void* from, std::size_t bytes) {
-    return api.check(api.MemcpyAsync(address(to), address(from), bytes, stream),
-                     "copying " + std::to_string(bytes) + " bytes from " + device.name());
-  };
-  UNISONO_TRY(
-      api.check(api.StreamWaitEvent(stream, call_.ready, 0), "waiting on " + device.name()));
-  const bool is_source =
-      call_.call.collective != Collective::kBroadcast || call_.calls->rank() == call_.call.root;
-  if (keeps_gaps()) UNISONO_TRY(copy(host_output_, call_.call.out, call_.shape.output_bytes));
-  if (call_.shape.input_bytes > 0 && is_source) {
-    UNISONO_TRY(copy(host_input_, call_.call.in, call_.shape.input_bytes));
-  }
-  return api.check(api.EventRecord(copied_, stream), "recording on " + device.name());
+void StagedCall::choose_part(std::size_t index, Call* call, CallShape* shape) const {
+  *call = call_.call;
+  *shape = call_.shape;
+  const std::size_t step = elements_of_a_part();
+  if (step == 0) return;
+  const std::size_t element = size_of(call->type);
+  const std::size_t first = index * step;
+  call->count = std::min(step, call_.call.count - first);
+  if (call->in != nullptr) call->in = static_cast<const std::byte*>(call->in) + first * element;
+  if (call->out != nullptr) call->out = static_cast<std::byte*>(call->out) + first * element;
+  const std::size_t bytes = call->count * element;
+  shape->agreed_bytes = std::min(shape->agreed_bytes, bytes);
+  shape->input_bytes = std::min(shape->input_bytes, bytes);
+  shape->output_bytes = std::min(shape->output_bytes, bytes);
 }
 
 // From here on the caller's stream waits for the result; without stream memory operations the
@@ -103,87 +77,115 @@ Status StagedCall::close_gate() {
 }
 
 Result<StageState> StagedCall::advance() {
-  if (state_ == State::kWaitingForRoom) {
-    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
-    UNISONO_TRY(start_copying());
-    if (state_ == State::kWaitingForRoom) return StageState::kWaiting;
+  UNISONO_TRY(start_parts());
+  for (;;) {
+    UNISONO_ASSIGN(const bool moved, move_host());
+    if (!moved) break;
   }
-  if (state_ == State::kCopyingOut) {
-    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
-    UNISONO_ASSIGN(const bool over, call_.device->is_over(copied_));
-    if (!over) return StageState::kWaiting;
-    UNISONO_TRY(launch_host());
-  }
-  if (state_ == State::kOnHost) {
-    if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_TRY(Status(host_->status()));
-    UNISONO_TRY(copy_in());
-  }
-  UNISONO_ASSIGN(const bool over, call_.device->is_over(copied_));
-  if (!over) return StageState::kWaiting;
-  state_ = State::kOver;
-  return StageState::kOver;
+  UNISONO_TRY(retire_parts());
+  return retired_ == count_ ? StageState::kOver : StageState::kWaiting;
 }
 
-Status StagedCall::launch_host() {
-  UNISONO_ASSIGN(host_,
-                 call_.calls->launch_host(*call_.request, call_.shape, host_input_, host_output_));
-  state_ = State::kOnHost;
+// As many as there is room for. While a call finds none for its first part, those behind it leave
+// it what becomes free.
+Status StagedCall::start_parts() {
+  while (started_ < count_ && started_ - retired_ < kPartsAtOnce) {
+    const int others = call_.calls->waiting_for_room - (waits_for_room_ ? 1 : 0);
+    if (started_ == 0 && others > 0 && !call_.calls->has_turn(*call_.request)) break;
+    const Status started = start_part();
+    if (started) continue;
+    if (started.code() != ErrorCode::kOutOfResources || !call_.device->has_lent_staging()) {
+      return started;
+    }
+    break;
+  }
+  const bool waits = started_ == 0;
+  call_.calls->waiting_for_room += (waits ? 1 : 0) - (waits_for_room_ ? 1 : 0);
+  waits_for_room_ = waits;
+  return Status();
+}
+
+Status StagedCall::start_part() {
+  Call call;
+  CallShape shape;
+  choose_part(started_, &call, &shape);
+  UNISONO_TRY(part(started_).place(*call_.device, call, shape));
+  const bool reads_input =
+      call.collective != Collective::kBroadcast || call_.calls->rank() == call.root;
+  return part(started_++).copy_out(call_.ready, reads_input);
+}
+
+// The host has one part at a time. True when it has got on.
+Result<bool> StagedCall::move_host() {
+  if (host_ != nullptr) {
+    if (!host_->advance()) return false;
+    const Status outcome = host_->status();
+    host_ = nullptr;
+    call_.calls->end_host_side(*call_.request);
+    UNISONO_TRY(Status(outcome));
+    StagedPart& finished = part(done_on_host_++);
+    const bool is_last = done_on_host_ == count_;
+    UNISONO_TRY(
+        finished.copy_in(result_bytes(finished), is_last && gate_closed_ ? &gate_ : nullptr));
+    return true;
+  }
+  if (launched_ == started_ || !call_.calls->has_turn(*call_.request)) return false;
+  UNISONO_ASSIGN(const bool is_here, part(launched_).is_copied());
+  if (is_here) UNISONO_TRY(launch_part());
+  return is_here;
+}
+
+Status StagedCall::launch_part() {
+  const StagedPart& here = part(launched_++);
+  Call call = here.call();
+  call.in = here.host_input();
+  call.out = here.host_output();
+  UNISONO_ASSIGN(host_, call_.calls->launch_host(*call_.request, call, here.shape()));
+  if (launched_ == count_) call_.calls->pass_turn(*call_.request);
+  return Status();
+}
+
+Status StagedCall::retire_parts() {
+  for (; retired_ < done_on_host_; ++retired_) {
+    UNISONO_ASSIGN(const bool over, part(retired_).is_copied());
+    if (!over) break;
+    part(retired_).release();
+  }
   return Status();
 }
 
 // A receive may have got less than its room; a scan's first rank gets nothing.
-std::size_t StagedCall::result_bytes() const {
-  const Call& call = call_.call;
+std::size_t StagedCall::result_bytes(const StagedPart& part) const {
+  const Call& call = part.call();
+  const std::size_t whole = part.shape().output_bytes;
   switch (call.collective) {
     case Collective::kReceive:
-      return std::min(call_.shape.output_bytes, call_.calls->received_bytes(*call_.request));
+      return std::min(whole, call_.calls->received_bytes(*call_.request));
     case Collective::kExscan:
-      return call_.calls->rank() == 0 ? 0 : call_.shape.output_bytes;
+      return call_.calls->rank() == 0 ? 0 : whole;
     case Collective::kBroadcast:
-      return call_.calls->rank() == call.root ? 0 : call_.shape.output_bytes;
+      return call_.calls->rank() == call.root ? 0 : whole;
     default:
-      return call_.shape.output_bytes;
+      return whole;
   }
 }
 
-Status StagedCall::copy_in() {
-  const device::Device& device = *call_.device;
-  const cuda::CudaApi& api = device.api();
-  const CUstream stream = device.inward_stream();
-  if (const std::size_t bytes = result_bytes(); bytes > 0) {
-    UNISONO_TRY(
-        api.check(api.MemcpyAsync(address(call_.call.out), address(host_output_), bytes, stream),
-                  "copying " + std::to_string(bytes) + " bytes to " + device.name()));
-  }
-  if (gate_closed_) UNISONO_TRY(device.enqueue_open(stream, gate_));
-  UNISONO_TRY(api.check(api.EventRecord(copied_, stream), "recording on " + device.name()));
-  state_ = State::kCopyingIn;
-  return Status();
-}
-
+// Copies to the caller's buffers wait for nothing but each other; afterwards the buffers are free.
+// A copy out may have to wait for work of the caller's, and only reads.
 void StagedCall::fail() {
-  if (state_ == State::kWaitingForRoom) --call_.calls->waiting_for_room;
   if (gate_closed_) device::Device::open(gate_);
-  // Copies to the caller's buffers wait for nothing but each other; afterwards the buffers are
-  // free. A copy out may have to wait for work of the caller's, and only reads.
-  if (state_ == State::kCopyingIn) call_.device->api().EventSynchronize(copied_);
-  if (state_ == State::kCopyingOut && copied_ != nullptr) {
-    call_.calls->leave_behind(copied_, std::move(input_), std::move(output_));
-    copied_ = nullptr;
-  }
-  state_ = State::kOver;
+  for (std::size_t i = retired_; i < done_on_host_; ++i) part(i).finish();
+  for (std::size_t i = done_on_host_; i < launched_; ++i) part(i).release();
+  for (std::size_t i = launched_; i < started_; ++i) part(i).leave_to(*call_.calls);
+  retired_ = started_;
+  host_ = nullptr;
 }
 
 void StagedCall::end() {
-  if (state_ == State::kWaitingForRoom) --call_.calls->waiting_for_room;
-  input_.release();
-  output_.release();
-  if (copied_ != nullptr) call_.device->give_back(copied_);
-  copied_ = nullptr;
+  if (waits_for_room_) --call_.calls->waiting_for_room;
+  waits_for_room_ = false;
   if (gate_closed_) call_.device->give_back(gate_);
   gate_closed_ = false;
-  state_ = State::kOver;
 }
 
 }  // namespace unisono

@@ -1,18 +1,20 @@
 // A device call through page-locked host memory and the host's own collective:
 //
-//   (waiting for room ->) copying out (device to host) -> the host's operation
-//                          -> copying in (host to device) -> over
+//   copied out (device to host) -> the host's operation -> copied in (host to device)
 //
-// A stream of the caller's waits at a gate meanwhile and the caller does not. To its peers the rank
-// is one that calls with host memory, so ranks with and without a GPU can be in one communicator.
+// Long calls whose elements are independent go in parts, of which one is copied out and one copied
+// in while the host has a third, where all members know that all of them do so. A stream of the
+// caller's waits at a gate meanwhile and the caller does not. To its peers the rank is one that
+// calls with host memory, so ranks with and without a GPU can be in one communicator.
 //
 // Thread rule: the engine's lock.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <vector>
 
 #include "comm/device_call.h"
+#include "comm/staged_part.h"
 #include "engine/operation.h"
 
 namespace unisono {
@@ -21,36 +23,37 @@ class StagedCall {
  public:
   explicit StagedCall(DeviceCall& call) : call_(call) {}
 
-  /// Enqueues the copies out of the device, or leaves that to advance() while calls of before have
-  /// the staging memory. Errors: kUnsupported in a captured stream, kOutOfResources.
+  /// Errors: kUnsupported in a captured stream, kOutOfResources.
   Status begin();
   Result<StageState> advance();
   /// Lets the caller's stream go on. The host's operation has ended.
   void fail();
   /// What talks to the peers right now, or null.
-  Operation* host_side() const { return state_ == State::kOnHost ? host_ : nullptr; }
-  /// Gives everything back; of a failed call too.
+  Operation* host_side() const { return host_; }
+  /// Gives everything back.
   void end();
 
  private:
-  enum class State : std::uint8_t { kWaitingForRoom, kCopyingOut, kOnHost, kCopyingIn, kOver };
+  static constexpr std::size_t kPartsAtOnce = 3;
+  static constexpr std::size_t kPartBytes = std::size_t{4} << 20;
 
-  Status start_copying();
-  Status place();
-  Status copy_out();
+  std::size_t elements_of_a_part() const;
+  void choose_part(std::size_t index, Call* call, CallShape* shape) const;
   Status close_gate();
-  Status launch_host();
-  Status copy_in();
-  std::size_t result_bytes() const;
-  bool keeps_gaps() const;
+  Status start_parts();
+  Status start_part();
+  Result<bool> move_host();
+  Status launch_part();
+  Status retire_parts();
+  std::size_t result_bytes(const StagedPart& part) const;
+  StagedPart& part(std::size_t index) { return parts_[index % kPartsAtOnce]; }
 
   DeviceCall& call_;
-  State state_ = State::kOver;
   Operation* host_ = nullptr;
-  device::Device::Staging input_, output_;  // one block for both where the call is in place
-  std::byte* host_input_ = nullptr;
-  std::byte* host_output_ = nullptr;
-  CUevent copied_ = nullptr;
+  std::array<StagedPart, kPartsAtOnce> parts_;
+  // Parts that have come so far; those between two numbers are under way.
+  std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
+  bool waits_for_room_ = false;  // not one part has found staging memory
   device::Device::Gate gate_;
   bool gate_closed_ = false;  // a stream waits for it
 };

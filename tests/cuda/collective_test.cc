@@ -111,6 +111,33 @@ TEST(DeviceStaging, RanksWithAndWithoutAGpuAreInOneCommunicator) {
   complaints.report("ranks 0 and 2 on a device");
 }
 
+// Longer than the staging memory that there is: so it goes in parts.
+TEST(DeviceStaging, LongCallsGoInPartsWhereAllMembersHaveADevice) {
+  setenv("UNISONO_SCRATCH_BYTES", "32M", 1);
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    constexpr std::size_t kCount = (std::size_t{10} << 20) + 3;
+    std::vector<std::int32_t> start(kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      start[i] = static_cast<std::int32_t>(i % 1000) * (comm.rank() + 1);
+    }
+    std::int32_t* const data = user.make(start);
+    const auto add = [](const void* in, void* inout, std::size_t count, DataType, void*) {
+      for (std::size_t i = 0; i < count; ++i) {
+        static_cast<std::int32_t*>(inout)[i] += static_cast<const std::int32_t*>(in)[i];
+      }
+    };
+    comm.all_reduce(data, data, kCount, DataType::kInt32, user_op("add", add),
+                    {.stream = user.stream()});
+    user.finish();
+    const std::vector<std::int32_t> got = user.look(data, kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(got[i], static_cast<std::int32_t>(i % 1000) * 3) << i;
+    }
+  });
+  unsetenv("UNISONO_SCRATCH_BYTES");
+}
+
 TEST(DeviceCalls, WithoutAStreamReturnWhenTheResultIsThere) {
   run_device_ranks({.ranks = 2}, [](Communicator& comm) {
     DeviceUser user;
