@@ -21,6 +21,7 @@ bool CommunicatorState::concerns_devices(const Call& call) const {
 }
 
 Status CommunicatorState::launch_on_device(RequestState& request, const CallShape& shape) {
+  request.on_device = true;
   if (devices_ != nullptr) return devices_->launch(request, shape);
   return Status(ErrorCode::kUnsupported, std::string(name_of(request.call.collective)) +
                                              " was given a CUDA stream and rank " +
@@ -38,14 +39,15 @@ Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collecti
   };
   std::vector<std::shared_ptr<RequestState>> requests;
   for (const Call& call : calls) {
-    Result<std::shared_ptr<RequestState>> request = begin_in_turn(call);
+    Result<std::shared_ptr<RequestState>> request = begin_in_turn(call, calls.size() > 1);
     note(request.status(), call);
     if (!request) break;
     requests.push_back(std::move(*request));
   }
+  for (std::size_t i = 0; i < requests.size(); ++i) note(close_gate(*requests[i]), calls[i]);
   runtime_->engine().wake_progress_thread();
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    note(settle(*requests[i]), calls[i]);
+    note(settle(*requests[i], calls[i]), calls[i]);
     if (received == nullptr) continue;
     const TaggedResult& result = requests[i]->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(calls[i].type)};
@@ -56,13 +58,21 @@ Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collecti
 
 // Behind the device calls that have not told the peers about themselves. Those wait for this
 // rank's own device, or for members that make the same calls in the same order.
-Result<std::shared_ptr<RequestState>> CommunicatorState::begin_in_turn(const Call& call) {
+Result<std::shared_ptr<RequestState>> CommunicatorState::begin_in_turn(const Call& call,
+                                                                       bool in_group) {
   while (!is_in_turn(call)) {
     UNISONO_TRY(usable());
     runtime_->engine().beat();
     sched_yield();
   }
-  return begin(call);
+  return begin(call, in_group);
+}
+
+Status CommunicatorState::close_gate(RequestState& request) {
+  if (!request.on_device) return Status();
+  const Engine::Lock lock(runtime_->engine());
+  const bool is_over = request.done.load(std::memory_order_relaxed);
+  return is_over ? Status() : devices_->close_gate(request);
 }
 
 bool CommunicatorState::is_in_turn(const Call& call) const {
@@ -71,7 +81,7 @@ bool CommunicatorState::is_in_turn(const Call& call) const {
 }
 
 void CommunicatorState::await_enqueued(RequestState& request) {
-  if (request.operation == request.device.get()) {
+  if (request.on_device) {
     runtime_->engine().wait(request.enqueued, kNever);
   } else {
     wait(request, kNever);
@@ -80,8 +90,8 @@ void CommunicatorState::await_enqueued(RequestState& request) {
 
 // To the end of a blocking call: with a stream that is when its work is in there. The request goes
 // on by itself then.
-Status CommunicatorState::settle(RequestState& request) {
-  if (request.call.options.stream) {
+Status CommunicatorState::settle(RequestState& request, const Call& call) {
+  if (call.options.stream) {
     await_enqueued(request);
   } else {
     wait(request, kNever);
@@ -97,9 +107,8 @@ void CommunicatorState::drain_devices() {
   const auto is_drained = [this] {
     const Engine::Lock lock(runtime_->engine());
     return closed_ || failed_.load(std::memory_order_relaxed) ||
-           std::none_of(running_.begin(), running_.end(), [](const RequestState* request) {
-             return request->device != nullptr && request->operation == request->device.get();
-           });
+           std::none_of(running_.begin(), running_.end(),
+                        [](const RequestState* request) { return request->on_device; });
   };
   while (!is_drained()) {
     runtime_->engine().beat();

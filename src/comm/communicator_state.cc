@@ -200,6 +200,7 @@ void CommunicatorState::fill(RequestState& request, const Call& call) {
   request.done.store(false, std::memory_order_relaxed);
   request.gone_since = {};
   request.began = {};
+  request.on_device = false;
   request.enqueued.store(false, std::memory_order_relaxed);
   request.concerns_call_alone = false;
 }
@@ -217,7 +218,8 @@ void CommunicatorState::copy_counts(RequestState& request) {
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
   const bool with_devices = needs_devices(call);
-  Result<std::shared_ptr<RequestState>> request = with_devices ? begin_in_turn(call) : begin(call);
+  Result<std::shared_ptr<RequestState>> request =
+      with_devices ? begin_in_turn(call, false) : begin(call);
   if (!request) return request;
   if (with_devices && call.options.stream) await_enqueued(**request);
   if ((*request)->done.load(std::memory_order_acquire)) {
@@ -229,12 +231,16 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
 }
 
 // Checks and starts; nobody but the caller makes progress yet.
-Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call) {
+Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call, bool in_group) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
   const Engine::Lock lock(runtime_->engine());
-  UNISONO_ASSIGN(RequestState * request, admit(call, shape));
+  begins_group_ = in_group;
+  const Result<RequestState*> admitted = admit(call, shape);
+  begins_group_ = false;
+  UNISONO_TRY(admitted.status());
+  RequestState* const request = *admitted;
   runtime_->engine().start(*request);
   request->communicator = shared_from_this();
   std::shared_ptr<RequestState> shared = request->shared_from_this();

@@ -37,6 +37,7 @@ class RequestState final : public Task, public std::enable_shared_from_this<Requ
   PointToPointOperation point_to_point;
   std::unique_ptr<Execution> execution;
   std::unique_ptr<Operation> device;  ///< of calls on device memory, made when first needed
+  bool on_device = false;             ///< this is such a call
   /// Of those: the work is in the caller's stream, or over.
   std::atomic<bool> enqueued = false;
   bool concerns_call_alone = false;  ///< a failure that all ranks found in the call
@@ -70,6 +71,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
   /// What an operation of this rank on device memory needs of the rest; under the engine's lock.
   CallRecord device_record(const Call& call) const;
+  bool begins_group() const { return begins_group_; }
   Status launch_on_host(RequestState& request, const CallShape& shape);
   void count_plan(const RequestState& request);
   Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
@@ -86,8 +88,10 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// For group() of several communicators. A call that is_in_turn() begins without waiting, and
   /// settle() ends it as run() would.
   bool is_in_turn(const Call& call) const;
-  Result<std::shared_ptr<RequestState>> begin(const Call& call);
-  Status settle(RequestState& request);
+  Result<std::shared_ptr<RequestState>> begin(const Call& call, bool in_group = false);
+  /// After all of a group have begun: streams wait for results from here on.
+  Status close_gate(RequestState& request);
+  Status settle(RequestState& request, const Call& call);
   bool test(RequestState& request);
   /// False when `until` passed first.
   bool wait(RequestState& request, TimePoint until);
@@ -116,7 +120,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   bool concerns_devices(const Call& call) const;
   Status launch_on_device(RequestState& request, const CallShape& shape);
   Status run_with_devices(std::span<const Call> calls, Collective* failed, Received* received);
-  Result<std::shared_ptr<RequestState>> begin_in_turn(const Call& call);
+  Result<std::shared_ptr<RequestState>> begin_in_turn(const Call& call, bool in_group);
   Result<algorithms::Choice> choose_meeting(const CallShape& shape) const;
   void await_enqueued(RequestState& request);
   void drain_devices();
@@ -182,6 +186,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   ReduceOp last_op_;
   PlanCache plans_;
   std::unique_ptr<DeviceCalls> devices_;        // null where no device memory can come
+  bool begins_group_ = false;                   // what begins now is not the last of its group
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;

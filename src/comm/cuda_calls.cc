@@ -114,6 +114,12 @@ Status CudaCalls::launch(detail::RequestState& request, const CallShape& shape) 
   return operation.begin(*device, shape);
 }
 
+Status CudaCalls::close_gate(detail::RequestState& request) {
+  return static_cast<DeviceOperation&>(*request.device).close_gate();
+}
+
+bool CudaCalls::begins_group() const { return communicator_.begins_group(); }
+
 bool CudaCalls::has_turn(const detail::RequestState& request) const {
   const Queue& queue = queue_of(request.call.collective);
   return !queue.calls.empty() && queue.calls.front() == &request;

@@ -35,6 +35,7 @@ class CudaCalls final : public DeviceCalls {
 
   bool concerns(const Call& call) const override;
   Status launch(detail::RequestState& request, const CallShape& shape) override;
+  Status close_gate(detail::RequestState& request) override;
   bool has_unlaunched(Collective like) const override {
     return queue_of(like).waiting.load(std::memory_order_acquire) > 0;
   }
@@ -74,6 +75,8 @@ class CudaCalls final : public DeviceCalls {
   /// The same for a meeting, which is not counted.
   void end_meeting(detail::RequestState& request);
   std::size_t received_bytes(const detail::RequestState& request) const;
+  /// The call is one of several: close_gate() follows.
+  bool begins_group() const;
   /// The work is in the caller's stream: it may go on.
   void note_enqueued(detail::RequestState& request);
 

@@ -28,6 +28,9 @@ class DeviceCalls {
   /// Makes the operation of a checked call. Errors are the call's alone, or the communicator's,
   /// by their code, as those of any launch.
   virtual Status launch(detail::RequestState& request, const CallShape& shape) = 0;
+  /// A call that began as part of a group has only taken note of where its stream stands: from
+  /// here on the stream waits for its result.
+  virtual Status close_gate(detail::RequestState& request) = 0;
   /// A call of before has not yet told the peers about itself: it waits for its meeting, or for its
   /// input to leave the device. Calls like this one must come after it: collectives after
   /// collectives, sends and receives after sends and receives.

@@ -47,6 +47,11 @@ Status DeviceOperation::begin_stage() {
   return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
 }
 
+Status DeviceOperation::close_gate() {
+  const device::DriverScope scope(call_.device->api(), call_.device->context());
+  return stage_ == Stage::kStaged ? staged_.close_gate() : Status();
+}
+
 // The caller's stream, or the default one: what was enqueued there comes before the call.
 Status DeviceOperation::read_stream() {
   const device::Device& device = *call_.device;

@@ -21,6 +21,9 @@ class DeviceOperation final : public Operation {
   /// Errors as DeviceCalls::launch().
   Status begin(device::Device& device, const CallShape& shape);
 
+  /// See DeviceCalls::close_gate(); of a call that is not over.
+  Status close_gate();
+
   bool advance() override;
   void fail(const Status& cause) override;
   void waiting_for(std::vector<Rank>* ranks) const override;

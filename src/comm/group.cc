@@ -45,16 +45,25 @@ void group(std::span<const MemberCall> calls) {
     if (status || first) return;
     first = started.state->error(status, started.call->collective);
   };
+  bool gates_closed = false;
   for (bool settled = false; !settled;) {
     settled = true;
     for (Started& started : all) {
       if (started.request == nullptr && !started.refused &&
           started.state->is_in_turn(*started.call)) {
-        Result<std::shared_ptr<detail::RequestState>> request = started.state->begin(*started.call);
+        Result<std::shared_ptr<detail::RequestState>> request =
+            started.state->begin(*started.call, !gates_closed);
         started.refused = !request;
         note(started, request.status());
         if (request) started.request = std::move(*request);
       }
+    }
+    for (const Started& started : all) {
+      if (gates_closed || started.request == nullptr) continue;
+      note(started, started.state->close_gate(*started.request));
+    }
+    gates_closed = true;
+    for (const Started& started : all) {
       if (is_settled(started)) continue;
       settled = false;
       started.state->runtime().engine().beat();
@@ -64,7 +73,7 @@ void group(std::span<const MemberCall> calls) {
   for (const Started& started : all) {
     if (started.request == nullptr) continue;
     started.state->runtime().engine().wake_progress_thread();
-    note(started, started.state->settle(*started.request));
+    note(started, started.state->settle(*started.request, *started.call));
   }
   if (first) throw *first;
 }

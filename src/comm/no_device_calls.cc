@@ -14,6 +14,7 @@ class RefusedCalls final : public DeviceCalls {
            (call.out != nullptr && device_.is_device_memory(call.out));
   }
   Status launch(detail::RequestState&, const CallShape&) override { return device_.refusal(); }
+  Status close_gate(detail::RequestState&) override { return Status(); }
   bool has_unlaunched(Collective) const override { return false; }
 
  private:

@@ -33,11 +33,15 @@ Status StagedCall::begin() {
                       "process)");
   }
   host_ = nullptr;
-  gate_closed_ = false;
+  gate_closed_ = has_gate_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
-  UNISONO_TRY(close_gate());
+  if (call_.has_stream && call_.device->has_memops()) {
+    UNISONO_ASSIGN(gate_, call_.device->take_gate());
+    has_gate_ = true;
+  }
+  if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
   return start_parts();
 }
 
@@ -65,11 +69,9 @@ void StagedCall::choose_part(std::size_t index, Call* call, CallShape* shape) co
   shape->output_bytes = std::min(shape->output_bytes, bytes);
 }
 
-// From here on the caller's stream waits for the result; without stream memory operations the
-// caller itself does.
+// Without stream memory operations the caller itself waits for the result.
 Status StagedCall::close_gate() {
-  if (!call_.has_stream || !call_.device->has_memops()) return Status();
-  UNISONO_ASSIGN(gate_, call_.device->take_gate());
+  if (!has_gate_ || gate_closed_) return Status();
   gate_closed_ = true;
   UNISONO_TRY(call_.device->enqueue_wait(call_.stream, gate_));
   call_.calls->note_enqueued(*call_.request);
@@ -125,8 +127,7 @@ Result<bool> StagedCall::move_host() {
     UNISONO_TRY(Status(outcome));
     StagedPart& finished = part(done_on_host_++);
     const bool is_last = done_on_host_ == count_;
-    UNISONO_TRY(
-        finished.copy_in(result_bytes(finished), is_last && gate_closed_ ? &gate_ : nullptr));
+    UNISONO_TRY(finished.copy_in(result_bytes(finished), is_last && has_gate_ ? &gate_ : nullptr));
     return true;
   }
   if (launched_ == started_ || !call_.calls->has_turn(*call_.request)) return false;
@@ -173,7 +174,7 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
 // Copies to the caller's buffers wait for nothing but each other; afterwards the buffers are free.
 // A copy out may have to wait for work of the caller's, and only reads.
 void StagedCall::fail() {
-  if (gate_closed_) device::Device::open(gate_);
+  if (has_gate_) device::Device::open(gate_);
   for (std::size_t i = retired_; i < done_on_host_; ++i) part(i).finish();
   for (std::size_t i = done_on_host_; i < launched_; ++i) part(i).release();
   for (std::size_t i = launched_; i < started_; ++i) part(i).leave_to(*call_.calls);
@@ -184,8 +185,8 @@ void StagedCall::fail() {
 void StagedCall::end() {
   if (waits_for_room_) --call_.calls->waiting_for_room;
   waits_for_room_ = false;
-  if (gate_closed_) call_.device->give_back(gate_);
-  gate_closed_ = false;
+  if (has_gate_) call_.device->give_back(gate_);
+  has_gate_ = false;
 }
 
 }  // namespace unisono

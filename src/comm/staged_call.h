@@ -25,6 +25,9 @@ class StagedCall {
 
   /// Errors: kUnsupported in a captured stream, kOutOfResources.
   Status begin();
+  /// Of a call in a group, whose calls all come after the same work: from here on the caller's
+  /// stream waits for the result. Otherwise begin() has done so.
+  Status close_gate();
   Result<StageState> advance();
   /// Lets the caller's stream go on. The host's operation has ended.
   void fail();
@@ -39,7 +42,6 @@ class StagedCall {
 
   std::size_t elements_of_a_part() const;
   void choose_part(std::size_t index, Call* call, CallShape* shape) const;
-  Status close_gate();
   Status start_parts();
   Status start_part();
   Result<bool> move_host();
@@ -55,7 +57,8 @@ class StagedCall {
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
   bool waits_for_room_ = false;  // not one part has found staging memory
   device::Device::Gate gate_;
-  bool gate_closed_ = false;  // a stream waits for it
+  bool has_gate_ = false;
+  bool gate_closed_ = false;  // the stream waits for it
 };
 
 }  // namespace unisono

@@ -4,8 +4,10 @@
 
 #include <stdexcept>
 
+#include "tests/collective/matrix_cases.h"
 #include "tests/cuda/kernel_twins.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/watchdog.h"
 
 namespace unisono::test {
 
@@ -57,6 +59,19 @@ void DeviceUser::read(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 void DeviceUser::finish() { check(api_->StreamSynchronize(stream_), "cuStreamSynchronize"); }
+
+std::vector<CollectiveCase> device_cases(std::size_t job, int ranks) {
+  const std::vector<CollectiveCase> all = cases_of_job(job, ranks);
+  if (!is_sanitized() || is_full_run()) return all;
+  std::vector<CollectiveCase> some;
+  for (std::size_t i = job % 3; i < all.size(); i += 3) some.push_back(all[i]);
+  return some;
+}
+
+std::vector<int> device_rank_counts() {
+  if (is_sanitized() && !is_full_run()) return {2, 3};
+  return {1, 2, 3, 4, 8};
+}
 
 void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body) {
   // Before the ranks' devices load their kernels, and before the fork of those that are processes.

@@ -65,6 +65,11 @@ struct DeviceJob {
   std::vector<int> devices = {0};  ///< SpawnOptions::devices
 };
 
+/// Of the verification matrix; under a sanitizer every third of them, unless TEST_FULL=1.
+std::vector<CollectiveCase> device_cases(std::size_t job, int ranks);
+/// How many ranks the cases are run with; fewer ways under a sanitizer, unless TEST_FULL=1.
+std::vector<int> device_rank_counts();
+
 /// Ranks that use these devices; what a body throws fails the test.
 void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body);
 

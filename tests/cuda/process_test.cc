@@ -32,7 +32,7 @@ class DeviceProcesses : public testing::TestWithParam<int> {};
 TEST_P(DeviceProcesses, EveryCollectiveEqualsTheOracle) {
   run_device_ranks({.ranks = GetParam(), .processes = true}, [](Communicator& comm) {
     DeviceUser user;
-    run_cases(comm, cases_of_job(60 + static_cast<std::size_t>(comm.size()), comm.size()),
+    run_cases(comm, device_cases(60 + static_cast<std::size_t>(comm.size()), comm.size()),
               user.memory(), user.stream());
   });
 }
@@ -44,13 +44,13 @@ TEST_P(DeviceProcesses, MoreThanAMebibyteEqualsTheOracle) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, testing::Values(2, 3, 4, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceProcesses, testing::ValuesIn(device_rank_counts()),
                          testing::PrintToStringParamName());
 
 TEST(DeviceProcessesOfTwoGpus, EveryCollectiveEqualsTheOracle) {
   run_device_ranks({.ranks = 4, .processes = true, .devices = {0, 1}}, [](Communicator& comm) {
     DeviceUser user(comm.rank() % 2);
-    run_cases(comm, cases_of_job(80, 4), user.memory(), user.stream());
+    run_cases(comm, device_cases(80, 4), user.memory(), user.stream());
   });
 }
 
