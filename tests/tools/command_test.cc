@@ -10,6 +10,9 @@ namespace unisono {
 namespace {
 
 using test::ShellRun;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 // `line` is what a user would type behind "unisono", redirections included.
@@ -50,6 +53,43 @@ TEST(Commands, UseVerbsWhereInfoSaysSoAndElseSayWhyNot) {
   EXPECT_THAT(run_command("info --why all_reduce 1M --transport verbs").output,
               HasSubstr("2 ranks over verbs"));
 }
+
+TEST(Commands, SayWhyNoGpuIsUsed) {
+  const ShellRun off =
+      test::run_shell(std::string("UNISONO_CUDA=off ") + UNISONO_COMMAND + " info");
+  EXPECT_EQ(off.status, 0);
+  EXPECT_THAT(off.output, ContainsRegex("cuda +no +UNISONO_CUDA=off"));
+  const ShellRun none = test::run_shell(std::string("UNISONO_CUDA_LIBRARY=/nowhere/libcuda.so.1 ") +
+                                        UNISONO_COMMAND + " info --json");
+  EXPECT_EQ(none.status, 0);
+  EXPECT_THAT(none.output, AnyOf(HasSubstr("no CUDA driver (/nowhere/libcuda.so.1"),
+                                 HasSubstr("built without CUDA")));
+}
+
+#ifdef UNISONO_FAKE_CUDA_FILE
+ShellRun info_with_gpus(const std::string& environment, const std::string& flags) {
+  return test::run_shell("UNISONO_CUDA_LIBRARY=" UNISONO_FAKE_CUDA_FILE " " + environment + " " +
+                         UNISONO_COMMAND + " info " + flags + " 2>&1");
+}
+
+TEST(Commands, ListTheGpus) {
+  const ShellRun text = info_with_gpus("FAKE_CUDA_DEVICES=2 FAKE_CUDA_MEMORY=4G", "");
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.output, AllOf(ContainsRegex("cuda +yes"), HasSubstr("CUDA driver       13.0"),
+                                 ContainsRegex("1  Fake GPU 1  0000:11:00.0 +4.* 132 +9.0")));
+  const ShellRun json = info_with_gpus("FAKE_CUDA_DEVICES=2", "--json");
+  EXPECT_EQ(json.status, 0);
+  EXPECT_THAT(json.output,
+              AllOf(HasSubstr("\"driver\": \"13.0\""), HasSubstr("\"name\": \"Fake GPU 1\""),
+                    HasSubstr("\"memory_bytes\": 2147483648")));
+}
+
+TEST(Commands, SayThatTheDriverIsTooOld) {
+  const ShellRun old = info_with_gpus("FAKE_CUDA_VERSION=11040", "");
+  EXPECT_EQ(old.status, 0);
+  EXPECT_THAT(old.output, ContainsRegex("cuda +no +.*is a driver for CUDA 11.4"));
+}
+#endif
 
 }  // namespace
 }  // namespace unisono

@@ -77,6 +77,23 @@ TEST(PerfCases, UseTheBusFactorsOfNcclTests) {
   }
 }
 
+TEST(PerfCases, ReadAndWriteEachBlockOnceWhereRanksShareOneMemory) {
+  struct Blocks {
+    double apart, in_place;
+  };
+  const std::map<std::string_view, Blocks> least{
+      {"all_reduce", {8, 8}},       {"reduce", {5, 5}},  {"broadcast", {4, 4}},
+      {"all_gather", {20, 16}},     {"gather", {8, 6}},  {"scatter", {8, 6}},
+      {"reduce_scatter", {20, 20}}, {"scan", {8, 8}},    {"exscan", {6, 6}},
+      {"all_to_all", {32, 24}},     {"barrier", {0, 0}}, {"p2p", {2, 2}},
+      {"send_receive", {8, 8}}};
+  for (const auto& [name, blocks] : least) {
+    EXPECT_EQ(find_case(name)->memory_blocks(4, false), blocks.apart) << name;
+    EXPECT_EQ(find_case(name)->memory_blocks(4, true), blocks.in_place) << name;
+  }
+  for (const Case& measured : all_cases()) EXPECT_NE(measured.memory_blocks, nullptr);
+}
+
 Problem problem_of(const Case& measured, int ranks, Rank rank) {
   Problem problem{.measured = &measured, .rank = rank, .ranks = ranks, .count = 10};
   problem.root = ranks - 1;

@@ -34,11 +34,14 @@ int ranks_on_this_host(const Communicator& communicator) {
 
 }  // namespace
 
-Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes)
-    : communicator_(communicator), kind_(kind), bytes_(bytes) {
-  check_fits(bytes, ranks_on_this_host(communicator));
+Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes, DeviceBuffers* device)
+    : communicator_(communicator), kind_(kind), bytes_(bytes), device_(device) {
+  if (device == nullptr) check_fits(bytes, ranks_on_this_host(communicator));
   if (kind == BufferKind::kAllocated) {
-    data_ = static_cast<std::byte*>(allocate(communicator, bytes));
+    const MemoryKind memory = device == nullptr ? MemoryKind::kHost : MemoryKind::kCuda;
+    data_ = static_cast<std::byte*>(allocate(communicator, bytes, memory));
+  } else if (device != nullptr) {
+    data_ = device->allocate(bytes);
   } else {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -54,11 +57,20 @@ Arena::Arena(Communicator& communicator, BufferKind kind, std::size_t bytes)
 Arena::~Arena() {
   if (kind_ == BufferKind::kAllocated) {
     release(communicator_, data_);
+  } else if (device_ != nullptr) {
+    device_->release(data_);
   } else {
     munmap(data_, bytes_);
   }
 }
 
-void Arena::sweep() { std::memset(data_, 0, bytes_); }
+void Arena::sweep() {
+  if (device_ == nullptr) {
+    std::memset(data_, 0, bytes_);
+  } else {
+    // Finite in every type, and not zero, which may move faster than data do.
+    device_->fill(data_, 0x3c, bytes_);
+  }
+}
 
 }  // namespace unisono::perf

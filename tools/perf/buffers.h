@@ -1,10 +1,12 @@
 // The memory of a measurement: one arena per rank, touched before use, either ordinary memory or
-// from unisono::allocate. Owned by the measurement; one thread.
+// from unisono::allocate, of the host or of the rank's device. Owned by the measurement; one
+// thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "tools/perf/device_buffers.h"
 #include "tools/perf/options.h"
 #include "unisono/communicator.h"
 
@@ -13,20 +15,22 @@ namespace unisono::perf {
 class Arena {
  public:
   /// Throws Error (kOutOfResources) with the size and what to do.
-  Arena(Communicator& communicator, BufferKind kind, std::size_t bytes);
+  /// `device`: its memory, or the host's where it is null; must outlive this.
+  Arena(Communicator& communicator, BufferKind kind, std::size_t bytes, DeviceBuffers* device);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
   std::byte* data() { return data_; }
   std::size_t bytes() const { return bytes_; }
-  /// Writes all of it: the caches then hold its end.
+  /// Writes all of it: the caches then hold its end. On a device: in the order of its stream.
   void sweep();
 
  private:
   Communicator& communicator_;
   BufferKind kind_;
   std::size_t bytes_;
+  DeviceBuffers* device_;
   std::byte* data_ = nullptr;
 };
 

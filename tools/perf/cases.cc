@@ -170,6 +170,24 @@ double bus_whole(int) { return 1; }
 double bus_others(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 double bus_twice_others(int ranks) { return 2 * bus_others(ranks); }
 
+// ---- Blocks through the memory of a device that all ranks share ------------------------------
+
+double memory_nothing(int, bool) { return 0; }
+double memory_read_and_written(int k, bool) { return 2.0 * k; }
+double memory_to_root(int k, bool) { return k + 1; }
+// The root's own block stays where it is.
+double memory_through_root(int k, bool in_place) { return 2.0 * (in_place ? k - 1 : k); }
+// One is read, all others are written.
+double memory_from_root(int k, bool) { return k; }
+double memory_all_gather(int k, bool in_place) {
+  return in_place ? static_cast<double>(k) * k : static_cast<double>(k) * (k + 1);
+}
+double memory_reduce_scatter(int k, bool) { return static_cast<double>(k) * (k + 1); }
+double memory_all_to_all(int k, bool in_place) { return 2.0 * k * (in_place ? k - 1 : k); }
+// Nobody needs the last rank's input; the first rank's output is not written.
+double memory_exscan(int k, bool) { return 2.0 * (k - 1); }
+double memory_message(int, bool) { return 2; }
+
 constexpr bool kDivides = true, kUneven = true, kReduces = true, kRooted = true, kPrefix = true;
 constexpr Extent kNone = Extent::kNone, kBlock = Extent::kBlock, kAll = Extent::kAllBlocks;
 
@@ -177,58 +195,76 @@ constexpr Extent kNone = Extent::kNone, kBlock = Extent::kBlock, kAll = Extent::
 constexpr std::array kCases{
     Case{"all_reduce", "", "every rank gets the reduction of all buffers",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_twice_others, run_plain<Collective::kAllReduce>, in_own, expect_reduced},
+         bus_twice_others, run_plain<Collective::kAllReduce>, in_own, expect_reduced,
+         memory_read_and_written},
     Case{"reduce", "", "the root gets the reduction of all buffers",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kReduce>, in_own, expect_reduced_at_root},
+         bus_whole, run_plain<Collective::kReduce>, in_own, expect_reduced_at_root,
+         memory_to_root},
     Case{"broadcast", "bcast", "the root's buffer goes to all",
          kNone, kBlock, !kDivides, !kUneven, !kReduces, kRooted, Places::kInPlace, 1,
-         bus_whole, run_broadcast, in_at_root, expect_of_root},
+         bus_whole, run_broadcast, in_at_root, expect_of_root,
+         memory_from_root},
     Case{"all_gather", "", "every rank gets the blocks of all",
          kBlock, kAll, kDivides, !kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kAllGather>, in_own_block, expect_gathered},
+         bus_others, run_plain<Collective::kAllGather>, in_own_block, expect_gathered,
+         memory_all_gather},
     Case{"all_gather_v", "", "all_gather with blocks of different sizes",
          kBlock, kAll, kDivides, kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kAllGatherV>, in_own_block, expect_gathered},
+         bus_others, run_uneven<Collective::kAllGatherV>, in_own_block, expect_gathered,
+         memory_all_gather},
     Case{"reduce_scatter", "", "every rank gets its block of the reduction",
          kAll, kBlock, kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kReduceScatter>, in_all, expect_reduced_block},
+         bus_others, run_plain<Collective::kReduceScatter>, in_all, expect_reduced_block,
+         memory_reduce_scatter},
     Case{"reduce_scatter_v", "", "reduce_scatter with blocks of different sizes",
          kAll, kBlock, kDivides, kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kReduceScatterV>, in_all, expect_reduced_block},
+         bus_others, run_uneven<Collective::kReduceScatterV>, in_all, expect_reduced_block,
+         memory_reduce_scatter},
     Case{"gather", "", "the root gets the blocks of all",
          kBlock, kAll, kDivides, !kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kGather>, in_own_block, expect_gathered_at_root},
+         bus_others, run_plain<Collective::kGather>, in_own_block, expect_gathered_at_root,
+         memory_through_root},
     Case{"gather_v", "", "gather with blocks of different sizes",
          kBlock, kAll, kDivides, kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kGatherV>, in_own_block, expect_gathered_at_root},
+         bus_others, run_uneven<Collective::kGatherV>, in_own_block, expect_gathered_at_root,
+         memory_through_root},
     Case{"scatter", "", "every rank gets its block of the root's buffer",
          kAll, kBlock, kDivides, !kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kScatter>, in_all_at_root, expect_block_of_root},
+         bus_others, run_plain<Collective::kScatter>, in_all_at_root, expect_block_of_root,
+         memory_through_root},
     Case{"scatter_v", "", "scatter with blocks of different sizes",
          kAll, kBlock, kDivides, kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kScatterV>, in_all_at_root, expect_block_of_root},
+         bus_others, run_uneven<Collective::kScatterV>, in_all_at_root, expect_block_of_root,
+         memory_through_root},
     Case{"all_to_all", "", "every rank sends a block to every rank",
          kAll, kAll, kDivides, !kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kAllToAll>, in_all, expect_exchanged},
+         bus_others, run_plain<Collective::kAllToAll>, in_all, expect_exchanged,
+         memory_all_to_all},
     Case{"all_to_all_v", "", "all_to_all with blocks of different sizes",
          kAll, kAll, kDivides, kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_others, run_uneven<Collective::kAllToAllV>, in_all, expect_exchanged},
+         bus_others, run_uneven<Collective::kAllToAllV>, in_all, expect_exchanged,
+         memory_all_to_all},
     Case{"barrier", "", "waits for all ranks",
          kNone, kNone, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_whole, run_barrier, in_nothing, expect_nothing},
+         bus_whole, run_barrier, in_nothing, expect_nothing,
+         memory_nothing},
     Case{"scan", "", "rank r gets the reduction over ranks 0..r",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kScan>, in_own, expect_prefix, kPrefix},
+         bus_whole, run_plain<Collective::kScan>, in_own, expect_prefix,
+         memory_read_and_written, kPrefix},
     Case{"exscan", "", "rank r gets the reduction over ranks 0..r-1",
          kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kExscan>, in_own, expect_prefix_before, kPrefix},
+         bus_whole, run_plain<Collective::kExscan>, in_own, expect_prefix_before,
+         memory_exscan, kPrefix},
     Case{"send_receive", "exchange", "a ring: to the next rank, from the previous one, at once",
          kBlock, kBlock, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_whole, run_send_receive, in_own, expect_of_previous},
+         bus_whole, run_send_receive, in_own, expect_of_previous,
+         memory_read_and_written},
     Case{"p2p", "pingpong", "ping-pong between ranks 0 and 1; the time is one way",
          kBlock, kBlock, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 2,
-         bus_whole, run_ping_pong, in_of_pair, expect_of_partner},
+         bus_whole, run_ping_pong, in_of_pair, expect_of_partner,
+         memory_message},
 };
 // clang-format on
 

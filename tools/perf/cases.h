@@ -58,6 +58,9 @@ struct Case {
   void (*run)(Communicator& communicator, const Problem& problem, const void* in, void* out);
   std::size_t (*in_elements)(const Problem& problem);  ///< that this rank must provide
   std::vector<Expected> (*expect)(const Problem& problem);
+  /// Where all ranks' memory is one device's: what must be read plus what must be written, of all
+  /// ranks, in blocks of `count` elements.
+  double (*memory_blocks)(int ranks, bool in_place);
   bool prefix = false;  ///< reduces over the ranks up to this one: no average
 };
 

@@ -177,6 +177,23 @@ struct Timing {
   int iterations = 0;
   double min_us = 0, median_us = 0, p99_us = 0;  ///< of fewer than 100 the p99 is the largest
   double loop_us = 0;  ///< back to back, without barriers: slowest rank's total / iterations
+  /// The same by the device's clock, where the work is TimedByDevice.
+  double device_min_us = 0, device_median_us = 0, device_p99_us = 0, device_loop_us = 0;
+
+  void divide(double by) {
+    for (double* us : {&min_us, &median_us, &p99_us, &loop_us, &device_min_us, &device_median_us,
+                       &device_p99_us, &device_loop_us}) {
+      *us /= by;
+    }
+  }
+};
+
+/// Work that a device does while the host goes on.
+template <typename Work>
+concept TimedByDevice = requires(Work& work) {
+  work.settle();       // waits for the device
+  work.start_clock();  // of the device; what run() starts comes after it
+  work.stop_clock();   // waits for all that run() started; microseconds since
 };
 
 inline Timing summarise(std::vector<double> worst) {
@@ -196,6 +213,7 @@ inline Timing summarise(std::vector<double> worst) {
 ///   void run()          the operation, on the selected buffers
 ///   int slots()         how many different buffers select() knows
 ///   void sweep()        writes all buffers, so that caches hold the last of them
+/// and, where run() only starts a device's work, what TimedByDevice asks for.
 template <typename Sync, typename Work>
 class Measurement {
  public:
@@ -208,7 +226,8 @@ class Measurement {
     if (work_.slots() > 1) make_cold(iterations);
     for (int i = 0; i < iterations; ++i) timed(i);
     Timing timing = summarise(sync_.slowest(iterations));
-    timing.loop_us = back_to_back(std::max(2, iterations / 2));
+    if constexpr (TimedByDevice<Work>) add_device_times(iterations, timing);
+    back_to_back(std::max(2, iterations / 2), timing);
     return timing;
   }
 
@@ -216,10 +235,35 @@ class Measurement {
   void timed(int iteration) {
     work_.select(iteration);
     work_.rewrite();
+    settle();
     sync_.barrier();
     const double start = now_us();
+    start_clock();
     work_.run();
+    stop_clock(iteration);
     sync_.record(iteration, now_us() - start);
+  }
+
+  void settle() {
+    if constexpr (TimedByDevice<Work>) work_.settle();
+  }
+  void start_clock() {
+    if constexpr (TimedByDevice<Work>) work_.start_clock();
+  }
+  void stop_clock(int iteration) {
+    if constexpr (TimedByDevice<Work>) {
+      device_us_.resize(kIterationsMax);
+      device_us_[static_cast<std::size_t>(iteration)] = work_.stop_clock();
+    }
+  }
+  void add_device_times(int iterations, Timing& timing) {
+    for (int i = 0; i < iterations; ++i) {
+      sync_.record(i, device_us_[static_cast<std::size_t>(i)]);
+    }
+    const Timing device = summarise(sync_.slowest(iterations));
+    timing.device_min_us = device.min_us;
+    timing.device_median_us = device.median_us;
+    timing.device_p99_us = device.p99_us;
   }
 
   int choose_iterations() {
@@ -260,20 +304,28 @@ class Measurement {
     sync_.barrier();
   }
 
-  double back_to_back(int loops) {
+  void back_to_back(int loops, Timing& timing) {
+    settle();
     sync_.barrier();
     const double start = now_us();
+    start_clock();
     for (int i = 0; i < loops; ++i) {
       work_.select(i);
       work_.run();
     }
+    stop_clock(0);
     sync_.record(0, now_us() - start);
-    return sync_.slowest(1).front() / loops;
+    timing.loop_us = sync_.slowest(1).front() / loops;
+    if constexpr (TimedByDevice<Work>) {
+      sync_.record(0, device_us_.front());
+      timing.device_loop_us = sync_.slowest(1).front() / loops;
+    }
   }
 
   Sync& sync_;
   const Policy& policy_;
   Work& work_;
+  std::vector<double> device_us_;  // of each iteration
 };
 
 template <typename Sync, typename Work>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/perf/device_row.h"
 #include "tools/perf/pattern.h"
 #include "tools/perf/slots.h"
 
@@ -24,7 +25,7 @@ class RowWork {
         slots_(slots),
         problem_(problem),
         in_elements_(problem.measured->in_elements(problem)),
-        input_(Pattern::input(problem.type, pattern_op(problem), problem.ranks, problem.rank)) {
+        input_(input_of(problem, problem.rank)) {
     const Placement first = place(problem, slots.in(0), slots.out(0));
     in_offset_ = static_cast<std::size_t>(first.in - slots.in(0));
     out_offset_ = static_cast<std::size_t>(first.out - slots.in(0));
@@ -46,12 +47,9 @@ class RowWork {
     run();
     std::uint64_t wrong = 0;
     for (const Expected& part : problem_.measured->expect(problem_)) {
-      const Pattern pattern =
-          problem_.measured->reduces
-              ? Pattern::reduced(problem_.type, problem_.op, problem_.ranks, part.first, part.last)
-              : Pattern::input(problem_.type, pattern_op(problem_), problem_.ranks, part.first);
-      wrong += pattern.count_wrong(out() + part.offset * size_of(problem_.type), part.first_index,
-                                   part.count);
+      wrong += result_of(problem_, part)
+                   .count_wrong(out() + part.offset * size_of(problem_.type), part.first_index,
+                                part.count);
     }
     return wrong;
   }
@@ -74,7 +72,29 @@ std::size_t bytes_of(Extent extent, const Problem& problem) {
   return elements_of(extent, problem) * size_of(problem.type);
 }
 
+/// Checks, measures, and checks again.
+template <typename Work>
+void measure_work(RankSync& sync, const Options& options, Work& work, Row& row) {
+  std::uint64_t wrong = options.check ? work.check(sync) : 0;
+  const Policy policy{.budget_us = options.budget_ms * 1e3,
+                      .iterations = options.iterations,
+                      .warm_up = options.warm_up};
+  row.timing = measure(sync, policy, work);
+  if (!options.check) return;
+  wrong += work.check(sync);
+  row.wrong = sync.total(wrong);
+}
+
 }  // namespace
+
+Pattern input_of(const Problem& problem, Rank rank) {
+  return Pattern::input(problem.type, pattern_op(problem), problem.ranks, rank);
+}
+
+Pattern result_of(const Problem& problem, const Expected& part) {
+  if (!problem.measured->reduces) return input_of(problem, part.first);
+  return Pattern::reduced(problem.type, problem.op, problem.ranks, part.first, part.last);
+}
 
 double Row::algbw_gbps() const {
   return timing.median_us > 0 ? static_cast<double>(bytes) / (timing.median_us * 1e3) : 0;
@@ -95,25 +115,20 @@ std::size_t arena_bytes_for(const Options& options, int ranks, std::size_t cache
                      bytes_of(options.measured->out, largest), is_cold, cache_bytes);
 }
 
-void measure_row(Communicator& communicator, RankSync& sync, Arena& arena, const Options& options,
-                 std::size_t cache_bytes, Row& row) {
+void measure_row(Communicator& communicator, RankSync& sync, Arena& arena, DeviceBuffers* device,
+                 const Options& options, std::size_t cache_bytes, Row& row) {
   const Case& measured = *row.problem.measured;
   const Slots slots =
       make_slots(arena.data(), bytes_of(measured.in, row.problem),
                  bytes_of(measured.out, row.problem), row.mode == Mode::kCold, cache_bytes);
-  RowWork work(communicator, arena, slots, row.problem);
-  std::uint64_t wrong = options.check ? work.check(sync) : 0;
-  const Policy policy{.budget_us = options.budget_ms * 1e3,
-                      .iterations = options.iterations,
-                      .warm_up = options.warm_up};
-  row.timing = measure(sync, policy, work);
-  for (double* time :
-       {&row.timing.min_us, &row.timing.median_us, &row.timing.p99_us, &row.timing.loop_us}) {
-    *time /= measured.time_divisor;
+  if (device == nullptr) {
+    RowWork work(communicator, arena, slots, row.problem);
+    measure_work(sync, options, work, row);
+  } else {
+    DeviceRow work(communicator, *device, arena, slots, row.problem);
+    measure_work(sync, options, work, row);
   }
-  if (!options.check) return;
-  wrong += work.check(sync);
-  row.wrong = sync.total(wrong);
+  row.timing.divide(measured.time_divisor);
 }
 
 }  // namespace unisono::perf

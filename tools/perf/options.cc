@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kSizesMax = 10000;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 40;
-constexpr int kRanksMax = 1024;
+constexpr int kRanksMax = 1024, kDevicesMax = 1023;
 constexpr int kIterationsAllowed = 4096;
 
 constexpr std::pair<std::string_view, OpKind> kOpAliases[]{
@@ -58,6 +58,13 @@ printed in the header: every figure contains it.
   hot    the owner rewrites the same input, untimed, before each iteration
   cold   buffers rotate over 4 times the last-level cache, rewritten when they come round
 
+GPU memory (--memory cuda): calls are put into a stream of each rank's. The times above are the
+host's, from the call to the end of the stream's work; "gpu us" is the median and "gpu loop us"
+the back-to-back time by events in the stream. Hot and cold mean the GPU's cache. With --floor,
+where all ranks have one GPU: "x floor" is "gpu loop us" over the time of a plain copy of as many
+bytes as must be read and written (all_reduce: 2 N for each rank), at a rate measured before.
+  unisono perf all_reduce -n 4 --as threads --memory cuda --floor -b 64M -e 1G --mode both
+
 Results are checked against the closed form, every element: the column #wrong. The exit status is 1
 when any is wrong or the output cannot be written, 2 for a wrong command line.
 
@@ -71,7 +78,8 @@ struct Texts {
   std::string bytes_min = "4", bytes_max = "64M", step_bytes;
   std::uint64_t step_factor = 4;
   std::string type = "float32", op = "sum", root = "0";
-  std::string mode = "hot", buffers = "private", place = "both", timeout;
+  std::string mode = "hot", buffers, place = "both", timeout;
+  std::string memory = "host", device = "local", ranks_as = "processes";
   int check = 1;
   bool json = false, csv = false, in_place = false;
 };
@@ -132,8 +140,20 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       ->check(CLI::IsMember({"hot", "cold", "both"}))
       ->capture_default_str();
   app.add_option("--buffers", texts.buffers,
-                 "private: ordinary memory; allocated: from unisono::allocate")
-      ->check(CLI::IsMember({"private", "allocated", "both"}))
+                 "private: ordinary memory (on a GPU: cuMemAlloc); allocated: from "
+                 "unisono::allocate (default: private, on a GPU allocated)")
+      ->check(CLI::IsMember({"private", "allocated", "both"}));
+  app.add_option("--memory", texts.memory, "Where the buffers are: host, or cuda for a GPU")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--device", texts.device,
+                 "GPU of every rank, among those of CUDA_VISIBLE_DEVICES; local: LOCAL_RANK modulo "
+                 "their number (threads: the rank modulo it)")
+      ->capture_default_str();
+  app.add_flag("--floor", options.floor,
+               "Measure the GPU's copy rate first and compare with it (--memory cuda)");
+  app.add_option("--as", texts.ranks_as, "What the local ranks are: processes, or threads of one")
+      ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();
   app.add_option("--transport", options.transport,
                  "auto, shm, tcp, unix, verbs (default: what is best)");
@@ -192,6 +212,28 @@ std::vector<bool> places_of(const Case& measured, const Texts& texts) {
   return one_or_both<bool>(wanted, "both", "out", false, true);
 }
 
+Status fill_memory(const Texts& texts, Options& options) {
+  const bool is_cuda = texts.memory == "cuda";
+  options.memory = is_cuda ? MemoryKind::kCuda : MemoryKind::kHost;
+  if (!is_cuda && (texts.device != "local" || options.floor)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("{} means something with --memory cuda alone",
+                              options.floor ? "--floor" : "--device"));
+  }
+  if (texts.device != "local") {
+    UNISONO_ASSIGN(const auto device,
+                   tools::parse_integer(texts.device, "--device", 0, kDevicesMax));
+    options.device = static_cast<int>(device);
+  }
+  options.ranks_as = texts.ranks_as == "threads" ? RanksAs::kThreads : RanksAs::kProcesses;
+  const std::string buffers = !texts.buffers.empty() ? texts.buffers
+                              : is_cuda              ? "allocated"
+                                                     : "private";
+  options.buffers =
+      one_or_both(buffers, "both", "private", BufferKind::kPrivate, BufferKind::kAllocated);
+  return {};
+}
+
 Status check_combination(const Options& options, const Texts& texts) {
   const bool is_any_meaningful =
       std::any_of(options.types.begin(), options.types.end(), [&](DataType type) {
@@ -242,8 +284,7 @@ Status fill(const Texts& texts, Options& options) {
     }
   }
   options.modes = one_or_both(texts.mode, "both", "hot", Mode::kHot, Mode::kCold);
-  options.buffers =
-      one_or_both(texts.buffers, "both", "private", BufferKind::kPrivate, BufferKind::kAllocated);
+  UNISONO_TRY(fill_memory(texts, options));
   options.places = places_of(*options.measured, texts);
   options.check = texts.check != 0;
   options.format = texts.json ? Format::kJson : texts.csv ? Format::kCsv : Format::kTable;
@@ -260,6 +301,8 @@ std::string_view name_of(Mode mode) { return mode == Mode::kHot ? "hot" : "cold"
 std::string_view name_of(BufferKind kind) {
   return kind == BufferKind::kPrivate ? "private" : "allocated";
 }
+std::string_view name_of(MemoryKind kind) { return kind == MemoryKind::kHost ? "host" : "cuda"; }
+std::string_view name_of(RanksAs as) { return as == RanksAs::kThreads ? "threads" : "processes"; }
 
 Result<std::vector<std::uint64_t>> list_sizes(std::uint64_t min, std::uint64_t max,
                                               std::uint64_t factor, std::uint64_t step) {

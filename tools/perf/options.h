@@ -15,9 +15,12 @@ namespace unisono::perf {
 enum class Mode : std::uint8_t { kHot, kCold };
 enum class BufferKind : std::uint8_t { kPrivate, kAllocated };
 enum class Format : std::uint8_t { kTable, kJson, kCsv };
+enum class RanksAs : std::uint8_t { kProcesses, kThreads };
 
 std::string_view name_of(Mode mode);
 std::string_view name_of(BufferKind kind);
+std::string_view name_of(MemoryKind kind);
+std::string_view name_of(RanksAs as);
 
 struct Options {
   const Case* measured = nullptr;
@@ -28,7 +31,11 @@ struct Options {
   std::vector<Mode> modes;
   std::vector<BufferKind> buffers;
   std::vector<bool> places;  ///< in place: no, yes
-  int ranks = 2;             ///< when started alone
+  MemoryKind memory = MemoryKind::kHost;
+  int device = -1;     ///< -1: by the rank's number on its host
+  bool floor = false;  ///< measure what a plain copy moves, and compare with it
+  RanksAs ranks_as = RanksAs::kProcesses;
+  int ranks = 2;  ///< when started alone
   bool ranks_given = false;
   int iterations = 0;  ///< 0: by budget
   int warm_up = -1;    ///< -1: by budget

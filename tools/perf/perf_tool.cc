@@ -2,18 +2,28 @@
 #include "tools/perf/perf_tool.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tools/perf/buffers.h"
+#include "config/config.h"
+#include "tools/common/environment.h"
 #include "tools/common/local_ranks.h"
+#include "tools/common/sizes.h"
+#include "tools/perf/buffers.h"
+#include "tools/perf/device_buffers.h"
+#include "tools/perf/device_floor.h"
 #include "tools/perf/measure.h"
 #include "tools/perf/options.h"
 #include "tools/perf/rank_sync.h"
@@ -26,9 +36,10 @@ namespace {
 
 /// The limit of a barrier where the user gave none: the library's own default.
 constexpr std::chrono::minutes kTimeoutDefault{10};
+constexpr int kLocalRanksMax = 1 << 20;
 
-Problem make_problem(const Options& options, const Communicator& communicator, DataType type,
-                     ReduceOp op) {
+Problem make_problem(const Options& options, const Communicator& communicator,
+                     const DeviceBuffers* device, DataType type, ReduceOp op) {
   Problem problem{.measured = options.measured,
                   .rank = communicator.rank(),
                   .ranks = communicator.size(),
@@ -36,6 +47,7 @@ Problem make_problem(const Options& options, const Communicator& communicator, D
                   .op = op};
   problem.options.timeout = options.timeout;
   problem.options.algorithm = options.algorithm;
+  if (device != nullptr) problem.options.stream = device->stream();
   return problem;
 }
 
@@ -60,7 +72,8 @@ bool set_size(std::uint64_t bytes, Row& row) {
 /// All rows of one combination of type, operator and root, in the order they are printed.
 void add_rows(const Options& options, const Problem& base, std::vector<Row>& rows) {
   if (base.measured->in == Extent::kNone && base.measured->out == Extent::kNone) {
-    rows.push_back({.problem = base});
+    rows.push_back(
+        {.problem = base, .mode = options.modes.front(), .buffers = options.buffers.front()});
     return;
   }
   std::uint64_t previous = 0;
@@ -81,7 +94,8 @@ void add_rows(const Options& options, const Problem& base, std::vector<Row>& row
   }
 }
 
-std::vector<Row> list_rows(const Options& options, const Communicator& communicator) {
+std::vector<Row> list_rows(const Options& options, const Communicator& communicator,
+                           const DeviceBuffers* device) {
   std::vector<Row> rows;
   const std::vector<ReduceOp> ops =
       options.measured->reduces ? options.ops : std::vector<ReduceOp>{unisono::sum};
@@ -92,7 +106,7 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
     for (const ReduceOp& op : ops) {
       if (options.measured->reduces && !applies(*options.measured, op.kind, type)) continue;
       for (const Rank root : roots_of(options, communicator.size())) {
-        Problem problem = make_problem(options, communicator, type, op);
+        Problem problem = make_problem(options, communicator, device, type, op);
         problem.root = root;
         add_rows(options, problem, rows);
       }
@@ -133,9 +147,24 @@ struct Arenas {
   Arena& operator[](BufferKind kind) { return *of_kind[static_cast<int>(kind)]; }
 };
 
+/// What the ranks' devices have in common. Collective.
+void survey_devices(const Options& options, Communicator& communicator, RankSync& sync,
+                    DeviceBuffers& device, Surroundings& surroundings) {
+  surroundings.device = device.name();
+  std::array<std::uint64_t, 2> ends{device.identity(), ~device.identity()};
+  communicator.all_reduce(ends, unisono::min);
+  surroundings.has_several_devices = ends[0] != ~ends[1];
+  surroundings.cache_bytes = sync.decide(device.cache_bytes());
+  if (!options.floor) return;
+  // One after the other: ranks that share a device would halve each other's rate.
+  const double rate = communicator.rank() == 0 ? measure_copy_rate(device) : 0;
+  surroundings.bytes_per_second =
+      static_cast<double>(sync.decide(static_cast<std::uint64_t>(rate)));
+}
+
 /// Returns the number of wrong elements. Only rank 0 prints.
 std::uint64_t run_rows(const Options& options, Communicator& communicator, RankSync& sync,
-                       std::vector<Row> rows) {
+                       DeviceBuffers* device, std::vector<Row> rows) {
   Surroundings surroundings;
   surroundings.communicator = communicator.describe();
   surroundings.ranks = communicator.size();
@@ -143,11 +172,12 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   surroundings.empty = measure_empty(sync);
   // Hosts may differ, and the ranks' buffers must rotate alike.
   surroundings.cache_bytes = sync.decide(last_level_cache_bytes());
+  if (device != nullptr) survey_devices(options, communicator, sync, *device, surroundings);
   const std::size_t arena_size =
       arena_bytes_for(options, communicator.size(), surroundings.cache_bytes);
   Arenas arenas;
   for (const BufferKind kind : options.buffers) {
-    arenas.of_kind[static_cast<int>(kind)].emplace(communicator, kind, arena_size);
+    arenas.of_kind[static_cast<int>(kind)].emplace(communicator, kind, arena_size, device);
   }
 
   std::optional<Report> report;
@@ -156,8 +186,8 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   std::uint64_t wrong = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (report) report->progress(i, rows[i]);
-    measure_row(communicator, sync, arenas[rows[i].buffers], options, surroundings.cache_bytes,
-                rows[i]);
+    measure_row(communicator, sync, arenas[rows[i].buffers], device, options,
+                surroundings.cache_bytes, rows[i]);
     wrong += rows[i].wrong.value_or(0);
     if (report) report->row(rows[i]);
   }
@@ -166,17 +196,12 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   return wrong;
 }
 
-int run_rank(const Options& options) {
-  // A reader that leaves is an error of our own, so that the other ranks are told.
-  std::signal(SIGPIPE, SIG_IGN);
-  InitOptions init_options;
-  init_options.transport = options.transport;
-  init_options.timeout = options.timeout;
-  Communicator communicator = init(init_options);
+/// The whole of one rank, `device` being null where the memory is the host's.
+int run_rank(const Options& options, Communicator& communicator, DeviceBuffers* device) {
   Status status = check_ranks(options, communicator.size());
   std::vector<Row> rows;
   if (status) {
-    rows = list_rows(options, communicator);
+    rows = list_rows(options, communicator, device);
     status = check_rows(options, communicator.size(), rows);
   }
   if (!status) {
@@ -190,11 +215,108 @@ int run_rank(const Options& options) {
                          : std::chrono::duration_cast<std::chrono::milliseconds>(kTimeoutDefault);
   RankSync sync(communicator, limit);
   try {
-    return run_rows(options, communicator, sync, std::move(rows)) == 0 ? 0 : 1;
+    return run_rows(options, communicator, sync, device, std::move(rows)) == 0 ? 0 : 1;
   } catch (...) {
     sync.give_up();
     throw;
   }
+}
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result) throw Error(result.error());
+  return std::move(*result);
+}
+
+/// Those of this process's ranks, in turn; empty: none is asked for.
+std::vector<int> choose_devices(const Options& options, const CudaConfig& config) {
+  if (options.memory == MemoryKind::kHost) return {};
+  const Result<int> counted = count_devices(config);
+  if (!counted) {
+    throw Error(Status(counted.error().code(), "there is no GPU for --memory cuda: " +
+                                                   std::string(counted.error().message())));
+  }
+  if (options.device >= *counted) {
+    throw Error(
+        Status(ErrorCode::kInvalidArgument,
+               fmt::format("--device {}: the devices are 0 to {}", options.device, *counted - 1)));
+  }
+  if (options.device >= 0) return {options.device};
+  std::vector<int> devices(static_cast<std::size_t>(*counted));
+  std::iota(devices.begin(), devices.end(), 0);
+  if (options.ranks_as == RanksAs::kThreads) return devices;
+  const auto local = tools::environment_value("LOCAL_RANK").value_or("0");
+  const auto rank = must(tools::parse_integer(local, "LOCAL_RANK", 0, kLocalRanksMax));
+  return {devices[static_cast<std::size_t>(rank) % devices.size()]};
+}
+
+std::unique_ptr<DeviceBuffers> open_device(const CudaConfig& config,
+                                           const std::vector<int>& devices, Rank rank) {
+  if (devices.empty()) return nullptr;
+  return must(
+      DeviceBuffers::open(config, devices[static_cast<std::size_t>(rank) % devices.size()]));
+}
+
+int run_process(const Options& options, const CudaConfig& config, const std::vector<int>& devices) {
+  InitOptions init_options;
+  init_options.transport = options.transport;
+  init_options.timeout = options.timeout;
+  if (!devices.empty()) init_options.device = devices.front();
+  Communicator communicator = init(init_options);
+  const auto device = open_device(config, devices, 0);
+  return run_rank(options, communicator, device.get());
+}
+
+/// As the launcher does it with processes: a core for each rank where there are enough.
+void bind_thread(Rank rank, int ranks) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < ranks) return;
+  int skipped = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skipped++ < rank) continue;
+    CPU_ZERO(&allowed);
+    CPU_SET(cpu, &allowed);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+    return;
+  }
+}
+
+int run_threads(const Options& options, const CudaConfig& config, const std::vector<int>& devices) {
+  SpawnOptions spawn_options;
+  spawn_options.transport = options.transport;
+  spawn_options.timeout = options.timeout;
+  spawn_options.devices = devices;
+  std::atomic<int> worst = 0;
+  const auto body = [&](Communicator& communicator) {
+    bind_thread(communicator.rank(), communicator.size());
+    const auto device = open_device(config, devices, communicator.rank());
+    if (const int status = run_rank(options, communicator, device.get()); status != 0) {
+      worst = status;
+    }
+  };
+  spawn(options.ranks, body, spawn_options);
+  return worst;
+}
+
+/// The ranks of this process, from the environment on.
+int run_here(const Options& options) {
+  // A reader that leaves is an error of our own, so that the other ranks are told.
+  std::signal(SIGPIPE, SIG_IGN);
+  const CudaConfig config = must(Config::from_environment()).cuda;
+  const std::vector<int> devices = choose_devices(options, config);
+  return options.ranks_as == RanksAs::kThreads ? run_threads(options, config, devices)
+                                               : run_process(options, config, devices);
+}
+
+/// Before other processes are started: what is missing is better said once.
+Status check_device(const Options& options) {
+  UNISONO_ASSIGN(const Config config, Config::from_environment());
+  try {
+    choose_devices(options, config.cuda);
+  } catch (const Error& error) {
+    return error.status();
+  }
+  return {};
 }
 
 }  // namespace
@@ -206,6 +328,10 @@ int perf_main(int argc, char** argv) {
   const perf::Parsed parsed = perf::parse_options(argc, argv);
   if (!parsed.should_run) return parsed.exit_status;
   const perf::Options& options = parsed.options;
+  if (tools::is_under_launcher() && options.ranks_as == perf::RanksAs::kThreads) {
+    fmt::print(stderr, "unisono perf: --as threads: a launcher started this as one rank already\n");
+    return 2;
+  }
   if (tools::is_under_launcher()) {
     const int launched = tools::launched_ranks();
     if (options.ranks_given && launched != options.ranks) {
@@ -215,13 +341,17 @@ int perf_main(int argc, char** argv) {
                  options.ranks, launched);
       return 2;
     }
-  } else if (options.ranks > 1) {
+  } else if (options.ranks > 1 && options.ranks_as == perf::RanksAs::kProcesses) {
+    if (const Status missing = perf::check_device(options); !missing) {
+      fmt::print(stderr, "unisono perf: {}\n", missing.message());
+      return 1;
+    }
     const Status status = tools::become_local_ranks(options.ranks, argc, argv);
     fmt::print(stderr, "unisono perf: {}\n", status.message());
     return 1;
   }
   try {
-    return perf::run_rank(options);
+    return perf::run_here(options);
   } catch (const std::exception& error) {
     fmt::print(stderr, "unisono perf: {}\n", error.what());
     return 1;

@@ -11,6 +11,7 @@
 
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
+#include "tools/perf/device_floor.h"
 #include "tools/perf/slots.h"
 
 namespace unisono::perf {
@@ -56,6 +57,11 @@ tools::Table make_table(const Options& options) {
   for (const char* title : {"algbw GB/s", "busbw GB/s", "#wrong"}) {
     columns.push_back({.title = title, .width_min = std::string_view(title).size()});
   }
+  if (options.memory == MemoryKind::kCuda) {
+    for (const char* title : {"gpu us", "gpu loop us", "x floor"}) {
+      columns.push_back({.title = title, .width_min = 11});
+    }
+  }
   return tools::Table(std::move(columns));
 }
 
@@ -69,9 +75,12 @@ Report::Report(const Options& options, const Surroundings& surroundings, std::ui
 
 void Report::header() {
   if (options_.format == Format::kCsv) {
-    std::puts(
+    fmt::print(
+        "{}{}\n",
         "collective,transport,ranks,bytes,count,type,op,root,in_place,mode,buffers,algorithm,"
-        "iterations,time_us_min,time_us_median,time_us_p99,loop_us,algbw_GBps,busbw_GBps,wrong");
+        "iterations,time_us_min,time_us_median,time_us_p99,loop_us,algbw_GBps,busbw_GBps,"
+        "wrong",
+        is_on_device() ? ",ranks_as,gpu_us_median,gpu_loop_us,floor_us" : "");
   }
   if (options_.format != Format::kTable) return;
   fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->name,
@@ -84,6 +93,15 @@ void Report::header() {
       "{:.3f} us\n",
       surroundings_.is_shared_page ? "a barrier in shared memory" : "the library's barrier",
       surroundings_.empty.median_us);
+  if (is_on_device()) {
+    fmt::print("# GPU memory: {}{}; ranks are {}", surroundings_.device,
+               surroundings_.has_several_devices ? " and others" : "", name_of(options_.ranks_as));
+    if (surroundings_.bytes_per_second > 0) {
+      fmt::print("; a copy moves {:.1f} GB/s, read and written",
+                 surroundings_.bytes_per_second * 1e-9);
+    }
+    fmt::print("\n");
+  }
   for (const Mode mode : options_.modes) {
     fmt::print("# {}\n",
                mode == Mode::kHot
@@ -107,6 +125,12 @@ void Report::progress(std::uint64_t done, const Row& row) {
                                      tools::format_bytes(row.bytes), name_of(row.mode)));
 }
 
+double Report::floor_of(const Row& row) const {
+  // With several GPUs each has its own memory, and links have their own limits.
+  if (surroundings_.has_several_devices) return 0;
+  return floor_us(row.problem, surroundings_.bytes_per_second);
+}
+
 std::vector<std::string> Report::cells(const Row& row) const {
   const Problem& problem = row.problem;
   std::vector<std::string> cells{fmt::format("{}", row.bytes), fmt::format("{}", problem.count),
@@ -124,20 +148,47 @@ std::vector<std::string> Report::cells(const Row& row) const {
   cells.push_back(fmt::format("{:.3f}", row.algbw_gbps()));
   cells.push_back(fmt::format("{:.3f}", row.busbw_gbps()));
   cells.push_back(wrong_text(row));
+  if (is_on_device()) {
+    const double floor = floor_of(row);
+    cells.push_back(time_text(row.timing.device_median_us));
+    cells.push_back(time_text(row.timing.device_loop_us));
+    cells.push_back(floor > 0 ? fmt::format("{:.2f}", row.timing.device_loop_us / floor) : "N/A");
+  }
   return cells;
 }
 
 std::string Report::csv_line(const Row& row) const {
   const Problem& problem = row.problem;
   const Timing& timing = row.timing;
-  return fmt::format(
+  std::string line = fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.6g},"
-      "{:.6g},{}\n",
+      "{:.6g},{}",
       problem.measured->name, transport_of(options_), problem.ranks, row.bytes, problem.count,
       unisono::name_of(problem.type), op_of(row), problem.root, problem.in_place, name_of(row.mode),
       name_of(row.buffers), algorithm_of(options_), timing.iterations, timing.min_us,
       timing.median_us, timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
       row.wrong ? wrong_text(row) : "");
+  if (is_on_device()) {
+    line += fmt::format(",{},{:.3f},{:.3f},{:.3f}", name_of(options_.ranks_as),
+                        timing.device_median_us, timing.device_loop_us, floor_of(row));
+  }
+  return line + "\n";
+}
+
+void Report::add_device(const Row& row, nlohmann::ordered_json& line) const {
+  const Timing& timing = row.timing;
+  line["memory"] = name_of(options_.memory);
+  line["ranks_as"] = name_of(options_.ranks_as);
+  line["device"] = surroundings_.device;
+  line["gpu_us"] = {{"min", rounded(timing.device_min_us)},
+                    {"median", rounded(timing.device_median_us)},
+                    {"p99", rounded(timing.device_p99_us)}};
+  line["gpu_loop_us"] = rounded(timing.device_loop_us);
+  const double floor = floor_of(row);
+  if (floor == 0) return;
+  line["copy_GBps"] = surroundings_.bytes_per_second * 1e-9;
+  line["floor_us"] = rounded(floor);
+  line["floor_ratio"] = timing.device_loop_us / floor;
 }
 
 std::string Report::json_line(const Row& row) const {
@@ -164,6 +215,7 @@ std::string Report::json_line(const Row& row) const {
   line["algorithm"] = algorithm_of(options_);
   line["iterations"] = timing.iterations;
   line["loop_us"] = rounded(timing.loop_us);
+  if (is_on_device()) add_device(row, line);
   return line.dump() + "\n";
 }
 

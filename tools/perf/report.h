@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "tools/common/table.h"
@@ -19,6 +20,9 @@ struct Surroundings {
   bool is_shared_page = true;
   Timing empty;
   std::size_t cache_bytes = 0;
+  std::string device;           ///< of rank 0, where the memory is a GPU's
+  double bytes_per_second = 0;  ///< of plain copies there; 0: not measured
+  bool has_several_devices = false;
 };
 
 class Report {
@@ -34,8 +38,12 @@ class Report {
  private:
   void flush();
   std::vector<std::string> cells(const Row& row) const;
+  /// Of the row, in microseconds; 0: not known.
+  double floor_of(const Row& row) const;
   std::string csv_line(const Row& row) const;
   std::string json_line(const Row& row) const;
+  void add_device(const Row& row, nlohmann::ordered_json& line) const;
+  bool is_on_device() const { return options_.memory == MemoryKind::kCuda; }
 
   const Options& options_;
   const Surroundings& surroundings_;

@@ -1,0 +1,127 @@
+// Asks a machine's driver what the library's design rests on: run.sh runs it first.
+//
+//   gpu_probe [QUESTION ...]     all of them without an argument
+#include "bench/gpu/probe.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace unisono::gpu_probe {
+namespace {
+
+/// A stream that waits for ever is an answer too.
+constexpr unsigned kSecondsMax = 30;
+
+struct Question {
+  const char* name;
+  void (*ask)();
+};
+
+constexpr std::array kQuestions{
+    Question{"attributes", ask_attributes},
+    Question{"descriptors", ask_descriptors},
+    Question{"legacy_handles", ask_legacy_handles},
+    Question{"memory_operations", ask_memory_operations},
+    Question{"fork_and_join", ask_fork_and_join},
+    Question{"graphs", ask_graphs},
+};
+
+/// In a child: what breaks one question's context leaves the others alone.
+bool run_question(const Question& question) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kSecondsMax);
+    set_question(question.name);
+    int status = 0;
+    try {
+      question.ask();
+    } catch (const std::exception& error) {
+      answer("failed", error.what());
+      status = 1;
+    }
+    std::fflush(stdout);
+    _exit(status);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) {
+    set_question(question.name);
+    answer("failed", WTERMSIG(status) == SIGALRM
+                         ? fmt::format("no answer within {} s", kSecondsMax)
+                         : fmt::format("ended by signal {}", WTERMSIG(status)));
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+void ask_attributes() {
+  const Gpu gpu;
+  std::array<char, 256> name{};
+  gpu.must(gpu->DeviceGetName(name.data(), name.size() - 1, gpu.device()), "the name");
+  answer("name", name.data());
+  answer("driver_version", gpu->version);
+  std::size_t bytes = 0;
+  gpu.must(gpu->DeviceTotalMem(&bytes, gpu.device()), "the size of memory");
+  answer("memory_bytes", static_cast<double>(bytes));
+  struct Asked {
+    const char* what;
+    int attribute;
+  };
+  // By number where headers before 13.0 lack the name.
+  constexpr int kMpsEnabled = 133, kMulticast = 132;
+  for (const Asked& asked : std::initializer_list<Asked>{
+           {"capability_major", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+           {"capability_minor", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+           {"multiprocessors", CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+           {"l2_bytes", CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+           {"copy_engines", CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT},
+           {"mps_enabled", kMpsEnabled},
+           {"multicast_supported", kMulticast},
+           {"vmm_supported", CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
+           {"posix_fd_supported", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED},
+           {"ipc_event_supported", CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED},
+           {"dma_buf_supported", CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED},
+           {"gpu_direct_rdma_supported", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED},
+           {"memops_64_bit", CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS},
+           {"memops_flush_remote", CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES},
+           {"registered_host_pointer_usable",
+            CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM},
+           {"pageable_memory_access", CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS}}) {
+    int value = -1;
+    const auto attribute = static_cast<CUdevice_attribute>(asked.attribute);
+    if (gpu->DeviceGetAttribute(&value, attribute, gpu.device()) == CUDA_SUCCESS) {
+      answer(asked.what, value);
+    } else {
+      answer(asked.what, "the driver does not know it");
+    }
+  }
+}
+
+}  // namespace unisono::gpu_probe
+
+int main(int argc, char** argv) {
+  using namespace unisono::gpu_probe;
+  int failed = 0, asked = 0;
+  for (const Question& question : kQuestions) {
+    bool is_wanted = argc < 2;
+    for (int i = 1; i < argc; ++i) is_wanted |= std::string_view(argv[i]) == question.name;
+    if (!is_wanted) continue;
+    ++asked;
+    if (!run_question(question)) ++failed;
+  }
+  if (asked == 0) {
+    std::string names;
+    for (const Question& question : kQuestions) names += fmt::format(" {}", question.name);
+    fmt::print(stderr, "gpu_probe: the questions are:{}\n", names);
+    return 2;
+  }
+  return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,71 @@
+// The questions of the GPU probe, each run in a process of its own that may start a second one
+// before either has touched the driver. Answers are JSON lines on standard output.
+//
+// Thread rule: one thread per process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "compute/cuda_api.h"
+
+namespace unisono::gpu_probe {
+
+/// {"question":...,"what":...,"value":...}
+void answer(std::string_view what, double value);
+void answer(std::string_view what, std::string_view text);
+/// Of all answers from now on.
+void set_question(std::string_view question);
+
+/// The driver with device 0's context current and one stream. Throws std::runtime_error.
+class Gpu {
+ public:
+  Gpu();
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+
+  const cuda::CudaApi* operator->() const { return api_.get(); }
+  CUdevice device() const { return device_; }
+  CUstream stream() const { return stream_; }
+  void must(CUresult result, const char* what) const;
+  int attribute(CUdevice_attribute attribute) const;
+  /// Of a function that the library's table does not have; throws where the driver lacks it.
+  template <typename Function>
+  Function find(const char* name) const {
+    return reinterpret_cast<Function>(find_function(name));
+  }
+  CUstream make_stream() const;
+  CUevent make_event() const;
+  void finish(CUstream stream) const { must((*this)->StreamSynchronize(stream), "waiting"); }
+
+ private:
+  void* find_function(const char* name) const;
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+};
+
+/// Two processes: `first` here, `second` in a child, each with its end of a socket. Throws when the
+/// child fails.
+void run_two(const std::function<void(int socket)>& first,
+             const std::function<void(int socket)>& second);
+/// Whole messages over that socket. `fd` travels along where it is not negative.
+void send_bytes(int socket, const void* data, std::size_t bytes, int fd = -1);
+int receive_bytes(int socket, void* data, std::size_t bytes);
+
+double now_us();
+
+// The questions.
+void ask_attributes();
+void ask_descriptors();
+void ask_legacy_handles();
+void ask_memory_operations();
+void ask_fork_and_join();
+void ask_graphs();
+
+}  // namespace unisono::gpu_probe
