@@ -381,7 +381,8 @@ namespace unisono __attribute__((visibility("default"))) {
     }
     /// The next message of `source` (or of any rank: kAnyRank) with `tag`; `count` is the room. A
     /// shorter message is fine and its length is told; a longer one is kInvalidArgument here and
-    /// the message is dropped.
+    /// the message is dropped. With a stream it returns before anything has come: what it returns
+    /// is empty then, and receive_async() tells.
     Received receive(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
                      CallOptions options = {});
     Request receive_async(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,

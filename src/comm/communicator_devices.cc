@@ -48,7 +48,7 @@ Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collecti
   runtime_->engine().wake_progress_thread();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     note(settle(*requests[i], calls[i]), calls[i]);
-    if (received == nullptr) continue;
+    if (received == nullptr || calls[i].options.stream) continue;
     const TaggedResult& result = requests[i]->point_to_point.result();
     *received = {member_of(result.peer), result.tag, result.bytes / size_of(calls[i].type)};
   }
@@ -134,6 +134,7 @@ Status CommunicatorState::launch_meeting(RequestState& request, const Call& call
   UNISONO_ASSIGN(const algorithms::Choice choice, choose_meeting(shape));
   if (choice.algorithm != nullptr) return launch_plan(request, meeting, shape, choice, record);
   request.sequence = collectives_++;
+  request.is_numbered = true;
   request.record = record;
   request.native.begin(*this, native_arguments(meeting, nullptr, record, choice.path), false);
   request.operation = &request.native;

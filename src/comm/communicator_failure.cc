@@ -161,11 +161,11 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
     return;
   }
   const bool collective = !is_point_to_point(request.call.collective);
-  if (!request.probed && collective) {
+  if (!request.probed && collective && request.is_numbered) {
     request.probed = true;
     probe_peers(request, waiting);
   }
-  if (!request.reported && now - request.began >= kReportAfter) {
+  if (!request.reported && request.is_numbered && now - request.began >= kReportAfter) {
     request.reported = true;
     std::vector<Rank> world;
     for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
@@ -203,7 +203,8 @@ std::string CommunicatorState::arrival_text(const std::vector<Rank>& waiting) {
 void CommunicatorState::time_out(RequestState& request, TimePoint now,
                                  const std::vector<Rank>& waiting) {
   const Rank culprit = waiting.size() == 1 ? waiting.front() : -1;
-  if (!request.timed_out && !is_point_to_point(request.call.collective) && size() > 1) {
+  if (!request.timed_out && request.is_numbered && !is_point_to_point(request.call.collective) &&
+      size() > 1) {
     request.timed_out = true;
     request.deadline = now + kVerdictGrace;
     std::vector<Rank> world;

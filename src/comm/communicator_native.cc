@@ -203,6 +203,7 @@ std::optional<Status> CommunicatorState::run_again(const Call& call) {
 
 Status CommunicatorState::launch_native(RequestState& request, AccessPath path) {
   request.sequence = collectives_++;
+  request.is_numbered = true;
   request.record = record_of(request.call, request.sequence);
   request.native.begin(
       *this, native_arguments(request.call, request.reduction ? &*request.reduction : nullptr,

@@ -42,7 +42,12 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
   runtime_->add(*this);
 }
 
-CommunicatorState::~CommunicatorState() { close(); }
+CommunicatorState::~CommunicatorState() {
+  close();
+  if (devices_ == nullptr) return;
+  const Engine::Lock lock(runtime_->engine());
+  devices_.reset();
+}
 
 Rank CommunicatorState::member_of(Rank world_rank) const {
   const auto found = std::find(members_.begin(), members_.end(), world_rank);
@@ -201,6 +206,7 @@ void CommunicatorState::fill(RequestState& request, const Call& call) {
   request.gone_since = {};
   request.began = {};
   request.on_device = false;
+  request.is_numbered = true;
   request.enqueued.store(false, std::memory_order_relaxed);
   request.concerns_call_alone = false;
 }
@@ -309,6 +315,7 @@ Status CommunicatorState::launch_plan(RequestState& request, const Call& call,
   execution.world_ranks = &members_;
   UNISONO_TRY(request.execution->begin(execution));
   request.sequence = collectives_++;
+  request.is_numbered = true;
   request.record = record;
   request.plan = &entry;
   ++entry.in_use;

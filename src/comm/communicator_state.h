@@ -38,6 +38,7 @@ class RequestState final : public Task, public std::enable_shared_from_this<Requ
   std::unique_ptr<Execution> execution;
   std::unique_ptr<Operation> device;  ///< of calls on device memory, made when first needed
   bool on_device = false;             ///< this is such a call
+  bool is_numbered = true;  ///< `sequence` is of something that the peers take part in now
   /// Of those: the work is in the caller's stream, or over.
   std::atomic<bool> enqueued = false;
   bool concerns_call_alone = false;  ///< a failure that all ranks found in the call

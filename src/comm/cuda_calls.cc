@@ -39,23 +39,36 @@ std::unique_ptr<DeviceCalls> DeviceCalls::make(detail::CommunicatorState& commun
 CudaCalls::CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device)
     : communicator_(communicator), rank_device_(device) {
   find_reach();
+  if (reach_ != Reach::kThreads) return;
+  const Runtime& runtime = communicator.runtime();
+  team_ =
+      device::TeamEvents::join(device.device()->shared_api(),
+                               runtime.world().job_id + "/" + std::to_string(communicator.id()) +
+                                   "/" + std::to_string(world_rank(0)),
+                               size());
 }
 
 CudaCalls::~CudaCalls() {
   device::Device* const device = rank_device_.device();
   if (device == nullptr) return;
-  const device::DriverScope scope(device->api(), device->context());
-  for (Remains& remains : remains_) {
-    device->api().EventSynchronize(remains.copied);
-    device->give_back(remains.copied);
+  // What streams may still look at stays for as long as the process.
+  if (device->is_stuck()) {
+    [[maybe_unused]] const auto* const flags = flags_.release();
+    [[maybe_unused]] const auto* const team = new std::shared_ptr(team_);
+    return;
   }
+  const device::DriverScope scope(device->api(), device->context());
   forget_members(*device);
-  events_.reset();
+  for (CUstream stream : {work_stream_, capture_stream_}) {
+    if (stream != nullptr) device->api().StreamDestroy(stream);
+  }
+  device->give_back(done_);
+  team_.reset();
 }
 
 // The memory of members that have died or left, which nothing here can use any more.
 void CudaCalls::forget_members(device::Device& device) {
-  if (reach_ != Reach::kProcesses || is_stuck_) return;
+  if (reach_ != Reach::kProcesses) return;
   for (Rank member = 0; member < size(); ++member) {
     if (communicator_.runtime().is_gone(world_rank(member))) {
       device.memory().forget(world_rank(member));
@@ -82,7 +95,7 @@ void CudaCalls::find_reach() {
     const Published published = parse_published(find_address(member.addresses, "cuda"));
     if (published.device.empty()) return;
     one_host = one_host && same_host(member, first);
-    processes.insert(published.process);
+    processes.insert(published.process + " " + std::to_string(member.pid));
     if (devices.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
@@ -111,6 +124,7 @@ Status CudaCalls::launch(detail::RequestState& request, const CallShape& shape) 
   auto& operation = static_cast<DeviceOperation&>(*request.device);
   request.operation = &operation;
   request.record = communicator_.device_record(request.call);
+  request.is_numbered = false;
   return operation.begin(*device, shape);
 }
 
@@ -140,13 +154,23 @@ Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
 
 Result<CUevent> CudaCalls::done_event(device::Device& device) {
   if (done_ == nullptr) {
-    const std::string team = communicator_.runtime().world().job_id + "/" +
-                             std::to_string(communicator_.id()) + "/" +
-                             std::to_string(world_rank(0));
-    events_ = device::TeamEvents::join(device.shared_api(), team, size());
-    UNISONO_ASSIGN(done_, events_->event_of(rank()));
+    UNISONO_ASSIGN(done_, device.take_event());
   }
   return done_;
+}
+
+Result<CUstream> CudaCalls::work_stream(device::Device& device) {
+  if (work_stream_ == nullptr) {
+    UNISONO_ASSIGN(work_stream_, device.make_stream());
+  }
+  return work_stream_;
+}
+
+Result<CUstream> CudaCalls::capture_stream(device::Device& device) {
+  if (capture_stream_ == nullptr) {
+    UNISONO_ASSIGN(capture_stream_, device.make_stream());
+  }
+  return capture_stream_;
 }
 
 Result<Operation*> CudaCalls::launch_host(detail::RequestState& request, const Call& call,
@@ -179,6 +203,7 @@ void CudaCalls::end_host_side(detail::RequestState& request) {
 void CudaCalls::end_meeting(detail::RequestState& request) {
   if (request.plan != nullptr) --request.plan->in_use;
   request.plan = nullptr;
+  request.is_numbered = false;
 }
 
 std::size_t CudaCalls::received_bytes(const detail::RequestState& request) const {
@@ -189,34 +214,28 @@ void CudaCalls::note_enqueued(detail::RequestState& request) {
   request.enqueued.store(true, std::memory_order_release);
 }
 
-void CudaCalls::leave_behind(CUevent copied, device::Device::Staging input,
-                             device::Device::Staging output) {
-  remains_.push_back({copied, std::move(input), std::move(output)});
-  collect_remains(*rank_device_.device());
-}
-
-void CudaCalls::collect_remains(const device::Device& device) {
-  std::erase_if(remains_, [&](Remains& remains) {
-    if (!is_past(device, remains.copied)) return false;
-    rank_device_.device()->give_back(remains.copied);
-    return true;
-  });
-}
-
 bool CudaCalls::is_past(const device::Device& device, CUevent event) {
   if (event == nullptr) return true;
   const Result<bool> over = device.is_over(event);
   return !over || *over;
 }
 
+bool CudaCalls::launches_are_over(const device::Device& device) const {
+  if (team_ == nullptr) return is_past(device, done_);
+  return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
+    const Result<CUevent> done = team_->event_of(owner);
+    return !done || is_past(device, *done);
+  });
+}
+
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
-void CudaCalls::release_streams(const device::Device& device, CUevent over) {
-  const TimePoint limit = Clock::now() + kReleaseLimit;
+void CudaCalls::release_streams(device::Device& device, CUevent over) {
+  if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + kReleaseLimit;
   for (;;) {
     if (flags_ != nullptr) flags_->abort();
-    if (is_past(device, over) && is_past(device, done_)) return;
-    is_stuck_ = Clock::now() >= limit;
-    if (is_stuck_) return;
+    if (team_ != nullptr) team_->abort();
+    if (is_past(device, over) && launches_are_over(device)) return;
+    if (Clock::now() >= release_limit_) return device.note_stuck();
     nanosleep(&kBetweenLooks, nullptr);
   }
 }

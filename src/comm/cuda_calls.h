@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "comm/device_call.h"
 #include "comm/device_calls.h"
 #include "device/descriptor.h"
@@ -51,17 +52,21 @@ class CudaCalls final : public DeviceCalls {
   /// Of kProcesses, made when first needed.
   Result<device::FlagPage*> flags(device::Device& device);
   bool flags_connected = false;
-  /// Recorded behind the work of the latest call, which the next one's must come after.
+  /// Of kThreads: what its ranks wait for each other by.
+  device::TeamEvents& team() { return *team_; }
+  /// The stream of this rank's launches, which puts the calls of the communicator one behind the
+  /// other. Its own: what waits in it concerns no other communicator.
+  Result<CUstream> work_stream(device::Device& device);
+  /// The same for work that becomes part of a graph, which takes the stream along until the capture
+  /// ends.
+  Result<CUstream> capture_stream(device::Device& device);
+  /// Of kProcesses: recorded behind the work of the latest call, which the next must come after.
   Result<CUevent> done_event(device::Device& device);
 
   /// Calls tell the peers about themselves in the order in which they were made. Sends and
   /// receives have an order of their own.
   bool has_turn(const detail::RequestState& request) const;
   void pass_turn(const detail::RequestState& request);
-
-  /// Calls that found no staging memory and wait for their turn to find some. Later ones do not
-  /// take it before them.
-  int waiting_for_room = 0;
 
   /// The call on host memory, or a part of it.
   Result<Operation*> launch_host(detail::RequestState& request, const Call& call,
@@ -80,29 +85,23 @@ class CudaCalls final : public DeviceCalls {
   /// The work is in the caller's stream: it may go on.
   void note_enqueued(detail::RequestState& request);
 
-  /// Keeps staging memory until a copy that nobody waits for any more is over.
-  void leave_behind(CUevent copied, device::Device::Staging input, device::Device::Staging output);
-  /// After the communicator's failure: streams of this rank stop waiting for its members. Returns
-  /// when they are past `over` and past this rank's own launches, or after a moment, where work of
-  /// the caller's holds them up.
-  void release_streams(const device::Device& device, CUevent over);
+  /// After the communicator's failure: no kernel that has not begun moves anything, and streams of
+  /// this rank stop waiting for other processes. Returns when they are past `over` and all launches
+  /// are over, or after a moment, once for all calls, where work of the callers' holds them up.
+  void release_streams(device::Device& device, CUevent over);
 
  private:
-  struct Remains {
-    CUevent copied = nullptr;
-    device::Device::Staging input, output;
-  };
   /// Calls that have not told the peers about themselves, in the order they were made.
   struct Queue {
     std::deque<const detail::RequestState*> calls;
     std::atomic<std::size_t> waiting{0};
   };
   void find_reach();
-  void collect_remains(const device::Device& device);
   const Queue& queue_of(Collective collective) const {
     return is_point_to_point(collective) ? messages_ : collectives_;
   }
   static bool is_past(const device::Device& device, CUevent event);
+  bool launches_are_over(const device::Device& device) const;
   void forget_members(device::Device& device);
 
   detail::CommunicatorState& communicator_;
@@ -111,11 +110,12 @@ class CudaCalls final : public DeviceCalls {
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
   std::unique_ptr<device::FlagPage> flags_;
-  std::shared_ptr<device::TeamEvents> events_;
-  CUevent done_ = nullptr;  // of events_
-  bool is_stuck_ = false;   // streams may still use what members have let go
+  std::shared_ptr<device::TeamEvents> team_;
+  CUstream work_stream_ = nullptr;
+  CUstream capture_stream_ = nullptr;
+  CUevent done_ = nullptr;
+  TimePoint release_limit_{};
   Queue collectives_, messages_;
-  std::vector<Remains> remains_;
 };
 
 }  // namespace unisono

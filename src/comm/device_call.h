@@ -25,7 +25,9 @@ struct DeviceCall {
   Call call;  ///< with the caller's buffers; the request's own may point to staging memory
   CallShape shape;
   CUstream stream = nullptr;
-  bool has_stream = false;    ///< the caller named it, and goes on before the work is over
+  bool has_stream = false;     ///< the caller named it, and goes on before the work is over
+  bool input_on_host = false;  ///< the caller's buffers are host memory all the same
+  bool output_on_host = false;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made
 };

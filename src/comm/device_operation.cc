@@ -60,6 +60,12 @@ Status DeviceOperation::read_stream() {
   call_.capture = 0;
   call_.stream = CU_STREAM_LEGACY;
   if (!call_.has_stream) return Status();
+  if (*call_.call.options.stream == CU_STREAM_PER_THREAD) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the per-thread default stream cannot be given to " +
+                      std::string(name_of(call_.call.collective)) +
+                      ": threads of the library work on the call too; give a stream of your own");
+  }
   if (*call_.call.options.stream != nullptr) {
     call_.stream = static_cast<CUstream>(*call_.call.options.stream);
     CUcontext context = nullptr;
@@ -96,9 +102,12 @@ Status DeviceOperation::read_stream() {
 
 // Device memory must be the rank's own device's.
 Status DeviceOperation::check_buffers() {
-  const auto check = [&](const char* what, const void* pointer, std::size_t bytes) -> Status {
+  const auto check = [&](const char* what, const void* pointer, std::size_t bytes,
+                         bool* on_host) -> Status {
+    *on_host = false;
     if (pointer == nullptr || bytes == 0) return Status();
     UNISONO_ASSIGN(const cuda::PointerFacts facts, call_.device->memory().facts(pointer, bytes));
+    *on_host = !facts.device;
     if (!facts.device || facts.ordinal == call_.device->memory().ordinal()) return Status();
     return Status(ErrorCode::kInvalidArgument,
                   std::string(what) + " of " + std::string(name_of(call_.call.collective)) +
@@ -107,8 +116,8 @@ Status DeviceOperation::check_buffers() {
                       "; give buffers of that device, or name the other one in "
                       "InitOptions::device");
   };
-  UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes));
-  return check("out", call_.call.out, call_.shape.output_bytes);
+  UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes, &call_.input_on_host));
+  return check("out", call_.call.out, call_.shape.output_bytes, &call_.output_on_host);
 }
 
 Result<StageState> DeviceOperation::advance_stage() {

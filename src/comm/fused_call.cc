@@ -167,14 +167,25 @@ Result<StageState> FusedCall::after_meeting() {
   UNISONO_TRY(check_counts());
   Rank who = -1;
   if (const DetourReason reason = detour(&who); reason != DetourReason::kNone) {
+    if (call_.capture != 0) {
+      refused_ = true;
+      return Status(ErrorCode::kUnsupported,
+                    "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
+                        " here: rank " + std::to_string(who) + " has " + device::words_for(reason) +
+                        ", so it goes through host memory",
+                    who);
+    }
     log::debug(std::string(name_of(call_.call.collective)) + " goes through host memory: rank " +
                std::to_string(who) + " has " + device::words_for(reason));
     state_ = State::kOver;
     return StageState::kDetour;
   }
+  // From here on something may be in streams, whatever fails.
   if (call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+    state_ = State::kInStreams;
     UNISONO_TRY(enqueue_for_processes());
   } else {
+    state_ = State::kAgreeing;
     UNISONO_TRY(launch_for_threads());
     UNISONO_TRY(start_agreement());
   }
@@ -204,9 +215,35 @@ Status FusedCall::check_captures() const {
   return Status();
 }
 
+// Blocks lie in the buffers that were mapped.
+Status FusedCall::check_blocks() const {
+  const std::uint64_t element = size_of(call_.call.type);
+  const auto fits = [&](std::uint64_t first, std::uint64_t count, std::uint64_t bytes) {
+    std::uint64_t end = 0;
+    return !__builtin_add_overflow(first, count, &end) &&
+           !__builtin_mul_overflow(end, element, &end) && end <= bytes;
+  };
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    const DescriptorCounts& arrays = counts(rank);
+    for (Rank i = 0; i < call_.calls->size(); ++i) {
+      const bool in_bounds =
+          (arrays.input_counts[i] == 0 ||
+           fits(arrays.input_displacements[i], arrays.input_counts[i], part(rank).input_bytes)) &&
+          (arrays.output_counts[i] == 0 ||
+           fits(arrays.output_displacements[i], arrays.output_counts[i], part(rank).output_bytes));
+      if (in_bounds) continue;
+      return Status(ErrorCode::kProtocol,
+                    "rank " + std::to_string(rank) + " told of a block outside of its buffer",
+                    rank);
+    }
+  }
+  return Status();
+}
+
 // What two ranks say of the same block.
 Status FusedCall::check_counts() const {
   if (!has_counts_) return Status();
+  UNISONO_TRY(check_blocks());
   const Collective collective = call_.call.collective;
   const Rank root = call_.call.root;
   for (Rank a = 0; a < call_.calls->size(); ++a) {
@@ -310,15 +347,22 @@ Status FusedCall::launch_for_threads() {
   }
   const device::Device& device = *call_.device;
   const cuda::CudaApi& api = device.api();
-  const CUstream stream = call_.capture == 0 ? device.work_stream() : device.capture_stream();
+  UNISONO_ASSIGN(const CUstream stream, call_.capture == 0
+                                            ? call_.calls->work_stream(*call_.device)
+                                            : call_.calls->capture_stream(*call_.device));
   UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
     const auto ready = reinterpret_cast<CUevent>(part(rank).ready);
     UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
                           "waiting for rank " + std::to_string(rank) + " on " + device.name()));
   }
-  UNISONO_TRY(launch_pieces(stream, owners, parts, nullptr));
-  UNISONO_ASSIGN(const CUevent done, call_.calls->done_event(*call_.device));
+  // A graph outlives the communicator and its word.
+  const std::uint32_t* abort = nullptr;
+  if (call_.capture == 0) {
+    UNISONO_ASSIGN(abort, call_.calls->team().abort_word());
+  }
+  UNISONO_TRY(launch_pieces(stream, owners, parts, abort));
+  UNISONO_ASSIGN(const CUevent done, call_.calls->team().event_of(call_.calls->rank()));
   return api.check(api.EventRecord(done, stream), "recording on " + device.name());
 }
 
@@ -327,7 +371,7 @@ Status FusedCall::start_agreement() {
   std::uint64_t done = 0;
   const std::span<const Rank> owners = call_.calls->owners();
   if (std::find(owners.begin(), owners.end(), call_.calls->rank()) != owners.end()) {
-    UNISONO_ASSIGN(const CUevent event, call_.calls->done_event(*call_.device));
+    UNISONO_ASSIGN(const CUevent event, call_.calls->team().event_of(call_.calls->rank()));
     done = reinterpret_cast<std::uint64_t>(event);
   }
   sent_.resize(sizeof done);
@@ -397,10 +441,12 @@ void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
   }
 }
 
+// Members of one process may have launched what this rank has not heard of.
 void FusedCall::fail() {
-  if (state_ == State::kAgreeing || state_ == State::kInStreams) {
-    call_.calls->release_streams(*call_.device, state_ == State::kInStreams ? over_ : nullptr);
-  }
+  const bool may_be_launched =
+      !refused_ && (state_ == State::kMeeting || state_ == State::kAgreeing);
+  if (may_be_launched) call_.calls->release_streams(*call_.device, nullptr);
+  if (state_ == State::kInStreams) call_.calls->release_streams(*call_.device, over_);
   state_ = State::kOver;
 }
 

@@ -50,6 +50,7 @@ class FusedCall {
   Status end_meeting();
   Result<StageState> after_meeting();
   Status check_captures() const;
+  Status check_blocks() const;
   Status check_counts() const;
   device::DetourReason detour(Rank* who) const;
   Status launch_for_threads();

@@ -64,8 +64,8 @@ void group(std::span<const MemberCall> calls) {
     }
     gates_closed = true;
     for (const Started& started : all) {
-      if (is_settled(started)) continue;
-      settled = false;
+      settled = settled && is_settled(started);
+      // What is in a stream goes on, and the others may wait for it.
       started.state->runtime().engine().beat();
     }
     if (!settled) sched_yield();

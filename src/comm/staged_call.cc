@@ -33,11 +33,12 @@ Status StagedCall::begin() {
                       "process)");
   }
   host_ = nullptr;
-  gate_closed_ = has_gate_ = false;
+  gate_closed_ = has_gate_ = is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
-  if (call_.has_stream && call_.device->has_memops()) {
+  // In the default stream a gate would hold up other ranks of the process.
+  if (call_.has_stream && call_.stream != CU_STREAM_LEGACY && call_.device->has_memops()) {
     UNISONO_ASSIGN(gate_, call_.device->take_gate());
     has_gate_ = true;
   }
@@ -69,7 +70,7 @@ void StagedCall::choose_part(std::size_t index, Call* call, CallShape* shape) co
   shape->output_bytes = std::min(shape->output_bytes, bytes);
 }
 
-// Without stream memory operations the caller itself waits for the result.
+// Without a gate the caller itself waits for the result.
 Status StagedCall::close_gate() {
   if (!has_gate_ || gate_closed_) return Status();
   gate_closed_ = true;
@@ -88,12 +89,23 @@ Result<StageState> StagedCall::advance() {
   return retired_ == count_ ? StageState::kOver : StageState::kWaiting;
 }
 
-// As many as there is room for. While a call finds none for its first part, those behind it leave
-// it what becomes free.
+// Nothing of the library's waits in a stream for work of the caller's: other calls use it too.
+Result<bool> StagedCall::is_ready() {
+  if (!is_ready_) {
+    UNISONO_ASSIGN(is_ready_, call_.device->is_over(call_.ready));
+  }
+  return is_ready_;
+}
+
+// As many as there is room for. Only the call whose turn it is takes any: those before it have all
+// that they need.
 Status StagedCall::start_parts() {
-  while (started_ < count_ && started_ - retired_ < kPartsAtOnce) {
-    const int others = call_.calls->waiting_for_room - (waits_for_room_ ? 1 : 0);
-    if (started_ == 0 && others > 0 && !call_.calls->has_turn(*call_.request)) break;
+  while (started_ < count_ && started_ - retired_ < kPartsAtOnce &&
+         call_.calls->has_turn(*call_.request)) {
+    if (call_.shape.input_bytes > 0 || !call_.call.out_displacements.empty()) {
+      UNISONO_ASSIGN(const bool ready, is_ready());
+      if (!ready) break;
+    }
     const Status started = start_part();
     if (started) continue;
     if (started.code() != ErrorCode::kOutOfResources || !call_.device->has_lent_staging()) {
@@ -101,9 +113,6 @@ Status StagedCall::start_parts() {
     }
     break;
   }
-  const bool waits = started_ == 0;
-  call_.calls->waiting_for_room += (waits ? 1 : 0) - (waits_for_room_ ? 1 : 0);
-  waits_for_room_ = waits;
   return Status();
 }
 
@@ -111,29 +120,37 @@ Status StagedCall::start_part() {
   Call call;
   CallShape shape;
   choose_part(started_, &call, &shape);
-  UNISONO_TRY(part(started_).place(*call_.device, call, shape));
-  const bool reads_input =
-      call.collective != Collective::kBroadcast || call_.calls->rank() == call.root;
-  return part(started_++).copy_out(call_.ready, reads_input);
+  UNISONO_TRY(part(started_).place(call_, call, shape));
+  return part(started_++).copy_out();
 }
 
 // The host has one part at a time. True when it has got on.
 Result<bool> StagedCall::move_host() {
   if (host_ != nullptr) {
     if (!host_->advance()) return false;
-    const Status outcome = host_->status();
-    host_ = nullptr;
-    call_.calls->end_host_side(*call_.request);
-    UNISONO_TRY(Status(outcome));
+    UNISONO_TRY(end_on_host());
+  }
+  if (host_has_ended_) {
+    UNISONO_ASSIGN(const bool ready, is_ready());
+    if (!ready) return false;
+    host_has_ended_ = false;
     StagedPart& finished = part(done_on_host_++);
     const bool is_last = done_on_host_ == count_;
     UNISONO_TRY(finished.copy_in(result_bytes(finished), is_last && has_gate_ ? &gate_ : nullptr));
     return true;
   }
-  if (launched_ == started_ || !call_.calls->has_turn(*call_.request)) return false;
+  if (launched_ == started_) return false;
   UNISONO_ASSIGN(const bool is_here, part(launched_).is_copied());
   if (is_here) UNISONO_TRY(launch_part());
   return is_here;
+}
+
+Status StagedCall::end_on_host() {
+  const Status outcome = host_->status();
+  host_ = nullptr;
+  call_.calls->end_host_side(*call_.request);
+  host_has_ended_ = true;
+  return outcome;
 }
 
 Status StagedCall::launch_part() {
@@ -171,20 +188,14 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
   }
 }
 
-// Copies to the caller's buffers wait for nothing but each other; afterwards the buffers are free.
-// A copy out may have to wait for work of the caller's, and only reads.
+// Copies wait for nothing but each other: they are over in a moment, and the buffers free.
 void StagedCall::fail() {
   if (has_gate_) device::Device::open(gate_);
-  for (std::size_t i = retired_; i < done_on_host_; ++i) part(i).finish();
-  for (std::size_t i = done_on_host_; i < launched_; ++i) part(i).release();
-  for (std::size_t i = launched_; i < started_; ++i) part(i).leave_to(*call_.calls);
-  retired_ = started_;
+  for (; retired_ < started_; ++retired_) part(retired_).finish();
   host_ = nullptr;
 }
 
 void StagedCall::end() {
-  if (waits_for_room_) --call_.calls->waiting_for_room;
-  waits_for_room_ = false;
   if (has_gate_) call_.device->give_back(gate_);
   has_gate_ = false;
 }

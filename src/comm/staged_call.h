@@ -42,9 +42,11 @@ class StagedCall {
 
   std::size_t elements_of_a_part() const;
   void choose_part(std::size_t index, Call* call, CallShape* shape) const;
+  Result<bool> is_ready();
   Status start_parts();
   Status start_part();
   Result<bool> move_host();
+  Status end_on_host();
   Status launch_part();
   Status retire_parts();
   std::size_t result_bytes(const StagedPart& part) const;
@@ -55,7 +57,8 @@ class StagedCall {
   std::array<StagedPart, kPartsAtOnce> parts_;
   // Parts that have come so far; those between two numbers are under way.
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
-  bool waits_for_room_ = false;  // not one part has found staging memory
+  bool is_ready_ = false;        // what the caller's stream did before the call is over
+  bool host_has_ended_ = false;  // with the part that is to be copied in next
   device::Device::Gate gate_;
   bool has_gate_ = false;
   bool gate_closed_ = false;  // the stream waits for it

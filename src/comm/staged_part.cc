@@ -1,8 +1,8 @@
 #include "comm/staged_part.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
-#include <utility>
 
 #include "comm/cuda_calls.h"
 
@@ -11,18 +11,19 @@ namespace {
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// Bytes between the blocks of an output are the caller's and must come back as they were.
-bool keeps_gaps(const Call& call, const CallShape& shape) {
-  return !call.out_displacements.empty() && shape.output_bytes > 0;
-}
-
 }  // namespace
 
-Status StagedPart::place(device::Device& device, const Call& call, const CallShape& shape) {
-  device_ = &device;
+Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallShape& shape) {
+  device_ = whole.device;
   call_ = call;
   shape_ = shape;
-  UNISONO_ASSIGN(copied_, device.take_event());
+  reads_input_ = shape.input_bytes > 0 &&
+                 (call.collective != Collective::kBroadcast || whole.calls->rank() == call.root);
+  // Bytes between the blocks of an output must come back as they were.
+  keeps_gaps_ = !call.out_displacements.empty() && shape.output_bytes > 0;
+  input_on_host_ = whole.input_on_host;
+  output_on_host_ = whole.output_on_host;
+  UNISONO_ASSIGN(copied_, device_->take_event());
   const Status placed = place_buffers();
   if (!placed) release();
   return placed;
@@ -31,50 +32,58 @@ Status StagedPart::place(device::Device& device, const Call& call, const CallSha
 // Staging memory that lies to itself as the caller's buffers do.
 Status StagedPart::place_buffers() {
   host_input_ = host_output_ = nullptr;
+  // Messages that wait for each other's room would wait for ever.
+  const auto bound = is_point_to_point(call_.collective) ? device::Device::Bound::kMayExceed
+                                                         : device::Device::Bound::kHolds;
   if (shape_.in_place) {
     const auto* in = static_cast<const std::byte*>(call_.in);
     const auto* out = static_cast<const std::byte*>(call_.out);
     UNISONO_ASSIGN(input_,
-                   device_->take_staging(std::max(shape_.input_bytes, shape_.output_bytes)));
+                   device_->take_staging(std::max(shape_.input_bytes, shape_.output_bytes), bound));
     host_input_ = input_.data() + (in > out ? in - out : 0);
     host_output_ = input_.data() + (out > in ? out - in : 0);
     return Status();
   }
   if (shape_.input_bytes > 0) {
-    UNISONO_ASSIGN(input_, device_->take_staging(shape_.input_bytes));
+    UNISONO_ASSIGN(input_, device_->take_staging(shape_.input_bytes, bound));
     host_input_ = input_.data();
   }
   if (shape_.output_bytes > 0) {
-    UNISONO_ASSIGN(output_, device_->take_staging(shape_.output_bytes));
+    UNISONO_ASSIGN(output_, device_->take_staging(shape_.output_bytes, bound));
     host_output_ = output_.data();
   }
   return Status();
 }
 
-Status StagedPart::copy_out(CUevent ready, bool reads_input) {
-  const cuda::CudaApi& api = device_->api();
+Status StagedPart::copy_out() {
   const CUstream stream = device_->outward_stream();
-  const auto copy = [&](std::byte* to, const void* from, std::size_t bytes) {
-    return api.check(api.MemcpyAsync(address(to), address(from), bytes, stream),
-                     "copying " + std::to_string(bytes) + " bytes from " + device_->name());
-  };
-  UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0), "waiting on " + device_->name()));
-  if (keeps_gaps(call_, shape_)) UNISONO_TRY(copy(host_output_, call_.out, shape_.output_bytes));
-  if (reads_input && shape_.input_bytes > 0) {
-    UNISONO_TRY(copy(host_input_, call_.in, shape_.input_bytes));
+  if (keeps_gaps_) {
+    UNISONO_TRY(copy(host_output_, call_.out, shape_.output_bytes, output_on_host_, stream));
+  }
+  if (reads_input_) {
+    UNISONO_TRY(copy(host_input_, call_.in, shape_.input_bytes, input_on_host_, stream));
   }
   return record(stream);
 }
 
 Status StagedPart::copy_in(std::size_t bytes, const device::Device::Gate* gate) {
-  const cuda::CudaApi& api = device_->api();
   const CUstream stream = device_->inward_stream();
-  if (bytes > 0) {
-    UNISONO_TRY(api.check(api.MemcpyAsync(address(call_.out), address(host_output_), bytes, stream),
-                          "copying " + std::to_string(bytes) + " bytes to " + device_->name()));
-  }
+  UNISONO_TRY(copy(call_.out, host_output_, bytes, output_on_host_, stream));
   if (gate != nullptr) UNISONO_TRY(device_->enqueue_open(stream, *gate));
   return record(stream);
+}
+
+// Between two places of the host a driver would copy at once, behind all that is in the stream.
+Status StagedPart::copy(void* to, const void* from, std::size_t bytes, bool on_host,
+                        CUstream stream) {
+  if (bytes == 0) return Status();
+  if (on_host) {
+    std::memcpy(to, from, bytes);
+    return Status();
+  }
+  return device_->api().check(
+      device_->api().MemcpyAsync(address(to), address(from), bytes, stream),
+      "copying " + std::to_string(bytes) + " bytes to or from " + device_->name());
 }
 
 Status StagedPart::record(CUstream stream) {
@@ -92,10 +101,6 @@ void StagedPart::release() {
   output_.release();
   if (copied_ != nullptr) device_->give_back(copied_);
   copied_ = nullptr;
-}
-
-void StagedPart::leave_to(CudaCalls& calls) {
-  calls.leave_behind(std::exchange(copied_, nullptr), std::move(input_), std::move(output_));
 }
 
 }  // namespace unisono

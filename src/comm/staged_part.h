@@ -10,15 +10,15 @@
 
 namespace unisono {
 
-class CudaCalls;
-
 class StagedPart {
  public:
-  /// `call` and `shape` are the part's own, with the caller's buffers. Takes staging memory:
+  /// `call` and `shape` are the part's own, with the buffers of `whole`. Takes staging memory:
   /// kOutOfResources leaves nothing taken.
-  Status place(device::Device& device, const Call& call, const CallShape& shape);
-  /// Behind `ready`. `reads_input`: the rank has an input in this call.
-  Status copy_out(CUevent ready, bool reads_input);
+  Status place(const DeviceCall& whole, const Call& call, const CallShape& shape);
+  /// Whether there is anything to copy out. What the caller's stream does before the call is over
+  /// when it is copied.
+  bool has_input() const { return reads_input_ || keeps_gaps_; }
+  Status copy_out();
   /// `bytes` of the result; opens `gate`, where there is one, behind them.
   Status copy_in(std::size_t bytes, const device::Device::Gate* gate);
   /// The copy that was enqueued last.
@@ -33,14 +33,17 @@ class StagedPart {
   void finish();
   /// Gives everything back; the copy is over.
   void release();
-  /// A copy that nobody waits for any more goes on with what it needs.
-  void leave_to(CudaCalls& calls);
 
  private:
   Status place_buffers();
+  Status copy(void* to, const void* from, std::size_t bytes, bool on_host, CUstream stream);
   Status record(CUstream stream);
 
   device::Device* device_ = nullptr;
+  bool reads_input_ = false;
+  bool keeps_gaps_ = false;  // of the output, which are the caller's
+  bool input_on_host_ = false;
+  bool output_on_host_ = false;
   Call call_;
   CallShape shape_;
   device::Device::Staging input_, output_;  // one block for both where the call is in place

@@ -41,25 +41,39 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi
   return device;
 }
 
+Result<CUstream> Device::make_stream() const {
+  // The driver clamps a priority that is out of its range.
+  constexpr int kHighestPriority = -100;
+  CUstream stream = nullptr;
+  UNISONO_TRY(
+      api_->check(api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, kHighestPriority),
+                  "making a stream on " + name()));
+  return stream;
+}
+
 Status Device::make_streams() {
   const DriverScope scope(*api_, context());
   UNISONO_TRY(scope.status());
-  // The driver clamps a priority that is out of its range.
-  constexpr int kHighestPriority = -100;
-  for (CUstream& stream : streams_) {
-    UNISONO_TRY(api_->check(
-        api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, kHighestPriority),
-        "making a stream on " + name()));
-  }
-  has_memops_ = api_->StreamBatchMemOp != nullptr;
+  UNISONO_ASSIGN(outward_, make_stream());
+  UNISONO_ASSIGN(inward_, make_stream());
+  has_memops_ = api_->StreamBatchMemOp != nullptr && try_memops();
   return Status();
+}
+
+// A device may have the functions and not the ability.
+bool Device::try_memops() {
+  const Result<Gate> gate = take_gate();
+  if (!gate) return false;
+  const bool able = enqueue_open(outward_, *gate).ok() && enqueue_wait(outward_, *gate).ok() &&
+                    api_->StreamSynchronize(outward_) == CUDA_SUCCESS;
+  give_back(*gate);
+  return able;
 }
 
 Device::~Device() {
   if (memory_ == nullptr) return;
   const DriverScope scope(*api_, context());
-  // What still runs is the library's own; it ends because every wait of a failed call is opened.
-  for (CUstream stream : streams_) {
+  for (CUstream stream : {outward_, inward_}) {
     if (stream == nullptr) continue;
     api_->StreamSynchronize(stream);
     api_->StreamDestroy(stream);
@@ -102,7 +116,7 @@ void Device::Staging::release() {
 }
 
 // Page-locking costs far more than the copy: blocks are kept, in powers of two.
-Result<Device::Staging> Device::take_staging(std::size_t bytes) {
+Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   constexpr std::size_t kSmallest = 64 << 10;
   const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
   Staging staging;
@@ -121,7 +135,7 @@ Result<Device::Staging> Device::take_staging(std::size_t bytes) {
     staging_bytes_ -= free_.back().bytes;
     free_.pop_back();
   }
-  if (staging_bytes_ + wanted > staging_bytes_max_) {
+  if (bound == Bound::kHolds && staging_bytes_ + wanted > staging_bytes_max_) {
     return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
                                                   name() + " needs " + std::to_string(wanted) +
                                                   " bytes of page-locked memory; " +

@@ -46,16 +46,20 @@ class Device {
   const cuda::Kernels& kernels() const { return *kernels_; }
   CUcontext context() const { return memory_->context(); }
   const std::string& name() const { return memory_->name(); }
+  /// Streams may use memory of this rank and of its peers after all has been closed: it is left
+  /// as it is then, until the process ends.
+  void note_stuck() { is_stuck_ = true; }
+  bool is_stuck() const { return is_stuck_; }
   /// Whether streams can wait for and write words of host memory.
   bool has_memops() const { return has_memops_; }
 
   /// Own streams, never the default one and of the highest priority, so that work which waits in
-  /// a stream of the user's does not hold them up: for kernels, copies to the host, copies back.
-  CUstream work_stream() const { return streams_[0]; }
-  CUstream outward_stream() const { return streams_[1]; }
-  CUstream inward_stream() const { return streams_[2]; }
-  /// For work that becomes part of a graph.
-  CUstream capture_stream() const { return streams_[3]; }
+  /// a stream of the user's does not hold them up: for copies to the host and back. Nothing in
+  /// them waits for anything of the user's.
+  CUstream outward_stream() const { return outward_; }
+  CUstream inward_stream() const { return inward_; }
+  /// One more such stream, the caller's to destroy.
+  Result<CUstream> make_stream() const;
 
   /// An event without timing, from a pool.
   Result<CUevent> take_event();
@@ -79,7 +83,8 @@ class Device {
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
   };
-  Result<Staging> take_staging(std::size_t bytes);
+  enum class Bound : std::uint8_t { kHolds, kMayExceed };
+  Result<Staging> take_staging(std::size_t bytes, Bound bound);
   /// Some of it is in use: what does not fit now may fit later.
   bool has_lent_staging() const { return lent_bytes_ > 0; }
 
@@ -103,6 +108,7 @@ class Device {
  private:
   explicit Device(std::shared_ptr<const cuda::CudaApi> api) : api_(std::move(api)) {}
   Status make_streams();
+  bool try_memops();
 
   struct Block {
     std::byte* data = nullptr;
@@ -113,7 +119,9 @@ class Device {
   std::unique_ptr<cuda::DeviceMemory> memory_;
   std::unique_ptr<cuda::Kernels> kernels_;
   bool has_memops_ = false;
-  CUstream streams_[4] = {};
+  bool is_stuck_ = false;
+  CUstream outward_ = nullptr;
+  CUstream inward_ = nullptr;
   std::vector<CUevent> events_;
   std::vector<Block> free_;        // of staging memory
   std::vector<std::byte*> pages_;  // of gates

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/log.h"
 #include "device/device.h"
 #include "device/refused_device.h"
 #include "transports/cuda/process_identity.h"
@@ -23,6 +24,8 @@ class CudaRankDevice final : public RankDevice {
  public:
   CudaRankDevice(std::shared_ptr<const cuda::CudaApi> api, std::size_t staging_bytes_max)
       : api_(std::move(api)), staging_bytes_max_(staging_bytes_max) {}
+
+  ~CudaRankDevice() override;
 
   Status choose(const DeviceWish& wish, bool required);
 
@@ -47,6 +50,13 @@ class CudaRankDevice final : public RankDevice {
   std::unique_ptr<Device> device_;
   std::string published_;
 };
+
+CudaRankDevice::~CudaRankDevice() {
+  if (device_ == nullptr || !device_->is_stuck()) return;
+  log::warning("streams of " + device_->name() +
+               " still wait behind a failed call: what they may touch is left as it is");
+  [[maybe_unused]] const auto* const left = device_.release();
+}
 
 Result<int> CudaRankDevice::count() const {
   UNISONO_TRY(api_->check(api_->Init(0), "starting the CUDA driver"));

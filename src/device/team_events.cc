@@ -1,6 +1,8 @@
 #include "device/team_events.h"
 
+#include <atomic>
 #include <map>
+#include <new>
 
 namespace unisono::device {
 
@@ -26,6 +28,7 @@ TeamEvents::~TeamEvents() {
   for (CUevent event : events_) {
     if (event != nullptr) api_->EventDestroy(event);
   }
+  if (abort_word_ != nullptr) api_->MemFreeHost(abort_word_);
 }
 
 Result<CUevent> TeamEvents::event_of(Rank rank) {
@@ -36,6 +39,26 @@ Result<CUevent> TeamEvents::event_of(Rank rank) {
                             "making an event of rank " + std::to_string(rank)));
   }
   return event;
+}
+
+Result<const std::uint32_t*> TeamEvents::abort_word() {
+  const std::lock_guard guard(mutex_);
+  if (abort_word_ == nullptr) {
+    void* memory = nullptr;
+    UNISONO_TRY(
+        api_->check(api_->MemHostAlloc(&memory, sizeof(std::uint32_t),
+                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "page-locking a word"));
+    abort_word_ = new (memory) std::uint32_t(is_aborted_ ? 1 : 0);
+  }
+  return abort_word_;
+}
+
+void TeamEvents::abort() {
+  const std::lock_guard guard(mutex_);
+  is_aborted_ = true;
+  if (abort_word_ == nullptr) return;
+  std::atomic_ref<std::uint32_t>(*abort_word_).store(1, std::memory_order_release);
 }
 
 }  // namespace unisono::device

@@ -1,9 +1,11 @@
-// Events by which ranks that are threads of one process wait for each other's launches. They belong
-// to all of the communicator's ranks here: a rank may have left before another one has looked.
+// Events by which ranks that are threads of one process wait for each other's launches, and the
+// word that calls them off. They belong to all of the communicator's ranks here: a rank may have
+// left before another one has looked.
 //
 // Thread rule: any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,8 +24,14 @@ class TeamEvents {
   ~TeamEvents();
   TeamEvents(const TeamEvents&) = delete;
 
-  /// The rank's event, made by its first call, with the rank's context current.
+  /// The rank's event, made by its first call, with the rank's context current: recorded behind its
+  /// latest launch.
   Result<CUevent> event_of(Rank rank);
+
+  /// What every launch looks at when it begins; made by the first call, with a context current.
+  Result<const std::uint32_t*> abort_word();
+  /// Launches that have not begun move nothing from now on.
+  void abort();
 
  private:
   TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
@@ -31,6 +39,8 @@ class TeamEvents {
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
   std::vector<CUevent> events_;
+  std::uint32_t* abort_word_ = nullptr;  // page-locked
+  bool is_aborted_ = false;
 };
 
 }  // namespace unisono::device
