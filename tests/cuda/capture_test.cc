@@ -33,6 +33,8 @@ class SharedCapture {
     const auto api = driver();
     CUevent event = nullptr;
     expect_ok(api->EventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    // What the ranks do before is over: much of it may not be done while another thread captures.
+    step_.arrive_and_wait();
     if (rank == 0) {
       expect_ok(function<decltype(&::cuStreamBeginCapture)>("cuStreamBeginCapture")(
                     stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
@@ -130,6 +132,42 @@ TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
         function<decltype(&::cuStreamEndCapture)>("cuStreamEndCapture")(user.stream(), &graph),
         "cuStreamEndCapture");
     expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
+    call();
+    user.finish();
+    EXPECT_EQ(user.look(data, 1)[0], 4);
+  });
+}
+
+// All learn of the operator in their meeting; then none of them can go on in kernels.
+TEST(DeviceCapture, OfAUserOperatorIsRefusedOnAllRanksAndTheCommunicatorGoesOn) {
+  constexpr int kRanks = 2;
+  SharedCapture capture(kRanks);
+  run_device_ranks({.ranks = kRanks}, [&](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({2});
+    const ReduceOp op =
+        user_op("add", [](const void* in, void* inout, std::size_t count, DataType, void*) {
+          for (std::size_t i = 0; i < count; ++i) {
+            static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+          }
+        });
+    const auto call = [&] {
+      comm.all_reduce(data, data, 1, DataType::kFloat32, op,
+                      {.timeout = std::chrono::seconds(5), .stream = user.stream()});
+    };
+    std::string told;
+    const CUgraph graph = capture.run(comm.rank(), user.stream(), [&] {
+      try {
+        call();
+      } catch (const Error& error) {
+        told = error.what();
+      }
+    });
+    EXPECT_THAT(told, HasSubstr("CUDA graph"));
+    if (comm.rank() == 0) {
+      expect_ok(function<decltype(&::cuGraphDestroy)>("cuGraphDestroy")(graph), "cuGraphDestroy");
+    }
+    comm.barrier();
     call();
     user.finish();
     EXPECT_EQ(user.look(data, 1)[0], 4);

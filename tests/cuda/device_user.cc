@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "tests/collective/matrix_cases.h"
@@ -10,6 +11,13 @@
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
+namespace {
+
+// A program that leaves something in the driver fails. Read by the fake driver when it is first
+// asked; what the caller has set stays.
+[[maybe_unused]] const int leaks_fail = setenv("FAKE_CUDA_LEAKS", "fail", 0);
+
+}  // namespace
 
 DeviceUser::DeviceUser(int ordinal) : api_(driver()) {
   check(api_->DeviceGet(&device_, ordinal), "cuDeviceGet");

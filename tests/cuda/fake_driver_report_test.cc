@@ -166,6 +166,34 @@ TEST(FakeMachine, HasTheMemoryThatTheEnvironmentSays) {
   EXPECT_EQ(child.wait(), 0) << child.output();
 }
 
+int write_a_word() {
+  Gpu gpu;
+  int offered = 9;
+  require(driver()->DeviceGetAttribute(&offered, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+                                       0) == CUDA_SUCCESS,
+          "the attribute is known");
+  CUstream stream = gpu.stream();
+  CUstreamBatchMemOpParams write{};
+  write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  write.writeValue.address = gpu.allocate(4);
+  write.writeValue.value = 5;
+  const CUresult result = driver()->StreamBatchMemOp(stream, 1, &write, 0);
+  const bool written = read_words(stream, write.writeValue.address, 1).front() == 5;
+  std::printf("offered %d, result %d, written %d\n", offered, static_cast<int>(result), written);
+  return 0;
+}
+const RoleEntry write_role("write a word", write_a_word);
+
+TEST(FakeMachine, HasStreamMemoryOperationsUnlessToldNotTo) {
+  ChildProcess with = start("write a word", {});
+  EXPECT_EQ(with.wait(), 0);
+  EXPECT_THAT(with.output(), HasSubstr("offered 1, result 0, written 1"));
+  ChildProcess without = start("write a word", {"FAKE_CUDA_MEMOPS=off"});
+  EXPECT_EQ(without.wait(), 0);
+  // CUDA_ERROR_NOT_SUPPORTED
+  EXPECT_THAT(without.output(), HasSubstr("offered 0, result 801, written 0"));
+}
+
 int use_addresses_again() {
   Gpu gpu;
   const CUdeviceptr first = gpu.allocate(4096);

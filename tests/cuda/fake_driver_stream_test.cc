@@ -60,6 +60,60 @@ TEST(FakeStream, WaitsForTheRecordThatTheEventHadAtTheCall) {
   fake()->release_stream(first);
 }
 
+// Whether the stream has something left to do, now and after all the time that it needs to end what
+// it does not have to wait for.
+bool stands_still(CUstream stream) {
+  for (int i = 0; i < 1000; ++i) {
+    if (driver()->StreamQuery(stream) != CUDA_ERROR_NOT_READY) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(FakeStream, WaitsForThatRecordThoughALaterOneIsReachedFirst) {
+  Gpu gpu;
+  CUstream first = gpu.stream();
+  CUstream second = gpu.stream();
+  CUstream third = gpu.stream();
+  CUevent event = gpu.event();
+  const CUdeviceptr pointer = gpu.allocate(4);
+  fake()->hold_stream(first);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 1, 4, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamWaitEvent(second, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(launch(gpu.function("increment"), second, Increment{words_at(pointer), 1, 1}),
+            CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, third), CUDA_SUCCESS);
+  // Whoever asks the event is told about its latest record.
+  EXPECT_EQ(driver()->EventSynchronize(event), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->EventQuery(event), CUDA_SUCCESS);
+  float milliseconds = -1;
+  EXPECT_EQ(driver()->EventElapsedTime(&milliseconds, event, event), CUDA_SUCCESS);
+  EXPECT_EQ(milliseconds, 0.f);
+  EXPECT_TRUE(stands_still(second));
+  fake()->release_stream(first);
+  EXPECT_EQ(read_words(second, pointer, 1), Words{0x01010102});
+}
+
+TEST(FakeStream, WaitsForTheRecordOfAnEventThatIsGone) {
+  Gpu gpu;
+  CUstream first = gpu.stream();
+  CUstream second = gpu.stream();
+  CUevent event = nullptr;
+  const CUdeviceptr pointer = gpu.allocate(4);
+  ASSERT_EQ(driver()->EventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  fake()->hold_stream(first);
+  ASSERT_EQ(driver()->MemsetD8Async(pointer, 1, 4, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventRecord(event, first), CUDA_SUCCESS);
+  ASSERT_EQ(driver()->StreamWaitEvent(second, event, 0), CUDA_SUCCESS);
+  ASSERT_EQ(launch(gpu.function("increment"), second, Increment{words_at(pointer), 1, 1}),
+            CUDA_SUCCESS);
+  ASSERT_EQ(driver()->EventDestroy(event), CUDA_SUCCESS);
+  EXPECT_TRUE(stands_still(second));
+  fake()->release_stream(first);
+  EXPECT_EQ(read_words(second, pointer, 1), Words{0x01010102});
+}
+
 TEST(FakeStream, MeasuresTheTimeBetweenEvents) {
   Gpu gpu;
   CUstream stream = gpu.stream();
@@ -143,8 +197,8 @@ TEST(FakeStream, FinishesWhatItHasAfterItsEnd) {
   EXPECT_EQ(read_words(gpu.stream(), pointer, 1), Words{0x01010101});
 }
 
-// Whether `call` waits for work of the device that is already there: it may not return before that
-// work is done.
+// Whether `call`, which is given a stream that stands still, waits for work of the device that is
+// already there: it may not return before that work is done.
 template <typename Call>
 bool waits_for_the_device(Gpu& gpu, const char* function, Call call) {
   CUstream stream = gpu.stream();
@@ -155,7 +209,7 @@ bool waits_for_the_device(Gpu& gpu, const char* function, Call call) {
   const std::uint64_t calls = fake()->calls(function);
   std::thread caller([&] {
     const cuda::CurrentContext current(*driver(), gpu.context());
-    call();
+    call(stream);
     at_return = driver()->EventQuery(event);
   });
   while (fake()->calls(function) == calls) std::this_thread::yield();
@@ -170,8 +224,8 @@ TEST(FakeStream, HoldsBackFreeingAndLazyLoading) {
   Gpu gpu;
   const CUdeviceptr pointer = gpu.allocate(4);
   gpu.forget(pointer);
-  EXPECT_TRUE(waits_for_the_device(gpu, "cuMemFree",
-                                   [&] { EXPECT_EQ(driver()->MemFree(pointer), CUDA_SUCCESS); }));
+  EXPECT_TRUE(waits_for_the_device(
+      gpu, "cuMemFree", [&](CUstream) { EXPECT_EQ(driver()->MemFree(pointer), CUDA_SUCCESS); }));
   CUlibrary library = nullptr;
   CUkernel kernel = nullptr;
   CUfunction function = nullptr;
@@ -180,12 +234,67 @@ TEST(FakeStream, HoldsBackFreeingAndLazyLoading) {
   ASSERT_EQ(driver()->LibraryGetKernel(&kernel, library, "increment"), CUDA_SUCCESS);
   ASSERT_EQ(driver()->KernelGetFunction(&function, kernel), CUDA_SUCCESS);
   CUstream stream = gpu.stream();
-  EXPECT_TRUE(waits_for_the_device(gpu, "cuLaunchKernel", [&] {
+  EXPECT_TRUE(waits_for_the_device(gpu, "cuLaunchKernel", [&](CUstream) {
     EXPECT_EQ(launch(function, stream, Increment{nullptr, 0, 0}), CUDA_SUCCESS);
   }));
   EXPECT_EQ(driver()->StreamSynchronize(stream), CUDA_SUCCESS);
   EXPECT_EQ(driver()->LibraryUnload(library), CUDA_SUCCESS);
   EXPECT_EQ(launch(function, stream, Increment{nullptr, 0, 0}), CUDA_ERROR_INVALID_HANDLE);
+}
+
+void set_to_two(void* word) { *static_cast<std::uint32_t*>(word) = 2; }
+
+// A copy from host memory to host memory: of what its stream has left there, done at the return.
+void expect_copy_that_waits(Gpu& gpu, bool locked_source, bool locked_target) {
+  const auto launch_host =
+      reinterpret_cast<decltype(&cuLaunchHostFunc)>(driver_function("cuLaunchHostFunc"));
+  Words source{1};
+  Words target{0};
+  if (locked_source) {
+    ASSERT_EQ(driver()->MemHostRegister(source.data(), 4, 0), CUDA_SUCCESS);
+  }
+  if (locked_target) {
+    ASSERT_EQ(driver()->MemHostRegister(target.data(), 4, 0), CUDA_SUCCESS);
+  }
+  EXPECT_TRUE(waits_for_the_device(gpu, "cuMemcpyAsync", [&](CUstream stream) {
+    EXPECT_EQ(launch_host(stream, &set_to_two, source.data()), CUDA_SUCCESS);
+    EXPECT_EQ(driver()->MemcpyAsync(address(target.data()), address(source.data()), 4, stream),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver()->StreamQuery(stream), CUDA_SUCCESS);
+  }));
+  EXPECT_EQ(target, Words{2});
+  if (locked_source) {
+    EXPECT_EQ(driver()->MemHostUnregister(source.data()), CUDA_SUCCESS);
+  }
+  if (locked_target) {
+    EXPECT_EQ(driver()->MemHostUnregister(target.data()), CUDA_SUCCESS);
+  }
+}
+
+TEST(FakeStream, HoldsBackCopiesFromHostMemoryToHostMemory) {
+  Gpu gpu;
+  for (const bool locked_source : {false, true}) {
+    for (const bool locked_target : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << "page-locked: source " << locked_source << ", target " << locked_target);
+      expect_copy_that_waits(gpu, locked_source, locked_target);
+    }
+  }
+}
+
+TEST(FakeStream, TellsItsFlags) {
+  const auto get =
+      reinterpret_cast<decltype(&cuStreamGetFlags)>(driver_function("cuStreamGetFlags"));
+  ASSERT_NE(get, nullptr);
+  Gpu gpu;
+  unsigned flags = 9;
+  EXPECT_EQ(get(gpu.stream(), &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_STREAM_NON_BLOCKING});
+  EXPECT_EQ(get(gpu.stream(CU_STREAM_DEFAULT), &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_STREAM_DEFAULT});
+  flags = 9;
+  EXPECT_EQ(get(nullptr, &flags), CUDA_SUCCESS);
+  EXPECT_EQ(flags, unsigned{CU_STREAM_DEFAULT});
 }
 
 TEST(FakeStream, RefusesKernelsThatNoDeviceRuns) {

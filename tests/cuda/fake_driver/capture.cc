@@ -290,7 +290,7 @@ CUresult record_in_capture(CUevent_st& event, CUstream_st& stream) {
 CUresult wait_in_capture(CUstream_st& stream, CUevent_st& event) {
   if (!event.capture || event.capture->ended) {
     if (event.capture) return CUDA_ERROR_CAPTURED_EVENT;
-    if (event.recorded == 0) return CUDA_SUCCESS;
+    if (!event.latest) return CUDA_SUCCESS;
     return break_capture(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   }
   if (event.capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

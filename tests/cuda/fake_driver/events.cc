@@ -1,4 +1,5 @@
-// Events of the fake: a count of records asked for and a count of records reached.
+// Events of the fake. Each record is a thing of its own: an event names its latest one, and a
+// stream that waits keeps the one that was the latest at the call.
 #include <chrono>
 #include <map>
 
@@ -64,16 +65,20 @@ CUresult event_record(CUevent handle, CUstream stream_handle) {
     return result;
   }
   if (stream->capture) return record_in_capture(*event, *stream);
+  const auto record = std::make_shared<Record>();
+  Operation complete{[record] {
+                       const Lock inner(machine().mutex);
+                       record->done = true;
+                       record->stamp_ns = now_ns();
+                     },
+                     true};
+  if (const CUresult result = enqueue(*stream, std::move(complete)); result != CUDA_SUCCESS) {
+    return result;
+  }
   event->capture.reset();
   event->tips.clear();
-  const std::uint64_t ticket = ++event->recorded;
-  return enqueue(*stream, {[event, ticket] {
-                             const Lock inner(machine().mutex);
-                             if (event->completed >= ticket) return;
-                             event->completed = ticket;
-                             event->stamp_ns = now_ns();
-                           },
-                           true});
+  event->latest = record;
+  return CUDA_SUCCESS;
 }
 
 CUresult stream_wait_event(CUstream stream_handle, CUevent handle, unsigned) {
@@ -86,11 +91,10 @@ CUresult stream_wait_event(CUstream stream_handle, CUevent handle, unsigned) {
     return result;
   }
   if (event->capture || stream->capture) return wait_in_capture(*stream, *event);
-  const std::uint64_t ticket = event->recorded;
-  if (ticket == 0) return CUDA_SUCCESS;
+  if (!event->latest) return CUDA_SUCCESS;
   CUctx_st* context = stream->context;
-  return enqueue(*stream, {[event, ticket, context] {
-    wait_in_stream(*context, [&] { return event->completed >= ticket; });
+  return enqueue(*stream, {[record = event->latest, context] {
+    wait_in_stream(*context, [&] { return record->done; });
   }});
 }
 
@@ -101,7 +105,7 @@ CUresult event_query(CUevent handle) {
   if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
   if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
   if (const CUresult state = state_of(*event->context); state != CUDA_SUCCESS) return state;
-  return event->completed >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return !event->latest || event->latest->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult event_synchronize(CUevent handle) {
@@ -110,9 +114,9 @@ CUresult event_synchronize(CUevent handle) {
   if (const CUresult result = find_event(handle, &event); result != CUDA_SUCCESS) return result;
   if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
   if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
-  const std::uint64_t ticket = event->recorded;
+  const std::shared_ptr<Record> record = event->latest;
   machine().progress.wait(
-      lock, [&] { return event->completed >= ticket || event->context->broken != CUDA_SUCCESS; });
+      lock, [&] { return !record || record->done || event->context->broken != CUDA_SUCCESS; });
   return state_of(*event->context);
 }
 
@@ -122,14 +126,13 @@ CUresult event_elapsed(float* milliseconds, CUevent first, CUevent last) {
   EventPointer end;
   if (const CUresult result = find_event(first, &start); result != CUDA_SUCCESS) return result;
   if (const CUresult result = find_event(last, &end); result != CUDA_SUCCESS) return result;
-  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || start->recorded == 0 ||
-      end->recorded == 0) {
+  if (((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 || !start->latest ||
+      !end->latest) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (start->completed < start->recorded || end->completed < end->recorded) {
-    return CUDA_ERROR_NOT_READY;
-  }
-  const auto nanoseconds = static_cast<std::int64_t>(end->stamp_ns - start->stamp_ns);
+  if (!start->latest->done || !end->latest->done) return CUDA_ERROR_NOT_READY;
+  const auto nanoseconds =
+      static_cast<std::int64_t>(end->latest->stamp_ns - start->latest->stamp_ns);
   *milliseconds = static_cast<float>(static_cast<double>(nanoseconds) / 1e6);
   return CUDA_SUCCESS;
 }

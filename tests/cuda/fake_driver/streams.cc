@@ -24,10 +24,11 @@ Streams& streams() {
   return *value;
 }
 
-void delay(CUstream_st& stream) {
-  if (settings().delay_us == 0 || stream.random() % 4 != 0) return;
-  const int us = static_cast<int>(stream.random() % static_cast<unsigned>(settings().delay_us + 1));
-  std::this_thread::sleep_for(std::chrono::microseconds(us));
+// How late the next operation is. With the lock held, which is what the numbers are under.
+std::chrono::microseconds choose_delay(CUstream_st& stream) {
+  if (settings().delay_us == 0 || stream.random() % 4 != 0) return std::chrono::microseconds(0);
+  return std::chrono::microseconds(stream.random() %
+                                   static_cast<unsigned>(settings().delay_us + 1));
 }
 
 // A stream's thread. It ends when the stream was destroyed and has nothing left to do.
@@ -41,9 +42,10 @@ void serve(const StreamPointer& stream) {
     stream->queue.pop_front();
     const bool runs = operation.always || stream->context->broken == CUDA_SUCCESS;
     if (runs) {
+      const std::chrono::microseconds delay = choose_delay(*stream);
       stream->running = true;
       lock.unlock();
-      delay(*stream);
+      if (delay.count() > 0) std::this_thread::sleep_for(delay);
       operation.run();
       lock.lock();
       stream->running = false;
@@ -146,6 +148,16 @@ CUresult stream_context(CUstream handle, CUcontext* context) {
     return result;
   }
   *context = stream->context;
+  return state_of(*stream->context);
+}
+
+CUresult stream_flags(CUstream handle, unsigned* flags) {
+  const Lock lock(machine().mutex);
+  StreamPointer stream;
+  if (const CUresult result = find_stream(handle, nullptr, &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  *flags = stream->flags;
   return state_of(*stream->context);
 }
 
@@ -293,6 +305,7 @@ std::vector<Entry> stream_entries() {
           entry<&stream_destroy>("cuStreamDestroy", 4000),
           entry<&stream_synchronize>("cuStreamSynchronize", 2000),
           entry<&stream_query>("cuStreamQuery", 2000),
+          entry<&stream_flags>("cuStreamGetFlags", 5050),
           entry<&stream_context>("cuStreamGetCtx", 9020, 12050),
           entry<&stream_context_of_12_5>("cuStreamGetCtx", 12050),
           entry<&launch_host_function>("cuLaunchHostFunc", 10000)};

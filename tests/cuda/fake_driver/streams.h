@@ -19,6 +19,12 @@ namespace fake_cuda {
 struct Capture;
 struct Node;
 
+/// One record of an event. Whoever waits for it keeps it, whatever becomes of the event.
+struct Record {
+  bool done = false;
+  std::uint64_t stamp_ns = 0;
+};
+
 /// One thing that a stream does. `run` is called without the lock and not at all once the context
 /// broke, unless `always`.
 struct Operation {
@@ -50,9 +56,7 @@ struct CUevent_st {
   CUctx_st* context = nullptr;
   unsigned flags = 0;
   std::uint64_t number = 0;
-  std::uint64_t recorded = 0;
-  std::uint64_t completed = 0;
-  std::uint64_t stamp_ns = 0;
+  std::shared_ptr<fake_cuda::Record> latest;  ///< null: never recorded
   // Where it was last recorded in a capturing stream.
   std::shared_ptr<fake_cuda::Capture> capture;
   std::vector<std::shared_ptr<fake_cuda::Node>> tips;

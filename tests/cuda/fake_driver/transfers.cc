@@ -37,7 +37,8 @@ Operation copy_operation(CUctx_st* context, CUdeviceptr target, CUdeviceptr sour
 }
 
 // Between ordinary host memory and a device, the source is read before the call returns and the
-// target is complete when it does.
+// target is complete when it does. Between host memory and host memory, page-locked or not, the
+// call waits for everything before it in the stream and returns when the copy is made.
 CUresult copy_async(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, CUstream handle) {
   Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
@@ -51,13 +52,15 @@ CUresult copy_async(CUdeviceptr target, CUdeviceptr source, std::size_t bytes, C
     return CUDA_ERROR_INVALID_VALUE;
   }
   std::shared_ptr<std::vector<char>> staged;
-  if (is_pageable(source) && !stream->capture) {
+  const bool is_between_hosts = !is_device_address(source) && !is_device_address(target);
+  if (is_pageable(source) && !is_between_hosts && !stream->capture) {
     const auto* first = reinterpret_cast<const char*>(source);
     staged = std::make_shared<std::vector<char>>(first, first + bytes);
   }
   const CUresult result =
       enqueue(*stream, copy_operation(context, target, source, bytes, std::move(staged)));
-  if (result != CUDA_SUCCESS || stream->capture || !is_pageable(target)) return result;
+  const bool waits = is_pageable(target) || is_between_hosts;
+  if (result != CUDA_SUCCESS || stream->capture || !waits) return result;
   return drain_stream(*stream, lock);
 }
 

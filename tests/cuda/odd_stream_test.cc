@@ -1,0 +1,261 @@
+// Calls on device memory in streams that are busy for long, and in streams of unusual kinds.
+#include <gmock/gmock.h>
+
+#include <barrier>
+#include <memory>
+#include <ostream>
+
+#include "tests/cuda/odd_world.h"
+
+namespace unisono::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+using DeviceOddStream = DeviceOddWorld;
+
+struct StagedWay {
+  const char* name;
+  const char* transport;
+  const char* algorithm;
+  int ranks;
+};
+void PrintTo(const StagedWay& way, std::ostream* out) { *out << way.name; }
+
+class DeviceBusyStream : public testing::TestWithParam<StagedWay> {
+ protected:
+  void SetUp() override {
+    if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  }
+};
+
+TEST_P(DeviceBusyStream, OfOneRankIsNoMismatchWithTheHostMemoryOfTheOthers) {
+  const StagedWay way = GetParam();
+  run_device_ranks({way.ranks, false, way.transport, {}}, [&](Communicator& comm) {
+    const CallOptions plain{.timeout = kDeadline, .algorithm = way.algorithm};
+    const auto total = static_cast<float>(way.ranks);
+    if (comm.rank() > 0) {
+      float mine = 1;
+      EXPECT_EQ(failure_of([&] { comm.all_reduce(&mine, &mine, 1, kFloat, sum, plain); }), "");
+      EXPECT_EQ(mine, total);
+    } else {
+      DeviceUser user;
+      float* const mine = user.make<float>({1});
+      CallOptions options = plain;
+      options.stream = user.stream();
+      {
+        const BusyStream busy(user.stream());
+        EXPECT_EQ(failure_of([&] { comm.all_reduce(mine, mine, 1, kFloat, sum, options); }), "");
+      }
+      EXPECT_EQ(user.look(mine, 1)[0], total);
+    }
+    EXPECT_EQ(failure_of([&] { comm.barrier({.timeout = kDeadline}); }), "");
+    EXPECT_TRUE(comm.status().ok()) << comm.status().message();
+  });
+}
+
+TEST_P(DeviceBusyStream, OfOneRankIsNoMismatchWithTheDeviceMemoryOfTheOthers) {
+  const StagedWay way = GetParam();
+  run_device_ranks({way.ranks, false, way.transport, {}}, [&](Communicator& comm) {
+    DeviceUser user;
+    float* const two = user.make<float>({1, 2});
+    float* const three = user.make<float>({1, 2, 3});
+    const CallOptions options{
+        .timeout = kDeadline, .algorithm = way.algorithm, .stream = user.stream()};
+    std::unique_ptr<BusyStream> busy;
+    if (comm.rank() == comm.size() - 1) busy = std::make_unique<BusyStream>(user.stream());
+    EXPECT_EQ(failure_of([&] {
+                comm.all_reduce(two, two, 2, kFloat, sum, options);
+                comm.all_reduce(three, three, 3, kFloat, sum, options);
+              }),
+              "");
+    busy.reset();
+    const auto n = static_cast<float>(way.ranks);
+    EXPECT_EQ(user.look(two, 2), (std::vector<float>{n, 2 * n}));
+    EXPECT_EQ(user.look(three, 3), (std::vector<float>{n, 2 * n, 3 * n}));
+    EXPECT_EQ(failure_of([&] { comm.barrier({.timeout = kDeadline}); }), "");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, DeviceBusyStream,
+                         testing::Values(StagedWay{"tcp_2", "tcp", "", 2},
+                                         StagedWay{"tcp_3", "tcp", "", 3},
+                                         StagedWay{"native_2", "auto", "", 2},
+                                         StagedWay{"ring_2", "auto", "ring", 2},
+                                         StagedWay{"ring_3", "auto", "ring", 3}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+bool is_done_within(milliseconds limit, CUstream stream) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (driver()->StreamQuery(stream) != CUDA_SUCCESS) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+// A busy stream of one communicator's call is nothing to another communicator.
+void expect_another_goes_on(const std::vector<int>& devices, bool other_has_stream) {
+  std::barrier<> step(2);
+  run_device_ranks({.ranks = 2, .devices = devices}, [&](Communicator& comm) {
+    DeviceUser user;
+    DeviceUser other;
+    float* const held = user.make<float>({1});
+    float* const free = other.make<float>({2});
+    Communicator first = comm.split(0, comm.rank());
+    Communicator second = comm.split(0, comm.rank());
+    std::unique_ptr<HeldStream> hold;
+    if (comm.rank() == 1) hold = std::make_unique<HeldStream>(user.stream());
+    EXPECT_EQ(failure_of(
+                  [&] { first.all_reduce(held, held, 1, kFloat, sum, {.stream = user.stream()}); }),
+              "");
+    step.arrive_and_wait();
+    CallOptions options{.timeout = seconds(2)};
+    if (other_has_stream) options.stream = other.stream();
+    EXPECT_EQ(failure_of([&] { second.all_reduce(free, free, 1, kFloat, sum, options); }), "");
+    EXPECT_TRUE(is_done_within(options.timeout, other.stream()));
+    EXPECT_TRUE(second.status().ok()) << second.status().message();
+    step.arrive_and_wait();
+    hold.reset();
+    EXPECT_EQ(other.look(free, 1)[0], 4);
+    EXPECT_EQ(user.look(held, 1)[0], 2);
+    EXPECT_TRUE(first.status().ok()) << first.status().message();
+  });
+}
+
+TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpAnotherCommunicator) {
+  expect_another_goes_on({0}, false);
+  expect_another_goes_on({0}, true);
+}
+
+TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpStagedCallsOfAnotherCommunicator) {
+  expect_another_goes_on({}, false);
+  expect_another_goes_on({}, true);
+}
+
+// The default stream is one for both ranks, which are threads of one process: what waits in it for
+// a message must not keep the other rank from sending that message.
+TEST_F(DeviceOddStream, BothEndsOfAMessageMayUseTheDefaultStream) {
+  for (const bool sender_has_stream : {true, false}) {
+    run_device_ranks({.ranks = 2, .devices = {}}, [&](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make<float>({static_cast<float>(10 + comm.rank())});
+      CallOptions options{.timeout = kDeadline, .stream = nullptr};
+      comm.barrier();
+      if (comm.rank() == 0) {
+        EXPECT_EQ(failure_of([&] { comm.receive(data, 1, kFloat, 1, 0, options); }), "");
+        EXPECT_EQ(driver()->StreamSynchronize(nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(user.look(data, 1)[0], 11);
+      } else {
+        // The receive is in the stream by then.
+        std::this_thread::sleep_for(milliseconds(50));
+        if (!sender_has_stream) options.stream.reset();
+        EXPECT_EQ(failure_of([&] { comm.send(data, 1, kFloat, 0, 0, options); }), "");
+      }
+      EXPECT_EQ(failure_of([&] { comm.barrier({.timeout = kDeadline}); }), "");
+      EXPECT_TRUE(comm.status().ok()) << comm.status().message();
+    });
+  }
+}
+
+TEST_F(DeviceOddStream, TheDefaultStreamOfEachThreadIsRefused) {
+  run_device_ranks({.ranks = 1}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({3});
+    const auto call = [&](CUstream stream) {
+      return failure_of([&] { comm.all_reduce(data, data, 1, kFloat, sum, {.stream = stream}); });
+    };
+    EXPECT_THAT(call(CU_STREAM_PER_THREAD), HasSubstr("invalid argument"));
+    EXPECT_EQ(call(user.stream()), "");
+    EXPECT_EQ(user.look(data, 1)[0], 3);
+  });
+}
+
+// What writes the input is in the stream before the call.
+template <typename Write>
+void expect_read_after(float* const host, DeviceUser& user, Communicator& comm,
+                       const Write& enqueue_write) {
+  *host = 1;
+  {
+    const BusyStream busy(user.stream());
+    EXPECT_EQ(enqueue_write(), CUDA_SUCCESS);
+    EXPECT_EQ(failure_of([&] {
+                comm.all_reduce(host, host, 1, kFloat, sum,
+                                {.timeout = kDeadline, .stream = user.stream()});
+              }),
+              "");
+  }
+  user.finish();
+  EXPECT_EQ(*host, 10) << "both streams write 5 before the call";
+}
+
+TEST_F(DeviceOddStream, PageLockedMemoryIsReadAfterTheWorkThatIsInTheStream) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const source = user.make<float>({5});
+    void* locked = nullptr;
+    ASSERT_EQ(driver()->MemHostAlloc(&locked, sizeof(float), CU_MEMHOSTALLOC_PORTABLE),
+              CUDA_SUCCESS);
+    auto* const host = static_cast<float*>(locked);
+    expect_read_after(host, user, comm, [&] {
+      return driver()->MemcpyAsync(reinterpret_cast<CUdeviceptr>(host),
+                                   reinterpret_cast<CUdeviceptr>(source), sizeof(float),
+                                   user.stream());
+    });
+    driver()->MemFreeHost(locked);
+  });
+}
+
+TEST_F(DeviceOddStream, OrdinaryMemoryIsReadAfterTheWorkThatIsInTheStream) {
+  const auto launch =
+      reinterpret_cast<decltype(&::cuLaunchHostFunc)>(driver_function("cuLaunchHostFunc"));
+  ASSERT_NE(launch, nullptr);
+  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
+    run_device_ranks({.ranks = 2, .devices = devices}, [&](Communicator& comm) {
+      DeviceUser user;
+      float host = 0;
+      expect_read_after(&host, user, comm, [&] {
+        return launch(
+            user.stream(), [](void* place) { *static_cast<float*>(place) = 5; }, &host);
+      });
+    });
+  }
+}
+
+TEST_F(DeviceOddStream, AGroupMayMixCallsWithAndWithoutAStream) {
+  std::vector<Communicator*> places(2);
+  std::barrier<> all_there(3);
+  std::barrier<> may_leave(3);
+  std::thread job([&] {
+    run_device_ranks({.ranks = 2, .devices = {}}, [&](Communicator& comm) {
+      places[static_cast<std::size_t>(comm.rank())] = &comm;
+      all_there.arrive_and_wait();
+      may_leave.arrive_and_wait();
+    });
+  });
+  all_there.arrive_and_wait();
+  {
+    DeviceUser user;
+    float* const data[] = {user.make<float>({1}), user.make<float>({2})};
+    std::vector<MemberCall> calls;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      calls.push_back({places[rank],
+                       {.collective = Collective::kAllReduce,
+                        .in = data[rank],
+                        .out = data[rank],
+                        .count = 1,
+                        .type = kFloat,
+                        .options = {.timeout = kDeadline}}});
+    }
+    calls[0].call.options.stream = user.stream();
+    EXPECT_EQ(failure_of([&] { group(calls); }), "");
+    for (const float* place : data) EXPECT_EQ(user.look(place, 1)[0], 3);
+  }
+  may_leave.arrive_and_wait();
+  job.join();
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,243 @@
+// Calls on device memory in a world that is not tidy: memory that is nearly used up, ranks that
+// leave at once, calls that fail while streams stand still, devices without stream memory
+// operations.
+#include "tests/cuda/odd_world.h"
+
+#include <gmock/gmock.h>
+
+#include <barrier>
+#include <memory>
+#include <stdexcept>
+
+namespace unisono::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// A stream beside the one of the rank's user.
+class OtherStream {
+ public:
+  OtherStream() { driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0); }
+  ~OtherStream() { driver()->StreamDestroy(stream_); }
+  OtherStream(const OtherStream&) = delete;
+  void write(float* place, float value) { copy(place, &value); }
+  float read(const float* place) {
+    float value = 0;
+    copy(&value, place);
+    return value;
+  }
+
+ private:
+  void copy(void* to, const void* from) {
+    driver()->MemcpyAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
+                          sizeof(float), stream_);
+    driver()->StreamSynchronize(stream_);
+  }
+  CUstream stream_ = nullptr;
+};
+
+// More ranks than share device memory: their calls are staged from the start, and both at once want
+// room for their parts.
+TEST_F(DeviceOddWorld, TwoLongStagedCallsAtOnceShareLittleRoom) {
+  const Setting little("UNISONO_SCRATCH_BYTES", "8M");
+  constexpr int kRanks = 17;
+  constexpr std::size_t kCount = (std::size_t{8} << 20) / sizeof(float) + 1;
+  run_device_ranks({.ranks = kRanks}, [](Communicator& comm) {
+    DeviceUser user;
+    const std::vector<float> start(kCount, 1.0F);
+    float* const data[] = {user.make(start), user.make(start)};
+    const CallOptions options{.timeout = kDeadline};
+    EXPECT_EQ(failure_of([&] {
+                Request one = comm.all_reduce_async(data[0], data[0], kCount, kFloat, sum, options);
+                Request two = comm.all_reduce_async(data[1], data[1], kCount, kFloat, sum, options);
+                one.wait();
+                two.wait();
+              }),
+              "");
+    for (const float* const place : data) {
+      EXPECT_TRUE(user.look(place, kCount) == std::vector<float>(kCount, kRanks)) << "a wrong sum";
+    }
+  });
+}
+
+TEST_F(DeviceOddWorld, AnExchangeOfMoreThanHalfTheRoomEndsOnBothSides) {
+  const Setting little("UNISONO_SCRATCH_BYTES", "4M");
+  constexpr std::size_t kCount = (std::size_t{3} << 20) / sizeof(float);
+  run_device_ranks({.ranks = 2, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    const Rank peer = 1 - comm.rank();
+    float* const sent = user.make(std::vector<float>(kCount, static_cast<float>(comm.rank())));
+    float* const got = user.make(std::vector<float>(kCount, -1.0F));
+    EXPECT_EQ(failure_of([&] {
+                Request receiving =
+                    comm.receive_async(got, kCount, kFloat, peer, 0, {.timeout = kDeadline});
+                Request sending =
+                    comm.send_async(sent, kCount, kFloat, peer, 0, {.timeout = kDeadline});
+                sending.wait();
+                receiving.wait();
+              }),
+              "");
+    EXPECT_TRUE(user.look(got, kCount) == std::vector<float>(kCount, static_cast<float>(peer)))
+        << "not what the peer sent";
+  });
+}
+
+// Rank 0's work is what the others' streams wait for, and it closes while some of them may not yet
+// have come to that.
+TEST_F(DeviceOddWorld, ARankMayCloseAtOnceWhileOthersStillJoinItsWork) {
+  constexpr int kRanks = 4;
+  constexpr int kRounds = 200;
+  run_device_ranks({.ranks = kRanks}, [](Communicator& comm) {
+    DeviceUser user;
+    for (int round = 0; round < kRounds; ++round) {
+      float* const data = user.make<float>({static_cast<float>(round)});
+      auto brief = std::make_unique<Communicator>(comm.split(0, comm.rank()));
+      ASSERT_EQ(failure_of([&] {
+                  brief->all_reduce(data, data, 1, kFloat, sum,
+                                    {.timeout = kDeadline, .stream = user.stream()});
+                }),
+                "")
+          << "in round " << round;
+      if (comm.rank() == 0) brief.reset();
+      ASSERT_EQ(user.look(data, 1)[0], static_cast<float>(kRanks * round)) << "round " << round;
+    }
+  });
+}
+
+// The library leaves to the driver what streams that are stuck may still look at: so these two run
+// where nobody counts what is left.
+void fail_under_a_held_stream() {
+  constexpr float kOwn = 77;
+  std::barrier<> step(2);
+  run_device_ranks({.ranks = 2}, [&](Communicator& comm) {
+    DeviceUser user;
+    OtherStream other;
+    float* const data = user.make<float>({1});
+    Communicator doomed = comm.split(0, comm.rank());
+    std::unique_ptr<HeldStream> hold;
+    if (comm.rank() == 0) hold = std::make_unique<HeldStream>(user.stream());
+    EXPECT_EQ(failure_of([&] {
+                doomed.all_reduce(data, data, 1, kFloat, sum, {.stream = user.stream()});
+              }),
+              "");
+    step.arrive_and_wait();
+    if (comm.rank() == 1) doomed.abort("enough");
+    await_failure(doomed);
+    EXPECT_THAT(failure_of([&] { doomed.all_reduce(data, data, 1, kFloat, sum); }),
+                HasSubstr("enough"));
+    step.arrive_and_wait();
+    if (comm.rank() == 1) other.write(data, kOwn);
+    step.arrive_and_wait();
+    hold.reset();
+    user.finish();
+    // What the failed call had in other streams has had its time.
+    std::this_thread::sleep_for(milliseconds(100));
+    if (comm.rank() == 1) {
+      EXPECT_EQ(other.read(data), kOwn);
+    }
+    step.arrive_and_wait();
+  });
+}
+
+TEST_F(DeviceOddWorld, AFailedCallNeverWritesABufferThatWasGivenBack) {
+  const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
+  expect_success_alone(fail_under_a_held_stream);
+}
+
+// Rank 2 has nothing to do with the communicator that fails.
+void abort_many_calls() {
+  constexpr int kCalls = 20;
+  std::barrier<> step(3);
+  run_device_ranks({.ranks = 3}, [&](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({1});
+    Communicator doomed = comm.split(comm.rank() < 2 ? 0 : -1, comm.rank());
+    std::unique_ptr<HeldStream> hold;
+    if (!doomed.empty()) {
+      hold = std::make_unique<HeldStream>(user.stream());
+      for (int i = 0; i < kCalls; ++i) {
+        doomed.all_reduce(data, data, 1, kFloat, sum, {.stream = user.stream()});
+      }
+    }
+    step.arrive_and_wait();
+    if (comm.rank() == 1) doomed.abort("enough");
+    if (!doomed.empty()) await_failure(doomed);
+    EXPECT_EQ(failure_of([&] { comm.barrier({.timeout = seconds(2)}); }), "");
+    step.arrive_and_wait();
+    hold.reset();
+    user.finish();
+  });
+}
+
+TEST_F(DeviceOddWorld, ManyAbortedCallsInAStreamDoNotHoldUpAnotherCommunicator) {
+  const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
+  expect_success_alone(abort_many_calls);
+}
+
+// In a rank's own process a complaint is what it throws.
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStream) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make<float>({1});
+      auto doomed = std::make_unique<Communicator>(comm.split(0, comm.rank()));
+      const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+      doomed->all_reduce(data, data, 1, kFloat, sum, options);
+      user.finish();
+      comm.barrier();
+      std::unique_ptr<HeldStream> hold;
+      if (comm.rank() == 0) hold = std::make_unique<HeldStream>(user.stream());
+      doomed->all_reduce(data, data, 1, kFloat, sum, options);
+      comm.barrier();
+      if (comm.rank() == 0) doomed->abort("enough");
+      await_failure(*doomed);
+      doomed.reset();
+      comm.barrier();
+      hold.reset();
+      user.finish();
+      float* const fresh = user.make<float>({5});
+      comm.all_reduce(fresh, fresh, 1, kFloat, sum, options);
+      require(user.look(fresh, 1)[0] == 10, "a wrong sum after the failure");
+      comm.barrier();
+    });
+  });
+}
+
+void expect_right_results(Communicator& comm) {
+  DeviceUser user;
+  float* const data = user.make<float>({1, 2});
+  float* const all = user.make(std::vector<float>(2 * static_cast<std::size_t>(comm.size())));
+  for (const bool has_stream : {true, false}) {
+    CallOptions options{.timeout = kDeadline};
+    if (has_stream) options.stream = user.stream();
+    comm.all_reduce(data, data, 2, kFloat, sum, options);
+    comm.all_gather(data, all, 2, kFloat, options);
+    user.finish();
+    const float n = static_cast<float>(comm.size()) * (has_stream ? 1 : 2);
+    require(user.look(data, 2) == std::vector<float>{n, 2 * n}, "a wrong sum");
+    require(user.look(all, 4) == std::vector<float>{n, 2 * n, n, 2 * n}, "gathered wrongly");
+  }
+}
+
+TEST_F(DeviceOddWorld, WithoutStreamMemoryOperationsResultsAreRight) {
+  const Setting off("FAKE_CUDA_MEMOPS", "off");
+  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
+    for (const bool processes : {true, false}) {
+      SCOPED_TRACE(std::string(processes ? "processes" : "threads") +
+                   (devices.empty() ? ", staged" : ""));
+      expect_success_alone([&] {
+        run_device_ranks({.ranks = 2, .processes = processes, .devices = devices},
+                         expect_right_results);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test
