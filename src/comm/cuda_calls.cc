@@ -8,6 +8,7 @@
 
 #include "comm/communicator_state.h"
 #include "comm/device_operation.h"
+#include "device/left_behind.h"
 
 namespace unisono {
 namespace {
@@ -53,8 +54,8 @@ CudaCalls::~CudaCalls() {
   if (device == nullptr) return;
   // What streams may still look at stays for as long as the process.
   if (device->is_stuck()) {
-    [[maybe_unused]] const auto* const flags = flags_.release();
-    [[maybe_unused]] const auto* const team = new std::shared_ptr(team_);
+    device::leave_behind(std::move(flags_));
+    device::leave_behind(std::move(team_));
     return;
   }
   const device::DriverScope scope(device->api(), device->context());

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "device/left_behind.h"
 #include "device/refused_device.h"
 #include "transports/cuda/process_identity.h"
 
@@ -55,7 +56,7 @@ CudaRankDevice::~CudaRankDevice() {
   if (device_ == nullptr || !device_->is_stuck()) return;
   log::warning("streams of " + device_->name() +
                " still wait behind a failed call: what they may touch is left as it is");
-  [[maybe_unused]] const auto* const left = device_.release();
+  leave_behind(std::move(device_));
 }
 
 Result<int> CudaRankDevice::count() const {
