@@ -215,8 +215,10 @@ Status FusedCall::check_captures() const {
   return Status();
 }
 
-// Blocks lie in the buffers that were mapped.
+// Blocks lie in the buffers that were mapped. Callers may give arrays that their call does not use.
 Status FusedCall::check_blocks() const {
+  const Collective collective = call_.call.collective;
+  const bool to_and_from_all = collective == Collective::kAllToAllV;
   const std::uint64_t element = size_of(call_.call.type);
   const auto fits = [&](std::uint64_t first, std::uint64_t count, std::uint64_t bytes) {
     std::uint64_t end = 0;
@@ -225,11 +227,16 @@ Status FusedCall::check_blocks() const {
   };
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
     const DescriptorCounts& arrays = counts(rank);
+    const bool is_root = rank == call_.call.root;
+    const bool reads_blocks = to_and_from_all || collective == Collective::kReduceScatterV ||
+                              (collective == Collective::kScatterV && is_root);
+    const bool writes_blocks = to_and_from_all || collective == Collective::kAllGatherV ||
+                               (collective == Collective::kGatherV && is_root);
     for (Rank i = 0; i < call_.calls->size(); ++i) {
       const bool in_bounds =
-          (arrays.input_counts[i] == 0 ||
+          (!reads_blocks || arrays.input_counts[i] == 0 ||
            fits(arrays.input_displacements[i], arrays.input_counts[i], part(rank).input_bytes)) &&
-          (arrays.output_counts[i] == 0 ||
+          (!writes_blocks || arrays.output_counts[i] == 0 ||
            fits(arrays.output_displacements[i], arrays.output_counts[i], part(rank).output_bytes));
       if (in_bounds) continue;
       return Status(ErrorCode::kProtocol,
