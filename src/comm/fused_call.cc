@@ -27,13 +27,15 @@ bool has_count_arrays(Collective collective) {
   }
 }
 
-// Displacements that were not given are end to end.
+// Displacements that were not given are end to end. Arrays that the call does not use may have any
+// length.
 void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
                  std::uint64_t* to_counts, std::uint64_t* to_displacements) {
   std::uint64_t next = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  const auto ranks = std::min<std::size_t>(counts.size(), device::kRanksMax);
+  for (std::size_t i = 0; i < ranks; ++i) {
     to_counts[i] = counts[i];
-    to_displacements[i] = displacements.empty() ? next : displacements[i];
+    to_displacements[i] = i < displacements.size() ? displacements[i] : next;
     next += counts[i];
   }
 }
