@@ -8,10 +8,7 @@ namespace {
 
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
-constexpr std::size_t kAnySize = ~std::size_t{0};
 constexpr int kChunksMax = 64;
-
-constexpr int kAnyRanks = 1 << 20;
 
 struct DefaultRow {
   Collective collective;

@@ -40,15 +40,19 @@ enum class Cores : std::uint8_t {
 };
 std::string_view name_of(Cores cores);
 
+/// The bounds of a row for all ranks, for all sizes.
+inline constexpr int kAnyRanks = 1 << 20;
+inline constexpr std::size_t kAnySize = ~std::size_t{0};
+
 /// One row: the first that matches, and whose algorithm accepts the request, wins.
 struct SelectionRow {
   Collective collective = Collective::kBarrier;
   bool any_link = true;
   Link link = Link::kTcp;
   int ranks_min = 1;
-  int ranks_max = 1 << 20;
+  int ranks_max = kAnyRanks;
   Cores cores = Cores::kAny;
-  std::size_t bytes_max = ~std::size_t{0};
+  std::size_t bytes_max = kAnySize;
   std::string algorithm;                     ///< "native" or a name of the catalog
   AccessPath path = AccessPath::kAutomatic;  ///< of native
   std::size_t chunk_bytes = 0;  ///< blocks are cut into chunks of about this; 0: not cut

@@ -11,8 +11,6 @@
 namespace unisono::algorithms {
 namespace {
 
-constexpr std::size_t kAnySize = ~std::size_t{0};
-constexpr int kRanksMax = 1 << 20;
 constexpr std::size_t kTextBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kLineBytesMax = 1000;
 constexpr std::size_t kRowsMax = 4096;
@@ -81,12 +79,12 @@ std::string collective_names() {
 Status parse_ranks(const Words& words, SelectionRow* row) {
   std::size_t low = 0;
   std::size_t high = 0;
-  const std::string allowed = "a number from 1 to " + std::to_string(kRanksMax);
-  if (words[2] == "any" || !parse_number(words[2], kRanksMax, &low) || low < 1) {
+  const std::string allowed = "a number from 1 to " + std::to_string(kAnyRanks);
+  if (words[2] == "any" || !parse_number(words[2], kAnyRanks, &low) || low < 1) {
     return bad(2, words[2], allowed);
   }
-  if (!parse_number(words[3], kRanksMax, &high) || high < low) {
-    return bad(3, words[3], "any or a number from ranks_min to " + std::to_string(kRanksMax));
+  if (!parse_number(words[3], kAnyRanks, &high) || high < low) {
+    return bad(3, words[3], "any or a number from ranks_min to " + std::to_string(kAnyRanks));
   }
   row->ranks_min = static_cast<int>(low);
   row->ranks_max = static_cast<int>(high);
@@ -151,7 +149,7 @@ std::array<std::string, kColumnCount> words_of(const SelectionRow& row) {
   return {std::string(unisono::name_of(row.collective)),
           std::string(row.any_link ? "any" : name_of(row.link)),
           std::to_string(row.ranks_min),
-          row.ranks_max == kRanksMax ? "any" : std::to_string(row.ranks_max),
+          row.ranks_max == kAnyRanks ? "any" : std::to_string(row.ranks_max),
           std::string(name_of(row.cores)),
           row.bytes_max == kAnySize ? "any" : std::to_string(row.bytes_max),
           row.algorithm,

@@ -31,29 +31,24 @@ Status CommunicatorState::launch_on_device(RequestState& request, const CallShap
 
 Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collective* failed,
                                            Received* received) {
-  Status first;
-  const auto note = [&](const Status& status, const Call& call) {
-    if (!first.ok() || status.ok()) return;
-    first = status;
-    if (failed != nullptr) *failed = call.collective;
-  };
+  FirstFailure first{failed, {}};
   std::vector<std::shared_ptr<RequestState>> requests;
   for (const Call& call : calls) {
     Result<std::shared_ptr<RequestState>> request = begin_in_turn(call, calls.size() > 1);
-    note(request.status(), call);
+    first.note(request.status(), call);
     if (!request) break;
     requests.push_back(std::move(*request));
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) note(close_gate(*requests[i]), calls[i]);
+  for (std::size_t i = 0; i < requests.size(); ++i) first.note(close_gate(*requests[i]), calls[i]);
   runtime_->engine().wake_progress_thread();
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    note(settle(*requests[i], calls[i]), calls[i]);
-    if (received == nullptr || calls[i].options.stream) continue;
-    const TaggedResult& result = requests[i]->point_to_point.result();
-    *received = {member_of(result.peer), result.tag, result.bytes / size_of(calls[i].type)};
+    first.note(settle(*requests[i], calls[i]), calls[i]);
+    if (received != nullptr && !calls[i].options.stream) {
+      *received = received_by(*requests[i], calls[i]);
+    }
   }
   runtime_->engine().flush();
-  return first;
+  return first.status;
 }
 
 // Behind the device calls that have not told the peers about themselves. Those wait for this

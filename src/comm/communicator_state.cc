@@ -116,12 +116,7 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
                   [this](const Call& call) { return needs_devices(call); })) {
     return run_with_devices(calls, failed, received);
   }
-  Status first;
-  const auto note = [&](const Status& status, const Call& call) {
-    if (!first.ok() || status.ok()) return;
-    first = status;
-    if (failed != nullptr) *failed = call.collective;
-  };
+  FirstFailure first{failed, {}};
   Engine& engine = runtime_->engine();
   bool unsent = false;
   group_.clear();
@@ -130,7 +125,7 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     for (const Call& call : calls) {
       const Result<RequestState*> request =
           is_point_to_point(call.collective) ? admit_message(call) : check_and_admit(call);
-      note(request.status(), call);
+      first.note(request.status(), call);
       if (!request) break;
       if (*request != nullptr) group_.push_back(*request);
     }
@@ -139,14 +134,17 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
   }
   for (Task* task : group_) {
     RequestState& request = static_cast<RequestState&>(*task);
-    note(finish(request), request.call);
-    if (received == nullptr) continue;
-    const TaggedResult& result = request.point_to_point.result();
-    *received = {member_of(result.peer), result.tag, result.bytes / size_of(request.call.type)};
+    first.note(finish(request), request.call);
+    if (received != nullptr) *received = received_by(request, request.call);
   }
   group_.clear();
   if (unsent) engine.flush();
-  return first;
+  return first.status;
+}
+
+Received CommunicatorState::received_by(const RequestState& request, const Call& call) const {
+  const TaggedResult& result = request.point_to_point.result();
+  return {member_of(result.peer), result.tag, result.bytes / size_of(call.type)};
 }
 
 Result<RequestState*> CommunicatorState::check_and_admit(const Call& call) {

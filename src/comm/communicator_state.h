@@ -54,6 +54,19 @@ class RequestState final : public Task, public std::enable_shared_from_this<Requ
   bool timed_out = false;
 };
 
+/// Of calls that are ended one after the other: the first that failed, and its call where `failed`
+/// is not null.
+struct FirstFailure {
+  Collective* failed = nullptr;
+  Status status;
+
+  void note(const Status& outcome, const Call& call) {
+    if (!status.ok() || outcome.ok()) return;
+    status = outcome;
+    if (failed != nullptr) *failed = call.collective;
+  }
+};
+
 class CommunicatorState final : public std::enable_shared_from_this<CommunicatorState> {
  public:
   enum class Tell { kNobody, kEveryone };
@@ -144,6 +157,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
                                      const CallRecord& record, AccessPath path) const;
+  Received received_by(const RequestState& request, const Call& call) const;
   Result<RequestState*> check_and_admit(const Call& call);
   Result<RequestState*> admit_message(const Call& call);
   RequestState& acquire();

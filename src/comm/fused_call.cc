@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/cuda_calls.h"
+#include "plan/plan_sizes.h"
 
 namespace unisono {
 namespace {
@@ -13,19 +14,6 @@ namespace {
 using device::Descriptor;
 using device::DescriptorCounts;
 using device::DetourReason;
-
-bool has_count_arrays(Collective collective) {
-  switch (collective) {
-    case Collective::kAllGatherV:
-    case Collective::kReduceScatterV:
-    case Collective::kGatherV:
-    case Collective::kScatterV:
-    case Collective::kAllToAllV:
-      return true;
-    default:
-      return false;
-  }
-}
 
 // Displacements that were not given are end to end. Arrays that the call does not use may have any
 // length.
@@ -45,7 +33,7 @@ void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_
 Status FusedCall::begin() {
   host_ = nullptr;
   refused_ = false;
-  has_counts_ = has_count_arrays(call_.call.collective);
+  has_counts_ = plan::has_uneven_blocks(call_.call.collective);
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
   UNISONO_TRY(describe());

@@ -11,7 +11,6 @@ namespace {
 
 // What is combined into a slot is copied to the output while it is in the first-level cache.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
-constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 constexpr std::size_t kChunkBytesMin = std::size_t{64} << 10;
 
 std::size_t choose_chunk_bytes(std::size_t total) {

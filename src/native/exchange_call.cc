@@ -6,8 +6,6 @@
 namespace unisono::native {
 namespace {
 
-constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
-
 /// Of the scratch memory, whole elements for each of `ranks`.
 std::size_t scratch_share(int ranks) {
   return kScratchBytes / static_cast<std::size_t>(ranks) / shm::kLineBytes * shm::kLineBytes;

@@ -23,12 +23,14 @@ namespace unisono::native {
 /// push what the ranks still read out of the caches.
 inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
 
+inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
+
 /// What the calls of a group share.
 struct CallContext {
   shm::FabricGroup& group;
   SharedCells& cells;
   Progress& progress;
-  std::vector<std::byte> scratch;  ///< pieces read by single copy; made at the first such call
+  std::vector<std::byte> scratch;  ///< kScratchBytes from the first single copy on
 };
 
 class LargeCall : public NativeCall {
@@ -109,7 +111,7 @@ class LargeCall : public NativeCall {
   std::size_t element_bytes_ = 1;
   bool told_finished_ = false;
   bool reads_in_place_ = false;  // some member's own buffer
-  int met_ = 0;  // sources before this one have been met
+  int met_ = 0;                  // sources before this one have been met
 };
 
 }  // namespace unisono::native

@@ -13,8 +13,6 @@ namespace {
 
 using namespace objects;
 
-constexpr DataType kByte = DataType::kUint8;
-
 std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
 
 std::uint64_t sum_of(std::span<const std::uint64_t> sizes) {

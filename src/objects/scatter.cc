@@ -10,8 +10,6 @@ namespace {
 
 using namespace objects;
 
-constexpr DataType kByte = DataType::kUint8;
-
 using Objects = std::span<const std::span<const std::byte>>;
 
 class Scatter {

@@ -59,7 +59,6 @@ const std::byte* Stream::make_own_piece(const Rounds& rounds, Staging& staging) 
 }
 
 void Stream::exchange(const Rounds& rounds, const std::byte* own, Staging& staging) {
-  constexpr DataType kByte = DataType::kUint8;
   switch (pattern_) {
     case Pattern::kGather:
       // The root's own piece is there already.

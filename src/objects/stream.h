@@ -13,6 +13,9 @@
 
 namespace unisono::objects {
 
+/// What the communicator is told that it moves.
+inline constexpr DataType kByte = DataType::kUint8;
+
 enum class Pattern : std::uint8_t { kGather, kAllGather, kBroadcast };
 
 /// One call's transfer on this rank. All ranks give the same pattern, root, sizes and bound.

@@ -17,7 +17,7 @@ namespace unisono::rendezvous {
 namespace {
 
 constexpr std::string_view kTitle = "unisono meeting 1";
-constexpr std::size_t kTextBytesMax = 8 << 10;
+constexpr std::size_t kFileBytesMax = 8 << 10;
 constexpr std::size_t kIdDigits = 32;
 constexpr std::size_t kAddressesMax = 16;
 constexpr std::size_t kHostNameBytesMax = 255;
@@ -87,7 +87,7 @@ std::string to_text(const Contact& contact) {
 }
 
 Result<Contact> contact_from_text(std::string_view text) {
-  if (text.size() > kTextBytesMax) return bad("too long to be a meeting file");
+  if (text.size() > kFileBytesMax) return bad("too long to be a meeting file");
   Contact contact;
   bool first = true;
   while (!text.empty()) {
@@ -145,7 +145,7 @@ Result<Contact> read_contact_file(const std::string& path) {
     return bad(fmt::format("'{}' is not private to uid {} (owner {}, mode {:o})", path, ::geteuid(),
                            about.st_uid, about.st_mode & 0777));
   }
-  std::string text(kTextBytesMax + 1, '\0');
+  std::string text(kFileBytesMax + 1, '\0');
   std::size_t bytes = 0;
   while (bytes < text.size()) {
     const ssize_t count = ::read(fd.get(), text.data() + bytes, text.size() - bytes);

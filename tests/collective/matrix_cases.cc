@@ -64,8 +64,7 @@ std::vector<CollectiveCase> cases_of_job(std::size_t job, int ranks) {
   std::size_t subject = 0;
   for (const Subject& s : subjects()) {
     ++subject;
-    const bool thinned = is_sanitized() && !is_full_run() && ranks > 3;
-    if (thinned && (subject + job) % 6 != 0) continue;
+    if (ranks > 3 && is_anothers_case(subject + job, 6)) continue;
     for (const Size& size : share(sizes_of(s.type, ranks), job, subject)) {
       CollectiveCase c{s.collective, s.type, s.op, size.count};
       c.in_place = size.in_place && s.collective != Collective::kAllToAllV;
@@ -89,8 +88,7 @@ std::vector<CollectiveCase> large_cases(int ranks) {
                          s.op == (reduces(s.collective) ? OpKind::kBitXor : OpKind::kSum)) ||
                         (s.type == DataType::kComplex128 && s.op == OpKind::kPremultipliedSum);
     if (!chosen || s.collective == Collective::kBarrier) continue;
-    const bool thinned = is_sanitized() && !is_full_run() && ranks > 3;
-    if (thinned && ++number % 2 != 0) continue;
+    if (is_anothers_case(++number, ranks > 3 ? 4 : 2)) continue;
     const bool whole = s.collective <= Collective::kBroadcast || s.collective >= Collective::kScan;
     const std::size_t blocks = whole ? 1 : static_cast<std::size_t>(ranks);
     CollectiveCase c{s.collective, s.type, s.op, kLargeBytes / size_of(s.type) / blocks + 3};

@@ -24,8 +24,6 @@ using cuda::DescriptorServer;
 using ::testing::HasSubstr;
 using Kind = BufferTicket::Kind;
 
-constexpr std::size_t kMiB = 1 << 20;
-
 struct Lie {
   const char* name;
   std::function<void(BufferTicket&)> tell;

@@ -18,7 +18,6 @@ using cuda::BufferTicket;
 using ::testing::HasSubstr;
 using Kind = BufferTicket::Kind;
 
-constexpr std::size_t kMiB = 1 << 20;
 constexpr Rank kOwner = 3;
 
 class DeviceMemoryProcesses : public ::testing::Test {

@@ -17,8 +17,6 @@ using cuda::DeviceMemory;
 using ::testing::HasSubstr;
 using Kind = BufferTicket::Kind;
 
-constexpr std::size_t kMiB = 1 << 20;
-
 /// Nothing may be left, and no line logged.
 class DeviceMemoryTest : public ::testing::Test {
  protected:

@@ -73,4 +73,15 @@ std::vector<int> device_rank_counts();
 /// Ranks that use these devices; what a body throws fails the test.
 void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body);
 
+/// What the call throws; "" when it does not.
+template <typename Body>
+std::string failure_of(const Body& body) {
+  try {
+    body();
+    return "";
+  } catch (const Error& error) {
+    return std::string(name_of(error.code())) + ": " + error.what();
+  }
+}
+
 }  // namespace unisono::test

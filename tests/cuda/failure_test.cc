@@ -16,17 +16,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What the call throws; "" when it does not.
-template <typename Body>
-std::string failure_of(const Body& body) {
-  try {
-    body();
-    return "";
-  } catch (const Error& error) {
-    return std::string(name_of(error.code())) + ": " + error.what();
-  }
-}
-
 TEST(DeviceFailure, DeviceAndHostMemoryInOneCallIsToldOnBothRanks) {
   run_device_ranks({.ranks = 2}, [](Communicator& comm) {
     DeviceUser user;

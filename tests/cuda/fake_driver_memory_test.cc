@@ -10,8 +10,6 @@
 namespace unisono::test {
 namespace {
 
-std::uint32_t* words_at(CUdeviceptr pointer) { return reinterpret_cast<std::uint32_t*>(pointer); }
-
 TEST(FakeMemory, KillsHostCodeThatTouchesIt) {
   Gpu gpu;
   const CUdeviceptr pointer = gpu.allocate(4096);

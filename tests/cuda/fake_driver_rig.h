@@ -58,6 +58,9 @@ CUresult launch(CUfunction function, CUstream stream, const Increment& work);
 CUresult launch(CUfunction function, CUstream stream, const Linger& work);
 
 CUdeviceptr address(const void* pointer);
+inline std::uint32_t* words_at(CUdeviceptr pointer) {
+  return reinterpret_cast<std::uint32_t*>(pointer);
+}
 /// Through the stream; the words there once everything before is done.
 std::vector<std::uint32_t> read_words(CUstream stream, CUdeviceptr pointer, std::size_t count);
 void write_words(CUstream stream, CUdeviceptr pointer, const std::vector<std::uint32_t>& words);

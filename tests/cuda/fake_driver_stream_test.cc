@@ -10,8 +10,6 @@ namespace {
 
 using Words = std::vector<std::uint32_t>;
 
-std::uint32_t* words_at(CUdeviceptr pointer) { return reinterpret_cast<std::uint32_t*>(pointer); }
-
 TEST(FakeStream, RunsLaterThanTheCall) {
   Gpu gpu;
   CUstream stream = gpu.stream();

@@ -27,17 +27,6 @@ inline constexpr std::chrono::seconds kDeadline{5};
 // Long enough that what must not happen meanwhile has every chance to.
 inline constexpr std::chrono::milliseconds kBusyFor{300};
 
-// What the call throws; "" when it does not.
-template <typename Body>
-std::string failure_of(const Body& body) {
-  try {
-    body();
-    return "";
-  } catch (const Error& error) {
-    return std::string(name_of(error.code())) + ": " + error.what();
-  }
-}
-
 // A variable of the environment while it lives. The fake driver of this process has read its own
 // already: those are for processes that are started meanwhile.
 class Setting {

@@ -2,6 +2,8 @@
 // A timer and not a thread, so that tests may fork. Thread rule: call from main().
 #pragma once
 
+#include <cstddef>
+
 namespace unisono::test {
 
 /// The program is ended with a message when a single test runs longer than this.
@@ -22,7 +24,28 @@ constexpr bool is_sanitized() {
 #endif
 }
 
+/// True when built with the thread sanitizer.
+constexpr bool is_thread_sanitized() {
+#if defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  return true;
+#else
+  return false;
+#endif
+#else
+  return false;
+#endif
+}
+
 /// TEST_FULL=1 in the environment: everything instead of a cover.
 bool is_full_run();
+
+/// Under a sanitizer the runs of a suite share its cases, unless TEST_FULL=1: of `ways` numbers
+/// that follow each other one is this run's own, and true says that `number` is another's.
+inline bool is_anothers_case(std::size_t number, int ways) {
+  return is_sanitized() && !is_full_run() && number % static_cast<std::size_t>(ways) != 0;
+}
 
 }  // namespace unisono::test

@@ -18,6 +18,7 @@
 
 #include "launcher.h"
 #include "shell.h"
+#include "tests/support/watchdog.h"
 #include "unisono/train/checkpoint.h"
 
 namespace unisono::train {
@@ -29,6 +30,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+using test::is_thread_sanitized;
+
+constexpr const char* kNumbersAlone =
+    "its subject is numbers: the thread sanitizer sees the same "
+    "threads in the other cases";
 constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
 
 ShellRun run_line(const std::string& line) { return test::run_shell(line + " 2>&1"); }
@@ -118,6 +124,7 @@ TEST_F(TrainCommand, GivesEqualBitsOnAnyNumberOfRanks) {
 }
 
 TEST_F(TrainCommand, GoesOnExactlyWhereItStopped) {
+  if (is_thread_sanitized()) GTEST_SKIP() << kNumbersAlone;
   for (const std::string flags : {"--strategy ddp -n 2", "--strategy zero1 -n 2",
                                   "--strategy dp -n 2", "--model cnn -n 2", "--bitwise -n 2"}) {
     const std::string common = flags + " --limit-steps 3 ";
@@ -201,6 +208,7 @@ TEST_F(TrainCommand, RefusesToGoOnWhereNothingIsLeftOfTheLastEpoch) {
 }
 
 TEST_F(TrainCommand, TakesACheckpointOfEveryStrategyAndNumberOfRanks) {
+  if (is_thread_sanitized()) GTEST_SKIP() << kNumbersAlone;
   for (const std::string from : kStrategies) {
     const ShellRun saved =
         train("--strategy " + from + " --limit-steps 2 --epochs 1 --checkpoint " + path("from"));
@@ -461,6 +469,7 @@ TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
 // Lines of four letters at random: 60 of 64 places are padding, which is learned in a few steps,
 // and of the others hardly more than the newline can be.
 TEST_F(TrainCommand, CountsNoPaddingAsRight) {
+  if (is_thread_sanitized()) GTEST_SKIP() << kNumbersAlone;
   std::ofstream text(path("lines"));
   std::mt19937 random(7);
   for (int line = 0; line < 640; ++line) {

@@ -1,4 +1,4 @@
 unisono_test(compute_test
   SOURCES compute_float_types_test.cc compute_oracle.cc compute_reduction_test.cc
           compute_tree_test.cc
-  LABELS unit LINKS PkgConfig::hwy)
+  SINGLE_THREADED LABELS unit LINKS PkgConfig::hwy)

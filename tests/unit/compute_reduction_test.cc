@@ -12,6 +12,7 @@
 #include "compute/compute.h"
 #include "compute/kernels.h"
 #include "compute_oracle.h"
+#include "made_reduction.h"
 
 namespace unisono::compute {
 namespace {
@@ -27,12 +28,6 @@ ReduceOp op_of(OpKind kind) {
   ReduceOp op;
   op.kind = kind;
   return op;
-}
-
-Reduction reduction_of(DataType type, const ReduceOp& op, int ranks = 1) {
-  auto made = Reduction::make(type, op, ranks);
-  EXPECT_TRUE(made.has_value());
-  return std::move(made).value();
 }
 
 /// A copy of some bytes at a chosen misalignment, between guard bytes.

@@ -6,17 +6,12 @@
 #include "compute/compute.h"
 #include "compute/kernels.h"
 #include "compute_oracle.h"
+#include "made_reduction.h"
 
 namespace unisono::compute {
 namespace {
 
 using namespace compute_test;
-
-Reduction reduction_of(DataType type, const ReduceOp& op) {
-  auto made = Reduction::make(type, op, 1);
-  EXPECT_TRUE(made.has_value());
-  return std::move(made).value();
-}
 
 /// T(lo, hi) as the definition says it: the left part is the largest power of two below the size.
 Bytes reference_tree(DataType type, OpKind op, const std::vector<Bytes>& inputs, int lo, int hi) {

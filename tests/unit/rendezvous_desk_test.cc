@@ -18,7 +18,7 @@ using testing::SizeIs;
 
 const TimePoint kStart{seconds(1000)};
 
-Member a_member(Rank rank) {
+Member member_of_rank(Rank rank) {
   Member member;
   member.rank = rank;
   member.host_name = "node" + std::to_string(rank);
@@ -29,7 +29,7 @@ Member a_member(Rank rank) {
 
 std::vector<Member> members(int size) {
   std::vector<Member> all;
-  for (Rank rank = 0; rank < size; ++rank) all.push_back(a_member(rank));
+  for (Rank rank = 0; rank < size; ++rank) all.push_back(member_of_rank(rank));
   return all;
 }
 
@@ -48,7 +48,7 @@ TEST(Meeting, IsCompleteWhenAllHaveArrived) {
   Meeting meeting(3, kStart);
   for (const Rank rank : {2, 0, 1}) {
     EXPECT_FALSE(meeting.complete());
-    EXPECT_TRUE(meeting.admit(a_member(rank), 3));
+    EXPECT_TRUE(meeting.admit(member_of_rank(rank), 3));
   }
   ASSERT_TRUE(meeting.complete());
   EXPECT_EQ(meeting.take_members()[2].pid, 102);
@@ -56,27 +56,27 @@ TEST(Meeting, IsCompleteWhenAllHaveArrived) {
 
 TEST(Meeting, NamesTheMissing) {
   Meeting meeting(8, kStart);
-  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(meeting.admit(a_member(rank), 8));
+  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(meeting.admit(member_of_rank(rank), 8));
   EXPECT_EQ(meeting.overdue(kStart + seconds(30)).message(),
             "ranks 2, 5 and 7 of 8 did not arrive within 30 s");
 }
 
 TEST(Meeting, TellsWhoCameAndLeft) {
   Meeting meeting(2, kStart);
-  ASSERT_TRUE(meeting.admit(a_member(0), 2));
-  ASSERT_TRUE(meeting.admit(a_member(1), 2));
+  ASSERT_TRUE(meeting.admit(member_of_rank(0), 2));
+  ASSERT_TRUE(meeting.admit(member_of_rank(1), 2));
   meeting.depart(1);
   EXPECT_FALSE(meeting.complete());
   const Status overdue = meeting.overdue(kStart + seconds(1));
   EXPECT_THAT(overdue.message(), HasSubstr("rank 1 (host node1, pid 101) came and left again"));
   EXPECT_EQ(overdue.rank(), 1);
-  EXPECT_TRUE(meeting.admit(a_member(1), 2)) << "its seat is free again";
+  EXPECT_TRUE(meeting.admit(member_of_rank(1), 2)) << "its seat is free again";
 }
 
 TEST(Meeting, RankGivenTwiceNamesBothProcesses) {
   Meeting meeting(3, kStart);
-  ASSERT_TRUE(meeting.admit(a_member(1), 3));
-  Member second = a_member(1);
+  ASSERT_TRUE(meeting.admit(member_of_rank(1), 3));
+  Member second = member_of_rank(1);
   second.pid = 999;
   EXPECT_THAT(meeting.admit(second, 3).message(),
               AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid 101"), HasSubstr("999")));
@@ -84,13 +84,14 @@ TEST(Meeting, RankGivenTwiceNamesBothProcesses) {
 
 TEST(Meeting, DifferingWorldSizeNamesBoth) {
   Meeting meeting(3, kStart);
-  EXPECT_THAT(meeting.admit(a_member(1), 4).message(), AllOf(HasSubstr("4"), HasSubstr("says 3")));
+  EXPECT_THAT(meeting.admit(member_of_rank(1), 4).message(),
+              AllOf(HasSubstr("4"), HasSubstr("says 3")));
 }
 
 TEST(Meeting, DifferingSettingsNameBothRanksAndTexts) {
   Meeting meeting(3, kStart);
-  ASSERT_TRUE(meeting.admit(a_member(2), 3));
-  Member other = a_member(1);
+  ASSERT_TRUE(meeting.admit(member_of_rank(2), 3));
+  Member other = member_of_rank(1);
   other.settings = "transport=tcp";
   const Status status = meeting.admit(other, 3);
   EXPECT_EQ(status.code(), ErrorCode::kMismatch);

@@ -1,1 +1,2 @@
-unisono_test(settings_test SOURCES config_test.cc link_map_test.cc LABELS unit TIMEOUT 60)
+unisono_test(settings_test SOURCES config_test.cc link_map_test.cc
+  SINGLE_THREADED LABELS unit TIMEOUT 60)

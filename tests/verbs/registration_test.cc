@@ -382,7 +382,10 @@ class WatchedRegistrationTest : public RegistrationTest {
 };
 
 TEST_F(WatchedRegistrationTest, TheSameAddressMappedAnewIsRegisteredAnew) {
-  std::byte* memory = map_at(nullptr, 4);
+  // The pages around stay mapped: the hole is too small for what other threads of the process map
+  // meanwhile (the watching thread's first allocation, for one).
+  std::byte* around = map_at(nullptr, 6);
+  std::byte* memory = around + kPage;
   const std::uint32_t first = use({memory, 4 * kPage});
   EXPECT_EQ(use({memory, 4 * kPage}), first);
   munmap(memory, 4 * kPage);
@@ -391,7 +394,7 @@ TEST_F(WatchedRegistrationTest, TheSameAddressMappedAnewIsRegisteredAnew) {
   EXPECT_NE(second, first);
   EXPECT_EQ(use({memory, 4 * kPage}), second);
   EXPECT_EQ(cache_->counts().invalidated, 1U);
-  munmap(memory, 4 * kPage);
+  munmap(around, 6 * kPage);
 }
 
 TEST_F(WatchedRegistrationTest, AFilesMappingLastsForItsUse) {

@@ -14,17 +14,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr std::size_t kLarge = 100 * 1000;
-
-void send_a_round(World& world, int round) {
-  for (const Rank from : {0, 1}) {
-    const Rank to = 1 - from;
-    world.send(from, to, {.bytes = static_cast<std::size_t>(round % 7) * 300});
-    world.send(from, to, {.bytes = kLarge, .kind = FrameKind::kData});
-    world.send(from, to, {.bytes = 16 * 1024});
-  }
-}
-
 TEST(Asking, EachPortIsAskedForOnceALinkHoweverManyItsQueuePairsAre) {
   WorldShape shape{.ranks = 3, .ports = 2, .askers = {0, 1, 2}};
   shape.options.queue_pairs = 3;
@@ -36,7 +25,7 @@ TEST(Asking, EachPortIsAskedForOnceALinkHoweverManyItsQueuePairsAre) {
   }
   EXPECT_EQ(world.cm(0).questions[0].source, "10.0.0.1");
   EXPECT_EQ(world.cm(0).questions[0].target.substr(0, 7), "10.0.0.");
-  for (int round = 0; round < 5; ++round) send_a_round(world, round);
+  for (int round = 0; round < 5; ++round) world.send_a_round(round);
   ASSERT_TRUE(world.settle());
   world.close_all();
 }
@@ -44,7 +33,7 @@ TEST(Asking, EachPortIsAskedForOnceALinkHoweverManyItsQueuePairsAre) {
 TEST(Asking, MayBeTheChoiceOfOneRankAlone) {
   World world({.ranks = 2, .ports = 2, .askers = {1}});
   ASSERT_TRUE(world.greet());
-  for (int round = 0; round < 5; ++round) send_a_round(world, round);
+  for (int round = 0; round < 5; ++round) world.send_a_round(round);
   ASSERT_TRUE(world.settle());
   EXPECT_THAT(world.cm(1).questions, SizeIs(2));
   world.close_all();
@@ -54,7 +43,7 @@ TEST(Asking, WaitsForNothingAndLosesNothing) {
   World world({.ranks = 2, .ports = 1, .askers = {0, 1}});
   ASSERT_TRUE(world.stands());
   world.cm(0).silent = true;
-  send_a_round(world, 1);
+  world.send_a_round(1);
   ASSERT_TRUE(world.pump_until([&] { return world.cm(0).looks > 100; }, "looks for an answer"));
   EXPECT_EQ(world.witness(1).count(0), 0u);
   EXPECT_EQ(world.witness(0).count(1), 0u) << "who has its path waits for the other, too";
@@ -70,7 +59,7 @@ TEST(Asking, PortWithoutAPathIsLeftForAnotherAndSaysSo) {
   World world(std::move(shape));
   ASSERT_TRUE(world.stands());
   world.cm(0).unreachable = {{"10.0.0.1", ENETUNREACH}};
-  for (int round = 0; round < 5; ++round) send_a_round(world, round);
+  for (int round = 0; round < 5; ++round) world.send_a_round(round);
   ASSERT_TRUE(world.settle());
   EXPECT_TRUE(has_line(log, {"rank 1 over fake0 port 1", "ADDR_ERROR (Network is unreachable",
                              "going on over fake1 port 1"}));
@@ -100,7 +89,7 @@ TEST(Asking, EndsWithTheEpochThatItIsFor) {
   World world({.ranks = 2, .ports = 2, .askers = {0, 1}});
   ASSERT_TRUE(world.stands());
   world.cm(0).silent = true;
-  send_a_round(world, 1);
+  world.send_a_round(1);
   ASSERT_TRUE(world.pump_until([&] { return world.cm(0).ids == 2; }, "questions"));
   world.network().set_link(1, 0, false);
   ASSERT_TRUE(world.pump_until([&] { return world.cm(0).ids == 1; }, "the next epoch"));
@@ -121,7 +110,7 @@ TEST(Asking, EpochsOfAStreamWhosePortsGoDownAskAnew) {
     World world(std::move(shape));
     ASSERT_TRUE(world.greet());
     for (int round = 0; round < 9; ++round) {
-      send_a_round(world, round);
+      world.send_a_round(round);
       if (round == 2) world.network().set_link(0, 0, false);
       if (round == 5) world.network().set_link(0, 0, true);
       if (round == 7) world.network().set_link(1, 1, false);

@@ -12,8 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kLarge = 200 * 1000;
-
 void exchange(World& world) {
   for (Rank from = 0; from < world.size(); ++from) {
     for (Rank to = 0; to < world.size(); ++to) {

@@ -13,19 +13,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::size_t kLarge = 100 * 1000;
-
-// One of each way that a frame may take, in both directions.
-void send_a_round(World& world, int round) {
-  for (const Rank from : {0, 1}) {
-    const Rank to = 1 - from;
-    world.send(from, to, {.bytes = static_cast<std::size_t>(round % 7) * 300});
-    world.send(from, to, {.bytes = kLarge, .kind = FrameKind::kData});
-    world.send(from, to, {.bytes = 16 * 1024});
-    world.send(from, to, {.bytes = kFramePayloadMax});
-  }
-}
-
 class WithBothWaysToForget : public testing::TestWithParam<bool> {
  protected:
   WorldShape shape(int ports, std::uint64_t seed) const {
@@ -48,7 +35,7 @@ TEST_P(WithBothWaysToForget, StreamSurvivesThePortThatGoesDown) {
     ASSERT_TRUE(world.greet());
     const int host = static_cast<int>(seed % 2);
     for (int round = 0; round < 12; ++round) {
-      send_a_round(world, round);
+      world.send_a_round(round);
       if (round == 5) world.network().set_link(host, 0, false);
       world.turns(static_cast<int>(seed % 4));
     }
@@ -69,7 +56,7 @@ TEST_P(WithBothWaysToForget, StreamSurvivesAsLongAsOneOfFourPortsIsLeft) {
     World world(shape(4, seed));
     ASSERT_TRUE(world.greet());
     for (int round = 0; round < 24; ++round) {
-      send_a_round(world, round);
+      world.send_a_round(round);
       // Now at one end, now at the other, never the last.
       if (round % 7 == 3 && round < 21) world.network().set_link(round % 2, round / 7, false);
       world.turns(2);
@@ -88,7 +75,7 @@ TEST_P(WithBothWaysToForget, BothSidesMayNoticeAtOnce) {
     World world(shape(4, seed));
     ASSERT_TRUE(world.greet());
     for (int round = 0; round < 8; ++round) {
-      send_a_round(world, round);
+      world.send_a_round(round);
       if (round == 3) {
         world.network().set_link(0, 0, false);
         world.network().set_link(1, 1, false);
@@ -106,7 +93,7 @@ TEST(Failover, WarningSaysWhoseLinkLeavesWhatAndWhereItGoesOn) {
   World world({.ranks = 2, .ports = 2});
   ASSERT_TRUE(world.greet());
   world.network().fail_next_request(0, 0, IBV_WC_RETRY_EXC_ERR);
-  send_a_round(world, 1);
+  world.send_a_round(1);
   ASSERT_TRUE(world.settle());
   EXPECT_TRUE(has_line(
       log, {"rank 1", "fake0 port 1", "RETRY_EXC_ERR (12)", "going on over fake1 port 1"}));
@@ -119,7 +106,7 @@ TEST(Failover, PortThatIsDownEndsTheLinkWhereThereIsNoOther) {
     log.expect("fake");
     World world({.ranks = 2, .ports = ports});
     ASSERT_TRUE(world.greet());
-    send_a_round(world, 1);
+    world.send_a_round(1);
     for (int port = 0; port < ports; ++port) world.network().set_link(0, port, false);
     const Status cause = world.end_of(0, 1);
     EXPECT_EQ(cause.code(), ErrorCode::kRankFailed) << cause.message();
@@ -141,13 +128,13 @@ TEST(Failover, PortThatCameBackIsUsedWhenTheNextOneFails) {
   // Nothing is under way, so only events tell: no rail is banned by either side.
   world.network().set_link(0, 0, false);
   ASSERT_TRUE(world.pump_until([&] { return world.verbs(1).work_counts().epochs == 2; }, "epoch"));
-  send_a_round(world, 1);
+  world.send_a_round(1);
   ASSERT_TRUE(world.settle());
   world.network().set_link(0, 0, true);
   world.turns(600);
   world.network().set_link(0, 1, false);
   ASSERT_TRUE(world.pump_until([&] { return world.verbs(1).work_counts().epochs == 3; }, "epoch"));
-  send_a_round(world, 2);
+  world.send_a_round(2);
   ASSERT_TRUE(world.settle());
   world.close_all();
 }
@@ -157,9 +144,9 @@ TEST(Failover, BrokenDeviceIsLeftForTheOther) {
   log.expect("fake");
   World world({.ranks = 2, .ports = 2});
   ASSERT_TRUE(world.greet());
-  send_a_round(world, 1);
+  world.send_a_round(1);
   world.network().break_device(0, 0);
-  send_a_round(world, 2);
+  world.send_a_round(2);
   ASSERT_TRUE(world.settle());
   EXPECT_TRUE(has_line(log, {"rank 1", "fake0 port 1"}));
   world.close_all();
@@ -189,7 +176,7 @@ TEST(Failover, OtherLinksOfTheRankGoOn) {
   world.send(0, 2, {.bytes = kLarge});
   world.send(0, 2, {.bytes = 8});
   EXPECT_EQ(world.end_of(0, 2).code(), ErrorCode::kRankFailed);
-  send_a_round(world, 1);
+  world.send_a_round(1);
   ASSERT_TRUE(world.settle(0, 1));
   ASSERT_TRUE(world.settle(1, 0));
   world.close_all();
@@ -233,7 +220,7 @@ TEST_P(WithEveryBadStatus, LinkOverOnePortEndsAndSaysEverything) {
   World world({.ranks = 2, .ports = 1});
   ASSERT_TRUE(world.greet());
   world.network().fail_next_request(0, 0, status);
-  send_a_round(world, 1);
+  world.send_a_round(1);
   const Status cause = world.end_of(0, 1);
   EXPECT_EQ(cause.code(), refused ? ErrorCode::kProtocol : ErrorCode::kRankFailed);
   EXPECT_EQ(cause.rank(), 1);
@@ -254,7 +241,7 @@ TEST_P(WithEveryBadStatus, LinkOverTwoPortsGoesOnUnlessItWasRefused) {
   ASSERT_TRUE(world.greet());
   for (const int device : {0, 1}) {
     world.network().fail_next_request(device, device, status);
-    send_a_round(world, 1);
+    world.send_a_round(1);
     if (refused) {
       EXPECT_EQ(world.end_of(0, 1).code(), ErrorCode::kProtocol);
       break;

@@ -15,8 +15,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kLarge = 100 * 1000;
-
 struct Scene {
   Scene() : impostor(1, 3), world(shape()) {
     impostor.join(world);

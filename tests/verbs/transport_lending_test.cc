@@ -11,7 +11,6 @@
 namespace unisono::verbs::test {
 namespace {
 
-constexpr std::size_t kLarge = 200 * 1000;
 constexpr std::byte kMine{0xab};
 
 // Takes messages of frames into one buffer, as an engine does that repeats a call.

@@ -15,7 +15,7 @@
 namespace unisono::verbs::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kWorldPatience = std::chrono::seconds(10);
 constexpr std::byte kSpoilt{0xee};
 
 FakeFabricOptions network_of(const WorldShape& shape) {
@@ -134,6 +134,16 @@ bool World::send(Rank from, Rank to, const Message& message) {
   return pump_until([&] { return try_send(from, to, message) != PostResult::kFull; }, "room");
 }
 
+void World::send_a_round(int round) {
+  for (const Rank from : {0, 1}) {
+    const Rank to = 1 - from;
+    send(from, to, {.bytes = static_cast<std::size_t>(round % 7) * 300});
+    send(from, to, {.bytes = kLarge, .kind = FrameKind::kData});
+    send(from, to, {.bytes = 16 * 1024});
+    send(from, to, {.bytes = kFramePayloadMax});
+  }
+}
+
 std::uint64_t World::sent(Rank from, Rank to) const {
   const auto found = at(from).next_sequence.find(to);
   return found == at(from).next_sequence.end() ? 0 : found->second;
@@ -195,7 +205,7 @@ void World::turns(int count) {
 }
 
 bool World::pump_until(const std::function<bool()>& done, const char* what) {
-  const TimePoint deadline = Clock::now() + kPatience;
+  const TimePoint deadline = Clock::now() + kWorldPatience;
   while (!done()) {
     turn();
     sched_yield();
@@ -257,8 +267,9 @@ void World::close_all() {
   std::vector<std::thread> closing;
   for (const auto& member : ranks_) {
     if (member->transport == nullptr) continue;
-    closing.emplace_back(
-        [&member = *member] { member.transport->close(Clock::now() + kPatience, member.witness); });
+    closing.emplace_back([&member = *member] {
+      member.transport->close(Clock::now() + kWorldPatience, member.witness);
+    });
   }
   for (std::thread& each : closing) each.join();
   for (const auto& member : ranks_) {

@@ -21,6 +21,9 @@ namespace unisono::verbs::test {
 using unisono::test::LogGuard;
 using unisono::test::Recorder;
 
+/// Bytes that are read by the receiver, in several pieces.
+inline constexpr std::size_t kLarge = 200 * 1000;
+
 /// The TCP transport that a rank of these worlds has beside its ports.
 Result<std::unique_ptr<Transport>> make_side_transport(Rank rank, int size);
 
@@ -67,6 +70,8 @@ class World {
   PostResult try_send(Rank from, Rank to, const Message& message);
   /// Polls everyone until it is taken; false: the test has failed, or the link ended.
   bool send(Rank from, Rank to, const Message& message);
+  /// One of each way that a frame may take, in both directions between ranks 0 and 1.
+  void send_a_round(int round);
   /// Frames of `from` to `to` so far.
   std::uint64_t sent(Rank from, Rank to) const;
   /// Cancels what is lent, spoils it at once; how many.

@@ -12,8 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kLarge = 200 * 1000;
-
 struct Failing {
   FakeCall call;
   const char* name;  ///< of the test

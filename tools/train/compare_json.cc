@@ -9,16 +9,16 @@ namespace {
 
 using nlohmann::json;
 
-json each(std::uint64_t count, std::uint64_t steps) {
+json json_per_step(std::uint64_t count, std::uint64_t steps) {
   if (steps != 0 && count % steps == 0) return count / steps;
   return static_cast<double>(count) / static_cast<double>(steps);
 }
 
 json json_of(const Traffic& traffic, std::uint64_t steps) {
-  return {{"messages_sent", each(traffic.messages_sent, steps)},
-          {"bytes_sent", each(traffic.bytes_sent, steps)},
-          {"messages_received", each(traffic.messages_received, steps)},
-          {"bytes_received", each(traffic.bytes_received, steps)}};
+  return {{"messages_sent", json_per_step(traffic.messages_sent, steps)},
+          {"bytes_sent", json_per_step(traffic.bytes_sent, steps)},
+          {"messages_received", json_per_step(traffic.messages_received, steps)},
+          {"bytes_received", json_per_step(traffic.bytes_received, steps)}};
 }
 
 json calls_of(const TrafficReport& report, std::uint64_t steps) {
@@ -26,7 +26,7 @@ json calls_of(const TrafficReport& report, std::uint64_t steps) {
   for (std::size_t c = 0; c < report.calls.size(); ++c) {
     if (report.calls[c] == 0) continue;
     json kind = json_of(report.by_collective[c], steps);
-    kind["calls"] = each(report.calls[c], steps);
+    kind["calls"] = json_per_step(report.calls[c], steps);
     calls[std::string(name_of(static_cast<Collective>(c)))] = std::move(kind);
   }
   return calls;
@@ -34,7 +34,7 @@ json calls_of(const TrafficReport& report, std::uint64_t steps) {
 
 json bytes_to(const TrafficReport& report, std::uint64_t steps) {
   json bytes = json::array();
-  for (const Traffic& peer : report.by_peer) bytes.push_back(each(peer.bytes_sent, steps));
+  for (const Traffic& peer : report.by_peer) bytes.push_back(json_per_step(peer.bytes_sent, steps));
   return bytes;
 }
 
@@ -56,8 +56,8 @@ json json_of(const Cost& cost) {
           {"samples_per_s",
            cost.seconds > 0 ? static_cast<double>(cost.samples * cost.steps) / cost.seconds : 0.0},
           {"loss", cost.loss},
-          {"threads_started", each(cost.threads_started, cost.steps)},
-          {"bytes", each(bytes_sent(traffic_of(cost)), cost.steps)},
+          {"threads_started", json_per_step(cost.threads_started, cost.steps)},
+          {"bytes", json_per_step(bytes_sent(traffic_of(cost)), cost.steps)},
           {"predicted_bytes", bytes_sent(cost.predicted)},
           {"as_predicted", is_as_predicted(cost)},
           {"devices", std::move(devices)}};

@@ -16,7 +16,7 @@ using tools::Align;
 using tools::Table;
 
 /// A count of all steps as one step's.
-std::string each(std::uint64_t count, std::uint64_t steps) {
+std::string text_per_step(std::uint64_t count, std::uint64_t steps) {
   if (steps != 0 && count % steps == 0) return grouped(count / steps);
   return fmt::format("{:.2f}", static_cast<double>(count) / static_cast<double>(steps));
 }
@@ -63,7 +63,7 @@ std::string calls_text(const TrafficReport& report, std::uint64_t steps) {
   for (std::size_t c = 0; c < report.calls.size(); ++c) {
     if (report.calls[c] == 0) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(static_cast<Collective>(c)),
-                        each(report.calls[c], steps));
+                        text_per_step(report.calls[c], steps));
   }
   return text.empty() ? "none" : text;
 }
@@ -92,9 +92,10 @@ std::string strategies_text(const Comparison& comparison) {
     table.add_row({cost.strategy,
                    fmt::format("{:.0f}", static_cast<double>(cost.samples * cost.steps) /
                                              std::max(cost.seconds, 1e-9)),
-                   fmt::format("{:.4f}", cost.loss), each(cost.threads_started, cost.steps),
-                   each(messages_sent(cost), cost.steps),
-                   each(bytes_sent(traffic_of(cost)), cost.steps),
+                   fmt::format("{:.4f}", cost.loss),
+                   text_per_step(cost.threads_started, cost.steps),
+                   text_per_step(messages_sent(cost), cost.steps),
+                   text_per_step(bytes_sent(traffic_of(cost)), cost.steps),
                    grouped(bytes_sent(cost.predicted)), is_as_predicted(cost) ? "equal" : "DIFFERS",
                    memory_text(cost.members.front().peak_memory),
                    cost.members.size() > 1 ? memory_text(others) : ""});
@@ -122,9 +123,10 @@ std::string members_text(const Comparison& comparison) {
       const Member& member = cost.members[i];
       const Traffic moved = total(member.traffic), predicted = total(cost.predicted[i]);
       table.add_row({i == 0 ? cost.strategy : "", fmt::to_string(i), fmt::to_string(member.samples),
-                     each(moved.messages_sent, cost.steps),
-                     each(moved.messages_received, cost.steps), each(moved.bytes_sent, cost.steps),
-                     grouped(predicted.bytes_sent), each(moved.bytes_received, cost.steps),
+                     text_per_step(moved.messages_sent, cost.steps),
+                     text_per_step(moved.messages_received, cost.steps),
+                     text_per_step(moved.bytes_sent, cost.steps), grouped(predicted.bytes_sent),
+                     text_per_step(moved.bytes_received, cost.steps),
                      grouped(predicted.bytes_received), memory_text(member.peak_memory),
                      calls_text(member.traffic, cost.steps)});
     }
@@ -195,8 +197,8 @@ std::string output_devices_text(const Comparison& comparison) {
     std::vector<std::string> cells{fmt::to_string(i)};
     for (const Cost* cost : {first, second}) {
       const Traffic moved = total(cost->members[i].traffic);
-      cells.push_back(each(moved.bytes_sent, cost->steps));
-      cells.push_back(each(moved.bytes_received, cost->steps));
+      cells.push_back(text_per_step(moved.bytes_sent, cost->steps));
+      cells.push_back(text_per_step(moved.bytes_received, cost->steps));
       cells.push_back(grouped(cost->members[i].peak_memory));
     }
     table.add_row(std::move(cells));
@@ -223,7 +225,7 @@ std::string matrix_text(const Cost& cost) {
     const std::vector<Traffic>& peers = cost.members[i].traffic.by_peer;
     for (std::size_t peer = 0; peer < cost.members.size(); ++peer) {
       const std::uint64_t sent = peer < peers.size() ? peers[peer].bytes_sent : 0;
-      cells.push_back(peer == i ? "-" : each(sent, cost.steps));
+      cells.push_back(peer == i ? "-" : text_per_step(sent, cost.steps));
     }
     table.add_row(std::move(cells));
   }

@@ -21,11 +21,10 @@
 
 #include "base/result.h"
 #include "transports/shm/fabric.h"
+#include "transports/shm/segment.h"
 #include "transports/transport.h"
 
 namespace unisono::shm {
-
-inline constexpr std::size_t kLineBytes = 64;
 
 /// Before the lines: one line with the reader's counter, one with its `left` word.
 inline constexpr std::size_t kLaneControlBytes = 2 * kLineBytes;

@@ -16,8 +16,6 @@ namespace {
 constexpr int kGidsMax = 256;  // gid_index is a byte in an address vector
 constexpr int kPkeysMax = 65535;
 
-Status unusable(std::string reason) { return Status(ErrorCode::kUnsupported, std::move(reason)); }
-
 bool starts_with(const ibv_gid& gid, std::initializer_list<int> bytes) {
   return std::equal(bytes.begin(), bytes.end(), gid.raw);
 }
@@ -115,6 +113,8 @@ std::string hex(int key) {
 }
 
 }  // namespace
+
+Status unusable(std::string reason) { return {ErrorCode::kUnsupported, std::move(reason)}; }
 
 bool is_ipv4(const ibv_gid& gid) {
   return starts_with(gid, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff});

@@ -2,11 +2,16 @@
 // Set-up only; the caller's thread.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "transports/verbs/rail.h"
 #include "transports/verbs/verbs_options.h"
 
 namespace unisono::verbs {
+
+/// kUnsupported: why a port is left out.
+Status unusable(std::string reason);
 
 /// Else Ethernet.
 bool is_infiniband(const ibv_port_attr& attributes);

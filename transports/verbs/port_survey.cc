@@ -13,8 +13,6 @@
 namespace unisono::verbs {
 namespace {
 
-Status unusable(std::string reason) { return Status(ErrorCode::kUnsupported, std::move(reason)); }
-
 std::string state_text(ibv_port_state state) {
   constexpr std::array kNames{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
   const auto index = static_cast<std::size_t>(state);

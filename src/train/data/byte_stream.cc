@@ -13,13 +13,13 @@ namespace {
 
 // Deflate stores at most 258 bytes in two bits.
 constexpr std::uint64_t kInflationMax = 1032;
-constexpr std::size_t kBlockBytes = 64 * 1024;
+constexpr std::size_t kPackedBlockBytes = 64 * 1024;
 
 }  // namespace
 
 struct ByteStream::Inflater {
   z_stream stream{};
-  std::vector<std::uint8_t> block = std::vector<std::uint8_t>(kBlockBytes);
+  std::vector<std::uint8_t> block = std::vector<std::uint8_t>(kPackedBlockBytes);
   bool is_at_member_end = false;
 
   Inflater() {
@@ -105,7 +105,7 @@ void ByteStream::skip(std::uint64_t bytes) {
     return;
   }
   std::vector<std::uint8_t> waste(
-      static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kBlockBytes)));
+      static_cast<std::size_t>(std::min<std::uint64_t>(bytes, kPackedBlockBytes)));
   while (bytes > 0) {
     const std::size_t part = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, waste.size()));
     read(std::span(waste).first(part));

@@ -12,6 +12,8 @@ inline constexpr std::uint32_t kCheckpointVersion = 2;
 /// Magic, version and checksum: what the checksum does not cover.
 inline constexpr std::size_t kUncheckedBytes = 16;
 inline constexpr std::size_t kHeaderBytes = 24;
+/// Read and written at a time.
+inline constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 /// Of Checkpoint::order.
 inline constexpr std::size_t kOrderBytesMax = 64;
 

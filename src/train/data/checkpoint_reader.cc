@@ -11,7 +11,6 @@ namespace unisono::train {
 
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 // More than any model has; a limit so that a damaged file reads as damaged.
 constexpr std::uint32_t kDimensionsMax = 16;
 constexpr std::uint64_t kExtentMax = std::uint64_t{1} << 48;

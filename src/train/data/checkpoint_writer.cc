@@ -18,8 +18,6 @@ namespace unisono::train {
 
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-
 // A file that is written once from its beginning, and gone again unless it was kept.
 class NewFile {
  public:

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBlockBytes = 64 * 1024;
+constexpr std::size_t kTextBlockBytes = 64 * 1024;
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw std::runtime_error(path + ": " + what);
@@ -70,7 +70,7 @@ std::size_t FileText::part_of(std::uint64_t offset) const {
 
 void FileText::scan(const std::function<void(std::span<const std::uint8_t>)>& take) const {
   Reader reader(*this);
-  std::vector<std::uint8_t> block(kBlockBytes);
+  std::vector<std::uint8_t> block(kTextBlockBytes);
   for (std::uint64_t at = 0; at < size();) {
     const auto part = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), size() - at));
     reader.read(at, std::span(block).first(part));
@@ -87,7 +87,8 @@ void FileText::Reader::fill(std::uint64_t offset) {
     file_.emplace(part.path);
     open_part_ = index;
   }
-  block_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kBlockBytes, part.end - offset)));
+  block_.resize(
+      static_cast<std::size_t>(std::min<std::uint64_t>(kTextBlockBytes, part.end - offset)));
   block_begin_ = offset;
   file_->read(offset - part.begin, block_);
 }
