@@ -99,6 +99,14 @@ class Transport {
   virtual Endpoint& endpoint(Rank peer) = 0;
   /// Sends and receives what is possible now, over all active endpoints. True if anything moved.
   virtual bool poll(FrameSink& sink) = 0;
+  /// Whether messages of `bytes` to and from `peer` may lie in memory that is a device's
+  /// (DirectMemory, offered meanwhile). An error says why they must pass through the host's.
+  virtual Status admits_direct(Rank peer, std::size_t bytes) const {
+    static_cast<void>(peer);
+    static_cast<void>(bytes);
+    return Status(ErrorCode::kUnsupported,
+                  std::string(name()) + " carries what lies in host memory alone");
+  }
   /// True while something taken from a caller waits here for poll() to send it.
   virtual bool has_unsent() const = 0;
   /// Sends what is queued until the deadline, says goodbye, closes. Idempotent.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "base/log.h"
 #include "comm/communicator_state.h"
 #include "comm/device_operation.h"
 #include "device/left_behind.h"
@@ -27,6 +29,16 @@ Published parse_published(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return {};
   return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+// What `launch` made the request's operation. The request keeps its own.
+template <typename Launch>
+Result<Operation*> host_side_of(detail::RequestState& request, const Launch& launch) {
+  Operation* const device_side = request.operation;
+  Status launched = launch();
+  Operation* const host_side = std::exchange(request.operation, device_side);
+  UNISONO_TRY(std::move(launched));
+  return host_side;
 }
 
 }  // namespace
@@ -119,7 +131,7 @@ Status CudaCalls::launch(detail::RequestState& request, const CallShape& shape) 
   const void* const some = request.call.in != nullptr ? request.call.in : request.call.out;
   UNISONO_ASSIGN(device::Device* const device, rank_device_.device_for(some));
   if (request.device == nullptr) request.device = std::make_unique<DeviceOperation>(*this, request);
-  Queue& queue = is_point_to_point(request.call.collective) ? messages_ : collectives_;
+  Queue& queue = queue_of(request.call.collective);
   queue.calls.push_back(&request);
   queue.waiting.store(queue.calls.size(), std::memory_order_release);
   auto& operation = static_cast<DeviceOperation&>(*request.device);
@@ -141,7 +153,7 @@ bool CudaCalls::has_turn(const detail::RequestState& request) const {
 }
 
 void CudaCalls::pass_turn(const detail::RequestState& request) {
-  Queue& queue = is_point_to_point(request.call.collective) ? messages_ : collectives_;
+  Queue& queue = queue_of(request.call.collective);
   std::erase(queue.calls, &request);
   queue.waiting.store(queue.calls.size(), std::memory_order_release);
 }
@@ -160,40 +172,24 @@ Result<CUevent> CudaCalls::done_event(device::Device& device) {
   return done_;
 }
 
-Result<CUstream> CudaCalls::work_stream(device::Device& device) {
-  if (work_stream_ == nullptr) {
-    UNISONO_ASSIGN(work_stream_, device.make_stream());
+Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) {
+  if (*stream == nullptr) {
+    UNISONO_ASSIGN(*stream, device.make_stream());
   }
-  return work_stream_;
-}
-
-Result<CUstream> CudaCalls::capture_stream(device::Device& device) {
-  if (capture_stream_ == nullptr) {
-    UNISONO_ASSIGN(capture_stream_, device.make_stream());
-  }
-  return capture_stream_;
+  return *stream;
 }
 
 Result<Operation*> CudaCalls::launch_host(detail::RequestState& request, const Call& call,
                                           const CallShape& shape) {
   request.call = call;
-  Operation* const device_side = request.operation;
-  const Status launched = communicator_.launch_on_host(request, shape);
-  Operation* const host_side = request.operation;
-  request.operation = device_side;
-  UNISONO_TRY(Status(launched));
-  return host_side;
+  return host_side_of(request, [&] { return communicator_.launch_on_host(request, shape); });
 }
 
 Result<Operation*> CudaCalls::launch_meeting(detail::RequestState& request, const Call& call,
                                              std::span<const std::byte> mine,
                                              std::span<std::byte> all) {
-  Operation* const device_side = request.operation;
-  const Status launched = communicator_.launch_meeting(request, call, mine, all);
-  Operation* const host_side = request.operation;
-  request.operation = device_side;
-  UNISONO_TRY(Status(launched));
-  return host_side;
+  return host_side_of(request,
+                      [&] { return communicator_.launch_meeting(request, call, mine, all); });
 }
 
 void CudaCalls::end_host_side(detail::RequestState& request) {
@@ -209,6 +205,24 @@ void CudaCalls::end_meeting(detail::RequestState& request) {
 
 std::size_t CudaCalls::received_bytes(const detail::RequestState& request) const {
   return request.point_to_point.result().bytes;
+}
+
+std::shared_ptr<DirectMemory> CudaCalls::direct(device::Device& device, Rank peer,
+                                                std::span<const std::byte> buffer) {
+  Runtime& runtime = communicator_.runtime();
+  if (!runtime.config().cuda.direct || peer == rank()) return nullptr;
+  const auto find = [&]() -> Result<std::shared_ptr<DirectMemory>> {
+    const Rank to = world_rank(peer);
+    UNISONO_TRY(runtime.engine().messenger().route(to).admits_direct(to, buffer.size()));
+    return device.memory().direct(buffer.data(), buffer.size());
+  };
+  Result<std::shared_ptr<DirectMemory>> found = find();
+  if (found) return std::move(*found);
+  if (!std::exchange(told_why_not_direct_, true)) {
+    log::info("rank " + std::to_string(rank()) + ": messages of " + device.name() +
+              " pass through host memory: " + found.error().message());
+  }
+  return nullptr;
 }
 
 void CudaCalls::note_enqueued(detail::RequestState& request) {

@@ -4,7 +4,6 @@
 // Thread rule: as DeviceCalls.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -56,10 +55,12 @@ class CudaCalls final : public DeviceCalls {
   device::TeamEvents& team() { return *team_; }
   /// The stream of this rank's launches, which puts the calls of the communicator one behind the
   /// other. Its own: what waits in it concerns no other communicator.
-  Result<CUstream> work_stream(device::Device& device);
+  Result<CUstream> work_stream(device::Device& device) { return made_once(&work_stream_, device); }
   /// The same for work that becomes part of a graph, which takes the stream along until the capture
   /// ends.
-  Result<CUstream> capture_stream(device::Device& device);
+  Result<CUstream> capture_stream(device::Device& device) {
+    return made_once(&capture_stream_, device);
+  }
   /// Of kProcesses: recorded behind the work of the latest call, which the next must come after.
   Result<CUevent> done_event(device::Device& device);
 
@@ -80,6 +81,9 @@ class CudaCalls final : public DeviceCalls {
   /// The same for a meeting, which is not counted.
   void end_meeting(detail::RequestState& request);
   std::size_t received_bytes(const detail::RequestState& request) const;
+  /// The buffer for the transport to `peer` where that takes it as it is; else null.
+  std::shared_ptr<DirectMemory> direct(device::Device& device, Rank peer,
+                                       std::span<const std::byte> buffer);
   /// The call is one of several: close_gate() follows.
   bool begins_group() const;
   /// The work is in the caller's stream: it may go on.
@@ -100,6 +104,10 @@ class CudaCalls final : public DeviceCalls {
   const Queue& queue_of(Collective collective) const {
     return is_point_to_point(collective) ? messages_ : collectives_;
   }
+  Queue& queue_of(Collective collective) {
+    return is_point_to_point(collective) ? messages_ : collectives_;
+  }
+  static Result<CUstream> made_once(CUstream* stream, device::Device& device);
   static bool is_past(const device::Device& device, CUevent event);
   bool launches_are_over(const device::Device& device) const;
   void forget_members(device::Device& device);
@@ -115,6 +123,7 @@ class CudaCalls final : public DeviceCalls {
   CUstream capture_stream_ = nullptr;
   CUevent done_ = nullptr;
   TimePoint release_limit_{};
+  bool told_why_not_direct_ = false;
   Queue collectives_, messages_;
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "comm/call_check.h"
 #include "device/device.h"
@@ -28,7 +29,10 @@ struct DeviceCall {
   bool has_stream = false;     ///< the caller named it, and goes on before the work is over
   bool input_on_host = false;  ///< the caller's buffers are host memory all the same
   bool output_on_host = false;
+  /// Not null: the transport moves the message where it lies (GPUDirect).
+  std::shared_ptr<DirectMemory> direct;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
+  bool found_idle = false;    ///< of a receive: its stream had nothing to do
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made
 };
 

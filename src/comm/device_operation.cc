@@ -41,6 +41,8 @@ Status DeviceOperation::begin_stage() {
   const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
+  call_.found_idle = call_.call.collective == Collective::kReceive && call_.capture == 0 &&
+                     device.api().StreamQuery(call_.stream) == CUDA_SUCCESS;
   UNISONO_ASSIGN(call_.ready, call_.device->take_event());
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));

@@ -4,26 +4,9 @@
 #include <string>
 
 #include "comm/cuda_calls.h"
+#include "plan/plan_sizes.h"
 
 namespace unisono {
-namespace {
-
-// Collectives in which element i of the result depends on element i of the inputs alone.
-bool is_elementwise(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kScan:
-    case Collective::kExscan:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
 Status StagedCall::begin() {
   if (call_.capture != 0) {
     return Status(ErrorCode::kUnsupported,
@@ -35,6 +18,7 @@ Status StagedCall::begin() {
   host_ = nullptr;
   gate_closed_ = has_gate_ = is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
+  UNISONO_TRY(choose_direct());
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
   // In the default stream a gate would hold up other ranks of the process.
@@ -46,10 +30,41 @@ Status StagedCall::begin() {
   return start_parts();
 }
 
+// Each end for itself: the other may have its message wherever it likes. A receive whose stream has
+// not come to it is staged. Were it to wait, so would its peer; and that the stream waits for the
+// same peer is nothing that can be seen here (another communicator's call, a graph, a kernel).
+Status StagedCall::choose_direct() {
+  const Call& call = call_.call;
+  if (!is_point_to_point(call.collective)) return Status();
+  const bool sends = call.collective == Collective::kSend;
+  const auto* const buffer = static_cast<const std::byte*>(sends ? call.in : call.out);
+  const std::size_t bytes = sends ? call_.shape.input_bytes : call_.shape.output_bytes;
+  const bool on_host = sends ? call_.input_on_host : call_.output_on_host;
+  if (on_host || bytes < kDirectBytesMin || call.root == kAnyRank) return Status();
+  if (!sends) {
+    UNISONO_ASSIGN(const bool has_come, has_come_soon());
+    if (!has_come) return Status();
+  }
+  call_.direct = call_.calls->direct(*call_.device, call.root, {buffer, bytes});
+  if (call_.direct != nullptr) offer_direct_memory(call_.direct);
+  return Status();
+}
+
+// Behind nothing but another call of its group, the stream comes to it in a moment.
+Result<bool> StagedCall::has_come_soon() {
+  if (call_.found_idle) return true;
+  const TimePoint limit = Clock::now() + kIdleStreamLimit;
+  for (;;) {
+    UNISONO_ASSIGN(const bool ready, is_ready());
+    if (ready || Clock::now() >= limit) return ready;
+  }
+}
+
 // From what all members know alike; 0: the call goes whole.
 std::size_t StagedCall::elements_of_a_part() const {
   const std::size_t element = size_of(call_.call.type);
-  const bool splits = call_.calls->all_have_devices() && is_elementwise(call_.call.collective) &&
+  const bool splits = call_.calls->all_have_devices() &&
+                      plan::is_one_vector(call_.call.collective) &&
                       call_.call.count * element > 2 * kPartBytes;
   return splits ? kPartBytes / element : 0;
 }
@@ -198,6 +213,8 @@ void StagedCall::fail() {
 void StagedCall::end() {
   if (has_gate_) call_.device->give_back(gate_);
   has_gate_ = false;
+  if (call_.direct != nullptr) withdraw_direct_memory(*call_.direct);
+  call_.direct.reset();
 }
 
 }  // namespace unisono

@@ -17,7 +17,8 @@ Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallSh
   device_ = whole.device;
   call_ = call;
   shape_ = shape;
-  reads_input_ = shape.input_bytes > 0 &&
+  direct_ = whole.direct.get();
+  reads_input_ = shape.input_bytes > 0 && direct_ == nullptr &&
                  (call.collective != Collective::kBroadcast || whole.calls->rank() == call.root);
   // Bytes between the blocks of an output must come back as they were.
   keeps_gaps_ = !call.out_displacements.empty() && shape.output_bytes > 0;
@@ -32,6 +33,11 @@ Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallSh
 // Staging memory that lies to itself as the caller's buffers do.
 Status StagedPart::place_buffers() {
   host_input_ = host_output_ = nullptr;
+  if (direct_ != nullptr) {
+    host_input_ = const_cast<std::byte*>(static_cast<const std::byte*>(call_.in));
+    host_output_ = static_cast<std::byte*>(call_.out);
+    return Status();
+  }
   // Messages that wait for each other's room would wait for ever.
   const auto bound = is_point_to_point(call_.collective) ? device::Device::Bound::kMayExceed
                                                          : device::Device::Bound::kHolds;
@@ -68,6 +74,11 @@ Status StagedPart::copy_out() {
 
 Status StagedPart::copy_in(std::size_t bytes, const device::Device::Gate* gate) {
   const CUstream stream = device_->inward_stream();
+  if (direct_ != nullptr) {
+    UNISONO_TRY(direct_->failure());
+    if (call_.collective == Collective::kReceive) UNISONO_TRY(device_->memory().flush_direct());
+    bytes = 0;
+  }
   UNISONO_TRY(copy(call_.out, host_output_, bytes, output_on_host_, stream));
   if (gate != nullptr) UNISONO_TRY(device_->enqueue_open(stream, *gate));
   return record(stream);

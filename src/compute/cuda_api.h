@@ -33,8 +33,9 @@
   X(MemAddressReserve) X(MemAddressFree) X(MemCreate) X(MemRelease) X(MemMap) X(MemUnmap) \
   X(MemSetAccess) X(MemGetAllocationGranularity) X(MemExportToShareableHandle) \
   X(MemImportFromShareableHandle) X(MemRetainAllocationHandle) \
-  X(MemGetAllocationPropertiesFromHandle) X(MemGetHandleForAddressRange) X(IpcGetMemHandle) \
-  X(IpcOpenMemHandle) X(IpcCloseMemHandle)
+  X(MemGetAllocationPropertiesFromHandle) X(MemGetHandleForAddressRange) \
+  X(FlushGPUDirectRDMAWrites) X(IpcGetMemHandle) X(IpcOpenMemHandle) \
+  X(IpcCloseMemHandle)
 // clang-format on
 
 namespace unisono::cuda {

@@ -174,6 +174,11 @@ const Row kRows[]{
       "GPU buffers; auto: where a driver and a device are found, require: an error without them"},
      [](std::string_view text, Config* c) { return parse_choice(text, kCudaUses, &c->cuda.use); },
      [](const Config& c) { return c.cuda.use; }},
+    {{"UNISONO_CUDA_DIRECT", "on|off", "on",
+      "network devices that can move GPU memory do so where it lies (GPUDirect RDMA); off: all "
+      "that leaves the host passes through its memory"},
+     [](std::string_view text, Config* c) { return parse_switch(text, &c->cuda.direct); },
+     [](const Config& c) { return std::string(c.cuda.direct ? "on" : "off"); }},
     {{"UNISONO_CUDA_LIBRARY", "path", "",
       "the CUDA driver's file, for tests and unusual installations; empty: libcuda.so.1"},
      [](std::string_view text, Config* c) {

@@ -32,6 +32,7 @@ struct VerbsConfig {
 /// Whether GPU buffers are accepted, and the driver's file ("" is libcuda.so.1).
 struct CudaConfig {
   std::string use = "auto";
+  bool direct = true;  ///< network devices read and write GPU memory where they can
   std::string library;
 };
 

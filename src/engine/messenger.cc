@@ -33,6 +33,11 @@ void Messenger::set_route(Rank peer, Transport& transport) {
   }
 }
 
+Transport& Messenger::route(Rank peer) const {
+  UNISONO_ASSERT(routes_[static_cast<std::size_t>(peer)] != nullptr, "a rank without a route");
+  return *routes_[static_cast<std::size_t>(peer)];
+}
+
 Messenger::Peer& Messenger::use(Rank rank) {
   auto& peer = peers_[static_cast<std::size_t>(rank)];
   if (peer == nullptr) {

@@ -72,6 +72,7 @@ class Messenger final : public FrameSink {
 
   /// Which transport reaches `peer`; it outlives the messenger. Before the first message.
   void set_route(Rank peer, Transport& transport);
+  Transport& route(Rank peer) const;
 
   /// Tells every peer that was in touch, and drops this communicator's frames from now on (before
   /// its first use here they wait, bounded by credit).

@@ -1,7 +1,7 @@
 // The receiving half of the messenger: matching what arrives with what is posted.
 #include <algorithm>
-#include <cstring>
 
+#include "base/direct_memory.h"
 #include "engine/messenger_state.h"
 
 namespace unisono {
@@ -109,7 +109,7 @@ void Messenger::consume(Peer& peer, Arrival* arrival, Posted* posted) {
   const std::span<const std::byte> bytes(arrival->buffer.data(), arrival->bytes);
   if (!posted->discard && !bytes.empty()) {
     if (posted->target != nullptr) {
-      std::memcpy(posted->target, bytes.data(), bytes.size());
+      copy_bytes(posted->target, bytes.data(), bytes.size());
     } else {
       posted->owner->message_piece(posted->slot, 0, bytes);
     }

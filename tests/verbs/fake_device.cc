@@ -279,12 +279,15 @@ ibv_mr* FakeDevice::reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t 
   const Device& device = *static_cast<Context*>(pd->context)->owner;
   if (const int error = obstacle(FakeCall::kRegDmabufMr, device)) return failed<ibv_mr>(error);
   // Any file that can be mapped stands for GPU memory, a memfd for example.
-  void* memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-  if (memory == MAP_FAILED) return failed<ibv_mr>(EOPNOTSUPP);
-  Region* region =
-      add_region(*static_cast<Pd*>(pd), static_cast<std::byte*>(memory), iova, bytes, access);
+  const auto within =
+      static_cast<std::size_t>(offset % static_cast<std::uint64_t>(::getpagesize()));
+  void* mapped = ::mmap(nullptr, within + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                        static_cast<off_t>(offset - within));
+  if (mapped == MAP_FAILED) return failed<ibv_mr>(EOPNOTSUPP);
+  std::byte* const memory = static_cast<std::byte*>(mapped) + within;
+  Region* region = add_region(*static_cast<Pd*>(pd), memory, iova, bytes, access);
   region->addr = nullptr;
+  region->mapped_before = within;
   region->mapped = true;
   return region;
 }
@@ -303,7 +306,9 @@ int FakeDevice::dereg_mr(ibv_mr* mr) {
   }
   order_acquire(region);
   const Hidden hidden(core_->options().exact_order);
-  if (region->mapped) ::munmap(region->memory, region->length);
+  if (region->mapped) {
+    ::munmap(region->memory - region->mapped_before, region->mapped_before + region->length);
+  }
   delete region;
   return 0;
 }

@@ -48,7 +48,8 @@ struct Region : ibv_mr {
   std::byte* memory = nullptr;  ///< what the device touches
   std::uint64_t first = 0;      ///< the address that keys are used with
   int access = 0;
-  bool mapped = false;  ///< of a dmabuf: `memory` is a mapping to be undone
+  bool mapped = false;            ///< of a dmabuf: `memory` is a mapping to be undone
+  std::size_t mapped_before = 0;  // bytes of its first page
 };
 
 struct Entry {

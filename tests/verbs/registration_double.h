@@ -38,6 +38,7 @@ class RegistrationDouble final : public VerbsApi {
 
   std::list<Region> regions;         ///< alive
   int registered = 0;                ///< successful calls so far
+  int dma_bufs = 0;                  ///< registrations by dma-buf that were asked for
   std::size_t bytes = 0;             ///< of those alive
   std::size_t bytes_max = SIZE_MAX;  ///< more: ENOMEM
   /// Asked before every registration: 0 or errno.
@@ -95,9 +96,10 @@ class RegistrationDouble final : public VerbsApi {
   void ack_async_event(ibv_async_event*) override {}
   ibv_pd* alloc_pd(ibv_context*) override { return &pd_; }
   int dealloc_pd(ibv_pd*) override { return 0; }
-  ibv_mr* reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) override {
-    errno = EOPNOTSUPP;
-    return nullptr;
+  ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t length, std::uint64_t iova, int,
+                        int access) override {
+    ++dma_bufs;
+    return reg_mr(pd, reinterpret_cast<void*>(iova), length, access);
   }
   ibv_cq* create_cq(ibv_context*, int) override { return &cq_; }
   int destroy_cq(ibv_cq*) override { return 0; }

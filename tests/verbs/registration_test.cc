@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/verbs/direct_memory_double.h"
 #include "tests/verbs/registration_double.h"
 
 namespace unisono::verbs {
@@ -363,6 +364,119 @@ TEST_F(RegistrationTest, RandomUseNeverFindsWhatChangedAndStaysWithinTheBound) {
     cache_.reset();
     script_ = {};
   }
+}
+
+/// A device's memory, offered for the length of a test.
+class DeviceRegistrationTest : public RegistrationTest {
+ protected:
+  DeviceRegistrationTest() : memory_(test::DirectMemoryDouble::offer(16 * kPage)) { make_cache(); }
+  ~DeviceRegistrationTest() override { withdraw_direct_memory(*memory_); }
+  Pages part(std::size_t first, std::size_t bytes) const {
+    return {memory_->begin() + first, bytes};
+  }
+
+  std::shared_ptr<test::DirectMemoryDouble> memory_;
+};
+
+TEST_F(DeviceRegistrationTest, IsByDmaBufOnEveryRail) {
+  use_rails(3);
+  make_cache();
+  Registration* const held = acquire(part(100, 5000));
+  EXPECT_EQ(device_->dma_bufs, 3);
+  EXPECT_EQ(memory_->dma_bufs(), 1) << "one file serves all rails";
+  EXPECT_TRUE(held->writable());
+  EXPECT_TRUE(script_.watched.empty()) << "no mapping of the host's to be watched";
+  cache_->release(held);
+}
+
+TEST_F(DeviceRegistrationTest, LastsWithAndWithoutAMonitor) {
+  for (const bool monitored : {true, false}) {
+    make_cache(1024, monitored);
+    const std::uint32_t first = use(part(0, kPage));
+    EXPECT_EQ(use(part(0, kPage)), first);
+    EXPECT_EQ(use(part(10, 100)), first);
+    EXPECT_EQ(cache_->counts().made, 1U);
+  }
+}
+
+TEST_F(DeviceRegistrationTest, IsOfTheWholeBufferWhereTheBoundAllows) {
+  Registration* held = acquire(part(kPage, kPage));
+  EXPECT_EQ(held->begin(), memory_->begin());
+  EXPECT_EQ(held->bytes(), memory_->bytes().size());
+  cache_->release(held);
+  make_cache(2);
+  held = acquire(part(kPage, kPage));
+  EXPECT_EQ(held->begin(), memory_->begin() + kPage);
+  EXPECT_EQ(held->bytes(), kPage);
+  cache_->release(held);
+  EXPECT_TRUE(cache_->admits_device(2 * kPage));
+  EXPECT_EQ(cache_->admits_device(2 * kPage + 1).code(), ErrorCode::kOutOfResources);
+}
+
+TEST_F(DeviceRegistrationTest, IsNotFoundWhereNothingIsOffered) {
+  const std::uint32_t first = use(part(0, kPage));
+  withdraw_direct_memory(*memory_);
+  EXPECT_NE(use(part(0, kPage)), first) << "the same addresses, the host's now";
+}
+
+TEST_F(DeviceRegistrationTest, GoesWithItsAllocationWhenOtherMemoryComes) {
+  use(part(0, kPage));
+  withdraw_direct_memory(*memory_);
+  memory_.reset();
+  EXPECT_EQ(device_->regions.size(), 1U) << "nobody has asked for anything since";
+  memory_ = test::DirectMemoryDouble::offer(kPage);
+  use(part(0, kPage));
+  EXPECT_EQ(device_->regions.size(), 1U);
+  EXPECT_EQ(cache_->counts().invalidated, 1U);
+}
+
+TEST_F(DeviceRegistrationTest, OfTheSameAddressesIsNotFoundForAnotherAllocation) {
+  const std::byte* const address = memory_->begin();
+  const std::uint32_t first = use(part(0, kPage));
+  withdraw_direct_memory(*memory_);
+  memory_.reset();
+  memory_ = test::DirectMemoryDouble::offer(16 * kPage, address);
+  ASSERT_EQ(memory_->begin(), address);
+  EXPECT_NE(use(part(0, kPage)), first);
+  EXPECT_EQ(device_->regions.size(), 1U);
+}
+
+TEST_F(DeviceRegistrationTest, RefusalSaysWhoAndWhat) {
+  device_->verdict = [](const std::byte*, std::size_t, int) { return EOPNOTSUPP; };
+  const auto refused = cache_->acquire(part(0, kPage), part(0, kPage));
+  EXPECT_EQ(refused.status().code(), ErrorCode::kUnsupported);
+  EXPECT_NE(refused.status().message().find("double0 port 1: ibv_reg_dmabuf_mr"), std::string::npos)
+      << refused.status().message();
+  device_->verdict = nullptr;
+}
+
+// What a device has refused once costs the host's memory nothing, and is not asked for again.
+TEST_F(DeviceRegistrationTest, RefusalIsRememberedAndPushesNothingOut) {
+  make_cache(20);
+  use(pages(0, 8));
+  for (const int refusal : {ENOMEM, EOPNOTSUPP}) {
+    make_cache(20);
+    use(pages(0, 8));
+    const int before = device_->dma_bufs;
+    device_->verdict = [&](const std::byte* begin, std::size_t, int) {
+      return begin == memory_->begin() ? refusal : 0;
+    };
+    EXPECT_FALSE(cache_->acquire(part(0, kPage), part(0, kPage)));
+    EXPECT_FALSE(cache_->acquire(part(0, kPage), part(0, kPage)));
+    EXPECT_FALSE(cache_->admits_device(1));
+    EXPECT_EQ(device_->dma_bufs, before + 1);
+    EXPECT_EQ(cache_->counts().pushed_out, 0U);
+    device_->verdict = nullptr;
+  }
+}
+
+TEST_F(DeviceRegistrationTest, IsBoundedTogetherWithTheHosts) {
+  make_cache(20);
+  use(pages(0, 8));
+  use(part(0, kPage));
+  EXPECT_EQ(device_->regions.size(), 1U);
+  EXPECT_EQ(cache_->counts().pushed_out, 1U);
+  EXPECT_EQ(cache_->counts().bytes, 16 * kPage);
 }
 
 /// With the real monitor.

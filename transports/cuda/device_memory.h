@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/direct_memory.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "compute/cuda_api.h"
@@ -92,6 +93,11 @@ class DeviceMemory {
   /// A dma-buf of the whole pages around `bytes` at `pointer`, for a network device to register;
   /// `*offset` is where `pointer` lies in it. kUnsupported where device or driver have none.
   Result<UniqueFd> dma_buf(const void* pointer, std::size_t bytes, std::uint64_t* offset);
+  /// The buffer for transports that move it where it lies (base/direct_memory.h). kUnsupported
+  /// where network devices cannot do that right.
+  Result<std::shared_ptr<DirectMemory>> direct(const void* pointer, std::size_t bytes);
+  /// Work that is enqueued from here on reads what network devices have written by now.
+  Status flush_direct();
 
  private:
   DeviceMemory();

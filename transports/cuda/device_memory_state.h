@@ -6,6 +6,7 @@
 
 #include "transports/cuda/device.h"
 #include "transports/cuda/device_memory.h"
+#include "transports/cuda/direct_buffer.h"
 #include "transports/cuda/own_memory.h"
 #include "transports/cuda/peer_mappings.h"
 #include "transports/cuda/process_identity.h"
@@ -23,6 +24,8 @@ struct DeviceMemory::State {
   /// Apart from the other: mapping may wait for a peer, and peers must get their tickets meanwhile.
   std::mutex peers_mutex;
   PeerMappings peers{device};
+  std::mutex lane_mutex;
+  std::shared_ptr<CopyLane> lane;  ///< made when first needed
 };
 
 }  // namespace unisono::cuda

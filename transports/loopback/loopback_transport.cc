@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "base/direct_memory.h"
+
 namespace unisono {
 namespace {
 
@@ -29,7 +31,7 @@ void hand_over(Rank peer, const FrameHeader& header, std::span<const std::byte> 
   const Placement placement = sink.place(peer, header);
   if (!payload.empty() && placement.kind == Placement::Kind::kInto) {
     UNISONO_ASSERT(placement.target != nullptr, "kInto needs a target");
-    std::memcpy(placement.target, payload.data(), payload.size());
+    copy_bytes(placement.target, payload.data(), payload.size());
   } else if (placement.kind == Placement::Kind::kDeliver) {
     for (std::size_t offset = 0; offset < payload.size(); offset += kPieceBytes) {
       const std::size_t bytes = std::min(kPieceBytes, payload.size() - offset);
@@ -79,7 +81,9 @@ PostResult LoopbackTransport::Link::post_send(const FrameHeader& header,
   const bool full = out_.frames.size() >= LoopbackHub::kFramesMax ||
                     out_.bytes + payload.size() > LoopbackHub::kBytesMax;
   if (full && !out_.frames.empty()) return PostResult::kFull;
-  out_.frames.push_back({header, {payload.begin(), payload.end()}});
+  std::vector<std::byte>& copy = out_.frames.emplace_back(LoopbackHub::Frame{header, {}}).payload;
+  copy.resize(payload.size());
+  if (!payload.empty()) copy_bytes(copy.data(), payload.data(), payload.size());
   out_.bytes += payload.size();
   return PostResult::kDone;
 }

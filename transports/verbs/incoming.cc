@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/direct_memory.h"
+
 namespace unisono::verbs {
 namespace {
 
@@ -57,7 +59,7 @@ void Incoming::take_whole(Rank peer, const ReceiveRing::Record& record, FrameSin
   if (placement.kind == Placement::Kind::kDeliver && !record.payload.empty()) {
     sink.deliver(peer, record.header, 0, record.payload);
   } else if (placement.kind == Placement::Kind::kInto && !record.payload.empty()) {
-    std::memcpy(placement.target, record.payload.data(), record.payload.size());
+    copy_bytes(placement.target, record.payload.data(), record.payload.size());
   }
   // The ring's place is free before the sink may send, and with it the word that it is.
   ring_.pop();
@@ -137,7 +139,7 @@ bool Incoming::finish_pulls(Rank peer, FrameSink& sink) {
     if (wanted && pull.placement.kind == Placement::Kind::kDeliver) {
       sink.deliver(peer, pull.header, 0, {pull.slot, bytes});
     } else if (wanted && pull.placement.kind == Placement::Kind::kInto && pull.slot != nullptr) {
-      std::memcpy(pull.placement.target, pull.slot, bytes);
+      copy_bytes(pull.placement.target, pull.slot, bytes);
     }
     release(&pull);
     pulls_.pop_front();

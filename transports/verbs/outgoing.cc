@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/direct_memory.h"
 #include "base/log.h"
 
 namespace unisono::verbs {
@@ -51,7 +52,7 @@ PostResult Outgoing::lend(const FrameHeader& header, std::span<const std::byte> 
 bool Outgoing::stage_copy(Lent* lent, std::span<const std::byte> payload) {
   lent->slot = shared_.staging.take_for_sending();
   if (lent->slot == nullptr) return false;
-  std::memcpy(lent->slot, payload.data(), payload.size());
+  copy_bytes(lent->slot, payload.data(), payload.size());
   shared_.counts.staged_bytes += payload.size();
   lent->source = source_of(lent->slot, shared_.staging.registration());
   return true;
@@ -102,7 +103,7 @@ void Outgoing::keep_copy(Lent* lent) {
   const auto* payload = reinterpret_cast<const std::byte*>(lent->source.address);
   Result<std::unique_ptr<RegisteredMemory>> copy =
       RegisteredMemory::make(shared_.rails, lent->bytes);
-  if (copy) std::memcpy((*copy)->begin(), payload, lent->bytes);
+  if (copy) copy_bytes((*copy)->begin(), payload, lent->bytes);
   release(lent);
   if (!copy) {
     // Its keys are worth nothing now: a peer that reads it loses the link, which is true enough.

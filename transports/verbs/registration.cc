@@ -37,8 +37,13 @@ Registration::Registration(Rails rails, const std::byte* begin, std::size_t byte
 Registration::~Registration() { deregister(); }
 
 Result<std::unique_ptr<Registration>> Registration::make(Rails rails, const std::byte* begin,
-                                                         std::size_t bytes, int more_access) {
+                                                         std::size_t bytes, int more_access,
+                                                         DirectMemory* device) {
   std::unique_ptr<Registration> made(new Registration(rails, begin, bytes));
+  if (device != nullptr) {
+    UNISONO_TRY(made->register_device(*device));
+    return made;
+  }
   std::size_t rail = 0;
   int failed = made->register_all(0, more_access, &rail);
   if ((failed == EFAULT || failed == EACCES) && (more_access & IBV_ACCESS_REMOTE_WRITE) == 0) {
@@ -64,6 +69,26 @@ int Registration::register_all(int without_access, int more_access, std::size_t*
     }
   }
   return 0;
+}
+
+// The pages are where they are for as long as the devices know them, whoever frees them meanwhile.
+Status Registration::register_device(DirectMemory& device) {
+  std::uint64_t offset = 0;
+  UNISONO_ASSIGN(const UniqueFd file, device.dma_buf(memory(), &offset));
+  allocation_ = device.allocation();
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    const Rail& rail = *rails_[i];
+    if (rail.is_lost()) continue;
+    errno = 0;
+    regions_[i] = rail.api().reg_dmabuf_mr(rail.pd(), offset, bytes_, address_of(begin_),
+                                           file.get(), rail.access());
+    if (regions_[i] != nullptr) continue;
+    const Status refused = call_failed("ibv_reg_dmabuf_mr", rail.name(), error_of(-1), bytes_);
+    return refused.code() == ErrorCode::kOutOfResources
+               ? refused
+               : Status(ErrorCode::kUnsupported, refused.message());
+  }
+  return Status();
 }
 
 void Registration::deregister() {
@@ -99,14 +124,17 @@ Result<Registration*> RegistrationCache::acquire(Pages piece, Pages around) {
   if (monitor_ != nullptr && (begins ? monitor_->has_changed() : monitor_->has_noted())) {
     drop_changed();
   }
-  Registration* registration = find(piece);
+  const std::shared_ptr<DirectMemory> device = find_direct_memory(piece.data(), piece.size());
+  Registration* registration = find(piece, device != nullptr ? device->allocation() : 0);
   if (registration != nullptr) {
     ++counts_.found;
   } else {
     // What is dropped after its use is registered again for the next: no more of it than is used.
-    Result<Registration*> added = add(piece, monitor_ != nullptr ? around : piece);
+    Result<Registration*> added = device != nullptr
+                                      ? add_device(piece, *device)
+                                      : add(piece, monitor_ != nullptr ? around : piece);
     if (!added) {
-      warn_once(added.error());
+      if (device == nullptr) warn_once(added.error());
       return added;
     }
     registration = *added;
@@ -120,7 +148,7 @@ void RegistrationCache::release(Registration* registration) {
   UNISONO_ASSERT(registration->holders_ > 0, "a registration is released more often than acquired");
   if (--registration->holders_ > 0) return;
   held_bytes_ -= registration->bytes_;
-  if (!registration->watched_ || registration->stale_) {
+  if (!registration->outlives_its_use()) {
     auto entry = by_begin_.lower_bound(registration->begin_);
     while (entry->second.get() != registration) ++entry;
     erase(entry);
@@ -129,12 +157,14 @@ void RegistrationCache::release(Registration* registration) {
 }
 
 // Registrations overlap and contain each other, so the nearest need not be the one.
-Registration* RegistrationCache::find(Pages piece) {
+Registration* RegistrationCache::find(Pages piece, std::uint64_t allocation) {
   for (auto entry = by_begin_.upper_bound(piece.data()); entry != by_begin_.begin();) {
     --entry;
     const auto distance = static_cast<std::size_t>(piece.data() - entry->first);
     if (distance + piece.size() > longest_bytes_) return nullptr;
-    if (!entry->second->stale_ && entry->second->covers(piece.data(), piece.size())) {
+    const Registration& known = *entry->second;
+    if (!known.stale_ && known.allocation_ == allocation &&
+        known.covers(piece.data(), piece.size())) {
       return entry->second.get();
     }
   }
@@ -150,6 +180,30 @@ Result<Registration*> RegistrationCache::add(Pages piece, Pages around) {
     }
   }
   return add_pages(exact);
+}
+
+Status RegistrationCache::admits_device(std::size_t bytes) const {
+  if (!device_refusal_.ok()) return device_refusal_;
+  if (bytes <= bytes_max_) return Status();
+  return Status(ErrorCode::kOutOfResources, std::to_string(bytes) +
+                                                " bytes are more than UNISONO_VERBS_REGISTERED " +
+                                                std::to_string(bytes_max_) + " allows");
+}
+
+// Exact, not in pages: those may hold other allocations, too.
+Result<Registration*> RegistrationCache::add_device(Pages piece, DirectMemory& device) {
+  drop_freed(device);
+  const Pages whole = admits_device(device.bytes().size()) ? device.bytes() : piece;
+  if (!device_refusal_.ok()) return device_refusal_;
+  auto made = Registration::make(rails_, whole.data(), whole.size(), 0, &device);
+  if (!made) {
+    device_refusal_ = made.error();
+    const bool is_lacking = device_refusal_.code() == ErrorCode::kUnsupported;
+    (is_lacking ? log::info : log::warning)("GPUDirect is off: " + device_refusal_.message());
+    return made.error();
+  }
+  make_room(whole.size());
+  return keep(std::move(*made));
 }
 
 /// Pieces of a message that is too large come one after the other; not each shall find out anew.
@@ -175,15 +229,18 @@ Result<Registration*> RegistrationCache::add_pages(Pages pages) {
     }
   }
   if (!made) return made.error();
-  Registration* registration = made->get();
   // Only now are all its pages present. Nothing can have happened to them in between: their users
   // have lent them.
-  registration->watched_ =
-      registration->writable_ && monitor_ != nullptr && monitor_->watch(pages).ok();
-  by_begin_.emplace(pages.data(), std::move(*made));
-  longest_bytes_ = std::max(longest_bytes_, pages.size());
-  counts_.bytes += pages.size();
+  (*made)->watched_ = (*made)->writable_ && monitor_ != nullptr && monitor_->watch(pages).ok();
+  return keep(std::move(*made));
+}
+
+Registration* RegistrationCache::keep(std::unique_ptr<Registration> made) {
+  Registration* const registration = made.get();
+  longest_bytes_ = std::max(longest_bytes_, registration->bytes_);
+  counts_.bytes += registration->bytes_;
   ++counts_.made;
+  by_begin_.emplace(registration->begin_, std::move(made));
   return registration;
 }
 
@@ -202,9 +259,23 @@ void RegistrationCache::mark_changed(Pages changed) {
       ++entry;
       continue;
     }
-    registration.stale_ = true;
-    ++counts_.invalidated;
-    entry = registration.holders_ == 0 ? erase(entry) : std::next(entry);
+    entry = mark_stale(entry);
+  }
+}
+
+RegistrationCache::Entries::iterator RegistrationCache::mark_stale(Entries::iterator entry) {
+  entry->second->stale_ = true;
+  ++counts_.invalidated;
+  return entry->second->holders_ == 0 ? erase(entry) : std::next(entry);
+}
+
+// Nobody tells when a device's memory is freed, and while it is registered it stays allocated.
+void RegistrationCache::drop_freed(const DirectMemory& device) {
+  for (auto entry = by_begin_.begin(); entry != by_begin_.end();) {
+    const Registration& known = *entry->second;
+    const bool goes = known.allocation_ != 0 && !known.stale_ &&
+                      !device.is_alive(known.begin_, known.allocation_);
+    entry = goes ? mark_stale(entry) : std::next(entry);
   }
 }
 

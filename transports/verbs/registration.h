@@ -1,6 +1,7 @@
 // Memory that devices may read and write: registered once on every rail and kept until it is
 // unmapped, freed or pushed out by the bound. Owned by VerbsTransport, used by its thread; the
-// monitor's thread only marks what has gone.
+// monitor's thread only marks what has gone. Memory of GPUs is registered by its dma-buf (GPUDirect
+// RDMA) and known by its allocation, which is never the same again once it was freed.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/direct_memory.h"
 #include "base/result.h"
 #include "transports/verbs/memory_monitor.h"
 #include "transports/verbs/rail.h"
@@ -26,9 +28,11 @@ class Registration {
  public:
   /// Registers on all rails, those lost for good excepted, or on none. `more_access`: what peers
   /// may do beside reading, IBV_ACCESS_REMOTE_WRITE. Without it, read-only memory (refused for
-  /// local writes) is registered for remote reading alone.
+  /// local writes) is registered for remote reading alone. `device`: what the memory is part of,
+  /// null for the host's; kUnsupported where the device or its driver cannot.
   static Result<std::unique_ptr<Registration>> make(Rails rails, const std::byte* begin,
-                                                    std::size_t bytes, int more_access = 0);
+                                                    std::size_t bytes, int more_access = 0,
+                                                    DirectMemory* device = nullptr);
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
@@ -53,6 +57,8 @@ class Registration {
   Registration(Rails rails, const std::byte* begin, std::size_t bytes);
   /// 0 or errno; `refused_by` is the rail in question. Some rails may be registered then.
   int register_all(int without_access, int more_access, std::size_t* refused_by);
+  Status register_device(DirectMemory& device);
+  bool outlives_its_use() const { return (watched_ || allocation_ != 0) && !stale_; }
   void deregister();
   std::span<const std::byte> memory() const { return {begin_, bytes_}; }
 
@@ -60,6 +66,7 @@ class Registration {
   const std::byte* begin_;
   std::size_t bytes_;
   bool writable_ = true;
+  std::uint64_t allocation_ = 0;  ///< of a device's memory; 0: the host's
   std::array<ibv_mr*, kRailsMax> regions_{};
   // The cache's own: users that hold it, its place in the order of use, whether it is watched and
   // so outlives its use, whether its memory changed.
@@ -82,12 +89,18 @@ class RegistrationCache {
 
   /// What covers `piece`, held by the caller until release(). Not found: `around` (the message that
   /// the piece belongs to; contains it) is registered if that succeeds, else the piece alone, both
-  /// widened to whole pages. Read-only memory is not writable() and does not outlive its use, since
-  /// it may become writable unnoticed. kOutOfResources names the memlock limit; kInvalidArgument
-  /// where the memory cannot be registered at all.
+  /// widened to whole pages of the host. Read-only memory is not writable() and does not outlive
+  /// its use, since it may become writable unnoticed. A buffer of a device's
+  /// (find_direct_memory) is registered whole where the bound allows, else the piece.
+  /// kOutOfResources names the memlock limit; kInvalidArgument where the memory cannot be
+  /// registered at all.
   Result<Registration*> acquire(std::span<const std::byte> piece,
                                 std::span<const std::byte> around);
   void release(Registration* registration);
+
+  /// Whether buffers of a device's are registered, `bytes` at once. An error says why not: what a
+  /// device refused once is not tried again, and never at the expense of the host's.
+  Status admits_device(std::size_t bytes) const;
 
   struct Counts {
     std::uint64_t made = 0;  ///< registrations, on all rails together counted once
@@ -104,12 +117,16 @@ class RegistrationCache {
   using Pages = std::span<const std::byte>;
   using Entries = std::multimap<const std::byte*, std::unique_ptr<Registration>>;
 
-  Registration* find(Pages piece);
+  Registration* find(Pages piece, std::uint64_t allocation);
   Result<Registration*> add(Pages piece, Pages around);
   Result<Registration*> add_pages(Pages pages);
+  Result<Registration*> add_device(Pages piece, DirectMemory& device);
+  Registration* keep(std::unique_ptr<Registration> made);
+  void drop_freed(const DirectMemory& device);
   bool is_worth_trying(Pages whole) const;
   void drop_changed();
   void mark_changed(Pages changed);
+  Entries::iterator mark_stale(Entries::iterator entry);
   void make_room(std::size_t bytes);
   void warn_once(const Status& refusal);
   bool push_out_one();
@@ -122,6 +139,7 @@ class RegistrationCache {
   Probe keeps_;
   std::uint64_t use_ = 0;
   bool warned_ = false;
+  Status device_refusal_;
   Counts counts_;
   std::size_t held_bytes_ = 0;
   /// With so many bytes held, nothing more could be registered.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/direct_memory.h"
 
 namespace unisono::verbs {
 namespace {
@@ -61,7 +62,7 @@ bool SendRing::append_whole(const FrameHeader& header, std::span<const std::byte
   std::byte* const begin = reserve(whole_bytes(payload.size()));
   if (begin == nullptr) return false;
   write_header(begin, header, RecordKind::kWhole);
-  if (!payload.empty()) std::memcpy(begin + sizeof header, payload.data(), payload.size());
+  if (!payload.empty()) copy_bytes(begin + sizeof header, payload.data(), payload.size());
   return true;
 }
 

@@ -175,6 +175,14 @@ Endpoint& VerbsTransport::endpoint(Rank peer) {
   return link;
 }
 
+Status VerbsTransport::admits_direct(Rank peer, std::size_t bytes) const {
+  if (carries_frames(peer)) {
+    return Status(ErrorCode::kUnsupported,
+                  "rank " + std::to_string(peer) + " is reached over TCP, without verbs");
+  }
+  return cache_->admits_device(bytes);
+}
+
 bool VerbsTransport::poll(FrameSink& sink) {
   if (closed_) return false;
   bool moved = poll_completions();

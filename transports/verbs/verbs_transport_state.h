@@ -38,6 +38,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Status set_peers(std::vector<std::string> addresses) override;
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
+  Status admits_direct(Rank peer, std::size_t bytes) const override;
   bool has_unsent() const override;
   void close(TimePoint deadline, FrameSink& sink) override;
 

@@ -163,6 +163,7 @@ int value_of(CUdevice_attribute attribute, CUdevice device) {
       return settings().stream_memops ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:  // 1: by the host
       return settings().dma_buf ? 1 : 0;
     default:
       return 0;
@@ -176,6 +177,18 @@ CUresult device_attribute(int* value, CUdevice_attribute attribute, CUdevice dev
   return CUDA_SUCCESS;
 }
 
+// What a network device wrote is there at once: only that it is asked for can be told.
+CUresult flush_network_writes(CUflushGPUDirectRDMAWritesTarget target,
+                              CUflushGPUDirectRDMAWritesScope scope) {
+  const Lock lock(machine().mutex);
+  if (const CUresult result = check_initialised(); result != CUDA_SUCCESS) return result;
+  const bool known = target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX &&
+                     (scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER ||
+                      scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES);
+  if (!known) return CUDA_ERROR_INVALID_VALUE;
+  return settings().dma_buf ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 std::vector<Entry> device_entries() {
@@ -187,7 +200,8 @@ std::vector<Entry> device_entries() {
           entry<&device_uuid>("cuDeviceGetUuid", 9020),
           entry<&device_bus_id>("cuDeviceGetPCIBusId", 4010),
           entry<&device_total_memory>("cuDeviceTotalMem", 3020),
-          entry<&device_attribute>("cuDeviceGetAttribute", 2000)};
+          entry<&device_attribute>("cuDeviceGetAttribute", 2000),
+          entry<&flush_network_writes>("cuFlushGPUDirectRDMAWrites", 11030)};
 }
 
 }  // namespace fake_cuda
