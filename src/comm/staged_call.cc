@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "comm/cuda_calls.h"
 #include "plan/plan_sizes.h"
@@ -41,12 +42,15 @@ Status StagedCall::choose_direct() {
   const std::size_t bytes = sends ? call_.shape.input_bytes : call_.shape.output_bytes;
   const bool on_host = sends ? call_.input_on_host : call_.output_on_host;
   if (on_host || bytes < kDirectBytesMin || call.root == kAnyRank) return Status();
+  std::shared_ptr<DirectMemory> direct =
+      call_.calls->direct(*call_.device, call.root, {buffer, bytes});
+  if (direct == nullptr) return Status();
   if (!sends) {
     UNISONO_ASSIGN(const bool has_come, has_come_soon());
     if (!has_come) return Status();
   }
-  call_.direct = call_.calls->direct(*call_.device, call.root, {buffer, bytes});
-  if (call_.direct != nullptr) offer_direct_memory(call_.direct);
+  offer_direct_memory(direct);
+  call_.direct = std::move(direct);
   return Status();
 }
 

@@ -200,11 +200,10 @@ TEST_F(DeviceDirect, AFailedFlushIsTheReceivesFailure) {
   EXPECT_THAT(failure, HasSubstr("rank 1"));
 }
 
-TEST_F(DeviceDirect, AFailedCopyOfTheTransportsIsTheFailureOfBothEnds) {
+// At either end: a send is over when its message has left.
+TEST_F(DeviceDirect, AFailedCopyOfTheTransportsIsAFailureOfItsRank) {
   const std::vector<std::string> failures = failures_with("cuMemcpyAsync");
-  for (const std::string& failure : failures) {
-    EXPECT_THAT(failure, HasSubstr("bytes of a message to or from device 0"));
-  }
+  EXPECT_THAT(failures[0] + failures[1], HasSubstr("bytes of a message to or from device 0"));
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ Status VerbsTransport::set_peers(std::vector<std::string> addresses) {
   refusals_.assign(addresses.size(), "");
   links_.resize(addresses.size());
   const std::vector<std::string> own = networks();
+  int reached = 0;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
     if (addresses[rank].empty()) continue;
     Result<WorldAddress> peer = parse_world_address(addresses[rank]);
@@ -137,9 +138,22 @@ Status VerbsTransport::set_peers(std::vector<std::string> addresses) {
                     static_cast<Rank>(rank));
     }
     if (!have_common(own, peer->networks)) refuse(static_cast<Rank>(rank), own, peer->networks);
+    if (refusals_[rank].empty() && static_cast<Rank>(rank) != options_.rank) ++reached;
     addresses[rank] = std::move(peer->side);
   }
+  log::info("rank " + std::to_string(options_.rank) + " reaches " + std::to_string(reached) +
+            " ranks over RDMA by " + ports_text());
   return side_.transport().set_peers(std::move(addresses));
+}
+
+std::string VerbsTransport::ports_text() const {
+  std::string text;
+  for (const auto& rail : rails_) {
+    const VerbsPort& port = rail->port().shown;
+    text += (text.empty() ? "" : ", ") + rail->name() + " (" + port.gid_type + ", GID " + port.gid +
+            ", MTU " + std::to_string(port.mtu_bytes) + ")";
+  }
+  return text;
 }
 
 // A job may well have hosts without verbs; that ports do not fit each other is seldom meant.

@@ -50,6 +50,8 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Status open_rails(const std::shared_ptr<VerbsApi>& api);
   /// What its ports can talk with, as published.
   std::vector<std::string> networks() const;
+  /// The ports in use, for people.
+  std::string ports_text() const;
   void refuse(Rank peer, const std::vector<std::string>& own,
               const std::vector<std::string>& theirs);
   Status open_paths(std::shared_ptr<CmApi> cm);
