@@ -185,11 +185,15 @@ std::vector<std::string> failures_with(const char* function) {
     comm.barrier();
     if (comm.rank() == 1) fake()->fail(function, 1, CUDA_ERROR_UNKNOWN);
     comm.barrier();
-    Call call = comm.rank() == 0 ? send_call(data, kLarge, 1, nullptr)
+    // The default stream, for which a call waits, is the ranks' together: one of them uses it.
+    Call call = comm.rank() == 0 ? send_call(data, kLarge, 1, user.stream())
                                  : receive_call(data, kLarge, 0, nullptr);
-    call.options.stream.reset();
-    failures[static_cast<std::size_t>(comm.rank())] =
-        failure_of([&] { comm.group(std::vector<Call>{call}); });
+    if (comm.rank() == 1) call.options.stream.reset();
+    failures[static_cast<std::size_t>(comm.rank())] = failure_of([&] {
+      comm.group(std::vector<Call>{call});
+      comm.barrier();
+    });
+    user.finish();
   });
   return failures;
 }
