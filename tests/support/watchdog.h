@@ -9,33 +9,25 @@ namespace unisono::test {
 /// The program is ended with a message when a single test runs longer than this.
 void guard_each_test(int seconds);
 
-/// True when built with a sanitizer: everything is several times slower, and programs do less.
-constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return true;
-#else
-  return false;
-#endif
-#else
-  return false;
-#endif
-}
-
 /// True when built with the thread sanitizer.
 constexpr bool is_thread_sanitized() {
 #if defined(__SANITIZE_THREAD__)
   return true;
 #elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-  return true;
+  return __has_feature(thread_sanitizer);
 #else
   return false;
 #endif
+}
+
+/// True when built with a sanitizer: everything is several times slower, and programs do less.
+constexpr bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__)
+  return true;
+#elif defined(__has_feature)
+  return __has_feature(address_sanitizer) || is_thread_sanitized();
 #else
-  return false;
+  return is_thread_sanitized();
 #endif
 }
 

@@ -452,8 +452,6 @@ TEST_F(DeviceRegistrationTest, RefusalSaysWhoAndWhat) {
 
 // What a device has refused once costs the host's memory nothing, and is not asked for again.
 TEST_F(DeviceRegistrationTest, RefusalIsRememberedAndPushesNothingOut) {
-  make_cache(20);
-  use(pages(0, 8));
   for (const int refusal : {ENOMEM, EOPNOTSUPP}) {
     make_cache(20);
     use(pages(0, 8));

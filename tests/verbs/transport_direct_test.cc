@@ -26,7 +26,6 @@ class Taker final : public FrameSink {
   bool is_whole() const { return left_ == 0; }
   bool is_idle() const { return lent_ == 0; }
   void lend() { ++lent_; }
-  const std::optional<Status>& cause() const { return cause_; }
 
   Placement place(Rank, const FrameHeader& header) override {
     return {Placement::Kind::kInto, target_ + header.offset};
@@ -36,13 +35,12 @@ class Taker final : public FrameSink {
   }
   void received(Rank, const FrameHeader& header) override { left_ -= header.payload_bytes; }
   void sent(Rank, std::uint64_t) override { --lent_; }
-  void closed(Rank, const Status& cause) override { cause_ = cause; }
+  void closed(Rank, const Status& cause) override { ADD_FAILURE() << cause.message(); }
 
  private:
   std::byte* target_ = nullptr;
   std::size_t left_ = 0;
   int lent_ = 0;
-  std::optional<Status> cause_;
 };
 
 /// Two ranks; messages go from 0 to 1.

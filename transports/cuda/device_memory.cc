@@ -62,8 +62,7 @@ DeviceMemory::~DeviceMemory() {
     return;
   }
   CleanupReport report(*device.api, "closing " + device.name);
-  // First nobody can ask for a window any more, then what others own goes,
-  // then what this owns.
+  // First nobody can ask for a window any more, then what others own goes, then what this owns.
   state_->lane.reset();
   state_->tickets.reset();
   state_->peers.close(report);

@@ -192,9 +192,9 @@ Status RegistrationCache::admits_device(std::size_t bytes) const {
 
 // Exact, not in pages: those may hold other allocations, too.
 Result<Registration*> RegistrationCache::add_device(Pages piece, DirectMemory& device) {
+  if (!device_refusal_.ok()) return device_refusal_;
   drop_freed(device);
   const Pages whole = admits_device(device.bytes().size()) ? device.bytes() : piece;
-  if (!device_refusal_.ok()) return device_refusal_;
   auto made = Registration::make(rails_, whole.data(), whole.size(), 0, &device);
   if (!made) {
     device_refusal_ = made.error();
