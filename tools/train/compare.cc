@@ -10,6 +10,7 @@
 #include "tools/common/output.h"
 #include "tools/common/terminal.h"
 #include "tools/train/compare_report.h"
+#include "tools/train/placement.h"
 #include "tools/train/problem.h"
 #include "tools/train/strategy.h"
 #include "unisono/communicator.h"
@@ -47,6 +48,7 @@ Workload make_workload(const CompareOptions& options, std::string* model_name) {
   Workload workload;
   workload.devices = training.devices.empty() ? 2 : static_cast<int>(training.devices.size());
   workload.transport = training.transport;
+  workload.gpus = gpus_of_devices(training);
   workload.rate = training.rate;
   workload.make_optimizer = optimizer_of(training);
   workload.first_batch =
@@ -99,12 +101,17 @@ void try_transport(const Workload& workload) {
 }
 
 Comparison compare(const CompareOptions& options) {
+  const Options& training = options.training;
   Comparison result;
   const Workload workload = make_workload(options, &result.model);
   try_transport(workload);
   result.data = workload.data;
   result.devices = workload.devices;
   result.samples = workload.samples();
+  result.gpus = workload.gpus;
+  if (!result.gpus.empty()) {
+    result.copies = measure_copies(result.gpus.front(), workload.batches.front().inputs.shape());
+  }
   result.transport = workload.transport.empty() ? "auto" : workload.transport;
   result.size = measure_size(workload);
   result.costs = run_all(workload, {.warm_up = options.warm_up, .steps = options.steps});

@@ -10,10 +10,11 @@
 namespace unisono::train::comparison {
 namespace {
 
-DataParallelOptions options_of(const DeviceStrategy& strategy) {
+DataParallelOptions options_of(const Workload& workload, const DeviceStrategy& strategy) {
   DataParallelOptions options;
   options.devices.resize(static_cast<std::size_t>(strategy.devices));
   std::iota(options.devices.begin(), options.devices.end(), 0);
+  options.gpus = workload.gpus;
   options.output_device = strategy.output;
   options.first_batch = strategy.first_batch;
   options.parallel_loss = strategy.parallel_loss;
@@ -43,7 +44,8 @@ void add_step(const StepReport& report, Cost* cost) {
 }  // namespace
 
 Cost run_devices(const Workload& workload, const DeviceStrategy& strategy, const Span& span) {
-  DataParallel trainer(workload.make_model(), workload.make_optimizer, options_of(strategy));
+  DataParallel trainer(workload.make_model(), workload.make_optimizer,
+                       options_of(workload, strategy));
   for (std::size_t step = 0; step < span.warm_up; ++step) {
     trainer.step(workload.batch(step), workload.rate);
   }

@@ -48,6 +48,7 @@ DpPhases measure_dp_phases(const Workload& workload, int output) {
   DataParallelOptions options;
   options.devices.resize(static_cast<std::size_t>(workload.devices));
   std::iota(options.devices.begin(), options.devices.end(), 0);
+  options.gpus = workload.gpus;
   options.output_device = output;
   DataParallel trainer(workload.make_model(), workload.make_optimizer, options);
   trainer.step(workload.batch(0), workload.rate);
@@ -72,7 +73,9 @@ DpPhases measure_dp_phases(const Workload& workload, int output) {
     const DeviceMemory::Scope scope(of_loss);
     cross_entropy(gathered.front(), batch.targets, &gradients.front());
   }
-  phases.output.gradient = of_loss.use().now;
+  // On a GPU it lies beside the outputs.
+  phases.output.gradient =
+      of_loss.use().now + trainer.report().devices[holder].memory - outputs.devices[holder].memory;
   trainer.propagate(gradients);
   const StepReport backward = trainer.report();
   phases.output_gradients = bytes_sent(traffic_of(backward), Collective::kScatterV) - phases.inputs;

@@ -128,7 +128,10 @@ class Walk {
   }
 
   void go() {
-    DeviceMemory memory;
+    const std::vector<int>& gpus = job_.workload.gpus;
+    const auto rank = static_cast<std::size_t>(communicator_.rank());
+    DeviceMemory memory(gpus.empty() ? Residence::kHost : Residence::kCuda,
+                        gpus.empty() ? 0 : gpus[rank % gpus.size()]);
     const DeviceMemory::Scope scope(memory);
     const TrafficReport before = communicator_.traffic();
     Replica replica(job_.workload, job_.strategy, communicator_);
@@ -199,6 +202,7 @@ Cost run_ranks(const Workload& workload, const RankStrategy& strategy, const Spa
   Job job{workload, strategy, span, cost, seconds};
   SpawnOptions options;
   options.transport = workload.transport;
+  options.devices = workload.gpus;
   spawn(
       workload.devices, [&](Communicator& communicator) { Walk(job, communicator).go(); }, options);
   cost.seconds = *std::max_element(seconds.begin(), seconds.end());

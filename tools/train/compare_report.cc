@@ -242,9 +242,18 @@ std::string worked_text() {
       static_cast<double>(memory.with_gradient) / 1e9);
 }
 
+std::string gpus_text(const Comparison& c) {
+  if (c.gpus.empty()) return "";
+  const std::size_t bytes = c.size.inputs * c.samples * sizeof(float);
+  return fmt::format("On GPUs {}, repeated where there are more devices; batches are pageable\n",
+                     fmt::join(c.gpus, ", ")) +
+         copies_text(c.copies, bytes, false, "") + '\n';
+}
+
 std::string text_of(const Comparison& c) {
   std::string text = fmt::format("{} on {}, {} samples per step, {} devices, ranks over {}\n\n",
                                  c.model, c.data, c.samples, c.devices, c.transport);
+  text += gpus_text(c);
   for (const auto part : {strategies_text, members_text, formulas_text, phases_text, extras_text,
                           output_devices_text, outputs_text}) {
     text += part(c) + '\n';

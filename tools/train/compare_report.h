@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/train/batch_memory.h"
 #include "tools/train/compare_phases.h"
 #include "tools/train/compare_run.h"
 
@@ -19,6 +20,8 @@ struct Comparison {
   int devices = 2;
   std::size_t samples = 0;  ///< per step
   std::string transport;    ///< of the ranks
+  std::vector<int> gpus;    ///< of the devices; empty: the host
+  CopyTimes copies;         ///< of a batch, where there are GPUs
   ModelSize size;
   std::vector<Cost> costs;
   std::vector<Phase> phases;
@@ -31,6 +34,8 @@ std::string text_of(const Comparison& comparison);
 std::string json_of(const Comparison& comparison);
 
 // The parts of text_of(), each with its heading.
+/// "" where all computes on the host.
+std::string gpus_text(const Comparison& comparison);
 std::string strategies_text(const Comparison& comparison);
 std::string members_text(const Comparison& comparison);
 std::string formulas_text(const Comparison& comparison);

@@ -25,6 +25,7 @@ struct Workload {
   std::string data;                ///< for people
   std::uint64_t loaded_bytes = 0;  ///< samples that came from other ranks
   int devices = 2;                 ///< of one process, and ranks
+  std::vector<int> gpus;           ///< as DataParallelOptions::gpus, of ranks too
   std::size_t first_batch = 0;     ///< dp-balanced: samples of the first device
   std::string transport;           ///< of the ranks; empty: the default
   float rate = 1e-3F;

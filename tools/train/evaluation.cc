@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "unisono/train/distributed_data_parallel.h"
 #include "unisono/train/loss.h"
 
 namespace unisono::train {
@@ -13,8 +14,7 @@ namespace {
 // Running statistics are rank 0's in every step of training; in between each rank has moved its
 // own. The test is of the model that a checkpoint would keep.
 void take_buffers_of_rank_zero(Model& model, Communicator& communicator) {
-  if (communicator.size() == 1 || model.buffers().values().empty()) return;
-  communicator.broadcast(model.buffers().values(), 0);
+  broadcast_buffers(model, communicator);
 }
 
 struct Count {
@@ -49,7 +49,7 @@ TestResult evaluate(Strategy& strategy, Loader& loader, const Dataset& data,
   while (const std::optional<Batch> mine = loader.next()) {
     const Tensor outputs = strategy.predict(mine->inputs);
     loss += cross_entropy(outputs, mine->targets) * static_cast<double>(mine->targets.size());
-    const Count count = count_places(outputs, *mine, data);
+    const Count count = count_places(outputs.to_host(), *mine, data);
     correct += count.right;
     places += count.all;
     targets += mine->targets.size();

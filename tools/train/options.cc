@@ -43,6 +43,11 @@ const std::map<std::string, Checkpointing> kCheckpointings{
 const std::map<std::string, Compression> kCompressions{
     {"none", Compression::kNone}, {"fp16", Compression::kFp16}, {"bf16", Compression::kBf16}};
 
+const std::map<std::string, ComputeDevice> kComputeDevices{{"cpu", ComputeDevice::kCpu},
+                                                           {"cuda", ComputeDevice::kCuda}};
+const std::map<std::string, PinMemory> kPinMemories{
+    {"auto", PinMemory::kAuto}, {"on", PinMemory::kOn}, {"off", PinMemory::kOff}};
+
 constexpr const char* kDescription =
     "Trains a model on several ranks and shows what it costs.\n"
     "Without arguments: a perceptron on Fashion-MNIST, two local ranks, a few seconds\non "
@@ -72,6 +77,8 @@ Examples:
   unisono train --compare -n 3                 what each strategy moves, beside the theory
   unisono train --bitwise -n 8                 every bit as on 1, 2 or 4 ranks
   unisono run -n 8 -- unisono train            under a launcher (torchrun works as well)
+  unisono train --device cuda -n 4             on GPUs: local rank r takes cuda:r
+  unisono train --device cuda -n 4 --device-map 0    ... four ranks share the first GPU
 
 Batch and rate. --batch is the batch of a step over all ranks: more ranks make each rank's share
 smaller and leave the result alone. --lr holds for a batch of 128; for a larger one say --scale-lr
@@ -87,7 +94,7 @@ The exit status is 1 when training failed, 2 for a wrong command line.
 
 /// What fill() turns into values.
 struct Texts {
-  std::string ranks, devices, bucket = "25M";
+  std::string ranks, devices, device_map, bucket = "25M";
   std::string gpu0_batch, output_device, epochs, rate;
   bool no_overlap = false;
 };
@@ -121,6 +128,15 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
   add_choice(app, "--model", options.model, kModels, "mlp, cnn: images; gpt: text (mlp)");
   app.add_option("--devices", texts.devices, "dp: names of the devices, \"0,1,2\"")
       ->type_name("LIST");
+  add_choice(app, "--device", options.device, kComputeDevices,
+             "Where ranks compute. cuda: local rank r on GPU r of those that CUDA_VISIBLE_DEVICES "
+             "leaves, dp on the GPUs of --devices (cpu)");
+  app.add_option("--device-map", texts.device_map,
+                 "cuda: the GPU of each local rank, or of each of --devices, \"0,0,1,1\"; repeated "
+                 "where there are fewer")
+      ->type_name("LIST");
+  add_choice(app, "--pin-memory", options.pin_memory, kPinMemories,
+             "cuda: batches in page-locked memory; auto: where memory and its limits allow (auto)");
   app.add_option("--output-device", texts.output_device,
                  "dp: where outputs are gathered (default: the first)")
       ->type_name("K");
@@ -228,16 +244,16 @@ int usable_cores() {
   return CPU_COUNT(&set);
 }
 
-Result<std::vector<int>> parse_devices(const std::string& text) {
+Result<std::vector<int>> parse_devices(const std::string& text, const char* option) {
   std::vector<int> devices;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     UNISONO_ASSIGN(const auto device,
-                   tools::parse_integer(text.substr(begin, end - begin), "--devices", 0, 1 << 20));
+                   tools::parse_integer(text.substr(begin, end - begin), option, 0, 1 << 20));
     devices.push_back(static_cast<int>(device));
     if (devices.size() > kDevicesMax) {
       return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("--devices: more than {} devices", kDevicesMax));
+                    fmt::format("{}: more than {} devices", option, kDevicesMax));
     }
     begin = end + 1;
   }
@@ -268,7 +284,7 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
   }
   options.ranks = std::max(launched, 1);
   if (!texts.devices.empty()) {
-    UNISONO_ASSIGN(options.devices, parse_devices(texts.devices));
+    UNISONO_ASSIGN(options.devices, parse_devices(texts.devices, "--devices"));
     if (!texts.ranks.empty() && static_cast<int>(options.devices.size()) != ranks) {
       return Status(ErrorCode::kInvalidArgument,
                     fmt::format("--ranks {} disagrees with the {} devices of --devices", ranks,
@@ -307,6 +323,9 @@ void cut_default_batch(Options& options) {
 
 Status fill(const CLI::App& app, const Texts& texts, int launched, Options& options) {
   UNISONO_TRY(fill_ranks(texts, launched, options));
+  if (!texts.device_map.empty()) {
+    UNISONO_ASSIGN(options.device_map, parse_devices(texts.device_map, "--device-map"));
+  }
   if (app.count("--batch") == 0) cut_default_batch(options);
   options.epochs = options.model == ModelKind::kCnn ? 6 : 5;
   if (!texts.epochs.empty()) {
@@ -366,6 +385,9 @@ Status check_given(const CLI::App& app, const Options& options) {
                               name_of(options.strategy), name_of(options.model)));
   };
   UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
+  for (const char* name : {"--device-map", "--pin-memory"}) {
+    UNISONO_TRY(refuse(name, options.device == ComputeDevice::kCuda, "--device cuda"));
+  }
   if (options.compare) return check_comparison(given_of_training(app));
   const bool is_ddp = options.strategy == StrategyKind::kDdp;
   const bool is_dp = is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;

@@ -26,6 +26,8 @@ enum class StrategyKind : std::uint8_t {
 enum class ModelKind : std::uint8_t { kMlp, kCnn, kGpt };
 enum class OptimizerKind : std::uint8_t { kSgd, kAdamW };
 enum class Compression : std::uint8_t { kNone, kFp16, kBf16 };
+enum class ComputeDevice : std::uint8_t { kCpu, kCuda };
+enum class PinMemory : std::uint8_t { kAuto, kOn, kOff };
 
 std::string_view name_of(StrategyKind kind);
 std::string_view name_of(ModelKind kind);
@@ -46,6 +48,10 @@ struct Options {
   std::vector<int> devices;  ///< the strategies of one process
   std::optional<int> output_device;
   std::optional<std::size_t> first_batch;  ///< --gpu0-batch
+  ComputeDevice device = ComputeDevice::kCpu;
+  /// GPUs by local rank or by device, repeated where there are fewer; empty: by number.
+  std::vector<int> device_map;
+  PinMemory pin_memory = PinMemory::kAuto;
   std::string transport;
 
   std::string data;  ///< empty: the model's default

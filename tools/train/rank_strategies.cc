@@ -123,7 +123,7 @@ class Zero : public RankStrategy {
         zero_(*model_, communicator, optimizer_of(options), {.reduction = reduction_of(options)}) {}
 
   double step(std::span<const Batch> passes, float rate, std::uint64_t step) override {
-    std::ranges::fill(model_->gradients().values(), 0.0F);
+    model_->gradients().zero();
     zero_.broadcast_buffers();
     double loss = 0;
     for (std::size_t i = 0; i < passes.size(); ++i) {

@@ -89,6 +89,32 @@ void Report::start(const Model& model, const std::string& data, const std::strin
        {"seed", options_.seed}});
 }
 
+void Report::seats(const std::vector<Seat>& seats) {
+  for (const Seat& seat : seats) {
+    print(fmt::format("{} {}, world {}: cuda:{} (local rank {})",
+                      counts_devices(options_) ? "device" : "rank", seat.rank, seat.world, seat.gpu,
+                      seat.local_rank));
+    log({{"event", "device"},
+         {"rank", seat.rank},
+         {"world", seat.world},
+         {"local_rank", seat.local_rank},
+         {"gpu", seat.gpu}});
+  }
+}
+
+void Report::batches(const BatchMemory& memory, const CopyTimes& times, std::size_t bytes_of_one) {
+  const bool locked = memory.is_page_locked;
+  std::string text = copies_text(times, bytes_of_one, locked, memory.reason);
+  text.pop_back();
+  print(text);
+  log({{"event", "batches"},
+       {"page_locked", locked},
+       {"reason", memory.reason},
+       {"bytes", bytes_of_one},
+       {"copy_seconds_page_locked", times.page_locked},
+       {"copy_seconds_pageable", times.pageable}});
+}
+
 void Report::loaded(const std::vector<LoadCost>& costs) {
   for (const LoadCost& cost : costs) {
     print(fmt::format("load {}, rank {}: {} samples read, {} held, {} at the peak, {}",

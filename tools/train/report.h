@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "tools/train/batch_memory.h"
 #include "tools/train/charts.h"
 #include "tools/train/costs.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/options.h"
+#include "tools/train/placement.h"
 #include "tools/train/progress.h"
 #include "unisono/train/model.h"
 
@@ -33,6 +35,10 @@ class Report {
   /// A resumed training draws the epochs of the log up to this one too.
   void go_on(std::size_t epochs);
   void start(const Model& model, const std::string& data, const std::string& communicator);
+  /// False on ranks whose words nobody sees.
+  bool speaks() const { return !is_silent_; }
+  void seats(const std::vector<Seat>& seats);
+  void batches(const BatchMemory& memory, const CopyTimes& times, std::size_t bytes_of_one);
   void loaded(const std::vector<LoadCost>& costs);
   void note(const std::string& sentence);
   void step(const ProgressState& state);

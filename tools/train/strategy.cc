@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tools/train/placement.h"
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/loss.h"
 
@@ -19,7 +20,7 @@ class Single : public Strategy {
         seed_(options.seed) {}
 
   double step(std::span<const Batch> passes, float rate, std::uint64_t step) override {
-    std::ranges::fill(model_->gradients().values(), 0.0F);
+    model_->gradients().zero();
     double loss = 0;
     for (std::size_t i = 0; i < passes.size(); ++i) {
       Pass pass{.seed = seed_, .step = step, .micro_batch = i};
@@ -60,6 +61,7 @@ class Devices : public Strategy {
   Devices(const Options& options, std::unique_ptr<Model> model)
       : parallel_(std::move(model), optimizer_of(options),
                   {.devices = options.devices,
+                   .gpus = gpus_of_devices(options),
                    .output_device = options.output_device,
                    .first_batch = options.first_batch,
                    .parallel_loss = options.strategy == StrategyKind::kDpCriterion,

@@ -27,10 +27,12 @@
 #include "tools/common/local_ranks.h"
 #include "tools/common/output.h"
 #include "tools/common/terminal.h"
+#include "tools/train/batch_memory.h"
 #include "tools/train/compare.h"
 #include "tools/train/costs.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/options.h"
+#include "tools/train/placement.h"
 #include "tools/train/problem.h"
 #include "tools/train/report.h"
 #include "tools/train/strategy.h"
@@ -204,6 +206,23 @@ std::unique_ptr<LoadedDataset> load_samples(const Options& options, Communicator
                .threads = std::max(options.workers, 1)});
 }
 
+// Where the batches of training and of tests wait for the GPU.
+BatchMemory batch_memory(const Options& options, const Dataset& samples, Report& report) {
+  if (options.device == ComputeDevice::kCpu) return {};
+  const std::size_t floats = element_count(samples.input_shape());
+  // Those of a step, those that workers have ready or in the making, and one of the tests.
+  const std::size_t ahead = static_cast<std::size_t>(options.workers) * LoaderOptions{}.ahead;
+  const std::size_t count = options.passes() + ahead;
+  const std::size_t rows = count * options.pass_samples() + (1 + ahead) * kTestBatch;
+  BatchMemory memory =
+      choose_batch_memory(options.pin_memory, first_gpu(options), rows * floats * sizeof(float));
+  if (report.speaks()) {
+    report.batches(memory, measure_copies(first_gpu(options), {options.pass_samples(), floats}),
+                   options.pass_samples() * floats * sizeof(float));
+  }
+  return memory;
+}
+
 int run_rank(Options options) {
   const TimePoint start = Clock::now();
   std::optional<Checkpoint> checkpoint;
@@ -211,14 +230,15 @@ int run_rank(Options options) {
   if (checkpoint) options.seed = checkpoint->sampler_seed;
   // A reader that leaves is an error of our own, so that the other ranks are told.
   std::signal(SIGPIPE, SIG_IGN);
-  DeviceMemory memory;
-  const DeviceMemory::Scope scope(memory);
-
+  const std::string rank_text(tools::environment_value("RANK").value_or("0"));
+  const std::unique_ptr<DeviceMemory> memory = open_memory(options, rank_text);
+  const DeviceMemory::Scope scope(*memory);
   // The ranks meet. Training has a communicator to itself, so that what it moves is counted apart.
-  Communicator world = init({.transport = options.transport});
+  Communicator world = init({.transport = options.transport, .device = first_gpu(options)});
   Communicator exchange = world.duplicate();
   const RankPlace place{.ranks = world.size(), .rank = world.rank()};
   Report report(options, world.rank());
+  report.seats(gather_seats(options, world));
 
   // The data come to the ranks.
   const Problem problem = open_problem(options);
@@ -226,11 +246,15 @@ int run_rank(Options options) {
   const auto test_samples = load_samples(options, world, problem.test);
   const auto sampler = make_sampler(options, *samples, place);
   EvaluationSampler test_sampler(test_count(options, test_samples->size()), place);
-  Loader loader(
-      *samples, *sampler,
-      {.batch_samples = options.pass_samples(), .drop_last = true, .workers = options.workers});
-  Loader test_loader(*test_samples, test_sampler,
-                     {.batch_samples = kTestBatch, .workers = options.workers});
+  const BatchMemory batches = batch_memory(options, *samples, report);
+  Loader loader(*samples, *sampler,
+                {.batch_samples = options.pass_samples(),
+                 .drop_last = true,
+                 .workers = options.workers,
+                 .memory = batches.memory.get()});
+  Loader test_loader(
+      *test_samples, test_sampler,
+      {.batch_samples = kTestBatch, .workers = options.workers, .memory = batches.memory.get()});
 
   // The model, new or from a checkpoint of any strategy, and the strategy that trains it.
   auto model = make_model(options, *problem.train);
@@ -248,7 +272,7 @@ int run_rank(Options options) {
                     .test_samples = *test_samples,
                     .schedule = schedule_of(options),
                     .report = report,
-                    .memory = memory,
+                    .memory = *memory,
                     .steps_per_epoch = steps};
   if (checkpoint) {
     training.at = position_of(*checkpoint, steps);

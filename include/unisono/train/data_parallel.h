@@ -82,6 +82,9 @@ OutputsLoss mean_of_losses(bool weighted);
 struct DataParallelOptions {
   /// Names of the devices. None or one: the plain model, in the calling thread.
   std::vector<int> devices;
+  /// The GPU of each of `devices`, repeated where there are fewer; counts what CUDA_VISIBLE_DEVICES
+  /// leaves. Empty: all devices compute on the host. Models as clone_to() takes them.
+  std::vector<int> gpus;
   /// One of `devices`; the first where none is given. Holds gathered outputs, loss and gradient.
   std::optional<int> output_device;
   /// The dimension of inputs and outputs that the batch runs along.

@@ -49,6 +49,9 @@
 
 namespace unisono::train {
 
+/// Root's buffers (running statistics) to all. Collective.
+void broadcast_buffers(Model& model, Communicator& communicator, Rank root = 0);
+
 /// What becomes of a full bucket instead of "times 1/N, then summed over the ranks".
 class CommunicationHook {
  public:
@@ -63,7 +66,8 @@ class CommunicationHook {
 
   virtual ~CommunicationHook() = default;
   /// Begins to reduce `bucket`, which is the hook's until finish(). It holds the gradients as they
-  /// are: multiplying by `factor` (1/N) is the hook's work too.
+  /// are: multiplying by `factor` (1/N) is the hook's work too. Of a model on a GPU the bucket is
+  /// device memory, which is ready in options.stream and is to hold the result there.
   virtual std::unique_ptr<Reduction> start(std::span<float> bucket, float factor,
                                            Communicator& communicator,
                                            const CallOptions& options) = 0;

@@ -88,6 +88,9 @@ struct LoaderOptions {
   int workers = 0;
   /// Batches per worker that may lie ready or be in the making.
   std::size_t ahead = 2;
+  /// Where the inputs of batches are put, of kHost or kPageLocked, also by workers; outlives the
+  /// loader and its batches' makers. Null: the calling thread's host memory, of workers nobody's.
+  DeviceMemory* memory = nullptr;
 };
 
 /// Batches of an epoch, in order, made ahead by `workers` threads. One thread uses it; the data set

@@ -16,9 +16,8 @@ double cross_entropy(const Tensor& outputs, std::span<const std::int32_t> target
                      Tensor* gradient = nullptr, float scale = 1.0F);
 
 /// Any loss of the form of cross_entropy(): what a training step is given.
-using LossFunction = std::function<double(const Tensor& outputs,
-                                          std::span<const std::int32_t> targets, Tensor* gradient,
-                                          float scale)>;
+using LossFunction = std::function<double(
+    const Tensor& outputs, std::span<const std::int32_t> targets, Tensor* gradient, float scale)>;
 
 /// Rows whose largest output is the target's.
 std::size_t count_correct(const Tensor& outputs, std::span<const std::int32_t> targets);

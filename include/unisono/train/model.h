@@ -47,7 +47,8 @@
 
 namespace unisono::train {
 
-/// Named tensors end to end in one 64-byte aligned allocation, in the order of add().
+/// Named tensors end to end in one 64-byte aligned allocation, in the order of add(). Values are
+/// addresses of a GPU where storage() lies on one.
 class Arena {
  public:
   struct Entry {
@@ -59,6 +60,7 @@ class Arena {
   /// The entry's index. Only before allocate(). Names are unique; std::invalid_argument else.
   int add(std::string name, Shape shape);
   void allocate();  ///< zeros
+  void zero();
 
   const std::vector<Entry>& entries() const { return entries_; }
   std::span<float> values() { return storage_.values(); }
@@ -67,6 +69,12 @@ class Arena {
   std::span<const float> operator[](int index) const;
   /// -1: no entry of this name.
   int find(std::string_view name) const;
+  /// What holds the values; empty before allocate().
+  const Tensor& storage() const { return storage_; }
+  /// A copy in the host's memory.
+  std::vector<float> read() const;
+  /// `host` are as many as values(); std::invalid_argument else.
+  void write(std::span<const float> host);
 
  private:
   std::vector<Entry> entries_;
@@ -120,6 +128,8 @@ class Model {
   virtual std::unique_ptr<Model> clone() const = 0;
   /// "mlp 784-256-10", for people and for checkpoints of another model.
   virtual std::string describe() const = 0;
+  /// Computes wherever its parameters lie. Models that touch their values from the host do not.
+  virtual bool runs_on_gpu() const { return false; }
 
   Arena& parameters() { return parameters_; }
   const Arena& parameters() const { return parameters_; }
@@ -137,5 +147,9 @@ class Model {
 
   Arena parameters_, gradients_, buffers_;
 };
+
+/// A replica whose arenas, and so all that it computes, lie in `memory`. std::invalid_argument for
+/// a model that does not run there.
+std::unique_ptr<Model> clone_to(const Model& model, DeviceMemory& memory);
 
 }  // namespace unisono::train

@@ -1,6 +1,9 @@
-// Optimizers over flat ranges: the whole arena, or the part of it that a rank owns (ZeRO-1).
+// Optimizers over flat ranges: the whole arena, or the part of it that a rank owns (ZeRO-1). One
+// that is made in the scope of a GPU's DeviceMemory steps parameters that lie there, and its state
+// lies there too.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -22,6 +25,13 @@ class Optimizer {
     std::span<float> values;
   };
   virtual std::vector<State> state() = 0;
+  /// A state's values in the host's memory, and back: for those that lie elsewhere.
+  virtual std::vector<float> read(const State& state) const {
+    return {state.values.begin(), state.values.end()};
+  }
+  virtual void write(std::span<const float> host, const State& state) {
+    std::copy(host.begin(), host.end(), state.values.begin());
+  }
   /// Steps taken; AdamW's bias correction depends on it.
   virtual std::size_t steps() const = 0;
   virtual void set_steps(std::size_t steps) = 0;

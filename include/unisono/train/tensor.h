@@ -1,15 +1,20 @@
-// A dense float32 tensor in row-major order: activations, batches, outputs.
+// A dense float32 tensor in row-major order: activations, batches, outputs. Its elements lie in the
+// host's memory, or on a GPU where the thread that makes it is in the scope of a GPU's
+// DeviceMemory.
 //
-// Threads: like std::vector. The data are 64-byte aligned, so that one binary computes the same
-// bits from the same values wherever the tensor was allocated.
+// Threads: like std::vector; of the tensors of one GPU's DeviceMemory, one thread at a time. The
+// data are 64-byte aligned, so that one binary computes the same bits from the same values wherever
+// the tensor was allocated.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unisono::train {
@@ -26,18 +31,31 @@ struct MemoryUse {
   std::size_t now = 0, peak = 0;
 };
 
-/// Which account the calling thread's tensors are charged to: a device is a thread or a rank here,
-/// and what each of them holds is what data parallelism is about. Tensors are credited back to the
-/// account that they were charged to, whichever thread frees them.
+/// Where the elements of a DeviceMemory's tensors are.
+enum class Residence : std::uint8_t {
+  kHost,
+  kPageLocked,  ///< the host's, for copies to and from a GPU without a stop in between
+  kCuda,
+};
+
+/// A device: where the calling thread's tensors lie, and the account that they are charged to. A
+/// device is a thread or a rank here, and what each of them holds is what data parallelism is
+/// about. Tensors are credited back to the account that they were charged to, whichever thread
+/// frees them.
+///
+/// Each DeviceMemory of a GPU computes on a stream of its own. Several may share a GPU.
 class DeviceMemory {
  public:
   struct Account;  ///< opaque; tensors share it, so they may outlive the DeviceMemory
 
-  DeviceMemory();
+  /// `gpu` counts what CUDA_VISIBLE_DEVICES leaves. Throws std::runtime_error where a GPU cannot be
+  /// used, saying what is missing: driver, device, cuBLAS, CUDA in this build.
+  explicit DeviceMemory(Residence residence = Residence::kHost, int gpu = 0);
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
+  Residence residence() const { return residence_; }
   MemoryUse use() const;
   void reset_peak();
   /// Allocations beyond this throw OutOfDeviceMemory; 0 is no limit.
@@ -57,6 +75,7 @@ class DeviceMemory {
   };
 
  private:
+  Residence residence_;
   std::shared_ptr<Account> account_;
 };
 
@@ -74,14 +93,26 @@ class OutOfDeviceMemory : public std::runtime_error {
 
 class Tensor {
  public:
-  Tensor() = default;               ///< no elements, shape [0]
-  explicit Tensor(Shape shape);     ///< zeros
-  Tensor(const Tensor& other);      ///< copies the data
+  Tensor() = default;            ///< no elements, shape [0]
+  explicit Tensor(Shape shape);  ///< zeros
+  /// Copies the data to where the calling thread's tensors lie, which may be elsewhere.
+  Tensor(const Tensor& other);
   Tensor(Tensor&& other) noexcept;  ///< other becomes empty
   Tensor& operator=(Tensor other) noexcept;
 
   /// Values are whatever the memory held: for results that are written in full.
   static Tensor uninitialised(Shape shape);
+  /// The same, where the tensors of `account` lie; null: the host, charged to nobody.
+  static Tensor uninitialised(Shape shape, const std::shared_ptr<DeviceMemory::Account>& account);
+
+  /// Whether the host may touch data() and values(); else they are addresses of a GPU.
+  bool on_host() const;
+  /// A copy in the host's memory, charged to nobody.
+  Tensor to_host() const;
+  /// Who is charged; null: nobody.
+  const std::shared_ptr<DeviceMemory::Account>& account() const {
+    return data_.get_deleter().account;
+  }
 
   const Shape& shape() const { return shape_; }
   std::size_t dim(std::size_t axis) const { return shape_.at(axis); }
@@ -105,6 +136,8 @@ class Tensor {
     std::shared_ptr<DeviceMemory::Account> account;  // who is credited; null: nobody
     std::size_t bytes;
     Free() noexcept : bytes(0) {}
+    Free(std::shared_ptr<DeviceMemory::Account> charged, std::size_t count)
+        : account(std::move(charged)), bytes(count) {}
     void operator()(float* data) const;
   };
   Shape shape_{0};

@@ -14,8 +14,9 @@ namespace {
 
 std::vector<Checkpoint::NamedTensor> copy_of(const Arena& arena) {
   std::vector<Checkpoint::NamedTensor> tensors;
+  const std::vector<float> all = arena.read();
   for (const Arena::Entry& entry : arena.entries()) {
-    const std::span<const float> values = arena.values().subspan(entry.offset, entry.count);
+    const auto values = std::span<const float>(all).subspan(entry.offset, entry.count);
     tensors.push_back(
         {.name = entry.name, .shape = entry.shape, .values = {values.begin(), values.end()}});
   }
@@ -37,11 +38,11 @@ std::string difference(const std::vector<Checkpoint::NamedTensor>& tensors, cons
 }
 
 void copy_to(const std::vector<Checkpoint::NamedTensor>& tensors, Arena* arena) {
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::size_t offset = arena->entries()[i].offset;
-    std::copy(tensors[i].values.begin(), tensors[i].values.end(),
-              arena->values().begin() + static_cast<std::ptrdiff_t>(offset));
+  std::vector<float> all;
+  for (const Checkpoint::NamedTensor& tensor : tensors) {
+    all.insert(all.end(), tensor.values.begin(), tensor.values.end());
   }
+  arena->write(all);
 }
 
 }  // namespace
@@ -80,8 +81,7 @@ void take_optimizer(Optimizer& optimizer, Checkpoint* checkpoint) {
   checkpoint->optimizer_steps = optimizer.steps();
   checkpoint->optimizer_state.clear();
   for (const Optimizer::State& state : optimizer.state()) {
-    checkpoint->optimizer_state.push_back(
-        {.name = state.name, .values = {state.values.begin(), state.values.end()}});
+    checkpoint->optimizer_state.push_back({.name = state.name, .values = optimizer.read(state)});
   }
 }
 
@@ -100,9 +100,8 @@ void restore_optimizer(const Checkpoint& checkpoint, Optimizer* optimizer, std::
         std::to_string(offset + count) + " cannot go on with; choose the same optimizer");
   }
   for (std::size_t i = 0; i < states.size(); ++i) {
-    const auto from =
-        checkpoint.optimizer_state[i].values.begin() + static_cast<std::ptrdiff_t>(offset);
-    std::copy_n(from, count, states[i].values.begin());
+    const std::span<const float> from(checkpoint.optimizer_state[i].values);
+    optimizer->write(from.subspan(offset, count), states[i]);
   }
   optimizer->set_steps(static_cast<std::size_t>(checkpoint.optimizer_steps));
 }

@@ -27,6 +27,12 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   return options;
 }
 
+Batch make_in(DeviceMemory* memory, const Dataset& data, std::span<const std::size_t> indices) {
+  std::optional<DeviceMemory::Scope> scope;
+  if (memory != nullptr) scope.emplace(*memory);
+  return make_batch(data, indices);
+}
+
 }  // namespace
 
 // A ring of batches: batch b lies in slot b % capacity from when a worker begins it until next()
@@ -37,6 +43,7 @@ class Loader::Workers {
           const LoaderOptions& options)
       : data_(data),
         plan_(plan),
+        memory_(options.memory),
         slots_(static_cast<std::size_t>(options.workers) * options.ahead),
         started_(first),
         taken_(first) {
@@ -64,6 +71,7 @@ class Loader::Workers {
 
   const Dataset& data_;
   const std::vector<std::vector<std::size_t>>& plan_;
+  DeviceMemory* const memory_;
   std::mutex mutex_;
   std::condition_variable room_, ready_;
   std::vector<Slot> slots_;
@@ -92,7 +100,7 @@ void Loader::Workers::work() {
     lock.unlock();
     Slot made;
     try {
-      made.batch = make_batch(data_, plan_[mine]);
+      made.batch = make_in(memory_, data_, plan_[mine]);
     } catch (...) {
       made.failure = std::current_exception();
     }
@@ -167,7 +175,7 @@ std::optional<Batch> Loader::next() {
     return std::nullopt;
   }
   const std::size_t mine = next_++;
-  return workers_ ? workers_->take() : make_batch(data_, plan_[mine]);
+  return workers_ ? workers_->take() : make_in(options_.memory, data_, plan_[mine]);
 }
 
 }  // namespace unisono::train

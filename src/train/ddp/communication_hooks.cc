@@ -1,8 +1,7 @@
 // The ready communication hooks: the average in float32 and in two 16-bit formats.
-#include <algorithm>
 #include <utility>
 
-#include "train/model/device_memory.h"
+#include "train/ddp/communication_buffer.h"
 #include "unisono/float_types.h"
 #include "unisono/train/distributed_data_parallel.h"
 
@@ -25,7 +24,9 @@ class AverageHook : public CommunicationHook {
                                    Communicator& communicator,
                                    const CallOptions& options) override {
     if (factor != 1.0F) {
-      for (float& value : bucket) value *= factor;
+      Backend& backend = current_backend();
+      backend.scale(bucket.data(), bucket.size(), factor, bucket.data());
+      backend.side_follows_main();
     }
     return std::make_unique<SumInPlace>(communicator.all_reduce_async(bucket, sum, options));
   }
@@ -36,25 +37,24 @@ class CompressedSum : public CommunicationHook::Reduction {
  public:
   CompressedSum(std::span<float> bucket, float factor, Communicator& communicator,
                 const CallOptions& options)
-      : bucket_(bucket),
-        charge_(bucket.size() * sizeof(T)),
-        compressed_(communicator, std::max<std::size_t>(bucket.size(), 1)) {
-    std::transform(bucket.begin(), bucket.end(), compressed_.begin(),
-                   [factor](float value) { return from_float<T>(value * factor); });
+      : bucket_(bucket), compressed_(communicator, bucket.size()) {
+    Backend& backend = current_backend();
+    backend.narrow(bucket.data(), bucket.size(), factor, data_type_of<T>, compressed_.data());
+    backend.side_follows_main();
     request_ = communicator.all_reduce_async(compressed_.data(), compressed_.data(), bucket.size(),
                                              data_type_of<T>, sum, options);
   }
   bool test() override { return request_.test(); }
   void finish() override {
     request_.wait();
-    std::transform(compressed_.data(), compressed_.data() + bucket_.size(), bucket_.begin(),
-                   [](T value) { return to_float(value); });
+    Backend& backend = current_backend();
+    backend.main_follows_side();
+    backend.widen(compressed_.data(), data_type_of<T>, bucket_.size(), bucket_.data());
   }
 
  private:
   std::span<float> bucket_;
-  MemoryCharge charge_;
-  SharedBuffer<T> compressed_;
+  CommunicationBuffer<T> compressed_;
   Request request_;  // after the buffer: it waits while the buffer is lent
 };
 

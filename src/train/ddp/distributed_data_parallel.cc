@@ -121,7 +121,7 @@ class DistributedDataParallel::Impl {
     });
   }
 
-  void zero_gradients() { std::ranges::fill(model_.gradients().values(), 0.0F); }
+  void zero_gradients() { model_.gradients().zero(); }
 
   Model& model() { return model_; }
   Communicator& communicator() { return communicator_; }
@@ -190,10 +190,7 @@ class DistributedDataParallel::Impl {
     const int divisor =
         options_.join_divisor == JoinDivisor::kActiveRanks ? roll.active : communicator_.size();
     buckets_.begin(1.0F / static_cast<float>(divisor));
-    if (options_.broadcast_buffers && communicator_.size() > 1 &&
-        !model_.buffers().values().empty()) {
-      control_.broadcast(model_.buffers().values(), roll.first);
-    }
+    if (options_.broadcast_buffers) broadcast_buffers(model_, control_, roll.first);
   }
 
   // Parameters that this pass has not used are there at once.

@@ -27,7 +27,6 @@ void GradientBuckets::lay_out(BucketLayout layout) {
   homes_.assign(model_.parameters().entries().size(), Home{});
   buckets_.clear();
   memory_.reset();
-  charge_ = MemoryCharge();
   std::size_t size = 0;
   for (std::size_t b = 0; b < layout_.size(); ++b) {
     Bucket bucket;
@@ -41,9 +40,8 @@ void GradientBuckets::lay_out(BucketLayout layout) {
     size += whole_lines(bucket.count);
     buckets_.push_back(std::move(bucket));
   }
-  size = std::max<std::size_t>(size, 1);
-  charge_ = MemoryCharge(size * sizeof(float));
-  memory_ = std::make_unique<SharedBuffer<float>>(communicator_, size);
+  const AccountScope scope(place_of(model_.gradients()));
+  memory_ = std::make_unique<CommunicationBuffer<float>>(communicator_, size);
 }
 
 void GradientBuckets::begin(float factor) {
@@ -62,6 +60,8 @@ GradientBuckets::Place GradientBuckets::place(int parameter) const {
   return home.taken ? Place::kTaken : Place::kOpen;
 }
 
+Backend& GradientBuckets::backend() const { return backend_of(model_.gradients()); }
+
 std::span<float> GradientBuckets::slot(int parameter) {
   const auto index = static_cast<std::size_t>(parameter);
   return {memory_->data() + homes_[index].offset, model_.parameters().entries()[index].count};
@@ -77,12 +77,13 @@ void GradientBuckets::put(int parameter) {
   const std::span<const float> gradient = std::as_const(model_.gradients())[parameter];
   const std::span<float> target = slot(parameter);
   const float factor = scales_here_ ? factor_ : 1.0F;
-  for (std::size_t i = 0; i < target.size(); ++i) target[i] = gradient[i] * factor;
+  backend().scale(gradient.data(), gradient.size(), factor, target.data());
   take(parameter);
 }
 
 void GradientBuckets::put_zeros(int parameter) {
-  std::ranges::fill(slot(parameter), 0.0F);
+  const std::span<float> target = slot(parameter);
+  backend().fill(target.data(), target.size(), 0.0F);
   take(parameter);
 }
 
@@ -99,19 +100,26 @@ std::vector<int> GradientBuckets::missing() const {
 }
 
 void GradientBuckets::start_full() {
+  const AccountScope scope(place_of(model_.gradients()));
+  CallOptions call = call_;
+  call.stream = backend().side_stream();
   for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_) {
     Bucket& bucket = buckets_[next_];
+    backend().side_follows_main();
     bucket.reduction = hook_->start({memory_->data() + bucket.offset, bucket.count},
-                                    scales_here_ ? 1.0F : factor_, communicator_, call_);
+                                    scales_here_ ? 1.0F : factor_, communicator_, call);
   }
 }
 
 void GradientBuckets::finish(std::span<const std::uint8_t> wanted) {
+  const AccountScope scope(place_of(model_.gradients()));
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].reduction->finish();
+    backend().main_follows_side();
     for (const int parameter : layout_[b]) {
       if (wanted[static_cast<std::size_t>(parameter)] == 0) continue;
-      std::ranges::copy(slot(parameter), model_.gradients()[parameter].begin());
+      const std::span<const float> result = slot(parameter);
+      backend().copy(result.data(), result.size(), model_.gradients()[parameter].data());
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "train/ddp/bucket_layout.h"
-#include "train/model/device_memory.h"
+#include "train/ddp/communication_buffer.h"
 #include "unisono/train/distributed_data_parallel.h"
 
 namespace unisono::train {
@@ -54,6 +54,8 @@ class GradientBuckets {
     std::size_t offset = 0;
     bool taken = false;
   };
+  /// Where gradients and buckets lie.
+  Backend& backend() const;
   std::span<float> slot(int parameter);
   void take(int parameter);
 
@@ -65,8 +67,7 @@ class GradientBuckets {
   float factor_ = 1.0F;
   BucketLayout layout_;
   std::vector<Home> homes_;
-  MemoryCharge charge_;  // for the memory
-  std::unique_ptr<SharedBuffer<float>> memory_;
+  std::unique_ptr<CommunicationBuffer<float>> memory_;
   std::vector<Bucket> buckets_;  // after the memory, which is lent to their reductions
   std::size_t next_ = 0;
 };

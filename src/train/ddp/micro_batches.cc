@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "train/ddp/guarded.h"
 #include "train/ddp/model_agreement.h"
+#include "train/model/device_memory.h"
 
 namespace unisono::train {
 namespace {
@@ -54,7 +54,8 @@ class MicroBatchTrainer::Impl {
       begin_step();
       sum_gradients(0, count_, {mine, loss, pass});
       if (communicator_.size() > 1) {
-        communicator_.all_reduce(model_.gradients().values(), sum, {.order = Order::kCanonical});
+        communicator_.all_reduce(model_.gradients().values(), sum,
+                                 in_stream(backend(), {.order = Order::kCanonical}));
       }
       optimizer.step(model_.parameters().values(), std::as_const(model_.gradients()).values(),
                      learning_rate);
@@ -64,6 +65,8 @@ class MicroBatchTrainer::Impl {
   }
 
  private:
+  Backend& backend() const { return backend_of(model_.gradients()); }
+
   struct Work {
     std::span<const Batch> batches;
     const LossFunction& loss;
@@ -90,8 +93,7 @@ class MicroBatchTrainer::Impl {
   }
 
   void begin_step() {
-    const std::span<const float> buffers = std::as_const(model_.buffers()).values();
-    buffers_before_.assign(buffers.begin(), buffers.end());
+    buffers_before_ = model_.buffers().read();
     buffers_after_.clear();
     losses_.clear();
   }
@@ -102,28 +104,29 @@ class MicroBatchTrainer::Impl {
     const std::size_t middle = lo + left_leaves(hi - lo);
     sum_gradients(lo, middle, work);
     const std::span<float> gradients = model_.gradients().values();
-    const std::vector<float> left(gradients.begin(), gradients.end());
+    Tensor left = Tensor::uninitialised({gradients.size()}, place_of(model_.gradients()));
+    backend().copy(gradients.data(), gradients.size(), left.data());
     sum_gradients(middle, hi, work);
-    std::ranges::transform(left, gradients, gradients.begin(), std::plus<float>());
+    backend().add(left.data(), left.size(), gradients.data());
   }
 
   void compute_gradients(std::size_t index, const Work& work) {
     const Batch& batch = work.batches[index];
     Pass pass = work.pass;
     pass.micro_batch = first() + index;
-    std::ranges::copy(buffers_before_, model_.buffers().values().begin());
-    std::ranges::fill(model_.gradients().values(), 0.0F);
+    model_.buffers().write(buffers_before_);
+    model_.gradients().zero();
     const Tensor outputs = model_.forward(batch.inputs, pass);
     Tensor output_gradient;
     losses_.push_back(work.loss(outputs, batch.targets, &output_gradient,
                                 1.0F / static_cast<float>(micro_batches_)));
     model_.backward(output_gradient, pass);
-    const std::span<const float> buffers = std::as_const(model_.buffers()).values();
+    const std::vector<float> buffers = model_.buffers().read();
     buffers_after_.insert(buffers_after_.end(), buffers.begin(), buffers.end());
   }
 
   void merge_buffers() {
-    const std::span<float> buffers = model_.buffers().values();
+    std::vector<float> buffers(model_.buffers().values().size());
     if (buffers.empty()) return;
     const std::vector<float> all = gather<float>(buffers_after_);
     for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -133,6 +136,7 @@ class MicroBatchTrainer::Impl {
       }
       buffers[i] = static_cast<float>(total / static_cast<double>(micro_batches_));
     }
+    model_.buffers().write(buffers);
   }
 
   // What all ranks have of all their micro-batches, in micro-batch order.

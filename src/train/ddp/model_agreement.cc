@@ -4,6 +4,9 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "train/model/backend.h"
+#include "unisono/train/distributed_data_parallel.h"
+
 namespace unisono::train {
 namespace {
 
@@ -17,6 +20,11 @@ std::vector<std::string> entries_of(const Model& model) {
     lines.push_back("buffer " + entry.name + " " + to_string(entry.shape));
   }
   return lines;
+}
+
+void broadcast_arena(Arena& arena, Communicator& communicator, Rank root) {
+  if (communicator.size() == 1 || arena.values().empty()) return;
+  communicator.broadcast(arena.values(), root, in_stream(backend_of(arena)));
 }
 
 // Bounds what is allocated on the word of another rank.
@@ -80,11 +88,12 @@ void check_same_model(const Model& model, Communicator& communicator) {
 }
 
 void broadcast_model(Model& model, Communicator& communicator, Rank root) {
-  if (communicator.size() == 1) return;
-  if (!model.parameters().values().empty()) {
-    communicator.broadcast(model.parameters().values(), root);
-  }
-  if (!model.buffers().values().empty()) communicator.broadcast(model.buffers().values(), root);
+  broadcast_arena(model.parameters(), communicator, root);
+  broadcast_arena(model.buffers(), communicator, root);
+}
+
+void broadcast_buffers(Model& model, Communicator& communicator, Rank root) {
+  broadcast_arena(model.buffers(), communicator, root);
 }
 
 std::string list_names(const Arena& parameters, const std::vector<int>& indices) {

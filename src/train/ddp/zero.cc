@@ -4,9 +4,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "train/ddp/communication_buffer.h"
 #include "train/ddp/guarded.h"
 #include "train/ddp/model_agreement.h"
-#include "train/model/device_memory.h"
+#include "unisono/train/distributed_data_parallel.h"
 #include "unisono/train/schedule.h"
 
 namespace unisono::train {
@@ -26,16 +27,15 @@ class ZeroOptimizer::Impl {
     slice_ = (size + ranks - 1) / ranks;
     first_ = std::min(slice_ * static_cast<std::size_t>(communicator.rank()), size);
     count_ = std::min(slice_, size - first_);
-    const std::size_t padded = std::max<std::size_t>(slice_ * ranks, 1);
-    charge_ = MemoryCharge(padded * sizeof(float));
-    padded_ = std::make_unique<SharedBuffer<float>>(communicator, padded);
-    std::ranges::fill(*padded_, 0.0F);
+    const AccountScope scope(place_of(model.gradients()));
+    padded_ = std::make_unique<CommunicationBuffer<float>>(communicator, slice_ * ranks);
+    backend().fill(padded_->data(), padded_->size(), 0.0F);
     optimizer_ = make_optimizer(count_);
   }
 
   double step(const Batch& batch, const LossFunction& loss, float learning_rate, Pass pass) {
     return guarded({&communicator_, &control_}, pass.statistics, [&] {
-      std::ranges::fill(model_.gradients().values(), 0.0F);
+      model_.gradients().zero();
       if (options_.broadcast_buffers) broadcast_buffers();
       const Tensor outputs = model_.forward(batch.inputs, pass);
       Tensor output_gradient;
@@ -50,10 +50,7 @@ class ZeroOptimizer::Impl {
     guarded({&communicator_, &control_}, nullptr, [&] { exchange_and_move(learning_rate); });
   }
 
-  void broadcast_buffers() {
-    if (communicator_.size() == 1 || model_.buffers().values().empty()) return;
-    control_.broadcast(model_.buffers().values(), 0);
-  }
+  void broadcast_buffers() { train::broadcast_buffers(model_, control_); }
 
   void gather_optimizer(Checkpoint* checkpoint) {
     const bool is_root = control_.rank() == 0;
@@ -63,8 +60,9 @@ class ZeroOptimizer::Impl {
       checkpoint->optimizer_state.clear();
     }
     for (const Optimizer::State& state : optimizer_->state()) {
-      std::vector<float> slice(slice_), whole(is_root ? padded_->size() : 0);
-      std::ranges::copy(state.values, slice.begin());
+      std::vector<float> slice = host_copy(backend(), state.values);
+      slice.resize(slice_);
+      std::vector<float> whole(is_root ? padded_->size() : 0);
       control_.gather(slice.data(), whole.data(), slice_, DataType::kFloat32, 0);
       if (!is_root) continue;
       whole.resize(model_.parameters().values().size());
@@ -79,28 +77,30 @@ class ZeroOptimizer::Impl {
   Communicator& control() { return control_; }
 
  private:
+  Backend& backend() const { return backend_of(model_.gradients()); }
+
   void exchange_and_move(float learning_rate) {
     float* const own = padded_->data() + slice_ * static_cast<std::size_t>(communicator_.rank());
     const float factor = 1.0F / static_cast<float>(communicator_.size());
-    std::ranges::transform(std::as_const(model_.gradients()).values(), padded_->begin(),
-                           [factor](float gradient) { return gradient * factor; });
+    const std::span<const float> gradients = std::as_const(model_.gradients()).values();
+    backend().scale(gradients.data(), gradients.size(), factor, padded_->data());
     communicator_.reduce_scatter(padded_->data(), own, slice_, DataType::kFloat32, sum,
-                                 options_.reduction);
+                                 in_stream(backend(), options_.reduction));
     const std::span<float> parameters = model_.parameters().values();
     optimizer_->step(parameters.subspan(first_, count_), {own, count_}, learning_rate);
-    std::ranges::copy(parameters.subspan(first_, count_), own);
-    communicator_.all_gather(own, padded_->data(), slice_, DataType::kFloat32, options_.gather);
-    std::copy_n(padded_->data(), parameters.size(), parameters.begin());
+    backend().copy(parameters.data() + first_, count_, own);
+    communicator_.all_gather(own, padded_->data(), slice_, DataType::kFloat32,
+                             in_stream(backend(), options_.gather));
+    backend().copy(padded_->data(), parameters.size(), parameters.data());
   }
 
   Model& model_;
   Communicator& communicator_;
   Communicator control_;
   ZeroOptions options_;
-  std::size_t slice_ = 0;                        // of every rank, padding included
-  std::size_t first_ = 0, count_ = 0;            // of this one, in the arena
-  MemoryCharge charge_;                          // for the next
-  std::unique_ptr<SharedBuffer<float>> padded_;  // gradients, then parameters, of all slices
+  std::size_t slice_ = 0;                               // of every rank, padding included
+  std::size_t first_ = 0, count_ = 0;                   // of this one, in the arena
+  std::unique_ptr<CommunicationBuffer<float>> padded_;  // gradients, then parameters, of all slices
   std::unique_ptr<Optimizer> optimizer_;
 };
 

@@ -41,7 +41,7 @@ class DataParallel::Impl {
         devices_(checked_devices(options_.devices)),
         output_(options_.output_device ? index_of(devices_, *options_.output_device) : 0),
         loss_(loss_of(options_)),
-        replicas_(std::move(model), devices_, options_.threads_per_step),
+        replicas_(std::move(model), devices_, options_.threads_per_step, options_.gpus),
         meter_(replicas_.group()) {
     replicas_.group().run_on(
         0, [&](Device&) { optimizer_ = factory(replicas_.first().parameters().values().size()); });
@@ -103,7 +103,7 @@ class DataParallel::Impl {
     replicas_.group().run_on(0, [&](Device&) {
       Model& model = replicas_.first();
       optimizer_->step(model.parameters().values(), model.gradients().values(), learning_rate);
-      std::ranges::fill(model.gradients().values(), 0.0F);
+      model.gradients().zero();
     });
     end_step();
     ++pass_.step;
@@ -272,7 +272,7 @@ class DataParallel::Impl {
   }
 
   void forget_gradients() {
-    std::ranges::fill(replicas_.first().gradients().values(), 0.0F);
+    replicas_.first().gradients().zero();
     chunks_.clear();
     end_step();
   }

@@ -22,12 +22,13 @@ TrafficReport Device::traffic() const {
   return sum;
 }
 
-DeviceGroup::DeviceGroup(const std::vector<int>& ids, bool threads_per_apply)
-    : threads_per_apply_(threads_per_apply) {
+DeviceGroup::DeviceGroup(const std::vector<int>& ids, bool threads_per_apply,
+                         const std::vector<int>& gpus)
+    : gpus_(gpus), threads_per_apply_(threads_per_apply) {
   for (const int id : ids) {
-    devices_.push_back(std::make_unique<Device>());
-    devices_.back()->index = devices_.size() - 1;
-    devices_.back()->id = id;
+    const std::size_t index = devices_.size();
+    devices_.push_back(
+        std::make_unique<Device>(index, id, gpus.empty() ? -1 : gpus[index % gpus.size()]));
     mailboxes_.push_back(std::make_unique<Mailbox>());
   }
   if (size() > 1) start();
@@ -39,7 +40,8 @@ void DeviceGroup::start() {
   host_ = std::thread([this] {
     std::exception_ptr failure;
     try {
-      spawn(static_cast<int>(size()), [this](Communicator& world) { serve(world); });
+      spawn(static_cast<int>(size()), [this](Communicator& world) { serve(world); },
+            {.devices = gpus_});
     } catch (...) {
       failure = std::current_exception();
     }

@@ -23,8 +23,12 @@
 namespace unisono::train {
 
 struct Device {
-  std::size_t index = 0;
-  int id = 0;
+  /// `gpu` -1: on the host.
+  Device(std::size_t position, int name, int gpu)
+      : index(position), id(name), memory(gpu < 0 ? Residence::kHost : Residence::kCuda, gpu) {}
+
+  std::size_t index;
+  int id;
   DeviceMemory memory;
   Communicator* world = nullptr;                ///< null: the only device
   std::map<std::size_t, Communicator> leading;  ///< of the first n devices, by n
@@ -42,7 +46,9 @@ class DeviceGroup {
   using Chosen = std::function<bool(const Device&)>;
 
   /// One device has no thread: its jobs run in the caller's. Throws unisono::Error.
-  DeviceGroup(const std::vector<int>& ids, bool threads_per_apply);
+  /// `gpus` as in DataParallelOptions.
+  DeviceGroup(const std::vector<int>& ids, bool threads_per_apply,
+              const std::vector<int>& gpus = {});
   ~DeviceGroup();
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
@@ -86,6 +92,7 @@ class DeviceGroup {
   void prepare(std::size_t devices);
   void rethrow_earliest() const;
 
+  const std::vector<int> gpus_;
   const bool threads_per_apply_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "train/model/backend.h"
 #include "unisono/train/data_parallel.h"
 
 namespace unisono::train {
@@ -37,15 +38,18 @@ OutputsLoss mean_of_losses(bool weighted) {
           "a model with the loss inside has one output, a single loss on each device");
     }
     const auto samples = std::accumulate(call.chunks.begin(), call.chunks.end(), std::size_t{0});
-    if (!call.gradients.empty()) call.gradients[0] = Tensor(call.outputs[0].shape());
+    const Tensor losses = call.outputs[0].to_host();
+    std::vector<float> slopes;
     double mean = 0;
     for (std::size_t i = 0; i < call.chunks.size(); ++i) {
       const double weight = weighted
                                 ? static_cast<double>(call.chunks[i]) / static_cast<double>(samples)
                                 : 1.0 / static_cast<double>(call.chunks.size());
-      mean += weight * static_cast<double>(call.outputs[0].data()[i]);
-      if (call.gradients.empty()) continue;
-      call.gradients[0].data()[i] = static_cast<float>(weight * static_cast<double>(call.scale));
+      mean += weight * static_cast<double>(losses.data()[i]);
+      slopes.push_back(static_cast<float>(weight * static_cast<double>(call.scale)));
+    }
+    if (!call.gradients.empty()) {
+      call.gradients[0] = tensor_of(slopes).reshaped(call.outputs[0].shape());
     }
     return mean;
   };

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "train/model/backend.h"
+
 namespace unisono::train {
 
 Pieces::Pieces(Shape whole, std::size_t dim, std::vector<std::size_t> extents)
@@ -77,17 +79,19 @@ void Pieces::for_each_run(
 }
 
 Tensor Pieces::pack(const Tensor& whole) const {
-  Tensor packed = Tensor::uninitialised(whole.shape());
+  Tensor packed = uninitialised_beside(whole);
+  Backend& backend = backend_of(whole);
   for_each_run([&](std::size_t at, std::size_t to, std::size_t count) {
-    std::copy_n(whole.data() + at, count, packed.data() + to);
+    backend.copy(whole.data() + at, count, packed.data() + to);
   });
   return packed;
 }
 
 Tensor Pieces::unpack(const Tensor& packed) const {
-  Tensor whole = Tensor::uninitialised(packed.shape());
+  Tensor whole = uninitialised_beside(packed);
+  Backend& backend = backend_of(packed);
   for_each_run([&](std::size_t to, std::size_t at, std::size_t count) {
-    std::copy_n(packed.data() + at, count, whole.data() + to);
+    backend.copy(packed.data() + at, count, whole.data() + to);
   });
   return whole;
 }

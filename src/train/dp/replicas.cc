@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "train/dp/device_exchange.h"
+#include "train/model/backend.h"
 
 namespace unisono::train {
 namespace {
@@ -60,16 +61,16 @@ std::vector<Pieces> join_outputs(const DeviceTensors& outputs, std::size_t dim) 
 }
 
 Replicas::Replicas(std::unique_ptr<Model> model, const std::vector<int>& devices,
-                   bool threads_per_apply)
-    : group_(devices, threads_per_apply), models_(devices.size()), passes_(devices.size()) {
-  group_.run_all([&](Device& device) { models_[device.index] = model->clone(); });
+                   bool threads_per_apply, const std::vector<int>& gpus)
+    : group_(devices, threads_per_apply, gpus), models_(devices.size()), passes_(devices.size()) {
+  group_.run_all([&](Device& device) { models_[device.index] = clone_to(*model, device.memory); });
 }
 
 void Replicas::replicate(std::size_t devices) {
   group_.exchange(devices, [&](Device& device) {
     Model& model = *models_[device.index];
-    broadcast_values(device.among(devices), model.parameters().values(), 0);
-    broadcast_values(device.among(devices), model.buffers().values(), 0);
+    broadcast_values(device.among(devices), model.parameters(), 0);
+    broadcast_values(device.among(devices), model.buffers(), 0);
   });
 }
 
@@ -109,9 +110,10 @@ std::vector<NamedTensors> Replicas::scatter(const InputView& inputs, std::size_t
   group_.exchange(devices, [&](Device& device) {
     std::size_t i = 0;
     for (const auto& [name, tensor] : inputs) {
-      const float* whole = staged[i].empty() ? tensor->data() : staged[i].data();
+      const bool is_staged = device.index == 0 && !staged[i].empty();
+      const Tensor& whole = is_staged ? staged[i] : *tensor;
       scatter_values(device.among(devices), whole, cuts[i].counts(devices),
-                     mine[device.index].at(name).values(), 0);
+                     mine[device.index].at(name), 0);
       ++i;
     }
   });
@@ -140,13 +142,13 @@ std::vector<Tensor> Replicas::gather(const DeviceTensors& outputs, std::size_t d
   const std::vector<Pieces> joined = join_outputs(outputs, dim);
   const std::size_t devices = std::max(outputs.size(), root + 1);
   std::vector<Tensor> wholes;
+  const Tensor nothing;
   group_.run_on(root, [&](Device&) { wholes = allocate_wholes(joined); });
   group_.exchange(devices, [&](Device& device) {
     const bool has_outputs = device.index < outputs.size() && !outputs[device.index].empty();
     for (std::size_t i = 0; i < joined.size(); ++i) {
-      const std::span<const float> mine =
-          has_outputs ? outputs[device.index][i].values() : std::span<const float>();
-      gather_values(device.among(devices), mine, joined[i].counts(devices), wholes[i].data(), root);
+      const Tensor& mine = has_outputs ? outputs[device.index][i] : nothing;
+      gather_values(device.among(devices), mine, joined[i].counts(devices), wholes[i], root);
     }
   });
   if (all_end_to_end(joined)) return wholes;
@@ -163,7 +165,8 @@ std::vector<Tensor> Replicas::copy_out(const DeviceTensors& outputs, std::size_t
     float* next = wholes[i].data();
     for (const std::vector<Tensor>& device : outputs) {
       if (device.empty()) continue;
-      next = std::copy_n(device[i].data(), device[i].size(), next);
+      backend_of(device[i]).read(device[i].data(), device[i].size(), next);
+      next += device[i].size();
     }
     if (!joined[i].are_end_to_end()) wholes[i] = joined[i].unpack(wholes[i]);
   }
@@ -190,8 +193,8 @@ DeviceTensors Replicas::send_back(const std::vector<Tensor>& gradients,
   group_.exchange(among, [&](Device& device) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const Tensor& whole = packed[i].empty() ? gradients[i] : packed[i];
-      scatter_values(device.among(among), whole.data(), outputs[i].counts(among),
-                     mine[device.index][i].values(), root);
+      scatter_values(device.among(among), whole, outputs[i].counts(among), mine[device.index][i],
+                     root);
     }
   });
   return mine;
@@ -201,7 +204,7 @@ void Replicas::backward(const DeviceTensors& gradients, std::span<const std::siz
   const auto chosen = [&](const Device& device) { return device.index < chunks.size(); };
   group_.run_replicas(chosen, [&](Device& device) {
     Model& model = *models_[device.index];
-    if (device.index != 0) std::ranges::fill(model.gradients().values(), 0.0F);
+    if (device.index != 0) model.gradients().zero();
     if (chunks[device.index] == 0) return;
     backward_of(model, gradients[device.index], passes_[device.index]);
   });
@@ -209,7 +212,7 @@ void Replicas::backward(const DeviceTensors& gradients, std::span<const std::siz
 
 void Replicas::reduce(std::size_t devices) {
   group_.exchange(devices, [&](Device& device) {
-    reduce_values(device.among(devices), models_[device.index]->gradients().values(), 0);
+    reduce_values(device.among(devices), models_[device.index]->gradients(), 0);
   });
 }
 

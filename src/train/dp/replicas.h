@@ -24,7 +24,9 @@ using DeviceTensors = std::vector<std::vector<Tensor>>;
 
 class Replicas {
  public:
-  Replicas(std::unique_ptr<Model> model, const std::vector<int>& devices, bool threads_per_apply);
+  /// `gpus` as in DataParallelOptions.
+  Replicas(std::unique_ptr<Model> model, const std::vector<int>& devices, bool threads_per_apply,
+           const std::vector<int>& gpus);
 
   DeviceGroup& group() { return group_; }
   Model& first() { return *models_[0]; }

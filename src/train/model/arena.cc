@@ -1,6 +1,7 @@
 // Arenas: named ranges end to end in one tensor.
 #include <utility>
 
+#include "train/model/backend.h"
 #include "unisono/train/model.h"
 
 namespace unisono::train {
@@ -17,6 +18,20 @@ int Arena::add(std::string name, Shape shape) {
 }
 
 void Arena::allocate() { storage_ = Tensor({size_}); }
+
+void Arena::zero() {
+  if (size_ != 0) backend_of(*this).fill(storage_.data(), size_, 0.0F);
+}
+
+std::vector<float> Arena::read() const { return host_copy(backend_of(*this), values()); }
+
+void Arena::write(std::span<const float> host) {
+  if (host.size() != storage_.size()) {
+    throw std::invalid_argument("arena: " + std::to_string(host.size()) + " values for " +
+                                std::to_string(storage_.size()));
+  }
+  if (!host.empty()) backend_of(*this).write(host.data(), host.size(), storage_.data());
+}
 
 std::span<float> Arena::operator[](int index) {
   const Entry& entry = entries_.at(static_cast<std::size_t>(index));

@@ -70,25 +70,19 @@ class BatchNorm final : public Layer {
   std::size_t batch_norms() const override { return 1; }
 
   Tensor forward(const Tensor& input, Call& call, Saved* saved) const override {
-    const std::size_t channels = input_.channels;
-    Statistics statistics(channels);
+    Statistics statistics(input_.channels);
     if (call.pass.training) {
-      statistics = measured(input);
+      statistics = measured(input, call.backend);
       if (auto* exchange = exchange_of(call)) exchange_statistics(statistics, *exchange);
-      if (call.pass.update_buffers) move_running(statistics, call.buffers);
+      if (call.pass.update_buffers) move_running(statistics, call);
     } else {
-      const auto mean = call.buffers[running_mean_], variance = call.buffers[running_variance_];
-      statistics.mean.assign(mean.begin(), mean.end());
-      statistics.variance.assign(variance.begin(), variance.end());
+      statistics = running(call);
     }
-    Tensor used({2 * channels + 1});  // mean, inverse deviation, count
-    for (std::size_t c = 0; c < channels; ++c) {
-      used.data()[c] = static_cast<float>(statistics.mean[c]);
-      used.data()[channels + c] =
-          static_cast<float>(1 / std::sqrt(statistics.variance[c] + static_cast<double>(epsilon_)));
-    }
-    used.data()[2 * channels] = static_cast<float>(statistics.count);
-    Tensor output = normalised(input, used.data(), call.use(weight_), call.use(bias_));
+    Tensor used = used_of(statistics);
+    Tensor output = Tensor::uninitialised(input.shape());
+    call.backend.normalise_channels(input_, input.dim(0), input.data(), used.data(),
+                                    call.use(weight_).data(), call.use(bias_).data(),
+                                    output.data());
     if (saved != nullptr) saved->tensors.push_back(std::move(used));
     return output;
   }
@@ -96,21 +90,26 @@ class BatchNorm final : public Layer {
   Tensor backward(const Tensor& input, const Tensor& output_gradient, Call& call,
                   Saved& saved) const override {
     const std::size_t channels = input_.channels;
-    const float* mean = saved.tensors[0].data();
-    const float* inverse = mean + channels;
-    // First sum of dy by channel, then of dy * (x - mean).
-    std::vector<float> sums = gradient_sums(input, output_gradient, mean);
-    const auto weight = call.gradients[weight_], bias = call.gradients[bias_];
-    for (std::size_t c = 0; c < channels; ++c) {
-      bias[c] += sums[c];
-      weight[c] += sums[channels + c] * inverse[c];
-    }
+    const float* used = saved.tensors[0].data();
+    Tensor sums = Tensor::uninitialised({2 * channels});
+    call.backend.channel_gradient_sums(input_, input.dim(0), input.data(), output_gradient.data(),
+                                       used, sums.data());
+    call.backend.add(sums.data(), channels, call.gradients[bias_].data());
+    call.backend.add_products(sums.data() + channels, used + channels, channels,
+                              call.gradients[weight_].data());
     call.ready(bias_);
     call.ready(weight_);
-    if (auto* exchange = exchange_of(call)) exchange->all_reduce_sum(sums);
+    if (auto* exchange = exchange_of(call)) {
+      std::vector<float> all = host_copy(call.backend, sums.values());
+      exchange->all_reduce_sum(all);
+      call.backend.write(all.data(), all.size(), sums.data());
+    }
     if (!call.input_gradient) return {};
-    return input_gradient(input, output_gradient, saved.tensors[0].data(), sums,
-                          call.parameters[weight_]);
+    Tensor gradient = Tensor::uninitialised(input.shape());
+    call.backend.normalise_channels_gradient(input_, input.dim(0), input.data(),
+                                             output_gradient.data(), used, sums.data(),
+                                             call.parameters[weight_].data(), gradient.data());
+    return gradient;
   }
 
  private:
@@ -118,89 +117,51 @@ class BatchNorm final : public Layer {
     return call.sync_batch_norm ? call.pass.statistics : nullptr;
   }
 
-  /// Calls visit(channel, first element) for every plane of every row.
-  template <typename Visit>
-  void for_each_plane(std::size_t rows, Visit visit) const {
-    std::size_t at = 0;
-    for (std::size_t n = 0; n < rows; ++n) {
-      for (std::size_t c = 0; c < input_.channels; ++c, at += input_.plane()) visit(c, at);
-    }
-  }
-
-  Statistics measured(const Tensor& input) const {
-    const std::size_t plane = input_.plane();
+  Statistics measured(const Tensor& input, Backend& backend) const {
     Statistics result(input_.channels);
-    result.count = static_cast<double>(input.dim(0) * plane);
-    if (result.count == 0) return result;
-    const float* x = input.data();
-    for_each_plane(input.dim(0), [&](std::size_t c, std::size_t at) {
-      result.mean[c] += lane_sum(x + at, plane);
-    });
-    for (double& mean : result.mean) mean /= result.count;
-    for_each_plane(input.dim(0), [&](std::size_t c, std::size_t at) {
-      result.variance[c] += lane_squares(x + at, plane, static_cast<float>(result.mean[c]));
-    });
-    for (double& variance : result.variance) variance /= result.count;
+    result.count = static_cast<double>(input.dim(0) * input_.plane());
+    const std::vector<double> moments = backend.channel_moments(input_, input.dim(0), input.data());
+    const auto variances = moments.begin() + static_cast<std::ptrdiff_t>(input_.channels);
+    result.mean.assign(moments.begin(), variances);
+    result.variance.assign(variances, moments.end());
     return result;
   }
 
-  void move_running(const Statistics& statistics, Arena& buffers) const {
+  Statistics running(const Call& call) const {
+    Statistics result(input_.channels);
+    const std::vector<float> mean = host_copy(call.backend, call.buffers[running_mean_]);
+    const std::vector<float> variance = host_copy(call.backend, call.buffers[running_variance_]);
+    result.mean.assign(mean.begin(), mean.end());
+    result.variance.assign(variance.begin(), variance.end());
+    return result;
+  }
+
+  /// Mean, inverse deviation, count.
+  Tensor used_of(const Statistics& statistics) const {
+    std::vector<float> used;
+    for (const double mean : statistics.mean) used.push_back(static_cast<float>(mean));
+    for (const double variance : statistics.variance) {
+      used.push_back(static_cast<float>(1 / std::sqrt(variance + static_cast<double>(epsilon_))));
+    }
+    used.push_back(static_cast<float>(statistics.count));
+    return tensor_of(used);
+  }
+
+  void move_running(const Statistics& statistics, Call& call) const {
     if (statistics.count == 0) return;
     // The unbiased variance of a single value is not known; its biased one, 0, is taken.
     const double unbiased = statistics.count > 1 ? statistics.count / (statistics.count - 1) : 1;
-    const auto mean = buffers[running_mean_], variance = buffers[running_variance_];
-    for (std::size_t c = 0; c < input_.channels; ++c) {
-      const auto new_mean = static_cast<float>(statistics.mean[c]);
-      const auto new_variance = static_cast<float>(statistics.variance[c] * unbiased);
-      mean[c] = (1 - momentum_) * mean[c] + momentum_ * new_mean;
-      variance[c] = (1 - momentum_) * variance[c] + momentum_ * new_variance;
+    std::vector<float> values;
+    for (const double mean : statistics.mean) values.push_back(static_cast<float>(mean));
+    for (const double variance : statistics.variance) {
+      values.push_back(static_cast<float>(variance * unbiased));
     }
-  }
-
-  Tensor normalised(const Tensor& input, const float* used, std::span<const float> weight,
-                    std::span<const float> bias) const {
-    Tensor output = Tensor::uninitialised(input.shape());
-    const std::size_t plane = input_.plane();
-    for_each_plane(input.dim(0), [&](std::size_t c, std::size_t at) {
-      const float mean = used[c], scale = weight[c] * used[input_.channels + c], shift = bias[c];
-      const float* x = input.data() + at;
-      float* y = output.data() + at;
-      for (std::size_t i = 0; i < plane; ++i) y[i] = (x[i] - mean) * scale + shift;
-    });
-    return output;
-  }
-
-  std::vector<float> gradient_sums(const Tensor& input, const Tensor& output_gradient,
-                                   const float* mean) const {
-    const std::size_t plane = input_.plane();
-    std::vector<double> sums(2 * input_.channels);
-    for_each_plane(input.dim(0), [&](std::size_t c, std::size_t at) {
-      const float* dy = output_gradient.data() + at;
-      sums[c] += lane_sum(dy, plane);
-      sums[input_.channels + c] += lane_centred_dot(dy, input.data() + at, plane, mean[c]);
-    });
-    std::vector<float> result;
-    for (const double sum : sums) result.push_back(static_cast<float>(sum));
-    return result;
-  }
-
-  /// `sums` and the saved count are over all ranks where they take part.
-  Tensor input_gradient(const Tensor& input, const Tensor& output_gradient, const float* used,
-                        const std::vector<float>& sums, std::span<const float> weight) const {
-    const std::size_t channels = input_.channels, plane = input_.plane();
-    const float *mean = used, *inverse = used + channels;
-    const float count = used[2 * channels];
-    Tensor gradient = Tensor::uninitialised(input.shape());
-    for_each_plane(input.dim(0), [&](std::size_t c, std::size_t at) {
-      const float *x = input.data() + at, *dy = output_gradient.data() + at;
-      float* dx = gradient.data() + at;
-      const float centre = mean[c], mean_dy = sums[c] / count, scale = weight[c] * inverse[c];
-      const float slope = sums[channels + c] / count * inverse[c] * inverse[c];
-      for (std::size_t i = 0; i < plane; ++i) {
-        dx[i] = (dy[i] - mean_dy - (x[i] - centre) * slope) * scale;
-      }
-    });
-    return gradient;
+    const std::size_t channels = input_.channels;
+    const Tensor measured = tensor_of(values);
+    call.backend.mix(1 - momentum_, momentum_, measured.data(), channels,
+                     call.buffers[running_mean_].data());
+    call.backend.mix(1 - momentum_, momentum_, measured.data() + channels, channels,
+                     call.buffers[running_variance_].data());
   }
 
   Image input_;

@@ -1,8 +1,6 @@
 // A dense layer: one product forward, two backward.
-#include <algorithm>
 #include <cmath>
 
-#include "train/model/gemm.h"
 #include "train/model/layers.h"
 
 namespace unisono::train {
@@ -29,20 +27,15 @@ class Dense final : public Layer {
   Tensor forward(const Tensor& input, Call& call, Saved*) const override {
     const std::size_t rows = input.dim(0);
     Tensor output = Tensor::uninitialised({rows, outputs_});
-    if (has_bias_) {
-      const auto bias = call.use(bias_);
-      for (std::size_t row = 0; row < rows; ++row) {
-        std::copy(bias.begin(), bias.end(), output.data() + row * outputs_);
-      }
-    }
-    multiply({.rows = rows,
-              .columns = outputs_,
-              .inner = inputs_,
-              .left = {input.data(), inputs_},
-              .right = {call.use(weight_).data(), inputs_, true},
-              .result = output.data(),
-              .result_stride = outputs_,
-              .accumulate = has_bias_});
+    if (has_bias_) call.backend.repeat_row(call.use(bias_).data(), rows, outputs_, output.data());
+    call.backend.multiply({.rows = rows,
+                           .columns = outputs_,
+                           .inner = inputs_,
+                           .left = {input.data(), inputs_},
+                           .right = {call.use(weight_).data(), inputs_, true},
+                           .result = output.data(),
+                           .result_stride = outputs_,
+                           .accumulate = has_bias_});
     return output;
   }
 
@@ -50,31 +43,28 @@ class Dense final : public Layer {
                   Saved&) const override {
     const std::size_t rows = input.dim(0);
     if (has_bias_) {
-      float* bias = call.gradients[bias_].data();
-      for (std::size_t row = 0; row < rows; ++row) {
-        const float* gradient = output_gradient.data() + row * outputs_;
-        for (std::size_t o = 0; o < outputs_; ++o) bias[o] += gradient[o];
-      }
+      call.backend.add_column_sums(output_gradient.data(), rows, outputs_,
+                                   call.gradients[bias_].data());
       call.ready(bias_);
     }
-    multiply({.rows = outputs_,
-              .columns = inputs_,
-              .inner = rows,
-              .left = {output_gradient.data(), outputs_, true},
-              .right = {input.data(), inputs_},
-              .result = call.gradients[weight_].data(),
-              .result_stride = inputs_,
-              .accumulate = true});
+    call.backend.multiply({.rows = outputs_,
+                           .columns = inputs_,
+                           .inner = rows,
+                           .left = {output_gradient.data(), outputs_, true},
+                           .right = {input.data(), inputs_},
+                           .result = call.gradients[weight_].data(),
+                           .result_stride = inputs_,
+                           .accumulate = true});
     call.ready(weight_);
     if (!call.input_gradient) return {};
     Tensor gradient = Tensor::uninitialised({rows, inputs_});
-    multiply({.rows = rows,
-              .columns = inputs_,
-              .inner = outputs_,
-              .left = {output_gradient.data(), outputs_},
-              .right = {call.parameters[weight_].data(), inputs_},
-              .result = gradient.data(),
-              .result_stride = inputs_});
+    call.backend.multiply({.rows = rows,
+                           .columns = inputs_,
+                           .inner = outputs_,
+                           .left = {output_gradient.data(), outputs_},
+                           .right = {call.parameters[weight_].data(), inputs_},
+                           .result = gradient.data(),
+                           .result_stride = inputs_});
     return gradient;
   }
 

@@ -3,10 +3,28 @@
 
 #include <utility>
 
+#include "train/cuda/cuda_backend.h"
+#include "train/host/host_backend.h"
+
 namespace unisono::train {
+
+const std::shared_ptr<DeviceMemory::Account> kNobody;
+
 namespace {
 
-thread_local const std::shared_ptr<DeviceMemory::Account>* current = nullptr;
+thread_local const std::shared_ptr<DeviceMemory::Account>* current = &kNobody;
+
+std::shared_ptr<Backend> backend_for(Residence residence, int gpu) {
+  switch (residence) {
+    case Residence::kHost:
+      break;
+    case Residence::kPageLocked:
+      return make_page_locked_backend(gpu);
+    case Residence::kCuda:
+      return make_cuda_backend(gpu);
+  }
+  return host_backend();
+}
 
 std::string describe_refusal(std::size_t bytes, std::size_t in_use, std::size_t limit) {
   return "out of device memory: " + std::to_string(bytes) + " bytes asked for, " +
@@ -35,10 +53,22 @@ void DeviceMemory::Account::charge(std::size_t bytes) {
   }
 }
 
-const std::shared_ptr<DeviceMemory::Account>* current_account() { return current; }
+const std::shared_ptr<DeviceMemory::Account>& current_account() { return *current; }
+
+const std::shared_ptr<DeviceMemory::Account>& place_of(const Arena& arena) {
+  return backend_of(arena).is_host() ? current_account() : arena.storage().account();
+}
+
+AccountScope::AccountScope(const std::shared_ptr<DeviceMemory::Account>& account)
+    : previous_(std::exchange(current, &account)) {}
+AccountScope::~AccountScope() { current = previous_; }
+
+Backend& Place::backend() const {
+  return account_ != nullptr ? *account_->backend : *host_backend();
+}
 
 MemoryCharge::MemoryCharge(std::size_t bytes) {
-  if (current == nullptr) return;
+  if (*current == nullptr) return;
   (*current)->charge(bytes);
   account_ = *current;
   bytes_ = bytes;
@@ -57,7 +87,8 @@ MemoryCharge::~MemoryCharge() {
   if (account_ != nullptr) account_->credit(bytes_);
 }
 
-DeviceMemory::DeviceMemory() : account_(std::make_shared<Account>()) {}
+DeviceMemory::DeviceMemory(Residence residence, int gpu)
+    : residence_(residence), account_(std::make_shared<Account>(backend_for(residence, gpu))) {}
 DeviceMemory::~DeviceMemory() = default;
 
 MemoryUse DeviceMemory::use() const { return {account_->now, account_->peak}; }

@@ -4,12 +4,17 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
+#include "train/model/backend.h"
 #include "unisono/train/tensor.h"
 
 namespace unisono::train {
 
 struct DeviceMemory::Account {
+  explicit Account(std::shared_ptr<Backend> owner) : backend(std::move(owner)) {}
+
+  const std::shared_ptr<Backend> backend;
   std::atomic<std::size_t> now{0}, peak{0}, limit{0};
 
   /// Throws OutOfDeviceMemory, and is then as before.
@@ -17,8 +22,36 @@ struct DeviceMemory::Account {
   void credit(std::size_t bytes) { now -= bytes; }
 };
 
-/// Of the innermost scope on this thread; null: nobody is charged.
-const std::shared_ptr<DeviceMemory::Account>* current_account();
+/// The host, and nobody is charged.
+extern const std::shared_ptr<DeviceMemory::Account> kNobody;
+/// Of the innermost scope on this thread; null: kNobody.
+const std::shared_ptr<DeviceMemory::Account>& current_account();
+
+/// Who is charged for what is computed with an arena's values, and where that lies: on the host
+/// whoever computes, on a GPU the arena's own.
+const std::shared_ptr<DeviceMemory::Account>& place_of(const Arena& arena);
+
+/// DeviceMemory::Scope by an account, which outlives it and may be null.
+class AccountScope {
+ public:
+  explicit AccountScope(const std::shared_ptr<DeviceMemory::Account>& account);
+  ~AccountScope();
+  AccountScope(const AccountScope&) = delete;
+  AccountScope& operator=(const AccountScope&) = delete;
+
+ private:
+  const std::shared_ptr<DeviceMemory::Account>* previous_;
+};
+
+/// Where the calling thread's tensors lay when it was made: for what may hold none.
+class Place {
+ public:
+  Place() : account_(current_account()) {}
+  Backend& backend() const;
+
+ private:
+  std::shared_ptr<DeviceMemory::Account> account_;
+};
 
 /// Bytes that no tensor holds, charged to the calling thread's account while this lives.
 class MemoryCharge {

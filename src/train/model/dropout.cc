@@ -17,26 +17,23 @@ class Dropout final : public Layer {
   }
 
   Tensor forward(const Tensor& input, Call& call, Saved*) const override {
-    return masked(input, call.pass);
+    return masked(input, call);
   }
 
   Tensor backward(const Tensor&, const Tensor& output_gradient, Call& call, Saved&) const override {
-    return masked(output_gradient, call.pass);
+    return masked(output_gradient, call);
   }
 
  private:
-  Tensor masked(const Tensor& values, const Pass& pass) const {
+  Tensor masked(const Tensor& values, const Call& call) const {
+    const Pass& pass = call.pass;
     if (!pass.training) return values;
     Tensor result = Tensor::uninitialised(values.shape());
     std::uint64_t key = mixed(pass.seed + 0x9e3779b97f4a7c15ULL);
     key = mixed(key ^ pass.step);
     key = mixed(key ^ pass.micro_batch);
     key = mixed(key ^ number_);
-    const float scale = 1 / (1 - probability_);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const float drawn = unit_float(mixed(key + i));
-      result.data()[i] = drawn < probability_ ? 0 : values.data()[i] * scale;
-    }
+    call.backend.dropout(values.data(), values.size(), {key, probability_}, result.data());
     return result;
   }
 

@@ -24,28 +24,17 @@ class Embedding final : public Layer {
   }
 
   Tensor forward(const Tensor& input, Call& call, Saved*) const override {
-    const auto tokens = call.use(tokens_), positions = call.use(positions_);
     Tensor output = Tensor::uninitialised({input.size(), features_});
-    for (std::size_t row = 0; row < input.size(); ++row) {
-      const float* token = tokens.data() + token_at(input, row) * features_;
-      const float* position = positions.data() + row % context_ * features_;
-      float* y = output.data() + row * features_;
-      for (std::size_t i = 0; i < features_; ++i) y[i] = token[i] + position[i];
-    }
+    call.backend.embed(shape_of(input), tokens_of(input, call.backend), call.use(tokens_).data(),
+                       call.use(positions_).data(), output.data());
     return output;
   }
 
   Tensor backward(const Tensor& input, const Tensor& output_gradient, Call& call,
                   Saved&) const override {
-    float* tokens = call.gradients[tokens_].data();
-    float* positions = call.gradients[positions_].data();
-    for (std::size_t row = 0; row < input.size(); ++row) {
-      const float* dy = output_gradient.data() + row * features_;
-      float* token = tokens + token_at(input, row) * features_;
-      float* position = positions + row % context_ * features_;
-      for (std::size_t i = 0; i < features_; ++i) token[i] += dy[i];
-      for (std::size_t i = 0; i < features_; ++i) position[i] += dy[i];
-    }
+    call.backend.embed_gradient(shape_of(input), tokens_of(input, call.backend),
+                                output_gradient.data(), call.gradients[tokens_].data(),
+                                call.gradients[positions_].data());
     call.ready(positions_);
     call.ready(tokens_);
     // Token numbers have no derivative.
@@ -53,11 +42,21 @@ class Embedding final : public Layer {
   }
 
  private:
-  std::size_t token_at(const Tensor& input, std::size_t row) const {
-    const float value = input.data()[row];
+  TokenRows shape_of(const Tensor& input) const {
+    return {input.size(), context_, features_, vocabulary_};
+  }
+
+  std::vector<std::uint32_t> tokens_of(const Tensor& input, Backend& backend) const {
+    std::vector<std::uint32_t> tokens;
+    tokens.reserve(input.size());
+    for (const float value : host_copy(backend, input.values())) tokens.push_back(token_of(value));
+    return tokens;
+  }
+
+  std::uint32_t token_of(float value) const {
     // Written so that a NaN fails too.
     if (value >= 0 && value < static_cast<float>(vocabulary_)) {
-      const auto token = static_cast<std::size_t>(value);
+      const auto token = static_cast<std::uint32_t>(value);
       if (static_cast<float>(token) == value) return token;
     }
     throw std::invalid_argument("embedding: input " + std::to_string(value) + " is no token; " +

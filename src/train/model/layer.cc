@@ -1,28 +1,7 @@
-// What layers share: marking parameters, and sums in a fixed order.
+// What layers share: marking parameters.
 #include "train/model/layer.h"
 
-#include <array>
-
 namespace unisono::train {
-namespace {
-
-constexpr std::size_t kLanes = 16;
-
-/// The compiler may not reorder additions, so the order that suits vectors is spelled out.
-template <typename Term>
-double in_lanes(std::size_t count, Term term) {
-  std::array<float, kLanes> lanes{};
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  }
-  double sum = 0;
-  for (const float lane : lanes) sum += static_cast<double>(lane);
-  for (; i < count; ++i) sum += static_cast<double>(term(i));
-  return sum;
-}
-
-}  // namespace
 
 std::span<const float> Call::use(int parameter) {
   const auto index = static_cast<std::size_t>(parameter);
@@ -32,21 +11,6 @@ std::span<const float> Call::use(int parameter) {
 
 void Call::ready(int parameter) {
   if (pass.gradient_ready) pass.gradient_ready(parameter);
-}
-
-double lane_sum(const float* values, std::size_t count) {
-  return in_lanes(count, [values](std::size_t i) { return values[i]; });
-}
-
-double lane_squares(const float* values, std::size_t count, float centre) {
-  return in_lanes(count, [=](std::size_t i) {
-    const float distance = values[i] - centre;
-    return distance * distance;
-  });
-}
-
-double lane_centred_dot(const float* left, const float* right, std::size_t count, float centre) {
-  return in_lanes(count, [=](std::size_t i) { return left[i] * (right[i] - centre); });
 }
 
 }  // namespace unisono::train

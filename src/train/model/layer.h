@@ -1,8 +1,9 @@
 // What a layer is: an immutable description that reads and writes the arenas it is handed.
 //
-// A layer keeps nothing between calls. What its backward needs is its input, which the caller keeps
-// (or computes again), and a Saved for the little that is not in the input. So replicas share
-// layers, and checkpointing is a matter of what the caller drops. Activations are [rows, features].
+// A layer keeps nothing between calls, and says what is to be computed: the backend computes it.
+// What its backward needs is its input, which the caller keeps (or computes again), and a Saved for
+// the little that is not in the input. So replicas share layers, and checkpointing is a matter of
+// what the caller drops. Activations are [rows, features].
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "train/model/backend.h"
 #include "train/model/random.h"
 #include "unisono/train/model.h"
 
@@ -23,6 +25,7 @@ struct Saved {
 
 /// What forward and backward of one pass share.
 struct Call {
+  Backend& backend;  ///< where the arenas and all tensors of the pass lie
   const Arena& parameters;
   Arena& gradients;
   Arena& buffers;
@@ -77,12 +80,5 @@ class Layer {
 };
 
 using Layers = std::vector<std::shared_ptr<Layer>>;
-
-/// Sums that vectorise: sixteen running sums, then one double.
-double lane_sum(const float* values, std::size_t count);
-/// Of (values - centre) squared.
-double lane_squares(const float* values, std::size_t count, float centre);
-/// Of left * (right - centre).
-double lane_centred_dot(const float* left, const float* right, std::size_t count, float centre);
 
 }  // namespace unisono::train

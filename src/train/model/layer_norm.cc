@@ -1,7 +1,4 @@
-// Layer norm: each row to mean 0 and variance 1, then weight and bias. Backward measures the rows
-// again: they are short.
-#include <cmath>
-
+// Layer norm: each row to mean 0 and variance 1, then weight and bias.
 #include "train/model/layers.h"
 
 namespace unisono::train {
@@ -21,59 +18,26 @@ class LayerNorm final : public Layer {
   }
 
   Tensor forward(const Tensor& input, Call& call, Saved*) const override {
-    const auto weight = call.use(weight_), bias = call.use(bias_);
     Tensor output = Tensor::uninitialised(input.shape());
-    for (std::size_t row = 0; row < input.dim(0); ++row) {
-      const float* x = input.data() + row * features_;
-      float* y = output.data() + row * features_;
-      const auto [mean, inverse] = measured(x);
-      for (std::size_t i = 0; i < features_; ++i) {
-        y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
-      }
-    }
+    call.backend.layer_norm(shape_of(input), input.data(), call.use(weight_).data(),
+                            call.use(bias_).data(), output.data());
     return output;
   }
 
   Tensor backward(const Tensor& input, const Tensor& output_gradient, Call& call,
                   Saved&) const override {
-    const auto weight = call.parameters[weight_];
-    float* weight_gradient = call.gradients[weight_].data();
-    float* bias_gradient = call.gradients[bias_].data();
     Tensor gradient = Tensor::uninitialised(input.shape());
-    Tensor slopes = Tensor::uninitialised({features_});  // dy * weight
-    for (std::size_t row = 0; row < input.dim(0); ++row) {
-      const float* x = input.data() + row * features_;
-      const float* dy = output_gradient.data() + row * features_;
-      float* dx = gradient.data() + row * features_;
-      float* slope = slopes.data();
-      const auto [mean, inverse] = measured(x);
-      for (std::size_t i = 0; i < features_; ++i) {
-        weight_gradient[i] += dy[i] * ((x[i] - mean) * inverse);
-        bias_gradient[i] += dy[i];
-        slope[i] = dy[i] * weight[i];
-      }
-      const auto n = static_cast<double>(features_);
-      const auto level = static_cast<float>(lane_sum(slope, features_) / n);
-      const auto along =
-          static_cast<float>(lane_centred_dot(slope, x, features_, mean) / n) * inverse * inverse;
-      for (std::size_t i = 0; i < features_; ++i) {
-        dx[i] = (slope[i] - level - (x[i] - mean) * along) * inverse;
-      }
-    }
+    call.backend.layer_norm_gradient(
+        shape_of(input), input.data(), output_gradient.data(), call.parameters[weight_].data(),
+        call.gradients[weight_].data(), call.gradients[bias_].data(), gradient.data());
     call.ready(bias_);
     call.ready(weight_);
     return gradient;
   }
 
  private:
-  struct Row {
-    float mean, inverse_deviation;
-  };
-  Row measured(const float* x) const {
-    const auto n = static_cast<double>(features_);
-    const auto mean = static_cast<float>(lane_sum(x, features_) / n);
-    const double variance = lane_squares(x, features_, mean) / n;
-    return {mean, static_cast<float>(1 / std::sqrt(variance + static_cast<double>(epsilon_)))};
+  LayerNormalisation shape_of(const Tensor& input) const {
+    return {input.dim(0), features_, epsilon_};
   }
 
   std::size_t features_;

@@ -7,13 +7,6 @@
 
 namespace unisono::train {
 
-/// A picture of `channels` planes, row by row: one row of features of an activation.
-struct Image {
-  std::size_t channels, height, width;
-  std::size_t plane() const { return height * width; }
-  std::size_t size() const { return channels * plane(); }
-};
-
 /// output = input * weight^T + bias; weight is [outputs, inputs].
 std::shared_ptr<Layer> make_dense(std::size_t inputs, std::size_t outputs, bool bias = true);
 std::shared_ptr<Layer> make_relu();

@@ -1,9 +1,9 @@
-// Cross entropy and the count of right answers, row by row.
+// Losses: what may be given, and who computes.
 #include "unisono/train/loss.h"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
+
+#include "train/model/backend.h"
 
 namespace unisono::train {
 namespace {
@@ -35,41 +35,18 @@ double cross_entropy(const Tensor& outputs, std::span<const std::int32_t> target
     return 0;
   }
   const std::size_t classes = checked_classes(outputs, targets);
-  const std::size_t rows = targets.size();
-  const double weight = static_cast<double>(scale) / static_cast<double>(rows);
-  if (gradient != nullptr) *gradient = Tensor::uninitialised(outputs.shape());
-  std::vector<double> exponentials(classes);
-  double total = 0;
-  for (std::size_t row = 0; row < rows; ++row) {
-    const float* logits = outputs.data() + row * classes;
-    const auto target = static_cast<std::size_t>(targets[row]);
-    const float largest = *std::max_element(logits, logits + classes);
-    double sum = 0;
-    for (std::size_t c = 0; c < classes; ++c) {
-      exponentials[c] = std::exp(static_cast<double>(logits[c] - largest));
-      sum += exponentials[c];
-    }
-    total += std::log(sum) - static_cast<double>(logits[target] - largest);
-    if (gradient == nullptr) continue;
-    float* out = gradient->data() + row * classes;
-    for (std::size_t c = 0; c < classes; ++c) {
-      const double expected = c == target ? 1.0 : 0.0;
-      out[c] = static_cast<float>((exponentials[c] / sum - expected) * weight);
-    }
-  }
-  return total / static_cast<double>(rows);
+  const auto rows = static_cast<double>(targets.size());
+  Backend& backend = backend_of(outputs);
+  if (gradient != nullptr) *gradient = uninitialised_beside(outputs);
+  return backend.cross_entropy(targets, classes, outputs.data(), static_cast<double>(scale) / rows,
+                               gradient == nullptr ? nullptr : gradient->data()) /
+         rows;
 }
 
 std::size_t count_correct(const Tensor& outputs, std::span<const std::int32_t> targets) {
   if (targets.empty() && outputs.empty()) return 0;
   const std::size_t classes = checked_classes(outputs, targets);
-  std::size_t correct = 0;
-  for (std::size_t row = 0; row < targets.size(); ++row) {
-    const float* logits = outputs.data() + row * classes;
-    const auto best = std::max_element(logits, logits + classes) - logits;
-    correct += best == targets[row] ? 1 : 0;
-  }
-  return correct;
+  return backend_of(outputs).count_correct(targets, classes, outputs.data());
 }
 
 }  // namespace unisono::train

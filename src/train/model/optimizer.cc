@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "unisono/train/tensor.h"
+#include "train/model/device_memory.h"
 
 namespace unisono::train {
 namespace {
@@ -26,7 +26,24 @@ std::string number(float value) {
   return text;
 }
 
-class Sgd final : public Optimizer {
+/// Steps parameters that lie where its maker's tensors lie.
+class PlacedOptimizer : public Optimizer {
+ public:
+  std::vector<float> read(const State& state) const override {
+    return host_copy(backend(), state.values);
+  }
+  void write(std::span<const float> host, const State& state) override {
+    if (!host.empty()) backend().write(host.data(), host.size(), state.values.data());
+  }
+
+ protected:
+  Backend& backend() const { return place_.backend(); }
+
+ private:
+  Place place_;
+};
+
+class Sgd final : public PlacedOptimizer {
  public:
   Sgd(std::size_t count, SgdOptions options)
       : options_(options), count_(count), momentum_({options.momentum == 0 ? 0 : count}) {}
@@ -34,25 +51,9 @@ class Sgd final : public Optimizer {
   void step(std::span<float> parameters, std::span<const float> gradients,
             float learning_rate) override {
     check_counts("SGD", count_, parameters.size(), gradients.size());
-    const auto [momentum, decay, nesterov] = options_;
-    float* p = parameters.data();
-    const float* g = gradients.data();
-    float* v = momentum_.data();
     ++steps_;
-    if (momentum == 0) {
-      for (std::size_t i = 0; i < count_; ++i) p[i] -= learning_rate * (g[i] + decay * p[i]);
-    } else if (nesterov) {
-      for (std::size_t i = 0; i < count_; ++i) {
-        const float slope = g[i] + decay * p[i];
-        v[i] = momentum * v[i] + slope;
-        p[i] -= learning_rate * (slope + momentum * v[i]);
-      }
-    } else {
-      for (std::size_t i = 0; i < count_; ++i) {
-        v[i] = momentum * v[i] + (g[i] + decay * p[i]);
-        p[i] -= learning_rate * v[i];
-      }
-    }
+    backend().sgd({learning_rate, options_.momentum, options_.weight_decay, options_.nesterov},
+                  gradients.data(), count_, momentum_.data(), parameters.data());
   }
 
   std::vector<State> state() override {
@@ -72,7 +73,7 @@ class Sgd final : public Optimizer {
   Tensor momentum_;
 };
 
-class AdamW final : public Optimizer {
+class AdamW final : public PlacedOptimizer {
  public:
   AdamW(std::size_t count, AdamWOptions options)
       : options_(options), count_(count), first_({count}), second_({count}) {}
@@ -89,16 +90,9 @@ class AdamW final : public Optimizer {
     const double correction2 = 1 - std::pow(static_cast<double>(beta2), t);
     const auto rate = static_cast<float>(static_cast<double>(learning_rate) / correction1);
     const auto root = static_cast<float>(1 / std::sqrt(correction2));
-    const float kept = 1 - learning_rate * decay;
-    const float rest1 = 1 - beta1, rest2 = 1 - beta2;
-    float* p = parameters.data();
-    const float* g = gradients.data();
-    float *m = first_.data(), *v = second_.data();
-    for (std::size_t i = 0; i < count_; ++i) {
-      m[i] = beta1 * m[i] + rest1 * g[i];
-      v[i] = beta2 * v[i] + rest2 * g[i] * g[i];
-      p[i] = p[i] * kept - rate * m[i] / (std::sqrt(v[i]) * root + epsilon);
-    }
+    backend().adamw(
+        {beta1, 1 - beta1, beta2, 1 - beta2, epsilon, 1 - learning_rate * decay, rate, root},
+        gradients.data(), count_, first_.data(), second_.data(), parameters.data());
   }
 
   std::vector<State> state() override {

@@ -7,10 +7,6 @@
 namespace unisono::train {
 namespace {
 
-void add(Tensor& target, const Tensor& values) {
-  for (std::size_t i = 0; i < target.size(); ++i) target.data()[i] += values.data()[i];
-}
-
 class Residual final : public Layer {
  public:
   explicit Residual(Layers inner) : inner_(std::move(inner)) {
@@ -36,7 +32,7 @@ class Residual final : public Layer {
       if (saved != nullptr && i > 0) saved->tensors.push_back(std::move(x));
       x = std::move(y);
     }
-    add(x, input);
+    call.backend.add(input.data(), x.size(), x.data());
     return x;
   }
 
@@ -54,7 +50,9 @@ class Residual final : public Layer {
       saved.parts.pop_back();
       if (i > 0) saved.tensors.pop_back();
     }
-    if (call.input_gradient) add(gradient, output_gradient);
+    if (call.input_gradient) {
+      call.backend.add(output_gradient.data(), gradient.size(), gradient.data());
+    }
     return gradient;
   }
 

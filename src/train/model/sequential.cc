@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "train/model/device_memory.h"
+
 namespace unisono::train {
 namespace {
 
@@ -47,6 +49,16 @@ Sequential::Sequential(std::string description, std::size_t features, Layers lay
                        std::uint64_t seed)
     : description_(std::move(description)), features_(features), layers_(std::move(layers)) {
   if (layers_.empty()) throw std::invalid_argument(description_ + ": a model without layers");
+  initialise(seed);
+  if (current_backend().is_host()) return;
+  // Copies go where the calling thread's tensors lie.
+  for (Arena* arena : {&parameters_, &gradients_, &buffers_}) *arena = Arena(*arena);
+}
+
+// On the host, whose random numbers the values are.
+void Sequential::initialise(std::uint64_t seed) {
+  const bool on_host = current_backend().is_host();
+  const AccountScope scope(on_host ? current_account() : kNobody);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Declaration declaration(parameters_, buffers_, "layers." + std::to_string(i) + ".");
     layers_[i]->declare(declaration);
@@ -68,6 +80,15 @@ Sequential::Sequential(const Sequential& other)
       segment_(other.segment_),
       sync_batch_norm_(other.sync_batch_norm_) {}
 
+std::unique_ptr<Model> clone_to(const Model& model, DeviceMemory& memory) {
+  if (memory.residence() == Residence::kCuda && !model.runs_on_gpu()) {
+    throw std::invalid_argument(model.describe() +
+                                " computes on the host; models of models.h run on a GPU");
+  }
+  const DeviceMemory::Scope scope(memory);
+  return model.clone();
+}
+
 std::unique_ptr<Model> Sequential::clone() const {
   return std::unique_ptr<Model>(new Sequential(*this));
 }
@@ -86,7 +107,7 @@ std::size_t Sequential::convert_sync_batch_norm() {
 }
 
 Call Sequential::call(Pass& pass) {
-  return {parameters_, gradients_, buffers_, pass, sync_batch_norm_};
+  return {backend_of(parameters_), parameters_, gradients_, buffers_, pass, sync_batch_norm_};
 }
 
 bool Sequential::keeps_input_of(std::size_t layer) const {
@@ -140,6 +161,7 @@ Tensor Sequential::again(std::size_t first, std::size_t last, Kept segment, std:
 }
 
 Tensor Sequential::forward(const Tensor& inputs, Pass& pass) {
+  const AccountScope scope(place_of(parameters_));
   if (pass.training) kept_ = {};
   Tensor x = checked(inputs);
   Call shared = call(pass);
@@ -167,6 +189,7 @@ void Sequential::backward(const Tensor& output_gradient, Pass& pass) {
                                 to_string(output_gradient.shape()) + " for outputs of shape " +
                                 to_string(output_shape_));
   }
+  const AccountScope scope(place_of(parameters_));
   const BuffersStay stay(pass);
   Kept kept = std::exchange(kept_, {});
   Tensor gradient = output_gradient;

@@ -17,12 +17,15 @@ class Sequential final : public Model {
   void backward(const Tensor& output_gradient, Pass& pass) override;
   std::unique_ptr<Model> clone() const override;
   std::string describe() const override { return description_; }
+  bool runs_on_gpu() const override { return true; }
 
   void set_checkpointing(Checkpointing mode);
   /// How many batch norms share their statistics from now on.
   std::size_t convert_sync_batch_norm();
 
  private:
+  void initialise(std::uint64_t seed);
+
   /// Inputs of layers in forward order, and what the same layers left.
   struct Kept {
     std::vector<Tensor> inputs;

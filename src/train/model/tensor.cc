@@ -1,16 +1,13 @@
-// Tensors: 64-byte aligned storage, charged to the calling thread's device memory.
+// Tensors: storage of a backend, charged to the calling thread's device memory.
 #include "unisono/train/tensor.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <new>
 #include <utility>
 
+#include "train/host/host_backend.h"
 #include "train/model/device_memory.h"
-#include "train/model/storage.h"
 
 namespace unisono::train {
-
 std::size_t element_count(const Shape& shape) {
   std::size_t count = 1;
   for (const std::size_t extent : shape) {
@@ -33,26 +30,27 @@ std::string to_string(const Shape& shape) {
 }
 
 void Tensor::Free::operator()(float* data) const {
-  give_block(data, bytes);
-  if (account) account->credit(bytes);
+  if (account == nullptr) return host_backend()->give(data, bytes);
+  account->backend->give(data, bytes);
+  account->credit(bytes);
 }
 
 Tensor Tensor::uninitialised(Shape shape) {
+  return uninitialised(std::move(shape), current_account());
+}
+
+Tensor Tensor::uninitialised(Shape shape, const std::shared_ptr<DeviceMemory::Account>& account) {
   Tensor tensor;
   const std::size_t size = element_count(shape);
   tensor.shape_ = std::move(shape);
   if (size == 0) return tensor;
-  Free owner;
-  owner.bytes = size * sizeof(float);
-  const auto* account = current_account();
-  if (account != nullptr) {
-    (*account)->charge(owner.bytes);
-    owner.account = *account;
-  }
+  const Free owner{account, size * sizeof(float)};
+  if (account != nullptr) account->charge(owner.bytes);
   try {
-    tensor.data_ = {static_cast<float*>(take_block(size * sizeof(float))), std::move(owner)};
-  } catch (const std::bad_alloc&) {
-    if (account != nullptr) (*account)->credit(owner.bytes);
+    Backend& backend = account != nullptr ? *account->backend : *host_backend();
+    tensor.data_ = {static_cast<float*>(backend.take(owner.bytes)), owner};
+  } catch (...) {
+    if (account != nullptr) account->credit(owner.bytes);
     throw;
   }
   tensor.size_ = size;
@@ -60,11 +58,19 @@ Tensor Tensor::uninitialised(Shape shape) {
 }
 
 Tensor::Tensor(Shape shape) : Tensor(uninitialised(std::move(shape))) {
-  std::fill_n(data(), size_, 0.0F);
+  if (size_ != 0) backend_of(*this).fill(data(), size_, 0.0F);
 }
 
 Tensor::Tensor(const Tensor& other) : Tensor(uninitialised(other.shape_)) {
-  std::copy_n(other.data(), size_, data());
+  copy_elements(other, this);
+}
+
+bool Tensor::on_host() const { return backend_of(*this).is_host(); }
+
+Tensor Tensor::to_host() const {
+  Tensor copy = uninitialised(shape_, nullptr);
+  copy_elements(*this, &copy);
+  return copy;
 }
 
 Tensor::Tensor(Tensor&& other) noexcept : Tensor() { swap(other); }

@@ -1,5 +1,5 @@
 // Every kernel that this CPU can run against sums in double precision.
-#include "train/model/gemm.h"
+#include "train/host/gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -51,7 +51,7 @@ struct LayerBench {
     for (float& value : parameters.values()) value += random.symmetric(0.3F);
   }
 
-  Call call() { return {parameters, gradients, buffers, pass, true}; }
+  Call call() { return {backend_of(parameters), parameters, gradients, buffers, pass, true}; }
   Tensor forward(const Tensor& input, Saved* saved = nullptr) {
     Call shared = call();
     return layer->forward(input, shared, saved);

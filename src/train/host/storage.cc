@@ -2,7 +2,7 @@
 // handed back to the system each would cost a page fault per 4 KiB, more than the arithmetic on it.
 // So large blocks wait here, in one place for all threads, for replicas are threads that come and
 // go.
-#include "train/model/storage.h"
+#include "train/host/storage.h"
 
 #include <cstdlib>
 #include <map>

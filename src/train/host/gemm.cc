@@ -1,5 +1,5 @@
 // Chooses the kernel for this CPU, once.
-#include "train/model/gemm.h"
+#include "train/host/gemm.h"
 
 #include <array>
 

@@ -1,0 +1,80 @@
+#include "tools/train/placement.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <stdexcept>
+#include <utility>
+
+#include "tools/common/environment.h"
+
+namespace unisono::train {
+namespace {
+
+/// Devices of one process have memories of their own.
+bool has_devices(const Options& options) {
+  return is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
+}
+
+}  // namespace
+
+int local_rank() {
+  const std::string_view text = tools::environment_value("LOCAL_RANK").value_or("0");
+  int rank = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rank);
+  return rank;
+}
+
+int gpu_of_rank(const Options& options, int local_rank) {
+  if (options.device == ComputeDevice::kCpu) return -1;
+  const std::vector<int>& map = options.device_map;
+  return map.empty() ? local_rank : map[static_cast<std::size_t>(local_rank) % map.size()];
+}
+
+std::vector<int> gpus_of_devices(const Options& options) {
+  if (options.device == ComputeDevice::kCpu) return {};
+  return options.device_map.empty() ? options.devices : options.device_map;
+}
+
+int first_gpu(const Options& options) {
+  if (!has_devices(options)) return gpu_of_rank(options, local_rank());
+  const std::vector<int> gpus = gpus_of_devices(options);
+  return gpus.empty() ? -1 : gpus.front();
+}
+
+std::unique_ptr<DeviceMemory> open_memory(const Options& options, const std::string& rank) {
+  const int gpu = has_devices(options) ? -1 : first_gpu(options);
+  if (gpu < 0) return std::make_unique<DeviceMemory>();
+  try {
+    return std::make_unique<DeviceMemory>(Residence::kCuda, gpu);
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format(
+        "rank {} (local rank {}) computes on cuda:{}: {}; --device-map says which GPU each local "
+        "rank takes (0: all share the first), --device cpu needs none",
+        rank, local_rank(), gpu, error.what()));
+  }
+}
+
+std::vector<Seat> gather_seats(const Options& options, Communicator& world) {
+  if (options.device == ComputeDevice::kCpu) return {};
+  std::vector<Seat> seats;
+  if (has_devices(options)) {
+    const std::vector<int> gpus = gpus_of_devices(options);
+    const int count = static_cast<int>(options.devices.size());
+    for (int i = 0; i < count; ++i) {
+      seats.push_back({i, count, i, gpus[static_cast<std::size_t>(i) % gpus.size()]});
+    }
+    return seats;
+  }
+  const std::array<int, 2> mine{local_rank(), gpu_of_rank(options, local_rank())};
+  std::vector<int> all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather(mine.data(), all.data(), mine.size(), DataType::kInt32);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const auto at = static_cast<std::size_t>(rank) * mine.size();
+    seats.push_back({rank, world.size(), all[at], all[at + 1]});
+  }
+  return seats;
+}
+
+}  // namespace unisono::train
