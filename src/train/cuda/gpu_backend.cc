@@ -1,0 +1,57 @@
+#include "train/cuda/gpu_backend.h"
+
+#include "train/cuda/cuda_backend.h"
+
+namespace unisono::train {
+
+GpuBackend::GpuBackend(int device)
+    : gpu_(std::make_shared<const Gpu>(device)),
+      launcher_(gpu_),
+      blocks_(gpu_),
+      streams_(gpu_),
+      staging_(gpu_),
+      products_(gpu_, streams_.main(), blocks_) {}
+
+// Members end in reverse: what the streams may use is there until they were waited for, as
+// freeing a block and unloading a kernel come after.
+GpuBackend::~GpuBackend() = default;
+
+void GpuBackend::download(const void* from, std::size_t bytes, void* host) {
+  const Gpu::Scope scope(*gpu_);
+  const CUresult copied =
+      gpu_->api().MemcpyAsync(reinterpret_cast<CUdeviceptr>(host),
+                              reinterpret_cast<CUdeviceptr>(from), bytes, streams_.main());
+  if (copied != CUDA_SUCCESS) {
+    gpu_->fail(copied, "copying " + std::to_string(bytes) + " bytes to the host");
+  }
+  streams_.wait_for_main();
+}
+
+void GpuBackend::read(const float* from, std::size_t count, float* host) {
+  if (count != 0) download(from, count * sizeof(float), host);
+}
+
+void GpuBackend::write(const float* host, std::size_t count, float* to) {
+  upload(std::span(host, count), to);
+}
+
+void GpuBackend::copy(const float* from, std::size_t count, float* to) {
+  if (count == 0) return;
+  const Gpu::Scope scope(*gpu_);
+  const CUresult copied = gpu_->api().MemcpyAsync(reinterpret_cast<CUdeviceptr>(to),
+                                                  reinterpret_cast<CUdeviceptr>(from),
+                                                  count * sizeof(float), streams_.main());
+  if (copied != CUDA_SUCCESS) {
+    gpu_->fail(copied, "copying " + std::to_string(count * sizeof(float)) + " bytes");
+  }
+}
+
+void GpuBackend::fill(float* to, std::size_t count, float value) {
+  launch(kernels::Fill{count, value, to});
+}
+
+std::shared_ptr<Backend> make_cuda_backend(int device) {
+  return std::make_shared<GpuBackend>(device);
+}
+
+}  // namespace unisono::train
