@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "base/result.h"
 #include "config/config.h"
 
 namespace unisono::train {
