@@ -6,22 +6,10 @@
 #include <cstring>
 #include <limits>
 
-#include "tests/cuda/driver_under_test.h"
-#include "tests/train/cuda/kernel_twins.h"
+#include "tests/train/cuda/cublas_under_test.h"
 #include "train/model/random.h"
 
 namespace unisono::test {
-namespace {
-
-// With a real driver the real cuBLAS is found as users' is.
-bool choose_cublas() {
-  if (fake() == nullptr) return false;
-  train::kernels::register_twins(*fake());
-  setenv("UNISONO_CUBLAS_LIBRARY", UNISONO_FAKE_CUBLAS_FILE, 0);
-  return true;
-}
-
-}  // namespace
 
 Floats random_values(std::size_t count, std::uint64_t seed) {
   train::Random random(seed);
@@ -31,8 +19,7 @@ Floats random_values(std::size_t count, std::uint64_t seed) {
 }
 
 std::shared_ptr<train::Backend> make_backend() {
-  static const bool is_fake = choose_cublas();
-  static_cast<void>(is_fake);
+  use_cublas_under_test();
   return train::make_cuda_backend(0);
 }
 
