@@ -25,7 +25,7 @@ class PageLockedMemory {
   virtual ~PageLockedMemory() = default;
   /// At least 64-byte aligned. std::runtime_error names the device and the bytes.
   virtual void* take(std::size_t bytes) = 0;
-  /// Waits for copies that use the block.
+  /// No copy uses the block any more.
   virtual void give(void* block) noexcept = 0;
 };
 

@@ -30,6 +30,8 @@ class GpuBackend final : public Backend {
   std::optional<CudaStream> side_stream() override { return streams_.side(); }
   void side_follows_main() override { streams_.side_follows_main(); }
   void main_follows_side() override { streams_.main_follows_side(); }
+  /// Until all that was enqueued on the main stream is done.
+  void wait() { streams_.wait_for_main(); }
 
   // element_calls.cc
   void add(const float* values, std::size_t count, float* sum) override;

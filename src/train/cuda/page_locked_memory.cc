@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "train/cuda/cuda_backend.h"
 #include "train/cuda/gpu.h"
 
@@ -11,7 +13,8 @@ class DriverMemory final : public PageLockedMemory {
   void* take(std::size_t bytes) override {
     const Gpu::Scope scope(gpu_);
     void* block = nullptr;
-    const CUresult result = gpu_.api().MemHostAlloc(&block, bytes, CU_MEMHOSTALLOC_PORTABLE);
+    const CUresult result =
+        gpu_.api().MemHostAlloc(&block, std::max(bytes, std::size_t{1}), CU_MEMHOSTALLOC_PORTABLE);
     if (result != CUDA_SUCCESS) {
       gpu_.fail(result, "page-locking " + std::to_string(bytes) +
                             " bytes of host memory (use smaller batches, or pageable memory)");

@@ -56,6 +56,7 @@ TEST(CudaBackend, PageLockedMemoryIsFreeToo) {
   EXPECT_EQ(host[kCount - 1], 7.0F);
   backend->give(block, kCount * sizeof(float));
   memory->give(host);
+  memory->give(memory->take(0));
 }
 
 TEST(CudaBackend, BlocksAreAlignedApartAndUsedAgain) {
