@@ -186,6 +186,13 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.cuda.library; }},
+    {{"UNISONO_CUBLAS_LIBRARY", "path", "",
+      "cuBLAS' file, for training on a GPU; empty: libcublas.so.13, .12 or .11"},
+     [](std::string_view text, Config* c) {
+       c->cuda.cublas_library = text;
+       return Status();
+     },
+     [](const Config& c) { return c.cuda.cublas_library; }},
     {{"UNISONO_OBJECT_STAGING", "size", "16M",
       "bound of a rank's staging memory in object collectives; the smallest of all ranks holds"},
      [](std::string_view text, Config* c) {

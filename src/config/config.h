@@ -11,6 +11,7 @@
 
 #include "base/access_path.h"
 #include "base/result.h"
+#include "base/visible.h"
 
 namespace unisono {
 
@@ -29,11 +30,13 @@ struct VerbsConfig {
   std::size_t registered_bytes = std::size_t{4} << 30;
 };
 
-/// Whether GPU buffers are accepted, and the driver's file ("" is libcuda.so.1).
+/// Whether GPU buffers are accepted, the driver's file ("" is libcuda.so.1) and that of cuBLAS, for
+/// the trainer ("": the newest of those it knows).
 struct CudaConfig {
   std::string use = "auto";
   bool direct = true;  ///< network devices read and write GPU memory where they can
   std::string library;
+  std::string cublas_library;
 };
 
 /// Values after parsing, with defaults where a variable is unset.
@@ -60,7 +63,7 @@ struct Config {
 
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;
   /// an unknown variable that begins with UNISONO_ is reported too.
-  static Result<Config> from_environment();
+  UNISONO_VISIBLE static Result<Config> from_environment();
 };
 
 /// One row of the table, for `unisono info` and docs.

@@ -40,6 +40,10 @@ const std::vector<Arrow>& arrows() {
         "config/", "base/", "algorithms/", "transports/", "unisono/"}},
       // A user of the public calls; only the settings of its runtime come from inside.
       {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
+      // The backend of a GPU finds the driver as the runtime does.
+      {"src/train/cuda",
+       {"train/cuda/", "train/model/", "compute/cuda_api.h", "compute/cuda/embedded_kernels.h",
+        "compute/cuda/host_device.h", "config/config.h", "base/result.h", "unisono/"}},
       {"src/train", {"train/", "unisono/"}},
       {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
       {"transports/loopback",

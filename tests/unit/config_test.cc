@@ -122,6 +122,8 @@ TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
   EXPECT_EQ(shown("UNISONO_CUDA", "require"), "require");
   EXPECT_EQ(shown("UNISONO_CUDA", "off"), "off");
   EXPECT_EQ(shown("UNISONO_CUDA_LIBRARY", "/opt/driver/libcuda.so.1"), "/opt/driver/libcuda.so.1");
+  EXPECT_EQ(shown("UNISONO_CUBLAS_LIBRARY", "/opt/cuda/libcublas.so.13"),
+            "/opt/cuda/libcublas.so.13");
   for (const char* value : {"on", "OFF", "0", "required"}) {
     EXPECT_THAT(shown("UNISONO_CUDA", value),
                 AllOf(HasSubstr("UNISONO_CUDA=" + std::string(value) + ": expected "),

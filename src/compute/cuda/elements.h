@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "compute/cuda/host_device.h"
 #include "unisono/float_types.h"
 #include "unisono/types.h"
 
@@ -17,13 +18,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
-/// In front of every function of this folder that kernels and their host twins share.
-#define UNISONO_HOST_DEVICE __host__ __device__ __forceinline__
 /// In front of a loop whose arrays must become registers, or of one that must stay a loop.
 #define UNISONO_UNROLLED _Pragma("unroll")
 #define UNISONO_ROLLED _Pragma("unroll 1")
 #else
-#define UNISONO_HOST_DEVICE inline
 #define UNISONO_UNROLLED
 #define UNISONO_ROLLED
 #endif

@@ -1,37 +1,14 @@
 // See kernel_names.h.
 #include "compute/cuda/kernel_names.h"
 
+#include "compute/cuda/embedded_kernels.h"
 #include "compute/cuda/kernel_list.h"
 
-// The fat binaries that nvcc made of kernels_*.cu, as the build left them.
-#define UNISONO_EMBED(family)                                                                      \
-  asm(".pushsection .rodata\n"                                                                     \
-      ".balign 64\n"                                                                               \
-      ".hidden unisono_kernels_" #family                                                           \
-      "\n"                                                                                         \
-      ".globl unisono_kernels_" #family                                                            \
-      "\n"                                                                                         \
-      "unisono_kernels_" #family                                                                   \
-      ":\n"                                                                                        \
-      ".incbin \"" UNISONO_KERNEL_IMAGES "/kernels_" #family                                       \
-      ".fatbin\"\n"                                                                                \
-      ".hidden unisono_kernels_" #family                                                           \
-      "_end\n"                                                                                     \
-      ".globl unisono_kernels_" #family                                                            \
-      "_end\n"                                                                                     \
-      "unisono_kernels_" #family                                                                   \
-      "_end:\n"                                                                                    \
-      ".byte 0\n"                                                                                  \
-      ".popsection\n");                                                                            \
-  extern "C" __attribute__((visibility("hidden"))) const unsigned char unisono_kernels_##family[]; \
-  extern "C" __attribute__((visibility("hidden")))                                                 \
-  const unsigned char unisono_kernels_##family##_end[];
-
-UNISONO_EMBED(float)
-UNISONO_EMBED(half)
-UNISONO_EMBED(float8)
-UNISONO_EMBED(integer)
-UNISONO_EMBED(bits)
+UNISONO_EMBED_KERNELS(unisono_kernels_float, UNISONO_KERNEL_IMAGES "/kernels_float.fatbin")
+UNISONO_EMBED_KERNELS(unisono_kernels_half, UNISONO_KERNEL_IMAGES "/kernels_half.fatbin")
+UNISONO_EMBED_KERNELS(unisono_kernels_float8, UNISONO_KERNEL_IMAGES "/kernels_float8.fatbin")
+UNISONO_EMBED_KERNELS(unisono_kernels_integer, UNISONO_KERNEL_IMAGES "/kernels_integer.fatbin")
+UNISONO_EMBED_KERNELS(unisono_kernels_bits, UNISONO_KERNEL_IMAGES "/kernels_bits.fatbin")
 
 namespace unisono::cuda {
 namespace {

@@ -43,6 +43,8 @@ void copy_elements(const Tensor& from, Tensor* to) {
   Backend &source = backend_of(from), &target = backend_of(*to);
   if (&source == &target) {
     target.copy(from.data(), from.size(), to->data());
+  } else if (source.is_page_locked()) {
+    target.write_page_locked(from.data(), from.size(), to->data());
   } else if (source.is_host()) {
     target.write(from.data(), from.size(), to->data());
   } else if (target.is_host()) {

@@ -95,11 +95,17 @@ class Backend {
   // ---- Memory ------------------------------------------------------------------------------
   /// 64-byte aligned at least.
   virtual void* take(std::size_t bytes) = 0;
+  /// A GPU copies from the memory by itself.
+  virtual bool is_page_locked() const { return false; }
   /// Work that is enqueued may still use the block.
   virtual void give(void* block, std::size_t bytes) noexcept = 0;
   virtual void read(const float* from, std::size_t count, float* host) = 0;
   /// `host` is free again when it returns.
   virtual void write(const float* host, std::size_t count, float* to) = 0;
+  /// The same from page-locked memory.
+  virtual void write_page_locked(const float* host, std::size_t count, float* to) {
+    write(host, count, to);
+  }
   virtual void copy(const float* from, std::size_t count, float* to) = 0;
   virtual void fill(float* to, std::size_t count, float value) = 0;
 

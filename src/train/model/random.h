@@ -1,4 +1,5 @@
 // Random numbers that are the same on every machine: initial weights and dropout.
+// What is constexpr the kernels of a GPU call too.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,16 @@
 namespace unisono::train {
 
 /// Bijective mixing of 64 bits (Steele, Lea, Flood 2014: the finaliser of SplitMix64).
-inline std::uint64_t mixed(std::uint64_t value) {
+constexpr std::uint64_t mixed(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
   return value ^ (value >> 31);
 }
 
 /// In [0, 1), from the upper bits: every value is a float exactly.
-inline float unit_float(std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1.0p-24F; }
+constexpr float unit_float(std::uint64_t bits) {
+  return static_cast<float>(bits >> 40) * 0x1.0p-24F;
+}
 
 /// SplitMix64: a stream by its seed.
 class Random {

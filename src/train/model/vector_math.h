@@ -1,5 +1,5 @@
 // exp and tanh in plain arithmetic, so that loops over them vectorise and give the same bits with
-// every C library.
+// every C library. Constexpr, so that the kernels of a GPU may call them too.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 namespace unisono::train {
 
 /// Within two units in the last place of exp(x) for |x| < 87; beyond that as at +-87.
-inline float vector_exp(float x) {
+constexpr float vector_exp(float x) {
   x = x > 87.0F ? 87.0F : x;
   x = x < -87.0F ? -87.0F : x;
   // x = n log 2 + r with |r| <= log 2 / 2, n by adding and taking away 1.5 * 2^23. log 2 in two
@@ -31,6 +31,6 @@ inline float vector_exp(float x) {
 }
 
 /// Within 2e-7 of tanh(x).
-inline float vector_tanh(float x) { return 1 - 2 / (vector_exp(2 * x) + 1); }
+constexpr float vector_tanh(float x) { return 1 - 2 / (vector_exp(2 * x) + 1); }
 
 }  // namespace unisono::train
