@@ -395,6 +395,7 @@ void CommunicatorState::count_send(const Call& call) {
 }
 
 TrafficReport CommunicatorState::traffic() {
+  runtime_->engine().beat();  // calls that are over in their streams have ended
   const Engine::Lock lock(runtime_->engine());
   fold_last_calls();
   return traffic_;

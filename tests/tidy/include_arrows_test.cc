@@ -42,8 +42,9 @@ const std::vector<Arrow>& arrows() {
       {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
       // The backend of a GPU finds the driver as the runtime does.
       {"src/train/cuda",
-       {"train/cuda/", "train/model/", "compute/cuda_api.h", "compute/cuda/embedded_kernels.h",
-        "compute/cuda/host_device.h", "config/config.h", "base/result.h", "unisono/"}},
+       {"train/cuda/", "train/host/", "train/model/", "compute/cuda_api.h",
+        "compute/cuda/embedded_kernels.h", "compute/cuda/host_device.h", "config/config.h",
+        "base/result.h", "unisono/"}},
       {"src/train", {"train/", "unisono/"}},
       {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
       {"transports/loopback",

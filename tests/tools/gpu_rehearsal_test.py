@@ -90,7 +90,7 @@ class Rehearsal(unittest.TestCase):
 
     def test_a_part_that_fails_is_told_and_the_rest_goes_on(self):
         # The kernels do nothing: whatever checks its results must find out.
-        result = self.rehearse("--only", "correctness ncu", PERF_DRIVER="idle")
+        result = self.rehearse("--only", "correctness ncu", PROGRAM_DRIVER="idle")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(parts(self.folder), {"correctness": "FAIL", "ncu": "pass"})
         self.assertRegex(result.stdout, re.compile(r"^correctness +FAIL", re.M))

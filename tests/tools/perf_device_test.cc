@@ -15,7 +15,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::string kDriver =
-    std::string("FAKE_CUDA_DELAY_US=0 UNISONO_CUDA_LIBRARY=") + UNISONO_PERF_DRIVER + " ";
+    std::string("FAKE_CUDA_DELAY_US=0 UNISONO_CUDA_LIBRARY=") + UNISONO_PROGRAM_DRIVER + " ";
 
 ShellRun perf(const std::string& arguments, const std::string& environment = kDriver) {
   return run_shell("env " + environment + " " + UNISONO_COMMAND + " perf " + arguments + " 2>&1");
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Of, PerfDevice,
 
 TEST(PerfDeviceCheck, FindsWhatKernelsLeaveUndone) {
   const ShellRun run = perf(std::string("all_reduce -n 2 --as threads --place out") + kSmall,
-                            "PERF_DRIVER=idle " + kDriver);
+                            "PROGRAM_DRIVER=idle " + kDriver);
   EXPECT_EQ(run.status, 1) << run.output;
   // 250 elements on two ranks, looked at before and after the measurement.
   EXPECT_THAT(run.output, HasSubstr("1000 WRONG elements"));

@@ -51,6 +51,7 @@ Cost run_devices(const Workload& workload, const DeviceStrategy& strategy, const
   }
   Cost cost;
   cost.strategy = strategy.name;
+  cost.is_on_gpus = !workload.gpus.empty();
   cost.samples = workload.samples();
   cost.steps = span.steps;
   cost.members.resize(trainer.devices());

@@ -33,6 +33,11 @@ std::size_t peak_of_others(const Cost& cost) {
   return peak;
 }
 
+const char* verdict(const Cost& cost) {
+  if (!is_as_predicted(cost)) return "DIFFERS";
+  return cost.is_on_gpus ? "calls equal" : "equal";
+}
+
 std::uint64_t messages_sent(const Cost& cost) {
   std::uint64_t messages = 0;
   for (const Member& member : cost.members) messages += total(member.traffic).messages_sent;
@@ -96,7 +101,7 @@ std::string strategies_text(const Comparison& comparison) {
                    text_per_step(cost.threads_started, cost.steps),
                    text_per_step(messages_sent(cost), cost.steps),
                    text_per_step(bytes_sent(traffic_of(cost)), cost.steps),
-                   grouped(bytes_sent(cost.predicted)), is_as_predicted(cost) ? "equal" : "DIFFERS",
+                   grouped(bytes_sent(cost.predicted)), verdict(cost),
                    memory_text(cost.members.front().peak_memory),
                    cost.members.size() > 1 ? memory_text(others) : ""});
   }
@@ -262,8 +267,11 @@ std::string text_of(const Comparison& c) {
     if (cost.members.size() > 1) text += matrix_text(cost) + '\n';
   }
   const std::string wrong = deviations(c);
-  text += wrong.empty() ? "Every strategy moved what the theory says, to the byte.\n"
-                        : "Moved otherwise than the theory says: " + wrong + "\n";
+  const char* const right =
+      c.gpus.empty() ? "Every strategy moved what the theory says, to the byte.\n"
+                     : "Every strategy made the calls that the theory says; what kernels read from "
+                       "peers' memory is no message.\n";
+  text += wrong.empty() ? right : "Moved otherwise than the theory says: " + wrong + "\n";
   return text;
 }
 

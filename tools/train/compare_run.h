@@ -37,6 +37,8 @@ struct Cost {
   std::size_t steps = 0;
   double seconds = 0;
   double loss = 0;  ///< of the last step
+  /// Between GPUs of one host kernels read peers' memory, and nothing is sent that could be counted.
+  bool is_on_gpus = false;
   std::uint64_t threads_started = 0;
   std::vector<Member> members;
   /// What the theory says of one step, member by member.
@@ -64,7 +66,8 @@ struct RankStrategy {
 };
 Cost run_ranks(const Workload& workload, const RankStrategy& strategy, const Span& span);
 
-/// True where every member moved in every step what was predicted, call by call and byte by byte.
+/// True where every member moved in every step what was predicted, call by call and byte by byte;
+/// on GPUs where it made the calls.
 bool is_as_predicted(const Cost& cost);
 /// One entry per member: Member::traffic.
 std::vector<TrafficReport> traffic_of(const Cost& cost);

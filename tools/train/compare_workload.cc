@@ -8,7 +8,6 @@
 #include <random>
 #include <stdexcept>
 
-#include "train/model/backend.h"
 #include "unisono/train/loader.h"
 #include "unisono/train/sampler.h"
 #include "unisono/train/scatter_chunks.h"
@@ -55,7 +54,7 @@ Batch slice(const Batch& batch, std::size_t first, std::size_t count) {
   Shape shape = batch.inputs.shape();
   shape[0] = count;
   Batch part;
-  part.inputs = host_tensor(shape);
+  part.inputs = Tensor::for_host(shape);
   std::copy_n(batch.inputs.data() + first * row, count * row, part.inputs.data());
   const auto target = batch.targets.begin() + static_cast<std::ptrdiff_t>(first * targets);
   part.targets.assign(target, target + static_cast<std::ptrdiff_t>(count * targets));

@@ -139,6 +139,12 @@ ProgressState progress_of(const Training& training, double loss, double mean) {
           .step_loss = loss};
 }
 
+// Calls are counted when they are over, on GPUs too.
+std::vector<DeviceCost> costs_of(Training& training) {
+  training.memory.wait();
+  return training.strategy.costs(training.peak_memory);
+}
+
 // The steps of one epoch. The loss is the mean of all ranks', so all of them stop at the same step
 // when it is no number.
 EpochResult train_epoch(Training& training) {
@@ -161,7 +167,7 @@ EpochResult train_epoch(Training& training) {
     ++training.at.step;
     ++training.at.total;
     ++training.steps_here;
-    if (training.steps_here == kSettlingSteps) training.settled = training.strategy.costs(0);
+    if (training.steps_here == kSettlingSteps) training.settled = costs_of(training);
     training.seconds_here = seconds_before + seconds_since(start);
     training.report.step(progress_of(training, loss, mean.value()));
     const bool is_due =
@@ -280,13 +286,13 @@ int run_rank(Options options) {
   }
 
   // Epoch after epoch, then what it has cost.
-  const std::vector<DeviceCost> before = strategy->costs(0);
+  const std::vector<DeviceCost> before = costs_of(training);
   train(training);
   report.loaded(gather_costs(world, samples->report()));
   // By the steps after the first ones, unless there are no others.
   const bool is_settled = training.steps_here > kSettlingSteps;
-  const auto costs = gather_costs(world, strategy->costs(training.peak_memory),
-                                  is_settled ? training.settled : before);
+  const auto costs =
+      gather_costs(world, costs_of(training), is_settled ? training.settled : before);
   report.end(costs, training.steps_here - (is_settled ? kSettlingSteps : 0), seconds_since(start));
   return tools::finish_output("unisono train", 0);
 }

@@ -58,6 +58,8 @@ class DeviceMemory {
   Residence residence() const { return residence_; }
   MemoryUse use() const;
   void reset_peak();
+  /// Until all that was enqueued on a GPU is done. Throws std::runtime_error where the GPU failed.
+  void wait();
   /// Allocations beyond this throw OutOfDeviceMemory; 0 is no limit.
   void set_limit(std::size_t bytes);
 
@@ -104,6 +106,10 @@ class Tensor {
   static Tensor uninitialised(Shape shape);
   /// The same, where the tensors of `account` lie; null: the host, charged to nobody.
   static Tensor uninitialised(Shape shape, const std::shared_ptr<DeviceMemory::Account>& account);
+
+  /// Zeros in the host's memory, wherever the calling thread's tensors lie; charged to its account
+  /// only where they lie there too.
+  static Tensor for_host(Shape shape);
 
   /// Whether the host may touch data() and values(); else they are addresses of a GPU.
   bool on_host() const;

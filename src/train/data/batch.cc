@@ -1,7 +1,6 @@
 // Samples side by side in one tensor.
 #include <stdexcept>
 
-#include "train/model/backend.h"
 #include "unisono/train/data.h"
 
 namespace unisono::train {
@@ -12,7 +11,7 @@ Batch make_batch(const Dataset& data, std::span<const std::size_t> indices) {
   shape.insert(shape.end(), sample.begin(), sample.end());
   const std::size_t values = element_count(sample);
   const std::size_t targets = data.targets_per_sample();
-  Batch batch{.inputs = host_tensor(std::move(shape)),
+  Batch batch{.inputs = Tensor::for_host(std::move(shape)),
               .targets = std::vector<std::int32_t>(indices.size() * targets),
               .indices = {indices.begin(), indices.end()}};
   for (std::size_t i = 0; i < indices.size(); ++i) {

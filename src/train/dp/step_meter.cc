@@ -12,6 +12,7 @@ void StepMeter::begin(const std::vector<std::size_t>& chunks) {
   threads_before_ = group_.threads_started();
   before_.resize(group_.size());
   group_.run_all([this](Device& device) {
+    device.memory.wait();  // calls are counted when they are over
     device.memory.reset_peak();
     before_[device.index] = device.traffic();
   });
@@ -26,6 +27,7 @@ StepReport StepMeter::report() {
   before_.resize(group_.size());
   group_.run_all([&](Device& device) {
     DeviceReport& mine = report.devices[device.index];
+    device.memory.wait();
     const MemoryUse use = device.memory.use();
     mine.device = device.id;
     mine.samples = device.index < chunks_.size() ? chunks_[device.index] : 0;

@@ -33,11 +33,6 @@ Tensor tensor_of(std::span<const float> host) {
   return tensor;
 }
 
-Tensor host_tensor(Shape shape) {
-  const AccountScope scope(current_backend().is_host() ? current_account() : kNobody);
-  return Tensor(std::move(shape));
-}
-
 void copy_elements(const Tensor& from, Tensor* to) {
   if (from.empty()) return;
   Backend &source = backend_of(from), &target = backend_of(*to);

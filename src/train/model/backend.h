@@ -238,8 +238,6 @@ CallOptions in_stream(const Backend& backend, CallOptions options = {});
 std::vector<float> host_copy(Backend& backend, std::span<const float> values);
 /// One dimension, where the calling thread's tensors lie.
 Tensor tensor_of(std::span<const float> host);
-/// Zeros in the host's memory, charged to the calling thread's account where that is the host's.
-Tensor host_tensor(Shape shape);
 /// Of as many elements, wherever they lie.
 void copy_elements(const Tensor& from, Tensor* to);
 /// Of the same shape and on the same device.

@@ -93,6 +93,7 @@ DeviceMemory::~DeviceMemory() = default;
 
 MemoryUse DeviceMemory::use() const { return {account_->now, account_->peak}; }
 void DeviceMemory::reset_peak() { account_->peak = account_->now.load(); }
+void DeviceMemory::wait() { account_->backend->wait(); }
 void DeviceMemory::set_limit(std::size_t bytes) { account_->limit = bytes; }
 
 DeviceMemory::Scope::Scope(DeviceMemory& memory)

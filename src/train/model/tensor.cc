@@ -65,6 +65,11 @@ Tensor::Tensor(const Tensor& other) : Tensor(uninitialised(other.shape_)) {
   copy_elements(other, this);
 }
 
+Tensor Tensor::for_host(Shape shape) {
+  const AccountScope scope(current_backend().is_host() ? current_account() : kNobody);
+  return Tensor(std::move(shape));
+}
+
 bool Tensor::on_host() const { return backend_of(*this).is_host(); }
 
 Tensor Tensor::to_host() const {

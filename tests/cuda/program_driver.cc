@@ -1,6 +1,6 @@
 // The fake driver with the kernels' host twins registered as soon as it is loaded: for programs
-// that know nothing of tests, like `unisono perf`. With PERF_DRIVER=idle the kernels do nothing, so
-// that what checks results has something to find.
+// that know nothing of tests, like `unisono perf` and `unisono train`. With PROGRAM_DRIVER=idle the
+// kernels of collectives do nothing, so that what checks results has something to find.
 //
 // A shared library without functions of its own: cuGetProcAddress_v2 is found in the fake driver,
 // which it is linked to.
@@ -9,6 +9,9 @@
 
 #include "tests/cuda/fake_driver/fake_cuda.h"
 #include "tests/cuda/kernel_twins.h"
+#ifdef UNISONO_HAS_TRAIN
+#include "tests/train/cuda/kernel_twins.h"
+#endif
 
 namespace unisono::cuda {
 namespace {
@@ -18,7 +21,10 @@ void do_nothing(const void*, fake_cuda::Dimensions, fake_cuda::Dimensions) {}
 [[gnu::constructor]] void register_all() {
   const fake_cuda::FakeCudaFunctions& fake = *fake_cuda_functions();
   register_kernel_twins(fake);
-  const char* const mode = std::getenv("PERF_DRIVER");
+#ifdef UNISONO_HAS_TRAIN
+  train::kernels::register_twins(fake);
+#endif
+  const char* const mode = std::getenv("PROGRAM_DRIVER");
   if (mode == nullptr || std::string(mode) != "idle") return;
   for (const KernelBody& body : kernel_bodies()) {
     fake.register_kernel({body.name.c_str(), sizeof(DeviceWork), nullptr, do_nothing});
