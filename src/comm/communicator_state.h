@@ -165,6 +165,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   RequestState& prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch_native(RequestState& request, AccessPath path);
+  /// `arguments` have the record of the next collective. `counted`: in the traffic.
+  void begin_native(RequestState& request, const native::Arguments& arguments, bool counted);
   Status launch_plan(RequestState& request, const Call& call, const CallShape& shape,
                      const algorithms::Choice& choice, const CallRecord& record);
   void launch_point_to_point(RequestState& request, const Call& call);
