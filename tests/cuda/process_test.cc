@@ -11,9 +11,6 @@
 namespace unisono::test {
 namespace {
 
-// Read by the fake driver when it is first asked.
-[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
-
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
