@@ -87,6 +87,9 @@ class DeviceMemory {
   /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
   /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
   Result<void*> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  /// Keeps what map() has made of the ticket, beyond forget(), for as long as the result lives,
+  /// which must not outlive this. Null where nothing is mapped: memory of the own process.
+  Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);
   /// Drops all mappings of a peer's memory: it left or died, and nothing of this rank uses them.
   void forget(Rank peer);
 
