@@ -14,8 +14,8 @@ Status StagedCall::look_ahead() {
     return Status(ErrorCode::kUnsupported,
                   std::string(name_of(call_.call.collective)) + " on " + call_.device->name() +
                       " goes through host memory here, which a CUDA graph cannot hold: call it "
-                      "outside of the capture (kernels alone serve ranks that are threads of one "
-                      "process)");
+                      "outside of the capture (kernels alone serve collectives of ranks whose GPUs "
+                      "share memory on one host)");
   }
   return choose_direct();
 }
