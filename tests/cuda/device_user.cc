@@ -97,4 +97,8 @@ void run_device_ranks(const DeviceJob& job, const std::function<void(Communicato
   }
 }
 
+void require(bool holds, const std::string& complaint) {
+  if (!holds) throw std::runtime_error(complaint);
+}
+
 }  // namespace unisono::test

@@ -3,17 +3,11 @@
 // ranks before this process has touched a driver; a rank complains by throwing.
 #include <gtest/gtest.h>
 
-#include <stdexcept>
-
 #include "tests/collective/matrix_cases.h"
 #include "tests/cuda/device_user.h"
 
 namespace unisono::test {
 namespace {
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 void run_cases(Communicator& comm, std::vector<CollectiveCase> cases, CaseMemory& memory,
                CUstream stream) {

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
 
 #include "tests/cuda/device_graph.h"
 #include "tests/cuda/device_user.h"
@@ -19,10 +18,6 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr std::size_t kCount = 3000;  // every rank has a slice
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 // An all_reduce in a graph, and where it stands.
 class Replays {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <stdexcept>
 
 #include "tests/cuda/device_graph.h"
 #include "tests/cuda/device_user.h"
@@ -19,10 +18,6 @@ using Numbers = std::vector<std::int32_t>;
 
 constexpr int kReplays = 200;
 constexpr std::size_t kBlock = 257;  // elements; no multiple of anything
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 void run_processes(int ranks, const std::function<void(Communicator&)>& body) {
   run_device_ranks({.ranks = ranks, .processes = true}, body);
