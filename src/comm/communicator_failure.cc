@@ -1,4 +1,6 @@
 // How a communicator fails, times out, is aborted and closed.
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +18,8 @@ constexpr auto kReportAfter = std::chrono::milliseconds(500);
 constexpr auto kLeftGrace = std::chrono::milliseconds(200);
 // How long the arbiter's verdict on a passed deadline is waited for.
 constexpr auto kVerdictGrace = std::chrono::seconds(1);
+// The same on a member whose streams its failure has let go.
+constexpr auto kReleasedGrace = std::chrono::milliseconds(300);
 
 std::string list_of(const std::vector<Rank>& ranks) {
   std::string text;
@@ -32,6 +36,19 @@ Status CommunicatorState::failure() const {
   return failure_;
 }
 
+// The verdict is on its way, and says more.
+Status CommunicatorState::status() {
+  const Status suspicion = devices_ == nullptr ? Status() : devices_->members_failure();
+  if (suspicion.ok()) return failure();
+  const TimePoint limit = Clock::now() + kReleasedGrace;
+  while (failure().ok() && Clock::now() < limit) {
+    runtime_->engine().beat();
+    sched_yield();
+  }
+  const Status told = failure();
+  return told.ok() ? suspicion : told;
+}
+
 void CommunicatorState::fail(Status cause, Tell tell) {
   if (failed_.load(std::memory_order_relaxed)) return;
   {
@@ -39,7 +56,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
     failure_ = cause;
   }
   failed_.store(true, std::memory_order_release);
-  end_replays();
+  end_replays(true);
   give_back_buffers(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     Verdict verdict;
@@ -77,7 +94,7 @@ void CommunicatorState::close() {
       failure_ = Status(ErrorCode::kClosed, "the communicator was closed on this rank");
       failed_.store(true, std::memory_order_release);
     }
-    end_replays();
+    end_replays(false);
     const std::vector<RequestState*> running = running_;
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
@@ -163,10 +180,10 @@ void CommunicatorState::watch_replays() {
 }
 
 // Who launches a graph later gets through it as well.
-void CommunicatorState::end_replays() {
+void CommunicatorState::end_replays(bool failed) {
   if (!std::exchange(watches_replays_, false)) return;
   runtime_->engine().unwatch();
-  devices_->end_replays();
+  devices_->end_replays(failed);
 }
 
 // Nothing is looked at while all are there.

@@ -117,6 +117,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void fail(Status cause, Tell tell);
   /// Any thread, without the lock.
   Status failure() const;
+  /// The same, as the public class gives it: whoever finds a replay over hears whether it is right.
+  Status status();
   void abort(const std::string& reason);
   void close();
   bool closed() const { return closed_; }
@@ -186,7 +188,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
                   const std::vector<bool>& peer_left) const;
   static bool misses(Rank gone, TimePoint* since);
   void fail_without(Rank gone, const std::string& what);
-  void end_replays();
+  void end_replays(bool failed);
   void tend_replays(const std::vector<bool>& peer_left);
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);

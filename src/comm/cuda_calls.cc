@@ -164,6 +164,7 @@ void CudaCalls::pass_turn(const detail::RequestState& request) {
 Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
   if (flags_ == nullptr) {
     UNISONO_ASSIGN(flags_, device::FlagPage::make(device, size(), rank()));
+    readable_flags_.store(flags_.get(), std::memory_order_release);
   }
   return flags_.get();
 }
@@ -181,14 +182,23 @@ void CudaCalls::replays_wait_for(std::vector<Rank>* ranks) const {
 }
 
 // The word for the kernels first: they come behind the waits.
-void CudaCalls::end_replays() {
+void CudaCalls::end_replays(bool failed) {
+  if (failed && flags_ != nullptr) flags_->warn_peers();
   if (flags_ != nullptr) flags_->abort();
   if (captured_ != nullptr) captured_->flags().abort();
 }
 
+Status CudaCalls::members_failure() const {
+  const device::FlagPage* const flags = readable_flags_.load(std::memory_order_acquire);
+  const Rank failed = flags == nullptr ? -1 : flags->failed_peer();
+  if (failed < 0) return Status();
+  return Status(ErrorCode::kRankFailed,
+                "rank " + std::to_string(failed) + " has given the communicator up", failed);
+}
+
 // Callers have ended them before they close the communicator, or it has failed and they end soon.
 void CudaCalls::await_replays(device::Device& device) {
-  end_replays();
+  end_replays(false);
   const TimePoint limit = Clock::now() + kReleaseLimit;
   while (!captured_->flags().is_idle()) {
     if (Clock::now() >= limit) return device.note_stuck();
@@ -277,6 +287,7 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
 void CudaCalls::release_streams(device::Device& device, CUevent over) {
   if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + kReleaseLimit;
+  if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
     if (flags_ != nullptr) flags_->abort();
     if (team_ != nullptr) team_->abort();

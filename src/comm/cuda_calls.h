@@ -41,7 +41,8 @@ class CudaCalls final : public DeviceCalls {
     return queue_of(like).waiting.load(std::memory_order_acquire) > 0;
   }
   void replays_wait_for(std::vector<Rank>* ranks) const override;
-  void end_replays() override;
+  void end_replays(bool failed) override;
+  Status members_failure() const override;
 
   Rank rank() const;
   int size() const;
@@ -123,6 +124,7 @@ class CudaCalls final : public DeviceCalls {
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
   std::unique_ptr<device::FlagPage> flags_;
+  std::atomic<const device::FlagPage*> readable_flags_ = nullptr;  // the same, for any thread
   std::unique_ptr<CapturedCalls> captured_;
   std::shared_ptr<device::TeamEvents> team_;
   CUstream work_stream_ = nullptr;

@@ -39,8 +39,12 @@ class DeviceCalls {
 
   /// Members that replays of captured calls wait for right now, each once.
   virtual void replays_wait_for(std::vector<Rank>* ranks) const = 0;
-  /// Replays wait for nobody and move nothing, from now on and for good.
-  virtual void end_replays() = 0;
+  /// Replays wait for nobody and move nothing, from now on and for good. `failed`: the communicator
+  /// has, and was not just closed.
+  virtual void end_replays(bool failed) = 0;
+  /// Names a member that has failed and whose streams, let go, may have told that they are done and
+  /// were not; ok: none is known. Any thread.
+  virtual Status members_failure() const = 0;
 };
 
 }  // namespace unisono

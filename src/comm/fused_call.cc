@@ -12,6 +12,8 @@
 namespace unisono {
 namespace {
 
+constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
+
 using device::Descriptor;
 using device::DescriptorCounts;
 using device::DetourReason;
@@ -34,6 +36,7 @@ void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_
 Status FusedCall::begin() {
   host_ = nullptr;
   refused_ = false;
+  suspected_at_ = {};
   has_counts_ = plan::has_uneven_blocks(call_.call.collective);
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
@@ -109,9 +112,20 @@ Result<StageState> FusedCall::advance() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
     if (!over) return StageState::kWaiting;
+    if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
+      return await_verdict(suspicion);
+    }
   }
   state_ = State::kOver;
   return StageState::kOver;
+}
+
+// It ends this call by fail(), and says more.
+Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
+  const TimePoint now = Clock::now();
+  if (suspected_at_ == TimePoint{}) suspected_at_ = now;
+  if (now - suspected_at_ < kVerdictGrace) return StageState::kWaiting;
+  return suspicion;
 }
 
 Status FusedCall::start_meeting() {

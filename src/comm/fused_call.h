@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "comm/device_call.h"
 #include "device/descriptor.h"
 #include "device/flag_page.h"
@@ -70,6 +71,7 @@ class FusedCall {
   Status launch_pieces(CUstream stream, std::span<const Rank> owners,
                        std::span<const device::RankPart> parts, const std::uint32_t* abort);
   Status finish_in_stream();
+  Result<StageState> await_verdict(const Status& suspicion);
   const device::Descriptor& part(Rank rank) const;
   const device::DescriptorCounts& counts(Rank rank) const;
 
@@ -84,6 +86,7 @@ class FusedCall {
   std::vector<std::byte> sent_, received_;
   CUevent over_ = nullptr;
   std::uint32_t sequence_ = 0;  // of the flag page
+  TimePoint suspected_at_{};
 };
 
 }  // namespace unisono

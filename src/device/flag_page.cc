@@ -13,7 +13,8 @@ constexpr std::uint32_t kPoison = 1u << 30;
 
 }  // namespace
 
-/// The page: each word is written by one peer's stream, the abort word by the owner.
+/// The page: each word is written by one peer's stream, the abort word by the owner and the number
+/// of a failed peer, from 1, by that peer's host.
 struct FlagPage::Words {
   struct alignas(64) Line {
     std::uint32_t value;
@@ -21,6 +22,7 @@ struct FlagPage::Words {
   Line ready[kRanksMax];
   Line done[kRanksMax];
   Line abort;
+  Line failed;
 };
 
 Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank) {
@@ -29,8 +31,6 @@ Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank
   UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, ranks, rank, shm::kPageBytes));
   return flags;
 }
-
-FlagPage::Words& FlagPage::own() const { return *reinterpret_cast<Words*>(pages_->own()); }
 
 Status FlagPage::enqueue_ready(CUstream stream, std::uint32_t sequence) const {
   return exchange(stream, offsetof(Words, ready), sequence);
@@ -64,6 +64,21 @@ void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) con
         std::atomic_ref<std::uint32_t>(own().done[peer].value).load(std::memory_order_acquire);
     if (static_cast<std::int32_t>(seen - sequence) < 0) ranks->push_back(peer);
   }
+}
+
+void FlagPage::warn_peers() {
+  if (!pages_->is_connected()) return;
+  for (Rank peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank_) continue;
+    std::atomic_ref<std::uint32_t>(of(peer).failed.value)
+        .store(static_cast<std::uint32_t>(rank_) + 1, std::memory_order_release);
+  }
+}
+
+Rank FlagPage::failed_peer() const {
+  return static_cast<Rank>(
+             std::atomic_ref<std::uint32_t>(own().failed.value).load(std::memory_order_acquire)) -
+         1;
 }
 
 void FlagPage::abort() {

@@ -33,6 +33,11 @@ class FlagPage {
   /// Peers that have not told that they are done with `sequence`.
   void waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const;
 
+  /// Before abort(), of a rank that has failed: its streams will tell the peers that they are done,
+  /// and they may not be.
+  void warn_peers();
+  /// A peer that has done so; -1: none. Any thread.
+  Rank failed_peer() const;
   /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
   /// more. Any thread.
   void abort();
@@ -43,7 +48,8 @@ class FlagPage {
 
   FlagPage(Device& device, int ranks, Rank rank) : device_(device), ranks_(ranks), rank_(rank) {}
   Status exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const;
-  Words& own() const;
+  Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
+  Words& own() const { return of(rank_); }
 
   Device& device_;
   const int ranks_;

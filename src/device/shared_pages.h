@@ -31,8 +31,9 @@ class SharedPages {
   Status connect(std::span<const PageTicket> tickets);
   bool is_connected() const { return is_connected_; }
 
-  /// This rank's piece, for the host.
-  std::byte* own() const { return pieces_[static_cast<std::size_t>(rank_)].memory->base(); }
+  /// A rank's piece for the host; of a peer once connected.
+  std::byte* of(Rank rank) const { return pieces_[static_cast<std::size_t>(rank)].memory->base(); }
+  std::byte* own() const { return of(rank_); }
   /// A rank's piece as the device sees it.
   CUdeviceptr address_of(Rank rank) const {
     return pieces_[static_cast<std::size_t>(rank)].address;

@@ -10,6 +10,7 @@
 #include "tests/cuda/device_graph.h"
 #include "tests/cuda/device_user.h"
 #include "tests/cuda/kernel_twins.h"
+#include "tests/cuda/odd_world.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 
@@ -23,7 +24,8 @@ constexpr std::size_t kCount = 3000;  // every rank has a slice
 class Replays {
  public:
   explicit Replays(Communicator& comm)
-      : comm_(comm), data_(user_.make(std::vector<float>(kCount, 1.0F))) {
+      : comm_(comm),
+        data_(user_.make(std::vector<float>(kCount, static_cast<float>(comm.rank())))) {
     graph_ = std::make_unique<DeviceGraph>(user_.stream(), [&] { call(); });
   }
   void call() {
@@ -33,6 +35,11 @@ class Replays {
     for (int i = 0; i < times; ++i) graph_->launch(user_.stream());
   }
   void finish() { user_.finish(); }
+  CUstream stream() const { return user_.stream(); }
+  bool has_result() {
+    const auto largest = static_cast<float>(comm_.size() - 1);
+    return user_.look(data_, kCount) == std::vector<float>(kCount, largest);
+  }
 
  private:
   Communicator& comm_;
@@ -134,6 +141,30 @@ TEST(DeviceReplayFailure, AnAbortEndsTheOwnWaitToo) {
     replays.launch(2);
     replays.finish();
     comm.barrier();
+  });
+}
+
+// The streams of a rank that aborts run through: whoever meets them must not take that for a
+// result.
+TEST(DeviceReplayFailure, WhatAnAbortedRankHasLeftOutIsNeverAResult) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  DeviceJob job{.ranks = 2, .processes = true};
+  run_device_ranks(job, [](Communicator& comm) {
+    for (int round = 0; round < 20; ++round) {
+      Communicator doomed = comm.split(0, comm.rank());
+      Replays replays(doomed);
+      {
+        HeldStream held(replays.stream());
+        replays.launch(1);
+        comm.barrier();
+        if (comm.rank() == 1) doomed.abort("enough");
+      }
+      replays.finish();
+      const bool failed = !doomed.status().ok();
+      require(failed || replays.has_result(), "a wrong result that nobody tells of");
+      require(comm.rank() == 0 || failed, "the rank that aborted does not know it");
+      comm.barrier();
+    }
   });
 }
 
