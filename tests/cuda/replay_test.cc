@@ -160,9 +160,16 @@ class Chain {
   static constexpr std::size_t kCount = 1000;
   Chain(Communicator& comm, DeviceUser& user)
       : comm_(comm), user_(user), data_(user.make(std::vector<std::uint64_t>(kCount, 1))) {}
-  void enqueue(CUstream stream) {
-    comm_.all_reduce(data_, data_, kCount, DataType::kUint64, sum, {.stream = stream});
+  Call call(CUstream stream) const {
+    return {.collective = Collective::kAllReduce,
+            .in = data_,
+            .out = data_,
+            .count = kCount,
+            .type = DataType::kUint64,
+            .op = sum,
+            .options = {.stream = stream}};
   }
+  void enqueue(CUstream stream) { comm_.run(call(stream)); }
   void expect_links(int count) {
     std::uint64_t expected = 1;
     for (int i = 0; i < count; ++i) expected *= static_cast<std::uint64_t>(comm_.size());
@@ -262,6 +269,25 @@ TEST(DeviceReplays, OfAGraphWithTwoBranchesKeepTheOrderOfItsCalls) {
   });
 }
 
+TEST(DeviceReplays, OfGroupsAndCallsWithoutWaitingAreRight) {
+  run_processes(3, [](Communicator& comm) {
+    DeviceUser user;
+    Chain one(comm, user), two(comm, user);
+    const DeviceGraph graph(user.stream(), [&] {
+      const std::vector<Call> calls{one.call(user.stream()), two.call(user.stream())};
+      comm.group(calls);
+      Request first = comm.start(one.call(user.stream()));
+      Request second = comm.start(two.call(user.stream()));
+      second.wait();
+      first.wait();
+    });
+    for (int i = 0; i < 20; ++i) graph.launch(user.stream());
+    user.finish();
+    one.expect_links(40);
+    two.expect_links(40);
+  });
+}
+
 TEST(DeviceReplays, AndPlainCallsComeInTurn) {
   run_processes(3, [](Communicator& comm) {
     DeviceUser user;
@@ -347,6 +373,17 @@ TEST(DeviceCaptureOfProcesses, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoe
   });
 }
 
+// Ranks that do not share device memory, as on several hosts.
+TEST(DeviceCaptureOfProcesses, OfAStagedCallIsRefused) {
+  run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    Chain chain(comm, user);
+    require_words(refusal(comm, user, [&] { chain.enqueue(user.stream()); }),
+                  {"all_reduce on device 0", "goes through host memory", "cannot hold",
+                   "share memory on one host"});
+  });
+}
+
 TEST(DeviceCaptureOfProcesses, RefusesWhatNeedsTheHost) {
   run_processes(2, [](Communicator& comm) {
     DeviceUser user;
@@ -381,24 +418,31 @@ TEST(DeviceCaptureOfProcesses, RefusesWhatNeedsTheHost) {
 class DeviceCaptureOfOddDevices : public DeviceOddWorld {};
 
 // A driver's settings are read once: those of these ranks begin anew.
-void refuse_with_memops(const char* memops, const char* words) {
-  const Setting setting("FAKE_CUDA_MEMOPS", memops);
-  expect_success_alone([words] {
-    run_processes(2, [words](Communicator& comm) {
+void refuse_with(const char* variable, const char* value, const std::vector<std::string>& words) {
+  const Setting setting(variable, value);
+  expect_success_alone([&words] {
+    run_processes(2, [&words](Communicator& comm) {
       DeviceUser user;
       Chain chain(comm, user);
-      require_words(refusal(comm, user, [&] { chain.enqueue(user.stream()); }),
-                    {"a CUDA graph cannot hold all_reduce", words});
+      require_words(refusal(comm, user, [&] { chain.enqueue(user.stream()); }), words);
     });
   });
 }
 
 TEST_F(DeviceCaptureOfOddDevices, WithoutStreamMemoryOperationsIsRefused) {
-  refuse_with_memops("off", "a device without stream memory operations");
+  refuse_with("FAKE_CUDA_MEMOPS", "off",
+              {"a CUDA graph cannot hold all_reduce", "a device without stream memory operations"});
 }
 
 TEST_F(DeviceCaptureOfOddDevices, WithoutWideStreamMemoryOperationsIsRefused) {
-  refuse_with_memops("32", "a device without stream memory operations of 64 bits");
+  refuse_with("FAKE_CUDA_MEMOPS", "32",
+              {"a CUDA graph cannot hold all_reduce", "stream memory operations of 64 bits"});
+}
+
+TEST_F(DeviceCaptureOfOddDevices, WithADriverThatCannotTellGraphsApartIsRefused) {
+  refuse_with("FAKE_CUDA_MISSING", "cuStreamGetCaptureInfo",
+              {"cannot tell which graph a stream is captured into",
+               "call all_reduce outside of the capture"});
 }
 
 }  // namespace
