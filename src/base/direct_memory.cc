@@ -44,10 +44,10 @@ Offers& offers() {
 
 }  // namespace
 
-bool DirectMemory::contains(const void* begin, std::size_t bytes) const {
+bool is_within(std::span<const std::byte> whole, const void* begin, std::size_t bytes) {
   const std::uintptr_t first = address_of(begin);
-  const std::uintptr_t base = address_of(bytes_.data());
-  return first >= base && bytes <= bytes_.size() && first - base <= bytes_.size() - bytes;
+  const std::uintptr_t base = address_of(whole.data());
+  return first >= base && bytes <= whole.size() && first - base <= whole.size() - bytes;
 }
 
 void DirectMemory::note_failure(const Status& failure) {
@@ -84,7 +84,7 @@ std::shared_ptr<DirectMemory> find_direct_memory(const void* begin, std::size_t 
   if (known.is_outside(begin)) return nullptr;
   const std::shared_lock lock(known.mutex);
   const auto found = std::find_if(known.all.begin(), known.all.end(), [&](const auto& offered) {
-    return offered->contains(begin, bytes);
+    return is_within(offered->bytes(), begin, bytes);
   });
   return found == known.all.end() ? nullptr : *found;
 }
@@ -95,7 +95,7 @@ namespace {
 void note_failure(const Status& failure, const void* begin, std::size_t bytes) {
   const std::shared_lock lock(offers().mutex);
   for (const auto& offered : offers().all) {
-    if (offered->contains(begin, bytes)) offered->note_failure(failure);
+    if (is_within(offered->bytes(), begin, bytes)) offered->note_failure(failure);
   }
 }
 

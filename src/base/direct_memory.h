@@ -18,6 +18,9 @@
 
 namespace unisono {
 
+/// Whether all of the bytes at `begin` are of `whole`.
+bool is_within(std::span<const std::byte> whole, const void* begin, std::size_t bytes);
+
 /// One buffer, within one allocation of a device.
 class DirectMemory {
  public:
@@ -30,7 +33,6 @@ class DirectMemory {
   std::span<const std::byte> bytes() const { return bytes_; }
   /// Never 0, and never that of another allocation of this process.
   std::uint64_t allocation() const { return allocation_; }
-  bool contains(const void* begin, std::size_t bytes) const;
 
   /// Whether the byte at `address` still belongs to the allocation of that number.
   virtual bool is_alive(const std::byte* address, std::uint64_t allocation) const = 0;

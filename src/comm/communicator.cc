@@ -48,7 +48,7 @@ bool Communicator::empty() const { return state_ == nullptr; }
 
 Status Communicator::status() const {
   if (state_ == nullptr) return kEmpty;
-  return state_->failure();
+  return state_->status();
 }
 
 std::string Communicator::describe() const {

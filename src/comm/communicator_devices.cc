@@ -128,11 +128,7 @@ Status CommunicatorState::launch_meeting(RequestState& request, const Call& call
   const CallRecord record = device_record(call);
   UNISONO_ASSIGN(const algorithms::Choice choice, choose_meeting(shape));
   if (choice.algorithm != nullptr) return launch_plan(request, meeting, shape, choice, record);
-  request.sequence = collectives_++;
-  request.is_numbered = true;
-  request.record = record;
-  request.native.begin(*this, native_arguments(meeting, nullptr, record, choice.path), false);
-  request.operation = &request.native;
+  begin_native(request, native_arguments(meeting, nullptr, record, choice.path), false);
   return Status();
 }
 

@@ -1,5 +1,8 @@
 // How a communicator fails, times out, is aborted and closed.
+#include <sched.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "comm/communicator_state.h"
@@ -15,6 +18,8 @@ constexpr auto kReportAfter = std::chrono::milliseconds(500);
 constexpr auto kLeftGrace = std::chrono::milliseconds(200);
 // How long the arbiter's verdict on a passed deadline is waited for.
 constexpr auto kVerdictGrace = std::chrono::seconds(1);
+// The same on a member whose streams its failure has let go.
+constexpr auto kReleasedGrace = std::chrono::milliseconds(300);
 
 std::string list_of(const std::vector<Rank>& ranks) {
   std::string text;
@@ -31,6 +36,19 @@ Status CommunicatorState::failure() const {
   return failure_;
 }
 
+// The verdict is on its way, and says more.
+Status CommunicatorState::status() {
+  const Status suspicion = devices_ == nullptr ? Status() : devices_->members_failure();
+  if (suspicion.ok()) return failure();
+  const TimePoint limit = Clock::now() + kReleasedGrace;
+  while (failure().ok() && Clock::now() < limit) {
+    runtime_->engine().beat();
+    sched_yield();
+  }
+  const Status told = failure();
+  return told.ok() ? suspicion : told;
+}
+
 void CommunicatorState::fail(Status cause, Tell tell) {
   if (failed_.load(std::memory_order_relaxed)) return;
   {
@@ -38,6 +56,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
     failure_ = cause;
   }
   failed_.store(true, std::memory_order_release);
+  end_replays(true);
   give_back_buffers(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     Verdict verdict;
@@ -75,6 +94,7 @@ void CommunicatorState::close() {
       failure_ = Status(ErrorCode::kClosed, "the communicator was closed on this rank");
       failed_.store(true, std::memory_order_release);
     }
+    end_replays(false);
     const std::vector<RequestState*> running = running_;
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
@@ -96,6 +116,7 @@ void CommunicatorState::note_left(Rank member) {
 }
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
+  if (watches_replays_) tend_replays(peer_left);
   if (running_.empty()) return;
   const TimePoint now = Clock::now();
   // A request leaves running_ here by a failure only, which ends them all.
@@ -105,20 +126,22 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   }
 }
 
-// The first of these members that has left. What it sent may still be on its way here: that it is
-// still waited for counts only after a while.
-Rank CommunicatorState::first_gone(const RequestState& request, const std::vector<Rank>& waiting,
+// What a member sent before it left may still be on its way here: that it is still waited for
+// counts only after a while. The shared flag of native calls runs ahead of the lanes; plans are
+// told by their probes instead.
+bool CommunicatorState::has_gone(Rank member, bool asks_native,
+                                 const std::vector<bool>& peer_left) const {
+  const auto index = static_cast<std::size_t>(member);
+  return left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
+         (asks_native && native_ != nullptr && native_->has_left(member));
+}
+
+Rank CommunicatorState::first_gone(const std::vector<Rank>& waiting, bool asks_native,
                                    const std::vector<bool>& peer_left) const {
-  // The shared flag runs ahead of the lanes; plans are told by their probes instead.
-  const bool asks_native = native_ != nullptr && request.plan == nullptr;
-  for (const Rank member : waiting) {
-    const auto index = static_cast<std::size_t>(member);
-    if (left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
-        (asks_native && native_->has_left(member))) {
-      return member;
-    }
-  }
-  return -1;
+  const auto gone = std::find_if(waiting.begin(), waiting.end(), [&](Rank member) {
+    return has_gone(member, asks_native, peer_left);
+  });
+  return gone == waiting.end() ? -1 : *gone;
 }
 
 // What waits for any rank is lost only when all have left: one of them then.
@@ -126,14 +149,53 @@ Rank CommunicatorState::last_gone(const std::vector<bool>& peer_left) const {
   Rank gone = -1;
   for (Rank member = 0; member < size(); ++member) {
     if (member == rank_) continue;
-    const auto index = static_cast<std::size_t>(member);
-    if (!left_[index] && !peer_left[static_cast<std::size_t>(members_[index])] &&
-        (native_ == nullptr || !native_->has_left(member))) {
-      return -1;
-    }
+    if (!has_gone(member, true, peer_left)) return -1;
     gone = member;
   }
   return gone;
+}
+
+// Since when a member is missed that has left. True when that has been so for long enough.
+bool CommunicatorState::misses(Rank gone, TimePoint* since) {
+  if (gone < 0) {
+    *since = {};
+    return false;
+  }
+  const TimePoint now = Clock::now();
+  if (*since == TimePoint{}) *since = now;
+  return now - *since >= kLeftGrace;
+}
+
+void CommunicatorState::fail_without(Rank gone, const std::string& what) {
+  fail(Status(
+           ErrorCode::kRankLeft,
+           "rank " + std::to_string(gone) + " has closed the communicator and is needed by " + what,
+           gone),
+       Tell::kEveryone);
+}
+
+void CommunicatorState::watch_replays() {
+  if (std::exchange(watches_replays_, true)) return;
+  runtime_->engine().watch();
+}
+
+// Who launches a graph later gets through it as well.
+void CommunicatorState::end_replays(bool failed) {
+  if (!std::exchange(watches_replays_, false)) return;
+  runtime_->engine().unwatch();
+  devices_->end_replays(failed);
+}
+
+// Nothing is looked at while all are there.
+void CommunicatorState::tend_replays(const std::vector<bool>& peer_left) {
+  waiting_.clear();
+  bool some_left = false;
+  for (Rank member = 0; member < size(); ++member) {
+    some_left = some_left || has_gone(member, true, peer_left);
+  }
+  if (some_left) devices_->replays_wait_for(&waiting_);
+  const Rank gone = first_gone(waiting_, true, peer_left);
+  if (misses(gone, &replays_miss_since_)) fail_without(gone, "a replay of a CUDA graph");
 }
 
 void CommunicatorState::tend_request(RequestState& request, TimePoint now,
@@ -147,18 +209,10 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   waiting.clear();
   request.operation->waiting_for(&waiting);
   const bool for_any = std::erase(waiting, kAnyRank) > 0;
-  const Rank gone = for_any ? last_gone(peer_left) : first_gone(request, waiting, peer_left);
-  if (gone < 0) {
-    request.gone_since = {};
-  } else if (request.gone_since == TimePoint{}) {
-    request.gone_since = now;
-  } else if (now - request.gone_since >= kLeftGrace) {
-    fail(Status(ErrorCode::kRankLeft,
-                "rank " + std::to_string(gone) + " has closed the communicator and is needed by " +
-                    unisono::describe(request.record),
-                gone),
-         Tell::kEveryone);
-    return;
+  const Rank gone =
+      for_any ? last_gone(peer_left) : first_gone(waiting, request.plan == nullptr, peer_left);
+  if (misses(gone, &request.gone_since)) {
+    return fail_without(gone, unisono::describe(request.record));
   }
   const bool collective = !is_point_to_point(request.call.collective);
   if (!request.probed && collective && request.is_numbered) {

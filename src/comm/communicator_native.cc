@@ -202,14 +202,19 @@ std::optional<Status> CommunicatorState::run_again(const Call& call) {
 }
 
 Status CommunicatorState::launch_native(RequestState& request, AccessPath path) {
+  const compute::Reduction* const reduction = request.reduction ? &*request.reduction : nullptr;
+  const CallRecord record = record_of(request.call, collectives_);
+  begin_native(request, native_arguments(request.call, reduction, record, path), true);
+  return Status();
+}
+
+void CommunicatorState::begin_native(RequestState& request, const native::Arguments& arguments,
+                                     bool counted) {
   request.sequence = collectives_++;
   request.is_numbered = true;
-  request.record = record_of(request.call, request.sequence);
-  request.native.begin(
-      *this, native_arguments(request.call, request.reduction ? &*request.reduction : nullptr,
-                              request.record, path));
+  request.record = arguments.record;
+  request.native.begin(*this, arguments, counted);
   request.operation = &request.native;
-  return Status();
 }
 
 }  // namespace unisono::detail

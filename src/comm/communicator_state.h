@@ -88,6 +88,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   bool begins_group() const { return begins_group_; }
   Status launch_on_host(RequestState& request, const CallShape& shape);
   void count_plan(const RequestState& request);
+  /// Graphs of the caller's hold calls of this communicator from here on: their replays are
+  /// nobody's request, so the peers are watched until it fails or is closed.
+  void watch_replays();
   Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
                         std::span<std::byte> all);
   native::Group* native() { return native_.get(); }
@@ -114,6 +117,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void fail(Status cause, Tell tell);
   /// Any thread, without the lock.
   Status failure() const;
+  /// The same, as the public class gives it: whoever finds a replay over hears whether it is right.
+  Status status();
   void abort(const std::string& reason);
   void close();
   bool closed() const { return closed_; }
@@ -165,6 +170,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   RequestState& prepare(const Call& call);
   static void copy_counts(RequestState& request);
   Status launch_native(RequestState& request, AccessPath path);
+  /// `arguments` have the record of the next collective. `counted`: in the traffic.
+  void begin_native(RequestState& request, const native::Arguments& arguments, bool counted);
   Status launch_plan(RequestState& request, const Call& call, const CallShape& shape,
                      const algorithms::Choice& choice, const CallRecord& record);
   void launch_point_to_point(RequestState& request, const Call& call);
@@ -176,8 +183,13 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   CallRecord record_of(const Call& call, std::uint64_t sequence) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
   TimePoint deadline_of(const Call& call, TimePoint now) const;
-  Rank first_gone(const RequestState& request, const std::vector<Rank>& waiting,
+  bool has_gone(Rank member, bool asks_native, const std::vector<bool>& peer_left) const;
+  Rank first_gone(const std::vector<Rank>& waiting, bool asks_native,
                   const std::vector<bool>& peer_left) const;
+  static bool misses(Rank gone, TimePoint* since);
+  void fail_without(Rank gone, const std::string& what);
+  void end_replays(bool failed);
+  void tend_replays(const std::vector<bool>& peer_left);
   void tend_request(RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
   void time_out(RequestState& request, TimePoint now, const std::vector<Rank>& waiting);
   static std::string arrival_text(const std::vector<Rank>& waiting);
@@ -207,7 +219,9 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::vector<RequestState*> running_;
   std::vector<Task*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
-  TrafficReport traffic_;  // but for last_calls_
+  bool watches_replays_ = false;
+  TimePoint replays_miss_since_{};  // a member that has left
+  TrafficReport traffic_;           // but for last_calls_
 
   // The last blocking native call, if it was a small one: written by the caller's thread only.
   Call last_call_;

@@ -64,13 +64,16 @@ CudaCalls::CudaCalls(detail::CommunicatorState& communicator, device::RankDevice
 CudaCalls::~CudaCalls() {
   device::Device* const device = rank_device_.device();
   if (device == nullptr) return;
+  if (captured_ != nullptr) await_replays(*device);
   // What streams may still look at stays for as long as the process.
   if (device->is_stuck()) {
+    device::leave_behind(std::move(captured_));
     device::leave_behind(std::move(flags_));
     device::leave_behind(std::move(team_));
     return;
   }
   const device::DriverScope scope(device->api(), device->context());
+  captured_.reset();
   forget_members(*device);
   for (CUstream stream : {work_stream_, capture_stream_}) {
     if (stream != nullptr) device->api().StreamDestroy(stream);
@@ -161,8 +164,46 @@ void CudaCalls::pass_turn(const detail::RequestState& request) {
 Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
   if (flags_ == nullptr) {
     UNISONO_ASSIGN(flags_, device::FlagPage::make(device, size(), rank()));
+    readable_flags_.store(flags_.get(), std::memory_order_release);
   }
   return flags_.get();
+}
+
+CapturedCalls& CudaCalls::captured(device::Device& device) {
+  if (captured_ == nullptr) {
+    captured_ = std::make_unique<CapturedCalls>(device, size(), rank());
+    communicator_.watch_replays();
+  }
+  return *captured_;
+}
+
+void CudaCalls::replays_wait_for(std::vector<Rank>* ranks) const {
+  if (captured_ != nullptr) captured_->flags().waiting_for(ranks);
+}
+
+// The word for the kernels first: they come behind the waits.
+void CudaCalls::end_replays(bool failed) {
+  if (failed && flags_ != nullptr) flags_->warn_peers();
+  if (flags_ != nullptr) flags_->abort();
+  if (captured_ != nullptr) captured_->flags().abort();
+}
+
+Status CudaCalls::members_failure() const {
+  const device::FlagPage* const flags = readable_flags_.load(std::memory_order_acquire);
+  const Rank failed = flags == nullptr ? -1 : flags->failed_peer();
+  if (failed < 0) return Status();
+  return Status(ErrorCode::kRankFailed,
+                "rank " + std::to_string(failed) + " has given the communicator up", failed);
+}
+
+// Callers have ended them before they close the communicator, or it has failed and they end soon.
+void CudaCalls::await_replays(device::Device& device) {
+  end_replays(false);
+  const TimePoint limit = Clock::now() + kReleaseLimit;
+  while (!captured_->flags().is_idle()) {
+    if (Clock::now() >= limit) return device.note_stuck();
+    nanosleep(&kBetweenLooks, nullptr);
+  }
 }
 
 Result<CUevent> CudaCalls::done_event(device::Device& device) {
@@ -246,6 +287,7 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
 void CudaCalls::release_streams(device::Device& device, CUevent over) {
   if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + kReleaseLimit;
+  if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
     if (flags_ != nullptr) flags_->abort();
     if (team_ != nullptr) team_->abort();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "comm/captured_calls.h"
 #include "comm/device_call.h"
 #include "comm/device_calls.h"
 #include "device/descriptor.h"
@@ -39,6 +40,9 @@ class CudaCalls final : public DeviceCalls {
   bool has_unlaunched(Collective like) const override {
     return queue_of(like).waiting.load(std::memory_order_acquire) > 0;
   }
+  void replays_wait_for(std::vector<Rank>* ranks) const override;
+  void end_replays(bool failed) override;
+  Status members_failure() const override;
 
   Rank rank() const;
   int size() const;
@@ -50,7 +54,8 @@ class CudaCalls final : public DeviceCalls {
   std::span<const Rank> owners() const { return owners_; }
   /// Of kProcesses, made when first needed.
   Result<device::FlagPage*> flags(device::Device& device);
-  bool flags_connected = false;
+  /// Of kProcesses, made by the first captured call. From then on peers are watched.
+  CapturedCalls& captured(device::Device& device);
   /// Of kThreads: what its ranks wait for each other by.
   device::TeamEvents& team() { return *team_; }
   /// The stream of this rank's launches, which puts the calls of the communicator one behind the
@@ -111,6 +116,7 @@ class CudaCalls final : public DeviceCalls {
   static bool is_past(const device::Device& device, CUevent event);
   bool launches_are_over(const device::Device& device) const;
   void forget_members(device::Device& device);
+  void await_replays(device::Device& device);
 
   detail::CommunicatorState& communicator_;
   device::RankDevice& rank_device_;
@@ -118,6 +124,8 @@ class CudaCalls final : public DeviceCalls {
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
   std::unique_ptr<device::FlagPage> flags_;
+  std::atomic<const device::FlagPage*> readable_flags_ = nullptr;  // the same, for any thread
+  std::unique_ptr<CapturedCalls> captured_;
   std::shared_ptr<device::TeamEvents> team_;
   CUstream work_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;

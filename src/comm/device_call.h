@@ -32,7 +32,6 @@ struct DeviceCall {
   /// Not null: the transport moves the message where it lies (GPUDirect).
   std::shared_ptr<DirectMemory> direct;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
-  bool found_idle = false;    ///< of a receive: its stream had nothing to do
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/call_check.h"
 #include "unisono/communicator.h"
@@ -35,6 +36,15 @@ class DeviceCalls {
   /// input to leave the device. Calls like this one must come after it: collectives after
   /// collectives, sends and receives after sends and receives.
   virtual bool has_unlaunched(Collective like) const = 0;
+
+  /// Members that replays of captured calls wait for right now, each once.
+  virtual void replays_wait_for(std::vector<Rank>* ranks) const = 0;
+  /// Replays wait for nobody and move nothing, from now on and for good. `failed`: the communicator
+  /// has, and was not just closed.
+  virtual void end_replays(bool failed) = 0;
+  /// Names a member that has failed and whose streams, let go, may have told that they are done and
+  /// were not; ok: none is known. Any thread.
+  virtual Status members_failure() const = 0;
 };
 
 }  // namespace unisono

@@ -41,8 +41,7 @@ Status DeviceOperation::begin_stage() {
   const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
-  call_.found_idle = call_.call.collective == Collective::kReceive && call_.capture == 0 &&
-                     device.api().StreamQuery(call_.stream) == CUDA_SUCCESS;
+  if (stage_ == Stage::kStaged) UNISONO_TRY(staged_.look_ahead());
   UNISONO_ASSIGN(call_.ready, call_.device->take_event());
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));

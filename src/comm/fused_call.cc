@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "base/log.h"
@@ -10,6 +11,8 @@
 
 namespace unisono {
 namespace {
+
+constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
 
 using device::Descriptor;
 using device::DescriptorCounts;
@@ -33,6 +36,7 @@ void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_
 Status FusedCall::begin() {
   host_ = nullptr;
   refused_ = false;
+  suspected_at_ = {};
   has_counts_ = plan::has_uneven_blocks(call_.call.collective);
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
@@ -64,6 +68,8 @@ Status FusedCall::describe() {
     detour = DetourReason::kUserOperator;
   } else if (processes && !call_.device->has_memops()) {
     detour = DetourReason::kNoMemops;
+  } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
+    detour = DetourReason::kNoWideMemops;
   }
   mine_.detour = static_cast<std::uint32_t>(detour);
   mine_.capture = call_.capture;
@@ -74,7 +80,7 @@ Status FusedCall::describe() {
   mine_.scalar = call.op.scalar;
   if (processes && detour != DetourReason::kNoMemops) {
     UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-    mine_.flags = flags->ticket();
+    mine_.flags = flags->pages().ticket();
   }
   if (has_counts_) {
     my_counts_ = {};
@@ -106,12 +112,28 @@ Result<StageState> FusedCall::advance() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
     if (!over) return StageState::kWaiting;
+    if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
+      return await_verdict(suspicion);
+    }
   }
   state_ = State::kOver;
   return StageState::kOver;
 }
 
+// It ends this call by fail(), and says more.
+Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
+  const TimePoint now = Clock::now();
+  if (suspected_at_ == TimePoint{}) suspected_at_ = now;
+  if (now - suspected_at_ < kVerdictGrace) return StageState::kWaiting;
+  return suspicion;
+}
+
 Status FusedCall::start_meeting() {
+  // Now: the captured calls before this one have taken their flags.
+  if (call_.capture != 0 && mine_.detour == 0 &&
+      call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+    UNISONO_ASSIGN(mine_.graph_flags, call_.calls->captured(*call_.device).flags().offer());
+  }
   const auto ranks = static_cast<std::size_t>(call_.calls->size());
   sent_.resize(stride_);
   received_.resize(stride_ * ranks);
@@ -159,11 +181,7 @@ Result<StageState> FusedCall::after_meeting() {
   if (const DetourReason reason = detour(&who); reason != DetourReason::kNone) {
     if (call_.capture != 0) {
       refused_ = true;
-      return Status(ErrorCode::kUnsupported,
-                    "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
-                        " here: rank " + std::to_string(who) + " has " + device::words_for(reason) +
-                        ", so it goes through host memory",
-                    who);
+      return refuse_capture(reason, who);
     }
     log::debug(std::string(name_of(call_.call.collective)) + " goes through host memory: rank " +
                std::to_string(who) + " has " + device::words_for(reason));
@@ -182,27 +200,34 @@ Result<StageState> FusedCall::after_meeting() {
   return StageState::kWaiting;
 }
 
-// One graph holds a call whole or not at all.
+// Graphs hold a call whole or not at all: one graph that of threads, which are all in one capture,
+// and one on each rank that of processes.
 Status FusedCall::check_captures() const {
+  const bool processes = call_.calls->reach() == CudaCalls::Reach::kProcesses;
   const std::uint64_t first = part(0).capture;
-  bool any = first != 0;
   for (Rank rank = 1; rank < call_.calls->size(); ++rank) {
-    any = any || part(rank).capture != 0;
-    if (part(rank).capture == first) continue;
+    const std::uint64_t theirs = part(rank).capture;
+    if (processes ? (theirs != 0) == (first != 0) : theirs == first) continue;
     return Status(ErrorCode::kUnsupported,
                   "rank " + std::to_string(rank) + " calls " +
                       std::string(name_of(call_.call.collective)) +
-                      (part(rank).capture == 0 ? " outside of a capture" : " in a capture") +
-                      " and rank 0 " + (first == 0 ? "outside of one" : "in another one") +
-                      ": capture the streams of all ranks into one graph",
+                      (theirs == 0 ? " outside of a capture" : " in a capture") + " and rank 0 " +
+                      (first == 0    ? "outside of one"
+                       : theirs == 0 ? "in one"
+                                     : "in another one") +
+                      (processes ? ": capture the call on all ranks or on none"
+                                 : ": capture the streams of all ranks into one graph"),
                   rank);
   }
-  if (any && call_.calls->reach() == CudaCalls::Reach::kProcesses) {
-    return Status(ErrorCode::kUnsupported,
-                  "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
-                      " of ranks in different processes: call it outside of the capture");
-  }
   return Status();
+}
+
+Status FusedCall::refuse_capture(DetourReason reason, Rank who) const {
+  return Status(ErrorCode::kUnsupported,
+                "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
+                    " here: rank " + std::to_string(who) + " has " + device::words_for(reason) +
+                    "; call it outside of the capture",
+                who);
 }
 
 // Blocks lie in the buffers that were mapped. Callers may give arrays that their call does not use.
@@ -394,29 +419,57 @@ Status FusedCall::join_launches() {
 
 Status FusedCall::enqueue_for_processes() {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-  const auto ranks = static_cast<std::size_t>(call_.calls->size());
-  if (!call_.calls->flags_connected) {
-    std::vector<device::PageTicket> tickets(ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      tickets[rank] = part(static_cast<Rank>(rank)).flags;
-    }
-    UNISONO_TRY(flags->connect(tickets));
-    call_.calls->flags_connected = true;
-  }
+  UNISONO_TRY(connect_flags(*flags));
   UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
+  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, parts) : enqueue_call(*flags, parts));
+  return finish_in_stream();
+}
+
+Status FusedCall::connect_flags(device::FlagPage& flags) const {
+  if (flags.pages().is_connected()) return Status();
+  return flags.pages().connect(offers(&Descriptor::flags));
+}
+
+std::vector<device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) const {
+  std::vector<device::PageTicket> tickets;
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) tickets.push_back(part(rank).*which);
+  return tickets;
+}
+
+Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
   const cuda::CudaApi& api = call_.device->api();
   UNISONO_ASSIGN(const CUevent before, call_.calls->done_event(*call_.device));
   UNISONO_TRY(api.check(api.StreamWaitEvent(call_.stream, before, 0),
                         "waiting for the call before on " + call_.device->name()));
-  sequence_ = flags->next_sequence();
-  UNISONO_TRY(flags->enqueue_ready(call_.stream, sequence_));
-  std::vector<Rank> everyone(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) everyone[rank] = static_cast<Rank>(rank);
-  UNISONO_TRY(launch_pieces(call_.stream, everyone, parts, flags->abort_word()));
-  UNISONO_TRY(flags->enqueue_done(call_.stream, sequence_));
-  UNISONO_TRY(
-      api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name()));
-  return finish_in_stream();
+  sequence_ = flags.next_sequence();
+  UNISONO_TRY(flags.enqueue_ready(call_.stream, sequence_));
+  UNISONO_TRY(launch_own_pieces(parts, flags));
+  UNISONO_TRY(flags.enqueue_done(call_.stream, sequence_));
+  return api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
+}
+
+// The same in a graph, with flags that serve every replay.
+Status FusedCall::capture_call(const device::FlagPage& flags,
+                               std::span<const device::RankPart> parts) {
+  CapturedCalls& captured = call_.calls->captured(*call_.device);
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    if (part(rank).input_bytes > 0) UNISONO_TRY(captured.keep(part(rank).input));
+    if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
+  }
+  UNISONO_ASSIGN(const std::uint64_t number,
+                 captured.flags().take(offers(&Descriptor::graph_flags)));
+  UNISONO_TRY(captured.begin(call_.stream, call_.capture));
+  UNISONO_TRY(captured.flags().enqueue_ready(call_.stream, number));
+  UNISONO_TRY(launch_own_pieces(parts, flags));
+  UNISONO_TRY(captured.flags().enqueue_done(call_.stream, number));
+  return captured.end(call_.stream, call_.capture);
+}
+
+Status FusedCall::launch_own_pieces(std::span<const device::RankPart> parts,
+                                    const device::FlagPage& flags) {
+  std::vector<Rank> everyone(parts.size());
+  std::iota(everyone.begin(), everyone.end(), Rank{0});
+  return launch_pieces(call_.stream, everyone, parts, flags.abort_word());
 }
 
 Status FusedCall::finish_in_stream() {

@@ -6,7 +6,8 @@
 //                            for everybody's ready event and launches -> agreement -> every rank's
 //                            stream waits for those launches
 //   processes of one host:   meeting -> every rank's own stream: tell all and wait for all, launch
-//                            the pieces this rank owns, tell all and wait for all
+//                            the pieces this rank owns, tell all and wait for all. In a capture
+//                            too: replays then do the same without a meeting.
 //
 // No kernel ever waits for another one. Where a rank's buffers cannot be reached, all ranks find
 // that out in the meeting and stage the call (kDetour).
@@ -18,8 +19,10 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "comm/device_call.h"
 #include "device/descriptor.h"
+#include "device/flag_page.h"
 #include "device/pieces.h"
 #include "engine/operation.h"
 
@@ -50,6 +53,7 @@ class FusedCall {
   Status end_meeting();
   Result<StageState> after_meeting();
   Status check_captures() const;
+  Status refuse_capture(device::DetourReason reason, Rank who) const;
   Status check_blocks() const;
   Status check_counts() const;
   device::DetourReason detour(Rank* who) const;
@@ -57,11 +61,17 @@ class FusedCall {
   Status start_agreement();
   Status join_launches();
   Status enqueue_for_processes();
+  Status connect_flags(device::FlagPage& flags) const;
+  Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
+  Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
+  std::vector<device::PageTicket> offers(device::PageTicket device::Descriptor::*which) const;
   Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
   Result<std::vector<device::RankPart>> reach_parts();
+  Status launch_own_pieces(std::span<const device::RankPart> parts, const device::FlagPage& flags);
   Status launch_pieces(CUstream stream, std::span<const Rank> owners,
                        std::span<const device::RankPart> parts, const std::uint32_t* abort);
   Status finish_in_stream();
+  Result<StageState> await_verdict(const Status& suspicion);
   const device::Descriptor& part(Rank rank) const;
   const device::DescriptorCounts& counts(Rank rank) const;
 
@@ -76,6 +86,7 @@ class FusedCall {
   std::vector<std::byte> sent_, received_;
   CUevent over_ = nullptr;
   std::uint32_t sequence_ = 0;  // of the flag page
+  TimePoint suspected_at_{};
 };
 
 }  // namespace unisono

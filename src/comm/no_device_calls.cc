@@ -16,6 +16,9 @@ class RefusedCalls final : public DeviceCalls {
   Status launch(detail::RequestState&, const CallShape&) override { return device_.refusal(); }
   Status close_gate(detail::RequestState&) override { return Status(); }
   bool has_unlaunched(Collective) const override { return false; }
+  void replays_wait_for(std::vector<Rank>*) const override {}
+  void end_replays(bool) override {}
+  Status members_failure() const override { return Status(); }
 
  private:
   device::RankDevice& device_;

@@ -8,18 +8,22 @@
 #include "plan/plan_sizes.h"
 
 namespace unisono {
-Status StagedCall::begin() {
+
+Status StagedCall::look_ahead() {
   if (call_.capture != 0) {
     return Status(ErrorCode::kUnsupported,
                   std::string(name_of(call_.call.collective)) + " on " + call_.device->name() +
                       " goes through host memory here, which a CUDA graph cannot hold: call it "
-                      "outside of the capture (kernels alone serve ranks that are threads of one "
-                      "process)");
+                      "outside of the capture (kernels alone serve collectives of ranks whose GPUs "
+                      "share memory on one host)");
   }
+  return choose_direct();
+}
+
+Status StagedCall::begin() {
   host_ = nullptr;
   gate_closed_ = has_gate_ = is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
-  UNISONO_TRY(choose_direct());
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
   // In the default stream a gate would hold up other ranks of the process.
@@ -55,12 +59,16 @@ Status StagedCall::choose_direct() {
 }
 
 // Behind nothing but another call of its group, the stream comes to it in a moment.
-Result<bool> StagedCall::has_come_soon() {
-  if (call_.found_idle) return true;
+Result<bool> StagedCall::has_come_soon() const {
+  const cuda::CudaApi& api = call_.device->api();
   const TimePoint limit = Clock::now() + kIdleStreamLimit;
   for (;;) {
-    UNISONO_ASSIGN(const bool ready, is_ready());
-    if (ready || Clock::now() >= limit) return ready;
+    const CUresult found = api.StreamQuery(call_.stream);
+    if (found == CUDA_SUCCESS) return true;
+    if (found != CUDA_ERROR_NOT_READY) {
+      return api.check(found, "looking at the stream on " + call_.device->name());
+    }
+    if (Clock::now() >= limit) return false;
   }
 }
 

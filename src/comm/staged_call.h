@@ -27,7 +27,10 @@ class StagedCall {
  public:
   explicit StagedCall(DeviceCall& call) : call_(call) {}
 
-  /// Errors: kUnsupported in a captured stream, kOutOfResources.
+  /// Of a call that nothing has been enqueued for: kUnsupported in a captured stream. Looks at the
+  /// stream.
+  Status look_ahead();
+  /// Errors: kOutOfResources.
   Status begin();
   /// Of a call in a group, whose calls all come after the same work: from here on the caller's
   /// stream waits for the result. Otherwise begin() has done so.
@@ -49,7 +52,7 @@ class StagedCall {
   static constexpr auto kIdleStreamLimit = std::chrono::microseconds(50);
 
   Status choose_direct();
-  Result<bool> has_come_soon();
+  Result<bool> has_come_soon() const;
   std::size_t elements_of_a_part() const;
   void choose_part(std::size_t index, Call* call, CallShape* shape) const;
   Result<bool> is_ready();

@@ -15,6 +15,8 @@ const char* words_for(DetourReason reason) {
       return "an operator that is a function of the host";
     case DetourReason::kNoMemops:
       return "a device without stream memory operations";
+    case DetourReason::kNoWideMemops:
+      return "a device without stream memory operations of 64 bits";
   }
   return "an unknown obstacle";
 }

@@ -26,6 +26,7 @@ struct Descriptor {
   cuda::BufferTicket input;
   cuda::BufferTicket output;
   PageTicket flags;
+  PageTicket graph_flags;  ///< of captured calls of processes: more words, where they are needed
   /// Why this rank's part cannot be done by kernels (DetourReason); 0: it can.
   std::uint32_t detour = 0;
   /// The rank's stream is being captured into the graph of this number; 0: it is not.
@@ -52,6 +53,7 @@ enum class DetourReason : std::uint32_t {
   kUnshareable,   ///< a buffer cannot be mapped by other processes
   kUserOperator,  ///< a function of the host
   kNoMemops,      ///< the device has no stream memory operations and ranks are processes
+  kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
 };
 /// For people; safe on any number.
 const char* words_for(DetourReason reason);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/memop_batch.h"
 
 namespace unisono::device {
 namespace {
@@ -57,6 +58,7 @@ Status Device::make_streams() {
   UNISONO_ASSIGN(outward_, make_stream());
   UNISONO_ASSIGN(inward_, make_stream());
   has_memops_ = api_->StreamBatchMemOp != nullptr && try_memops();
+  has_wide_memops_ = has_memops_ && try_wide_memops();
   return Status();
 }
 
@@ -65,6 +67,17 @@ bool Device::try_memops() {
   const Result<Gate> gate = take_gate();
   if (!gate) return false;
   const bool able = enqueue_open(outward_, *gate).ok() && enqueue_wait(outward_, *gate).ok() &&
+                    api_->StreamSynchronize(outward_) == CUDA_SUCCESS;
+  give_back(*gate);
+  return able;
+}
+
+bool Device::try_wide_memops() {
+  const Result<Gate> gate = take_gate();
+  if (!gate) return false;
+  MemopBatch batch;
+  batch.wait_wide(reinterpret_cast<CUdeviceptr>(gate->word), 0);
+  const bool able = batch.enqueue(*api_, outward_, "waiting on " + name()).ok() &&
                     api_->StreamSynchronize(outward_) == CUDA_SUCCESS;
   give_back(*gate);
   return able;
@@ -175,22 +188,15 @@ Result<Device::Gate> Device::take_gate() {
 void Device::give_back(Gate gate) { gates_.push_back(gate); }
 
 Status Device::enqueue_wait(CUstream stream, const Gate& gate) const {
-  CUstreamBatchMemOpParams wait{};
-  wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  wait.waitValue.address = reinterpret_cast<CUdeviceptr>(gate.word);
-  wait.waitValue.value = gate.value;
-  wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  return api_->check(api_->StreamBatchMemOp(stream, 1, &wait, 0), "enqueueing a wait on " + name());
+  MemopBatch wait;
+  wait.wait(reinterpret_cast<CUdeviceptr>(gate.word), gate.value);
+  return wait.enqueue(*api_, stream, "enqueueing a wait on " + name());
 }
 
 Status Device::enqueue_open(CUstream stream, const Gate& gate) const {
-  CUstreamBatchMemOpParams write{};
-  write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  write.writeValue.address = reinterpret_cast<CUdeviceptr>(gate.word);
-  write.writeValue.value = gate.value;
-  write.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
-  return api_->check(api_->StreamBatchMemOp(stream, 1, &write, 0),
-                     "enqueueing a write on " + name());
+  MemopBatch write;
+  write.write(reinterpret_cast<CUdeviceptr>(gate.word), gate.value);
+  return write.enqueue(*api_, stream, "enqueueing a write on " + name());
 }
 
 void Device::open(const Gate& gate) {

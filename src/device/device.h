@@ -50,8 +50,10 @@ class Device {
   /// as it is then, until the process ends.
   void note_stuck() { is_stuck_ = true; }
   bool is_stuck() const { return is_stuck_; }
-  /// Whether streams can wait for and write words of host memory.
+  /// Whether streams can wait for and write words of host memory, ...
   bool has_memops() const { return has_memops_; }
+  /// ... of 64 bits too.
+  bool has_wide_memops() const { return has_wide_memops_; }
 
   /// Own streams, never the default one and of the highest priority, so that work which waits in
   /// a stream of the user's does not hold them up: for copies to the host and back. Nothing in
@@ -109,6 +111,7 @@ class Device {
   explicit Device(std::shared_ptr<const cuda::CudaApi> api) : api_(std::move(api)) {}
   Status make_streams();
   bool try_memops();
+  bool try_wide_memops();
 
   struct Block {
     std::byte* data = nullptr;
@@ -119,6 +122,7 @@ class Device {
   std::unique_ptr<cuda::DeviceMemory> memory_;
   std::unique_ptr<cuda::Kernels> kernels_;
   bool has_memops_ = false;
+  bool has_wide_memops_ = false;
   bool is_stuck_ = false;
   CUstream outward_ = nullptr;
   CUstream inward_ = nullptr;

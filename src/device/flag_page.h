@@ -1,6 +1,7 @@
 // How the streams of ranks in different processes wait for each other: a page of host memory per
 // rank and communicator into which its peers' streams write that they are ready, and done. The
 // owner's stream waits for words of its own page, so the owner alone can end every wait of its own.
+// For calls that are enqueued one by one; those of graphs have words of their own (graph_flags.h).
 //
 // No kernel spins: a stream that waits gives its GPU away (ranks of several processes take turns on
 // one). NCCL's copy-engine collectives synchronise alike.
@@ -13,10 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "device/descriptor.h"
-#include "device/device.h"
-#include "transports/cuda/descriptor_server.h"
-#include "transports/shm/segment.h"
+#include "device/shared_pages.h"
 
 namespace unisono::device {
 
@@ -24,12 +22,8 @@ class FlagPage {
  public:
   /// This rank's page, registered with the driver and offered to peers.
   static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank);
-  ~FlagPage();
 
-  /// What lets a peer map it.
-  const PageTicket& ticket() const { return ticket_; }
-  /// Maps and registers the pages of the others, by rank. Errors name the rank.
-  Status connect(std::span<const PageTicket> tickets);
+  SharedPages& pages() { return *pages_; }
 
   /// Of the next collective.
   std::uint32_t next_sequence() { return ++sequence_; }
@@ -39,6 +33,11 @@ class FlagPage {
   /// Peers that have not told that they are done with `sequence`.
   void waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const;
 
+  /// Before abort(), of a rank that has failed: its streams will tell the peers that they are done,
+  /// and they may not be.
+  void warn_peers();
+  /// A peer that has done so; -1: none. Any thread.
+  Rank failed_peer() const;
   /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
   /// more. Any thread.
   void abort();
@@ -46,22 +45,16 @@ class FlagPage {
 
  private:
   struct Words;
-  struct Neighbour {
-    std::shared_ptr<shm::Mapping> page;
-    CUdeviceptr address = 0;  // as the device sees it
-  };
 
-  FlagPage(Device& device, int ranks, Rank rank);
-  Status add(std::shared_ptr<shm::Mapping> page, Neighbour* neighbour);
+  FlagPage(Device& device, int ranks, Rank rank) : device_(device), ranks_(ranks), rank_(rank) {}
   Status exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const;
-  Words& own() const;
+  Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
+  Words& own() const { return of(rank_); }
 
   Device& device_;
   const int ranks_;
   const Rank rank_;
-  std::shared_ptr<cuda::DescriptorServer> server_;
-  PageTicket ticket_;
-  std::vector<Neighbour> pages_;  // by rank, this rank's own among them
+  std::unique_ptr<SharedPages> pages_;
   std::uint32_t sequence_ = 0;
 };
 

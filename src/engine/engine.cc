@@ -159,10 +159,9 @@ bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
     }
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
-  if (running_.load(std::memory_order_relaxed) > 0 &&
-      has_progress_thread_.load(std::memory_order_relaxed)) {
-    wake_progress_thread();
-  }
+  const bool leaves_work =
+      running_.load(std::memory_order_relaxed) > 0 || watches_.load(std::memory_order_relaxed) > 0;
+  if (leaves_work && has_progress_thread_.load(std::memory_order_relaxed)) wake_progress_thread();
   return in_time;
 }
 
@@ -223,10 +222,18 @@ void Engine::yield() {
   } while (!try_lock());
 }
 
+void Engine::watch() {
+  watches_.fetch_add(1, std::memory_order_relaxed);
+  wake_progress_thread();
+}
+
+bool Engine::has_background_work() const {
+  return running_.load(std::memory_order_relaxed) > 0 || unsent_.load(std::memory_order_relaxed);
+}
+
 void Engine::progress_loop() {
   const auto has_work = [this] {
-    return (running_.load(std::memory_order_relaxed) > 0 ||
-            unsent_.load(std::memory_order_relaxed)) &&
+    return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
            waiters_.load(std::memory_order_relaxed) == 0;
   };
   int idle_beats = 0;
@@ -245,7 +252,9 @@ void Engine::progress_loop() {
       unlock();
     }
     idle_beats = moved ? 0 : idle_beats + 1;
-    if (idle_beats > 1000) {
+    if (!moved && !has_background_work()) {
+      sleep_us(std::chrono::microseconds(kTendEvery).count());
+    } else if (idle_beats > 1000) {
       sleep_us(idle_.sleep_us);
     } else if (!moved) {
       sched_yield();

@@ -86,6 +86,10 @@ class Engine {
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs.
   void wake_progress_thread();
+  /// Until unwatch(), as often: about a beat a millisecond though nothing runs and nobody waits,
+  /// for work that goes on without the engine and ends when it hears of a failure. Any thread.
+  void watch();
+  void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
 
   const IdlePolicy& idle() const { return idle_; }
 
@@ -94,6 +98,7 @@ class Engine {
   void finish(Task& task);
   void enlist(Task& task);
   void delist(Task& task);
+  bool has_background_work() const;
   void progress_loop();
   void tend(TimePoint now);
   void idle_once(int looks, Duration waited);
@@ -107,6 +112,7 @@ class Engine {
 
   std::atomic<int> waiters_{0};
   std::atomic<int> running_{0};
+  std::atomic<int> watches_{0};
   std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out
   std::mutex parking_;               // of progress_ and stop_
   std::condition_variable parked_;

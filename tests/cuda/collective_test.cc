@@ -9,9 +9,6 @@
 namespace unisono::test {
 namespace {
 
-// Read by the fake driver when it is first asked.
-[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
-
 // Runs the cases, every rank with its own stream.
 void run_cases(Communicator& comm, std::vector<CollectiveCase> cases, Complaints* complaints,
                int device = 0) {

@@ -116,6 +116,34 @@ TEST_F(DeviceMemoryProcesses, MapAnAllocationOnceAndRememberIt) {
   }
 }
 
+// As kernels in a graph use it: the peer is forgotten, and its memory released.
+TEST_F(DeviceMemoryProcesses, KeepAMappingForAsLongAsItIsWanted) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  const auto unmapped = [] {
+    return fake()->calls("cuMemUnmap") + fake()->calls("cuIpcCloseMemHandle");
+  };
+  MemoryOwner owner;
+  for (void* const buffer : {*owner.allocate(kMiB), *owner.cuda_malloc(kMiB)}) {
+    const auto ticket = owner.ticket(buffer, kMiB);
+    ASSERT_TRUE(ticket);
+    void* const here = *memory_->map(*ticket, kOwner, kMiB);
+    auto kept = memory_->keep(*ticket);
+    ASSERT_TRUE(kept) << kept.error().message();
+    ASSERT_TRUE(owner.fill(buffer, kMiB, 6));
+    const std::uint64_t before = unmapped();
+    memory_->forget(kOwner);
+    EXPECT_EQ(common_byte(*memory_, here, kMiB), 6);
+    EXPECT_EQ(unmapped(), before);
+    kept->reset();
+    EXPECT_EQ(unmapped(), before + 1);
+  }
+  void* const own = *memory_->allocate(kMiB);
+  const auto nothing = memory_->keep(*memory_->ticket(own, kMiB));
+  ASSERT_TRUE(nothing);
+  EXPECT_EQ(*nothing, nullptr);
+  EXPECT_TRUE(memory_->release(own));
+}
+
 TEST_F(DeviceMemoryProcesses, OpenAHandleOnceForAllRanksOfAProcess) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;

@@ -431,17 +431,26 @@ TEST_F(DeviceMemoryTest, SetsMemoryUpWhileAStreamIsCaptured) {
 TEST_F(DeviceMemoryTest, MakesDmaBufsOfWholePages) {
   const auto memory = open_device();
   void* const window = *memory->allocate(kMiB);
+  const auto direct = memory->direct(window, kMiB);
+  ASSERT_TRUE(direct) << direct.error().message();
   std::uint64_t offset = 0;
-  const auto descriptor = memory->dma_buf(at(window, 4096 + 100), 5000, &offset);
+  const auto descriptor = (*direct)->dma_buf((*direct)->bytes().subspan(4096 + 100, 5000), &offset);
   ASSERT_TRUE(descriptor) << descriptor.error().message();
   EXPECT_TRUE(*descriptor);
   EXPECT_EQ(offset, 100u);
+  EXPECT_TRUE(memory->release(window));
+}
+
+TEST_F(DeviceMemoryTest, GivesNetworkDevicesOnlyBuffersOfItsOwn) {
+  const auto memory = open_device();
+  void* const window = *memory->allocate(kMiB);
   int host = 0;
-  EXPECT_EQ(memory->dma_buf(&host, sizeof host, &offset).status().code(),
-            ErrorCode::kInvalidArgument);
-  EXPECT_EQ(memory->dma_buf(window, 0, &offset).status().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(memory->dma_buf(window, 3 * kMiB, &offset).status().code(),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(memory->direct(&host, sizeof host).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(memory->direct(window, 3 * kMiB).status().code(), ErrorCode::kInvalidArgument);
+  for (const auto& nothing : {memory->direct(window, 0), memory->direct(nullptr, 4)}) {
+    EXPECT_EQ(nothing.status().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(nothing.status().message(), HasSubstr("there is no buffer"));
+  }
   EXPECT_TRUE(memory->release(window));
 }
 

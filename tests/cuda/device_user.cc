@@ -13,9 +13,10 @@
 namespace unisono::test {
 namespace {
 
-// A program that leaves something in the driver fails. Read by the fake driver when it is first
-// asked; what the caller has set stays.
+// Read by the fake driver when it is first asked; what the caller has set stays. A program that
+// leaves something in the driver fails.
 [[maybe_unused]] const int leaks_fail = setenv("FAKE_CUDA_LEAKS", "fail", 0);
+[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
 
 }  // namespace
 
@@ -94,6 +95,10 @@ void run_device_ranks(const DeviceJob& job, const std::function<void(Communicato
   } catch (const std::exception& failure) {
     ADD_FAILURE() << job.ranks << " ranks with a device: " << failure.what();
   }
+}
+
+void require(bool holds, const std::string& complaint) {
+  if (!holds) throw std::runtime_error(complaint);
 }
 
 }  // namespace unisono::test

@@ -73,6 +73,9 @@ std::vector<int> device_rank_counts();
 /// Ranks that use these devices; what a body throws fails the test.
 void run_device_ranks(const DeviceJob& job, const std::function<void(Communicator&)>& body);
 
+/// In a rank that is a process a complaint is what it throws.
+void require(bool holds, const std::string& complaint);
+
 /// What the call throws; "" when it does not.
 template <typename Body>
 std::string failure_of(const Body& body) {

@@ -29,12 +29,10 @@ Call receive_call(std::int32_t* out, std::size_t count, Rank peer, CUstream stre
           .options = {.stream = stream}};
 }
 Call send_call(const std::int32_t* in, std::size_t count, Rank peer, CUstream stream) {
-  return {.collective = Collective::kSend,
-          .in = in,
-          .count = count,
-          .type = DataType::kInt32,
-          .root = peer,
-          .options = {.stream = stream}};
+  Call call = receive_call(nullptr, count, peer, stream);
+  call.collective = Collective::kSend;
+  call.in = in;
+  return call;
 }
 
 class DeviceDirect : public testing::Test {

@@ -10,9 +10,6 @@
 namespace unisono::test {
 namespace {
 
-// Read by the fake driver when it is first asked.
-[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
-
 using testing::AllOf;
 using testing::HasSubstr;
 

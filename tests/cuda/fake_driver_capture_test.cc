@@ -2,6 +2,7 @@
 // launched, and what would tie a graph to work outside it is refused.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/cuda/fake_driver_rig.h"
@@ -109,6 +110,54 @@ TEST_F(FakeCapture, KeepsTheOrderOfStreamsThatForkAndJoin) {
   }
   // The other stream is free again.
   EXPECT_EQ(driver()->StreamSynchronize(other), CUDA_SUCCESS);
+}
+
+// A word of the host's, whose upper half is the host's alone.
+TEST_F(FakeCapture, WaitsForAndWritesWordsAtEveryLaunch) {
+  alignas(8) std::uint32_t word[2] = {0, 0};
+  ASSERT_EQ(driver()->MemHostRegister(word, sizeof word, CU_MEMHOSTREGISTER_DEVICEMAP),
+            CUDA_SUCCESS);
+  CUdeviceptr at = 0;
+  ASSERT_EQ(driver()->MemHostGetDevicePointer(&at, word, 0), CUDA_SUCCESS);
+  const std::atomic_ref<std::uint32_t> lower(word[0]);
+  const std::atomic_ref<std::uint32_t> upper(word[1]);
+  CUstreamBatchMemOpParams batch[2] = {};
+  batch[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  batch[0].waitValue.address = at;
+  batch[0].waitValue.value64 = 1;
+  batch[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  batch[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  batch[1].writeValue.address = at;
+  begin();
+  ASSERT_EQ(driver()->StreamBatchMemOp(stream_, 2, batch, 0), CUDA_SUCCESS);
+  ASSERT_EQ(add(stream_, 1), CUDA_SUCCESS);
+  ASSERT_EQ(end(), CUDA_SUCCESS);
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(calls_.launch(executable_, stream_), CUDA_SUCCESS);
+    EXPECT_EQ(driver()->StreamQuery(stream_), CUDA_ERROR_NOT_READY);
+    lower.store(1);
+    EXPECT_EQ(read_words(stream_, pointer_, 1), Words{i});
+    EXPECT_EQ(lower.load(), 0u);
+  }
+  upper.store(1);
+  for (std::uint32_t i = 4; i <= 6; ++i) {
+    ASSERT_EQ(calls_.launch(executable_, stream_), CUDA_SUCCESS);
+    EXPECT_EQ(read_words(stream_, pointer_, 1), Words{i});
+  }
+  EXPECT_EQ(driver()->MemHostUnregister(word), CUDA_SUCCESS);
+}
+
+TEST_F(FakeCapture, RunsAGraphsLaunchesOneBehindTheOther) {
+  CUstream other = gpu_.stream();
+  begin();
+  ASSERT_EQ(add(stream_, 1), CUDA_SUCCESS);
+  ASSERT_EQ(end(), CUDA_SUCCESS);
+  fake()->hold_stream(stream_);
+  ASSERT_EQ(calls_.launch(executable_, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(calls_.launch(executable_, other), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamQuery(other), CUDA_ERROR_NOT_READY);
+  fake()->release_stream(stream_);
+  EXPECT_EQ(read_words(other, pointer_, 1), Words{2});
 }
 
 TEST_F(FakeCapture, RefusesAForkThatNeverJoins) {

@@ -179,7 +179,11 @@ int write_a_word() {
   write.writeValue.value = 5;
   const CUresult result = driver()->StreamBatchMemOp(stream, 1, &write, 0);
   const bool written = read_words(stream, write.writeValue.address, 1).front() == 5;
-  std::printf("offered %d, result %d, written %d\n", offered, static_cast<int>(result), written);
+  write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+  write.writeValue.address = gpu.allocate(8);
+  const CUresult wide = driver()->StreamBatchMemOp(stream, 1, &write, 0);
+  std::printf("offered %d, result %d, written %d, wide %d\n", offered, static_cast<int>(result),
+              written, static_cast<int>(wide));
   return 0;
 }
 const RoleEntry write_role("write a word", write_a_word);
@@ -187,11 +191,14 @@ const RoleEntry write_role("write a word", write_a_word);
 TEST(FakeMachine, HasStreamMemoryOperationsUnlessToldNotTo) {
   ChildProcess with = start("write a word", {});
   EXPECT_EQ(with.wait(), 0);
-  EXPECT_THAT(with.output(), HasSubstr("offered 1, result 0, written 1"));
+  EXPECT_THAT(with.output(), HasSubstr("offered 1, result 0, written 1, wide 0"));
   ChildProcess without = start("write a word", {"FAKE_CUDA_MEMOPS=off"});
   EXPECT_EQ(without.wait(), 0);
-  // CUDA_ERROR_NOT_SUPPORTED
-  EXPECT_THAT(without.output(), HasSubstr("offered 0, result 801, written 0"));
+  // CUDA_ERROR_NOT_SUPPORTED is 801.
+  EXPECT_THAT(without.output(), HasSubstr("offered 0, result 801, written 0, wide 801"));
+  ChildProcess narrow = start("write a word", {"FAKE_CUDA_MEMOPS=32"});
+  EXPECT_EQ(narrow.wait(), 0);
+  EXPECT_THAT(narrow.output(), HasSubstr("offered 0, result 0, written 1, wide 801"));
 }
 
 int use_addresses_again() {

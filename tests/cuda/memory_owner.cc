@@ -99,6 +99,10 @@ class Owner {
     answer(result.status());
     if (result) reply_.value = reinterpret_cast<std::uint64_t>(*result);
   }
+  Status dma_buf(const OwnerRequest& request) {
+    UNISONO_ASSIGN(const auto direct, memory_->direct(request.pointer, request.bytes));
+    return direct->dma_buf(direct->bytes(), &reply_.value).status();
+  }
   void do_it(const OwnerRequest& request);
 
   std::unique_ptr<cuda::DeviceMemory> memory_;
@@ -119,7 +123,7 @@ void Owner::do_it(const OwnerRequest& r) {
     case OwnerAction::kForget:
       return memory_->forget(r.number);
     case OwnerAction::kDmaBuf:
-      return answer(memory_->dma_buf(r.pointer, r.bytes, &reply_.value).status());
+      return answer(dma_buf(r));
     case OwnerAction::kCudaMalloc:
       reply_.value = reinterpret_cast<std::uint64_t>(cuda_malloc(*memory_, r.bytes));
       return;

@@ -7,7 +7,6 @@
 
 #include <barrier>
 #include <memory>
-#include <stdexcept>
 
 namespace unisono::test {
 namespace {
@@ -174,11 +173,6 @@ void abort_many_calls() {
 TEST_F(DeviceOddWorld, ManyAbortedCallsInAStreamDoNotHoldUpAnotherCommunicator) {
   const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
   expect_success_alone(abort_many_calls);
-}
-
-// In a rank's own process a complaint is what it throws.
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
 }
 
 TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStream) {

@@ -3,20 +3,11 @@
 // ranks before this process has touched a driver; a rank complains by throwing.
 #include <gtest/gtest.h>
 
-#include <stdexcept>
-
 #include "tests/collective/matrix_cases.h"
 #include "tests/cuda/device_user.h"
 
 namespace unisono::test {
 namespace {
-
-// Read by the fake driver when it is first asked.
-[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
 
 void run_cases(Communicator& comm, std::vector<CollectiveCase> cases, CaseMemory& memory,
                CUstream stream) {

@@ -53,7 +53,7 @@ class DirectMemoryDouble final : public DirectMemory {
 
   Result<UniqueFd> dma_buf(std::span<const std::byte> piece, std::uint64_t* offset) override {
     ++dma_bufs_;
-    EXPECT_TRUE(contains(piece.data(), piece.size()));
+    EXPECT_TRUE(is_within(bytes(), piece.data(), piece.size()));
     *offset = static_cast<std::uint64_t>(piece.data() - begin());
     return UniqueFd(dup(file_.get()));
   }
@@ -78,7 +78,7 @@ class DirectMemoryDouble final : public DirectMemory {
   }
   void* seen(const void* pointer, std::size_t bytes) const {
     const auto* const place = static_cast<const std::byte*>(pointer);
-    if (contains(pointer, bytes)) return view_ + (place - begin());
+    if (is_within(this->bytes(), pointer, bytes)) return view_ + (place - begin());
     if (const auto other = find_direct_memory(pointer, bytes)) {
       return static_cast<DirectMemoryDouble&>(*other).seen(pointer, bytes);
     }

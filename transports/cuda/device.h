@@ -20,4 +20,10 @@ struct Device {
   std::string windows_missing;  ///< empty where windows can be made
 };
 
+/// 0 where the driver does not know the attribute.
+inline int attribute_of(const CudaApi& api, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return api.DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
 }  // namespace unisono::cuda

@@ -111,6 +111,11 @@ Result<void*> DeviceMemory::map(const BufferTicket& ticket, Rank peer, std::size
   return reinterpret_cast<void*>(address);
 }
 
+Result<std::shared_ptr<void>> DeviceMemory::keep(const BufferTicket& ticket) {
+  if (ticket.process_key == process_identity().key) return std::shared_ptr<void>();
+  return MappingCache::of_process().keep(state_->device, ticket);
+}
+
 void DeviceMemory::forget(Rank peer) {
   const std::lock_guard lock(state_->peers_mutex);
   state_->peers.forget(peer);

@@ -87,14 +87,14 @@ class DeviceMemory {
   /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
   /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
   Result<void*> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  /// Keeps what map() has made of the ticket, beyond forget(), for as long as the result lives,
+  /// which must not outlive this. Null where nothing is mapped: memory of the own process.
+  Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);
   /// Drops all mappings of a peer's memory: it left or died, and nothing of this rank uses them.
   void forget(Rank peer);
 
-  /// A dma-buf of the whole pages around `bytes` at `pointer`, for a network device to register;
-  /// `*offset` is where `pointer` lies in it. kUnsupported where device or driver have none.
-  Result<UniqueFd> dma_buf(const void* pointer, std::size_t bytes, std::uint64_t* offset);
   /// The buffer for transports that move it where it lies (base/direct_memory.h). kUnsupported
-  /// where network devices cannot do that right.
+  /// where network devices cannot do that right, kInvalidArgument for what is no buffer here.
   Result<std::shared_ptr<DirectMemory>> direct(const void* pointer, std::size_t bytes);
   /// Work that is enqueued from here on reads what network devices have written by now.
   Status flush_direct();

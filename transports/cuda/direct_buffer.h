@@ -47,7 +47,8 @@ class DirectBuffer final : public DirectMemory {
 
 /// Why network devices cannot move memory of this device, or empty.
 std::string direct_missing(const Device& device);
-/// What DeviceMemory::dma_buf() promises, of memory that is known to be the device's.
+/// A dma-buf of the whole pages around `bytes` at `pointer`, memory of the device's, for a network
+/// device to register; `*offset` is where `pointer` lies in it.
 Result<UniqueFd> make_dma_buf(const Device& device, const void* pointer, std::size_t bytes,
                               std::uint64_t* offset);
 

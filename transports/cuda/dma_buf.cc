@@ -10,28 +10,18 @@
 namespace unisono::cuda {
 namespace {
 
-int value_of(const Device& device, CUdevice_attribute attribute) {
-  int value = 0;
-  const CUresult asked = device.api->DeviceGetAttribute(&value, attribute, device.handle);
-  return asked == CUDA_SUCCESS ? value : 0;
-}
-
 // Whether what a network device has written is seen by work that is enqueued after that was told.
 bool is_ordered(const Device& device) {
-  return value_of(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
+  return attribute_of(*device.api, device.handle,
+                      CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >=
          CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
 }
 
 bool can_flush(const Device& device) {
-  return (value_of(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
+  return (attribute_of(*device.api, device.handle,
+                       CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS) &
           CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST) != 0 &&
          device.api->FlushGPUDirectRDMAWrites != nullptr;
-}
-
-std::string dma_buf_missing(const Device& device) {
-  const bool offered = value_of(device, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 &&
-                       device.api->MemGetHandleForAddressRange != nullptr;
-  return offered ? "" : "the device or its driver makes no dma-bufs";
 }
 
 std::string action(const Device& device, const void* pointer, std::size_t bytes) {
@@ -41,7 +31,10 @@ std::string action(const Device& device, const void* pointer, std::size_t bytes)
 }  // namespace
 
 std::string direct_missing(const Device& device) {
-  if (std::string missing = dma_buf_missing(device); !missing.empty()) return missing;
+  const bool makes_dma_bufs =
+      attribute_of(*device.api, device.handle, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 &&
+      device.api->MemGetHandleForAddressRange != nullptr;
+  if (!makes_dma_bufs) return "the device or its driver makes no dma-bufs";
   if (is_ordered(device) || can_flush(device)) return "";
   return "the platform does not order their writes, and the driver cannot flush them";
 }
@@ -64,30 +57,15 @@ Result<UniqueFd> make_dma_buf(const Device& device, const void* pointer, std::si
   return UniqueFd(fd);
 }
 
-Result<UniqueFd> DeviceMemory::dma_buf(const void* pointer, std::size_t bytes,
-                                       std::uint64_t* offset) {
-  const Device& device = state_->device;
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    return Status(code, action(device, pointer, bytes) + ": " + why);
-  };
-  if (pointer == nullptr || bytes == 0) {
-    return refuse(ErrorCode::kInvalidArgument, "there is no buffer");
-  }
-  if (const std::string missing = dma_buf_missing(device); !missing.empty()) {
-    return refuse(ErrorCode::kUnsupported, missing);
-  }
-  UNISONO_ASSIGN(const PointerRecord record, check_buffer(device, pointer, bytes));
-  if (!record.facts.device || record.facts.ordinal != device.ordinal) {
-    return refuse(ErrorCode::kInvalidArgument, "it is no memory of this device");
-  }
-  return make_dma_buf(device, pointer, bytes, offset);
-}
-
 Result<std::shared_ptr<DirectMemory>> DeviceMemory::direct(const void* pointer, std::size_t bytes) {
   const Device& device = state_->device;
   if (const std::string missing = direct_missing(device); !missing.empty()) {
     return Status(ErrorCode::kUnsupported,
                   "network devices cannot move memory of " + device.name + ": " + missing);
+  }
+  if (pointer == nullptr || bytes == 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "there is no buffer for network devices to move on " + device.name);
   }
   UNISONO_ASSIGN(const PointerRecord record, check_buffer(device, pointer, bytes));
   if (!record.facts.device || record.facts.ordinal != device.ordinal) {

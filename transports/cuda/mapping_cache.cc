@@ -105,4 +105,13 @@ void MappingCache::release(const Device& device, const MappingKey& key, CleanupR
   mappings_.erase(found);
 }
 
+Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket) {
+  UNISONO_ASSIGN(const CUdeviceptr base, acquire(device, ticket));
+  const auto release_it = [device, key = key_of(device, ticket)](void*) {
+    CleanupReport report(*device.api, "unmapping memory of a peer's that graphs used");
+    of_process().release(device, key, report);
+  };
+  return std::shared_ptr<void>(reinterpret_cast<void*>(base), release_it);
+}
+
 }  // namespace unisono::cuda

@@ -45,6 +45,8 @@ class MappingCache {
   /// Where the allocation's base lies here; held until release().
   Result<CUdeviceptr> acquire(const Device& device, const BufferTicket& ticket);
   void release(const Device& device, const MappingKey& key, CleanupReport& report);
+  /// As acquire(); held for as long as the result lives.
+  Result<std::shared_ptr<void>> keep(const Device& device, const BufferTicket& ticket);
 
  private:
   struct Mapping {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "transports/cuda/device.h"
+
 namespace unisono::cuda {
 namespace {
 
@@ -23,11 +25,6 @@ CUmemAllocationProp properties(CUdevice device, bool for_network_devices) {
   wanted.location = location_of(device);
   wanted.allocFlags.gpuDirectRDMACapable = for_network_devices ? 1 : 0;
   return wanted;
-}
-
-bool has(const CudaApi& api, CUdevice device, CUdevice_attribute attribute) {
-  int value = 0;
-  return api.DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
 }
 
 std::string device_address(CUdeviceptr address) { return fmt::format("{:#x}", address); }
@@ -78,10 +75,11 @@ std::string Window::missing(const CudaApi& api, CUdevice device) {
   for (const auto& [name, found] : functions) {
     if (!found) return fmt::format("the driver has no {}", name);
   }
-  if (!has(api, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+  if (attribute_of(api, device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
     return "the device has no virtual memory management";
   }
-  if (!has(api, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)) {
+  if (attribute_of(api, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) ==
+      0) {
     return "the device cannot export memory as a descriptor";
   }
   return "";
@@ -101,7 +99,7 @@ Status Window::create(CUdevice device, std::size_t bytes) {
     return {ErrorCode::kOutOfResources, what + ": no device has so much memory"};
   }
   const bool for_network_devices =
-      has(api_, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+      attribute_of(api_, device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
   CUmemAllocationProp wanted = properties(device, for_network_devices);
   std::size_t granularity = 0;
   UNISONO_TRY(api_.check(

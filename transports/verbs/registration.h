@@ -40,8 +40,7 @@ class Registration {
   const std::byte* begin() const { return begin_; }
   std::size_t bytes() const { return bytes_; }
   bool covers(const std::byte* begin, std::size_t bytes) const {
-    return begin >= begin_ && bytes <= bytes_ &&
-           static_cast<std::size_t>(begin - begin_) <= bytes_ - bytes;
+    return is_within(memory(), begin, bytes);
   }
   /// 0 of a rail that was lost before.
   std::uint32_t lkey(std::size_t rail) const {

@@ -1,6 +1,7 @@
 #include "tests/cuda/fake_driver/capture.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include "tests/cuda/fake_driver/entry.h"
@@ -14,6 +15,9 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   Nodes nodes;
   CUctx_st* context = nullptr;
+  // Launches so far, and those that are over: they run one behind the other in whatever streams.
+  std::uint64_t launched = 0;
+  std::uint64_t over = 0;
 };
 
 namespace fake_cuda {
@@ -171,7 +175,7 @@ CUresult instantiate(CUgraphExec* executable, CUgraph graph, unsigned long long)
   return CUDA_SUCCESS;
 }
 
-// In any order that keeps what follows what, another one each time.
+// In any order that keeps what follows what, another one each time, and late.
 void run_nodes(const CUgraphExec_st& executable, std::minstd_rand& random) {
   std::set<Node*> done;
   Nodes left = executable.nodes;
@@ -186,9 +190,21 @@ void run_nodes(const CUgraphExec_st& executable, std::minstd_rand& random) {
     const std::size_t next = ready[random() % ready.size()];
     const std::shared_ptr<Node> node = left[next];
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(next));
+    if (settings().delay_us > 0 && random() % 4 == 0) {
+      const unsigned late = random() % static_cast<unsigned>(settings().delay_us + 1);
+      std::this_thread::sleep_for(std::chrono::microseconds(late));
+    }
     node->operation.run();
     done.insert(node.get());
   }
+}
+
+void run_graph(CUgraphExec_st& executable, std::uint64_t launch, std::minstd_rand& random) {
+  wait_in_stream(*executable.context, [&] { return executable.over == launch; });
+  run_nodes(executable, random);
+  const Lock lock(machine().mutex);
+  ++executable.over;
+  machine().progress.notify_all();
 }
 
 CUresult graph_launch(CUgraphExec handle, CUstream stream_handle) {
@@ -205,7 +221,9 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream_handle) {
   }
   auto executable = found->second;
   auto random = std::make_shared<std::minstd_rand>(stream->random());
-  return enqueue(*stream, {[executable, random] { run_nodes(*executable, *random); }});
+  const std::uint64_t launch = executable->launched++;
+  return enqueue(*stream,
+                 {[executable, launch, random] { run_graph(*executable, launch, *random); }});
 }
 
 CUresult graph_destroy(CUgraph graph) {

@@ -159,6 +159,7 @@ int value_of(CUdevice_attribute attribute, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       return settings().file_handles ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+      return settings().wide_memops ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR:
       return settings().stream_memops ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:

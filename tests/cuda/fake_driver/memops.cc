@@ -121,6 +121,7 @@ CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams* parame
   std::vector<Word> words(count);
   for (unsigned i = 0; i < count; ++i) {
     if (!read_word(parameters[i], &words[i])) return CUDA_ERROR_INVALID_VALUE;
+    if (words[i].wide && !settings().wide_memops) return CUDA_ERROR_NOT_SUPPORTED;
     const bool has_word = parameters[i].operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES &&
                           parameters[i].operation != CU_STREAM_MEM_OP_BARRIER;
     if (!has_word) continue;

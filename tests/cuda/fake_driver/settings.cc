@@ -107,7 +107,9 @@ Settings read_settings() {
   s.delay_us = static_cast<int>(number("FAKE_CUDA_DELAY_US", 30));
   s.seed = number("FAKE_CUDA_SEED", 1);
   s.reuse_addresses = choice("FAKE_CUDA_ADDRESSES", {"fresh", "reuse"}) == 1;
-  s.stream_memops = choice("FAKE_CUDA_MEMOPS", {"on", "off"}) == 0;
+  const std::size_t memops = choice("FAKE_CUDA_MEMOPS", {"on", "off", "32"});
+  s.stream_memops = memops != 1;
+  s.wide_memops = memops == 0;
   s.file_handles = choice("FAKE_CUDA_FILE_HANDLES", {"on", "off"}) == 0;
   s.dma_buf = choice("FAKE_CUDA_DMA_BUF", {"off", "on"}) == 1;
   s.trace = number("FAKE_CUDA_TRACE", 0) != 0;

@@ -34,7 +34,8 @@ struct Settings {
   int delay_us = 30;             ///< FAKE_CUDA_DELAY_US: longest random delay before an operation
   std::uint64_t seed = 1;        ///< FAKE_CUDA_SEED
   bool reuse_addresses = false;  ///< FAKE_CUDA_ADDRESSES=fresh|reuse: of freed device memory
-  bool stream_memops = true;     ///< FAKE_CUDA_MEMOPS=on|off: the device attribute
+  bool stream_memops = true;     ///< FAKE_CUDA_MEMOPS=on|off|32: stream memory operations, ...
+  bool wide_memops = true;       ///< ... and those of 64 bits
   bool file_handles = true;      ///< FAKE_CUDA_FILE_HANDLES=on|off: VMM export as a descriptor
   bool dma_buf = false;          ///< FAKE_CUDA_DMA_BUF=on|off
   bool trace = false;            ///< FAKE_CUDA_TRACE=1: every call on stderr
