@@ -395,8 +395,8 @@ void CommunicatorState::count_send(const Call& call) {
 }
 
 TrafficReport CommunicatorState::traffic() {
-  runtime_->engine().beat();  // calls that are over in their streams have ended
   const Engine::Lock lock(runtime_->engine());
+  if (devices_ != nullptr) runtime_->engine().poll();  // what is over in its stream has ended
   fold_last_calls();
   return traffic_;
 }
