@@ -8,7 +8,7 @@
 #   --pack FOLDER      only build, and put the programs with the libraries they need into FOLDER,
 #                      for a machine that has a GPU but not what building takes
 #   --programs FOLDER  build nothing: the programs of a build tree, or of --pack
-#   --only "PART ..."  of: probe conformance correctness timing sanitizer ncu graph peers
+#   --only "PART ..."  of: probe conformance correctness timing sanitizer ncu graph train peers
 #   --seconds N        end after about this time (default 570)
 #   --rehearse         the whole script with the driver DRIVER=file, a double of the tests', and tiny
 #                      sizes: what is then measured means nothing
@@ -20,7 +20,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/gpu out=${OUT:-$root/build/gpu-results}
-only="probe conformance correctness timing sanitizer ncu graph peers"
+only="probe conformance correctness timing sanitizer ncu graph train peers"
 programs='' pack='' seconds=570 rehearsal=''
 while [ $# -gt 0 ]; do
   case $1 in
@@ -77,16 +77,18 @@ fi
 export UNISONO_CUDA_LIBRARY=$driver
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.jsonl "$out"/*.log "$out"/*.csv "$out"/parts.tsv
+rm -f "$out"/train_*.txt "$out"/*.jsonl "$out"/*.log "$out"/*.csv "$out"/parts.tsv
 
 # --- programs ------------------------------------------------------------------------------------
 build_programs() {
-  local generator=() tests
+  local generator=() tests train=OFF
+  # The trainer needs Eigen and zlib; all else goes without.
+  [ -d /usr/include/eigen3 ] && [ -f /usr/include/zlib.h ] && train=ON
   command -v ninja > /dev/null && generator=(-G Ninja)
   cmake -S "$root" -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DUNISONO_WITH_CUDA=ON \
-    -DUNISONO_CUDA_ARCHITECTURES="${ARCHITECTURES:-90}" -DUNISONO_BUILD_TRAIN=OFF \
+    -DUNISONO_CUDA_ARCHITECTURES="${ARCHITECTURES:-90}" -DUNISONO_BUILD_TRAIN=$train \
     -DUNISONO_BUILD_BENCH=OFF || return 1
-  tests=$(cmake --build "$build" --target help | grep -oE 'cuda_[a-z_]+_test' | sort -u)
+  tests=$(cmake --build "$build" --target help | grep -oE '(train_)?cuda_[a-z_]+_test' | sort -u)
   # shellcheck disable=SC2086
   cmake --build "$build" -j "$(nproc)" --target unisono_cli gpu_probe gpu_graph $tests
 }
@@ -99,7 +101,7 @@ find_program() { # name
 }
 list_tests() {
   local file
-  for file in "$programs"/cuda_*_test "$programs"/tests/cuda/cuda_*_test; do
+  for file in "$programs"/{,train_}cuda_*_test "$programs"/tests/{,train/}cuda/{,train_}cuda_*_test; do
     [ -x "$file" ] && echo "$file"
   done
 }
@@ -323,6 +325,24 @@ part_graph() {
   [ -z "$failed" ]
 }
 
+part_train() {
+  local model ranks failed='' steps=200 batch=128
+  "$unisono" train --help > /dev/null 2>&1 || { echo "the trainer was not built" >&3; return 77; }
+  [ -n "$rehearsal" ] && steps=2 batch=8
+  for model in mlp cnn; do
+    for ranks in 2 4; do
+      echo "=== $model, $ranks ranks on one GPU"
+      limited 40 "$unisono" train --compare --device cuda --device-map 0 -n $ranks \
+        --model $model --batch $batch --limit-steps $steps > "$out/train_${model}_$ranks.txt" ||
+        failed="$failed $model/$ranks:$?"
+      cat "$out/train_${model}_$ranks.txt"
+    done
+    [ -n "$rehearsal" ] && break
+  done
+  echo "strategies compared${failed:+; failed:$failed}" >&3
+  [ -z "$failed" ]
+}
+
 part_peers() {
   [ -z "$rehearsal" ] || { echo "peers have no double" >&3; return 77; }
   python3 -c 'import torch' || { echo "no torch here" >&3; return 77; }
@@ -337,6 +357,7 @@ run_part timing 240
 run_part sanitizer 90
 run_part ncu 70
 run_part graph 40
+run_part train 60
 run_part peers 90
 python3 "$here/table.py" "$out" ${rehearsal:+--rehearsal} > "$out/table.txt"
 verdict=$?

@@ -14,6 +14,7 @@ import unittest
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SCRIPT = os.path.join(ROOT, "bench", "gpu", "run.sh")
 BUILD, DRIVER = sys.argv[1:3]
+CUBLAS = os.path.join(BUILD, "tests", "train", "cuda", "fake_cublas", "libcublas.so.13")
 
 SANITIZER = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; [ "$1" = 9 ] && shift; done
@@ -58,6 +59,7 @@ class Rehearsal(unittest.TestCase):
 
     def rehearse(self, *arguments, **environment):
         return run(self.folder, "--rehearse", "--programs", BUILD, *arguments, DRIVER=DRIVER,
+                   UNISONO_CUBLAS_LIBRARY=CUBLAS,
                    COMPUTE_SANITIZER=os.path.join(self.folder, "compute-sanitizer"),
                    NCU=os.path.join(self.folder, "ncu"), **environment)
 
@@ -78,7 +80,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(set(told.values()), {"pass"}, result.stdout + self.logs())
         self.assertEqual(
             set(told),
-            {"probe", "conformance", "correctness", "timing", "sanitizer", "ncu", "graph"})
+            {"probe", "conformance", "correctness", "timing", "sanitizer", "ncu", "graph", "train"})
         self.assertIn("REHEARSAL", result.stdout)
         self.assertRegex(result.stdout, r"DRAM bytes.* 1\.00 +- +-")
         with open(os.path.join(self.folder, "out", "timing.jsonl")) as file:

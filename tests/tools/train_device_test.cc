@@ -1,0 +1,188 @@
+// `unisono train --device cuda` as a user starts it, over the driver's double and a double of
+// cuBLAS: every strategy, who takes which GPU, where batches wait, what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher.h"
+#include "shell.h"
+
+namespace unisono::test {
+namespace {
+
+using run::ScratchFolder;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
+const std::string kDoubles = std::string("FAKE_CUDA_DELAY_US=0 UNISONO_CUDA_LIBRARY=") +
+                             UNISONO_PROGRAM_DRIVER +
+                             " UNISONO_CUBLAS_LIBRARY=" + UNISONO_FAKE_CUBLAS + " ";
+constexpr const char* kFew = " --limit-steps 3 --epochs 1 --batch 24 ";
+
+class TrainDevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kData)) {
+      GTEST_SKIP() << "no package dataset-fashion-mnist in " << kData;
+    }
+  }
+
+  /// A command line behind "unisono ", with what it prints.
+  ShellRun command(const std::string& line, const std::string& environment = "") const {
+    return run_shell("env " + kDoubles + environment + " " + UNISONO_COMMAND + " " + line +
+                     " 2>&1");
+  }
+  ShellRun train(const std::string& arguments, const std::string& environment = "") const {
+    return command("train --output " + folder_.path() + kFew + arguments, environment);
+  }
+  std::vector<nlohmann::json> log(const std::string& event) const {
+    std::ifstream file(folder_.path() + "/log.jsonl");
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(file, line);) {
+      nlohmann::json parsed = nlohmann::json::parse(line);
+      if (parsed.at("event") == event) lines.push_back(std::move(parsed));
+    }
+    return lines;
+  }
+  double test_loss() const { return log("end").at(0).at("test_loss"); }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+ private:
+  ScratchFolder folder_;
+};
+
+class TrainDeviceStrategy : public TrainDevice, public testing::WithParamInterface<const char*> {};
+
+TEST_P(TrainDeviceStrategy, EndsWhereTheHostEnds) {
+  const std::string arguments = GetParam();
+  const ShellRun on_host = train(arguments + " --device cpu");
+  ASSERT_EQ(on_host.status, 0) << on_host.output;
+  const double expected = test_loss();
+  EXPECT_TRUE(log("device").empty());
+  const ShellRun run = train(arguments + " --device cuda --device-map 0");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_NEAR(test_loss(), expected, 1e-3);
+  EXPECT_FALSE(log("device").empty());
+  for (const nlohmann::json& cost : log("cost")) EXPECT_GT(cost.at("peak_memory"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, TrainDeviceStrategy,
+                         testing::Values("--strategy single", "--strategy dp -n 2",
+                                         "--strategy dp-balanced --devices 0,1 --gpu0-batch 8",
+                                         "--strategy dp-criterion -n 3", "--strategy ddp -n 2",
+                                         "--strategy ddp -n 2 --compress bf16 --accumulate 2",
+                                         "--strategy ddp -n 2 --bitwise", "--strategy zero1 -n 2",
+                                         "--model cnn --sync-bn -n 2",
+                                         "--model gpt -n 2 --workers 1"));
+
+TEST_F(TrainDevice, IsTheLocalRankOrWhatTheMapSays) {
+  const std::string two = "FAKE_CUDA_DEVICES=2";
+  ShellRun run = train("-n 2 --device cuda", two);
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 0, world 2: cuda:0 (local rank 0)"),
+                                HasSubstr("rank 1, world 2: cuda:1 (local rank 1)")));
+  run = train("-n 2 --device cuda --device-map 1,0", two);
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("rank 1, world 2: cuda:0 (local rank 1)"));
+  run = train("-n 2 --device cuda --device-map 0", "CUDA_VISIBLE_DEVICES=1 " + two);
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("rank 1, world 2: cuda:0 (local rank 1)"));
+  run = train("--strategy dp --devices 1,0 --device cuda", two);
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("device 0, world 2: cuda:1"));
+}
+
+// Two launchers as on two hosts with one GPU each: the second rank is the first of its host.
+TEST_F(TrainDevice, IsNeverTheGlobalRank) {
+  const auto launcher = [&](int node) {
+    return "run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port 29731 "
+           "--node-rank " +
+           std::to_string(node) + " -- " + UNISONO_COMMAND + " train --device cuda --output " +
+           path("node" + std::to_string(node)) + kFew;
+  };
+  const ShellRun run =
+      run_shell("export UNISONO_JOB_KEY=two-launchers " + kDoubles + "; " + UNISONO_COMMAND + " " +
+                launcher(1) + " >/dev/null 2>&1 & export UNISONO_JOB_KEY=two-launchers " +
+                kDoubles + "; " + UNISONO_COMMAND + " " + launcher(0) + " 2>&1; wait");
+  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 0, world 2: cuda:0 (local rank 0)"),
+                                HasSubstr("rank 1, world 2: cuda:0 (local rank 0)")));
+}
+
+TEST_F(TrainDevice, ThatIsNotThereIsRefusedByName) {
+  const ShellRun run = train("-n 2 --device cuda");
+  EXPECT_NE(run.status, 0);
+  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 1 (local rank 1) computes on cuda:1"),
+                                HasSubstr("--device-map")));
+  const ShellRun none = train("--strategy single --device cuda", "UNISONO_CUDA_LIBRARY=nowhere.so");
+  EXPECT_NE(none.status, 0);
+  EXPECT_THAT(none.output, HasSubstr("nowhere.so"));
+  const ShellRun no_products =
+      train("--strategy single --device cuda", "UNISONO_CUBLAS_LIBRARY=nowhere.so");
+  EXPECT_NE(no_products.status, 0);
+  EXPECT_THAT(no_products.output, AllOf(HasSubstr("cuBLAS"), HasSubstr("nowhere.so")));
+}
+
+TEST_F(TrainDevice, BelongsToItsOptions) {
+  for (const char* arguments :
+       {"--device-map 0", "--pin-memory on", "--device gpu", "--device cuda --device-map a",
+        "--device cuda --device-map 0,", "--device cuda --pin-memory perhaps"}) {
+    const ShellRun run = train(arguments);
+    EXPECT_EQ(run.status, 2) << arguments << "\n" << run.output;
+  }
+}
+
+TEST_F(TrainDevice, TakesBatchesFromPageLockedMemoryWhereItMay) {
+  const std::string single = "--strategy single --device cuda ";
+  ShellRun run = train(single);
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_TRUE(log("batches").at(0).at("page_locked"));
+  EXPECT_THAT(run.output, HasSubstr("page-locked"));
+  EXPECT_GT(log("batches").at(0).at("copy_seconds_page_locked"), 0);
+  EXPECT_GT(log("batches").at(0).at("copy_seconds_pageable"), 0);
+
+  run = train(single + "--pin-memory off");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_FALSE(log("batches").at(0).at("page_locked"));
+
+  const std::string little = "ulimit -l 64; exec ";
+  run = run_shell(little + "env " + kDoubles + UNISONO_COMMAND + " train --output " + path("x") +
+                  kFew + single + " 2>&1");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("limit of locked memory (64.0 KiB)"));
+  run = run_shell(little + "env " + kDoubles + UNISONO_COMMAND + " train --output " + path("x") +
+                  kFew + single + "--pin-memory on 2>&1");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.output, AllOf(HasSubstr("--pin-memory on"), HasSubstr("ulimit -l")));
+}
+
+TEST_F(TrainDevice, MayChangeBetweenACheckpointAndItsResumption) {
+  const std::string file = path("a.ckpt");
+  const ShellRun there = train("--strategy single --device cuda --checkpoint " + file);
+  ASSERT_EQ(there.status, 0) << there.output;
+  const ShellRun here = train("--strategy ddp -n 2 --epochs 2 --resume " + file);
+  EXPECT_EQ(here.status, 0) << here.output;
+  const ShellRun again =
+      train("--strategy zero1 -n 2 --device cuda --device-map 0 --epochs 2 --resume " + file);
+  EXPECT_EQ(again.status, 0) << again.output;
+}
+
+TEST_F(TrainDevice, ComparesStrategiesByMemoryAndCalls) {
+  const ShellRun run =
+      command("train --compare --device cuda --device-map 0 -n 2 --batch 12 --limit-steps 3");
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("On GPUs 0"), HasSubstr("page-locked"),
+                                HasSubstr("dp, output device 1"), HasSubstr("peak, first"),
+                                HasSubstr("Bytes of gathered outputs"), HasSubstr("calls equal"),
+                                Not(HasSubstr("DIFFERS"))));
+}
+
+}  // namespace
+}  // namespace unisono::test
