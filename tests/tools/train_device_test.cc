@@ -12,6 +12,7 @@
 
 #include "launcher.h"
 #include "shell.h"
+#include "tests/support/child_process.h"
 
 namespace unisono::test {
 namespace {
@@ -102,18 +103,23 @@ TEST_F(TrainDevice, IsTheLocalRankOrWhatTheMapSays) {
 
 // Two launchers as on two hosts with one GPU each: the second rank is the first of its host.
 TEST_F(TrainDevice, IsNeverTheGlobalRank) {
-  const auto launcher = [&](int node) {
-    return "run --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port 29731 "
-           "--node-rank " +
-           std::to_string(node) + " -- " + UNISONO_COMMAND + " train --device cuda --output " +
-           path("node" + std::to_string(node)) + kFew;
+  run::LaunchOptions options;
+  options.environment = {"UNISONO_JOB_KEY=0123456789abcdef0123456789abcdef",
+                         "UNISONO_PORT=" + std::to_string(free_port()), "FAKE_CUDA_DELAY_US=0",
+                         std::string("UNISONO_CUDA_LIBRARY=") + UNISONO_PROGRAM_DRIVER,
+                         std::string("UNISONO_CUBLAS_LIBRARY=") + UNISONO_FAKE_CUBLAS};
+  const auto arguments = [&](const std::string& node) {
+    return std::vector<std::string>{"--nnodes", "2",        "--node-rank",   node,       "-n",
+                                    "1",        "--",       UNISONO_COMMAND, "train",    "--device",
+                                    "cuda",     "--output", path(node),      "--epochs", "1",
+                                    "--batch",  "24",       "--limit-steps", "3"};
   };
-  const ShellRun run =
-      run_shell("export UNISONO_JOB_KEY=two-launchers " + kDoubles + "; " + UNISONO_COMMAND + " " +
-                launcher(1) + " >/dev/null 2>&1 & export UNISONO_JOB_KEY=two-launchers " +
-                kDoubles + "; " + UNISONO_COMMAND + " " + launcher(0) + " 2>&1; wait");
-  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 0, world 2: cuda:0 (local rank 0)"),
-                                HasSubstr("rank 1, world 2: cuda:0 (local rank 0)")));
+  run::Launcher first(arguments("0"), options);
+  run::Launcher second(arguments("1"), options);
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.out(), AllOf(HasSubstr("rank 0, world 2: cuda:0 (local rank 0)"),
+                                 HasSubstr("rank 1, world 2: cuda:0 (local rank 0)")));
 }
 
 TEST_F(TrainDevice, ThatIsNotThereIsRefusedByName) {

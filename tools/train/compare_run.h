@@ -37,7 +37,7 @@ struct Cost {
   std::size_t steps = 0;
   double seconds = 0;
   double loss = 0;  ///< of the last step
-  /// Between GPUs of one host kernels read peers' memory, and nothing is sent that could be counted.
+  /// Between GPUs of one host kernels read peers' memory: nothing is sent that could be counted.
   bool is_on_gpus = false;
   std::uint64_t threads_started = 0;
   std::vector<Member> members;
