@@ -517,14 +517,13 @@ namespace unisono __attribute__((visibility("default"))) {
   /// gone.
   void release(Communicator & communicator, void* pointer);
 
-  /// A typed array from allocate(), released with it. Of kCuda its elements are not the host's to
-  /// touch.
+  /// A typed array from allocate(), released with it.
   template <Element T>
   class SharedBuffer {
    public:
-    SharedBuffer(Communicator& communicator, std::size_t count, MemoryKind kind = MemoryKind::kHost)
+    SharedBuffer(Communicator& communicator, std::size_t count)
         : communicator_(&communicator),
-          data_(static_cast<T*>(allocate(communicator, count * sizeof(T), kind))),
+          data_(static_cast<T*>(allocate(communicator, count * sizeof(T)))),
           count_(count) {}
     SharedBuffer(SharedBuffer&& other) noexcept
         : communicator_(other.communicator_),

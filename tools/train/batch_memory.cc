@@ -28,12 +28,13 @@ std::size_t available_memory() {
 }
 
 /// Why so many bytes are better not locked; empty: nothing speaks against it.
-std::string reason_against(std::size_t bytes) {
+std::string reason_against(std::size_t bytes, std::size_t ranks) {
   const std::size_t available = available_memory();
-  if (bytes > available / 2) {
-    return fmt::format("{} of batches are more than half of the available memory ({})",
-                       tools::format_bytes_rounded(static_cast<double>(bytes)),
-                       tools::format_bytes_rounded(static_cast<double>(available)));
+  if (bytes > available / 2 / ranks) {
+    return fmt::format(
+        "{} of batches on each of {} ranks are more than half of the available memory ({})",
+        tools::format_bytes_rounded(static_cast<double>(bytes)), ranks,
+        tools::format_bytes_rounded(static_cast<double>(available)));
   }
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
@@ -50,6 +51,7 @@ double median_copy(DeviceMemory& device, const Tensor& batch) {
   for (int i = 0; i < kCopies; ++i) {
     const auto start = std::chrono::steady_clock::now();
     const Tensor copy(batch);
+    device.wait();
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
@@ -62,20 +64,26 @@ Tensor zeros_in(DeviceMemory& memory, const Shape& shape) {
   return Tensor(shape);
 }
 
+/// All that batches take, for a moment; why it cannot be had, or "".
+std::string reason_of_trial(int gpu, std::size_t bytes) {
+  try {
+    try_page_lock(gpu, bytes);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
-BatchMemory choose_batch_memory(PinMemory pin, int gpu, std::size_t bytes) {
+BatchMemory choose_batch_memory(PinMemory pin, int gpu, std::size_t bytes, std::size_t ranks) {
   BatchMemory choice;
-  choice.reason = pin == PinMemory::kOff ? "--pin-memory off" : reason_against(bytes);
-  if (choice.reason.empty()) {
-    try {
-      choice.memory = std::make_unique<DeviceMemory>(Residence::kPageLocked, gpu);
-      zeros_in(*choice.memory, {bytes / sizeof(float)});
-      choice.is_page_locked = true;
-      return choice;
-    } catch (const std::exception& error) {
-      choice.reason = error.what();
-    }
+  choice.reason = pin == PinMemory::kOff ? "--pin-memory off" : reason_against(bytes, ranks);
+  if (choice.reason.empty()) choice.reason = reason_of_trial(gpu, bytes);
+  choice.is_page_locked = choice.reason.empty();
+  if (choice.is_page_locked) {
+    choice.memory = std::make_unique<DeviceMemory>(Residence::kPageLocked, gpu);
+    return choice;
   }
   if (pin == PinMemory::kOn) {
     throw std::runtime_error("--pin-memory on: " + choice.reason + "; take auto or off");
@@ -100,13 +108,13 @@ std::string copies_text(const CopyTimes& times, std::size_t bytes, bool takes_pa
 
 CopyTimes measure_copies(int gpu, const Shape& batch) {
   CopyTimes times;
-  DeviceMemory device(Residence::kCuda, gpu), host;
-  times.pageable = median_copy(device, zeros_in(host, batch));
   try {
+    DeviceMemory device(Residence::kCuda, gpu), host;
+    times.pageable = median_copy(device, zeros_in(host, batch));
     DeviceMemory locked(Residence::kPageLocked, gpu);
     times.page_locked = median_copy(device, zeros_in(locked, batch));
   } catch (const std::exception&) {
-    // Why there is no page-locked memory is said where batches ask for it.
+    // No memory for it, on the device or to be locked: then it is not known.
   }
   return times;
 }

@@ -18,9 +18,10 @@ struct BatchMemory {
   bool is_page_locked = false;
   std::string reason;  ///< why it is not, where it could have been
 };
-/// By --pin-memory, for batches of `bytes` in all: page-locked where available memory and the limit
-/// of locked memory allow it. std::runtime_error where `on` cannot be had.
-BatchMemory choose_batch_memory(PinMemory pin, int gpu, std::size_t bytes);
+/// By --pin-memory, for batches of `bytes` in all on each of `ranks` of this host: page-locked
+/// where available memory and the limit of locked memory allow it. std::runtime_error where `on`
+/// cannot be had.
+BatchMemory choose_batch_memory(PinMemory pin, int gpu, std::size_t bytes, std::size_t ranks);
 
 /// Seconds that a batch takes to a GPU, medians; what could not be measured is 0.
 struct CopyTimes {

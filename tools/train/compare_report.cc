@@ -105,10 +105,9 @@ std::string strategies_text(const Comparison& comparison) {
                    memory_text(cost.members.front().peak_memory),
                    cost.members.size() > 1 ? memory_text(others) : ""});
   }
-  return "Strategies, per step over all devices (threads: started in a step; peak: bytes of "
-         "tensors,\n"
-         "beside which a rank of ddp has its buckets and one of zero1 its padded arena, " +
-         memory_text(comparison.size.parameters * sizeof(float)) + " or so)\n" + table.text();
+  return "Strategies, per step over all devices (threads: started in a step; peak: bytes of tensors,\n"
+         "buckets and scratch)\n" +
+         table.text();
 }
 
 std::string members_text(const Comparison& comparison) {

@@ -370,7 +370,8 @@ std::vector<std::string> given_of_training(const CLI::App& app) {
                            "--sort-batches", "--epochs",           "--accumulate", "--scale-lr",
                            "--warm-up",      "--sync-bn",          "--compress",   "--no-overlap",
                            "--bucket",       "--find-unused",      "--canonical",  "--bitwise",
-                           "--checkpoint",   "--checkpoint-every", "--resume",     "--output"}) {
+                           "--checkpoint",   "--checkpoint-every", "--resume",     "--output",
+                           "--pin-memory"}) {
     if (app.count(name) > 0) given.emplace_back(name);
   }
   return given;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <stdexcept>
@@ -12,6 +13,13 @@
 namespace unisono::train {
 namespace {
 
+int number_of(const char* variable, int otherwise) {
+  const auto text = tools::environment_value(variable);
+  int number = otherwise;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), number);
+  return number;
+}
+
 /// Devices of one process have memories of their own.
 bool has_devices(const Options& options) {
   return is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
@@ -19,12 +27,8 @@ bool has_devices(const Options& options) {
 
 }  // namespace
 
-int local_rank() {
-  const std::string_view text = tools::environment_value("LOCAL_RANK").value_or("0");
-  int rank = 0;
-  std::from_chars(text.data(), text.data() + text.size(), rank);
-  return rank;
-}
+int local_rank() { return number_of("LOCAL_RANK", 0); }
+int local_ranks() { return std::max(number_of("LOCAL_WORLD_SIZE", 1), 1); }
 
 int gpu_of_rank(const Options& options, int local_rank) {
   if (options.device == ComputeDevice::kCpu) return -1;
@@ -46,6 +50,13 @@ int first_gpu(const Options& options) {
 std::unique_ptr<DeviceMemory> open_memory(const Options& options, const std::string& rank) {
   const int gpu = has_devices(options) ? -1 : first_gpu(options);
   if (gpu < 0) return std::make_unique<DeviceMemory>();
+  if (number_of("WORLD_SIZE", 1) > 1 && !tools::environment_value("LOCAL_RANK") &&
+      options.device_map.empty()) {
+    throw std::runtime_error(fmt::format(
+        "rank {} does not know its place on this host: LOCAL_RANK is not set; set it, or say by "
+        "--device-map which GPU the ranks of this host take",
+        rank));
+  }
   try {
     return std::make_unique<DeviceMemory>(Residence::kCuda, gpu);
   } catch (const std::runtime_error& error) {

@@ -16,6 +16,9 @@ namespace unisono::train {
 /// LOCAL_RANK; 0 without a launcher.
 int local_rank();
 
+/// LOCAL_WORLD_SIZE; 1 without a launcher.
+int local_ranks();
+
 /// The GPU of a rank by its place on this host, among those that CUDA_VISIBLE_DEVICES leaves:
 /// --device-map, or its number. -1: the host.
 int gpu_of_rank(const Options& options, int local_rank);

@@ -43,6 +43,10 @@ class RankStrategy : public Strategy {
     return model_->forward(inputs, pass);
   }
   Model& model() override { return *model_; }
+  void abort(const std::string& reason) override {
+    communicator_.abort(reason);
+    if (exchange_) exchange_->abort(reason);
+  }
 
  protected:
   /// Random numbers differ between ranks and passes, and do not depend on the number of steps that
@@ -95,7 +99,7 @@ class Ddp : public RankStrategy {
                             1.0F / static_cast<float>(passes.size()));
       ddp_.backward(gradient, pass);
     }
-    optimizer_->step(model_->parameters().values(), model_->gradients().values(), rate);
+    train::step(*optimizer_, *model_, rate);
     return mean_loss(ddp_.control(), loss / static_cast<double>(passes.size()));
   }
 
@@ -109,6 +113,10 @@ class Ddp : public RankStrategy {
     DeviceCost mine = cost(peak_memory);
     mine.traffic += ddp_.control().traffic();
     return {mine};
+  }
+  void abort(const std::string& reason) override {
+    RankStrategy::abort(reason);
+    ddp_.control().abort(reason);
   }
 
  private:
@@ -146,6 +154,10 @@ class Zero : public RankStrategy {
     DeviceCost mine = cost(peak_memory);
     mine.traffic += zero_.control().traffic();
     return {mine};
+  }
+  void abort(const std::string& reason) override {
+    RankStrategy::abort(reason);
+    zero_.control().abort(reason);
   }
 
  private:

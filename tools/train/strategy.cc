@@ -30,7 +30,7 @@ class Single : public Strategy {
                             1.0F / static_cast<float>(passes.size()));
       model_->backward(gradient, pass);
     }
-    optimizer_->step(model_->parameters().values(), model_->gradients().values(), rate);
+    train::step(*optimizer_, *model_, rate);
     return loss / static_cast<double>(passes.size());
   }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tools/train/options.h"
@@ -37,6 +38,8 @@ class Strategy {
   /// Collective: the optimizer's whole state, in rank 0's `checkpoint`.
   virtual void take_optimizer(Checkpoint* checkpoint) = 0;
   virtual void restore_optimizer(const Checkpoint& checkpoint) = 0;
+  /// This rank cannot go on: ends the calls in which others wait for it.
+  virtual void abort(const std::string& reason) { static_cast<void>(reason); }
   /// One entry for each device of this process; `peak_memory` is the calling
   /// thread's, for those that have no devices of their own.
   virtual std::vector<DeviceCost> costs(std::size_t peak_memory) = 0;

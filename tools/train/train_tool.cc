@@ -183,6 +183,18 @@ EpochResult train_epoch(Training& training) {
           .test = {}};
 }
 
+// A rank that cannot go on tells the others, who would learn otherwise that it has left, not why.
+template <typename Work>
+void guarded(Communicator& world, Strategy& strategy, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& failure) {
+    strategy.abort(failure.what());
+    world.abort(failure.what());
+    throw;
+  }
+}
+
 void train(Training& training) {
   while (training.at.epoch < training.options.epochs) {
     EpochResult result = train_epoch(training);
@@ -220,8 +232,9 @@ BatchMemory batch_memory(const Options& options, const Dataset& samples, Report&
   const std::size_t ahead = static_cast<std::size_t>(options.workers) * LoaderOptions{}.ahead;
   const std::size_t count = options.passes() + ahead;
   const std::size_t rows = count * options.pass_samples() + (1 + ahead) * kTestBatch;
-  BatchMemory memory =
-      choose_batch_memory(options.pin_memory, first_gpu(options), rows * floats * sizeof(float));
+  const std::size_t bytes = rows * floats * sizeof(float);
+  BatchMemory memory = choose_batch_memory(options.pin_memory, first_gpu(options), bytes,
+                                           static_cast<std::size_t>(local_ranks()));
   if (report.speaks()) {
     report.batches(memory, measure_copies(first_gpu(options), {options.pass_samples(), floats}),
                    options.pass_samples() * floats * sizeof(float));
@@ -287,7 +300,7 @@ int run_rank(Options options) {
 
   // Epoch after epoch, then what it has cost.
   const std::vector<DeviceCost> before = costs_of(training);
-  train(training);
+  guarded(world, *strategy, [&] { train(training); });
   report.loaded(gather_costs(world, samples->report()));
   // By the steps after the first ones, unless there are no others.
   const bool is_settled = training.steps_here > kSettlingSteps;

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "unisono/train/model.h"
+
 namespace unisono::train {
 
 class Optimizer {
@@ -19,6 +21,8 @@ class Optimizer {
   /// Moves `parameters` against `gradients`; both have the count that the optimizer was made for.
   virtual void step(std::span<float> parameters, std::span<const float> gradients,
                     float learning_rate) = 0;
+  /// Whether it steps parameters that lie there; see step() below.
+  virtual bool fits(const Tensor& parameters) const { return parameters.on_host(); }
   /// State that a checkpoint keeps: flat arrays of one value per parameter, by name.
   struct State {
     std::string name;  ///< "momentum", "first_moment", "second_moment"
@@ -37,6 +41,10 @@ class Optimizer {
   virtual void set_steps(std::size_t steps) = 0;
   virtual std::string describe() const = 0;
 };
+
+/// Steps all parameters of a model. std::invalid_argument where the optimizer was made for tensors
+/// that lie elsewhere.
+void step(Optimizer& optimizer, Model& model, float learning_rate);
 
 struct SgdOptions {
   float momentum = 0.9F, weight_decay = 0.0F;

@@ -81,6 +81,10 @@ class DeviceMemory {
   std::shared_ptr<Account> account_;
 };
 
+/// Page-locks so many bytes of host memory for a moment. Throws std::runtime_error, naming the
+/// device, where that cannot be; memory of kPageLocked is then pageable as far as it has to be.
+void try_page_lock(int gpu, std::size_t bytes);
+
 /// An allocation beyond DeviceMemory::set_limit(); the tensor was not made, nothing else changed.
 class OutOfDeviceMemory : public std::runtime_error {
  public:

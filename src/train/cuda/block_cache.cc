@@ -7,9 +7,6 @@
 namespace unisono::train {
 namespace {
 
-/// Of the device's memory; more is given back to the driver, for sizes that nobody asks for any
-/// more would fill it for good.
-constexpr std::size_t kWaitingShare = 4;
 constexpr std::size_t kUnit = 256;
 
 class OutOfGpuMemory final : public OutOfDeviceMemory {
@@ -35,7 +32,8 @@ BlockCache::BlockCache(std::shared_ptr<const Gpu> gpu)
       pool_({.allocate = [this](std::size_t size) { return allocate(size); },
              .free = [this](void* block) { free(block); },
              .unit = kUnit,
-             .waiting_max = gpu_->memory_bytes() / kWaitingShare}) {}
+             // Freeing waits for the device: only where memory is out.
+             .waiting_max = gpu_->memory_bytes()}) {}
 
 void* BlockCache::take(std::size_t bytes) {
   void* const block = pool_.take(bytes);

@@ -32,7 +32,8 @@ class PageLockedMemory {
 /// Of one device's driver; usable by all its devices. Throws as make_cuda_backend() does.
 std::shared_ptr<PageLockedMemory> make_page_locked_memory(int device);
 
-/// The host's arithmetic on such memory, whose blocks it uses again.
+/// The host's arithmetic on such memory, whose blocks it uses again; where no more can be locked,
+/// on memory that is not.
 std::shared_ptr<Backend> make_page_locked_backend(int device);
 
 }  // namespace unisono::train

@@ -38,7 +38,8 @@ void Gpu::find_device(int ordinal) {
   if (ordinal < 0 || ordinal >= count) {
     fail("there is no such device; the driver sees " + std::to_string(count) +
          ", counted from 0 to " + std::to_string(count - 1) +
-         " (CUDA_VISIBLE_DEVICES chooses among those of the machine)");
+         " (CUDA_VISIBLE_DEVICES chooses among those of the machine); several ranks may share one "
+         "(--device-map 0)");
   }
   check(api_->DeviceGet(&device_, ordinal), "finding it");
   check(api_->DeviceTotalMem(&memory_bytes_, device_), "asking for its memory");

@@ -38,9 +38,11 @@ void GpuBackend::write(const float* host, std::size_t count, float* to) {
   upload(std::span(host, count), to);
 }
 
+// Slots make a few bytes wait for nothing. Of more the copy into slots takes longer than the wait.
 void GpuBackend::write_page_locked(const float* host, std::size_t count, float* to) {
+  if (count * sizeof(float) <= Staging::kBytes) return write(host, count, to);
   enqueue_copy(host, count * sizeof(float), to);
-  if (count != 0) streams_.wait_for_main();
+  streams_.wait_for_main();
 }
 
 void GpuBackend::copy(const float* from, std::size_t count, float* to) {

@@ -9,6 +9,7 @@
 #include "train/cuda/staging.h"
 #include "train/cuda/streams.h"
 #include "train/model/backend.h"
+#include "train/model/device_memory.h"
 
 namespace unisono::train {
 
@@ -102,10 +103,12 @@ class GpuBackend final : public Backend {
   template <typename T>
   class Temporary {
    public:
-    Temporary(BlockCache& blocks, std::size_t count) : scratch_(blocks, count * sizeof(T)) {}
+    Temporary(BlockCache& blocks, std::size_t count)
+        : charge_(count * sizeof(T)), scratch_(blocks, count * sizeof(T)) {}
     T* get() const { return static_cast<T*>(scratch_.get()); }
 
    private:
+    MemoryCharge charge_;
     Scratch scratch_;
   };
 

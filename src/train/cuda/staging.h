@@ -12,6 +12,11 @@ namespace unisono::train {
 
 class Staging {
  public:
+  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
+  /// So many take no waiting for the device, if it keeps up.
+  static constexpr std::size_t kBytes = kSlots * kSlotBytes;
+
   explicit Staging(std::shared_ptr<const Gpu> gpu);
   ~Staging();
   Staging(const Staging&) = delete;
@@ -22,9 +27,6 @@ class Staging {
   void write(CUstream stream, const void* host, std::size_t bytes, void* to);
 
  private:
-  static constexpr std::size_t kSlots = 4;
-  static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
-
   void close() noexcept;
 
   const std::shared_ptr<const Gpu> gpu_;

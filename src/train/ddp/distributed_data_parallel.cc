@@ -61,8 +61,7 @@ class DistributedDataParallel::Impl {
       Tensor output_gradient;
       const double mine = loss(outputs, batch.targets, &output_gradient, 1.0F);
       backward(output_gradient, pass);
-      optimizer.step(model_.parameters().values(), std::as_const(model_.gradients()).values(),
-                     learning_rate);
+      train::step(optimizer, model_, learning_rate);
       return average_over_active(mine);
     });
   }

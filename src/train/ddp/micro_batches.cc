@@ -54,11 +54,13 @@ class MicroBatchTrainer::Impl {
       begin_step();
       sum_gradients(0, count_, {mine, loss, pass});
       if (communicator_.size() > 1) {
-        communicator_.all_reduce(model_.gradients().values(), sum,
-                                 in_stream(backend(), {.order = Order::kCanonical}));
+        // Waited for: a stream goes on behind a call that has failed.
+        communicator_
+            .all_reduce_async(model_.gradients().values(), sum,
+                              in_stream(backend(), {.order = Order::kCanonical}))
+            .wait();
       }
-      optimizer.step(model_.parameters().values(), std::as_const(model_.gradients()).values(),
-                     learning_rate);
+      train::step(optimizer, model_, learning_rate);
       merge_buffers();
       return tree_sum(gather<double>(losses_)) / static_cast<double>(micro_batches_);
     });

@@ -24,7 +24,16 @@ std::vector<std::string> entries_of(const Model& model) {
 
 void broadcast_arena(Arena& arena, Communicator& communicator, Rank root) {
   if (communicator.size() == 1 || arena.values().empty()) return;
-  communicator.broadcast(arena.values(), root, in_stream(backend_of(arena)));
+  // Waited for: a stream goes on behind a call that has failed.
+  communicator
+      .start({.collective = Collective::kBroadcast,
+              .in = arena.values().data(),
+              .out = arena.values().data(),
+              .count = arena.values().size(),
+              .type = DataType::kFloat32,
+              .root = root,
+              .options = in_stream(backend_of(arena))})
+      .wait();
 }
 
 // Bounds what is allocated on the word of another rank.
@@ -69,6 +78,11 @@ std::int64_t first_difference(const std::vector<std::string>& mine, std::string_
 }  // namespace
 
 void check_same_model(const Model& model, Communicator& communicator) {
+  if (!model.runs_on_gpu() && !model.parameters().storage().on_host()) {
+    throw std::invalid_argument(model.describe() +
+                                " computes on the host and was made in the scope of a GPU's "
+                                "DeviceMemory; make it outside, or take a model of models.h");
+  }
   if (communicator.size() == 1) return;
   const std::vector<std::string> mine = entries_of(model);
   const std::string reference = broadcast_text(join(mine), communicator, 0);

@@ -84,13 +84,27 @@ class ZeroOptimizer::Impl {
     const float factor = 1.0F / static_cast<float>(communicator_.size());
     const std::span<const float> gradients = std::as_const(model_.gradients()).values();
     backend().scale(gradients.data(), gradients.size(), factor, padded_->data());
-    communicator_.reduce_scatter(padded_->data(), own, slice_, DataType::kFloat32, sum,
-                                 in_stream(backend(), options_.reduction));
+    // Waited for: a stream goes on behind a call that has failed.
+    communicator_
+        .start({.collective = Collective::kReduceScatter,
+                .in = padded_->data(),
+                .out = own,
+                .count = slice_,
+                .type = DataType::kFloat32,
+                .op = sum,
+                .options = in_stream(backend(), options_.reduction)})
+        .wait();
     const std::span<float> parameters = model_.parameters().values();
     optimizer_->step(parameters.subspan(first_, count_), {own, count_}, learning_rate);
     backend().copy(parameters.data() + first_, count_, own);
-    communicator_.all_gather(own, padded_->data(), slice_, DataType::kFloat32,
-                             in_stream(backend(), options_.gather));
+    communicator_
+        .start({.collective = Collective::kAllGather,
+                .in = own,
+                .out = padded_->data(),
+                .count = slice_,
+                .type = DataType::kFloat32,
+                .options = in_stream(backend(), options_.gather)})
+        .wait();
     backend().copy(padded_->data(), parameters.size(), parameters.data());
   }
 

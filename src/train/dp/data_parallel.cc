@@ -102,7 +102,7 @@ class DataParallel::Impl {
   void update(float learning_rate) {
     replicas_.group().run_on(0, [&](Device&) {
       Model& model = replicas_.first();
-      optimizer_->step(model.parameters().values(), model.gradients().values(), learning_rate);
+      train::step(*optimizer_, model, learning_rate);
       model.gradients().zero();
     });
     end_step();

@@ -160,8 +160,9 @@ std::vector<Tensor> Replicas::gather(const DeviceTensors& outputs, std::size_t d
 
 std::vector<Tensor> Replicas::copy_out(const DeviceTensors& outputs, std::size_t dim) {
   const std::vector<Pieces> joined = join_outputs(outputs, dim);
-  std::vector<Tensor> wholes = allocate_wholes(joined);
+  std::vector<Tensor> wholes;
   for (std::size_t i = 0; i < joined.size(); ++i) {
+    wholes.push_back(Tensor::for_host(joined[i].whole()));
     float* next = wholes[i].data();
     for (const std::vector<Tensor>& device : outputs) {
       if (device.empty()) continue;

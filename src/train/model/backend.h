@@ -90,7 +90,6 @@ class Backend {
   virtual ~Backend() = default;
   /// The host may touch the memory.
   virtual bool is_host() const = 0;
-  MemoryKind kind() const { return is_host() ? MemoryKind::kHost : MemoryKind::kCuda; }
 
   // ---- Memory ------------------------------------------------------------------------------
   /// 64-byte aligned at least.

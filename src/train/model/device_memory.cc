@@ -93,6 +93,11 @@ DeviceMemory::~DeviceMemory() = default;
 
 MemoryUse DeviceMemory::use() const { return {account_->now, account_->peak}; }
 void DeviceMemory::reset_peak() { account_->peak = account_->now.load(); }
+void try_page_lock(int gpu, std::size_t bytes) {
+  const auto memory = make_page_locked_memory(gpu);
+  memory->give(memory->take(bytes));
+}
+
 void DeviceMemory::wait() { account_->backend->wait(); }
 void DeviceMemory::set_limit(std::size_t bytes) { account_->limit = bytes; }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <stdexcept>
+#include <utility>
 
 #include "train/model/device_memory.h"
 
@@ -34,6 +35,11 @@ class PlacedOptimizer : public Optimizer {
   }
   void write(std::span<const float> host, const State& state) override {
     if (!host.empty()) backend().write(host.data(), host.size(), state.values.data());
+  }
+
+  bool fits(const Tensor& parameters) const override {
+    const Backend& there = backend_of(parameters);
+    return &there == &backend() || (there.is_host() && backend().is_host());
   }
 
  protected:
@@ -112,6 +118,16 @@ class AdamW final : public PlacedOptimizer {
 };
 
 }  // namespace
+
+void step(Optimizer& optimizer, Model& model, float learning_rate) {
+  if (!optimizer.fits(model.parameters().storage())) {
+    throw std::invalid_argument(optimizer.describe() + " was made elsewhere than " +
+                                model.describe() +
+                                " lies; make both in the scope of one DeviceMemory");
+  }
+  optimizer.step(model.parameters().values(), std::as_const(model.gradients()).values(),
+                 learning_rate);
+}
 
 std::unique_ptr<Optimizer> make_sgd(std::size_t count, SgdOptions options) {
   if (options.nesterov && options.momentum == 0) {

@@ -185,6 +185,37 @@ TEST_F(Placement, OfBatchesIsTheHost) {
   EXPECT_GT(locked.use().peak, 0U);
 }
 
+TEST_F(Placement, OfAnOptimizerIsThatOfWhatItSteps) {
+  DeviceMemory gpu(Residence::kCuda), other(Residence::kCuda);
+  const auto model = train::clone_to(*training_problems()[0].make_model(), gpu);
+  const auto on_host = make_optimizer(*model);
+  EXPECT_THROW(train::step(*on_host, *model, kRate), std::invalid_argument);
+  {
+    const DeviceMemory::Scope scope(other);
+    const auto elsewhere = make_optimizer(*model);
+    EXPECT_THROW(train::step(*elsewhere, *model, kRate), std::invalid_argument);
+  }
+  const DeviceMemory::Scope scope(gpu);
+  const auto beside = make_optimizer(*model);
+  EXPECT_NO_THROW(train::step(*beside, *model, kRate));
+}
+
+TEST_F(Placement, OfLargeBatchesMayBeWrittenAgainOnceTheyAreCopied) {
+  DeviceMemory gpu(Residence::kCuda), locked(Residence::kPageLocked);
+  Tensor batch;
+  {
+    const DeviceMemory::Scope scope(locked);
+    batch = Tensor({std::size_t{2} << 20});
+  }
+  const DeviceMemory::Scope scope(gpu);
+  for (int round = 0; round < 5; ++round) {
+    std::fill(batch.values().begin(), batch.values().end(), static_cast<float>(round));
+    const Tensor there(batch);
+    std::fill(batch.values().begin(), batch.values().end(), -1.0F);
+    EXPECT_THAT(there.to_host().values(), Each(static_cast<float>(round)));
+  }
+}
+
 TEST_F(Placement, OnAGpuThatIsNotThereIsRefused) {
   try {
     const DeviceMemory none(Residence::kCuda, 99);

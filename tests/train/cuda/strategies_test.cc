@@ -8,6 +8,8 @@
 #include "tests/cuda/device_user.h"
 #include "tests/train/cuda/cublas_under_test.h"
 #include "tests/train/cuda/training_rig.h"
+#include "tests/train/ddp/toy_model.h"
+#include "train/model/backend.h"
 #include "unisono/objects.h"
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/distributed_data_parallel.h"
@@ -237,24 +239,65 @@ TEST_F(Strategies, EndOnAllRanksWhereOneCannotGoOn) {
   run();
   EXPECT_EQ(failures.size(), 2U);
   EXPECT_THAT(failures, testing::Each(testing::HasSubstr("out of device memory")));
+  EXPECT_THAT(failures, testing::Contains(testing::HasSubstr("rank 1")));
 }
 
+// What leaves the device is one copy of the tensor, by whoever puts it into the object.
 TEST_F(Strategies, GatherObjectsWithoutTouchingTheDevice) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver, which counts";
   run_on_gpus(2, 1, [&](Communicator& comm) {
-    const train::Tensor there({1000});
-    const train::Tensor here = there.to_host();
-    const std::vector<float> values(here.values().begin(), here.values().end());
+    constexpr std::size_t kValues = 1000;
+    const train::Tensor there({kValues});
+    train::current_backend().wait();
     comm.barrier();
     const fake_cuda::Counts before = fake()->counts();
-    const auto all =
-        all_gather_objects(comm, std::as_bytes(std::span<const float>(values)));
+    comm.barrier();
+    const train::Tensor here = there.to_host();
+    const auto all = all_gather_objects(comm, std::as_bytes(here.values()));
+    comm.barrier();
     const fake_cuda::Counts after = fake()->counts();
     comm.barrier();
     EXPECT_EQ(all.size(), 2U);
     EXPECT_EQ(after.allocations, before.allocations);
-    EXPECT_EQ(after.copied_bytes, before.copied_bytes);
+    EXPECT_EQ(after.copied_bytes, before.copied_bytes + 2 * kValues * sizeof(float));
     EXPECT_EQ(after.launches, before.launches);
+  });
+}
+
+/// Its reductions are over when their stream is: finish() does not wait.
+class HookThatDoesNotWait : public train::CommunicationHook {
+ public:
+  std::unique_ptr<Reduction> start(std::span<float> bucket, float factor,
+                                   Communicator& communicator,
+                                   const CallOptions& options) override {
+    struct Started : Reduction {
+      explicit Started(Request begun) : request(std::move(begun)) {}
+      bool test() override { return request.test(); }
+      void finish() override {}
+      Request request;
+    };
+    EXPECT_TRUE(options.stream.has_value());
+    return std::make_unique<Started>(
+        communicator.all_reduce_async(bucket.data(), bucket.data(), bucket.size(),
+                                      DataType::kFloat32, premultiplied_sum(factor), options));
+  }
+};
+
+TEST_F(Strategies, GoOnBehindBucketsInStreamOrder) {
+  const TrainingProblem problem = without_dropout();
+  const TrainingResult expected = train_on_host(problem);
+  run_on_gpus(2, 1, [&](Communicator& comm) {
+    require_alike(
+        train_ddp(problem, comm, {.hook = std::make_shared<HookThatDoesNotWait>()}, nullptr),
+        expected, kTolerance);
+  });
+}
+
+TEST_F(Strategies, RefuseAModelThatTouchesItsValues) {
+  const ToyModel on_host;
+  run_on_gpus(1, 1, [&](Communicator& comm) {
+    const auto there = on_host.clone();
+    EXPECT_THROW(DistributedDataParallel(*there, comm), std::invalid_argument);
   });
 }
 
