@@ -187,6 +187,8 @@ TEST_F(TrainDevice, ComparesStrategiesByMemoryAndCalls) {
   EXPECT_THAT(run.output, AllOf(HasSubstr("On GPUs 0"), HasSubstr("page-locked"),
                                 HasSubstr("dp, output device 1"), HasSubstr("peak, first"),
                                 HasSubstr("Bytes of gathered outputs"), HasSubstr("calls equal"),
+                                HasSubstr("Outputs gathered as objects: 960 bytes, device memory "
+                                          "that it took: 0"),
                                 Not(HasSubstr("DIFFERS"))));
 }
 

@@ -120,6 +120,7 @@ Comparison compare(const CompareOptions& options) {
   result.phases = phases_of(workload, phases, ddp);
   result.outputs = {phases.output, measure_dp_phases(workload, 1).output};
   result.extras = measure_extras(workload, ddp);
+  if (!result.gpus.empty()) result.objects = measure_object_gather(workload);
   return result;
 }
 

@@ -97,6 +97,8 @@ std::string json_of(const Comparison& c) {
        {"gpus", c.gpus},
        {"copy_seconds_page_locked", c.copies.page_locked},
        {"copy_seconds_pageable", c.copies.pageable},
+       {"object_gather_bytes", c.objects.payload},
+       {"object_gather_device_memory", c.objects.device_memory},
        {"parameters", c.size.parameters},
        {"buffers", c.size.buffers},
        {"inputs", c.size.inputs * c.samples},

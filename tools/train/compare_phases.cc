@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "tools/train/compare_sums.h"
+#include "unisono/communicator.h"
+#include "unisono/objects.h"
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/loss.h"
 #include "unisono/train/models.h"
@@ -150,6 +152,27 @@ std::vector<Extra> measure_extras(const Workload& workload, const Cost& ddp) {
   for (const Member& member : ddp.members) once.members.push_back(member.once);
   extras.push_back(std::move(once));
   return extras;
+}
+
+ObjectGather measure_object_gather(const Workload& workload) {
+  ObjectGather result;
+  spawn(workload.devices,
+        [&](Communicator& communicator) {
+          DeviceMemory memory = memory_of_rank(workload, communicator.rank());
+          const DeviceMemory::Scope scope(memory);
+          Pass pass;
+          pass.training = false;
+          const Tensor outputs = workload.make_model()->forward(workload.batch(0).inputs, pass);
+          const Tensor here = outputs.to_host();
+          memory.reset_peak();
+          const std::size_t before = memory.use().now;
+          const auto all = all_gather_objects(communicator, std::as_bytes(here.values()));
+          if (communicator.rank() != 0) return;
+          for (const ObjectBytes& object : all) result.payload += object.size();
+          result.device_memory = memory.use().peak - before;
+        },
+        {.transport = workload.transport, .devices = workload.gpus});
+  return result;
 }
 
 }  // namespace unisono::train::comparison

@@ -52,4 +52,11 @@ struct Extra {
 /// synchronised batch norms from short runs of their own.
 std::vector<Extra> measure_extras(const Workload& workload, const Cost& ddp);
 
+/// Ranks on GPUs gather their outputs as objects: what the objects are together, and by how much
+/// that raised a rank's device memory.
+struct ObjectGather {
+  std::uint64_t payload = 0, device_memory = 0;
+};
+ObjectGather measure_object_gather(const Workload& workload);
+
 }  // namespace unisono::train::comparison

@@ -128,10 +128,7 @@ class Walk {
   }
 
   void go() {
-    const std::vector<int>& gpus = job_.workload.gpus;
-    const auto rank = static_cast<std::size_t>(communicator_.rank());
-    DeviceMemory memory(gpus.empty() ? Residence::kHost : Residence::kCuda,
-                        gpus.empty() ? 0 : gpus[rank % gpus.size()]);
+    DeviceMemory memory = memory_of_rank(job_.workload, communicator_.rank());
     const DeviceMemory::Scope scope(memory);
     const TrafficReport before = communicator_.traffic();
     Replica replica(job_.workload, job_.strategy, communicator_);

@@ -105,7 +105,8 @@ std::string strategies_text(const Comparison& comparison) {
                    memory_text(cost.members.front().peak_memory),
                    cost.members.size() > 1 ? memory_text(others) : ""});
   }
-  return "Strategies, per step over all devices (threads: started in a step; peak: bytes of tensors,\n"
+  return "Strategies, per step over all devices (threads: started in a step; peak: bytes of "
+         "tensors,\n"
          "buckets and scratch)\n" +
          table.text();
 }
@@ -251,7 +252,9 @@ std::string gpus_text(const Comparison& c) {
   const std::size_t bytes = c.size.inputs * c.samples * sizeof(float);
   return fmt::format("On GPUs {}, repeated where there are more devices; batches are pageable\n",
                      fmt::join(c.gpus, ", ")) +
-         copies_text(c.copies, bytes, false, "") + '\n';
+         copies_text(c.copies, bytes, false, "") +
+         fmt::format("Outputs gathered as objects: {} bytes, device memory that it took: {}\n\n",
+                     grouped(c.objects.payload), grouped(c.objects.device_memory));
 }
 
 std::string text_of(const Comparison& c) {

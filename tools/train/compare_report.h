@@ -22,6 +22,7 @@ struct Comparison {
   std::string transport;    ///< of the ranks
   std::vector<int> gpus;    ///< of the devices; empty: the host
   CopyTimes copies;         ///< of a batch, where there are GPUs
+  ObjectGather objects;     ///< the same
   ModelSize size;
   std::vector<Cost> costs;
   std::vector<Phase> phases;

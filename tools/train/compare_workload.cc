@@ -43,6 +43,12 @@ ModelSize measure_size(const Workload& workload) {
           .targets = one.targets.size()};
 }
 
+DeviceMemory memory_of_rank(const Workload& workload, int rank) {
+  const std::vector<int>& gpus = workload.gpus;
+  if (gpus.empty()) return DeviceMemory();
+  return DeviceMemory(Residence::kCuda, gpus[static_cast<std::size_t>(rank) % gpus.size()]);
+}
+
 std::size_t default_first_batch(std::size_t samples, int devices) {
   const std::size_t share = samples / static_cast<std::size_t>(std::max(devices, 1));
   return std::max<std::size_t>(share * 3 / 4, share > 0 ? 1 : 0);

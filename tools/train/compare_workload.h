@@ -40,6 +40,9 @@ std::vector<std::string> check(const Workload& workload);
 
 ModelSize measure_size(const Workload& workload);
 
+/// What a rank computes in.
+DeviceMemory memory_of_rank(const Workload& workload, int rank);
+
 /// Three quarters of an even share: what the first device takes where nobody says.
 std::size_t default_first_batch(std::size_t samples, int devices);
 
