@@ -34,7 +34,6 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       native_(std::move(native)),
       link_(native_ != nullptr ? algorithms::Link::kShm : runtime_->link_of(members_)),
       shared_cores_(runtime_->shares_cores(members_)),
-      divisor_(size()),
       sends_(members_.size(), 0),
       left_(members_.size(), false) {
   traffic_.by_peer.resize(members_.size());
@@ -283,7 +282,7 @@ Status CommunicatorState::launch_on_host(RequestState& request, const CallShape&
   }
   if (reduces(request.call.collective)) {
     UNISONO_ASSIGN(request.reduction,
-                   compute::Reduction::make(request.call.type, request.call.op, divisor_));
+                   compute::Reduction::make(request.call.type, request.call.op, averaged_ranks()));
   }
   if (const Way way = way_of(request.call, shape); way.native) {
     return launch_native(request, way.path);

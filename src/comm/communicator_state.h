@@ -101,8 +101,10 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// the engine's lock, as all that has to do with them.
   HostGroups* host_groups() { return host_groups_.get(); }
   void open_host_groups(const HostGroups::Layout& layout, const HostGroups::Ids& ids);
-  /// Averages divide by this many ranks instead of size(): of sums that are sums of others'.
-  void set_divisor(int ranks) { divisor_ = ranks; }
+  /// Of a communicator inside of another: errors name the ranks of that one, and averages divide by
+  /// as many.
+  void set_inside(int outer_size) { outer_size_ = outer_size; }
+  bool is_inside() const { return outer_size_ > 0; }
   /// A call of the library's own on device memory: begins at once and never holds its stream. The
   /// request is the caller's until it is done and `held` is false. Errors are the caller's to tell.
   Result<RequestState*> begin_inner(const Call& call);
@@ -148,6 +150,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   friend class unisono::NativeOperation;
 
   Status usable() const;
+  int averaged_ranks() const { return is_inside() ? outer_size_ : size(); }
   bool needs_devices(const Call& call) const;
   bool concerns_devices(const Call& call) const;
   Status launch_on_device(RequestState& request, const CallShape& shape);
@@ -217,7 +220,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::unique_ptr<native::Group> native_;
   const algorithms::Link link_;
   const bool shared_cores_;
-  int divisor_;
+  int outer_size_ = 0;
   // The table's answers for this communicator, by collective, each made at its first call.
   std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 

@@ -98,6 +98,7 @@ void CudaCalls::forget_members(device::Device& device) {
 
 Rank CudaCalls::rank() const { return communicator_.rank(); }
 int CudaCalls::size() const { return communicator_.size(); }
+bool CudaCalls::is_inside() const { return communicator_.is_inside(); }
 Rank CudaCalls::world_rank(Rank rank) const {
   return communicator_.members()[static_cast<std::size_t>(rank)];
 }

@@ -49,6 +49,8 @@ class CudaCalls final : public DeviceCalls {
   Rank rank() const;
   int size() const;
   Rank world_rank(Rank rank) const;
+  /// The communicator around this one names the ranks.
+  bool is_inside() const;
   Reach reach() const { return reach_; }
   /// Every member has chosen a device, wherever it is.
   bool all_have_devices() const { return all_have_devices_; }

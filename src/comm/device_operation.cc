@@ -47,7 +47,8 @@ DeviceOperation::Stage DeviceOperation::first_stage() const {
 Status DeviceOperation::named(const Status& failure) const {
   if (failure.rank() >= 0) return failure;
   const Rank self = call_.calls->rank();
-  return Status(failure.code(), "rank " + std::to_string(self) + ": " + failure.message(), self);
+  const std::string who = call_.calls->is_inside() ? "" : "rank " + std::to_string(self) + ": ";
+  return Status(failure.code(), who + failure.message(), self);
 }
 
 Status DeviceOperation::begin_stage() {
@@ -150,7 +151,6 @@ Result<StageState> DeviceOperation::advance_stage() {
     if (!state || *state != StageState::kDetour) return state;
     stage_ = Stage::kStaged;
     UNISONO_TRY(staged_.begin());
-    hierarchical_.end();
   }
   return staged_.advance();
 }
@@ -206,6 +206,7 @@ void DeviceOperation::end() {
   fused_.end();
   hierarchical_.end();
   staged_.end();
+  call_.gate.give_back(*call_.device);
   if (call_.ready != nullptr) call_.device->give_back(call_.ready);
   call_.ready = nullptr;
   stage_ = Stage::kNone;

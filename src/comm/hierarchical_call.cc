@@ -40,16 +40,11 @@ bool HierarchicalCall::takes(const Call& call) {
 
 Status HierarchicalCall::begin() {
   host_ = nullptr;
-  gate_closed_ = has_gate_ = false;
   count_ = scatters_ = scattered_ = exchanges_ = exchanged_ = gathers_ = gathered_ = 0;
   mine_ = {};
   UNISONO_ASSIGN(const DetourReason reason, own_detour());
   mine_.detour = static_cast<std::uint32_t>(reason);
-  // In the default stream a gate would hold up other ranks of the process.
-  if (call_.has_stream && call_.stream != CU_STREAM_LEGACY && call_.device->has_memops()) {
-    UNISONO_ASSIGN(gate_, call_.device->take_gate());
-    has_gate_ = true;
-  }
+  UNISONO_TRY(call_.gate.make(call_));
   if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
   state_ = State::kWaitingForTurn;
   return Status();
@@ -68,14 +63,7 @@ Result<DetourReason> HierarchicalCall::own_detour() const {
   return DetourReason::kNone;
 }
 
-// Without a gate the caller itself waits for the result.
-Status HierarchicalCall::close_gate() {
-  if (!has_gate_ || gate_closed_) return Status();
-  gate_closed_ = true;
-  UNISONO_TRY(call_.device->enqueue_wait(call_.stream, gate_));
-  call_.calls->note_enqueued(*call_.request);
-  return Status();
-}
+Status HierarchicalCall::close_gate() { return call_.gate.close(call_); }
 
 Result<StageState> HierarchicalCall::advance() {
   if (state_ == State::kWaitingForTurn) {
@@ -95,8 +83,9 @@ Result<StageState> HierarchicalCall::advance() {
     UNISONO_ASSIGN(const bool gathered, end_steps(&gathering_, &gathered_));
     moved = scattered || exchanged || gathered;
   }
+  if (is_enqueued()) call_.calls->pass_turn(*call_.request);
   if (gathered_ < count_) return StageState::kWaiting;
-  if (has_gate_) device::Device::open(gate_);
+  call_.gate.open();
   state_ = State::kOver;
   return StageState::kOver;
 }
@@ -230,9 +219,14 @@ Status HierarchicalCall::start_gather() {
             .type = whole.type,
             .out_counts = slices_};
   call.options = {.timeout = whole.options.timeout, .stream = stream_};
-  UNISONO_TRY(start(groups_->local(), call, &gathering_));
-  if (gathers_ == count_) call_.calls->pass_turn(*call_.request);
-  return Status();
+  return start(groups_->local(), call, &gathering_);
+}
+
+// All of it is in the work stream: the next call may wait there for the stream that it comes after,
+// which may be behind this call's gate.
+bool HierarchicalCall::is_enqueued() const {
+  if (gathers_ < count_) return false;
+  return gathering_.empty() || gathering_.back().request->enqueued.load(std::memory_order_relaxed);
 }
 
 Status HierarchicalCall::start(detail::CommunicatorState& group, const Call& call,
@@ -279,7 +273,7 @@ void HierarchicalCall::waiting_for(std::vector<Rank>* ranks) const {
 }
 
 void HierarchicalCall::fail() {
-  if (has_gate_) device::Device::open(gate_);
+  call_.gate.open();
   host_ = nullptr;
   state_ = State::kOver;
 }
@@ -291,11 +285,6 @@ void HierarchicalCall::end() {
     }
     steps->clear();
   }
-  if (has_gate_) {
-    device::Device::open(gate_);
-    call_.device->give_back(gate_);
-  }
-  has_gate_ = false;
 }
 
 }  // namespace unisono

@@ -74,6 +74,7 @@ class HierarchicalCall {
   Status start_scatter();
   Status start_exchange();
   Status start_gather();
+  bool is_enqueued() const;
   Status start(detail::CommunicatorState& group, const Call& call, std::deque<Step>* steps);
   Result<bool> end_steps(std::deque<Step>* steps, std::size_t* ended);
   void choose_part(std::size_t part);
@@ -96,9 +97,6 @@ class HierarchicalCall {
   std::size_t first_ = 0;            // element
   std::vector<std::size_t> slices_;  // elements, by place on the host
   std::size_t own_first_ = 0;        // element of this rank's slice
-  device::Device::Gate gate_;
-  bool has_gate_ = false;
-  bool gate_closed_ = false;  // the stream waits for it
 };
 
 }  // namespace unisono

@@ -10,7 +10,7 @@ HostGroups::HostGroups(CommunicatorState& around, const Layout& layout, const Id
     : around_(around),
       local_(make(layout.local, ids.local)),
       across_(make(layout.across, ids.across)) {
-  across_->set_divisor(around.size());
+  for (CommunicatorState* group : {local_.get(), across_.get()}) group->set_inside(around.size());
 }
 
 HostGroups::~HostGroups() = default;
@@ -36,14 +36,14 @@ Rank HostGroups::outer_rank(const CommunicatorState& group, Rank rank) const {
   return around_.member_of(group.members()[static_cast<std::size_t>(rank)]);
 }
 
-// The words number the group's ranks.
 Status HostGroups::outer_status(const CommunicatorState& group, const Status& failure) const {
-  std::string who;
+  const Rank culprit = outer_rank(group, failure.rank());
+  std::string words = culprit < 0 ? "" : "rank " + std::to_string(culprit) + ": ";
+  words += failure.message() + " (in a step of ranks";
   for (Rank rank = 0; rank < group.size(); ++rank) {
-    who += (rank == 0 ? "" : ", ") + std::to_string(outer_rank(group, rank));
+    words += (rank == 0 ? " " : ", ") + std::to_string(outer_rank(group, rank));
   }
-  return Status(failure.code(), "among ranks " + who + ", counted from 0: " + failure.message(),
-                outer_rank(group, failure.rank()));
+  return Status(failure.code(), words + ")", culprit);
 }
 
 void HostGroups::fail(const Status& cause) {
