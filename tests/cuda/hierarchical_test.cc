@@ -1,5 +1,5 @@
 // All-reduces of ranks with GPUs on several hosts: over the GPUs of each host, and slices between
-// hosts. Each test starts its ranks before this process has touched a driver.
+// hosts. Tests of processes run in a program of their own, which has had no other threads.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -138,31 +138,32 @@ INSTANTIATE_TEST_SUITE_P(Hosts, Hierarchical,
                            return name;
                          });
 
-TEST(HierarchicalCalls, MayBeInFlightTogetherAndInTurnWithOthers) {
-  for (const bool processes : {false, true}) {
-    run_hosts({.hosts = kInTurn, .processes = processes}, [](Communicator& comm) {
-      DeviceUser user;
-      std::vector<std::int32_t*> data;
-      for (std::int32_t i = 0; i < 6; ++i) {
-        // Every second one is staged.
-        const std::size_t count = i % 2 == 1 ? 100 : kMebibyte * static_cast<std::size_t>(i + 1);
-        data.push_back(user.make(std::vector<std::int32_t>(count, comm.rank() + i)));
-        comm.all_reduce(data.back(), data.back(), count, DataType::kInt32, sum,
-                        {.stream = user.stream()});
-      }
-      std::vector<std::int32_t> host{comm.rank()};
-      comm.all_reduce(host, sum);
-      require(host[0] == 6, "a wrong sum of host memory");
-      user.finish();
-      for (std::int32_t i = 0; i < 6; ++i) {
-        const std::size_t last = i % 2 == 1 ? 99 : kMebibyte * static_cast<std::size_t>(i + 1) - 1;
-        const std::int32_t* const place = data[static_cast<std::size_t>(i)];
-        require(user.look(place, 1)[0] == 6 + 4 * i && user.look(place + last, 1)[0] == 6 + 4 * i,
-                "a wrong sum in call " + std::to_string(i));
-      }
-    });
-  }
+void run_in_turn(bool processes) {
+  run_hosts({.hosts = kInTurn, .processes = processes}, [](Communicator& comm) {
+    DeviceUser user;
+    std::vector<std::int32_t*> data;
+    for (std::int32_t i = 0; i < 6; ++i) {
+      // Every second one is staged.
+      const std::size_t count = i % 2 == 1 ? 100 : kMebibyte * static_cast<std::size_t>(i + 1);
+      data.push_back(user.make(std::vector<std::int32_t>(count, comm.rank() + i)));
+      comm.all_reduce(data.back(), data.back(), count, DataType::kInt32, sum,
+                      {.stream = user.stream()});
+    }
+    std::vector<std::int32_t> host{comm.rank()};
+    comm.all_reduce(host, sum);
+    require(host[0] == 6, "a wrong sum of host memory");
+    user.finish();
+    for (std::int32_t i = 0; i < 6; ++i) {
+      const std::size_t last = i % 2 == 1 ? 99 : kMebibyte * static_cast<std::size_t>(i + 1) - 1;
+      const std::int32_t* const place = data[static_cast<std::size_t>(i)];
+      require(user.look(place, 1)[0] == 6 + 4 * i && user.look(place + last, 1)[0] == 6 + 4 * i,
+              "a wrong sum in call " + std::to_string(i));
+    }
+  });
 }
+
+TEST(HierarchicalCalls, MayBeInFlightTogetherAndInTurnWithOthers) { run_in_turn(false); }
+TEST(HierarchicalProcesses, MayHaveCallsInFlightTogether) { run_in_turn(true); }
 
 TEST(HierarchicalCalls, AStreamOrdersThemWithTheWorkAroundThem) {
   run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
@@ -190,19 +191,20 @@ TEST(HierarchicalCalls, WithoutAStreamReturnWhenTheResultIsThere) {
   });
 }
 
-TEST(HierarchicalCalls, RunOnSeveralGpusOfAHost) {
-  for (const bool processes : {false, true}) {
-    run_hosts({.hosts = kTwoByTwo, .processes = processes, .devices = {0, 1}},
-              [](Communicator& comm) {
-                DeviceUser user(comm.rank() % 2);
-                run_one(comm,
-                        {.collective = Collective::kAllReduce,
-                         .type = DataType::kBfloat16,
-                         .count = 5 * kMebibyte},
-                        user);
-              });
-  }
+void run_on_several_gpus(bool processes) {
+  run_hosts({.hosts = kTwoByTwo, .processes = processes, .devices = {0, 1}},
+            [](Communicator& comm) {
+              DeviceUser user(comm.rank() % 2);
+              run_one(comm,
+                      {.collective = Collective::kAllReduce,
+                       .type = DataType::kBfloat16,
+                       .count = 5 * kMebibyte},
+                      user);
+            });
 }
+
+TEST(HierarchicalCalls, RunOnSeveralGpusOfAHost) { run_on_several_gpus(false); }
+TEST(HierarchicalProcesses, RunOnSeveralGpusOfAHost) { run_on_several_gpus(true); }
 
 TEST(HierarchicalCalls, RunOnCommunicatorsThatWereSplit) {
   run_hosts({.hosts = {0, 0, 1, 1, 0, 0, 1, 1}}, [](Communicator& comm) {
@@ -278,7 +280,7 @@ TEST(HierarchicalCalls, OfHostsWithUnequalRanksAreStaged) {
   }
 }
 
-TEST(HierarchicalCalls, InACaptureAreRefusedOnAllRanks) {
+TEST(HierarchicalProcesses, InACaptureAreRefusedOnAllRanks) {
   run_hosts({.hosts = kTwoByTwo, .processes = true}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
@@ -320,7 +322,7 @@ TEST(HierarchicalFailure, AbortIsToldToAllAndStreamsGoOn) {
   });
 }
 
-TEST(HierarchicalFailure, OfTheDriverInAnyStepNamesTheRank) {
+TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   // The first launch scatters and the second one gathers.
   const std::vector<std::pair<const char*, std::uint64_t>> calls = {
@@ -416,7 +418,7 @@ void survive(Communicator& comm, OutcomeBoard& board, DeviceUser& user) {
   });
 }
 
-TEST(HierarchicalKill, InEveryStepIsToldToAllSurvivors) {
+TEST(HierarchicalProcesses, KilledInEveryStepIsToldToAllSurvivors) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   for (const Moment& moment :
        {Moment{"meeting", nullptr, 0}, Moment{"scatter", "cuLaunchKernel", 1},
