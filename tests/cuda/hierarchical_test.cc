@@ -332,6 +332,8 @@ TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
     run_hosts({.hosts = kTwoByTwo, .processes = true}, [&](Communicator& comm) {
       DeviceUser user;
       float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
+      // Buffers are mapped by a first call: who hears of the failure frees its own.
+      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max);
       comm.barrier();
       if (comm.rank() == 2) fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
       const std::string failure = failure_of([&] {
