@@ -115,6 +115,40 @@ CallRecord CommunicatorState::device_record(const Call& call) const {
   return make_record(call, collectives_, kRecordOnDevice);
 }
 
+void CommunicatorState::open_host_groups(const HostGroups::Layout& layout,
+                                         const HostGroups::Ids& ids) {
+  host_groups_ = std::make_unique<HostGroups>(*this, layout, ids);
+}
+
+// They lock the engine themselves. Nobody opens any once the device calls are over.
+void CommunicatorState::close_host_groups() {
+  HostGroups* groups = nullptr;
+  {
+    const Engine::Lock lock(runtime_->engine());
+    groups = host_groups_.get();
+  }
+  if (groups != nullptr) groups->close();
+}
+
+// As the last but one of a group: its stream, the library's, waits for no gate.
+Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
+  UNISONO_TRY(usable());
+  CallShape shape;
+  UNISONO_TRY(check_call(call, rank_, size(), &shape));
+  RequestState& request = prepare(call);
+  copy_counts(request);
+  begins_group_ = true;
+  const Status launched = launch_on_device(request, shape);
+  begins_group_ = false;
+  if (!launched) {
+    request.held = false;
+    return launched;
+  }
+  running_.push_back(&request);
+  runtime_->engine().start(request);
+  return &request;
+}
+
 // An all-gather that says it is the device call that it serves.
 Status CommunicatorState::launch_meeting(RequestState& request, const Call& call,
                                          std::span<const std::byte> mine,

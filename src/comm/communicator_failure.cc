@@ -58,6 +58,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   failed_.store(true, std::memory_order_release);
   end_replays(true);
   give_back_buffers(cause);
+  if (host_groups_ != nullptr) host_groups_->fail(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     Verdict verdict;
     verdict.code = cause.code();
@@ -84,6 +85,7 @@ void CommunicatorState::abort(const std::string& reason) {
 
 void CommunicatorState::close() {
   if (devices_ != nullptr) drain_devices();
+  close_host_groups();
   bool last = false;
   {
     const Engine::Lock lock(runtime_->engine());

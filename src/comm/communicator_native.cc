@@ -28,7 +28,7 @@ const compute::Reduction* CommunicatorState::reduction_for(const Call& call, Sta
   if (last_reduction_ && last_type_ == call.type && same_op(last_op_, call.op)) {
     return &*last_reduction_;
   }
-  Result<compute::Reduction> made = compute::Reduction::make(call.type, call.op, size());
+  Result<compute::Reduction> made = compute::Reduction::make(call.type, call.op, averaged_ranks());
   if (!made) {
     *status = made.error();
     return nullptr;

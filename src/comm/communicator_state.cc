@@ -37,13 +37,16 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       sends_(members_.size(), 0),
       left_(members_.size(), false) {
   traffic_.by_peer.resize(members_.size());
-  const Engine::Lock lock(runtime_->engine());
+}
+
+void CommunicatorState::enlist() {
   devices_ = DeviceCalls::make(*this);
   runtime_->add(*this);
 }
 
 CommunicatorState::~CommunicatorState() {
   close();
+  host_groups_.reset();
   if (devices_ == nullptr) return;
   const Engine::Lock lock(runtime_->engine());
   devices_.reset();
@@ -279,7 +282,7 @@ Status CommunicatorState::launch_on_host(RequestState& request, const CallShape&
   }
   if (reduces(request.call.collective)) {
     UNISONO_ASSIGN(request.reduction,
-                   compute::Reduction::make(request.call.type, request.call.op, size()));
+                   compute::Reduction::make(request.call.type, request.call.op, averaged_ranks()));
   }
   if (const Way way = way_of(request.call, shape); way.native) {
     return launch_native(request, way.path);
@@ -398,7 +401,9 @@ TrafficReport CommunicatorState::traffic() {
   const Engine::Lock lock(runtime_->engine());
   if (devices_ != nullptr) runtime_->engine().poll();  // what is over in its stream has ended
   fold_last_calls();
-  return traffic_;
+  TrafficReport report = traffic_;
+  if (host_groups_ != nullptr) host_groups_->add_traffic(&report);
+  return report;
 }
 
 bool CommunicatorState::test(RequestState& request) {

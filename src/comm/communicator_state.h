@@ -13,6 +13,7 @@
 
 #include "comm/call_check.h"
 #include "comm/device_calls.h"
+#include "comm/host_groups.h"
 #include "comm/operations.h"
 #include "comm/plan_cache.h"
 #include "comm/runtime.h"
@@ -74,6 +75,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id, std::vector<Rank> members,
                     Rank rank, std::unique_ptr<native::Group> native);
   ~CommunicatorState();
+  /// Once, before anything else; under the engine's lock.
+  void enlist();
 
   std::uint32_t id() const { return id_; }
   Rank rank() const { return rank_; }
@@ -94,6 +97,18 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
                         std::span<std::byte> all);
   native::Group* native() { return native_.get(); }
+  /// Communicators of the library's own inside of this one; null before open_host_groups(). Under
+  /// the engine's lock, as all that has to do with them.
+  HostGroups* host_groups() { return host_groups_.get(); }
+  void open_host_groups(const HostGroups::Layout& layout, const HostGroups::Ids& ids);
+  /// Of a communicator inside of another: errors name the ranks of that one, and averages divide by
+  /// as many.
+  void set_inside(int outer_size) { outer_size_ = outer_size; }
+  bool is_inside() const { return outer_size_ > 0; }
+  /// A call of the library's own on device memory: begins at once and never holds its stream. The
+  /// request is the caller's until it is done and `held` is false. Errors are the caller's to tell.
+  Result<RequestState*> begin_inner(const Call& call);
+  const TrafficReport& counted() const { return traffic_; }
 
   /// Blocking: the outcome. Throws nothing.
   Status run(const Call& call, Received* received = nullptr);
@@ -135,6 +150,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   friend class unisono::NativeOperation;
 
   Status usable() const;
+  int averaged_ranks() const { return is_inside() ? outer_size_ : size(); }
   bool needs_devices(const Call& call) const;
   bool concerns_devices(const Call& call) const;
   Status launch_on_device(RequestState& request, const CallShape& shape);
@@ -143,6 +159,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Result<algorithms::Choice> choose_meeting(const CallShape& shape) const;
   void await_enqueued(RequestState& request);
   void drain_devices();
+  void close_host_groups();
   void give_back_buffers(const Status& cause);
   /// Whether a collective runs natively, and by which path.
   struct Way {
@@ -203,6 +220,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::unique_ptr<native::Group> native_;
   const algorithms::Link link_;
   const bool shared_cores_;
+  int outer_size_ = 0;
   // The table's answers for this communicator, by collective, each made at its first call.
   std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 
@@ -212,6 +230,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   DataType last_type_ = DataType::kUint8;
   ReduceOp last_op_;
   PlanCache plans_;
+  std::unique_ptr<HostGroups> host_groups_;
   std::unique_ptr<DeviceCalls> devices_;        // null where no device memory can come
   bool begins_group_ = false;                   // what begins now is not the last of its group
   std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order

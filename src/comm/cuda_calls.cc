@@ -10,9 +10,13 @@
 #include "base/log.h"
 #include "comm/communicator_state.h"
 #include "comm/device_operation.h"
+#include "comm/split.h"
 #include "device/left_behind.h"
 
 namespace unisono {
+
+using detail::HostGroups;
+
 namespace {
 
 // How long a failed call waits for what its streams still do.
@@ -75,7 +79,7 @@ CudaCalls::~CudaCalls() {
   const device::DriverScope scope(device->api(), device->context());
   captured_.reset();
   forget_members(*device);
-  for (CUstream stream : {work_stream_, capture_stream_}) {
+  for (CUstream stream : {work_stream_, capture_stream_, idle_stream_}) {
     if (stream != nullptr) device->api().StreamDestroy(stream);
   }
   device->give_back(done_);
@@ -94,6 +98,7 @@ void CudaCalls::forget_members(device::Device& device) {
 
 Rank CudaCalls::rank() const { return communicator_.rank(); }
 int CudaCalls::size() const { return communicator_.size(); }
+bool CudaCalls::is_inside() const { return communicator_.is_inside(); }
 Rank CudaCalls::world_rank(Rank rank) const {
   return communicator_.members()[static_cast<std::size_t>(rank)];
 }
@@ -115,12 +120,66 @@ void CudaCalls::find_reach() {
     if (devices.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
+  if (!one_host && find_layout()) reach_ = Reach::kHosts;
   if (!one_host || size() > device::kRanksMax) return;
   if (processes.size() == 1) {
     reach_ = Reach::kThreads;
   } else if (processes.size() == static_cast<std::size_t>(size())) {
     reach_ = Reach::kProcesses;
   }
+}
+
+// True where every host has as many members as the others, at least two, whose kernels reach each
+// other's memory.
+bool CudaCalls::find_layout() {
+  const World& world = communicator_.runtime().world();
+  const auto member = [&](Rank rank) -> const Member& {
+    return world.members[static_cast<std::size_t>(world_rank(rank))];
+  };
+  const auto process = [&](Rank rank) {
+    const std::string published = find_address(member(rank).addresses, "cuda");
+    return parse_published(published).process + " " + std::to_string(member(rank).pid);
+  };
+  std::vector<std::vector<Rank>> hosts;
+  for (Rank rank = 0; rank < size(); ++rank) {
+    const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
+      return same_host(member(ranks.front()), member(rank));
+    });
+    (host == hosts.end() ? hosts.emplace_back() : *host).push_back(rank);
+  }
+  const std::size_t place_count = hosts.front().size();
+  if (place_count < 2 || place_count > static_cast<std::size_t>(device::kRanksMax)) return false;
+  HostGroups::Layout layout;
+  for (const std::vector<Rank>& ranks : hosts) {
+    std::set<std::string> processes;
+    for (const Rank rank : ranks) processes.insert(process(rank));
+    if (ranks.size() != place_count || (processes.size() != 1 && processes.size() != place_count)) {
+      return false;
+    }
+    if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) continue;
+    layout.local = ranks;
+    has_local_processes_ = processes.size() > 1;
+  }
+  const auto place = std::find(layout.local.begin(), layout.local.end(), rank());
+  for (const std::vector<Rank>& ranks : hosts) {
+    layout.across.push_back(ranks[static_cast<std::size_t>(place - layout.local.begin())]);
+  }
+  layout_ = std::move(layout);
+  return true;
+}
+
+HostGroups* CudaCalls::host_groups() const { return communicator_.host_groups(); }
+
+HostGroups::Ids CudaCalls::offer_groups() const {
+  Runtime& runtime = communicator_.runtime();
+  HostGroups::Ids ids;
+  if (layout_.local.front() == rank()) ids.local = detail::take_communicator_id(runtime);
+  if (layout_.across.front() == rank()) ids.across = detail::take_communicator_id(runtime);
+  return ids;
+}
+
+void CudaCalls::open_groups(const HostGroups::Ids& ids) {
+  communicator_.open_host_groups(layout_, ids);
 }
 
 bool CudaCalls::concerns(const Call& call) const {

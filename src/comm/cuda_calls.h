@@ -14,6 +14,7 @@
 #include "comm/captured_calls.h"
 #include "comm/device_call.h"
 #include "comm/device_calls.h"
+#include "comm/host_groups.h"
 #include "device/descriptor.h"
 #include "device/flag_page.h"
 #include "device/rank_device.h"
@@ -29,6 +30,7 @@ class CudaCalls final : public DeviceCalls {
     kStaged,     ///< not at all: some member has no device or is elsewhere, or there are too many
     kThreads,    ///< all members are threads of one process
     kProcesses,  ///< all members are processes of one host
+    kHosts,      ///< on every host as many, at least two, that are kThreads or kProcesses there
   };
 
   CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device);
@@ -47,9 +49,19 @@ class CudaCalls final : public DeviceCalls {
   Rank rank() const;
   int size() const;
   Rank world_rank(Rank rank) const;
+  /// The communicator around this one names the ranks.
+  bool is_inside() const;
   Reach reach() const { return reach_; }
   /// Every member has chosen a device, wherever it is.
   bool all_have_devices() const { return all_have_devices_; }
+  /// Of kHosts: their communicators, null before the first call that opens them.
+  detail::HostGroups* host_groups() const;
+  const detail::HostGroups::Layout& layout() const { return layout_; }
+  /// A rank that is first in a group names it; 0: not the first, or no number is left.
+  detail::HostGroups::Ids offer_groups() const;
+  void open_groups(const detail::HostGroups::Ids& ids);
+  /// Of kHosts: members of this rank's host are processes.
+  bool has_local_processes() const { return has_local_processes_; }
   /// The lowest rank of every device: they launch the kernels where members are threads.
   std::span<const Rank> owners() const { return owners_; }
   /// Of kProcesses, made when first needed.
@@ -66,6 +78,8 @@ class CudaCalls final : public DeviceCalls {
   Result<CUstream> capture_stream(device::Device& device) {
     return made_once(&capture_stream_, device);
   }
+  /// Work that goes there waits for nothing: a call on it begins when it is made.
+  Result<CUstream> idle_stream(device::Device& device) { return made_once(&idle_stream_, device); }
   /// Of kProcesses: recorded behind the work of the latest call, which the next must come after.
   Result<CUevent> done_event(device::Device& device);
 
@@ -106,6 +120,7 @@ class CudaCalls final : public DeviceCalls {
     std::atomic<std::size_t> waiting{0};
   };
   void find_reach();
+  bool find_layout();
   const Queue& queue_of(Collective collective) const {
     return is_point_to_point(collective) ? messages_ : collectives_;
   }
@@ -123,12 +138,15 @@ class CudaCalls final : public DeviceCalls {
   Reach reach_ = Reach::kStaged;
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
+  detail::HostGroups::Layout layout_;
+  bool has_local_processes_ = false;
   std::unique_ptr<device::FlagPage> flags_;
   std::atomic<const device::FlagPage*> readable_flags_ = nullptr;  // the same, for any thread
   std::unique_ptr<CapturedCalls> captured_;
   std::shared_ptr<device::TeamEvents> team_;
   CUstream work_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;
+  CUstream idle_stream_ = nullptr;
   CUevent done_ = nullptr;
   TimePoint release_limit_{};
   bool told_why_not_direct_ = false;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "comm/call_check.h"
+#include "comm/call_gate.h"
 #include "device/device.h"
 #include "unisono/communicator.h"
 
@@ -32,6 +33,7 @@ struct DeviceCall {
   /// Not null: the transport moves the message where it lies (GPUDirect).
   std::shared_ptr<DirectMemory> direct;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
+  CallGate gate;              ///< of hierarchical and staged calls
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made
 };
 

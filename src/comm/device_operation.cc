@@ -8,7 +8,7 @@
 namespace unisono {
 
 DeviceOperation::DeviceOperation(CudaCalls& calls, detail::RequestState& request)
-    : fused_(call_), staged_(call_) {
+    : fused_(call_), hierarchical_(call_), staged_(call_) {
   call_.calls = &calls;
   call_.request = &request;
 }
@@ -20,9 +20,7 @@ Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   call_.shape = shape;
   const device::DriverScope scope(device.api(), device.context());
   UNISONO_TRY(scope.status());
-  const bool fused = call_.calls->reach() != CudaCalls::Reach::kStaged &&
-                     !is_point_to_point(call_.call.collective);
-  stage_ = fused ? Stage::kFused : Stage::kStaged;
+  stage_ = first_stage();
   const Status begun = begin_stage();
   if (begun) return begun;
   stop(begun);
@@ -30,26 +28,44 @@ Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   return named(begun);
 }
 
+// From what all members know alike.
+DeviceOperation::Stage DeviceOperation::first_stage() const {
+  if (is_point_to_point(call_.call.collective)) return Stage::kStaged;
+  switch (call_.calls->reach()) {
+    case CudaCalls::Reach::kThreads:
+    case CudaCalls::Reach::kProcesses:
+      return Stage::kFused;
+    case CudaCalls::Reach::kHosts:
+      return HierarchicalCall::takes(call_.call) ? Stage::kHierarchical : Stage::kStaged;
+    case CudaCalls::Reach::kStaged:
+      break;
+  }
+  return Stage::kStaged;
+}
+
 // Messages of the driver and of memory know the device, not the rank.
 Status DeviceOperation::named(const Status& failure) const {
   if (failure.rank() >= 0) return failure;
   const Rank self = call_.calls->rank();
-  return Status(failure.code(), "rank " + std::to_string(self) + ": " + failure.message(), self);
+  const std::string who = call_.calls->is_inside() ? "" : "rank " + std::to_string(self) + ": ";
+  return Status(failure.code(), who + failure.message(), self);
 }
 
 Status DeviceOperation::begin_stage() {
   const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
-  if (stage_ == Stage::kStaged) UNISONO_TRY(staged_.look_ahead());
+  if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
   UNISONO_ASSIGN(call_.ready, call_.device->take_event());
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));
+  if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
   return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
 }
 
 Status DeviceOperation::close_gate() {
   const device::DriverScope scope(call_.device->api(), call_.device->context());
+  if (stage_ == Stage::kHierarchical) return hierarchical_.close_gate();
   return stage_ == Stage::kStaged ? staged_.close_gate() : Status();
 }
 
@@ -130,6 +146,11 @@ Result<StageState> DeviceOperation::advance_stage() {
     fused_.end();
     stage_ = Stage::kStaged;
     UNISONO_TRY(staged_.begin());
+  } else if (stage_ == Stage::kHierarchical) {
+    Result<StageState> state = hierarchical_.advance();
+    if (!state || *state != StageState::kDetour) return state;
+    stage_ = Stage::kStaged;
+    UNISONO_TRY(staged_.begin());
   }
   return staged_.advance();
 }
@@ -159,11 +180,13 @@ void DeviceOperation::stop(const Status& cause) {
   if (Operation* const host = host_side()) host->fail(cause);
   const device::DriverScope scope(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kFused) fused_.fail();
+  if (stage_ == Stage::kHierarchical) hierarchical_.fail();
   if (stage_ == Stage::kStaged) staged_.fail();
 }
 
 Operation* DeviceOperation::host_side() const {
   if (stage_ == Stage::kFused) return fused_.host_side();
+  if (stage_ == Stage::kHierarchical) return hierarchical_.host_side();
   return stage_ == Stage::kStaged ? staged_.host_side() : nullptr;
 }
 
@@ -172,6 +195,8 @@ void DeviceOperation::waiting_for(std::vector<Rank>* ranks) const {
     host->waiting_for(ranks);
   } else if (stage_ == Stage::kFused) {
     fused_.waiting_for(ranks);
+  } else if (stage_ == Stage::kHierarchical) {
+    hierarchical_.waiting_for(ranks);
   }
 }
 
@@ -179,7 +204,9 @@ void DeviceOperation::end() {
   if (stage_ == Stage::kNone) return;
   call_.calls->pass_turn(*call_.request);
   fused_.end();
+  hierarchical_.end();
   staged_.end();
+  call_.gate.give_back(*call_.device);
   if (call_.ready != nullptr) call_.device->give_back(call_.ready);
   call_.ready = nullptr;
   stage_ = Stage::kNone;

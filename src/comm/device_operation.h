@@ -1,5 +1,6 @@
 // One call on device buffers as the engine sees it: fused where the members share device memory and
-// the buffers allow it, staged through host memory otherwise.
+// the buffers allow it, hierarchical where those of each host do, staged through host memory
+// otherwise.
 //
 // Thread rule: the engine's lock.
 #pragma once
@@ -8,6 +9,7 @@
 
 #include "comm/device_call.h"
 #include "comm/fused_call.h"
+#include "comm/hierarchical_call.h"
 #include "comm/staged_call.h"
 #include "engine/operation.h"
 
@@ -31,8 +33,9 @@ class DeviceOperation final : public Operation {
   Operation* host_side() const;
 
  private:
-  enum class Stage : std::uint8_t { kNone, kFused, kStaged };
+  enum class Stage : std::uint8_t { kNone, kFused, kHierarchical, kStaged };
 
+  Stage first_stage() const;
   Status begin_stage();
   Status read_stream();
   Status check_buffers();
@@ -43,6 +46,7 @@ class DeviceOperation final : public Operation {
 
   DeviceCall call_;
   FusedCall fused_;
+  HierarchicalCall hierarchical_;
   StagedCall staged_;
   Stage stage_ = Stage::kNone;
 };

@@ -87,7 +87,22 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
   return std::unique_ptr<native::Group>();
 }
 
+std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtime, std::uint32_t id,
+                                                 std::vector<Rank> members, Rank rank,
+                                                 std::unique_ptr<native::Group> native) {
+  Engine& engine = runtime->engine();
+  auto made = std::make_shared<CommunicatorState>(std::move(runtime), id, std::move(members), rank,
+                                                  std::move(native));
+  const Engine::Lock lock(engine);
+  made->enlist();
+  return made;
+}
+
 }  // namespace
+
+std::uint32_t take_communicator_id(Runtime& runtime) {
+  return make_id(runtime.take_communicator_number(), runtime.world().rank, runtime.world().size);
+}
 
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key) {
   Runtime& runtime = parent.runtime();
@@ -106,10 +121,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   const bool leads = !ranks.empty() && ranks.front() == parent.rank();
 
   Offer offer;
-  if (leads) {
-    const World& world = runtime.world();
-    offer.id = make_id(runtime.take_communicator_number(), world.rank, world.size);
-  }
+  if (leads) offer.id = take_communicator_id(runtime);
   if (leads && !indices.empty()) {
     const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
     if (block) {
@@ -130,8 +142,8 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   }
   const Rank me =
       static_cast<Rank>(std::find(ranks.begin(), ranks.end(), parent.rank()) - ranks.begin());
-  return std::make_shared<CommunicatorState>(parent.shared_runtime(), agreed.id, std::move(members),
-                                             me, std::move(native));
+  return make_enlisted(parent.shared_runtime(), agreed.id, std::move(members), me,
+                       std::move(native));
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {
@@ -152,8 +164,7 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
   // Known before anyone has said it; other numbers begin at 1.
   constexpr std::uint32_t kWorldId = 0;
   const Rank rank = runtime->world().rank;
-  return std::make_shared<CommunicatorState>(std::move(runtime), kWorldId, std::move(members), rank,
-                                             std::move(native));
+  return make_enlisted(std::move(runtime), kWorldId, std::move(members), rank, std::move(native));
 }
 
 }  // namespace unisono::detail

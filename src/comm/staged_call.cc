@@ -22,15 +22,11 @@ Status StagedCall::look_ahead() {
 
 Status StagedCall::begin() {
   host_ = nullptr;
-  gate_closed_ = has_gate_ = is_ready_ = host_has_ended_ = false;
+  is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
-  // In the default stream a gate would hold up other ranks of the process.
-  if (call_.has_stream && call_.stream != CU_STREAM_LEGACY && call_.device->has_memops()) {
-    UNISONO_ASSIGN(gate_, call_.device->take_gate());
-    has_gate_ = true;
-  }
+  UNISONO_TRY(call_.gate.make(call_));
   if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
   return start_parts();
 }
@@ -97,14 +93,7 @@ void StagedCall::choose_part(std::size_t index, Call* call, CallShape* shape) co
   shape->output_bytes = std::min(shape->output_bytes, bytes);
 }
 
-// Without a gate the caller itself waits for the result.
-Status StagedCall::close_gate() {
-  if (!has_gate_ || gate_closed_) return Status();
-  gate_closed_ = true;
-  UNISONO_TRY(call_.device->enqueue_wait(call_.stream, gate_));
-  call_.calls->note_enqueued(*call_.request);
-  return Status();
-}
+Status StagedCall::close_gate() { return call_.gate.close(call_); }
 
 Result<StageState> StagedCall::advance() {
   UNISONO_TRY(start_parts());
@@ -163,7 +152,7 @@ Result<bool> StagedCall::move_host() {
     host_has_ended_ = false;
     StagedPart& finished = part(done_on_host_++);
     const bool is_last = done_on_host_ == count_;
-    UNISONO_TRY(finished.copy_in(result_bytes(finished), is_last && has_gate_ ? &gate_ : nullptr));
+    UNISONO_TRY(finished.copy_in(result_bytes(finished), is_last ? call_.gate.get() : nullptr));
     return true;
   }
   if (launched_ == started_) return false;
@@ -217,14 +206,12 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
 
 // Copies wait for nothing but each other: they are over in a moment, and the buffers free.
 void StagedCall::fail() {
-  if (has_gate_) device::Device::open(gate_);
+  call_.gate.open();
   for (; retired_ < started_; ++retired_) part(retired_).finish();
   host_ = nullptr;
 }
 
 void StagedCall::end() {
-  if (has_gate_) call_.device->give_back(gate_);
-  has_gate_ = false;
   if (call_.direct != nullptr) withdraw_direct_memory(*call_.direct);
   call_.direct.reset();
 }

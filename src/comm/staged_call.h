@@ -72,9 +72,6 @@ class StagedCall {
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
   bool is_ready_ = false;        // what the caller's stream did before the call is over
   bool host_has_ended_ = false;  // with the part that is to be copied in next
-  device::Device::Gate gate_;
-  bool has_gate_ = false;
-  bool gate_closed_ = false;  // the stream waits for it
 };
 
 }  // namespace unisono

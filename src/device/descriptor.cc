@@ -17,6 +17,8 @@ const char* words_for(DetourReason reason) {
       return "a device without stream memory operations";
     case DetourReason::kNoWideMemops:
       return "a device without stream memory operations of 64 bits";
+    case DetourReason::kNoNumber:
+      return "no number left for another communicator";
   }
   return "an unknown obstacle";
 }

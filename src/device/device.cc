@@ -128,19 +128,23 @@ void Device::Staging::release() {
   data_ = nullptr;
 }
 
-// Page-locking costs far more than the copy: blocks are kept, in powers of two.
+// Page-locking costs far more than the copy: blocks are kept, in powers of two. Where there is no
+// room for one more a longer one will do: to free it the driver waits for all of the device's
+// streams, and one of them may be waiting for this call.
 Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   constexpr std::size_t kSmallest = 64 << 10;
   const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
   Staging staging;
   staging.device_ = this;
-  const auto found = std::find_if(free_.begin(), free_.end(),
-                                  [&](const Block& block) { return block.bytes == wanted; });
+  const bool is_full = staging_bytes_ + wanted > staging_bytes_max_;
+  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Block& block) {
+    return block.bytes == wanted || (is_full && block.bytes > wanted);
+  });
   if (found != free_.end()) {
     staging.data_ = found->data;
     staging.bytes_ = found->bytes;
+    lent_bytes_ += found->bytes;
     free_.erase(found);
-    lent_bytes_ += wanted;
     return staging;
   }
   while (staging_bytes_ + wanted > staging_bytes_max_ && !free_.empty()) {

@@ -1,0 +1,290 @@
+#include "comm/hierarchical_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "comm/communicator_state.h"
+#include "comm/cuda_calls.h"
+
+namespace unisono {
+namespace {
+
+using device::DetourReason;
+
+// Slices begin at whole cache lines of the device.
+constexpr std::size_t kLineBytes = 128;
+
+// Sums of sums are divided once, by the last to add; each rank scales its own input.
+ReduceOp op_on_host(ReduceOp op) {
+  if (op.kind == OpKind::kAverage) op = {.kind = OpKind::kSum};
+  return op;
+}
+
+ReduceOp op_between_hosts(ReduceOp op) {
+  if (op.kind == OpKind::kPremultipliedSum) op = {.kind = OpKind::kSum};
+  return op;
+}
+
+}  // namespace
+
+// The canonical order is one tree over all ranks, and functions of the host are no kernel's.
+bool HierarchicalCall::takes(const Call& call) {
+  return call.collective == Collective::kAllReduce && call.op.kind != OpKind::kUser &&
+         call.options.order != Order::kCanonical && call.options.algorithm.empty() &&
+         call.count * size_of(call.type) >= kBytesMin;
+}
+
+Status HierarchicalCall::begin() {
+  host_ = nullptr;
+  count_ = scatters_ = scattered_ = exchanges_ = exchanged_ = gathers_ = gathered_ = 0;
+  mine_ = {};
+  UNISONO_ASSIGN(const DetourReason reason, own_detour());
+  mine_.detour = static_cast<std::uint32_t>(reason);
+  UNISONO_TRY(call_.gate.make(call_));
+  if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
+  state_ = State::kWaitingForTurn;
+  return Status();
+}
+
+// Why this rank's part cannot be done by kernels.
+Result<DetourReason> HierarchicalCall::own_detour() const {
+  if (call_.input_on_host || call_.output_on_host) return DetourReason::kHostMemory;
+  if (!call_.calls->has_local_processes()) return DetourReason::kNone;
+  if (!call_.device->has_memops()) return DetourReason::kNoMemops;
+  for (const void* const buffer : {call_.call.in, static_cast<const void*>(call_.call.out)}) {
+    UNISONO_ASSIGN(const cuda::BufferTicket ticket,
+                   call_.device->memory().ticket(buffer, call_.shape.output_bytes));
+    if (ticket.kind == cuda::BufferTicket::Kind::kUnshareable) return DetourReason::kUnshareable;
+  }
+  return DetourReason::kNone;
+}
+
+Status HierarchicalCall::close_gate() { return call_.gate.close(call_); }
+
+Result<StageState> HierarchicalCall::advance() {
+  if (state_ == State::kWaitingForTurn) {
+    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
+    UNISONO_TRY(start_meeting());
+  }
+  if (state_ == State::kMeeting) {
+    if (!host_->advance()) return StageState::kWaiting;
+    UNISONO_ASSIGN(const StageState met, end_meeting());
+    if (met != StageState::kWaiting) return met;
+    UNISONO_TRY(start_parts());
+  }
+  for (bool moved = true; moved;) {
+    UNISONO_TRY(start_steps());
+    UNISONO_ASSIGN(const bool scattered, end_steps(&scattering_, &scattered_));
+    UNISONO_ASSIGN(const bool exchanged, end_steps(&exchanging_, &exchanged_));
+    UNISONO_ASSIGN(const bool gathered, end_steps(&gathering_, &gathered_));
+    moved = scattered || exchanged || gathered;
+  }
+  if (is_enqueued()) call_.calls->pass_turn(*call_.request);
+  if (gathered_ < count_) return StageState::kWaiting;
+  call_.gate.open();
+  state_ = State::kOver;
+  return StageState::kOver;
+}
+
+Status HierarchicalCall::start_meeting() {
+  if (call_.calls->host_groups() == nullptr && mine_.detour == 0) {
+    const detail::HostGroups::Layout& layout = call_.calls->layout();
+    mine_.ids = call_.calls->offer_groups();
+    const Rank self = call_.calls->rank();
+    const bool has_none = (layout.local.front() == self && mine_.ids.local == 0) ||
+                          (layout.across.front() == self && mine_.ids.across == 0);
+    if (has_none) mine_.detour = static_cast<std::uint32_t>(DetourReason::kNoNumber);
+  }
+  told_.assign(static_cast<std::size_t>(call_.calls->size()), {});
+  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call,
+                                                    std::as_bytes(std::span(&mine_, 1)),
+                                                    std::as_writable_bytes(std::span(told_))));
+  state_ = State::kMeeting;
+  return Status();
+}
+
+Result<StageState> HierarchicalCall::end_meeting() {
+  const Status outcome = host_->status();
+  host_ = nullptr;
+  call_.calls->end_meeting(*call_.request);
+  UNISONO_TRY(outcome);
+  const auto obstacle =
+      std::find_if(told_.begin(), told_.end(), [](const Told& told) { return told.detour != 0; });
+  if (obstacle == told_.end()) return StageState::kWaiting;
+  log::debug("all_reduce goes through host memory: rank " +
+             std::to_string(obstacle - told_.begin()) + " has " +
+             device::words_for(static_cast<DetourReason>(obstacle->detour)));
+  state_ = State::kOver;
+  return StageState::kDetour;
+}
+
+Status HierarchicalCall::start_parts() {
+  const detail::HostGroups::Layout& layout = call_.calls->layout();
+  if (call_.calls->host_groups() == nullptr) {
+    const auto told = [&](Rank rank) { return told_[static_cast<std::size_t>(rank)]; };
+    call_.calls->open_groups({.local = told(layout.local.front()).ids.local,
+                              .across = told(layout.across.front()).ids.across});
+  }
+  groups_ = call_.calls->host_groups();
+  const std::size_t part = slice_elements() * layout.local.size();
+  count_ = (call_.call.count + part - 1) / part;
+  UNISONO_ASSIGN(stream_, call_.calls->work_stream(*call_.device));
+  state_ = State::kInParts;
+  return call_.device->api().check(call_.device->api().StreamWaitEvent(stream_, call_.ready, 0),
+                                   "waiting for the stream of the call on " + call_.device->name());
+}
+
+std::size_t HierarchicalCall::slice_elements() const {
+  return kSliceBytes / size_of(call_.call.type);
+}
+
+// The last part's slices are shorter, those of the last places perhaps empty.
+void HierarchicalCall::choose_part(std::size_t part) {
+  const std::size_t places = call_.calls->layout().local.size();
+  const std::size_t line = std::max<std::size_t>(kLineBytes / size_of(call_.call.type), 1);
+  first_ = part * slice_elements() * places;
+  std::size_t left = std::min(call_.call.count - first_, slice_elements() * places);
+  const std::size_t slice = ((left + places - 1) / places + line - 1) / line * line;
+  slices_.assign(places, 0);
+  own_first_ = first_;
+  for (std::size_t place = 0; place < places; ++place) {
+    slices_[place] = std::min(slice, left);
+    left -= slices_[place];
+    if (static_cast<Rank>(place) < groups_->local().rank()) own_first_ += slices_[place];
+  }
+}
+
+std::byte* HierarchicalCall::own_slice() const {
+  return static_cast<std::byte*>(call_.call.out) + own_first_ * size_of(call_.call.type);
+}
+
+// The steps on the host's GPUs come in an order that does not depend on when anything is over: the
+// members of the host must make their calls in the same one.
+Status HierarchicalCall::start_steps() {
+  for (;;) {
+    if (scatters_ < count_ && scatters_ < gathers_ + kPartsAhead) {
+      UNISONO_TRY(start_scatter());
+    } else if (gathers_ < exchanged_) {
+      UNISONO_TRY(start_gather());
+    } else {
+      break;
+    }
+  }
+  while (exchanges_ < scattered_) UNISONO_TRY(start_exchange());
+  return Status();
+}
+
+Status HierarchicalCall::start_scatter() {
+  choose_part(scatters_++);
+  const Call& whole = call_.call;
+  Call call{.collective = Collective::kReduceScatterV,
+            .in = static_cast<const std::byte*>(whole.in) + first_ * size_of(whole.type),
+            .out = own_slice(),
+            .type = whole.type,
+            .op = op_on_host(whole.op),
+            .in_counts = slices_};
+  call.options = {.timeout = whole.options.timeout, .stream = stream_};
+  return start(groups_->local(), call, &scattering_);
+}
+
+// Where the slice is, in an idle stream: the work stream may be far ahead of it.
+Status HierarchicalCall::start_exchange() {
+  choose_part(exchanges_++);
+  const Call& whole = call_.call;
+  Call call{.collective = Collective::kAllReduce,
+            .in = own_slice(),
+            .out = own_slice(),
+            .count = slices_[static_cast<std::size_t>(groups_->local().rank())],
+            .type = whole.type,
+            .op = op_between_hosts(whole.op)};
+  if (call.count == 0) {
+    exchanging_.push_back({});
+    return Status();
+  }
+  UNISONO_ASSIGN(const CUstream idle, call_.calls->idle_stream(*call_.device));
+  call.options = {.timeout = whole.options.timeout, .stream = idle};
+  return start(groups_->across(), call, &exchanging_);
+}
+
+Status HierarchicalCall::start_gather() {
+  choose_part(gathers_++);
+  const Call& whole = call_.call;
+  Call call{.collective = Collective::kAllGatherV,
+            .in = own_slice(),
+            .out = static_cast<std::byte*>(whole.out) + first_ * size_of(whole.type),
+            .type = whole.type,
+            .out_counts = slices_};
+  call.options = {.timeout = whole.options.timeout, .stream = stream_};
+  return start(groups_->local(), call, &gathering_);
+}
+
+// All of it is in the work stream: the next call may wait there for the stream that it comes after,
+// which may be behind this call's gate.
+bool HierarchicalCall::is_enqueued() const {
+  if (gathers_ < count_) return false;
+  return gathering_.empty() || gathering_.back().request->enqueued.load(std::memory_order_relaxed);
+}
+
+Status HierarchicalCall::start(detail::CommunicatorState& group, const Call& call,
+                               std::deque<Step>* steps) {
+  Result<detail::RequestState*> request = group.begin_inner(call);
+  if (!request) return groups_->outer_status(group, request.error());
+  steps->push_back({&group, *request});
+  return Status();
+}
+
+// Those at the front that are over. True when there were any.
+Result<bool> HierarchicalCall::end_steps(std::deque<Step>* steps, std::size_t* ended) {
+  bool some = false;
+  for (; !steps->empty(); some = true) {
+    const Step step = steps->front();
+    if (step.request != nullptr) {
+      if (!step.request->done.load(std::memory_order_relaxed)) break;
+      step.request->held = false;
+    }
+    steps->pop_front();
+    ++*ended;
+    if (step.request != nullptr && !step.request->outcome) {
+      return groups_->outer_status(*step.group, step.request->outcome);
+    }
+  }
+  return some;
+}
+
+void HierarchicalCall::waiting_for(std::vector<Rank>* ranks) const {
+  std::vector<Rank> inner;
+  for (const std::deque<Step>* steps : {&scattering_, &exchanging_, &gathering_}) {
+    for (const Step& step : *steps) {
+      if (step.request == nullptr || step.request->done.load(std::memory_order_relaxed)) continue;
+      inner.clear();
+      step.request->operation->waiting_for(&inner);
+      for (const Rank rank : inner) {
+        const Rank outer = groups_->outer_rank(*step.group, rank);
+        if (std::find(ranks->begin(), ranks->end(), outer) == ranks->end()) {
+          ranks->push_back(outer);
+        }
+      }
+    }
+  }
+}
+
+void HierarchicalCall::fail() {
+  call_.gate.open();
+  host_ = nullptr;
+  state_ = State::kOver;
+}
+
+void HierarchicalCall::end() {
+  for (std::deque<Step>* steps : {&scattering_, &exchanging_, &gathering_}) {
+    for (const Step& step : *steps) {
+      if (step.request != nullptr) step.request->held = false;
+    }
+    steps->clear();
+  }
+}
+
+}  // namespace unisono
