@@ -11,7 +11,7 @@
 namespace unisono::train {
 namespace {
 
-constexpr std::size_t kWaitingMax = std::size_t{256} << 20;
+constexpr std::size_t kLockedWaitingMax = std::size_t{256} << 20;
 
 class PageLockedBackend final : public HostBackend {
  public:
@@ -19,7 +19,7 @@ class PageLockedBackend final : public HostBackend {
       : memory_(std::move(memory)),
         blocks_({.allocate = [this](std::size_t size) { return allocate(size); },
                  .free = [this](void* block) { memory_->give(block); },
-                 .waiting_max = kWaitingMax}) {}
+                 .waiting_max = kLockedWaitingMax}) {}
 
   bool is_page_locked() const override { return true; }
 
