@@ -1,7 +1,6 @@
 // Every strategy on GPUs that ranks share and on one for each, against training on the host.
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <mutex>
 #include <span>
 
@@ -21,9 +20,6 @@
 
 namespace unisono::test {
 namespace {
-
-// Before the driver is loaded; see fake_driver/README.md.
-[[maybe_unused]] const int two_devices = setenv("FAKE_CUDA_DEVICES", "2", 0);
 
 using train::DataParallel;
 using train::DataParallelOptions;
