@@ -47,7 +47,8 @@ int first_gpu(const Options& options) {
   return gpus.empty() ? -1 : gpus.front();
 }
 
-std::unique_ptr<DeviceMemory> open_memory(const Options& options, const std::string& rank) {
+std::unique_ptr<DeviceMemory> open_memory(const Options& options) {
+  const int rank = number_of("RANK", 0);
   const int gpu = has_devices(options) ? -1 : first_gpu(options);
   if (gpu < 0) return std::make_unique<DeviceMemory>();
   if (number_of("WORLD_SIZE", 1) > 1 && !tools::environment_value("LOCAL_RANK") &&

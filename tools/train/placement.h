@@ -28,7 +28,7 @@ int first_gpu(const Options& options);
 std::vector<int> gpus_of_devices(const Options& options);
 
 /// The memory that this rank computes in. std::runtime_error names rank, GPU and remedy.
-std::unique_ptr<DeviceMemory> open_memory(const Options& options, const std::string& rank);
+std::unique_ptr<DeviceMemory> open_memory(const Options& options);
 
 /// Who computes on which GPU: a rank of `world`, or a device of the process.
 struct Seat {

@@ -249,9 +249,9 @@ int run_rank(Options options) {
   if (checkpoint) options.seed = checkpoint->sampler_seed;
   // A reader that leaves is an error of our own, so that the other ranks are told.
   std::signal(SIGPIPE, SIG_IGN);
-  const std::string rank_text(tools::environment_value("RANK").value_or("0"));
-  const std::unique_ptr<DeviceMemory> memory = open_memory(options, rank_text);
+  const std::unique_ptr<DeviceMemory> memory = open_memory(options);
   const DeviceMemory::Scope scope(*memory);
+
   // The ranks meet. Training has a communicator to itself, so that what it moves is counted apart.
   Communicator world = init({.transport = options.transport, .device = first_gpu(options)});
   Communicator exchange = world.duplicate();

@@ -15,6 +15,17 @@ std::size_t samples_at_once(std::size_t samples, std::size_t elements_of_one) {
   return std::clamp(fit, std::size_t{1}, std::max(samples, std::size_t{1}));
 }
 
+kernels::Windows windows_of(const Convolution& shape, std::size_t samples, const float* x,
+                            float* columns) {
+  return {samples * shape.taps() * shape.output.plane(),
+          kernels::extents_of(shape.input),
+          kernels::extents_of(shape.output),
+          shape.kernel,
+          shape.padding,
+          x,
+          columns};
+}
+
 }  // namespace
 
 void GpuBackend::convolve(const Convolution& shape, std::size_t samples, const float* x,
@@ -27,9 +38,7 @@ void GpuBackend::convolve(const Convolution& shape, std::size_t samples, const f
   const Temporary<float> columns(blocks_, most * taps * plane);
   for (std::size_t first = 0; first < samples; first += most) {
     const std::size_t count = std::min(most, samples - first);
-    launch(kernels::Windows{count * taps * plane, kernels::extents_of(shape.input),
-                            kernels::extents_of(shape.output), shape.kernel, shape.padding,
-                            x + first * shape.input.size(), columns.get()});
+    launch(windows_of(shape, count, x + first * shape.input.size(), columns.get()));
     products_.multiply({filters,
                         plane,
                         taps,
@@ -54,9 +63,7 @@ void GpuBackend::convolution_weight_gradient(const Convolution& shape, std::size
   const Temporary<float> gradients(blocks_, most * filters * taps);  // of each sample
   for (std::size_t first = 0; first < samples; first += most) {
     const std::size_t count = std::min(most, samples - first);
-    launch(kernels::Windows{count * taps * plane, kernels::extents_of(shape.input),
-                            kernels::extents_of(shape.output), shape.kernel, shape.padding,
-                            x + first * shape.input.size(), columns.get()});
+    launch(windows_of(shape, count, x + first * shape.input.size(), columns.get()));
     products_.multiply({filters,
                         taps,
                         plane,

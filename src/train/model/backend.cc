@@ -4,13 +4,10 @@
 #include "train/model/device_memory.h"
 
 namespace unisono::train {
-namespace {
 
 Backend& backend_of(const std::shared_ptr<DeviceMemory::Account>& account) {
   return account != nullptr ? *account->backend : *host_backend();
 }
-
-}  // namespace
 
 Backend& current_backend() { return backend_of(current_account()); }
 Backend& backend_of(const Tensor& tensor) { return backend_of(tensor.account()); }

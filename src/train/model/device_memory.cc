@@ -63,10 +63,6 @@ AccountScope::AccountScope(const std::shared_ptr<DeviceMemory::Account>& account
     : previous_(std::exchange(current, &account)) {}
 AccountScope::~AccountScope() { current = previous_; }
 
-Backend& Place::backend() const {
-  return account_ != nullptr ? *account_->backend : *host_backend();
-}
-
 MemoryCharge::MemoryCharge(std::size_t bytes) {
   if (*current == nullptr) return;
   (*current)->charge(bytes);

@@ -27,6 +27,9 @@ extern const std::shared_ptr<DeviceMemory::Account> kNobody;
 /// Of the innermost scope on this thread; null: kNobody.
 const std::shared_ptr<DeviceMemory::Account>& current_account();
 
+/// Null: the host's.
+Backend& backend_of(const std::shared_ptr<DeviceMemory::Account>& account);
+
 /// Who is charged for what is computed with an arena's values, and where that lies: on the host
 /// whoever computes, on a GPU the arena's own.
 const std::shared_ptr<DeviceMemory::Account>& place_of(const Arena& arena);
@@ -47,7 +50,7 @@ class AccountScope {
 class Place {
  public:
   Place() : account_(current_account()) {}
-  Backend& backend() const;
+  Backend& backend() const { return backend_of(account_); }
 
  private:
   std::shared_ptr<DeviceMemory::Account> account_;

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "train/host/host_backend.h"
 #include "train/model/device_memory.h"
 
 namespace unisono::train {
@@ -30,9 +29,8 @@ std::string to_string(const Shape& shape) {
 }
 
 void Tensor::Free::operator()(float* data) const {
-  if (account == nullptr) return host_backend()->give(data, bytes);
-  account->backend->give(data, bytes);
-  account->credit(bytes);
+  backend_of(account).give(data, bytes);
+  if (account != nullptr) account->credit(bytes);
 }
 
 Tensor Tensor::uninitialised(Shape shape) {
@@ -47,8 +45,7 @@ Tensor Tensor::uninitialised(Shape shape, const std::shared_ptr<DeviceMemory::Ac
   const Free owner{account, size * sizeof(float)};
   if (account != nullptr) account->charge(owner.bytes);
   try {
-    Backend& backend = account != nullptr ? *account->backend : *host_backend();
-    tensor.data_ = {static_cast<float*>(backend.take(owner.bytes)), owner};
+    tensor.data_ = {static_cast<float*>(backend_of(account).take(owner.bytes)), owner};
   } catch (...) {
     if (account != nullptr) account->credit(owner.bytes);
     throw;

@@ -10,8 +10,7 @@
 
 namespace unisono::train::kernels {
 
-// ---- Layer norm
-// ----------------------------------------------------------------------------------
+// ---- Layer norm ---------------------------------------------------------------------------------
 
 /// moments[2 * row]: mean and inverse deviation.
 struct RowMoments {
@@ -136,8 +135,7 @@ struct NormaliseRowsSums {
   }
 };
 
-// ---- Causal softmax, in place
-// --------------------------------------------------------------------
+// ---- Causal softmax, in place -------------------------------------------------------------------
 
 /// Row t of each [context, context] over columns up to t; later ones become 0.
 struct CausalSoftmax {
@@ -187,8 +185,7 @@ struct CausalSoftmaxGradient {
   }
 };
 
-// ---- Losses
-// --------------------------------------------------------------------------------------
+// ---- Losses -------------------------------------------------------------------------------------
 
 struct RowLoss {
   std::uint64_t items, classes;

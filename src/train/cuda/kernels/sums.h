@@ -21,8 +21,7 @@ inline Segments segments_of(std::uint64_t terms) {
   return {length, (terms + length - 1) / length};
 }
 
-// ---- Columns of [rows, width]. An item is a column of a segment of rows.
-// -------------------------
+// ---- Columns of [rows, width]. An item is a column of a segment of rows. ------------------------
 
 struct ColumnSums {
   std::uint64_t items, rows, width, length;
@@ -44,8 +43,7 @@ struct ColumnSums {
   }
 };
 
-// ---- Channels of [rows, channels, plane]
-// ---------------------------------------------------------
+// ---- Channels of [rows, channels, plane] --------------------------------------------------------
 
 /// An item is a lane of a channel of a segment of rows: lane l has elements l, l + lanes, ... of
 /// each plane, so neighbours read neighbours.
@@ -149,8 +147,7 @@ struct ChannelGradients {
   }
 };
 
-// ---- The second stage: an item is a column of the parts, [rows, stride]
-// --------------------------
+// ---- The second stage: an item is a column of the parts, [rows, stride] -------------------------
 
 UNISONO_HOST_DEVICE double column_total(const double* parts, std::uint64_t rows,
                                         std::uint64_t stride, std::uint64_t column) {
