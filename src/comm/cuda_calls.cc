@@ -307,22 +307,26 @@ std::size_t CudaCalls::received_bytes(const detail::RequestState& request) const
   return request.point_to_point.result().bytes;
 }
 
-std::shared_ptr<DirectMemory> CudaCalls::direct(device::Device& device, Rank peer,
-                                                std::span<const std::byte> buffer) {
+Status CudaCalls::admits_direct(const Call& call, std::size_t bytes) const {
   Runtime& runtime = communicator_.runtime();
-  if (!runtime.config().cuda.direct || peer == rank()) return nullptr;
-  const auto find = [&]() -> Result<std::shared_ptr<DirectMemory>> {
-    const Rank to = world_rank(peer);
-    UNISONO_TRY(runtime.engine().messenger().route(to).admits_direct(to, buffer.size()));
-    return device.memory().direct(buffer.data(), buffer.size());
-  };
-  Result<std::shared_ptr<DirectMemory>> found = find();
-  if (found) return std::move(*found);
-  if (!std::exchange(told_why_not_direct_, true)) {
-    log::info("rank " + std::to_string(rank()) + ": messages of " + device.name() +
-              " pass through host memory: " + found.error().message());
+  if (!runtime.config().cuda.direct) {
+    return Status(ErrorCode::kUnsupported, "UNISONO_CUDA_DIRECT is off");
   }
-  return nullptr;
+  const auto admits = [&](Rank peer) {
+    const Rank to = world_rank(peer);
+    return runtime.engine().messenger().route(to).admits_direct(to, bytes);
+  };
+  if (is_point_to_point(call.collective)) return admits(call.root);
+  for (Rank peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) UNISONO_TRY(admits(peer));
+  }
+  return Status();
+}
+
+void CudaCalls::tell_why_not_direct(const device::Device& device, const Status& why) {
+  if (std::exchange(told_why_not_direct_, true)) return;
+  log::info("rank " + std::to_string(rank()) + ": what goes to or from " + device.name() +
+            " passes through host memory: " + why.message());
 }
 
 void CudaCalls::note_enqueued(detail::RequestState& request) {

@@ -100,9 +100,10 @@ class CudaCalls final : public DeviceCalls {
   /// The same for a meeting, which is not counted.
   void end_meeting(detail::RequestState& request);
   std::size_t received_bytes(const detail::RequestState& request) const;
-  /// The buffer for the transport to `peer` where that takes it as it is; else null.
-  std::shared_ptr<DirectMemory> direct(device::Device& device, Rank peer,
-                                       std::span<const std::byte> buffer);
+  /// Whether the transports to all peers of a call take its messages, of `bytes`, in device memory.
+  Status admits_direct(const Call& call, std::size_t bytes) const;
+  /// To the log, once: buffers that are large enough for it.
+  void tell_why_not_direct(const device::Device& device, const Status& why);
   /// The call is one of several: close_gate() follows.
   bool begins_group() const;
   /// The work is in the caller's stream: it may go on.

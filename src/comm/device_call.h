@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "comm/call_check.h"
 #include "comm/call_gate.h"
+#include "comm/direct_buffers.h"
 #include "device/device.h"
 #include "unisono/communicator.h"
 
@@ -30,8 +30,7 @@ struct DeviceCall {
   bool has_stream = false;     ///< the caller named it, and goes on before the work is over
   bool input_on_host = false;  ///< the caller's buffers are host memory all the same
   bool output_on_host = false;
-  /// Not null: the transport moves the message where it lies (GPUDirect).
-  std::shared_ptr<DirectMemory> direct;
+  DirectBuffers direct;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
   CallGate gate;              ///< of hierarchical and staged calls
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made

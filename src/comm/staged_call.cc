@@ -17,7 +17,7 @@ Status StagedCall::look_ahead() {
                       "outside of the capture (kernels alone serve collectives of ranks whose GPUs "
                       "share memory on one host)");
   }
-  return choose_direct();
+  return call_.direct.offer(call_);
 }
 
 Status StagedCall::begin() {
@@ -29,43 +29,6 @@ Status StagedCall::begin() {
   UNISONO_TRY(call_.gate.make(call_));
   if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
   return start_parts();
-}
-
-// Each end for itself: the other may have its message wherever it likes. A receive whose stream has
-// not come to it is staged. Were it to wait, so would its peer; and that the stream waits for the
-// same peer is nothing that can be seen here (another communicator's call, a graph, a kernel).
-Status StagedCall::choose_direct() {
-  const Call& call = call_.call;
-  if (!is_point_to_point(call.collective)) return Status();
-  const bool sends = call.collective == Collective::kSend;
-  const auto* const buffer = static_cast<const std::byte*>(sends ? call.in : call.out);
-  const std::size_t bytes = sends ? call_.shape.input_bytes : call_.shape.output_bytes;
-  const bool on_host = sends ? call_.input_on_host : call_.output_on_host;
-  if (on_host || bytes < kDirectBytesMin || call.root == kAnyRank) return Status();
-  std::shared_ptr<DirectMemory> direct =
-      call_.calls->direct(*call_.device, call.root, {buffer, bytes});
-  if (direct == nullptr) return Status();
-  if (!sends) {
-    UNISONO_ASSIGN(const bool has_come, has_come_soon());
-    if (!has_come) return Status();
-  }
-  offer_direct_memory(direct);
-  call_.direct = std::move(direct);
-  return Status();
-}
-
-// Behind nothing but another call of its group, the stream comes to it in a moment.
-Result<bool> StagedCall::has_come_soon() const {
-  const cuda::CudaApi& api = call_.device->api();
-  const TimePoint limit = Clock::now() + kIdleStreamLimit;
-  for (;;) {
-    const CUresult found = api.StreamQuery(call_.stream);
-    if (found == CUDA_SUCCESS) return true;
-    if (found != CUDA_ERROR_NOT_READY) {
-      return api.check(found, "looking at the stream on " + call_.device->name());
-    }
-    if (Clock::now() >= limit) return false;
-  }
 }
 
 // From what all members know alike; 0: the call goes whole.
@@ -211,9 +174,6 @@ void StagedCall::fail() {
   host_ = nullptr;
 }
 
-void StagedCall::end() {
-  if (call_.direct != nullptr) withdraw_direct_memory(*call_.direct);
-  call_.direct.reset();
-}
+void StagedCall::end() { call_.direct.withdraw(); }
 
 }  // namespace unisono

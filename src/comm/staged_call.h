@@ -7,14 +7,13 @@
 // caller's waits at a gate meanwhile and the caller does not. To its peers the rank is one that
 // calls with host memory, so ranks with and without a GPU can be in one communicator.
 //
-// A large message whose transport moves device memory where it lies (GPUDirect) is not copied at
-// all: the host's operation has the caller's buffer.
+// What the transport moves where it lies (direct_buffers.h) is not copied at all: the host's
+// operation has the caller's buffers.
 //
 // Thread rule: the engine's lock.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 
 #include "comm/device_call.h"
@@ -46,13 +45,7 @@ class StagedCall {
  private:
   static constexpr std::size_t kPartsAtOnce = 3;
   static constexpr std::size_t kPartBytes = std::size_t{4} << 20;
-  /// Below, a copy costs less than what a network device needs for each message. Not measured on a
-  /// GPU.
-  static constexpr std::size_t kDirectBytesMin = std::size_t{64} << 10;
-  static constexpr auto kIdleStreamLimit = std::chrono::microseconds(50);
 
-  Status choose_direct();
-  Result<bool> has_come_soon() const;
   std::size_t elements_of_a_part() const;
   void choose_part(std::size_t index, Call* call, CallShape* shape) const;
   Result<bool> is_ready();

@@ -17,11 +17,11 @@ Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallSh
   device_ = whole.device;
   call_ = call;
   shape_ = shape;
-  direct_ = whole.direct.get();
+  direct_ = whole.direct.are_offered() ? &whole.direct : nullptr;
   reads_input_ = shape.input_bytes > 0 && direct_ == nullptr &&
                  (call.collective != Collective::kBroadcast || whole.calls->rank() == call.root);
   // Bytes between the blocks of an output must come back as they were.
-  keeps_gaps_ = !call.out_displacements.empty() && shape.output_bytes > 0;
+  keeps_gaps_ = direct_ == nullptr && !call.out_displacements.empty() && shape.output_bytes > 0;
   input_on_host_ = whole.input_on_host;
   output_on_host_ = whole.output_on_host;
   UNISONO_ASSIGN(copied_, device_->take_event());
@@ -76,7 +76,7 @@ Status StagedPart::copy_in(std::size_t bytes, const device::Device::Gate* gate) 
   const CUstream stream = device_->inward_stream();
   if (direct_ != nullptr) {
     UNISONO_TRY(direct_->failure());
-    if (call_.collective == Collective::kReceive) UNISONO_TRY(device_->memory().flush_direct());
+    if (bytes > 0) UNISONO_TRY(device_->memory().flush_direct());
     bytes = 0;
   }
   UNISONO_TRY(copy(call_.out, host_output_, bytes, output_on_host_, stream));

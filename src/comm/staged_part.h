@@ -41,8 +41,8 @@ class StagedPart {
 
   device::Device* device_ = nullptr;
   bool reads_input_ = false;
-  bool keeps_gaps_ = false;         // of the output, which are the caller's
-  DirectMemory* direct_ = nullptr;  // nothing is copied: the host has the caller's buffers
+  bool keeps_gaps_ = false;                // of the output, which are the caller's
+  const DirectBuffers* direct_ = nullptr;  // nothing is copied: the host has the caller's buffers
   bool input_on_host_ = false;
   bool output_on_host_ = false;
   Call call_;

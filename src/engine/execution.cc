@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/direct_memory.h"
+
 namespace unisono {
 namespace {
 
@@ -19,6 +21,14 @@ std::size_t extent(const plan::BufferLayout& layout) {
     end = std::max(end, range.offset + range.bytes);
   }
   return end;
+}
+
+// Buffers that a device's owner has offered are no memory of the host's.
+void copy_locally(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (find_direct_memory(to, bytes) != nullptr || find_direct_memory(from, bytes) != nullptr) {
+    return copy_bytes(to, from, bytes);
+  }
+  compute::copy(to, from, bytes);
 }
 
 }  // namespace
@@ -145,7 +155,7 @@ bool Execution::run(std::uint32_t index) {
                                 index);
     }
     case StepKind::kCopy:
-      if (step.bytes > 0) compute::copy(target_of(step), source_of(step), step.bytes);
+      if (step.bytes > 0) copy_locally(target_of(step), source_of(step), step.bytes);
       return true;
     case StepKind::kReduce: {
       if (step.bytes == 0) return true;

@@ -36,6 +36,7 @@ RuntimeOptions options_of(const HostJob& job, const std::string& name, Rank rank
   options.config = std::move(*config);
   options.config.interface_address = "127.0.0.1";
   options.config.timeout = kCallTimeout;
+  options.config.transport = job.transport;
   options.meeting.kind = MeetingPoint::Kind::kAbstract;
   options.meeting.name = name;
   options.rank = rank;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "unisono/unisono.h"
@@ -14,6 +15,7 @@ struct HostJob {
   std::vector<int> hosts = {0, 0, 1, 1};  ///< of each rank
   bool processes = false;
   std::vector<int> devices = {0};  ///< as SpawnOptions::devices; empty: none is named
+  std::string transport = "auto";
 };
 
 /// Throws what spawn() does.

@@ -1,0 +1,49 @@
+// The buffers of a call that the transport moves where they lie (GPUDirect): offered while the call
+// lasts. The host's operation has them as they are, and nothing is staged.
+//
+// What has no arithmetic of the host's in it can go that way: messages, and collectives that only
+// move blocks, where every peer is reached by a transport that takes device memory. Each rank
+// decides for itself; to its peers the messages are the same.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+
+#include "base/direct_memory.h"
+#include "base/result.h"
+
+namespace unisono {
+
+struct DeviceCall;
+
+class DirectBuffers {
+ public:
+  /// Of a call that nothing has been enqueued for. Offers all of its buffers or none. A call
+  /// without input whose stream has not come to it is staged: were it to wait, so would its peers,
+  /// and that the stream waits for one of them is nothing that can be seen here (another
+  /// communicator's call, a graph, a kernel). Input must be waited for anyway.
+  Status offer(const DeviceCall& call);
+  bool are_offered() const { return offered_[0] != nullptr || offered_[1] != nullptr; }
+  /// Of copies that transports and plans made by hand.
+  Status failure() const;
+  void withdraw();
+
+ private:
+  /// Below, a copy costs less than what a network device needs for each message. Not measured on a
+  /// GPU.
+  static constexpr std::size_t kMessageBytesMin = std::size_t{64} << 10;
+  static constexpr auto kIdleStreamLimit = std::chrono::microseconds(50);
+
+  static bool are_worth_it(const DeviceCall& call);
+  static std::size_t message_bytes(const DeviceCall& call);
+  static Result<bool> has_come_soon(const DeviceCall& call);
+  Status find(const DeviceCall& call);
+
+  std::array<std::shared_ptr<DirectMemory>, 2> offered_;  // of the input, of the output
+};
+
+}  // namespace unisono
