@@ -36,6 +36,7 @@ void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_
 Status FusedCall::begin() {
   host_ = nullptr;
   refused_ = false;
+  suspicion_ = {};
   suspected_at_ = {};
   has_counts_ = plan::has_uneven_blocks(call_.call.collective);
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
@@ -108,6 +109,7 @@ Result<StageState> FusedCall::advance() {
     UNISONO_TRY(end_meeting());
     UNISONO_TRY(join_launches());
   }
+  if (!suspicion_.ok()) return await_verdict(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
     UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
@@ -419,10 +421,19 @@ Status FusedCall::join_launches() {
 
 Status FusedCall::enqueue_for_processes() {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-  UNISONO_TRY(connect_flags(*flags));
-  UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
-  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, parts) : enqueue_call(*flags, parts));
+  const Result<std::vector<device::RankPart>> parts = connect_and_reach(*flags);
+  if (!parts) {
+    suspicion_ = parts.error();
+    return Status();
+  }
+  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, *parts) : enqueue_call(*flags, *parts));
   return finish_in_stream();
+}
+
+// Fails, too, where a peer has died since the meeting: not for this rank to say whose fault it is.
+Result<std::vector<device::RankPart>> FusedCall::connect_and_reach(device::FlagPage& flags) {
+  UNISONO_TRY(connect_flags(flags));
+  return reach_parts();
 }
 
 Status FusedCall::connect_flags(device::FlagPage& flags) const {

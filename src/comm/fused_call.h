@@ -61,6 +61,7 @@ class FusedCall {
   Status start_agreement();
   Status join_launches();
   Status enqueue_for_processes();
+  Result<std::vector<device::RankPart>> connect_and_reach(device::FlagPage& flags);
   Status connect_flags(device::FlagPage& flags) const;
   Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
   Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
@@ -86,6 +87,7 @@ class FusedCall {
   std::vector<std::byte> sent_, received_;
   CUevent over_ = nullptr;
   std::uint32_t sequence_ = 0;  // of the flag page
+  Status suspicion_;            // an error that a peer's death may explain
   TimePoint suspected_at_{};
 };
 

@@ -79,6 +79,41 @@ TEST(DeviceKill, OfARankWhoseMemoryIsMappedIsToldToAllSurvivors) {
   }
 }
 
+// Rank 0 cannot map what the victim told it of in their meeting, as when that has died before.
+TEST(DeviceKill, BetweenTheMeetingAndTheMappingIsNotTheMappersFault) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver, which refuses to map";
+  cuda::register_kernel_twins(*fake());
+  SharedBoard board;
+  try {
+    spawn(2,
+          [&](Communicator& comm) {
+            DeviceUser user;
+            float* const data = user.make<float>(std::vector<float>(16, 1.0F));
+            const auto call = [&] {
+              comm.all_reduce(data, data, 16, DataType::kFloat32, max, {.stream = user.stream()});
+              user.finish();
+            };
+            if (comm.rank() == 1) {
+              comm.all_reduce(data, data, 16, DataType::kFloat32, max, {.stream = user.stream()});
+              die(*board.operator->());
+            }
+            fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE);
+            board->blocking[0] = outcome_of(call);
+            board->later[0] = outcome_of(call);
+          },
+          {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout, .devices = {0}});
+    ADD_FAILURE() << "nobody died";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+    EXPECT_EQ(error.rank(), 1) << error.what();
+  }
+  // The blocking call was in its stream, or not, when it was told.
+  if (board->blocking[0].written) EXPECT_EQ(board->blocking[0].rank, 1);
+  EXPECT_TRUE(board->later[0].written);
+  EXPECT_EQ(board->later[0].code, ErrorCode::kRankFailed) << board->later[0].message;
+  EXPECT_EQ(board->later[0].rank, 1) << board->later[0].message;
+}
+
 TEST(DeviceKill, OfARankThatTakesHostMemoryIsToldToAllSurvivors) {
   for (const Rank victim : {0, 2}) {
     run_doomed({}, 16, victim);
