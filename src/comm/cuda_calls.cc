@@ -76,7 +76,7 @@ CudaCalls::~CudaCalls() {
     device::leave_behind(std::move(team_));
     return;
   }
-  const device::DriverScope scope(device->api(), device->context());
+  const cuda::DriverSection section(device->api(), device->context());
   captured_.reset();
   forget_members(*device);
   for (CUstream stream : {work_stream_, capture_stream_, idle_stream_}) {

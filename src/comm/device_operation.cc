@@ -18,8 +18,8 @@ Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   call_.device = &device;
   call_.call = call_.request->call;
   call_.shape = shape;
-  const device::DriverScope scope(device.api(), device.context());
-  UNISONO_TRY(scope.status());
+  const cuda::DriverSection section(device.api(), device.context());
+  UNISONO_TRY(section.status());
   stage_ = first_stage();
   const Status begun = begin_stage();
   if (begun) return begun;
@@ -64,7 +64,7 @@ Status DeviceOperation::begin_stage() {
 }
 
 Status DeviceOperation::close_gate() {
-  const device::DriverScope scope(call_.device->api(), call_.device->context());
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kHierarchical) return hierarchical_.close_gate();
   return stage_ == Stage::kStaged ? staged_.close_gate() : Status();
 }
@@ -138,8 +138,8 @@ Status DeviceOperation::check_buffers() {
 }
 
 Result<StageState> DeviceOperation::advance_stage() {
-  const device::DriverScope scope(call_.device->api(), call_.device->context());
-  UNISONO_TRY(scope.status());
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  UNISONO_TRY(section.status());
   if (stage_ == Stage::kFused) {
     Result<StageState> state = fused_.advance();
     if (!state || *state != StageState::kDetour) return state;
@@ -178,7 +178,7 @@ void DeviceOperation::fail(const Status& cause) {
 // Neither the peers nor the streams reach the buffers afterwards.
 void DeviceOperation::stop(const Status& cause) {
   if (Operation* const host = host_side()) host->fail(cause);
-  const device::DriverScope scope(call_.device->api(), call_.device->context());
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kFused) fused_.fail();
   if (stage_ == Stage::kHierarchical) hierarchical_.fail();
   if (stage_ == Stage::kStaged) staged_.fail();

@@ -18,19 +18,6 @@ constexpr std::size_t kGateBytes = 64;
 
 }  // namespace
 
-DriverScope::DriverScope(const cuda::CudaApi& api, CUcontext context)
-    : api_(api), current_(api, context) {
-  if (api_.ThreadExchangeStreamCaptureMode != nullptr) {
-    api_.ThreadExchangeStreamCaptureMode(&mode_);
-  }
-}
-
-DriverScope::~DriverScope() {
-  if (api_.ThreadExchangeStreamCaptureMode != nullptr) {
-    api_.ThreadExchangeStreamCaptureMode(&mode_);
-  }
-}
-
 Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
                                              std::size_t staging_bytes_max) {
   std::unique_ptr<Device> device(new Device(api));
@@ -53,8 +40,8 @@ Result<CUstream> Device::make_stream() const {
 }
 
 Status Device::make_streams() {
-  const DriverScope scope(*api_, context());
-  UNISONO_TRY(scope.status());
+  const cuda::DriverSection section(*api_, context());
+  UNISONO_TRY(section.status());
   UNISONO_ASSIGN(outward_, make_stream());
   UNISONO_ASSIGN(inward_, make_stream());
   has_memops_ = api_->StreamBatchMemOp != nullptr && try_memops();
@@ -85,7 +72,7 @@ bool Device::try_wide_memops() {
 
 Device::~Device() {
   if (memory_ == nullptr) return;
-  const DriverScope scope(*api_, context());
+  const cuda::DriverSection section(*api_, context());
   for (CUstream stream : {outward_, inward_}) {
     if (stream == nullptr) continue;
     api_->StreamSynchronize(stream);
@@ -128,37 +115,28 @@ void Device::Staging::release() {
   data_ = nullptr;
 }
 
-// Page-locking costs far more than the copy: blocks are kept, in powers of two. Where there is no
-// room for one more a longer one will do: to free it the driver waits for all of the device's
-// streams, and one of them may be waiting for this call.
+// Page-locking costs far more than the copy: blocks are kept, in powers of two, until the device is
+// closed. To free one the driver waits for all of the device's streams, and one of them may be
+// waiting for this call. Where what is kept comes to the bound a longer block will do.
 Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   constexpr std::size_t kSmallest = 64 << 10;
   const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
+  if (bound == Bound::kHolds && lent_bytes_ + wanted > staging_bytes_max_) {
+    return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
+                                                  name() + " needs " + std::to_string(wanted) +
+                                                  " bytes of page-locked memory; " +
+                                                  std::to_string(lent_bytes_) + " of at most " +
+                                                  std::to_string(staging_bytes_max_) +
+                                                  " are in use: raise UNISONO_SCRATCH_BYTES");
+  }
   Staging staging;
   staging.device_ = this;
-  const bool is_full = staging_bytes_ + wanted > staging_bytes_max_;
-  const auto found = std::find_if(free_.begin(), free_.end(), [&](const Block& block) {
-    return block.bytes == wanted || (is_full && block.bytes > wanted);
-  });
-  if (found != free_.end()) {
+  if (const auto found = find_free(wanted); found != free_.end()) {
     staging.data_ = found->data;
     staging.bytes_ = found->bytes;
     lent_bytes_ += found->bytes;
     free_.erase(found);
     return staging;
-  }
-  while (staging_bytes_ + wanted > staging_bytes_max_ && !free_.empty()) {
-    api_->MemFreeHost(free_.back().data);
-    staging_bytes_ -= free_.back().bytes;
-    free_.pop_back();
-  }
-  if (bound == Bound::kHolds && staging_bytes_ + wanted > staging_bytes_max_) {
-    return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
-                                                  name() + " needs " + std::to_string(wanted) +
-                                                  " bytes of page-locked memory; " +
-                                                  std::to_string(staging_bytes_) + " of at most " +
-                                                  std::to_string(staging_bytes_max_) +
-                                                  " are in use: raise UNISONO_SCRATCH_BYTES");
   }
   void* memory = nullptr;
   UNISONO_TRY(api_->check(api_->MemHostAlloc(&memory, wanted, CU_MEMHOSTALLOC_PORTABLE),
@@ -168,6 +146,17 @@ Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   staging_bytes_ += wanted;
   lent_bytes_ += wanted;
   return staging;
+}
+
+// The shortest that will do.
+std::vector<Device::Block>::iterator Device::find_free(std::size_t wanted) {
+  const bool is_full = staging_bytes_ + wanted > staging_bytes_max_;
+  auto best = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const bool will_do = block->bytes == wanted || (is_full && block->bytes > wanted);
+    if (will_do && (best == free_.end() || block->bytes < best->bytes)) best = block;
+  }
+  return best;
 }
 
 Result<Device::Gate> Device::take_gate() {

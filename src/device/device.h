@@ -13,24 +13,10 @@
 #include "base/result.h"
 #include "compute/cuda/kernels.h"
 #include "compute/cuda_api.h"
+#include "compute/driver_section.h"
 #include "transports/cuda/device_memory.h"
 
 namespace unisono::device {
-
-/// The context is current and a capture that some other stream is in is not disturbed by what this
-/// thread asks the driver.
-class DriverScope {
- public:
-  DriverScope(const cuda::CudaApi& api, CUcontext context);
-  ~DriverScope();
-  DriverScope(const DriverScope&) = delete;
-  const Status& status() const { return current_.status(); }
-
- private:
-  const cuda::CudaApi& api_;
-  cuda::CurrentContext current_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
 
 class Device {
  public:
@@ -67,8 +53,8 @@ class Device {
   Result<CUevent> take_event();
   void give_back(CUevent event);
 
-  /// Page-locked host memory, from a pool of at most `staging_bytes_max`. kOutOfResources names
-  /// that bound and its variable.
+  /// Page-locked host memory. At most `staging_bytes_max` are lent at a time: kOutOfResources names
+  /// that bound and its variable. What comes back is kept.
   class Staging {
    public:
     Staging() = default;
@@ -117,6 +103,7 @@ class Device {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
   };
+  std::vector<Block>::iterator find_free(std::size_t wanted);
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::unique_ptr<cuda::DeviceMemory> memory_;

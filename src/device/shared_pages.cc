@@ -45,7 +45,7 @@ Status SharedPages::offer() {
 
 SharedPages::~SharedPages() {
   if (ticket_.id != 0) server_->withdraw(ticket_.id);
-  const DriverScope scope(device_.api(), device_.context());
+  const cuda::DriverSection section(device_.api(), device_.context());
   for (const Piece& piece : pieces_) {
     if (piece.address != 0) device_.api().MemHostUnregister(piece.memory->base());
   }

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 
 namespace unisono::cuda {
 

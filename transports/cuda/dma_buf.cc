@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "transports/cuda/device_memory_state.h"
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 
 namespace unisono::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "transports/cuda/descriptor_server.h"
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 
 namespace unisono::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 
 namespace unisono::cuda {
 

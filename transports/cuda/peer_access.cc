@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 
 namespace unisono::cuda {
 

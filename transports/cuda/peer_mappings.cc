@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "transports/cuda/descriptor_server.h"
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 #include "transports/cuda/pointer_query.h"
 #include "transports/cuda/process_identity.h"
 #include "transports/cuda/ticket_check.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "transports/cuda/driver_section.h"
+#include "compute/driver_section.h"
 #include "transports/cuda/process_identity.h"
 
 namespace unisono::cuda {

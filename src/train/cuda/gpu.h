@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compute/cuda_api.h"
+#include "compute/driver_section.h"
 
 namespace unisono::train {
 
@@ -24,6 +25,8 @@ class Gpu {
   int multiprocessors() const { return multiprocessors_; }
   /// 9 of compute capability 9.0.
   int capability_major() const { return capability_major_; }
+  /// 13 of CUDA 13.0: the newest that the driver runs.
+  int cuda_major() const { return api_->version / 1000; }
   /// The value of UNISONO_CUBLAS_LIBRARY.
   const std::string& cublas_file() const { return cublas_file_; }
 
@@ -35,24 +38,25 @@ class Gpu {
   /// With the device's name in front.
   [[noreturn]] void fail(const std::string& reason) const;
 
-  /// The context is current on this thread while it lives.
+  /// The context is current on this thread while it lives, and captures of other threads forbid it
+  /// nothing.
   class Scope {
    public:
-    explicit Scope(const Gpu& gpu) : current_(*gpu.api_, gpu.context_) {
-      if (!current_.status()) gpu.fail(current_.status().message());
+    explicit Scope(const Gpu& gpu) : section_(*gpu.api_, gpu.context_) {
+      if (!section_.status()) gpu.fail(section_.status().message());
     }
 
    private:
-    cuda::CurrentContext current_;
+    cuda::DriverSection section_;
   };
   /// The same for destructors: false when the context is gone, and all that was in it.
   class QuietScope {
    public:
-    explicit QuietScope(const Gpu& gpu) : current_(*gpu.api_, gpu.context_) {}
-    explicit operator bool() const { return current_.status().ok(); }
+    explicit QuietScope(const Gpu& gpu) : section_(*gpu.api_, gpu.context_) {}
+    explicit operator bool() const { return section_.status().ok(); }
 
    private:
-    cuda::CurrentContext current_;
+    cuda::DriverSection section_;
   };
 
  private:

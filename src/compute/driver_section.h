@@ -1,6 +1,6 @@
-// A stretch of driver calls that set something up: the device's context is current, and calls that
-// a stream capture elsewhere in the process would forbid (or that would end it) are allowed,
-// because none of them touches a stream. Both are as before at its end.
+// A stretch of driver calls: the device's context is current, and calls that a stream capture
+// elsewhere in the process would forbid (or that would end it) are allowed, because none of them
+// touches a stream that is captured unknown to the library. Both are as before at its end.
 //
 // Thread rule: begins and ends on one thread.
 #pragma once
