@@ -88,7 +88,9 @@ void try_page_lock(int gpu, std::size_t bytes);
 /// An allocation beyond DeviceMemory::set_limit(); the tensor was not made, nothing else changed.
 class OutOfDeviceMemory : public std::runtime_error {
  public:
-  OutOfDeviceMemory(std::size_t bytes, std::size_t in_use, std::size_t limit);
+  /// `where` names the device; empty: the host.
+  OutOfDeviceMemory(std::size_t bytes, std::size_t in_use, std::size_t limit,
+                    const std::string& where = {});
   std::size_t bytes() const { return bytes_; }
   std::size_t in_use() const { return in_use_; }
   std::size_t limit() const { return limit_; }

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -32,11 +33,12 @@ std::shared_ptr<const CublasApi> fill(void* library, const std::string& file) {
                            ": it is no cuBLAS or one before 11.4; install a newer one");
 }
 
-std::shared_ptr<const CublasApi> load(const std::string& chosen) {
-  const std::vector<std::string> files =
-      chosen.empty()
-          ? std::vector<std::string>{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"}
-          : std::vector<std::string>{chosen};
+std::shared_ptr<const CublasApi> load(const std::string& chosen, int cuda_major) {
+  std::vector<std::string> files;
+  if (!chosen.empty()) files.push_back(chosen);
+  for (int major = std::min(cuda_major, 13); chosen.empty() && major >= 11; --major) {
+    files.push_back("libcublas.so." + std::to_string(major));
+  }
   std::string tried;
   for (const std::string& file : files) {
     // Never closed: it keeps state of its own in the driver.
@@ -53,13 +55,13 @@ std::shared_ptr<const CublasApi> load(const std::string& chosen) {
 
 }  // namespace
 
-std::shared_ptr<const CublasApi> load_cublas(const std::string& file) {
+std::shared_ptr<const CublasApi> load_cublas(const std::string& file, int cuda_major) {
   // Never destroyed: threads that outlive main() may still ask.
   static auto* const mutex = new std::mutex;
   static auto* const tables = new std::map<std::string, std::shared_ptr<const CublasApi>>;
   const std::lock_guard lock(*mutex);
   std::shared_ptr<const CublasApi>& table = (*tables)[file];
-  if (table == nullptr) table = load(file);
+  if (table == nullptr) table = load(file, cuda_major);
   return table;
 }
 

@@ -43,8 +43,8 @@ struct CublasApi {
 };
 
 /// `file` is the value of UNISONO_CUBLAS_LIBRARY: that file alone; empty: libcublas.so.13, .12 and
-/// .11 in turn. Kept for the life of the process. std::runtime_error names what was tried and why
-/// it will not do.
-std::shared_ptr<const CublasApi> load_cublas(const std::string& file);
+/// .11 in turn, but none that is newer than `cuda_major`, which the driver would refuse. Kept for
+/// the life of the process. std::runtime_error names what was tried and why it will not do.
+std::shared_ptr<const CublasApi> load_cublas(const std::string& file, int cuda_major);
 
 }  // namespace unisono::train

@@ -18,6 +18,7 @@ class GpuBackend final : public Backend {
   explicit GpuBackend(int device);
   ~GpuBackend() override;
   bool is_host() const override { return false; }
+  std::string device_name() const override { return gpu_->name(); }
 
   // gpu_backend.cc
   void* take(std::size_t bytes) override { return blocks_.take(bytes); }

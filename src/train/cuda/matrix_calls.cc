@@ -1,5 +1,4 @@
 // Matrices, and attention, which is products of them and a softmax between.
-#include <cmath>
 
 #include "train/cuda/gpu_backend.h"
 
@@ -45,8 +44,6 @@ struct HeadLayout {
   std::size_t square, weight_sample;  ///< of weights, and from one sample's to the next
 };
 
-float scale_of(const Attention& shape) { return 1 / std::sqrt(static_cast<float>(shape.width())); }
-
 }  // namespace
 
 void GpuBackend::attend(const Attention& shape, const float* x, float* weights, float* y) {
@@ -66,7 +63,7 @@ void GpuBackend::attend(const Attention& shape, const float* x, float* weights, 
                         context},
                        {shape.samples, at.sample, at.sample, at.weight_sample});
   }
-  launch(kernels::CausalSoftmax{shape.samples * shape.heads * context, context, scale_of(shape),
+  launch(kernels::CausalSoftmax{shape.samples * shape.heads * context, context, shape.scale(),
                                 weights});
   for (std::size_t head = 0; head < shape.heads; ++head) {
     const float* value = x + 2 * shape.features + head * width;
@@ -108,7 +105,7 @@ void GpuBackend::attend_gradient(const Attention& shape, const float* x, const f
                        {shape.samples, at.output_sample, at.sample, at.weight_sample});
   }
   launch(kernels::CausalSoftmaxGradient{shape.samples * shape.heads * context, context,
-                                        scale_of(shape), weights, scores.get()});
+                                        shape.scale(), weights, scores.get()});
   for (std::size_t head = 0; head < shape.heads; ++head) {
     const float* query = x + head * width;
     const float* score = scores.get() + head * at.square;

@@ -13,7 +13,7 @@ std::size_t workspace_bytes(const Gpu& gpu) {
 
 std::shared_ptr<const CublasApi> load_for(const Gpu& gpu) {
   try {
-    return load_cublas(gpu.cublas_file());
+    return load_cublas(gpu.cublas_file(), gpu.cuda_major());
   } catch (const std::runtime_error& error) {
     gpu.fail(error.what());
   }

@@ -23,12 +23,10 @@ struct Head {
   std::size_t input, output;  // offsets of its first element
 };
 
-float scale_of(const Attention& shape) { return 1 / std::sqrt(static_cast<float>(shape.width())); }
-
 /// Scores to weights, in place: row t over positions up to t, later ones 0.
 void softmax(const Attention& shape, float* scores) {
   const std::size_t context = shape.context;
-  const float scale = scale_of(shape);
+  const float scale = shape.scale();
   for (std::size_t t = 0; t < context; ++t) {
     float* row = scores + t * context;
     const float largest = *std::max_element(row, row + t + 1);
@@ -42,7 +40,7 @@ void softmax(const Attention& shape, float* scores) {
 /// Gradients of weights to gradients of unscaled scores, in place.
 void softmax_gradient(const Attention& shape, const float* weights, float* gradients) {
   const std::size_t context = shape.context;
-  const float scale = scale_of(shape);
+  const float scale = shape.scale();
   for (std::size_t t = 0; t < context; ++t) {
     const float* weight = weights + t * context;
     float* gradient = gradients + t * context;

@@ -12,11 +12,13 @@
 // Threads: one thread at a time; take() and give(): any thread.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "train/model/product.h"
@@ -51,6 +53,8 @@ struct Pooling {
 struct Attention {
   std::size_t samples, context, features, heads;
   std::size_t width() const { return features / heads; }
+  /// What scores are multiplied by.
+  float scale() const { return 1 / std::sqrt(static_cast<float>(width())); }
   /// Of the matrices of weights, [samples * heads, context, context].
   std::size_t weights() const { return samples * heads * context * context; }
 };
@@ -90,14 +94,16 @@ class Backend {
   virtual ~Backend() = default;
   /// The host may touch the memory.
   virtual bool is_host() const = 0;
+  /// "device 1"; empty: the host's.
+  virtual std::string device_name() const { return {}; }
 
   // ---- Memory ------------------------------------------------------------------------------
   /// 64-byte aligned at least.
   virtual void* take(std::size_t bytes) = 0;
-  /// A GPU copies from the memory by itself.
-  virtual bool is_page_locked() const { return false; }
   /// Work that is enqueued may still use the block.
   virtual void give(void* block, std::size_t bytes) noexcept = 0;
+  /// A GPU copies from the memory by itself.
+  virtual bool is_page_locked() const { return false; }
   virtual void read(const float* from, std::size_t count, float* host) = 0;
   /// `host` is free again when it returns.
   virtual void write(const float* host, std::size_t count, float* to) = 0;

@@ -11,6 +11,7 @@ class Conv2d final : public Layer {
  public:
   Conv2d(Image input, std::size_t filters, std::size_t kernel, std::size_t padding)
       : shape_{input, {}, kernel, padding} {
+    if (filters == 0) throw std::invalid_argument("conv2d: no filters; give at least one");
     if (kernel == 0 || padding >= kernel || input.height + 2 * padding < kernel ||
         input.width + 2 * padding < kernel) {
       throw std::invalid_argument("conv2d: a kernel of " + std::to_string(kernel) +

@@ -26,16 +26,18 @@ std::shared_ptr<Backend> backend_for(Residence residence, int gpu) {
   return host_backend();
 }
 
-std::string describe_refusal(std::size_t bytes, std::size_t in_use, std::size_t limit) {
-  return "out of device memory: " + std::to_string(bytes) + " bytes asked for, " +
-         std::to_string(in_use) + " in use, the limit is " + std::to_string(limit) +
-         "; use gradient checkpointing, a smaller batch or a higher limit";
+std::string describe_refusal(std::size_t bytes, std::size_t in_use, std::size_t limit,
+                             const std::string& where) {
+  return (where.empty() ? "" : where + ": ") + "out of device memory: " + std::to_string(bytes) +
+         " bytes asked for, " + std::to_string(in_use) + " in use, the limit is " +
+         std::to_string(limit) + "; use gradient checkpointing, a smaller batch or a higher limit";
 }
 
 }  // namespace
 
-OutOfDeviceMemory::OutOfDeviceMemory(std::size_t bytes, std::size_t in_use, std::size_t limit)
-    : std::runtime_error(describe_refusal(bytes, in_use, limit)),
+OutOfDeviceMemory::OutOfDeviceMemory(std::size_t bytes, std::size_t in_use, std::size_t limit,
+                                     const std::string& where)
+    : std::runtime_error(describe_refusal(bytes, in_use, limit, where)),
       bytes_(bytes),
       in_use_(in_use),
       limit_(limit) {}
@@ -46,7 +48,7 @@ void DeviceMemory::Account::charge(std::size_t bytes) {
   const std::size_t most = limit;
   if (most != 0 && (in_use > most || bytes > most - in_use)) {
     now -= bytes;
-    throw OutOfDeviceMemory(bytes, in_use, most);
+    throw OutOfDeviceMemory(bytes, in_use, most, backend->device_name());
   }
   std::size_t seen = peak;
   while (seen < in_use + bytes && !peak.compare_exchange_weak(seen, in_use + bytes)) {

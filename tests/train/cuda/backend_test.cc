@@ -9,12 +9,14 @@
 
 #include "tests/cuda/driver_under_test.h"
 #include "tests/train/cuda/rig.h"
+#include "train/cuda/cublas_api.h"
 
 namespace unisono::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(CudaBackend, IsNoHostAndHasTwoStreams) {
@@ -195,6 +197,16 @@ TEST(CudaBackendErrors, NameTheDeviceTheReasonAndTheRemedy) {
   {
     const Variable unknown("UNISONO_CUDA_BACKEND", "1");
     EXPECT_THAT(open(0), StartsWith("device 0: unknown variable UNISONO_CUDA_BACKEND"));
+  }
+}
+
+TEST(CudaBackend, TriesNoCublasThatTheDriverIsTooOldFor) {
+  try {
+    train::load_cublas("", 12);
+    GTEST_SKIP() << "cuBLAS 11 or 12 is installed";
+  } catch (const std::runtime_error& refusal) {
+    EXPECT_THAT(refusal.what(), AllOf(StartsWith("no cuBLAS (libcublas.so.12"),
+                                      HasSubstr("libcublas.so.11"), Not(HasSubstr("so.13"))));
   }
 }
 

@@ -234,7 +234,7 @@ TEST_F(Strategies, EndOnAllRanksWhereOneCannotGoOn) {
   };
   run();
   EXPECT_EQ(failures.size(), 2U);
-  EXPECT_THAT(failures, testing::Each(testing::HasSubstr("out of device memory")));
+  EXPECT_THAT(failures, testing::Each(testing::HasSubstr("device 0: out of device memory")));
   EXPECT_THAT(failures, testing::Contains(testing::HasSubstr("rank 1")));
 }
 

@@ -41,6 +41,8 @@ TEST(Layers, Conv2dHasTheSlopesOfItsForward) {
   LayerBench(make_conv2d(image, 2, 2, 0)).check_gradients(random_tensor({2, image.size()}, 3));
   LayerBench(make_conv2d(image, 2, 3, 2)).check_gradients(random_tensor({2, image.size()}, 3));
   LayerBench(make_conv2d({1, 1, 1}, 2, 3, 1)).check_gradients(random_tensor({3, 1}, 3));
+  EXPECT_THROW(make_conv2d(image, 0, 3, 1), std::invalid_argument);
+  EXPECT_THROW(make_conv2d(image, 2, 9, 1), std::invalid_argument);
 }
 
 TEST(Layers, Conv2dIsTheSumOverItsWindows) {
