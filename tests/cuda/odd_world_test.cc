@@ -83,6 +83,32 @@ TEST_F(DeviceOddWorld, AnExchangeOfMoreThanHalfTheRoomEndsOnBothSides) {
   });
 }
 
+// To free page-locked memory the driver waits for all streams, and one waits for the call that
+// wants the room.
+TEST_F(DeviceOddWorld, BlocksOfManySmallMessagesThatFillTheRoomDoNotHoldUpALongCall) {
+  const Setting little("UNISONO_SCRATCH_BYTES", "1M");
+  constexpr int kMessages = 20;  // of which each has a block of 64 KiB
+  constexpr std::size_t kCount = 100'000;
+  run_device_ranks({.ranks = 2, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make(std::vector<float>(kCount, 1.0F));
+    const Rank peer = 1 - comm.rank();
+    std::vector<Request> requests;
+    for (int tag = 0; tag < kMessages; ++tag) {
+      requests.push_back(comm.receive_async(data + tag, 1, kFloat, peer, tag));
+      requests.push_back(comm.send_async(data + kMessages + tag, 1, kFloat, peer, tag));
+    }
+    for (Request& request : requests) request.wait();
+    EXPECT_EQ(failure_of([&] {
+                comm.all_reduce(data, data, kCount, kFloat, sum,
+                                {.timeout = kDeadline, .stream = user.stream()});
+              }),
+              "");
+    user.finish();
+    EXPECT_TRUE(user.look(data, kCount) == std::vector<float>(kCount, 2.0F)) << "a wrong sum";
+  });
+}
+
 // Rank 0's work is what the others' streams wait for, and it closes while some of them may not yet
 // have come to that.
 TEST_F(DeviceOddWorld, ARankMayCloseAtOnceWhileOthersStillJoinItsWork) {
