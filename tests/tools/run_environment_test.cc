@@ -1,15 +1,13 @@
 // What `unisono run` tells its ranks, and what it refuses to start.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <fstream>
 #include <set>
 
 #include "launcher.h"
+#include "tests/support/child_process.h"
 #include "topology/processors.h"
 
 namespace unisono::run {
@@ -103,21 +101,10 @@ TEST(RunEnvironment, TwoLaunchersMakeOneWorld) {
   EXPECT_EQ(second.sorted_lines(), expected[1]);
 }
 
-// A port that nobody listens on now.
-int free_port() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{.sin_family = AF_INET};
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), generic, bytes) != 0) return 0;
-  return ::getsockname(fd.get(), generic, &bytes) == 0 ? ntohs(address.sin_port) : 0;
-}
-
 TEST(RunEnvironment, RanksOfTwoLaunchersMeet) {
   LaunchOptions options;
   options.environment = {"UNISONO_JOB_KEY=0123456789abcdef0123456789abcdef",
-                         "UNISONO_PORT=" + std::to_string(free_port())};
+                         "UNISONO_PORT=" + std::to_string(test::free_port())};
   const auto arguments = [](const std::string& node) {
     return std::vector<std::string>{
         "--nnodes", "2",          "--node-rank", node,        "-n", "2",   "--", UNISONO_COMMAND,

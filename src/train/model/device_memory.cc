@@ -8,9 +8,9 @@
 
 namespace unisono::train {
 
-const std::shared_ptr<DeviceMemory::Account> kNobody;
-
 namespace {
+
+const std::shared_ptr<DeviceMemory::Account> kNobody;
 
 thread_local const std::shared_ptr<DeviceMemory::Account>* current = &kNobody;
 
@@ -56,6 +56,10 @@ void DeviceMemory::Account::charge(std::size_t bytes) {
 }
 
 const std::shared_ptr<DeviceMemory::Account>& current_account() { return *current; }
+
+const std::shared_ptr<DeviceMemory::Account>& hosts_account() {
+  return backend_of(*current).is_host() ? *current : kNobody;
+}
 
 const std::shared_ptr<DeviceMemory::Account>& place_of(const Arena& arena) {
   return backend_of(arena).is_host() ? current_account() : arena.storage().account();

@@ -22,10 +22,12 @@ struct DeviceMemory::Account {
   void credit(std::size_t bytes) { now -= bytes; }
 };
 
-/// The host, and nobody is charged.
-extern const std::shared_ptr<DeviceMemory::Account> kNobody;
-/// Of the innermost scope on this thread; null: kNobody.
+/// Of the innermost scope on this thread; null: the host, and nobody is charged.
 const std::shared_ptr<DeviceMemory::Account>& current_account();
+
+/// Whom to charge for what must lie on the host: the calling thread's account where that is the
+/// host's.
+const std::shared_ptr<DeviceMemory::Account>& hosts_account();
 
 /// Null: the host's.
 Backend& backend_of(const std::shared_ptr<DeviceMemory::Account>& account);

@@ -57,8 +57,7 @@ Sequential::Sequential(std::string description, std::size_t features, Layers lay
 
 // On the host, whose random numbers the values are.
 void Sequential::initialise(std::uint64_t seed) {
-  const bool on_host = current_backend().is_host();
-  const AccountScope scope(on_host ? current_account() : kNobody);
+  const AccountScope scope(hosts_account());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Declaration declaration(parameters_, buffers_, "layers." + std::to_string(i) + ".");
     layers_[i]->declare(declaration);

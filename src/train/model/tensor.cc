@@ -63,7 +63,7 @@ Tensor::Tensor(const Tensor& other) : Tensor(uninitialised(other.shape_)) {
 }
 
 Tensor Tensor::for_host(Shape shape) {
-  const AccountScope scope(current_backend().is_host() ? current_account() : kNobody);
+  const AccountScope scope(hosts_account());
   return Tensor(std::move(shape));
 }
 
