@@ -424,7 +424,7 @@ namespace unisono __attribute__((visibility("default"))) {
     /// Destroying an unfinished Request of it afterwards is fine. Later calls throw kClosed; peers
     /// that need this rank get kRankLeft. When the last communicator of init() is closed, init()
     /// may be called again in the same process. In a child that the program forked it does nothing:
-    /// the job is the parent's, and the child may init() one of its own.
+    /// the job is the parent's, calls throw kNotMember, and the child may init() one of its own.
     void close();
 
     /// What the calls that have succeeded here so far moved. Two reports' difference is what the

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator_state.h"
@@ -15,6 +16,22 @@ namespace {
 const Status kEmpty(ErrorCode::kNotMember,
                     "this rank is no member of the communicator (split() was called with a "
                     "negative color, or the communicator was moved from)");
+
+const Status kInherited(ErrorCode::kNotMember,
+                        "a forked child has no part in its parent's job: call init() in the child, "
+                        "or fork before init()");
+
+std::string_view words_for(std::string_view operation) { return operation; }
+std::string_view words_for(Collective collective) { return name_of(collective); }
+
+// The state of a communicator that may be used here.
+template <typename Operation>
+detail::CommunicatorState& member(const std::shared_ptr<detail::CommunicatorState>& state,
+                                  const Operation& operation) {
+  if (state != nullptr && !state->runtime().is_forked_copy()) return *state;
+  throw Error(state == nullptr ? kEmpty : kInherited,
+              {.operation = std::string(words_for(operation))});
+}
 
 // What a forked child has of its parent's job stays as it is until the child ends: destroying it
 // would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
@@ -48,7 +65,7 @@ bool Communicator::empty() const { return state_ == nullptr; }
 
 Status Communicator::status() const {
   if (state_ == nullptr) return kEmpty;
-  return state_->status();
+  return state_->runtime().is_forked_copy() ? kInherited : state_->status();
 }
 
 std::string Communicator::describe() const {
@@ -64,50 +81,48 @@ std::string Communicator::host_of(Rank rank) const {
 }
 
 void Communicator::run(const Call& call) {
-  if (state_ == nullptr) throw Error(kEmpty, {.operation = std::string(name_of(call.collective))});
-  const Status status = state_->run(call);
+  const Status status = member(state_, call.collective).run(call);
   if (!status) throw state_->error(status, call.collective);
 }
 
 Request Communicator::start(const Call& call) {
-  if (state_ == nullptr) throw Error(kEmpty, {.operation = std::string(name_of(call.collective))});
-  Result<std::shared_ptr<detail::RequestState>> request = state_->start(call);
+  Result<std::shared_ptr<detail::RequestState>> request =
+      member(state_, call.collective).start(call);
   if (!request) throw state_->error(request.error(), call.collective);
   return Request(std::move(*request));
 }
 
 Received Communicator::receive(void* data, std::size_t count, DataType type, Rank source, Tag tag,
                                CallOptions options) {
-  if (state_ == nullptr) throw Error(kEmpty, {.operation = "receive"});
   Received received;
-  const Status status = state_->run({.collective = Collective::kReceive,
-                                     .out = data,
-                                     .count = count,
-                                     .type = type,
-                                     .root = source,
-                                     .tag = tag,
-                                     .options = options},
-                                    &received);
+  const Status status = member(state_, "receive")
+                            .run({.collective = Collective::kReceive,
+                                  .out = data,
+                                  .count = count,
+                                  .type = type,
+                                  .root = source,
+                                  .tag = tag,
+                                  .options = options},
+                                 &received);
   if (!status) throw state_->error(status, Collective::kReceive);
   return received;
 }
 
 void Communicator::group(std::span<const Call> calls) {
-  if (state_ == nullptr) throw Error(kEmpty, {.operation = "group"});
   Collective failed = Collective::kBarrier;
-  const Status status = state_->run_group(calls, &failed);
+  const Status status = member(state_, "group").run_group(calls, &failed);
   if (!status) throw state_->error(status, failed);
 }
 
 Communicator Communicator::split(int color, int key) {
-  if (state_ == nullptr) throw Error(kEmpty, {.operation = "split"});
-  Result<std::shared_ptr<detail::CommunicatorState>> part = detail::split(*state_, color, key);
+  Result<std::shared_ptr<detail::CommunicatorState>> part =
+      detail::split(member(state_, "split"), color, key);
   if (!part) throw Error(part.error(), {.operation = "split"});
   return Communicator(std::move(*part));
 }
 
 void Communicator::abort(const std::string& reason) {
-  if (state_ != nullptr) state_->abort(reason);
+  if (state_ != nullptr && !state_->runtime().is_forked_copy()) state_->abort(reason);
 }
 
 void Communicator::close() {
@@ -155,11 +170,14 @@ Request::~Request() {
   state_.reset();
 }
 
-bool Request::test() { return state_ == nullptr || state_->communicator->test(*state_); }
+bool Request::test() {
+  if (state_ == nullptr || state_->communicator->runtime().is_forked_copy()) return true;
+  return state_->communicator->test(*state_);
+}
 
 void Request::wait() {
   if (state_ == nullptr) return;
-  state_->communicator->wait(*state_, kNever);
+  member(state_->communicator, state_->call.collective).wait(*state_, kNever);
   if (!state_->outcome) {
     throw state_->communicator->error(state_->outcome, state_->call.collective);
   }
@@ -167,14 +185,16 @@ void Request::wait() {
 
 bool Request::wait_for(std::chrono::milliseconds limit) {
   if (state_ == nullptr) return true;
-  if (!state_->communicator->wait(*state_, later(Clock::now(), limit))) return false;
+  detail::CommunicatorState& communicator = member(state_->communicator, state_->call.collective);
+  if (!communicator.wait(*state_, later(Clock::now(), limit))) return false;
   wait();
   return true;
 }
 
 Status Request::status() const {
-  if (state_ == nullptr || !state_->done.load(std::memory_order_acquire)) return Status();
-  return state_->outcome;
+  if (state_ == nullptr) return Status();
+  if (state_->communicator->runtime().is_forked_copy()) return kInherited;
+  return state_->done.load(std::memory_order_acquire) ? state_->outcome : Status();
 }
 
 Rank Request::source() const {

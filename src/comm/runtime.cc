@@ -1,7 +1,7 @@
 // Meeting, and what is looked at once a millisecond while a rank waits.
 #include "comm/runtime.h"
 
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -55,12 +55,17 @@ constexpr auto kDrainLimit = std::chrono::seconds(2);
 
 }  // namespace
 
-bool Runtime::is_forked_copy() const { return getpid() != owner_; }
+int Runtime::forks_so_far() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks_.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  return forks_.load(std::memory_order_relaxed);
+}
 
 int Runtime::alive() { return runtimes_alive.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
-    : owner_(getpid()),
+    : forks_before_(forks_so_far()),
       config_(std::move(options.config)),
       scratch_(config_.scratch_bytes),
       transports_(config_, options.rank, options.size) {

@@ -82,7 +82,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   bool is_shut_down() const { return shut_down_.load(); }
   /// True in a forked child: all of this is still its parent's, memory, links and threads. It must
   /// be left as it is, and never be destroyed.
-  bool is_forked_copy() const;
+  bool is_forked_copy() const { return forks_.load(std::memory_order_relaxed) != forks_before_; }
 
   /// Memory that local peers can read in place; plain memory where ranks do not share any. Any
   /// thread.
@@ -122,7 +122,11 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
   detail::CommunicatorState* find(std::uint32_t communicator);
 
-  const std::int64_t owner_;  // process id
+  static int forks_so_far();
+
+  /// How often this process is a fork of one before it: quicker to look at than its number.
+  static inline std::atomic<int> forks_{0};
+  const int forks_before_;
   Config config_;
   algorithms::SelectionTable selection_;
   std::array<std::string, kCollectiveCount> algorithm_hints_;

@@ -233,11 +233,32 @@ TEST(Spawn, OfMoreThreadsThanCanBeMadeIsAnError) {
 
 // ---- Children of a rank ---------------------------------------------------------------------
 
+// Its parent's job is not the child's, and says so.
+void refuse_in_a_child(Communicator& comm, Request& request) {
+  const auto refuses = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::kNotMember &&
+             std::string(error.what()).find("forked child") != std::string::npos;
+    }
+    return false;
+  };
+  float value = 1;
+  const bool all = refuses([&] { comm.all_reduce(&value, &value, 1, DataType::kFloat32, sum); }) &&
+                   refuses([&] { comm.barrier_async(); }) && refuses([&] { comm.split(0); }) &&
+                   refuses([&] { comm.receive(&value, 1, DataType::kFloat32, 0); }) &&
+                   refuses([&] { request.wait(); }) && !comm.status().ok();
+  if (!all) _exit(3);
+  comm.abort();  // nobody hears it
+}
+
 // A child that ends as programs end, with copies of all that its parent has.
 int fork_a_child(Communicator& comm, SharedBuffer<float>& buffer, Request& request) {
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child == 0) {
+    refuse_in_a_child(comm, request);
     {
       const Request ended(std::move(request));
       const SharedBuffer<float> released(std::move(buffer));
