@@ -214,11 +214,14 @@ std::string VerdictDesk::whereabouts(Rank rank, const Operation& operation) cons
   const auto found = waits_.find(rank);
   if (found == waits_.end()) return text + " is alive and waits for nobody";
   const WaitMessage& wait = found->second.back();
-  if (wait.sequence == kPointToPointSequence) return text + " waits in a send or receive";
-  return text + (wait.communicator == operation.first
-                     ? fmt::format(" waits in operation {}", wait.sequence)
-                     : fmt::format(" waits in operation {} of communicator {}", wait.sequence,
-                                   wait.communicator));
+  text += wait.sequence == kPointToPointSequence
+              ? std::string(" waits in a send or receive")
+              : fmt::format(" waits in operation {}", wait.sequence);
+  if (wait.sequence != kPointToPointSequence && wait.communicator != operation.first) {
+    text += fmt::format(" of communicator {}", wait.communicator);
+  }
+  // Perhaps the one at fault: not for certain, since nobody says when a wait is over.
+  return wait.waiting_for.empty() ? text : text + " for " + ranks_text(wait.waiting_for);
 }
 
 }  // namespace unisono::rendezvous

@@ -144,8 +144,8 @@ TEST(VerdictDesk, TimeoutTellsWhereTheMissingWait) {
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].verdict.culprit, -1);
-  EXPECT_THAT(said[0].verdict.message,
-              AllOf(HasSubstr("ranks 1 and 2 had not"), HasSubstr("waits in operation 8")));
+  EXPECT_THAT(said[0].verdict.message, AllOf(HasSubstr("ranks 1 and 2 had not"),
+                                             HasSubstr("waits in operation 8 for rank 1")));
 }
 
 TEST(VerdictDesk, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
