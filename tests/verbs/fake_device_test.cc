@@ -153,8 +153,11 @@ TEST(FakeDevice, RegistersOnlyMemoryThatIsThereForWhatIsAsked) {
   ibv_mr* readable = rig.api->reg_mr(rig.pd, memory, page, IBV_ACCESS_REMOTE_READ);
   ASSERT_NE(readable, nullptr);
   EXPECT_EQ(rig.api->dereg_mr(readable), 0);
-  ::munmap(memory, page);
+  // Not unmapped: another thread's memory might come to lie there.
+  ASSERT_EQ(::mprotect(memory, page, PROT_NONE), 0);
   EXPECT_EQ(rig.api->reg_mr(rig.pd, memory, page, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_EQ(errno, EFAULT);
+  ::munmap(memory, page);
 }
 
 }  // namespace
