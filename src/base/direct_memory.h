@@ -1,8 +1,8 @@
 // Buffers of devices that transports move where they lie. Who starts such a transfer offers the
 // buffer here for as long as it lasts; a transport whose hardware can reach it asks how to register
 // it, and whoever has to copy a piece by hand (a frame too small for the hardware, one that was
-// cancelled) copies it through here. A pointer tells: while a buffer is offered, nothing of the
-// host's has its addresses.
+// cancelled, a plan's own block) copies it through here. A pointer tells: while a buffer is
+// offered, nothing of the host's has its addresses.
 //
 // Thread rule: any thread.
 #pragma once

@@ -107,7 +107,6 @@ Rank CudaCalls::world_rank(Rank rank) const {
 void CudaCalls::find_reach() {
   const World& world = communicator_.runtime().world();
   std::set<std::string> processes;
-  std::set<std::string> devices;
   bool one_host = true;
   for (Rank rank = 0; rank < size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -117,7 +116,7 @@ void CudaCalls::find_reach() {
     if (published.device.empty()) return;
     one_host = one_host && same_host(member, first);
     processes.insert(published.process + " " + std::to_string(member.pid));
-    if (devices.insert(published.device).second) owners_.push_back(rank);
+    if (devices_.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
   if (!one_host && find_layout()) reach_ = Reach::kHosts;
@@ -166,6 +165,15 @@ bool CudaCalls::find_layout() {
   }
   layout_ = std::move(layout);
   return true;
+}
+
+bool CudaCalls::reaches_members(const device::Device& device) {
+  if (!reaches_members_) {
+    reaches_members_ = std::none_of(devices_.begin(), devices_.end(), [&](const std::string& uuid) {
+      return device.is_out_of_reach(uuid);
+    });
+  }
+  return *reaches_members_;
 }
 
 HostGroups* CudaCalls::host_groups() const { return communicator_.host_groups(); }

@@ -7,7 +7,10 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -62,6 +65,8 @@ class CudaCalls final : public DeviceCalls {
   void open_groups(const detail::HostGroups::Ids& ids);
   /// Of kHosts: members of this rank's host are processes.
   bool has_local_processes() const { return has_local_processes_; }
+  /// False where some member's memory is out of the device's reach.
+  bool reaches_members(const device::Device& device);
   /// The lowest rank of every device: they launch the kernels where members are threads.
   std::span<const Rank> owners() const { return owners_; }
   /// Of kProcesses, made when first needed.
@@ -100,7 +105,8 @@ class CudaCalls final : public DeviceCalls {
   /// The same for a meeting, which is not counted.
   void end_meeting(detail::RequestState& request);
   std::size_t received_bytes(const detail::RequestState& request) const;
-  /// Whether the transports to all peers of a call take its messages, of `bytes`, in device memory.
+  /// Whether the transports to all peers of a call take messages to and from device buffers of
+  /// `bytes` in all.
   Status admits_direct(const Call& call, std::size_t bytes) const;
   /// To the log, once: buffers that are large enough for it.
   void tell_why_not_direct(const device::Device& device, const Status& why);
@@ -139,6 +145,8 @@ class CudaCalls final : public DeviceCalls {
   Reach reach_ = Reach::kStaged;
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
+  std::set<std::string> devices_;  // of all members, by the text of their uuids
+  std::optional<bool> reaches_members_;
   detail::HostGroups::Layout layout_;
   bool has_local_processes_ = false;
   std::unique_ptr<device::FlagPage> flags_;

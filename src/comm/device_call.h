@@ -36,6 +36,9 @@ struct DeviceCall {
   CUevent ready = nullptr;    ///< recorded on the stream when the call was made
 };
 
+/// Whether this rank gives anything to the others, which must wait for its stream.
+bool reads_input(const DeviceCall& call);
+
 /// What a stage came to when it was looked at.
 enum class StageState : std::uint8_t {
   kWaiting,

@@ -7,6 +7,13 @@
 
 namespace unisono {
 
+// A broadcast's buffer is input on the root alone.
+bool reads_input(const DeviceCall& call) {
+  const bool only_receives =
+      call.call.collective == Collective::kBroadcast && call.calls->rank() != call.call.root;
+  return call.shape.input_bytes > 0 && !only_receives;
+}
+
 DeviceOperation::DeviceOperation(CudaCalls& calls, detail::RequestState& request)
     : fused_(call_), hierarchical_(call_), staged_(call_) {
   call_.calls = &calls;

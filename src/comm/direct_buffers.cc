@@ -1,6 +1,8 @@
 #include "comm/direct_buffers.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <string>
 
 #include "comm/cuda_calls.h"
@@ -17,7 +19,7 @@ Status DirectBuffers::offer(const DeviceCall& call) {
     call.calls->tell_why_not_direct(*call.device, found);
     return Status();
   }
-  if (call.shape.input_bytes == 0) {
+  if (!reads_input(call)) {
     Result<bool> has_come = has_come_soon(call);
     if (!has_come || !*has_come) {
       offered_ = {};
@@ -31,31 +33,46 @@ Status DirectBuffers::offer(const DeviceCall& call) {
 }
 
 bool DirectBuffers::are_worth_it(const DeviceCall& call) {
-  const Collective collective = call.call.collective;
-  if (call.input_on_host || call.output_on_host || reduces(collective)) return false;
-  if (call.shape.input_bytes + call.shape.output_bytes == 0) return false;
-  const bool has_peer = is_point_to_point(collective)
+  if (call.input_on_host || call.output_on_host) return false;
+  if (has_host_work(call.call, call.shape.in_place)) return false;
+  const bool has_peer = is_point_to_point(call.call.collective)
                             ? call.call.root != kAnyRank && call.call.root != call.calls->rank()
                             : call.calls->size() > 1;
-  return has_peer && message_bytes(call) >= kMessageBytesMin;
+  const bool moves = call.shape.input_bytes + call.shape.output_bytes > 0;
+  return has_peer && moves && message_bytes(call) >= kMessageBytesMin;
+}
+
+// Arithmetic, or blocks that pass through scratch memory: in an exchange in place, and in
+// algorithms that selection does not choose for long messages.
+bool DirectBuffers::has_host_work(const Call& call, bool in_place) {
+  const bool exchanges =
+      call.collective == Collective::kAllToAll || call.collective == Collective::kAllToAllV;
+  return reduces(call.collective) || (exchanges && in_place) || !call.options.algorithm.empty();
 }
 
 // Of uneven blocks their mean.
 std::size_t DirectBuffers::message_bytes(const DeviceCall& call) {
-  if (!plan::has_uneven_blocks(call.call.collective))
-    return call.call.count * size_of(call.call.type);
-  return std::max(call.shape.input_bytes, call.shape.output_bytes) /
-         static_cast<std::size_t>(call.calls->size());
+  const Call& of = call.call;
+  const bool has_one = is_rooted(of.collective) && of.root != call.calls->rank();
+  if (!plan::has_uneven_blocks(of.collective) || has_one) return of.count * size_of(of.type);
+  const auto sum = [](std::span<const std::size_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  };
+  const std::size_t elements = std::max(sum(of.in_counts), sum(of.out_counts));
+  return elements * size_of(of.type) / static_cast<std::size_t>(call.calls->size());
 }
 
+// Transports register whole buffers. In place the longer one holds the other.
 Status DirectBuffers::find(const DeviceCall& call) {
-  UNISONO_TRY(call.calls->admits_direct(call.call, message_bytes(call)));
+  std::size_t in = call.shape.input_bytes, out = call.shape.output_bytes;
+  if (call.shape.in_place) (in > out ? out : in) = 0;
+  UNISONO_TRY(call.calls->admits_direct(call.call, in + out));
   cuda::DeviceMemory& memory = call.device->memory();
-  if (call.shape.input_bytes > 0) {
-    UNISONO_ASSIGN(offered_[0], memory.direct(call.call.in, call.shape.input_bytes));
+  if (in > 0) {
+    UNISONO_ASSIGN(offered_[0], memory.direct(call.call.in, in));
   }
-  if (call.shape.output_bytes > 0) {
-    UNISONO_ASSIGN(offered_[1], memory.direct(call.call.out, call.shape.output_bytes));
+  if (out > 0) {
+    UNISONO_ASSIGN(offered_[1], memory.direct(call.call.out, out));
   }
   return Status();
 }

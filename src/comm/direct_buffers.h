@@ -15,6 +15,7 @@
 
 #include "base/direct_memory.h"
 #include "base/result.h"
+#include "unisono/communicator.h"
 
 namespace unisono {
 
@@ -22,9 +23,9 @@ struct DeviceCall;
 
 class DirectBuffers {
  public:
-  /// Of a call that nothing has been enqueued for. Offers all of its buffers or none. A call
-  /// without input whose stream has not come to it is staged: were it to wait, so would its peers,
-  /// and that the stream waits for one of them is nothing that can be seen here (another
+  /// Of a call that nothing has been enqueued for. Offers all of its buffers or none. A call that
+  /// reads no input and whose stream has not come to it is staged: were it to wait, so would its
+  /// peers, and that the stream waits for one of them is nothing that can be seen here (another
   /// communicator's call, a graph, a kernel). Input must be waited for anyway.
   Status offer(const DeviceCall& call);
   bool are_offered() const { return offered_[0] != nullptr || offered_[1] != nullptr; }
@@ -41,6 +42,7 @@ class DirectBuffers {
   static bool are_worth_it(const DeviceCall& call);
   static std::size_t message_bytes(const DeviceCall& call);
   static Result<bool> has_come_soon(const DeviceCall& call);
+  static bool has_host_work(const Call& call, bool in_place);
   Status find(const DeviceCall& call);
 
   std::array<std::shared_ptr<DirectMemory>, 2> offered_;  // of the input, of the output

@@ -67,6 +67,8 @@ Status FusedCall::describe() {
     detour = DetourReason::kUnshareable;
   } else if (call.op.kind == OpKind::kUser && reduces(call.collective)) {
     detour = DetourReason::kUserOperator;
+  } else if (!call_.calls->reaches_members(*call_.device)) {
+    detour = DetourReason::kNoPeerAccess;
   } else if (processes && !call_.device->has_memops()) {
     detour = DetourReason::kNoMemops;
   } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {

@@ -53,6 +53,7 @@ Status HierarchicalCall::begin() {
 // Why this rank's part cannot be done by kernels.
 Result<DetourReason> HierarchicalCall::own_detour() const {
   if (call_.input_on_host || call_.output_on_host) return DetourReason::kHostMemory;
+  if (!call_.calls->reaches_members(*call_.device)) return DetourReason::kNoPeerAccess;
   if (!call_.calls->has_local_processes()) return DetourReason::kNone;
   if (!call_.device->has_memops()) return DetourReason::kNoMemops;
   for (const void* const buffer : {call_.call.in, static_cast<const void*>(call_.call.out)}) {

@@ -81,7 +81,7 @@ Result<bool> StagedCall::is_ready() {
 Status StagedCall::start_parts() {
   while (started_ < count_ && started_ - retired_ < kPartsAtOnce &&
          call_.calls->has_turn(*call_.request)) {
-    if (call_.shape.input_bytes > 0 || !call_.call.out_displacements.empty()) {
+    if (reads_input(call_) || !call_.call.out_displacements.empty()) {
       UNISONO_ASSIGN(const bool ready, is_ready());
       if (!ready) break;
     }

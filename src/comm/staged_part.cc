@@ -18,8 +18,7 @@ Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallSh
   call_ = call;
   shape_ = shape;
   direct_ = whole.direct.are_offered() ? &whole.direct : nullptr;
-  reads_input_ = shape.input_bytes > 0 && direct_ == nullptr &&
-                 (call.collective != Collective::kBroadcast || whole.calls->rank() == call.root);
+  reads_input_ = direct_ == nullptr && reads_input(whole);
   // Bytes between the blocks of an output must come back as they were.
   keeps_gaps_ = direct_ == nullptr && !call.out_displacements.empty() && shape.output_bytes > 0;
   input_on_host_ = whole.input_on_host;

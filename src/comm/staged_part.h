@@ -15,9 +15,7 @@ class StagedPart {
   /// `call` and `shape` are the part's own, with the buffers of `whole`. Takes staging memory:
   /// kOutOfResources leaves nothing taken.
   Status place(const DeviceCall& whole, const Call& call, const CallShape& shape);
-  /// Whether there is anything to copy out. What the caller's stream does before the call is over
-  /// when it is copied.
-  bool has_input() const { return reads_input_ || keeps_gaps_; }
+  /// What the caller's stream does before the call is over where anything is copied.
   Status copy_out();
   /// `bytes` of the result; opens `gate`, where there is one, behind them.
   Status copy_in(std::size_t bytes, const device::Device::Gate* gate);

@@ -92,7 +92,8 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.tuning; }},
-    {{"UNISONO_SCRATCH_BYTES", "size", "256M", "bound of a rank's scratch memory for plans"},
+    {{"UNISONO_SCRATCH_BYTES", "size", "256M",
+      "bound of a rank's scratch memory for plans, and of what staged calls use at a time"},
      [](std::string_view text, Config* c) { return parse_bytes(text, &c->scratch_bytes); },
      [](const Config& c) { return std::to_string(c.scratch_bytes); }},
     {{"UNISONO_EAGER_BYTES", "size", "0",

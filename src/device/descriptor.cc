@@ -17,6 +17,8 @@ const char* words_for(DetourReason reason) {
       return "a device without stream memory operations";
     case DetourReason::kNoWideMemops:
       return "a device without stream memory operations of 64 bits";
+    case DetourReason::kNoPeerAccess:
+      return "a device that cannot reach another one's memory (no NVLink or PCIe peer access)";
     case DetourReason::kNoNumber:
       return "no number left for another communicator";
   }

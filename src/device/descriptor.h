@@ -54,6 +54,7 @@ enum class DetourReason : std::uint32_t {
   kUserOperator,  ///< a function of the host
   kNoMemops,      ///< the device has no stream memory operations and ranks are processes
   kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
+  kNoPeerAccess,  ///< the device cannot reach the memory of another member's
   kNoNumber,      ///< of a communicator, for the ranks of its host or one of each host
 };
 /// For people; safe on any number.

@@ -29,6 +29,22 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi
   return device;
 }
 
+std::string hex_text(std::span<const std::uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::uint8_t byte : bytes) {
+    text.push_back(kDigits[byte >> 4]);
+    text.push_back(kDigits[byte & 15]);
+  }
+  return text;
+}
+
+bool Device::is_out_of_reach(const std::string& uuid) const {
+  const auto others = memory_->out_of_reach();
+  return std::any_of(others.begin(), others.end(),
+                     [&](const auto& other) { return hex_text(other) == uuid; });
+}
+
 Result<CUstream> Device::make_stream() const {
   // The driver clamps a priority that is out of its range.
   constexpr int kHighestPriority = -100;
@@ -104,13 +120,14 @@ Device::Staging& Device::Staging::operator=(Staging&& other) noexcept {
   device_ = std::exchange(other.device_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
+  charged_ = std::exchange(other.charged_, 0);
   return *this;
 }
 
 void Device::Staging::release() {
   if (data_ != nullptr) {
     device_->free_.push_back({data_, bytes_});
-    device_->lent_bytes_ -= bytes_;
+    device_->charged_bytes_ -= charged_;
   }
   data_ = nullptr;
 }
@@ -121,20 +138,21 @@ void Device::Staging::release() {
 Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   constexpr std::size_t kSmallest = 64 << 10;
   const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
-  if (bound == Bound::kHolds && lent_bytes_ + wanted > staging_bytes_max_) {
+  if (bound == Bound::kHolds && charged_bytes_ + wanted > staging_bytes_max_) {
     return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
                                                   name() + " needs " + std::to_string(wanted) +
                                                   " bytes of page-locked memory; " +
-                                                  std::to_string(lent_bytes_) + " of at most " +
+                                                  std::to_string(charged_bytes_) + " of at most " +
                                                   std::to_string(staging_bytes_max_) +
                                                   " are in use: raise UNISONO_SCRATCH_BYTES");
   }
   Staging staging;
   staging.device_ = this;
+  staging.charged_ = bound == Bound::kHolds ? wanted : 0;
   if (const auto found = find_free(wanted); found != free_.end()) {
     staging.data_ = found->data;
     staging.bytes_ = found->bytes;
-    lent_bytes_ += found->bytes;
+    charged_bytes_ += staging.charged_;
     free_.erase(found);
     return staging;
   }
@@ -144,7 +162,7 @@ Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
   staging.data_ = static_cast<std::byte*>(memory);
   staging.bytes_ = wanted;
   staging_bytes_ += wanted;
-  lent_bytes_ += wanted;
+  charged_bytes_ += staging.charged_;
   return staging;
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@
 #include "transports/cuda/device_memory.h"
 
 namespace unisono::device {
+
+/// Of a uuid or a key, as ranks publish them.
+std::string hex_text(std::span<const std::uint8_t> bytes);
 
 class Device {
  public:
@@ -31,6 +35,8 @@ class Device {
   cuda::DeviceMemory& memory() { return *memory_; }
   const cuda::Kernels& kernels() const { return *kernels_; }
   CUcontext context() const { return memory_->context(); }
+  /// Whether that device, by the text of its uuid, is one whose memory this one cannot reach.
+  bool is_out_of_reach(const std::string& uuid) const;
   const std::string& name() const { return memory_->name(); }
   /// Streams may use memory of this rank and of its peers after all has been closed: it is left
   /// as it is then, until the process ends.
@@ -53,8 +59,8 @@ class Device {
   Result<CUevent> take_event();
   void give_back(CUevent event);
 
-  /// Page-locked host memory. At most `staging_bytes_max` are lent at a time: kOutOfResources names
-  /// that bound and its variable. What comes back is kept.
+  /// Page-locked host memory. What is kHolds takes at most `staging_bytes_max` at a time:
+  /// kOutOfResources names that bound and its variable. What comes back is kept.
   class Staging {
    public:
     Staging() = default;
@@ -62,19 +68,19 @@ class Device {
     Staging& operator=(Staging&& other) noexcept;
     ~Staging() { release(); }
     std::byte* data() const { return data_; }
-    std::size_t bytes() const { return bytes_; }
     void release();
 
    private:
     friend class Device;
     Device* device_ = nullptr;
     std::byte* data_ = nullptr;
-    std::size_t bytes_ = 0;
+    std::size_t bytes_ = 0;    // of the block
+    std::size_t charged_ = 0;  // against the bound
   };
   enum class Bound : std::uint8_t { kHolds, kMayExceed };
   Result<Staging> take_staging(std::size_t bytes, Bound bound);
-  /// Some of it is in use: what does not fit now may fit later.
-  bool has_lent_staging() const { return lent_bytes_ > 0; }
+  /// Some of the bound is in use: what does not fit now may fit later.
+  bool has_lent_staging() const { return charged_bytes_ > 0; }
 
   /// A word of host memory that streams wait for: `value` is what opens this use of it.
   struct Gate {
@@ -118,7 +124,7 @@ class Device {
   std::vector<std::byte*> pages_;  // of gates
   std::vector<Gate> gates_;
   std::size_t staging_bytes_ = 0;  // lent and free
-  std::size_t lent_bytes_ = 0;
+  std::size_t charged_bytes_ = 0;
   std::size_t staging_bytes_max_ = 0;
 };
 

@@ -12,15 +12,6 @@
 namespace unisono::device {
 namespace {
 
-template <typename Bytes>
-void append_hex(const Bytes& bytes, std::string* text) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const std::uint8_t byte : bytes) {
-    text->push_back(kDigits[byte >> 4]);
-    text->push_back(kDigits[byte & 15]);
-  }
-}
-
 class CudaRankDevice final : public RankDevice {
  public:
   CudaRankDevice(std::shared_ptr<const cuda::CudaApi> api, std::size_t staging_bytes_max)
@@ -120,9 +111,7 @@ Status CudaRankDevice::choose(const DeviceWish& wish, bool required) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::uint8_t>(key >> (8 * i));
   }
-  append_hex(bytes, &published_);
-  published_.push_back(':');
-  append_hex(device_->memory().uuid(), &published_);
+  published_ = hex_text(bytes) + ':' + hex_text(device_->memory().uuid());
   return Status();
 }
 

@@ -2,10 +2,12 @@
 // transport. The fake driver ends whoever touches device memory as if it were the host's.
 #include <gmock/gmock.h>
 
-#include <cstdlib>
+#include <barrier>
+#include <optional>
+#include <utility>
 
-#include "tests/cuda/device_user.h"
 #include "tests/cuda/host_job.h"
+#include "tests/cuda/odd_world.h"
 
 namespace unisono::test {
 namespace {
@@ -45,15 +47,17 @@ class DeviceDirectCollective : public testing::Test {
   }
 };
 
+// Of three ranks. An exchange in place passes through scratch memory of the host, and is staged.
 struct Moving {
   Collective collective;
-  std::uint64_t receivers;  ///< of three ranks
+  std::uint64_t receivers;
+  std::uint64_t receivers_in_place;
 };
-constexpr Moving kMoving[]{{Collective::kBroadcast, 2},
-                           {Collective::kAllGather, 3},
-                           {Collective::kGather, 1},
-                           {Collective::kScatter, 3},
-                           {Collective::kAllToAll, 3}};
+constexpr Moving kMoving[]{{Collective::kBroadcast, 2, 2},
+                           {Collective::kAllGather, 3, 3},
+                           {Collective::kGather, 1, 1},
+                           {Collective::kScatter, 3, 3},
+                           {Collective::kAllToAll, 3, 0}};
 
 TEST_F(DeviceDirectCollective, BlocksGoWhereTheyLie) {
   for (const Moving& moving : kMoving) {
@@ -64,22 +68,25 @@ TEST_F(DeviceDirectCollective, BlocksGoWhereTheyLie) {
       c.skew = 2;
       const std::uint64_t flushes =
           flushes_in(kAlone, [&](Communicator& comm, DeviceUser& user) { run_one(comm, c, user); });
-      EXPECT_EQ(flushes, moving.receivers) << describe(c);
+      EXPECT_EQ(flushes, in_place ? moving.receivers_in_place : moving.receivers) << describe(c);
     }
   }
 }
 
-// Of their blocks only the one from rank 0 to rank 0 is long.
-TEST_F(DeviceDirectCollective, UnevenBlocksAreRightDirectOrNot) {
-  run_hosts(kAlone, [](Communicator& comm) {
-    DeviceUser user;
-    for (const Collective collective : {Collective::kAllGatherV, Collective::kGatherV,
-                                        Collective::kScatterV, Collective::kAllToAllV}) {
-      CollectiveCase c{collective, DataType::kInt16, OpKind::kSum, 300'000};
-      c.displaced = true;
-      run_one(comm, c, user);
-    }
-  });
+// Only the block from rank 0 to rank 0 is long: the mean is for ranks that have several, and rank 1
+// and 2 have one short one where rank 0 is the root.
+TEST_F(DeviceDirectCollective, OfUnevenBlocksTheMeanCounts) {
+  constexpr std::pair<Collective, std::uint64_t> kDirect[]{{Collective::kAllGatherV, 3},
+                                                           {Collective::kGatherV, 1},
+                                                           {Collective::kScatterV, 1},
+                                                           {Collective::kAllToAllV, 1}};
+  for (const auto& [collective, receivers] : kDirect) {
+    CollectiveCase c{collective, DataType::kInt16, OpKind::kSum, 300'000};
+    c.displaced = true;
+    const std::uint64_t flushes =
+        flushes_in(kAlone, [&](Communicator& comm, DeviceUser& user) { run_one(comm, c, user); });
+    EXPECT_EQ(flushes, receivers) << describe(c);
+  }
 }
 
 // Blocks in reverse order, a number of the caller's between them.
@@ -164,45 +171,85 @@ TEST_F(DeviceDirectCollective, EachRankIsDirectForItself) {
   EXPECT_EQ(flushes, 1u + 2 + 1 + 2 + 2);
 }
 
-// A broadcast's receiver with work before the call does not wait for it, and gets the right bytes.
+// Were they to wait for their streams, the root would wait for them.
 TEST_F(DeviceDirectCollective, ReceiversThatHaveNotComeToTheCallAreStaged) {
-  run_hosts(kAlone, [](Communicator& comm) {
-    DeviceUser user;
-    const CallOptions options{.stream = user.stream()};
-    std::int32_t* const first = user.make(std::vector<std::int32_t>(kBlock, comm.rank()));
-    std::int32_t* const second = user.make(std::vector<std::int32_t>(kBlock, 10 + comm.rank()));
-    for (int round = 0; round < 3; ++round) {
-      for (Rank root = 0; root < comm.size(); ++root) {
-        comm.broadcast(first, kBlock, DataType::kInt32, root, options);
-        comm.broadcast(second, kBlock, DataType::kInt32, root, options);
+  for (const Collective collective : {Collective::kBroadcast, Collective::kScatter}) {
+    std::barrier<> root_is_through(3);
+    const std::uint64_t flushes = flushes_in(kAlone, [&](Communicator& comm, DeviceUser& user) {
+      const bool is_root = comm.rank() == 0;
+      const std::size_t all = collective == Collective::kScatter && is_root ? 3 * kBlock : kBlock;
+      std::int16_t* const in = user.make(std::vector<std::int16_t>(is_root ? all : 0, 7));
+      std::int16_t* const out = user.make(std::vector<std::int16_t>(kBlock, 1));
+      user.finish();
+      const bool is_broadcast = collective == Collective::kBroadcast;
+      std::int16_t* const result = is_broadcast && is_root ? in : out;
+      std::optional<HeldStream> held;
+      if (!is_root) {
+        held.emplace(user.stream());
+        const auto address = reinterpret_cast<CUdeviceptr>(out);
+        driver()->MemcpyAsync(address, address + sizeof *out, sizeof *out, user.stream());
       }
-    }
-    user.finish();
-    require(user.look(first, kBlock) == std::vector<std::int32_t>(kBlock, 0), "the first");
-    require(user.look(second, kBlock) == std::vector<std::int32_t>(kBlock, 10), "the second");
-  });
+      comm.group(std::vector<Call>{{.collective = collective,
+                                    .in = is_broadcast ? result : in,
+                                    .out = result,
+                                    .count = kBlock,
+                                    .type = DataType::kInt16,
+                                    .options = {.stream = user.stream()}}});
+      if (is_root) user.finish();
+      root_is_through.arrive_and_wait();
+      held.reset();
+      user.finish();
+      require(user.look(result, kBlock) == std::vector<std::int16_t>(kBlock, 7), "not the root's");
+    });
+    EXPECT_EQ(flushes, collective == Collective::kScatter ? 1u : 0u);  // the root's own block
+  }
 }
 
-TEST_F(DeviceDirectCollective, AFailedCopyIsAFailureOfItsRank) {
-  std::vector<std::string> failures(3);
-  try {
-    spawn_hosts(kAlone, [&](Communicator& comm) {
+TEST_F(DeviceDirectCollective, AnAbortedCallLeavesTheBuffersAlone) {
+  run_hosts({.hosts = {0, 1, 2}, .transport = "loopback"}, [](Communicator& comm) {
+    Communicator doomed = comm.duplicate();
+    {
       DeviceUser user;
       std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
       std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
-      comm.barrier();
-      if (comm.rank() == 0) fake()->fail("cuMemcpyAsync", 1, CUDA_ERROR_UNKNOWN);
-      comm.barrier();
-      failures[static_cast<std::size_t>(comm.rank())] = failure_of([&] {
-        comm.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
-        user.finish();
+      if (comm.rank() == 2) {
         comm.barrier();
-      });
-    });
-  } catch (const std::exception& failure) {
-    failures[0] += failure.what();
+        doomed.abort("enough");
+      } else {
+        doomed.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
+        comm.barrier();
+        await_failure(doomed);
+      }
+      user.finish();
+    }  // the memory is gone, and whoever touches it ends the program
+    comm.barrier();
+    require(failure_of([&] { doomed.barrier(); }).find("enough") != std::string::npos, "no abort");
+  });
+}
+
+// Of this rank's own block, which the plan copies.
+TEST_F(DeviceDirectCollective, AFailedCopyIsAFailureOfItsRank) {
+  std::vector<std::string> failures(3);
+  EXPECT_THROW(
+      spawn_hosts(kAlone,
+                  [&](Communicator& comm) {
+                    DeviceUser user;
+                    std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
+                    std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
+                    comm.barrier();
+                    if (comm.rank() == 0) fake()->fail("cuMemcpyAsync", 1, CUDA_ERROR_UNKNOWN);
+                    comm.barrier();
+                    failures[static_cast<std::size_t>(comm.rank())] = failure_of([&] {
+                      comm.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
+                      user.finish();
+                      comm.barrier();
+                    });
+                    if (!comm.status().ok()) throw Error(comm.status());
+                  }),
+      Error);
+  for (const std::string& failure : failures) {
+    EXPECT_THAT(failure, HasSubstr("bytes of a message or block to or from device 0"));
   }
-  EXPECT_THAT(failures[0] + failures[1] + failures[2], HasSubstr("to or from device 0"));
 }
 
 }  // namespace

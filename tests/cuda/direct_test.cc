@@ -205,7 +205,8 @@ TEST_F(DeviceDirect, AFailedFlushIsTheReceivesFailure) {
 // At either end: a send is over when its message has left.
 TEST_F(DeviceDirect, AFailedCopyOfTheTransportsIsAFailureOfItsRank) {
   const std::vector<std::string> failures = failures_with("cuMemcpyAsync");
-  EXPECT_THAT(failures[0] + failures[1], HasSubstr("bytes of a message to or from device 0"));
+  EXPECT_THAT(failures[0] + failures[1],
+              HasSubstr("bytes of a message or block to or from device 0"));
 }
 
 }  // namespace

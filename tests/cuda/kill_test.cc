@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/cuda/device_user.h"
 #include "tests/cuda/kernel_twins.h"
@@ -95,11 +96,17 @@ TEST(DeviceKill, BetweenTheMeetingAndTheMappingIsNotTheMappersFault) {
             };
             if (comm.rank() == 1) {
               comm.all_reduce(data, data, 16, DataType::kFloat32, max, {.stream = user.stream()});
+              eventually([&] { return board->entered > 0; });
               die(*board.operator->());
             }
             fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE);
+            std::thread watcher([&] {
+              const auto asked = [] { return fake()->calls("cuIpcOpenMemHandle") > 0; };
+              if (eventually(asked)) ++board->entered;
+            });
             board->blocking[0] = outcome_of(call);
             board->later[0] = outcome_of(call);
+            watcher.join();
           },
           {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout, .devices = {0}});
     ADD_FAILURE() << "nobody died";
@@ -107,6 +114,7 @@ TEST(DeviceKill, BetweenTheMeetingAndTheMappingIsNotTheMappersFault) {
     EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
     EXPECT_EQ(error.rank(), 1) << error.what();
   }
+  EXPECT_EQ(board->entered, 1) << "nothing was to be mapped";
   // The blocking call was in its stream, or not, when it was told.
   if (board->blocking[0].written) EXPECT_EQ(board->blocking[0].rank, 1);
   EXPECT_TRUE(board->later[0].written);

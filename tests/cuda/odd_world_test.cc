@@ -229,8 +229,8 @@ TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStr
   });
 }
 
-void expect_right_results(Communicator& comm) {
-  DeviceUser user;
+void expect_right_results_on(int device, Communicator& comm) {
+  DeviceUser user(device);
   float* const data = user.make<float>({1, 2});
   float* const all = user.make(std::vector<float>(2 * static_cast<std::size_t>(comm.size())));
   for (const bool has_stream : {true, false}) {
@@ -241,7 +241,21 @@ void expect_right_results(Communicator& comm) {
     user.finish();
     const float n = static_cast<float>(comm.size()) * (has_stream ? 1 : 2);
     require(user.look(data, 2) == std::vector<float>{n, 2 * n}, "a wrong sum");
-    require(user.look(all, 4) == std::vector<float>{n, 2 * n, n, 2 * n}, "gathered wrongly");
+    const std::vector<float> both{n, 2 * n, n, 2 * n};
+    require(user.look(all, 4) == both, "gathered wrongly");
+  }
+}
+
+void expect_right_results(Communicator& comm) { expect_right_results_on(0, comm); }
+
+TEST_F(DeviceOddWorld, DevicesThatCannotReachEachOtherAreStaged) {
+  const Setting apart("FAKE_CUDA_P2P", "none");
+  for (const bool processes : {true, false}) {
+    SCOPED_TRACE(processes ? "processes" : "threads");
+    expect_success_alone([&] {
+      run_device_ranks({.ranks = 2, .processes = processes, .devices = {0, 1}},
+                       [](Communicator& comm) { expect_right_results_on(comm.rank(), comm); });
+    });
   }
 }
 

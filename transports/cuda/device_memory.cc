@@ -111,6 +111,11 @@ Result<void*> DeviceMemory::map(const BufferTicket& ticket, Rank peer, std::size
   return reinterpret_cast<void*>(address);
 }
 
+std::vector<std::array<std::uint8_t, 16>> DeviceMemory::out_of_reach() const {
+  const std::lock_guard lock(state_->peers_mutex);
+  return state_->peers.out_of_reach();
+}
+
 Result<std::shared_ptr<void>> DeviceMemory::keep(const BufferTicket& ticket) {
   if (ticket.process_key == process_identity().key) return std::shared_ptr<void>();
   return MappingCache::of_process().keep(state_->device, ticket);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/direct_memory.h"
 #include "base/result.h"
@@ -87,6 +88,9 @@ class DeviceMemory {
   /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
   /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
   Result<void*> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  /// The devices that this process sees and whose memory this one cannot reach. Of those that
+  /// CUDA_VISIBLE_DEVICES hides only map() can tell.
+  std::vector<std::array<std::uint8_t, 16>> out_of_reach() const;
   /// Keeps what map() has made of the ticket, beyond forget(), for as long as the result lives,
   /// which must not outlive this. Null where nothing is mapped: memory of the own process.
   Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);

@@ -10,9 +10,11 @@ Result<std::shared_ptr<CopyLane>> CopyLane::make(const Device& device) {
   auto made = std::make_shared<CopyLane>(device);
   const DriverSection section(*device.api, device.context);
   UNISONO_TRY(section.status());
-  UNISONO_TRY(device.api->check(
-      device.api->StreamCreateWithPriority(&made->stream_, CU_STREAM_NON_BLOCKING, 0),
-      "making a stream on " + device.name));
+  // Copies are waited for, perhaps while a stream of the user's waits for them. The driver clamps.
+  constexpr int kHighestPriority = -100;
+  UNISONO_TRY(device.api->check(device.api->StreamCreateWithPriority(
+                                    &made->stream_, CU_STREAM_NON_BLOCKING, kHighestPriority),
+                                "making a stream on " + device.name));
   return made;
 }
 
@@ -30,8 +32,8 @@ Status CopyLane::copy(void* to, const void* from, std::size_t bytes) {
   const auto address = [](const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); };
   CUresult result = api.MemcpyAsync(address(to), address(from), bytes, stream_);
   if (result == CUDA_SUCCESS) result = api.StreamSynchronize(stream_);
-  return api.check(result,
-                   fmt::format("copying {} bytes of a message to or from {}", bytes, device_.name));
+  return api.check(result, fmt::format("copying {} bytes of a message or block to or from {}",
+                                       bytes, device_.name));
 }
 
 bool DirectBuffer::is_alive(const std::byte* address, std::uint64_t allocation) const {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "transports/cuda/device_memory_state.h"
 #include "compute/driver_section.h"
+#include "transports/cuda/device_memory_state.h"
 
 namespace unisono::cuda {
 namespace {

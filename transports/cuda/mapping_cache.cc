@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/clock.h"
-#include "transports/cuda/descriptor_server.h"
 #include "compute/driver_section.h"
+#include "transports/cuda/descriptor_server.h"
 
 namespace unisono::cuda {
 namespace {

@@ -72,6 +72,21 @@ int PeerAccess::ordinal_of(const std::array<std::uint8_t, 16>& uuid) const {
   return -1;
 }
 
+std::vector<std::array<std::uint8_t, 16>> PeerAccess::out_of_reach() const {
+  const CudaApi& api = *device_.api;
+  std::vector<std::array<std::uint8_t, 16>> found;
+  int count = 0;
+  if (api.DeviceGetCount(&count) != CUDA_SUCCESS) return found;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice other = 0;
+    CUuuid uuid;
+    if (check_reachable(ordinal) || api.DeviceGet(&other, ordinal) != CUDA_SUCCESS) continue;
+    if (api.DeviceGetUuid(&uuid, other) != CUDA_SUCCESS) continue;
+    std::memcpy(found.emplace_back().data(), uuid.bytes, sizeof uuid.bytes);
+  }
+  return found;
+}
+
 void PeerAccess::close(CleanupReport& report) {
   for (const auto& [ordinal, other] : retained_) {
     report.note(device_.api->DevicePrimaryCtxRelease(other),

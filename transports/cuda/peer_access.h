@@ -1,7 +1,9 @@
 // Access to the memory of other devices of this process. Owned by one DeviceMemory, guarded by it.
 #pragma once
 
+#include <array>
 #include <map>
+#include <vector>
 
 #include "base/result.h"
 #include "transports/cuda/cleanup_report.h"
@@ -20,6 +22,7 @@ class PeerAccess {
   Status check_reachable(int ordinal) const;
   /// The device with that uuid among those this process sees; -1: none.
   int ordinal_of(const std::array<std::uint8_t, 16>& uuid) const;
+  std::vector<std::array<std::uint8_t, 16>> out_of_reach() const;
   /// Access itself stays: other ranks of this process may use the same context.
   void close(CleanupReport& report);
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "transports/cuda/descriptor_server.h"
 #include "compute/driver_section.h"
+#include "transports/cuda/descriptor_server.h"
 #include "transports/cuda/pointer_query.h"
 #include "transports/cuda/process_identity.h"
 #include "transports/cuda/ticket_check.h"

@@ -22,6 +22,8 @@ class PeerMappings {
   /// As DeviceMemory::map.
   Result<CUdeviceptr> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
   void forget(Rank peer);
+  /// As DeviceMemory::out_of_reach.
+  std::vector<std::array<std::uint8_t, 16>> out_of_reach() const { return access_.out_of_reach(); }
   void close(CleanupReport& report);
 
  private:
