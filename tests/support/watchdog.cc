@@ -44,9 +44,4 @@ void guard_each_test(int seconds) {
   testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(seconds));
 }
 
-bool is_full_run() {
-  const char* value = std::getenv("TEST_FULL");
-  return value != nullptr && std::strcmp(value, "1") == 0;
-}
-
 }  // namespace unisono::test

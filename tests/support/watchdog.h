@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
+#include <string_view>
 
 namespace unisono::test {
 
@@ -32,7 +34,10 @@ constexpr bool is_sanitized() {
 }
 
 /// TEST_FULL=1 in the environment: everything instead of a cover.
-bool is_full_run();
+inline bool is_full_run() {
+  const char* const value = std::getenv("TEST_FULL");
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 /// Under a sanitizer the runs of a suite share its cases, unless TEST_FULL=1: of `ways` numbers
 /// that follow each other one is this run's own, and true says that `number` is another's.
