@@ -98,7 +98,8 @@ TEST_F(TrainDevice, IsTheLocalRankOrWhatTheMapSays) {
   EXPECT_THAT(run.output, HasSubstr("rank 1, world 2: cuda:0 (local rank 1)"));
   run = train("--strategy dp --devices 1,0 --device cuda", two);
   ASSERT_EQ(run.status, 0) << run.output;
-  EXPECT_THAT(run.output, HasSubstr("device 0, world 2: cuda:1"));
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("device 1 of 2: cuda:1"), HasSubstr("device 0 of 2: cuda:0")));
 }
 
 // Two launchers as on two hosts with one GPU each: the second rank is the first of its host.
@@ -125,8 +126,8 @@ TEST_F(TrainDevice, IsNeverTheGlobalRank) {
 TEST_F(TrainDevice, ThatIsNotThereIsRefusedByName) {
   const ShellRun run = train("-n 2 --device cuda");
   EXPECT_NE(run.status, 0);
-  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 1 (local rank 1) computes on cuda:1"),
-                                HasSubstr("--device-map")));
+  EXPECT_THAT(run.output, AllOf(HasSubstr("rank 1 (local rank 1) cannot compute on cuda:1"),
+                                HasSubstr("--device-map 0")));
   const ShellRun none = train("--strategy single --device cuda", "UNISONO_CUDA_LIBRARY=nowhere.so");
   EXPECT_NE(none.status, 0);
   EXPECT_THAT(none.output, HasSubstr("nowhere.so"));

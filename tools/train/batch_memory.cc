@@ -86,7 +86,7 @@ BatchMemory choose_batch_memory(PinMemory pin, int gpu, std::size_t bytes, std::
     return choice;
   }
   if (pin == PinMemory::kOn) {
-    throw std::runtime_error("--pin-memory on: " + choice.reason + "; take auto or off");
+    throw std::runtime_error("--pin-memory on: " + choice.reason + ", or take auto or off");
   }
   choice.memory = std::make_unique<DeviceMemory>();
   return choice;
@@ -101,9 +101,18 @@ std::string copies_text(const CopyTimes& times, std::size_t bytes, bool takes_pa
                       {fmt::format("copy of {} to the GPU",
                                    tools::format_bytes_rounded(static_cast<double>(bytes)))},
                       {"", tools::Align::kLeft}});
-  table.add_row({"page-locked", time(times.page_locked), takes_page_locked ? "taken" : reason});
+  table.add_row({"page-locked", time(times.page_locked),
+                 takes_page_locked ? "taken"
+                 : reason.empty()  ? ""
+                                   : "not taken: " + reason});
   table.add_row({"pageable", time(times.pageable), takes_page_locked ? "" : "taken"});
-  return table.text();
+  std::string text = table.text();
+  // GpuBackend::write_page_locked().
+  constexpr std::size_t kThroughABufferMax = std::size_t{4} << 20;
+  if (bytes <= kThroughABufferMax) {
+    text += "up to 4 MiB go through a page-locked buffer of the GPU's either way\n";
+  }
+  return text;
 }
 
 CopyTimes measure_copies(int gpu, const Shape& batch) {

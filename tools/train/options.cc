@@ -135,8 +135,10 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "cuda: the GPU of each local rank, or of each of --devices, \"0,0,1,1\"; repeated "
                  "where there are fewer")
       ->type_name("LIST");
-  add_choice(app, "--pin-memory", options.pin_memory, kPinMemories,
-             "cuda: batches in page-locked memory; auto: where memory and its limits allow (auto)");
+  add_choice(
+      app, "--pin-memory", options.pin_memory, kPinMemories,
+      "cuda: batches in page-locked memory, copied straight from there when longer than 4 MiB; "
+      "auto: where memory and its limits allow; not with --compare (auto)");
   app.add_option("--output-device", texts.output_device,
                  "dp: where outputs are gathered (default: the first)")
       ->type_name("K");
@@ -323,7 +325,7 @@ void cut_default_batch(Options& options) {
 
 Status fill(const CLI::App& app, const Texts& texts, int launched, Options& options) {
   UNISONO_TRY(fill_ranks(texts, launched, options));
-  if (!texts.device_map.empty()) {
+  if (app.count("--device-map") > 0) {
     UNISONO_ASSIGN(options.device_map, parse_devices(texts.device_map, "--device-map"));
   }
   if (app.count("--batch") == 0) cut_default_batch(options);
@@ -387,7 +389,10 @@ Status check_given(const CLI::App& app, const Options& options) {
   };
   UNISONO_TRY(refuse("--momentum", options.optimizer == OptimizerKind::kSgd, "--optimizer sgd"));
   for (const char* name : {"--device-map", "--pin-memory"}) {
-    UNISONO_TRY(refuse(name, options.device == ComputeDevice::kCuda, "--device cuda"));
+    if (app.count(name) > 0 && options.device != ComputeDevice::kCuda) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("{} belongs to --device cuda; this is --device cpu", name));
+    }
   }
   if (options.compare) return check_comparison(given_of_training(app));
   const bool is_ddp = options.strategy == StrategyKind::kDdp;

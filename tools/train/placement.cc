@@ -62,9 +62,8 @@ std::unique_ptr<DeviceMemory> open_memory(const Options& options) {
     return std::make_unique<DeviceMemory>(Residence::kCuda, gpu);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format(
-        "rank {} (local rank {}) computes on cuda:{}: {}; --device-map says which GPU each local "
-        "rank takes (0: all share the first), --device cpu needs none",
-        rank, local_rank(), gpu, error.what()));
+        "rank {} (local rank {}) cannot compute on cuda:{}: {}; --device cpu needs no GPU", rank,
+        local_rank(), gpu, error.what()));
   }
 }
 
@@ -75,7 +74,8 @@ std::vector<Seat> gather_seats(const Options& options, Communicator& world) {
     const std::vector<int> gpus = gpus_of_devices(options);
     const int count = static_cast<int>(options.devices.size());
     for (int i = 0; i < count; ++i) {
-      seats.push_back({i, count, i, gpus[static_cast<std::size_t>(i) % gpus.size()]});
+      const auto at = static_cast<std::size_t>(i);
+      seats.push_back({options.devices[at], count, i, gpus[at % gpus.size()]});
     }
     return seats;
   }

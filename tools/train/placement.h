@@ -30,7 +30,7 @@ std::vector<int> gpus_of_devices(const Options& options);
 /// The memory that this rank computes in. std::runtime_error names rank, GPU and remedy.
 std::unique_ptr<DeviceMemory> open_memory(const Options& options);
 
-/// Who computes on which GPU: a rank of `world`, or a device of the process.
+/// Who computes on which GPU: a rank of `world`, or a device of the process, by its name.
 struct Seat {
   int rank = 0, world = 1, local_rank = 0, gpu = 0;
 };

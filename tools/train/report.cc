@@ -91,8 +91,12 @@ void Report::start(const Model& model, const std::string& data, const std::strin
 
 void Report::seats(const std::vector<Seat>& seats) {
   for (const Seat& seat : seats) {
-    print(fmt::format("{} {}, world {}: cuda:{} (local rank {})",
-                      counts_devices(options_) ? "device" : "rank", seat.rank, seat.world, seat.gpu,
+    if (counts_devices(options_)) {
+      print(fmt::format("device {} of {}: cuda:{}", seat.rank, seat.world, seat.gpu));
+      log({{"event", "device"}, {"device", seat.rank}, {"gpu", seat.gpu}});
+      continue;
+    }
+    print(fmt::format("rank {}, world {}: cuda:{} (local rank {})", seat.rank, seat.world, seat.gpu,
                       seat.local_rank));
     log({{"event", "device"},
          {"rank", seat.rank},
@@ -250,6 +254,9 @@ void Report::print_costs(const std::vector<TrainCost>& costs, std::size_t steps)
   std::string text = table.text();
   text.pop_back();
   print(text);
+  if (options_.device == ComputeDevice::kCuda) {
+    print("between GPUs of one host kernels move the bytes: sent and received are the host's");
+  }
 }
 
 void Report::print(const std::string& line) {

@@ -19,6 +19,16 @@ std::shared_ptr<const CublasApi> load_for(const Gpu& gpu) {
   }
 }
 
+// Of which each backend has one.
+Scratch make_workspace(const Gpu& gpu, BlockCache& blocks) {
+  try {
+    return Scratch(blocks, workspace_bytes(gpu));
+  } catch (const OutOfDeviceMemory&) {
+    gpu.fail("no room for cuBLAS' workspace of " + std::to_string(workspace_bytes(gpu) >> 20) +
+             " MiB; let fewer ranks share the GPU, or see with nvidia-smi who else uses it");
+  }
+}
+
 std::string text(const Product& product) {
   return "[" + std::to_string(product.rows) + ", " + std::to_string(product.inner) + "] by [" +
          std::to_string(product.inner) + ", " + std::to_string(product.columns) + "]";
@@ -35,7 +45,7 @@ struct Products::Call {
 };
 
 Products::Products(std::shared_ptr<const Gpu> gpu, CUstream stream, BlockCache& blocks)
-    : gpu_(std::move(gpu)), api_(load_for(*gpu_)), workspace_(blocks, workspace_bytes(*gpu_)) {
+    : gpu_(std::move(gpu)), api_(load_for(*gpu_)), workspace_(make_workspace(*gpu_, blocks)) {
   const Gpu::Scope scope(*gpu_);
   check(api_->Create(&handle_), "opening cuBLAS");
   try {

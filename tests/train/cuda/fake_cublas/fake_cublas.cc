@@ -131,13 +131,19 @@ int launch(cublasContext* handle, const Work& work) {
   return result == CUDA_SUCCESS ? kSuccess : kExecutionFailed;
 }
 
+// Drivers before 12.4 load functions when they are first launched.
+bool load_if_the_driver_can(CUfunction function) {
+  const auto load = DRIVER(cuFuncLoad);
+  return load == nullptr || load(function) == CUDA_SUCCESS;
+}
+
 bool load_product(cublasContext* handle) {
   CUkernel kernel = nullptr;
   return DRIVER(cuLibraryLoadData)(&handle->library, kKernel, nullptr, nullptr, 0, nullptr, nullptr,
                                    0) == CUDA_SUCCESS &&
          DRIVER(cuLibraryGetKernel)(&kernel, handle->library, kKernel) == CUDA_SUCCESS &&
          DRIVER(cuKernelGetFunction)(&handle->product, kernel) == CUDA_SUCCESS &&
-         DRIVER(cuFuncLoad)(handle->product) == CUDA_SUCCESS;
+         load_if_the_driver_can(handle->product);
 }
 
 }  // namespace
