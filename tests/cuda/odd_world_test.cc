@@ -109,6 +109,32 @@ TEST_F(DeviceOddWorld, BlocksOfManySmallMessagesThatFillTheRoomDoNotHoldUpALongC
   });
 }
 
+// Neither while it is under way nor by the block that it leaves behind.
+TEST_F(DeviceOddWorld, AMessageLongerThanTheRoomLeavesRoomForOtherCalls) {
+  const Setting little("UNISONO_SCRATCH_BYTES", "1M");
+  constexpr std::size_t kLong = 500'000;
+  constexpr std::size_t kCount = 10'000;
+  run_device_ranks({.ranks = 2, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    const Rank peer = 1 - comm.rank();
+    float* const sent = user.make(std::vector<float>(kLong, 1.0F));
+    float* const got = user.make(std::vector<float>(kLong));
+    float* const data = user.make(std::vector<float>(kCount, 1.0F));
+    float* const sums = user.make(std::vector<float>(kCount));
+    const CallOptions options{.timeout = kDeadline};
+    EXPECT_EQ(failure_of([&] {
+                Request receiving = comm.receive_async(got, kLong, kFloat, peer, 0, options);
+                comm.all_reduce(data, sums, kCount, kFloat, sum, options);
+                comm.send(sent, kLong, kFloat, peer, 0, options);
+                receiving.wait();
+                comm.all_reduce(sums, data, kCount, kFloat, sum, options);
+              }),
+              "");
+    EXPECT_TRUE(user.look(data, kCount) == std::vector<float>(kCount, 4.0F)) << "a wrong sum";
+    EXPECT_TRUE(user.look(got, kLong) == std::vector<float>(kLong, 1.0F)) << "a wrong message";
+  });
+}
+
 // Rank 0's work is what the others' streams wait for, and it closes while some of them may not yet
 // have come to that.
 TEST_F(DeviceOddWorld, ARankMayCloseAtOnceWhileOthersStillJoinItsWork) {
