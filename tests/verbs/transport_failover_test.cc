@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/support/seed.h"
+#include "tests/support/watchdog.h"
 #include "tests/verbs/transport_rig.h"
 
 namespace unisono::verbs::test {
@@ -29,6 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, WithBothWaysToForget, testing::Bool(),
 TEST_P(WithBothWaysToForget, StreamSurvivesThePortThatGoesDown) {
   const unisono::test::SeedTrace trace;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    if (unisono::test::is_anothers_case(seed, 3)) continue;
     LogGuard log;
     log.expect("fake");
     World world(shape(2, seed));
