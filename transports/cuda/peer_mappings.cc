@@ -16,6 +16,10 @@ namespace {
 
 using Kind = BufferTicket::Kind;
 
+constexpr const char* kWhatMappingNeeds =
+    "; processes that map each other's memory need a common IPC namespace (containers: --ipc=host) "
+    "and must see each other's GPUs (CUDA_VISIBLE_DEVICES)";
+
 bool overlap(const MappingKey& a, const MappingKey& b) {
   return a.base < b.base + b.allocation_bytes && b.base < a.base + a.allocation_bytes;
 }
@@ -69,8 +73,9 @@ Status PeerMappings::explain(const Status& cause, const BufferTicket& ticket, Ra
   const bool peers_doing =
       cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kRankFailed;
   return {cause.code(),
-          fmt::format("{} cannot map rank {}'s buffer at {:#x} (process {}): {}", device_.name,
-                      peer, ticket.address, ticket.process, cause.message()),
+          fmt::format("{} cannot map rank {}'s buffer at {:#x} (process {}): {}{}", device_.name,
+                      peer, ticket.address, ticket.process, cause.message(),
+                      peers_doing ? "" : kWhatMappingNeeds),
           peers_doing ? peer : -1};
 }
 
