@@ -15,6 +15,10 @@ using cuda::WorkPiece;
 // Slices begin at whole cache lines of the device.
 constexpr std::size_t kSliceBytes = 128;
 
+// Of all inputs. Up to there what is read more often costs less than writing to other devices does.
+// Not measured on a GPU.
+constexpr std::size_t kOneShotBytesMax = std::size_t{256} << 10;
+
 struct Range {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -123,6 +127,21 @@ void add_reduction(const CollectiveParts& parts, PieceMode mode, Packer* packer)
   }
 }
 
+// In place a rank would write over what others have yet to read. All ranks see the same.
+bool is_one_shot(const CollectiveParts& parts) {
+  const bool each_has_its_own = parts.owners.size() == parts.ranks.size() && parts.ranks.size() > 1;
+  return each_has_its_own &&
+         parts.count * parts.element_bytes * parts.ranks.size() <= kOneShotBytesMax &&
+         std::none_of(parts.ranks.begin(), parts.ranks.end(),
+                      [](const RankPart& part) { return part.input == part.output; });
+}
+
+// The owner's result alone, of everything.
+void add_one_shot(const CollectiveParts& parts, Rank owner, Packer* packer) {
+  std::byte* const out = packer->output(static_cast<std::size_t>(owner), 0);
+  packer->add(PieceMode::kSpread, parts.count, inputs_at(*packer, 0), {&out, 1});
+}
+
 void add_broadcast(const CollectiveParts& parts, Packer* packer) {
   const Range range = packer->share(parts.count);
   std::byte* const in = packer->input(static_cast<std::size_t>(parts.root), range.first);
@@ -226,6 +245,11 @@ std::vector<DeviceWork> pieces_of(const CollectiveParts& parts, Rank owner) {
   Packer packer(parts, owner);
   switch (parts.collective) {
     case Collective::kAllReduce:
+      if (is_one_shot(parts)) {
+        add_one_shot(parts, owner, &packer);
+        break;
+      }
+      [[fallthrough]];
     case Collective::kReduce:
       add_reduction(parts, PieceMode::kSpread, &packer);
       break;

@@ -3,7 +3,8 @@
 //
 // The single-pass slice owner (every input byte read once, every output byte written once): rank r
 // reduces slice r of all inputs and stores it to slice r of all outputs. NCCL's symmetric kernels
-// and TensorRT-LLM's two-shot work alike.
+// and TensorRT-LLM's two-shot work alike. A small all-reduce out of place, of ranks that each
+// launch, is one-shot: every rank reads all inputs and writes its own output.
 #pragma once
 
 #include <cstddef>

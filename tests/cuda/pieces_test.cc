@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -222,6 +223,37 @@ TEST_P(Pieces, OfBroadcastLeaveTheRootAlone) {
       EXPECT_EQ(world.writes.count(&world.inputs[static_cast<std::size_t>(root)][i]), 0U);
     }
   });
+}
+
+// Which outputs the pieces of owner 0 write, of an all-reduce by all.
+std::vector<bool> written_by_the_first(std::size_t count, bool in_place) {
+  World world(2, count, count);
+  if (in_place) {
+    for (RankPart& part : world.parts) part.output = part.input;
+  }
+  const std::vector<Rank> owners{0, 1};
+  const CollectiveParts parts{.collective = Collective::kAllReduce,
+                              .count = count,
+                              .element_bytes = sizeof(std::uint64_t),
+                              .ranks = world.parts,
+                              .owners = owners};
+  for (const cuda::DeviceWork& work : pieces_of(parts, 0)) world.run(work);
+  std::vector<bool> written;
+  for (const RankPart& part : world.parts) {
+    written.push_back(std::any_of(world.writes.begin(), world.writes.end(), [&](const auto& write) {
+      const auto* const place = static_cast<const std::byte*>(write.first);
+      return place >= part.output && place < part.output + count * sizeof(std::uint64_t);
+    }));
+  }
+  return written;
+}
+
+TEST(OneShot, IsForSmallAllReducesOutOfPlace) {
+  const std::vector<bool> own{true, false}, all{true, true};
+  EXPECT_EQ(written_by_the_first(1000, false), own);
+  EXPECT_EQ(written_by_the_first(1000, true), all);
+  EXPECT_EQ(written_by_the_first(16'384, false), own);
+  EXPECT_EQ(written_by_the_first(16'385, false), all);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Pieces, testing::Values(1, 2, 3, 5, 8, 16),
