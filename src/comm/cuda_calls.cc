@@ -169,8 +169,9 @@ bool CudaCalls::find_layout() {
 
 bool CudaCalls::reaches_members(const device::Device& device) {
   if (!reaches_members_) {
-    reaches_members_ = std::none_of(devices_.begin(), devices_.end(), [&](const std::string& uuid) {
-      return device.is_out_of_reach(uuid);
+    const std::vector<std::string> others = device.out_of_reach();
+    reaches_members_ = std::none_of(others.begin(), others.end(), [&](const std::string& uuid) {
+      return devices_.contains(uuid);
     });
   }
   return *reaches_members_;

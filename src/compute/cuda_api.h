@@ -64,6 +64,9 @@ struct CudaApi {
 /// older than the 12.0 that this was written for.
 UNISONO_VISIBLE Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file);
 
+/// For cuStreamCreateWithPriority: the driver clamps a priority that is out of its range.
+inline constexpr int kHighestStreamPriority = -100;
+
 /// Makes `context` current on this thread and the one before it current again at the end.
 class UNISONO_VISIBLE CurrentContext {
  public:

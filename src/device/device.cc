@@ -39,19 +39,17 @@ std::string hex_text(std::span<const std::uint8_t> bytes) {
   return text;
 }
 
-bool Device::is_out_of_reach(const std::string& uuid) const {
-  const auto others = memory_->out_of_reach();
-  return std::any_of(others.begin(), others.end(),
-                     [&](const auto& other) { return hex_text(other) == uuid; });
+std::vector<std::string> Device::out_of_reach() const {
+  std::vector<std::string> uuids;
+  for (const auto& uuid : memory_->out_of_reach()) uuids.push_back(hex_text(uuid));
+  return uuids;
 }
 
 Result<CUstream> Device::make_stream() const {
-  // The driver clamps a priority that is out of its range.
-  constexpr int kHighestPriority = -100;
   CUstream stream = nullptr;
-  UNISONO_TRY(
-      api_->check(api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, kHighestPriority),
-                  "making a stream on " + name()));
+  UNISONO_TRY(api_->check(
+      api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, cuda::kHighestStreamPriority),
+      "making a stream on " + name()));
   return stream;
 }
 

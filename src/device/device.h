@@ -35,8 +35,8 @@ class Device {
   cuda::DeviceMemory& memory() { return *memory_; }
   const cuda::Kernels& kernels() const { return *kernels_; }
   CUcontext context() const { return memory_->context(); }
-  /// Whether that device, by the text of its uuid, is one whose memory this one cannot reach.
-  bool is_out_of_reach(const std::string& uuid) const;
+  /// DeviceMemory::out_of_reach(), by the texts of the uuids. Asks the driver.
+  std::vector<std::string> out_of_reach() const;
   const std::string& name() const { return memory_->name(); }
   /// Streams may use memory of this rank and of its peers after all has been closed: it is left
   /// as it is then, until the process ends.

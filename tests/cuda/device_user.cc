@@ -101,4 +101,10 @@ void require(bool holds, const std::string& complaint) {
   if (!holds) throw std::runtime_error(complaint);
 }
 
+void run_one(Communicator& comm, CollectiveCase c, DeviceUser& user) {
+  c.options.stream = user.stream();
+  const std::string wrong = run_case(comm, c, &user.memory());
+  require(wrong.empty(), describe(c) + ": " + wrong);
+}
+
 }  // namespace unisono::test

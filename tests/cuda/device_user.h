@@ -76,6 +76,9 @@ void run_device_ranks(const DeviceJob& job, const std::function<void(Communicato
 /// In a rank that is a process a complaint is what it throws.
 void require(bool holds, const std::string& complaint);
 
+/// The case in the user's stream and memory; throws what is wrong with its result.
+void run_one(Communicator& comm, CollectiveCase c, DeviceUser& user);
+
 /// What the call throws; "" when it does not.
 template <typename Body>
 std::string failure_of(const Body& body) {

@@ -17,27 +17,17 @@ using testing::HasSubstr;
 const HostJob kAlone{.hosts = {0, 1, 2}, .transport = "loopback"};
 constexpr std::size_t kBlock = 70'001;  // of int16: more than 64 KiB
 
-/// Calls of `function` that the driver sees while the job runs.
-std::uint64_t calls_in(const char* function, const HostJob& job,
-                       const std::function<void(Communicator&, DeviceUser&)>& body) {
-  const std::uint64_t before = fake()->calls(function);
+/// How often what network devices wrote was flushed while the job ran: once for each rank that got
+/// anything directly, and each part of a call.
+std::uint64_t flushes_in(const HostJob& job,
+                         const std::function<void(Communicator&, DeviceUser&)>& body) {
+  constexpr const char* kFlush = "cuFlushGPUDirectRDMAWrites";
+  const std::uint64_t before = fake()->calls(kFlush);
   run_hosts(job, [&](Communicator& comm) {
     DeviceUser user;
     body(comm, user);
   });
-  return fake()->calls(function) - before;
-}
-
-// What a rank got directly is flushed once for each part of a call.
-std::uint64_t flushes_in(const HostJob& job,
-                         const std::function<void(Communicator&, DeviceUser&)>& body) {
-  return calls_in("cuFlushGPUDirectRDMAWrites", job, body);
-}
-
-void run_one(Communicator& comm, CollectiveCase c, DeviceUser& user) {
-  c.options.stream = user.stream();
-  const std::string wrong = run_case(comm, c, &user.memory());
-  require(wrong.empty(), describe(c) + ": " + wrong);
+  return fake()->calls(kFlush) - before;
 }
 
 class DeviceDirectCollective : public testing::Test {

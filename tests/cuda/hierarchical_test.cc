@@ -38,12 +38,6 @@ std::vector<std::uint64_t> sent_in(Communicator& comm, const std::function<void(
   return sent;
 }
 
-void run_one(Communicator& comm, CollectiveCase c, DeviceUser& user) {
-  c.options.stream = user.stream();
-  const std::string wrong = run_case(comm, c, &user.memory());
-  require(wrong.empty(), describe(c) + ": " + wrong);
-}
-
 // Every type and meaningful operator once, a little more than a mebibyte, in counts and places that
 // divide badly.
 std::vector<CollectiveCase> every_reduction(int ranks) {

@@ -116,7 +116,9 @@ TEST(DeviceKill, BetweenTheMeetingAndTheMappingIsNotTheMappersFault) {
   }
   EXPECT_EQ(board->entered, 1) << "nothing was to be mapped";
   // The blocking call was in its stream, or not, when it was told.
-  if (board->blocking[0].written) EXPECT_EQ(board->blocking[0].rank, 1);
+  if (board->blocking[0].written) {
+    EXPECT_EQ(board->blocking[0].rank, 1);
+  }
   EXPECT_TRUE(board->later[0].written);
   EXPECT_EQ(board->later[0].code, ErrorCode::kRankFailed) << board->later[0].message;
   EXPECT_EQ(board->later[0].rank, 1) << board->later[0].message;

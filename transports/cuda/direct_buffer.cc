@@ -10,10 +10,9 @@ Result<std::shared_ptr<CopyLane>> CopyLane::make(const Device& device) {
   auto made = std::make_shared<CopyLane>(device);
   const DriverSection section(*device.api, device.context);
   UNISONO_TRY(section.status());
-  // Copies are waited for, perhaps while a stream of the user's waits for them. The driver clamps.
-  constexpr int kHighestPriority = -100;
+  // Copies are waited for, perhaps while a stream of the user's waits for them.
   UNISONO_TRY(device.api->check(device.api->StreamCreateWithPriority(
-                                    &made->stream_, CU_STREAM_NON_BLOCKING, kHighestPriority),
+                                    &made->stream_, CU_STREAM_NON_BLOCKING, kHighestStreamPriority),
                                 "making a stream on " + device.name));
   return made;
 }

@@ -3,15 +3,14 @@
 namespace unisono::train {
 
 Streams::Streams(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
-  // The driver clamps a priority that is out of its range. Communication comes first: others wait
-  // for it.
-  constexpr int kHighestPriority = -100;
   const cuda::CudaApi& api = gpu_->api();
   const Gpu::Scope scope(*gpu_);
   try {
     gpu_->check(api.StreamCreateWithPriority(&main_, CU_STREAM_NON_BLOCKING, 0), "making a stream");
-    gpu_->check(api.StreamCreateWithPriority(&side_, CU_STREAM_NON_BLOCKING, kHighestPriority),
-                "making a stream");
+    // Communication comes first: others wait for it.
+    gpu_->check(
+        api.StreamCreateWithPriority(&side_, CU_STREAM_NON_BLOCKING, cuda::kHighestStreamPriority),
+        "making a stream");
     gpu_->check(api.EventCreate(&event_, CU_EVENT_DISABLE_TIMING), "making an event");
   } catch (...) {
     close();
