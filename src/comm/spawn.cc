@@ -9,6 +9,7 @@
 #include "comm/communicator_state.h"
 #include "comm/init.h"
 #include "comm/spawn_ranks.h"
+#include "rendezvous/arbiter_server.h"
 
 namespace unisono {
 namespace {
@@ -72,6 +73,7 @@ void run_threads(const SpawnJob& job) {
   }
   all_exist.set_value(refusal.empty());
   for (std::thread& thread : threads) thread.join();
+  rendezvous::end_arbiters_of(job.name);
   if (!refusal.empty()) {
     throw Error(Status(ErrorCode::kOutOfResources, refusal, static_cast<Rank>(threads.size())),
                 {.operation = "spawn"});

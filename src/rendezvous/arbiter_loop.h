@@ -20,6 +20,7 @@ namespace unisono::rendezvous {
 
 struct ArbiterOptions {
   int size = 1;
+  std::string meeting;           ///< the name that ranks meet at
   std::string job_id;            ///< of the world
   std::string handshake_job_id;  ///< what TCP ranks know before they have met
   JobKey key;

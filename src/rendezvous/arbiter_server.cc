@@ -24,8 +24,10 @@ struct Running {
   std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
   std::atomic<bool> finished{false};
   std::thread thread;
+  const std::string meeting;
   const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
+  explicit Running(std::string name) : meeting(std::move(name)) {}
   void end() {
     const std::uint64_t one = 1;
     // An event counter takes one more always; there is nothing to do about a failure.
@@ -62,13 +64,12 @@ class Arbiters {
     running_.push_back(std::move(running));
   }
 
-  void end_failed() {
+  /// Ends those of this process that are `done`.
+  template <typename Done>
+  void end_if(Done&& done) {
     const std::lock_guard lock(mutex_);
     for (auto at = running_.begin(); at != running_.end();) {
-      // Pairs with the release store that is the thread's last action.
-      const bool elsewhere = (*at)->process != ::getpid();
-      const bool finished = (*at)->finished.load(std::memory_order_acquire);
-      if (elsewhere || (!finished && !(*at)->loop->failed())) {
+      if ((*at)->process != ::getpid() || !done(**at)) {
         ++at;
         continue;
       }
@@ -106,7 +107,7 @@ class SignalsBlocked {
 Result<UniqueFd> start_arbiter(ArbiterOptions options) {
   Arbiters& all = arbiters();
   UNISONO_ASSIGN(auto ends, connected_pair());
-  auto running = std::make_unique<Running>();
+  auto running = std::make_unique<Running>(options.meeting);
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!running->stop) {
     return Status(ErrorCode::kOutOfResources,
@@ -132,6 +133,15 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
 
 void end_arbiters() { arbiters().end_all(); }
 
-void end_failed_arbiters() { arbiters().end_failed(); }
+void end_failed_arbiters() {
+  arbiters().end_if([](const Running& running) {
+    // Pairs with the release store that is the thread's last action.
+    return running.finished.load(std::memory_order_acquire) || running.loop->failed();
+  });
+}
+
+void end_arbiters_of(const std::string& meeting) {
+  arbiters().end_if([&](const Running& running) { return running.meeting == meeting; });
+}
 
 }  // namespace unisono::rendezvous

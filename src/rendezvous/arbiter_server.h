@@ -20,4 +20,8 @@ void end_arbiters();
 /// the next job can listen at the same place.
 void end_failed_arbiters();
 
+/// Ends the arbiters of this process that listened at this name and whose ranks are all gone: the
+/// process may fork next, and what threads hold then is lost to the child.
+void end_arbiters_of(const std::string& meeting);
+
 }  // namespace unisono::rendezvous

@@ -273,6 +273,7 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
     UNISONO_TRY(write_store(point.store, contact));
   }
   ArbiterOptions options{size,
+                         point.name,
                          contact.job_id,
                          std::string(handshake_job_id(point, contact)),
                          contact.key,

@@ -5,6 +5,6 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  unisono::test::guard_each_test(unisono::test::is_sanitized() ? 240 : 120);
+  unisono::test::guard_each_test();
   return RUN_ALL_TESTS();
 }

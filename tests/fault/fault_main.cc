@@ -8,6 +8,6 @@ int main(int argc, char** argv) {
   int status = 0;
   if (unisono::test::run_role(argc, argv, &status)) return status;
   testing::InitGoogleMock(&argc, argv);
-  unisono::test::guard_each_test(unisono::test::is_sanitized() ? 240 : 120);
+  unisono::test::guard_each_test();
   return RUN_ALL_TESTS();
 }

@@ -39,7 +39,8 @@ class Watchdog final : public testing::EmptyTestEventListener {
 
 }  // namespace
 
-void guard_each_test(int seconds) {
+void guard_each_test() {
+  const int seconds = 120 * (is_sanitized() ? 2 : 1) * (is_full_run() ? 5 : 1);
   std::signal(SIGALRM, &on_alarm);
   testing::UnitTest::GetInstance()->listeners().Append(new Watchdog(seconds));
 }

@@ -8,9 +8,6 @@
 
 namespace unisono::test {
 
-/// The program is ended with a message when a single test runs longer than this.
-void guard_each_test(int seconds);
-
 /// True when built with the thread sanitizer.
 constexpr bool is_thread_sanitized() {
 #if defined(__SANITIZE_THREAD__)
@@ -44,5 +41,8 @@ inline bool is_full_run() {
 inline bool is_anothers_case(std::size_t number, int ways) {
   return is_sanitized() && !is_full_run() && number % static_cast<std::size_t>(ways) != 0;
 }
+
+/// The program is ended with a message when a single test runs longer than it should.
+void guard_each_test();
 
 }  // namespace unisono::test

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
@@ -381,6 +382,29 @@ TEST(Join, FileInADirectoryThatDoesNotExistIsNamed) {
   point.name = "/nonexistent/unisono/meet";
   const auto outcomes = meet({world_of(point, 2)[0]});
   EXPECT_THAT(outcomes[0].status.message(), HasSubstr("/nonexistent/unisono/meet"));
+}
+
+std::size_t threads_of_arbiters() {
+  std::size_t count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name == "unisono-arbiter") ++count;
+  }
+  return count;
+}
+
+TEST(Join, ArbitersOfANameEndWhenTold) {
+  const MeetingPoint place = abstract_point();
+  auto ended = meet(world_of(place, 2));
+  auto kept = meet(world_of(abstract_point(), 2));
+  ASSERT_TRUE(eventually([] { return threads_of_arbiters() == 2; }));  // of other tests: none
+  end_arbiters_of(place.name);
+  EXPECT_TRUE(eventually([] { return threads_of_arbiters() == 1; }));
+  kept[0].client->report_failure({ErrorCode::kAborted, -1, 0, 0, "served"});
+  EXPECT_EQ(await_verdict(kept[1].client.get()).message, "served");
+  leave_all(&kept);
+  leave_all(&ended);
 }
 
 TEST(Join, StoreThatThrowsIsAnErrorNotAnException) {
