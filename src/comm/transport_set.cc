@@ -131,10 +131,12 @@ Status TransportSet::connect_shared_memory(const std::shared_ptr<shm::Fabric>& f
   for (int i = 0; i < fabric->size(); ++i) {
     if (i != fabric->self()) peers.push_back(fabric->world_rank(i));
   }
-  UNISONO_ASSIGN(std::unique_ptr<Transport> lanes,
-                 shm::ShmTransport::make(rank_, peers, [fabric](Rank from, Rank to) {
-                   return fabric->lane(fabric->local_index(from), fabric->local_index(to));
-                 }));
+  const auto open_lane = [fabric](Rank from, Rank to) {
+    return fabric->lane(fabric->local_index(from), fabric->local_index(to));
+  };
+  UNISONO_ASSIGN(
+      std::unique_ptr<Transport> lanes,
+      shm::ShmTransport::make(rank_, peers, open_lane, shm::make_loans(fabric, config_.access)));
   slots_.push_back({Link::kShm, std::move(lanes)});
   return Status();
 }

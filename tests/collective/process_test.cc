@@ -90,11 +90,37 @@ void run_shared_buffers(Communicator& comm) {
   }
 }
 
+// Both ways at once, of plain and of shared memory; what was sent is spoilt as soon as send() ends.
+void exchange_large_messages(Communicator& comm) {
+  constexpr std::size_t kCount = 800'000;
+  const Rank next = (comm.rank() + 1) % comm.size();
+  const Rank before = (comm.rank() + comm.size() - 1) % comm.size();
+  SharedBuffer<float> shared(comm, kCount);
+  std::vector<float> plain(kCount);
+  std::vector<float> in(kCount);
+  for (int round = 0; round < 12; ++round) {
+    float* const out = round % 2 == 0 ? shared.data() : plain.data();
+    const std::size_t count = kCount >> (round / 2);
+    for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(i + 7 * next);
+    Request request = comm.receive_async(in.data(), count, DataType::kFloat32, before);
+    comm.send(out, count, DataType::kFloat32, next);
+    std::fill_n(out, count, -1.0F);
+    request.wait();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (in[i] != static_cast<float>(i + 7 * comm.rank())) {
+        throw std::runtime_error("message " + std::to_string(round) + " is wrong at " +
+                                 std::to_string(i));
+      }
+    }
+  }
+}
+
 TEST_P(Access, OfProcessesGivesTheSameResults) {
   setenv("UNISONO_ACCESS", GetParam(), 1);
   for (const int ranks : {2, 3}) {
     spawn_processes(ranks, "shm", &run_small_matrix);
     spawn_processes(ranks, "shm", &run_shared_buffers);
+    spawn_processes(ranks, "shm", &exchange_large_messages);
   }
   unsetenv("UNISONO_ACCESS");
 }
@@ -104,6 +130,7 @@ TEST_P(Access, OfThreadsGivesTheSameResults) {
   for (const int ranks : {2, 3}) {
     run_ranks(ranks, "shm", &run_small_matrix);
     run_ranks(ranks, "shm", &run_shared_buffers);
+    run_ranks(ranks, "shm", &exchange_large_messages);
   }
   unsetenv("UNISONO_ACCESS");
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "base/handshake.h"
 #include "tests/support/seed.h"
@@ -29,15 +30,31 @@ std::unique_ptr<Transport> make_loopback(SharedWorld& world, Rank rank) {
                                              rank);
 }
 
-Result<std::unique_ptr<Transport>> make_shm(SharedWorld& world, Rank rank) {
+// All but the smallest payloads are read where they lie, which the ranks of one process can do.
+class ThreadLoans final : public shm::Loans {
+ public:
+  ThreadLoans() : Loans(1000) {}
+  shm::Loan lend(Rank, const FrameHeader&, std::span<const std::byte> payload) const override {
+    return {shm::LoanPath::kPointer, reinterpret_cast<std::uint64_t>(payload.data())};
+  }
+  Status collect(Rank, const shm::Loan& loan, std::span<std::byte> out) const override {
+    std::memcpy(out.data(), reinterpret_cast<const void*>(loan.address), out.size());
+    return {};
+  }
+};
+
+Result<std::unique_ptr<Transport>> make_shm(SharedWorld& world, Rank rank,
+                                            std::unique_ptr<shm::Loans> loans) {
   std::vector<Rank> peers;
   for (Rank peer = 0; peer < world.ranks(); ++peer) {
     if (peer != rank) peers.push_back(peer);
   }
-  return shm::ShmTransport::make(rank, std::move(peers),
-                                 [&world](Rank from, Rank to) -> Result<shm::LaneMemory> {
-                                   return shm::LaneMemory{world.lane(from, to), world.lane_bytes()};
-                                 });
+  return shm::ShmTransport::make(
+      rank, std::move(peers),
+      [&world](Rank from, Rank to) -> Result<shm::LaneMemory> {
+        return shm::LaneMemory{world.lane(from, to), world.lane_bytes()};
+      },
+      std::move(loans));
 }
 
 Result<std::unique_ptr<Transport>> make_stream(SharedWorld& world, Rank rank,
@@ -78,7 +95,9 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
     UNISONO_ASSIGN(auto side, make_stream(world, rank, StreamOptions::Family::kTcp));
     return make_verbs(kind, job_id(world), world.ranks(), rank, std::move(side));
   }
-  UNISONO_ASSIGN(std::unique_ptr<Transport> lanes, make_shm(world, rank));
+  std::unique_ptr<shm::Loans> loans;
+  if (kind.starts_with("shm_lending")) loans = std::make_unique<ThreadLoans>();
+  UNISONO_ASSIGN(std::unique_ptr<Transport> lanes, make_shm(world, rank, std::move(loans)));
   if (kind == "faulty_shm") {
     return MadeTransport(std::make_unique<FaultyTransport>(std::move(lanes), mild_faults(rank)));
   }
@@ -93,6 +112,8 @@ const std::vector<TransportKind>& transport_kinds() {
         {"loopback", 0, false},
         {"shm", 128 * 1024, true},
         {"shm_smallest_ring", shm::kLaneBytesMin, false},
+        {"shm_lending", 128 * 1024, false},
+        {"shm_lending_smallest_ring", shm::kLaneBytesMin, false},
         {"tcp", 0, true},
         {"unix", 0, true},
         {"tracing_loopback", 0, false},

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <thread>
 
 #include "tests/support/seed.h"
 #include "tests/transport/recorder.h"
@@ -202,6 +205,202 @@ TEST(LaneRing, GoodbyeInTheMiddleOfAFrameIsNoCleanEnd) {
   }
 }
 
+// Reads what is lent in place, after `meanwhile`.
+class PlainLoans final : public Loans {
+ public:
+  PlainLoans() : Loans(0) {}
+  Loan lend(Rank, const FrameHeader&, std::span<const std::byte>) const override { return {}; }
+  Status collect(Rank, const Loan& loan, std::span<std::byte> out) const override {
+    std::memcpy(out.data(), reinterpret_cast<const void*>(loan.address), out.size());
+    if (meanwhile) meanwhile();
+    return failure;
+  }
+  std::function<void()> meanwhile;
+  Status failure;
+};
+
+// A sender that lends, a receiver that reads in place, and who sees what arrives.
+struct LendingLane {
+  Memory memory{kLaneBytesMin};
+  LaneSender sender{memory.geometry()};
+  PlainLoans loans;
+  LaneReceiver receiver{memory.geometry(), 0, &loans};
+  Recorder recorder;
+
+  Pushed lend(const Frame& frame, LoanPath path = LoanPath::kHeap) {
+    return sender.lend(frame.header, frame.payload,
+                       {path, reinterpret_cast<std::uint64_t>(frame.payload.data())});
+  }
+  /// Both ends go on. Whether the frame has left the sender soon.
+  bool run() {
+    for (int turn = 0; turn < 1000; ++turn) {
+      take_all(receiver, recorder);
+      if (sender.writing() && sender.resume() == Pushed::kBroken) return false;
+      if (sender.writing()) continue;
+      take_all(receiver, recorder);
+      return true;
+    }
+    return false;
+  }
+};
+
+TEST(LentFrame, IsReadInPlace) {
+  LendingLane lane;
+  for (std::uint64_t sequence = 0; sequence < 100; ++sequence) {
+    const Frame lent = make_frame(2 * sequence, 20'000 + 31 * sequence);
+    ASSERT_EQ(lane.lend(lent), Pushed::kPart);
+    EXPECT_TRUE(lane.sender.writing());
+    EXPECT_EQ(lane.sender.resume(), Pushed::kPart) << "nobody has read it";
+    EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+    EXPECT_EQ(lane.recorder.count(0), 2 * sequence + 1) << "one record, however long";
+    EXPECT_EQ(lane.sender.resume(), Pushed::kWhole);
+    EXPECT_FALSE(lane.sender.writing());
+    // Frames through the ring follow, so that all positions of the wrap are met.
+    const Frame copied = make_frame(2 * sequence + 1, 31 * (sequence % 30));
+    ASSERT_EQ(lane.sender.push(copied.header, copied.payload), Pushed::kWhole);
+    take_all(lane.receiver, lane.recorder);
+  }
+}
+
+TEST(LentFrame, OfNobodyWhoWantsItIsNotRead) {
+  LendingLane lane;
+  lane.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDiscard; };
+  lane.loans.meanwhile = [] { ADD_FAILURE() << "it was read"; };
+  ASSERT_EQ(lane.lend(make_frame(0, 20'000)), Pushed::kPart);
+  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+  EXPECT_EQ(lane.sender.resume(), Pushed::kWhole);
+}
+
+TEST(LentFrame, ThatCannotBeReadInPlaceComesThroughTheRing) {
+  for (const bool delivers : {true, false}) {
+    LendingLane lane;
+    if (delivers) {
+      lane.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDeliver; };
+    }
+    lane.loans.failure = Status(ErrorCode::kSystem, "not readable");
+    for (std::uint64_t sequence = 0; sequence < 20; ++sequence) {
+      const Frame frame = make_frame(sequence, 20'000 + 77 * sequence);
+      ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+      EXPECT_TRUE(lane.run());
+      ASSERT_EQ(lane.recorder.count(0), sequence + 1);
+      EXPECT_FALSE(lane.sender.may_lend()) << "it would be refused again";
+    }
+  }
+}
+
+TEST(LentFrame, TakenBackBeforeItIsReadComesFromACopy) {
+  LendingLane lane;
+  Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  lane.sender.detach();
+  std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
+  lane.loans.meanwhile = [] { ADD_FAILURE() << "it was read although it is not lent any more"; };
+  EXPECT_TRUE(lane.run());
+  EXPECT_EQ(lane.recorder.count(0), 1u);
+}
+
+TEST(LentFrame, TakenBackWhileItIsReadComesAgainFromACopy) {
+  LendingLane lane;
+  Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  lane.loans.meanwhile = [&] { lane.sender.detach(); };
+  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+  EXPECT_EQ(lane.recorder.count(0), 0u) << "the copy is not to be trusted";
+  EXPECT_TRUE(lane.receiver.reading());
+  std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
+  EXPECT_TRUE(lane.run());
+  EXPECT_EQ(lane.recorder.count(0), 1u);
+}
+
+TEST(LentFrame, TakenBackAfterItWasReadIsDone) {
+  LendingLane lane;
+  const Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+  lane.sender.detach();
+  EXPECT_FALSE(lane.sender.writing());
+  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kNothing);
+  EXPECT_EQ(lane.recorder.count(0), 1u);
+}
+
+// Memory of the same process may be unmapped as soon as it is given back.
+TEST(LentFrame, IsNotGivenBackWhileAThreadReads) {
+  LendingLane lane;
+  const Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame, LoanPath::kPointer), Pushed::kPart);
+  std::atomic<bool> has_read{false};
+  std::thread owner;
+  lane.loans.meanwhile = [&] {
+    std::atomic<bool> begins{false};
+    owner = std::thread([&] {
+      begins = true;
+      lane.sender.withdraw();
+      EXPECT_TRUE(has_read);
+    });
+    while (!begins) std::this_thread::yield();
+    for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+    has_read = true;
+  };
+  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+  owner.join();
+  EXPECT_FALSE(lane.sender.writing());
+  EXPECT_EQ(lane.recorder.count(0), 1u);
+}
+
+// Threads that lend, take back and spoil as fast as another reads. The recorder compares.
+TEST(LentFrame, SurvivesALenderThatChangesItsMind) {
+  LendingLane lane;
+  constexpr std::uint64_t kFrames = 3000;
+  std::thread lender([&] {
+    for (std::uint64_t sequence = 0; sequence < kFrames; ++sequence) {
+      Frame frame = make_frame(sequence, 3000);
+      while (lane.lend(frame, LoanPath::kPointer) == Pushed::kNothing) std::this_thread::yield();
+      for (std::uint64_t turn = 0; turn < sequence % 40; ++turn) lane.sender.resume();
+      if (lane.sender.writing()) lane.sender.detach();
+      std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
+      while (lane.sender.writing() && lane.sender.resume() == Pushed::kPart) {
+        std::this_thread::yield();
+      }
+    }
+  });
+  while (lane.recorder.count(0) < kFrames) {
+    if (lane.receiver.take(lane.recorder) == Took::kNothing) std::this_thread::yield();
+  }
+  lender.join();
+}
+
+TEST(LentFrame, OfARankThatLeavesEndsTheLane) {
+  LendingLane lane;
+  const Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  lane.sender.withdraw();
+  lane.sender.leave(LaneLeft::kUnfinished);
+  take_all(lane.receiver, lane.recorder);
+  EXPECT_EQ(lane.recorder.count(0), 0u);
+  EXPECT_EQ(lane.receiver.end().code(), ErrorCode::kRankLeft);
+}
+
+TEST(HostileLane, ImpossibleWordAboutALoanStopsTheSender) {
+  LendingLane lane;
+  const Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  lane.memory.write_word(lane.memory.line(1), 17);
+  EXPECT_EQ(lane.sender.resume(), Pushed::kBroken);
+  lane.sender.withdraw();
+}
+
+TEST(HostileLane, WhoReadsForEverDoesNotHoldTheLender) {
+  LendingLane lane;
+  const Frame frame = make_frame(0, 20'000);
+  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  // "I am reading, as a thread of your process": neither is true.
+  lane.memory.write_word(lane.memory.line(1), 3);
+  lane.memory.write_word(lane.memory.line(1) + 4, static_cast<std::uint32_t>(LoanPath::kPointer));
+  EXPECT_EQ(lane.sender.resume(), Pushed::kPart);
+  lane.sender.detach();
+  EXPECT_TRUE(lane.sender.writing());
+}
+
 /// One header line as a hostile peer may write it, taken by a fresh receiver.
 Status end_after(const FrameHeader& header, std::uint32_t first_word) {
   const Memory memory(kLaneBytesMin);
@@ -238,6 +437,8 @@ TEST(HostileLane, ImpossibleHeadersEndTheLink) {
       << "an inline payload above its bound";
   EXPECT_EQ(end_after(good, kPublishedWord | 1u << 30 | 64).code(), ErrorCode::kProtocol)
       << "a continuation of nothing";
+  EXPECT_EQ(end_after(good, kPublishedWord | 1u << 28).code(), ErrorCode::kProtocol)
+      << "a loan of nothing";
 }
 
 TEST(HostileLane, WrongContinuationEndsTheLink) {

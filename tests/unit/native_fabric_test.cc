@@ -15,6 +15,7 @@
 #include "native_oracle.h"
 #include "transports/shm/fabric_message.h"
 #include "transports/shm/heap.h"
+#include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::test {
@@ -422,6 +423,119 @@ TEST(Fabric, SingleCopyIsTakenOnlyWhenAllowed) {
                                          "nothing went through the window");
                             }),
               IsEmpty());
+}
+
+constexpr char kUnreadable[] = "processes may not read each other's memory";
+
+// What every rank lends the next one, and what comes of it: rank + i at byte i.
+void lend_and_collect(TestRank& rank, shm::LoanPath expected) {
+  constexpr std::size_t kBytes = 100'000;
+  const int next = 1 - rank.self;
+  std::vector<std::byte> plain(kBytes);
+  const bool in_heap = expected == shm::LoanPath::kHeap;
+  std::byte* const mine =
+      in_heap ? static_cast<std::byte*>(*rank.fabric->allocate(kBytes)) : plain.data();
+  for (std::size_t i = 0; i < kBytes; ++i) mine[i] = static_cast<std::byte>(rank.self + i);
+  const shm::Loan loan = rank.fabric->lend(next, {mine, kBytes}, true);
+  if (expected == shm::LoanPath::kSingleCopy && loan.path == shm::LoanPath::kNone) {
+    return rank.check(false, kUnreadable);
+  }
+  rank.check(loan.path == expected, "lent by another path");
+
+  struct Lent {
+    std::uint64_t path;
+    std::uint64_t address;
+  } lent{static_cast<std::uint64_t>(loan.path), loan.address}, all[2];
+  const native::Arguments exchange{
+      .collective = Collective::kAllGather, .input = &lent, .output = all, .count = sizeof lent};
+  rank.check(rank.run(exchange).ok(), "no exchange");
+  const shm::Loan from{static_cast<shm::LoanPath>(all[next].path), all[next].address};
+  std::vector<std::byte> out(kBytes);
+  rank.check(rank.fabric->collect(next, from, out).ok(), "not collected");
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    if (out[i] != static_cast<std::byte>(next + i)) return rank.check(false, "wrong bytes");
+  }
+  rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");  // nobody frees what is read
+}
+
+TEST(Fabric, LendsByTheShortestPath) {
+  using Path = shm::LoanPath;
+  EXPECT_THAT(run_threads(2, {}, [](TestRank& rank) { lend_and_collect(rank, Path::kPointer); }),
+              IsEmpty());
+  EXPECT_THAT(run_processes(2, {}, [](TestRank& rank) { lend_and_collect(rank, Path::kHeap); }),
+              IsEmpty());
+  EXPECT_THAT(run_processes(2, {.single_copy = false},
+                            [](TestRank& rank) {
+                              const std::vector<std::byte> plain(1000);
+                              rank.check(
+                                  rank.fabric->lend(1 - rank.self, plain, true).path == Path::kNone,
+                                  "lent what nobody can read");
+                            }),
+              IsEmpty());
+}
+
+TEST(Fabric, LendsPrivateMemoryOfOtherProcesses) {
+  const std::vector<std::string> failures = run_processes(
+      2, {}, [](TestRank& rank) { lend_and_collect(rank, shm::LoanPath::kSingleCopy); });
+  if (!failures.empty() && failures[0].find(kUnreadable) != std::string::npos) {
+    GTEST_SKIP() << kUnreadable;
+  }
+  EXPECT_THAT(failures, IsEmpty());
+}
+
+// By frame, size and the owner's wish.
+TEST(Fabric, LendsWhatItsReceiverWaitsFor) {
+  using Path = shm::LoanPath;
+  const auto body = [](TestRank& rank) {
+    constexpr std::size_t kLarge = 200'000;
+    auto* const heap = static_cast<std::byte*>(*rank.fabric->allocate(kLarge));
+    const std::vector<std::byte> plain(kLarge);
+    const FrameHeader awaited{.kind = FrameKind::kData, .frame_class = FrameClass::kPointToPoint};
+    FrameHeader eager = awaited;
+    eager.kind = FrameKind::kEager;
+    FrameHeader collective = awaited;
+    collective.frame_class = FrameClass::kCollective;
+    const Rank next = rank.fabric->world_rank(1 - rank.self);
+    const bool readable = rank.fabric->lend(1 - rank.self, plain, true).path != Path::kNone;
+    const auto path = [&](AccessPath access, const FrameHeader& header,
+                          std::span<const std::byte> payload) {
+      const auto loans = shm::make_loans(rank.fabric, access);
+      return payload.size() < loans->bytes_min() ? Path::kNone
+                                                 : loans->lend(next, header, payload).path;
+    };
+    const std::span<const std::byte> shared(heap, kLarge);
+    const std::span<const std::byte> own(plain);
+    const Path copied = readable ? Path::kSingleCopy : Path::kNone;
+    const bool as_said =
+        path(AccessPath::kAutomatic, awaited, shared) == Path::kHeap &&
+        path(AccessPath::kAutomatic, awaited, own) == Path::kNone &&
+        path(AccessPath::kAutomatic, awaited, shared.first(10'000)) == Path::kNone &&
+        path(AccessPath::kAutomatic, eager, shared) == Path::kNone &&
+        path(AccessPath::kAutomatic, collective, shared) == Path::kNone &&
+        path(AccessPath::kSingleCopy, awaited, own.first(60'000)) == copied &&
+        path(AccessPath::kMapped, awaited, own) == Path::kNone &&
+        path(AccessPath::kMapped, awaited, shared) == Path::kHeap &&
+        path(AccessPath::kWindow, awaited, shared) == Path::kNone;
+    rank.check(as_said, "lent what it should not, or not what it should");
+    rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
+  };
+  EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
+}
+
+TEST(Fabric, CollectsNothingThatAHostilePeerLends) {
+  const auto body = [](TestRank& rank) {
+    using Path = shm::LoanPath;
+    std::vector<std::byte> out(1000);
+    const auto here = reinterpret_cast<std::uint64_t>(out.data());
+    for (const shm::Loan& loan :
+         {shm::Loan{Path::kNone, here}, shm::Loan{Path::kPointer, here},
+          shm::Loan{Path::kHeap, ~0ul}, shm::Loan{Path::kHeap, shm::kHeapBytesMax - 1},
+          shm::Loan{Path::kSingleCopy, 16}, shm::Loan{static_cast<Path>(99), here}}) {
+      const Status status = rank.fabric->collect(1 - rank.self, loan, out);
+      rank.check(!status.ok(), "collected by path " + std::to_string(static_cast<int>(loan.path)));
+    }
+  };
+  EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
 }
 
 }  // namespace

@@ -68,7 +68,9 @@ void Fabric::State::learn_peers() {
     const auto index = static_cast<std::size_t>(i);
     const RankEntry& entry = control().ranks[i];
     if (entry.published.load(std::memory_order_acquire) != 1) continue;
+    // The page is anybody's to write, the table of the job is not.
     same_process[index] =
+        peers.pids[index] == peers.pids[static_cast<std::size_t>(peers.self)] &&
         entry.pid == own.pid &&
         std::memcmp(entry.process_token, own.process_token, sizeof own.process_token) == 0;
     bool readable = same_process[index];
@@ -104,6 +106,31 @@ Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
                                                       kHeapBytesMin, kHeapBytesMax, false));
   }
   return heap_views[index];
+}
+
+Result<const std::byte*> Fabric::State::in_heap_of(int local, Rank rank, std::uint64_t offset,
+                                                   std::size_t bytes) {
+  UNISONO_ASSIGN(const std::shared_ptr<Mapping> view, heap_view(local));
+  if (offset > view->bytes() || bytes > view->bytes() - offset) {
+    return Status(ErrorCode::kProtocol,
+                  "rank " + std::to_string(rank) + " offers " + std::to_string(bytes) +
+                      " bytes at " + std::to_string(offset) + " of its heap of " +
+                      std::to_string(view->bytes()),
+                  rank);
+  }
+  return static_cast<const std::byte*>(view->base() + offset);
+}
+
+Status Fabric::State::read(int local, Rank rank, std::uint64_t address,
+                           std::span<std::byte> out) const {
+  const SingleCopy& process = single_copies[static_cast<std::size_t>(local)];
+  if (!process.usable()) {
+    return Status(ErrorCode::kProtocol,
+                  "rank " + std::to_string(rank) + " offers memory this rank cannot read", rank);
+  }
+  const Status done = process.read(out.data(), address, out.size());
+  if (done) return done;
+  return Status(done.code(), "rank " + std::to_string(rank) + ": " + done.message(), rank);
 }
 
 Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPeers peers,

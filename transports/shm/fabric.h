@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct LaneMemory {
 };
 
 class FabricGroup;
+struct Loan;
 
 class Fabric {
  public:
@@ -72,6 +74,11 @@ class Fabric {
 
   /// The ring of lane self -> local or local -> self. The sender's call reserves its pages.
   Result<LaneMemory> lane(int from, int to);
+
+  /// How the local rank `to` may read the payload in place (loan.h).
+  Loan lend(int to, std::span<const std::byte> payload, bool by_single_copy) const;
+  /// Fills `out` from what the local rank `from` lent. An error where it cannot be read.
+  Status collect(int from, const Loan& loan, std::span<std::byte> out) const;
 
   /// Reserves a group block that no open group of this job uses; one member calls it and tells the
   /// others the number.

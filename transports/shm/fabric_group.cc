@@ -1,7 +1,6 @@
 #include "transports/shm/fabric_group.h"
 
 #include <algorithm>
-#include <string>
 
 #include "transports/shm/fabric_state.h"
 
@@ -52,27 +51,12 @@ bool FabricGroup::in_own_heap(const void* pointer, std::size_t bytes, std::uint6
 
 Result<const std::byte*> FabricGroup::in_heap_of(int member, std::uint64_t offset,
                                                  std::size_t bytes) {
-  UNISONO_ASSIGN(const std::shared_ptr<Mapping> view,
-                 fabric_->heap_view(members_[static_cast<std::size_t>(member)]));
-  if (offset > view->bytes() || bytes > view->bytes() - offset) {
-    return Status(ErrorCode::kProtocol,
-                  "rank " + std::to_string(member) + " offers " + std::to_string(bytes) +
-                      " bytes at " + std::to_string(offset) + " of its heap of " +
-                      std::to_string(view->bytes()),
-                  member);
-  }
-  return static_cast<const std::byte*>(view->base() + offset);
+  return fabric_->in_heap_of(members_[static_cast<std::size_t>(member)], member, offset, bytes);
 }
 
 Status FabricGroup::read(int member, std::uint64_t address, void* out, std::size_t bytes) const {
-  const auto local = static_cast<std::size_t>(members_[static_cast<std::size_t>(member)]);
-  if (fabric_->single_copies[local].usable()) {
-    Status done = fabric_->single_copies[local].read(out, address, bytes);
-    if (done) return done;
-    return Status(done.code(), "rank " + std::to_string(member) + ": " + done.message(), member);
-  }
-  return Status(ErrorCode::kProtocol,
-                "rank " + std::to_string(member) + " offers memory this rank cannot read", member);
+  return fabric_->read(members_[static_cast<std::size_t>(member)], member, address,
+                       {static_cast<std::byte*>(out), bytes});
 }
 
 }  // namespace unisono::shm

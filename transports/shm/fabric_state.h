@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "transports/shm/fabric.h"
@@ -29,6 +30,11 @@ struct Fabric::State {
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
   /// The heap of a local rank in this process, mapped at first use.
   Result<std::shared_ptr<Mapping>> heap_view(int local);
+  /// Where `bytes` at `offset` of its heap lie in this process. Errors call it `rank`.
+  Result<const std::byte*> in_heap_of(int local, Rank rank, std::uint64_t offset,
+                                      std::size_t bytes);
+  /// Fills `out` from the memory of its process. Errors call it `rank`.
+  Status read(int local, Rank rank, std::uint64_t address, std::span<std::byte> out) const;
   Status publish_self();
   void learn_peers();
   bool can_read(int reader, int owner) const;

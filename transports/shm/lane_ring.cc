@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 
 namespace unisono::shm {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr std::uint32_t kPublished = 1u << 31;
 constexpr std::uint32_t kContinuation = 1u << 30;
 constexpr std::uint32_t kInline = 1u << 29;
+constexpr std::uint32_t kLent = 1u << 28;
 constexpr std::uint32_t kBytesMask = (1u << 20) - 1;
 static_assert(kFramePayloadMax <= kBytesMask);
 
@@ -27,6 +29,20 @@ constexpr std::size_t kInlineBytesMax = 16;
 static_assert(offsetof(FrameHeader, total_bytes) == kInlineAt + 8);
 static_assert(offsetof(FrameHeader, record) == kInlineAt + kInlineBytesMax);
 static_assert(offsetof(FrameHeader, payload_bytes) == 0 && sizeof(FrameHeader) == kLineBytes);
+
+// The second line of a lent frame. The word is the first of the line.
+struct LoanLine {
+  std::uint32_t word;
+  LoanPath path;
+  std::uint64_t address;
+};
+
+// The word: what is decided about the frame.
+constexpr std::uint32_t kOpen = 0;
+constexpr std::uint32_t kTaken = 1;
+constexpr std::uint32_t kRefused = 2;
+constexpr std::uint32_t kReading =
+    3;  // by a thread of the lender's process, which will be done soon
 
 std::atomic_ref<std::uint32_t> first_word(std::byte* line) {
   return std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(line));
@@ -136,7 +152,50 @@ LaneSender::Pushed LaneSender::push(const FrameHeader& header, std::span<const s
   return resume();
 }
 
+LaneSender::Pushed LaneSender::lend(const FrameHeader& header, std::span<const std::byte> payload,
+                                    const Loan& loan) {
+  if (!has_room(2)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+  write_header(ring_.line(position_), header);
+  loan_ = ring_.line(position_ + 1 == ring_.line_count ? 0 : position_ + 1);
+  const LoanLine line{kOpen, loan.path, loan.address};
+  std::memcpy(loan_, &line, sizeof line);
+  loan_path_ = loan.path;
+  publish(kLent | header.payload_bytes, 2);
+  rest_ = payload.data();
+  rest_bytes_ = payload.size();
+  return Pushed::kPart;
+}
+
+bool LaneSender::loan_ended() {
+  // Acquire pairs with LaneReceiver::settle_loan: the reader has finished with the payload.
+  const std::uint32_t word = first_word(loan_).load(std::memory_order_acquire);
+  if (word == kOpen || word == kReading) return false;
+  broken_ = word != kTaken && word != kRefused;
+  may_lend_ = word == kTaken;
+  end_loan(word == kTaken);
+  return true;
+}
+
+void LaneSender::end_loan(bool taken) {
+  loan_ = nullptr;
+  if (taken) rest_bytes_ = 0;
+}
+
+void LaneSender::withdraw() {
+  if (loan_ == nullptr) return;
+  std::uint32_t word = kOpen;
+  // Acquire and release as in loan_ended() and for the reader, which then does not trust its copy.
+  while (!first_word(loan_).compare_exchange_strong(word, kRefused, std::memory_order_acq_rel) &&
+         word == kReading && loan_path_ == LoanPath::kPointer) {
+    std::this_thread::yield();
+    word = kOpen;
+  }
+  end_loan(word == kTaken);
+}
+
 LaneSender::Pushed LaneSender::resume() {
+  if (loan_ != nullptr && !loan_ended()) return Pushed::kPart;
+  if (broken_) return Pushed::kBroken;
   while (rest_bytes_ > 0) {
     const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
     const std::uint32_t lines = 1 + lines_for(piece);
@@ -150,6 +209,7 @@ LaneSender::Pushed LaneSender::resume() {
 }
 
 void LaneSender::detach() {
+  withdraw();
   detached_.assign(rest_, rest_ + rest_bytes_);
   rest_ = detached_.data();
 }
@@ -188,7 +248,8 @@ LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink)
   if (header_.kind == kGoodbyeKind) return take_goodbye(header_);
   const std::uint32_t flags = word & ~(kPublished | kBytesMask);
   const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
-  if ((flags != 0 && !is_inline) || !is_known(header_) ||
+  const bool is_lent = flags == kLent && header_.payload_bytes > 0;
+  if ((flags != 0 && !is_inline && !is_lent) || !is_known(header_) ||
       header_.payload_bytes > kFramePayloadMax) {
     return break_off("a frame of kind " + std::to_string(static_cast<int>(header_.kind)) +
                      ", class " + std::to_string(static_cast<int>(header_.frame_class)) + " and " +
@@ -207,9 +268,42 @@ LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink)
     sink.received(peer_, header_);
     return Took::kRecord;
   }
+  if (is_lent) return take_loan(sink);
   placement_ = sink.place(peer_, header_);
   take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), sink);
   return Took::kRecord;
+}
+
+LaneReceiver::Took LaneReceiver::take_loan(FrameSink& sink) {
+  std::byte* const line = ring_.line(position_ + 1 == ring_.line_count ? 0 : position_ + 1);
+  placement_ = sink.place(peer_, header_);
+  rest_bytes_ = settle_loan(line) ? 0 : header_.payload_bytes;
+  advance(2);
+  if (rest_bytes_ == 0) sink.received(peer_, header_);
+  return Took::kRecord;
+}
+
+// True when the payload is where it belongs and the lender was told so.
+bool LaneReceiver::settle_loan(std::byte* line) {
+  LoanLine lent;
+  std::memcpy(&lent.path, line + offsetof(LoanLine, path), sizeof lent - offsetof(LoanLine, path));
+  const auto decide = [&](std::uint32_t from, std::uint32_t to) {
+    // Release pairs with loan_ended() and withdraw(), acquire with withdraw().
+    return first_word(line).compare_exchange_strong(from, to, std::memory_order_acq_rel);
+  };
+  if (placement_.kind == Placement::Kind::kDiscard) return decide(kOpen, kTaken);
+  if (placement_.kind == Placement::Kind::kDeliver || loans_ == nullptr) {
+    decide(kOpen, kRefused);
+    return false;
+  }
+  // Memory of this process may be gone when the lender has it back: it waits while this reads.
+  const std::uint32_t before = lent.path == LoanPath::kPointer ? kReading : kOpen;
+  const bool open = before == kReading ? decide(kOpen, kReading)
+                                       : first_word(line).load(std::memory_order_acquire) == kOpen;
+  if (!open) return false;
+  const Status got =
+      loans_->collect(peer_, {lent.path, lent.address}, {placement_.target, header_.payload_bytes});
+  return decide(before, got ? kTaken : kRefused) && got;
 }
 
 LaneReceiver::Took LaneReceiver::take_continuation(std::uint32_t word, FrameSink& sink) {

@@ -9,6 +9,14 @@
 // a ring smaller than itself. The only counter, lines consumed, is written by the reader once per
 // eighth of the ring and read by the writer when the ring looks full.
 //
+// A lent frame (loan.h) is a record of two lines and no payload. The second line has a word that
+// decides once what becomes of the frame: the reader, which copies it from where it lies, writes
+// "taken" afterwards, or "refused"; the writer, which wants its memory back, writes "refused". What
+// was refused follows in continuation records from its first byte, so that nothing is lost by
+// either's word, and a copy that was taken back meanwhile is written over. Memory of the reader's
+// own process could be unmapped meanwhile: there the reader writes "reading" first, and the writer
+// waits for that copy of one frame.
+//
 // Everything read here may have been written by a hostile process of the same user: it is copied,
 // then checked, then used.
 #pragma once
@@ -21,6 +29,7 @@
 
 #include "base/result.h"
 #include "transports/shm/fabric.h"
+#include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
@@ -60,20 +69,26 @@ class LaneSender {
  public:
   enum class Pushed : std::uint8_t {
     kWhole,    ///< the frame is in the ring
-    kPart,     ///< the ring is full; the payload is referenced until resume() says kWhole
+    kPart,     ///< the ring is full, or the payload was lent; it is referenced until kWhole
     kNothing,  ///< the ring is full; nothing was taken
-    kBroken,   ///< the reader's counter makes no sense: the peer is not to be talked to
+    kBroken,   ///< what the reader wrote makes no sense: the peer is not to be talked to
   };
 
   explicit LaneSender(const LaneGeometry& geometry) : ring_(geometry) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
-  /// Goes on with the frame of which push() took a part.
+  /// Instead of push(), for a payload that the reader may read in place: kPart, if there is room.
+  Pushed lend(const FrameHeader& header, std::span<const std::byte> payload, const Loan& loan);
+  /// Until the reader has refused a loan: it would refuse the next one, too.
+  bool may_lend() const { return may_lend_; }
+  /// Goes on with the frame of which push() or lend() took a part.
   Pushed resume();
   bool writing() const { return rest_bytes_ > 0; }
   /// From here on the frame partly written is completed from a copy: its payload goes back.
   void detach();
+  /// Afterwards nobody reads what was lent. Waits for a thread of this process that is reading.
+  void withdraw();
 
   /// The last record; there is always room for it. Nothing is pushed afterwards.
   void leave(LaneLeft how);
@@ -82,6 +97,8 @@ class LaneSender {
 
  private:
   bool has_room(std::uint32_t lines);
+  bool loan_ended();
+  void end_loan(bool taken);
   void write_lines(std::span<const std::byte> payload);
   void publish(std::uint32_t word, std::uint32_t lines);
 
@@ -92,6 +109,9 @@ class LaneSender {
   const std::byte* rest_ = nullptr;  // of the frame partly written
   std::size_t rest_bytes_ = 0;
   std::vector<std::byte> detached_;  // the copy that rest_ then points into
+  std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
+  LoanPath loan_path_ = LoanPath::kNone;
+  bool may_lend_ = true;
   bool broken_ = false;
 };
 
@@ -103,7 +123,9 @@ class LaneReceiver {
     kEnd,  ///< the writer left or broke the protocol: end() says which; nothing follows
   };
 
-  LaneReceiver(const LaneGeometry& geometry, Rank peer) : ring_(geometry), peer_(peer) {}
+  /// Without `loans` frames that are lent are refused.
+  LaneReceiver(const LaneGeometry& geometry, Rank peer, const Loans* loans = nullptr)
+      : ring_(geometry), peer_(peer), loans_(loans) {}
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
@@ -118,6 +140,8 @@ class LaneReceiver {
 
  private:
   Took take_first(std::uint32_t word, FrameSink& sink);
+  Took take_loan(FrameSink& sink);
+  bool settle_loan(std::byte* line);
   Took take_continuation(std::uint32_t word, FrameSink& sink);
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
@@ -127,6 +151,7 @@ class LaneReceiver {
 
   LaneGeometry ring_;
   Rank peer_;
+  const Loans* loans_;
   std::uint32_t position_ = 0;
   std::uint64_t consumed_ = 0;
   std::uint64_t consumed_told_ = 0;

@@ -12,31 +12,41 @@ constexpr int kRecordsPerPoll = 32;
 
 }  // namespace
 
+LaneSender::Pushed ShmTransport::Link::push(const FrameHeader& header,
+                                            std::span<const std::byte> payload) {
+  Loan loan;
+  if (loans_ != nullptr && payload.size() >= loans_->bytes_min() && sender_->may_lend()) {
+    loan = loans_->lend(peer_, header, payload);
+  }
+  return loan.path == LoanPath::kNone ? sender_->push(header, payload)
+                                      : sender_->lend(header, payload, loan);
+}
+
 PostResult ShmTransport::Link::post_send(const FrameHeader& header,
                                          std::span<const std::byte> payload, std::uint64_t token) {
   UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
                  "a frame's header and payload must agree and keep the bound");
   if (closed_ || failed_) return PostResult::kDone;
   if (sender_->writing()) return PostResult::kFull;
-  switch (sender_->push(header, payload)) {
+  switch (push(header, payload)) {
     case LaneSender::Pushed::kWhole:
       return PostResult::kDone;
     case LaneSender::Pushed::kNothing:
       return PostResult::kFull;
     case LaneSender::Pushed::kPart:
-      lent_ = true;
-      lent_token_ = token;
+      pending_ = true;
+      pending_token_ = token;
       return PostResult::kPending;
     case LaneSender::Pushed::kBroken:
       break;
   }
-  fail(counter_broken());
+  fail(nonsense());
   return PostResult::kDone;
 }
 
 void ShmTransport::Link::cancel(std::uint64_t token) {
-  if (!lent_ || lent_token_ != token) return;
-  lent_ = false;
+  if (!pending_ || pending_token_ != token) return;
+  pending_ = false;
   sender_->detach();
 }
 
@@ -65,10 +75,10 @@ bool ShmTransport::Link::poll(FrameSink& sink) {
 bool ShmTransport::Link::poll_send(FrameSink& sink) {
   switch (sender_->resume()) {
     case LaneSender::Pushed::kWhole:
-      return_lent(sink);
+      return_pending(sink);
       return true;
     case LaneSender::Pushed::kBroken:
-      shut(counter_broken(), sink);
+      shut(nonsense(), sink);
       return true;
     default:
       return false;
@@ -91,8 +101,13 @@ bool ShmTransport::Link::poll_receive(FrameSink& sink) {
 }
 
 // The state is changed before each call of the sink: the sink may post at once.
-void ShmTransport::Link::return_lent(FrameSink& sink) {
-  if (std::exchange(lent_, false)) sink.sent(peer_, lent_token_);
+void ShmTransport::Link::return_pending(FrameSink& sink) {
+  if (std::exchange(pending_, false)) sink.sent(peer_, pending_token_);
+}
+
+void ShmTransport::Link::end_lending() {
+  loans_ = nullptr;
+  if (sender_) sender_->withdraw();
 }
 
 void ShmTransport::Link::fail(Status cause) {
@@ -102,7 +117,8 @@ void ShmTransport::Link::fail(Status cause) {
 
 void ShmTransport::Link::shut(const Status& cause, FrameSink& sink) {
   closed_ = true;
-  return_lent(sink);
+  end_lending();
+  return_pending(sink);
   sink.closed(peer_, cause);
 }
 
@@ -113,10 +129,10 @@ Status ShmTransport::Link::reader_gone(LaneLeft how) const {
       "rank " + std::to_string(peer_) + " ended without goodbye on its shared-memory lane", peer_);
 }
 
-Status ShmTransport::Link::counter_broken() const {
+Status ShmTransport::Link::nonsense() const {
   return Status(ErrorCode::kProtocol,
                 "rank " + std::to_string(peer_) +
-                    " wrote an impossible counter to the shared-memory lane from rank " +
+                    " wrote an impossible word to the shared-memory lane from rank " +
                     std::to_string(self_) + ", which no correct peer writes",
                 peer_);
 }
@@ -132,13 +148,16 @@ void ShmTransport::Link::activate() {
 
 void ShmTransport::Link::leave(LaneLeft how) {
   const bool reached = !std::exchange(closed_, true) && !failed_;
+  end_lending();
   if (reached && sender_) sender_->leave(how);
   receiver_.leave(how == LaneLeft::kAbandoned ? how : LaneLeft::kGoodbye);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::make(Rank self, std::vector<Rank> peers,
-                                                      OpenLane open_lane) {
-  std::unique_ptr<ShmTransport> transport(new ShmTransport(self, std::move(open_lane)));
+                                                      OpenLane open_lane,
+                                                      std::unique_ptr<Loans> loans) {
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(self, std::move(open_lane), std::move(loans)));
   transport->links_.reserve(peers.size());
   for (const Rank peer : peers) UNISONO_TRY(transport->add_peer(peer));
   return std::unique_ptr<Transport>(std::move(transport));
@@ -151,7 +170,8 @@ Status ShmTransport::add_peer(Rank peer) {
   const std::size_t index = static_cast<std::size_t>(peer);
   if (link_of_rank_.size() <= index) link_of_rank_.resize(index + 1, -1);
   link_of_rank_[index] = static_cast<int>(links_.size());
-  links_.emplace_back(self_, peer, LaneReceiver(geometry, peer), open_lane_.get());
+  links_.emplace_back(self_, peer, LaneReceiver(geometry, peer, loans_.get()), open_lane_.get(),
+                      loans_.get());
   return Status();
 }
 
@@ -186,12 +206,14 @@ void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
     }
     return false;
   };
+  // What the ring has room for arrives without waiting for its reader.
+  for (Link& link : links_) link.end_lending();
   // Receiving goes on meanwhile: the peer may be closing too, with its lane to here full.
   while (sending() && Clock::now() < deadline) {
     if (!poll(sink)) std::this_thread::yield();
   }
   leave_all(true);
-  for (Link& link : links_) link.return_lent(sink);
+  for (Link& link : links_) link.return_pending(sink);
 }
 
 void ShmTransport::leave_all(bool with_goodbye) {

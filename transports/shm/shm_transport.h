@@ -24,8 +24,10 @@ class ShmTransport final : public Transport {
  public:
   /// `peers`: the world ranks of this host that `self` can reach, without `self`. Opens the lanes
   /// that come in; those that go out are opened when endpoint() is first asked for.
+  /// Without `loans` every frame goes through the ring.
   static Result<std::unique_ptr<Transport>> make(Rank self, std::vector<Rank> peers,
-                                                 OpenLane open_lane);
+                                                 OpenLane open_lane,
+                                                 std::unique_ptr<Loans> loans = nullptr);
   ~ShmTransport() override;
 
   std::string_view name() const override { return "shm"; }
@@ -41,8 +43,8 @@ class ShmTransport final : public Transport {
  private:
   class Link final : public Endpoint {
    public:
-    Link(Rank self, Rank peer, LaneReceiver receiver, OpenLane* open_lane)
-        : self_(self), peer_(peer), receiver_(receiver), open_lane_(open_lane) {}
+    Link(Rank self, Rank peer, LaneReceiver receiver, OpenLane* open_lane, const Loans* loans)
+        : self_(self), peer_(peer), receiver_(receiver), open_lane_(open_lane), loans_(loans) {}
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
@@ -52,35 +54,42 @@ class ShmTransport final : public Transport {
     /// A frame is partly written.
     bool sending() const { return !closed_ && sender_ && sender_->writing(); }
     void leave(LaneLeft how);
-    void return_lent(FrameSink& sink);
+    /// From here on everything goes through the ring, the rest of what was lent too.
+    void end_lending();
+    void return_pending(FrameSink& sink);
 
    private:
+    LaneSender::Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
     bool poll_send(FrameSink& sink);
     bool poll_receive(FrameSink& sink);
     void fail(Status cause);
     void shut(const Status& cause, FrameSink& sink);
     Status reader_gone(LaneLeft how) const;
-    Status counter_broken() const;
+    Status nonsense() const;
 
     const Rank self_;
     const Rank peer_;
     bool closed_ = false;
-    bool failed_ = false;  // closed() is to be reported by the next poll
-    bool lent_ = false;    // the payload of the frame partly written is the caller's
-    std::uint64_t lent_token_ = 0;
+    bool failed_ = false;   // closed() is to be reported by the next poll
+    bool pending_ = false;  // the payload of the frame partly written is the caller's
+    std::uint64_t pending_token_ = 0;
     std::optional<LaneSender> sender_;
     LaneReceiver receiver_;
     OpenLane* open_lane_;
+    const Loans* loans_;  // null: nothing is lent
     Status failure_;
   };
 
-  ShmTransport(Rank self, OpenLane open_lane)
-      : self_(self), open_lane_(std::make_unique<OpenLane>(std::move(open_lane))) {}
+  ShmTransport(Rank self, OpenLane open_lane, std::unique_ptr<Loans> loans)
+      : self_(self),
+        open_lane_(std::make_unique<OpenLane>(std::move(open_lane))),
+        loans_(std::move(loans)) {}
   Status add_peer(Rank peer);
   void leave_all(bool with_goodbye);
 
   Rank self_;
   std::unique_ptr<OpenLane> open_lane_;
+  std::unique_ptr<Loans> loans_;
   std::vector<Link> links_;
   std::vector<int> link_of_rank_;  // by world rank; -1: not on this host
   bool left_ = false;
