@@ -38,6 +38,13 @@ TEST(Memory, OfEightLocalRanksStaysBelowSixteenMebibytesEach) {
       comm.all_reduce(data, other, sum);
       comm.broadcast(data, 0);
       comm.all_to_all(data.data(), other.data(), data.size() / 8, DataType::kFloat32);
+      // Rings to and from everyone, written once around.
+      for (int distance = 1; distance < comm.size(); ++distance) {
+        const Rank from = (comm.rank() + comm.size() - distance) % comm.size();
+        Request request = comm.receive_async(other.data(), other.size(), DataType::kFloat32, from);
+        comm.send(data, (comm.rank() + distance) % comm.size());
+        request.wait();
+      }
     }
     comm.barrier();
     const long used = memory_kib();

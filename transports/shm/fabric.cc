@@ -203,9 +203,10 @@ Result<LaneMemory> Fabric::lane(int from, int to) {
   }
   const std::size_t offset = state_->layout.lane_offset(from, to);
   // The receiver polls the first line before the sender has come: that page must exist, too.
-  const std::size_t reserved = from == self() ? kLaneBytes : kPageBytes;
+  const std::size_t bytes = state_->layout.lane_bytes();
+  const std::size_t reserved = from == self() ? bytes : kPageBytes;
   UNISONO_TRY(state_->segment->reserve(offset, reserved));
-  return LaneMemory{state_->segment->base() + offset, kLaneBytes};
+  return LaneMemory{state_->segment->base() + offset, bytes};
 }
 
 Result<std::uint32_t> Fabric::reserve_block() {

@@ -4,6 +4,7 @@
 // Thread rule: Mapping is immutable after it is made; reserve() and punch() from any thread.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +54,11 @@ inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::size_t kLinePairBytes = 128;
 inline constexpr int kLocalRanksMax = 256;
 inline constexpr int kGroupsMax = 1024;
-inline constexpr std::size_t kLaneBytes = 256 * 1024 + kPageBytes;
+
+/// Rings of lanes: as large as kLanesBytesMax for all that one rank writes allows, between the two.
+inline constexpr std::size_t kLaneRingBytesMin = std::size_t{256} << 10;
+inline constexpr std::size_t kLaneRingBytesMax = std::size_t{1} << 20;
+inline constexpr std::size_t kLanesBytesMax = std::size_t{8} << 20;
 
 /// Cells of one member: what small calls exchange. Four, so that a root that only writes may be
 /// three calls ahead of its readers.
@@ -122,14 +127,21 @@ struct SegmentLayout {
   static constexpr std::size_t member_bytes() {
     return sizeof(Counters) + kCellSlots * kCellStride;
   }
+  /// A line of a large ring has left the reader's own cache when it is written again, so that
+  /// nobody has to be asked for it: 1 MiB moves two to three times as much as 256 KiB.
+  std::size_t lane_bytes() const {
+    return std::clamp(round_up(kLanesBytesMax / rank_count, kPageBytes), kLaneRingBytesMin,
+                      kLaneRingBytesMax) +
+           kPageBytes;
+  }
   std::size_t lanes_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
   std::size_t lane_offset(int from, int to) const {
     return lanes_offset() +
            (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) *
-               kLaneBytes;
+               lane_bytes();
   }
   std::size_t blocks_offset() const {
-    return lanes_offset() + rank_count * rank_count * kLaneBytes;
+    return lanes_offset() + rank_count * rank_count * lane_bytes();
   }
   /// Header, counters and cells of all members: reserved when a group opens.
   std::size_t block_head_bytes(std::size_t members) const {
