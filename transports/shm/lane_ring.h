@@ -42,7 +42,7 @@ inline constexpr std::size_t kLaneBytesMax = std::size_t{1} << 30;
 
 /// So much of a frame is published at once: the reader copies a piece out while the next one is
 /// written. Smaller rings use smaller pieces.
-inline constexpr std::size_t kPieceBytesMax = 8 * 1024;
+inline constexpr std::size_t kPieceBytesMax = 16 * 1024;
 
 /// How a rank left its end of a lane.
 enum class LaneLeft : std::uint32_t {
