@@ -154,9 +154,15 @@ Device* Core::find_lid(std::uint16_t lid) {
 void Core::forget_completions(Cq& cq, std::uint32_t qp_number) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < cq.count; ++i) {
-    const Entry entry = cq.ring[(cq.first + i) % cq.ring.size()];
-    if (entry.completion.qp_num == qp_number) continue;
-    cq.ring[(cq.first + kept++) % cq.ring.size()] = entry;
+    Entry& from = cq.ring[(cq.first + i) % cq.ring.size()];
+    if (from.completion.qp_num == qp_number) continue;
+    Entry& to = cq.ring[(cq.first + kept++) % cq.ring.size()];
+    if (&to == &from) continue;
+    to = from;
+    // What this completion announces moves with it.
+    const Shown shown(options_.exact_order);
+    order_acquire(&from);
+    order_release(&to);
   }
   cq.count = kept;
 }

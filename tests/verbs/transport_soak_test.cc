@@ -135,7 +135,8 @@ class Soak {
 
 TEST(Soak, EverythingAtOnce) {
   const unisono::test::SeedTrace trace;
-  const std::uint64_t rounds = unisono::test::is_full_run() ? 400 : 12;
+  const std::uint64_t rounds =
+      unisono::test::is_full_run() ? (unisono::test::is_sanitized() ? 60 : 400) : 12;
   for (std::uint64_t seed = 1; seed <= rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("stream " + std::to_string(seed));
     LogGuard log;
