@@ -121,8 +121,7 @@ void LaneSender::write_lines(std::span<const std::byte> payload) {
 }
 
 void LaneSender::publish(std::uint32_t word, std::uint32_t lines) {
-  std::uint32_t next = position_ + lines;
-  if (next >= ring_.line_count) next -= ring_.line_count;
+  const std::uint32_t next = ring_.wrap(position_ + lines);
   // The reader reaches this word through the release below only.
   first_word(ring_.line(next)).store(0, std::memory_order_relaxed);
   // Release pairs with the acquire in LaneReceiver::take: the whole record is visible with it.
@@ -156,7 +155,7 @@ LaneSender::Pushed LaneSender::lend(const FrameHeader& header, std::span<const s
                                     const Loan& loan) {
   if (!has_room(2)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   write_header(ring_.line(position_), header);
-  loan_ = ring_.line(position_ + 1 == ring_.line_count ? 0 : position_ + 1);
+  loan_ = ring_.line(ring_.wrap(position_ + 1));
   const LoanLine line{kOpen, loan.path, loan.address};
   std::memcpy(loan_, &line, sizeof line);
   loan_path_ = loan.path;
@@ -275,7 +274,7 @@ LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink)
 }
 
 LaneReceiver::Took LaneReceiver::take_loan(FrameSink& sink) {
-  std::byte* const line = ring_.line(position_ + 1 == ring_.line_count ? 0 : position_ + 1);
+  std::byte* const line = ring_.line(ring_.wrap(position_ + 1));
   placement_ = sink.place(peer_, header_);
   rest_bytes_ = settle_loan(line) ? 0 : header_.payload_bytes;
   advance(2);
@@ -380,8 +379,7 @@ void LaneReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
 }
 
 void LaneReceiver::advance(std::uint32_t lines) {
-  position_ += lines;
-  if (position_ >= ring_.line_count) position_ -= ring_.line_count;
+  position_ = ring_.wrap(position_ + lines);
   consumed_ += lines;
   if (consumed_ - consumed_told_ < ring_.line_count / 8) return;
   consumed_told_ = consumed_;

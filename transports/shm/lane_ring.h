@@ -63,6 +63,10 @@ struct LaneGeometry {
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
   static Result<LaneGeometry> of(LaneMemory memory);
   std::byte* line(std::uint32_t index) const { return lines + index * kLineBytes; }
+  /// Of a line that may lie beyond the last one: where the ring goes on.
+  std::uint32_t wrap(std::uint32_t index) const {
+    return index < line_count ? index : index - line_count;
+  }
 };
 
 class LaneSender {
