@@ -29,9 +29,12 @@ class NoEvents final : public MessengerEvents {
   void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {
     std::abort();
   }
+  void counts_differ(std::uint32_t, Rank, std::string) override { std::abort(); }
   void violation(std::uint32_t, Rank, std::string) override { std::abort(); }
+  const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
   void link_closed(Rank, const Status&) override { std::abort(); }
   void left(std::uint32_t, Rank) override { std::abort(); }
+  void stranger(std::uint32_t, Rank) override { std::abort(); }
 };
 
 /// Small frames from one rank to another, held in a ring of fixed places.
@@ -183,6 +186,7 @@ class RingWorld {
     for (Rank peer = 0; peer < ranks; ++peer) {
       if (peer != rank) seat.messenger->set_route(peer, *seat.transport);
     }
+    seat.messenger->open(0, members_);
     seat.execution = std::make_unique<Execution>(*seat.messenger, scratch_);
     seat.buffer.resize(count * static_cast<std::size_t>(ranks), 1.0f);
     const algorithms::Algorithm* ring = algorithms::find(Collective::kAllReduce, "ring");

@@ -152,7 +152,7 @@ class Bench {
     arguments.access = options_.access;
     arguments.record.collective = static_cast<std::uint8_t>(options_.collective);
     arguments.record.count = arguments.count;
-    arguments.record.sequence = ++sequence_;
+    arguments.record.history = ++sequence_;
     Operation& operation = group_->start(arguments);
     while (!operation.advance()) {
       if (yields_) sched_yield();

@@ -43,7 +43,7 @@ Examples:
   unisono perf all_reduce -n 2      bandwidth of two local ranks
   unisono info --why all_reduce 1M  what would run, and why
   unisono plan all_reduce --ranks 4 --algorithm ring
-  unisono run --help                all about one command
+  unisono run --help                all about one command; or: unisono help run
 )";
 
 void print_help(std::FILE* file) {
@@ -57,10 +57,32 @@ void print_help(std::FILE* file) {
   std::fputs(kExamples, file);
 }
 
+const Command* find_command(std::string_view name) {
+  for (const Command& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+int refuse(const char* name) {
+  std::fprintf(stderr, "unisono: no command '%.64s'; see: unisono --help\n", name);
+  return 2;
+}
+
+// "help run" is "run --help".
+int help_of(char* name) {
+  const Command* const command = find_command(name);
+  if (command == nullptr) return refuse(name);
+  char flag[] = "--help";
+  char* arguments[]{name, flag, nullptr};
+  return command->main(2, arguments);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "help" && argc > 2) return help_of(argv[2]);
   if (name == "--help" || name == "-h" || name == "help") {
     print_help(stdout);
     return unisono::tools::finish_output("unisono", 0);
@@ -69,13 +91,8 @@ int main(int argc, char** argv) {
     std::printf("unisono %s\n", UNISONO_VERSION_STRING);
     return unisono::tools::finish_output("unisono", 0);
   }
-  for (const Command& command : kCommands) {
-    if (command.name == name) return command.main(argc - 1, argv + 1);
-  }
-  if (name.empty()) {
-    print_help(stderr);
-  } else {
-    std::fprintf(stderr, "unisono: no command '%.64s'; see: unisono --help\n", argv[1]);
-  }
+  if (const Command* const command = find_command(name)) return command->main(argc - 1, argv + 1);
+  if (!name.empty()) return refuse(argv[1]);
+  print_help(stderr);
   return 2;
 }

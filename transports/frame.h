@@ -14,12 +14,15 @@ inline constexpr std::size_t kFramePayloadMax = 256 * 1024;
 
 enum class FrameKind : std::uint8_t {
   kEager = 1,  ///< a whole message, sent without being asked for; spends credit
-  kAnnounce,   ///< a message is waiting here for a grant
+  kAnnounce,   ///< a message is waiting here for a grant; spends credit for its header
   kGrant,      ///< the receiver is ready: send message (communicator, sequence, index)
-  kData,       ///< a piece of a granted message, at `offset`; any order, any stream
-  kCredit,     ///< `total_bytes` of eager credit return to the sender of (communicator)
-  kProbe,      ///< "I wait in this call": carries the record and nothing else
-  kLeft,       ///< the sender has closed this communicator
+  kData,    ///< a piece of a granted message: kFramePayloadMax bytes at a multiple of that, or the
+            ///< rest; each once, any order, any stream
+  kCredit,  ///< `total_bytes` of eager credit return to the sender of (communicator)
+  kProbe,   ///< "I wait in this call": carries the record and nothing else
+  kWant,    ///< point-to-point, to a sender without credit: announce a message of tag `index`
+  kAsk,     ///< collective, to the receiver: a grant of this message was not kept; say it again
+  kLeft,    ///< the sender has closed this communicator
   kTransport,  ///< between two transports that share this one; no engine sends or expects it
 };
 
@@ -33,10 +36,14 @@ struct FrameHeader {
   std::uint32_t communicator = 0;
   std::uint32_t index = 0;        ///< collective: the plan's lane index; point-to-point: the tag
   std::uint64_t sequence = 0;     ///< collective: operation; point-to-point: message of this lane
-  std::uint64_t offset = 0;       ///< kData: of this piece in its message
+  std::uint64_t offset = 0;       ///< kData: of this piece in its message; see kAnswer
   std::uint64_t total_bytes = 0;  ///< of the message
   CallRecord record;
 };
 static_assert(sizeof(FrameHeader) == 64 && std::is_trivially_copyable_v<FrameHeader>);
+
+/// `offset` of a kAnnounce that answers a kWant and so spends no credit, and of a kGrant that
+/// answers a kAsk.
+inline constexpr std::uint64_t kAnswer = 1;
 
 }  // namespace unisono

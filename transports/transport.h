@@ -32,7 +32,8 @@ struct Placement {
 };
 
 /// The engine's side. For each frame: place() once, deliver() 0..n times (kDeliver only; pieces in
-/// order, each starting at a multiple of 64 bytes of the payload), received() once.
+/// order, each starting at a multiple of 64 bytes of the payload), received() once. Of one peer
+/// only kData frames may be on their way at once: any other is received before the next is placed.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;

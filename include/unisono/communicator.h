@@ -5,7 +5,9 @@
 // when no peer can touch them, whether the call succeeded or failed.
 //
 // Ordering. All ranks make the same collective calls in the same order; a disagreement is an error
-// on every rank that names two ranks and both calls. Asynchronous calls count from where they are
+// (kMismatch) on every rank: it tells both calls and who made them, and names the rank that differs
+// from most. It comes in that call or in the next one: any next one where ranks share memory, else
+// the next in which the rank waits for all others. Asynchronous calls count from where they are
 // started; finishing order is free. Sends and receives match in order per (peer, tag), apart from
 // collectives.
 //
@@ -129,7 +131,7 @@ namespace unisono __attribute__((visibility("default"))) {
     }
     template <Buffer In, Buffer Out>
     void all_reduce(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
-      run(reduce_call(Collective::kAllReduce, in, out, check_equal(in, out), op, 0, options));
+      run(reduce_call(Collective::kAllReduce, in, out, check_room(in, out), op, 0, options));
     }
     template <Buffer InOut>
     void all_reduce(InOut&& data, ReduceOp op, CallOptions options = {}) {
@@ -138,7 +140,7 @@ namespace unisono __attribute__((visibility("default"))) {
     template <Buffer In, Buffer Out>
     Request all_reduce_async(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
       return start(
-          reduce_call(Collective::kAllReduce, in, out, check_equal(in, out), op, 0, options));
+          reduce_call(Collective::kAllReduce, in, out, check_room(in, out), op, 0, options));
     }
     template <Buffer InOut>
     Request all_reduce_async(InOut&& data, ReduceOp op, CallOptions options = {}) {
@@ -147,7 +149,7 @@ namespace unisono __attribute__((visibility("default"))) {
     }
 
     /// Like all_reduce, but only `root` gets the result; `out` of the others is not touched and may
-    /// be null. In place: in == out at root.
+    /// be null or empty. In place: in == out at root.
     void reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op, Rank root,
                 CallOptions options = {}) {
       run({.collective = Collective::kReduce,
@@ -161,6 +163,9 @@ namespace unisono __attribute__((visibility("default"))) {
     }
     template <Buffer In, Buffer Out>
     void reduce(const In& in, Out&& out, ReduceOp op, Rank root, CallOptions options = {}) {
+      if (rank() == root) {
+        check_size(Collective::kReduce, "out", std::ranges::size(out), std::ranges::size(in));
+      }
       run(reduce_call(Collective::kReduce, in, out, std::ranges::size(in), op, root, options));
     }
 
@@ -200,7 +205,8 @@ namespace unisono __attribute__((visibility("default"))) {
 
     /// Rank r contributes counts[r] elements, which land at out + displacements[r]. `counts` and
     /// `displacements` have size() entries; counts agree on all ranks. Empty displacements: end to
-    /// end. In place: in == out + displacements[rank()].
+    /// end; blocks that would overlap are an error, here as in every out. In place: in == out +
+    /// displacements[rank()].
     void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
                       std::span<const std::size_t> displacements, DataType type,
                       CallOptions options = {}) {
@@ -227,7 +233,8 @@ namespace unisono __attribute__((visibility("default"))) {
     }
     template <Buffer In, Buffer Out>
     void reduce_scatter(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
-      check_size(std::ranges::size(in), std::ranges::size(out) * static_cast<std::size_t>(size()));
+      check_size(Collective::kReduceScatter, "in", std::ranges::size(in),
+                 std::ranges::size(out) * static_cast<std::size_t>(size()));
       run(reduce_call(Collective::kReduceScatter, in, out, std::ranges::size(out), op, 0, options));
     }
 
@@ -381,8 +388,9 @@ namespace unisono __attribute__((visibility("default"))) {
     }
     /// The next message of `source` (or of any rank: kAnyRank) with `tag`; `count` is the room. A
     /// shorter message is fine and its length is told; a longer one is kInvalidArgument here and
-    /// the message is dropped. With a stream it returns before anything has come: what it returns
-    /// is empty then, and receive_async() tells.
+    /// the message is dropped. So is one whose bytes are no whole number of elements of `type`, but
+    /// for its bytes, which are in `data` then. With a stream it returns before anything has come:
+    /// what it returns is empty then, and receive_async() tells.
     Received receive(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
                      CallOptions options = {});
     Request receive_async(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
@@ -438,10 +446,11 @@ namespace unisono __attribute__((visibility("default"))) {
     friend struct CommunicatorAccess;
     explicit Communicator(std::shared_ptr<detail::CommunicatorState> state);
 
-    static void check_size(std::size_t have, std::size_t need);
+    static void check_size(Collective collective, const char* buffer, std::size_t have,
+                           std::size_t need);
     template <typename In, typename Out>
-    static std::size_t check_equal(const In& in, const Out& out) {
-      check_size(std::ranges::size(out), std::ranges::size(in));
+    static std::size_t check_room(const In& in, const Out& out) {
+      check_size(Collective::kAllReduce, "out", std::ranges::size(out), std::ranges::size(in));
       return std::ranges::size(in);
     }
     template <typename In, typename Out>
@@ -461,7 +470,7 @@ namespace unisono __attribute__((visibility("default"))) {
     static Call move_call(Collective collective, const In& in, Out& out, std::size_t count,
                           std::size_t out_count, Rank root, const CallOptions& options) {
       static_assert(std::is_same_v<ElementOf<In>, ElementOf<Out>>, "in and out differ in type");
-      check_size(std::ranges::size(out), out_count);
+      check_size(collective, "out", std::ranges::size(out), out_count);
       return {.collective = collective,
               .in = std::ranges::data(in),
               .out = std::ranges::data(out),
@@ -475,15 +484,16 @@ namespace unisono __attribute__((visibility("default"))) {
   };
 
   /// Meets the other ranks of the job and returns the communicator of all of them. Collective;
-  /// bounded by options.timeout. Once per process at a time (again after close()). Throws Error:
-  /// kRendezvous naming the missing, duplicate or disagreeing rank, kAuthentication,
-  /// kInvalidArgument naming the malformed variable.
+  /// bounded by options.timeout. Once per process at a time (again after close()): of several
+  /// threads one joins the job and the others get kInvalidArgument. Throws Error: kRendezvous
+  /// naming the missing, duplicate or disagreeing rank, kAuthentication, kInvalidArgument naming
+  /// the malformed variable.
   Communicator init(const InitOptions& options = {});
 
   /// A call on one of several communicators.
   struct MemberCall {
     Communicator* communicator = nullptr;
-    Call call;
+    Call call{};
   };
   /// For a thread that drives several ranks: starts all calls, then waits for each as run() would,
   /// without deadlock. Ranks whose GPUs share memory meet on the host in every device call, so one
@@ -494,7 +504,7 @@ namespace unisono __attribute__((visibility("default"))) {
   struct SpawnOptions {
     enum class As { kThreads, kProcesses };
     As as = As::kThreads;
-    std::string transport;  ///< as InitOptions::transport
+    std::string transport{};  ///< as InitOptions::transport
     std::chrono::milliseconds timeout{0};
     /// InitOptions::device by rank, repeated where there are fewer; empty: -1 for all.
     std::vector<int> devices{};
@@ -503,19 +513,27 @@ namespace unisono __attribute__((visibility("default"))) {
   /// Runs `body` as ranks 0..n-1 of one job and waits for all. As threads (default): the first
   /// exception that a body throws is rethrown here. As processes: forks, so it must come before
   /// init() and any other unisono engine of this process (kInvalidArgument otherwise); a body that
-  /// throws or a process that dies becomes an Error here that names the rank.
+  /// throws or a process that dies becomes an Error here that names the rank. A rank's process is
+  /// killed when the calling one dies, unless it changes its user; what it has forked itself lives
+  /// on.
   void spawn(int n, const std::function<void(Communicator&)>& body,
              const SpawnOptions& options = {});
 
   /// Memory that the other ranks of this host can read in place: large collectives on it move
   /// each byte once. 64-byte aligned. Needs a communicator made by init() or spawn() in this
   /// thread's rank; belongs to that rank. kCuda: on the rank's device (InitOptions::device, or the
-  /// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device.
+  /// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device;
+  /// kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
   void* allocate(Communicator & communicator, std::size_t bytes,
                  MemoryKind kind = MemoryKind::kHost);
   /// Gives it back. No call may be using it. After the communicator's job is closed the memory is
   /// gone.
   void release(Communicator & communicator, void* pointer);
+
+  namespace detail {
+  /// Bytes of `count` elements; throws kInvalidArgument where no buffer can have as many.
+  std::size_t allocated_bytes(std::size_t count, std::size_t element_bytes);
+  }  // namespace detail
 
   /// A typed array from allocate(), released with it.
   template <Element T>
@@ -523,7 +541,7 @@ namespace unisono __attribute__((visibility("default"))) {
    public:
     SharedBuffer(Communicator& communicator, std::size_t count)
         : communicator_(&communicator),
-          data_(static_cast<T*>(allocate(communicator, count * sizeof(T)))),
+          data_(static_cast<T*>(allocate(communicator, detail::allocated_bytes(count, sizeof(T))))),
           count_(count) {}
     SharedBuffer(SharedBuffer&& other) noexcept
         : communicator_(other.communicator_),

@@ -57,9 +57,9 @@ namespace unisono __attribute__((visibility("default"))) {
   class Error : public std::exception {
    public:
     struct Context {
-      std::string host;       ///< where the failed rank runs, if known
-      std::string link;       ///< the transport and peer in question, if one
-      std::string operation;  ///< the call that reports, "all_reduce"
+      std::string host{};       ///< where the failed rank runs, if known
+      std::string link{};       ///< the transport and peer in question, if one
+      std::string operation{};  ///< the call that reports, "all_reduce"
     };
 
     explicit Error(Status status) : Error(std::move(status), Context{}) {}

@@ -107,9 +107,9 @@ namespace unisono __attribute__((visibility("default"))) {
   /// A part of a rank's object, as it arrives.
   struct ObjectPiece {
     Rank source = -1;
-    std::uint64_t offset = 0;          ///< of the first byte, in the object
-    std::uint64_t size = 0;            ///< of the whole object
-    std::span<const std::byte> bytes;  ///< until the callback returns
+    std::uint64_t offset = 0;            ///< of the first byte, in the object
+    std::uint64_t size = 0;              ///< of the whole object
+    std::span<const std::byte> bytes{};  ///< until the callback returns
   };
 
   /// Takes the pieces. Pieces of one source come in order and without gaps; sources take turns, in

@@ -19,19 +19,20 @@ namespace unisono __attribute__((visibility("default"))) {
   struct InitOptions {
     /// Where the ranks meet:
     ///   "env://" (default): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
-    ///       MASTER_PORT as torchrun and `unisono run` set them; with none of them a world of one.
+    ///       MASTER_PORT as torchrun and `unisono run` set them, else what mpirun and srun set;
+    ///       with none of them a world of one.
     ///   "tcp://host:port": rank 0 listens there; needs UNISONO_JOB_KEY (or job_key).
     ///   "file:///path": rank 0 writes the file, the others read it; a stale file does no harm.
     /// Empty: UNISONO_RENDEZVOUS, else "env://".
-    std::string rendezvous;
+    std::string rendezvous{};
     /// Instead of `rendezvous`: a store of your own. Must outlive init().
     Store* store = nullptr;
-    Rank rank = -1;       ///< -1: from RANK
-    int size = -1;        ///< -1: from WORLD_SIZE
-    std::string job_key;  ///< empty: UNISONO_JOB_KEY. Never logged.
+    Rank rank = -1;         ///< -1: from RANK
+    int size = -1;          ///< -1: from WORLD_SIZE
+    std::string job_key{};  ///< empty: UNISONO_JOB_KEY. Never logged.
     /// "auto", "shm", "tcp", "unix", "verbs" or "loopback"; the same on all ranks. Empty:
     /// UNISONO_TRANSPORT.
-    std::string transport;
+    std::string transport{};
     /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
     std::chrono::milliseconds timeout{0};
     /// The rank's GPU, counted among those that CUDA_VISIBLE_DEVICES leaves. -1: the one whose
@@ -47,7 +48,7 @@ namespace unisono __attribute__((visibility("default"))) {
     std::chrono::milliseconds timeout{0};
     /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
     /// same on all ranks. Must outlive the call.
-    std::string_view algorithm;
+    std::string_view algorithm{};
     Order order = Order::kAny;
     /// For calls on device memory. The work comes after all that is in the stream, and what is put
     /// there later comes after the work; the call returns, and a Request is made, as soon as that

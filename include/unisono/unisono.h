@@ -16,6 +16,7 @@
 #include "unisono/error.h"
 #include "unisono/request.h"
 #include "unisono/traffic.h"
-// Options and a store of your own.
+// Options, threads beside the ranks, and a store of your own.
+#include "unisono/helper_threads.h"
 #include "unisono/options.h"
 #include "unisono/rendezvous.h"

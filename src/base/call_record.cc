@@ -39,7 +39,11 @@ std::string describe(const CallRecord& record) {
   if (record.root >= 0) text += ", root " + std::to_string(record.root);
   if (record.algorithm == kRecordOnDevice) return text + ", device memory)";
   if (record.algorithm != 0) text += ", algorithm " + std::to_string(record.algorithm - 1);
-  return text + ", operation " + std::to_string(record.sequence) + ")";
+  return text + ")";
+}
+
+std::string describe(const CallRecord& record, std::uint64_t operation) {
+  return describe(record) + " (operation " + std::to_string(operation) + ")";
 }
 
 }  // namespace unisono

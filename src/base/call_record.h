@@ -18,8 +18,8 @@ struct CallRecord {
   std::uint8_t algorithm = 0;  ///< 0: chosen by selection; else the hint's index + 1
   std::int32_t root = 0;       ///< -1 where the collective has none
   std::uint64_t count = 0;     ///< elements, where the collective's ranks must agree on it; else 0
-  std::uint32_t sequence = 0;  ///< low bits of the operation's number in its communicator
-  std::uint32_t op_name = 0;   ///< hash of a user operator's name; else 0
+  std::uint32_t history = 0;   ///< digest of the communicator's collectives before this one
+  std::uint32_t details = 0;   ///< hash of a user operator's name and of counts that all ranks give
 
   friend bool operator==(const CallRecord& a, const CallRecord& b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
@@ -36,5 +36,7 @@ static_assert(sizeof(CallRecord) == 24 && std::is_trivially_copyable_v<CallRecor
 
 /// "all_reduce(count 1024, float32, sum)" for messages; safe on any 24 bytes from a wire.
 std::string describe(const CallRecord& record);
+/// The same with the operation's number in its communicator.
+std::string describe(const CallRecord& record, std::uint64_t operation);
 
 }  // namespace unisono

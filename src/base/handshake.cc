@@ -91,7 +91,15 @@ using Kdf = std::unique_ptr<EVP_KDF, Freer<EVP_KDF_free>>;
 using KdfContext = std::unique_ptr<EVP_KDF_CTX, Freer<EVP_KDF_CTX_free>>;
 using Mac = std::unique_ptr<EVP_MAC, Freer<EVP_MAC_free>>;
 using MacContext = std::unique_ptr<EVP_MAC_CTX, Freer<EVP_MAC_CTX_free>>;
-using Secret = std::array<std::uint8_t, 32>;
+
+// What is derived from the job key.
+struct Secret {
+  std::array<std::uint8_t, 32> bytes{};
+  Secret() = default;
+  Secret(const Secret&) = delete;
+  Secret& operator=(const Secret&) = delete;
+  ~Secret() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+};
 
 OSSL_PARAM octets(const char* name, const void* data, std::size_t bytes) {
   return OSSL_PARAM_construct_octet_string(name, const_cast<void*>(data), bytes);
@@ -111,7 +119,8 @@ bool derive(const JobKey& key, const std::string& job_id, Secret* out) {
       octets(OSSL_KDF_PARAM_KEY, key.bytes().data(), key.bytes().size()),
       octets(OSSL_KDF_PARAM_SALT, job_id.data(), job_id.size()),
       octets(OSSL_KDF_PARAM_INFO, kInfo, sizeof kInfo - 1), OSSL_PARAM_construct_end()};
-  return context && EVP_KDF_derive(context.get(), out->data(), out->size(), parameters) == 1;
+  return context &&
+         EVP_KDF_derive(context.get(), out->bytes.data(), out->bytes.size(), parameters) == 1;
 }
 
 bool authenticate(const Secret& secret, std::initializer_list<std::string_view> parts,
@@ -120,7 +129,8 @@ bool authenticate(const Secret& secret, std::initializer_list<std::string_view> 
   if (!mac) return false;
   const MacContext context(EVP_MAC_CTX_new(mac.get()));
   const OSSL_PARAM parameters[] = {sha256(OSSL_MAC_PARAM_DIGEST), OSSL_PARAM_construct_end()};
-  if (!context || EVP_MAC_init(context.get(), secret.data(), secret.size(), parameters) != 1) {
+  if (!context ||
+      EVP_MAC_init(context.get(), secret.bytes.data(), secret.bytes.size(), parameters) != 1) {
     return false;
   }
   for (const std::string_view part : parts) {
@@ -232,14 +242,19 @@ Result<JobKey> JobKey::from_text(std::string_view text) {
   return key;
 }
 
-std::string JobKey::to_hex() const {
+SecretText JobKey::to_hex() const {
   static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const std::uint8_t byte : bytes_) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+  SecretText text;
+  text.resize(2 * bytes_.size());
+  for (std::size_t i = 0; i < bytes_.size(); ++i) {
+    text.data()[2 * i] = kDigits[bytes_[i] >> 4];
+    text.data()[2 * i + 1] = kDigits[bytes_[i] & 15];
   }
   return text;
+}
+
+std::string random_hex(std::size_t digits) {
+  return std::string(JobKey::random().to_hex().view().substr(0, digits));
 }
 
 Handshake::Handshake(const JobKey& key, Role role, HandshakeIdentity identity)
@@ -349,7 +364,6 @@ Result<std::string> Handshake::proof(Role of) const {
                                  {label, own_is_initiator ? own_hello_ : peer_hello_,
                                   own_is_initiator ? peer_hello_ : own_hello_},
                                  &out);
-  OPENSSL_cleanse(secret.data(), secret.size());
   if (!made) return Status(ErrorCode::kSystem, "OpenSSL offers no HKDF or HMAC with SHA-256");
   return out;
 }

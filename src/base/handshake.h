@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/secret_text.h"
 
 namespace unisono {
 
@@ -26,15 +27,18 @@ class JobKey {
   static JobKey random();
   /// From any text of at least 16 characters (hashed) or 64 hex digits (taken as they are).
   static Result<JobKey> from_text(std::string_view text);
-  std::string to_hex() const;  ///< to hand it to another local rank; not for logs
+  SecretText to_hex() const;  ///< to hand it to another local rank; not for logs
   std::span<const std::uint8_t, 32> bytes() const { return bytes_; }
 
  private:
   std::array<std::uint8_t, 32> bytes_{};
 };
 
+/// For names and ids that nobody can guess: `digits` random hex digits, at most 64.
+std::string random_hex(std::size_t digits);
+
 inline constexpr std::size_t kHandshakeBytesMax = 512;
-inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kWireVersion = 2;
 
 enum class HandshakePurpose : std::uint8_t { kControl = 1, kData = 2 };
 

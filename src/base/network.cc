@@ -7,7 +7,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -139,7 +138,7 @@ std::vector<std::string> local_addresses(bool with_ipv6) {
 
 std::string random_socket_name() {
   // Half of 32 random bytes is plenty.
-  return "unisono-" + JobKey::random().to_hex().substr(0, 32);
+  return "unisono-" + random_hex(32);
 }
 
 int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& options,
@@ -161,18 +160,27 @@ int listen_everywhere(std::uint16_t port, const ListenOptions& options, Listenin
   return listen_in_family(reinterpret_cast<sockaddr*>(&any4), sizeof any4, options, false, out);
 }
 
-Status check_same_user(int fd) {
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-    return {ErrorCode::kSystem,
-            fmt::format("the other end's user is unknown: {}", std::strerror(errno))};
+std::string source_of(int fd) {
+  constexpr std::size_t kNetworkBytes = 8;
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return "";
+  if (address.ss_family == AF_UNIX) {
+    ucred peer{};
+    bytes = sizeof peer;
+    return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0
+               ? "pid " + std::to_string(peer.pid)
+               : "";
   }
-  if (peer.uid == ::geteuid()) return {};
-  return {ErrorCode::kAuthentication,
-          fmt::format("process {} at the other end belongs to user {}, this rank to user {}; "
-                      "ranks of one host must run as one user",
-                      peer.pid, peer.uid, ::geteuid())};
+  if (address.ss_family == AF_INET6) {
+    sockaddr_in6 in;
+    std::memcpy(&in, &address, sizeof in);
+    if (!IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
+      return {reinterpret_cast<const char*>(in.sin6_addr.s6_addr), kNetworkBytes};
+    }
+  }
+  const std::string text = address_text(address, bytes);
+  return text.substr(0, text.rfind(':'));
 }
 
 }  // namespace unisono

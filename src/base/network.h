@@ -1,5 +1,5 @@
 // What the meeting and the stream transport both ask of the network: this host's addresses, how
-// addresses look in messages, listening sockets, and who is at the other end of a UNIX socket.
+// addresses look in messages, listening sockets, and who is at the other end of a socket.
 //
 // Thread rule: any thread. Set-up only.
 #pragma once
@@ -50,7 +50,8 @@ int listen_at(const sockaddr* address, socklen_t bytes, const ListenOptions& opt
 /// Listens on every interface, in both families where the host has both. Port 0: any.
 int listen_everywhere(std::uint16_t port, const ListenOptions& options, ListeningSocket* out);
 
-/// Ok when the process at the other end of the UNIX socket runs as this one's user.
-Status check_same_user(int fd);
+/// Who may be behind a connected socket, as far as one can be told from another: an IPv4 address, a
+/// network of 64 bits of IPv6, the process at the other end of a UNIX socket.
+std::string source_of(int fd);
 
 }  // namespace unisono

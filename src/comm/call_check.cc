@@ -1,7 +1,9 @@
 #include "comm/call_check.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
+#include <vector>
 
 namespace unisono {
 namespace {
@@ -10,9 +12,33 @@ Status invalid(std::string message) {
   return Status(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-// Bytes from the buffer's start to the end of the last block.
+enum class Use { kRead, kWritten };
+
+// Blocks of a buffer that is written, in no order.
+Status check_apart(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
+                   const char* what) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] > 0) order.push_back(i);
+  }
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return displacements[a] < displacements[b]; });
+  const auto block = [&](std::size_t rank) {
+    return "rank " + std::to_string(rank) + " (elements " + std::to_string(displacements[rank]) +
+           " to " + std::to_string(displacements[rank] + counts[rank] - 1) + ")";
+  };
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (displacements[order[i]] - displacements[order[i - 1]] >= counts[order[i - 1]]) continue;
+    return invalid("the blocks of " + block(order[i - 1]) + " and " + block(order[i]) + " in " +
+                   what + " overlap; give displacements that keep them apart");
+  }
+  return Status();
+}
+
+// Bytes from the buffer's start to the end of its last block.
 Status extent_of(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
-                 const char* what, int size, std::size_t element_bytes, std::size_t* bytes) {
+                 const char* what, Use use, int size, std::size_t element_bytes,
+                 std::size_t* bytes) {
   if (counts.size() != static_cast<std::size_t>(size)) {
     return invalid(std::string(what) + " has " + std::to_string(counts.size()) +
                    " counts; one for each of the " + std::to_string(size) + " ranks is needed");
@@ -23,31 +49,21 @@ Status extent_of(std::span<const std::size_t> counts, std::span<const std::size_
   }
   std::size_t end = 0;
   std::size_t next = 0;
+  bool is_in_order = true;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const std::size_t first = displacements.empty() ? next : displacements[i];
-    std::size_t last = 0;
-    if (__builtin_add_overflow(first, counts[i], &last)) {
-      return invalid(std::string(what) + " count " + std::to_string(counts[i]) + " of rank " +
-                     std::to_string(i) + " overflows");
+    if (__builtin_add_overflow(first, counts[i], &next) || next > kBufferBytesMax / element_bytes) {
+      return invalid("the block of rank " + std::to_string(i) + " in " + what + ", " +
+                     std::to_string(counts[i]) + " elements of " + std::to_string(element_bytes) +
+                     " bytes from element " + std::to_string(first) + " on, ends beyond the " +
+                     std::to_string(kBufferBytesMax) + " bytes that a buffer can have");
     }
-    next = last;
-    end = std::max(end, last);
+    if (counts[i] == 0) continue;
+    is_in_order = is_in_order && first >= end;
+    end = std::max(end, next);
   }
-  if (__builtin_mul_overflow(end, element_bytes, bytes)) {
-    return invalid(std::string(what) + " is larger than the address space");
-  }
-  return Status();
-}
-
-Status product(std::size_t count, std::size_t blocks, std::size_t element_bytes,
-               std::size_t* bytes) {
-  std::size_t elements = 0;
-  if (__builtin_mul_overflow(count, blocks, &elements) ||
-      __builtin_mul_overflow(elements, element_bytes, bytes)) {
-    return invalid("count " + std::to_string(count) + " for " + std::to_string(blocks) +
-                   " blocks is larger than the address space");
-  }
-  return Status();
+  *bytes = end * element_bytes;
+  return use == Use::kRead || is_in_order ? Status() : check_apart(counts, displacements, what);
 }
 
 // Sizes of both buffers and where `in` or `out` must point for an in-place call (offset of the
@@ -72,7 +88,7 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
   const auto n = static_cast<std::size_t>(size);
   std::size_t block = 0;
   std::size_t all = 0;
-  UNISONO_TRY(product(call.count, 1, bytes, &block));
+  UNISONO_TRY(buffer_bytes(call.count, 1, bytes, &block));
   const bool is_root = rank == call.root;
   switch (call.collective) {
     case Collective::kAllReduce:
@@ -87,27 +103,28 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
       *e = {block, block, 0, block};
       return Status();
     case Collective::kAllGather:
-      UNISONO_TRY(product(call.count, n, bytes, &all));
+      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
       *e = {block, all, block * static_cast<std::size_t>(rank), all};
       return Status();
     case Collective::kReduceScatter:
-      UNISONO_TRY(product(call.count, n, bytes, &all));
+      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
       *e = {all, block, block * static_cast<std::size_t>(rank), all};
       return Status();
     case Collective::kGather:
-      UNISONO_TRY(product(call.count, n, bytes, &all));
+      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
       *e = {block, is_root ? all : 0, block * static_cast<std::size_t>(rank), all};
       return Status();
     case Collective::kScatter:
-      UNISONO_TRY(product(call.count, n, bytes, &all));
+      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
       *e = {is_root ? all : 0, block, block * static_cast<std::size_t>(rank), all};
       return Status();
     case Collective::kAllToAll:
-      UNISONO_TRY(product(call.count, n, bytes, &all));
+      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
       *e = {all, all, 0, all};
       return Status();
     case Collective::kAllGatherV:
-      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", size, bytes, &all));
+      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
+                            bytes, &all));
       e->output = all;
       e->input = call.out_counts[static_cast<std::size_t>(rank)] * bytes;
       e->in_place_offset = block_offset(call.out_counts, call.out_displacements, rank, bytes);
@@ -115,7 +132,7 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
           std::accumulate(call.out_counts.begin(), call.out_counts.end(), std::size_t{0}) * bytes;
       return Status();
     case Collective::kReduceScatterV:
-      UNISONO_TRY(extent_of(call.in_counts, {}, "in", size, bytes, &all));
+      UNISONO_TRY(extent_of(call.in_counts, {}, "in", Use::kRead, size, bytes, &all));
       e->input = all;
       e->output = call.in_counts[static_cast<std::size_t>(rank)] * bytes;
       e->in_place_offset = block_offset(call.in_counts, {}, rank, bytes);
@@ -124,7 +141,8 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
     case Collective::kGatherV:
       e->input = block;
       if (is_root) {
-        UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", size, bytes, &all));
+        UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
+                              bytes, &all));
         if (call.out_counts[static_cast<std::size_t>(rank)] != call.count) {
           return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
                          std::to_string(rank) + "] is " +
@@ -137,7 +155,8 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
     case Collective::kScatterV:
       e->output = block;
       if (is_root) {
-        UNISONO_TRY(extent_of(call.in_counts, call.in_displacements, "in", size, bytes, &all));
+        UNISONO_TRY(
+            extent_of(call.in_counts, call.in_displacements, "in", Use::kRead, size, bytes, &all));
         if (call.in_counts[static_cast<std::size_t>(rank)] != call.count) {
           return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
                          std::to_string(rank) + "] is " +
@@ -148,9 +167,10 @@ Status measure(const Call& call, Rank rank, int size, Extents* e) {
       }
       return Status();
     case Collective::kAllToAllV:
-      UNISONO_TRY(extent_of(call.in_counts, call.in_displacements, "in", size, bytes, &e->input));
-      UNISONO_TRY(
-          extent_of(call.out_counts, call.out_displacements, "out", size, bytes, &e->output));
+      UNISONO_TRY(extent_of(call.in_counts, call.in_displacements, "in", Use::kRead, size, bytes,
+                            &e->input));
+      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
+                            bytes, &e->output));
       e->in_place_offset = ~std::size_t{0};  // never in place
       return Status();
     case Collective::kBarrier:
@@ -195,13 +215,38 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   return Status();
 }
 
+constexpr std::uint32_t kHashPrime = 16777619u;  // FNV-1a
+
 std::uint32_t hash_of(const char* name) {
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 16777619u;
+  std::uint32_t hash = 2166136261u;
+  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * kHashPrime;
   return hash == 0 ? 1 : hash;
 }
 
+// Of counts that all ranks give alike: their sum, and in the details which of them is whose.
+void record_counts(std::span<const std::size_t> counts, CallRecord* record) {
+  record->count = 0;
+  for (const std::size_t count : counts) {
+    record->count += count;
+    record->details =
+        (record->details ^ static_cast<std::uint32_t>(count ^ count >> 32)) * kHashPrime;
+  }
+}
+
 }  // namespace
+
+Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_bytes,
+                    std::size_t* bytes) {
+  std::size_t elements = 0;
+  if (!__builtin_mul_overflow(count, blocks, &elements) &&
+      !__builtin_mul_overflow(elements, element_bytes, bytes) && *bytes <= kBufferBytesMax) {
+    return Status();
+  }
+  return invalid(
+      "count " + std::to_string(count) + " of elements of " + std::to_string(element_bytes) +
+      " bytes" + (blocks == 1 ? "" : " for each of " + std::to_string(blocks) + " blocks") +
+      " is more than the " + std::to_string(kBufferBytesMax) + " bytes that a buffer can have");
+}
 
 bool reduces(Collective collective) {
   switch (collective) {
@@ -264,22 +309,21 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   return Status();
 }
 
-CallRecord make_record(const Call& call, std::uint64_t sequence, std::uint8_t algorithm) {
+CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t algorithm) {
   CallRecord record;
   record.collective = static_cast<std::uint8_t>(call.collective);
   record.algorithm = algorithm;
-  record.sequence = static_cast<std::uint32_t>(sequence);
+  record.history = history;
   record.root = is_rooted(call.collective) ? call.root : -1;
   if (call.collective == Collective::kBarrier) return record;
   record.type = static_cast<std::uint8_t>(call.type);
   record.count = call.count;
   switch (call.collective) {
     case Collective::kAllGatherV:
-      record.count =
-          std::accumulate(call.out_counts.begin(), call.out_counts.end(), std::size_t{0});
+      record_counts(call.out_counts, &record);
       break;
     case Collective::kReduceScatterV:
-      record.count = std::accumulate(call.in_counts.begin(), call.in_counts.end(), std::size_t{0});
+      record_counts(call.in_counts, &record);
       break;
     case Collective::kGatherV:
     case Collective::kScatterV:
@@ -293,7 +337,7 @@ CallRecord make_record(const Call& call, std::uint64_t sequence, std::uint8_t al
     record.op = static_cast<std::uint8_t>(call.op.kind);
     if (call.options.order == Order::kCanonical) record.op |= kRecordCanonical;
     if (call.op.kind == OpKind::kUser) {
-      record.op_name = hash_of(call.op.name);
+      record.details ^= hash_of(call.op.name);
       if (!call.op.commutative) record.op |= kRecordNotCommutative;
     }
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "base/call_record.h"
+#include "base/limits.h"
 #include "base/result.h"
 #include "unisono/communicator.h"
 
@@ -24,18 +25,25 @@ inline bool is_point_to_point(Collective collective) {
 }
 /// True for a send or receive that check_call() certainly takes; it has the words for the others.
 inline bool is_plain_message(const Call& call, int size) {
-  constexpr std::size_t kCountMax = std::size_t{1} << 56;
+  constexpr std::size_t kCountMax = kBufferBytesMax / 16;  // of the largest elements
   const bool any_source = call.collective == Collective::kReceive && call.root == kAnyRank;
-  return static_cast<int>(call.type) < kDataTypeCount && call.count < kCountMax &&
+  return static_cast<int>(call.type) < kDataTypeCount && call.count <= kCountMax &&
          (any_source || (call.root >= 0 && call.root < size)) &&
          (call.collective == Collective::kSend ? call.in : call.out) != nullptr;
 }
 
+/// Bytes of `count` elements for each of `blocks`: the one way from counts to bytes.
+/// kInvalidArgument with the count and the limit where no buffer can have as many.
+Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_bytes,
+                    std::size_t* bytes);
+
 /// kInvalidArgument with the value and the limit: null or overlapping buffers, root or peer out of
-/// range, wrong number of counts, sizes that overflow, operators without meaning.
+/// range, wrong number of counts, sizes that overflow, output blocks that overlap, operators
+/// without meaning.
 Status check_call(const Call& call, Rank rank, int size, CallShape* shape);
 
-/// What travels to the peers. `algorithm`: of the hint.
-CallRecord make_record(const Call& call, std::uint64_t sequence, std::uint8_t algorithm);
+/// What travels to the peers. `history`: digest of the collectives before; `algorithm`: of the
+/// hint.
+CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t algorithm);
 
 }  // namespace unisono

@@ -139,11 +139,13 @@ std::string Communicator::explain(Collective collective, std::size_t bytes) cons
   return state_ == nullptr ? "" : state_->explain(collective, bytes);
 }
 
-void Communicator::check_size(std::size_t have, std::size_t need) {
+void Communicator::check_size(Collective collective, const char* buffer, std::size_t have,
+                              std::size_t need) {
   if (have >= need) return;
-  throw Error(Status(ErrorCode::kInvalidArgument, "out has room for " + std::to_string(have) +
-                                                      " elements and " + std::to_string(need) +
-                                                      " are needed"));
+  throw Error(Status(ErrorCode::kInvalidArgument, std::string(buffer) + " has " +
+                                                      std::to_string(have) + " elements and " +
+                                                      std::to_string(need) + " are needed"),
+              {.operation = std::string(name_of(collective))});
 }
 
 Request::Request() = default;

@@ -112,7 +112,7 @@ void CommunicatorState::drain_devices() {
 }
 
 CallRecord CommunicatorState::device_record(const Call& call) const {
-  return make_record(call, collectives_, kRecordOnDevice);
+  return make_record(call, calls_.digest(), kRecordOnDevice);
 }
 
 void CommunicatorState::open_host_groups(const HostGroups::Layout& layout,

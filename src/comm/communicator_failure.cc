@@ -16,7 +16,7 @@ constexpr auto kProbeAfter = std::chrono::milliseconds(20);
 constexpr auto kReportAfter = std::chrono::milliseconds(500);
 // How long what a rank sent before it left may take to be seen.
 constexpr auto kLeftGrace = std::chrono::milliseconds(200);
-// How long the arbiter's verdict on a passed deadline is waited for.
+// How long the arbiter's verdict on a passed deadline or on calls that differ is waited for.
 constexpr auto kVerdictGrace = std::chrono::seconds(1);
 // The same on a member whose streams its failure has let go.
 constexpr auto kReleasedGrace = std::chrono::milliseconds(300);
@@ -60,15 +60,37 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   give_back_buffers(cause);
   if (host_groups_ != nullptr) host_groups_->fail(cause);
   if (tell == Tell::kEveryone && size() > 1) {
-    Verdict verdict;
-    verdict.code = cause.code();
-    verdict.culprit = cause.rank() < 0 ? -1 : members_[static_cast<std::size_t>(cause.rank())];
-    verdict.communicator = id_;
-    verdict.message = cause.message();
-    runtime_->arbiter().report_failure(verdict);
+    runtime_->arbiter().report_failure(verdict_of(cause));
   }
   const std::vector<RequestState*> running = running_;
   for (RequestState* request : running) runtime_->engine().fail(*request, cause);
+}
+
+Verdict CommunicatorState::verdict_of(const Status& cause) const {
+  const Rank culprit = cause.rank() < 0 ? -1 : members_[static_cast<std::size_t>(cause.rank())];
+  return {cause.code(), culprit, id_, 0, cause.message()};
+}
+
+void CommunicatorState::disagree(const Status& seen) {
+  if (failed_.load(std::memory_order_relaxed) || !disagreement_.ok()) return;
+  disagreement_ = seen;
+  decided_until_ = Clock::now() + kVerdictGrace;
+  runtime_->arbiter().report_differing(verdict_of(seen), own_calls());
+}
+
+// After a blocking call that waited for nobody: what the peers have said meanwhile would else be
+// heard by the next call that waits.
+Status CommunicatorState::look_at_peers() {
+  Engine& engine = runtime_->engine();
+  for (;;) {
+    engine.beat();
+    {
+      const Engine::Lock lock(engine);
+      runtime_->handle_events();
+      if (disagreement_.ok() || failed_.load(std::memory_order_relaxed)) return failure();
+    }
+    sched_yield();
+  }
 }
 
 // Nobody reads this rank's memory in place afterwards.
@@ -119,8 +141,12 @@ void CommunicatorState::note_left(Rank member) {
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   if (watches_replays_) tend_replays(peer_left);
-  if (running_.empty()) return;
+  if (running_.empty() && disagreement_.ok()) return;
   const TimePoint now = Clock::now();
+  if (!disagreement_.ok()) {  // explains whatever else is missing meanwhile
+    if (now >= decided_until_) fail(disagreement_, Tell::kEveryone);
+    return;
+  }
   // A request leaves running_ here by a failure only, which ends them all.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -214,7 +240,7 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   const Rank gone =
       for_any ? last_gone(peer_left) : first_gone(waiting, request.plan == nullptr, peer_left);
   if (misses(gone, &request.gone_since)) {
-    return fail_without(gone, unisono::describe(request.record));
+    return fail_without(gone, unisono::describe(request.record, request.sequence));
   }
   const bool collective = !is_point_to_point(request.call.collective);
   if (!request.probed && collective && request.is_numbered) {
@@ -231,7 +257,8 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
   if (!request.warned && now - request.began >= runtime_->config().warn_after) {
     request.warned = true;
     log::warning("rank " + std::to_string(rank_) + " waits in " +
-                 unisono::describe(request.record) + "; " + arrival_text(waiting));
+                 unisono::describe(request.record, request.sequence) + "; " +
+                 arrival_text(waiting));
   }
   if (now >= request.deadline) time_out(request, now, waiting);
 }
@@ -242,7 +269,7 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
 void CommunicatorState::probe_peers(const RequestState& request, const std::vector<Rank>& waiting) {
   Messenger& messenger = runtime_->engine().messenger();
   if (request.plan == nullptr) {
-    messenger.note_call(id_, request.sequence, request.record);
+    messenger.compare_call(id_, request.sequence, request.record);
     return;
   }
   for (const Rank member : waiting) {
@@ -269,8 +296,8 @@ void CommunicatorState::time_out(RequestState& request, TimePoint now,
     return;
   }
   fail(Status(ErrorCode::kTimeout,
-              unisono::describe(request.record) + " did not finish within its deadline; " +
-                  arrival_text(waiting),
+              unisono::describe(request.record, request.sequence) +
+                  " did not finish within its deadline; " + arrival_text(waiting),
               culprit),
        Tell::kEveryone);
 }

@@ -90,14 +90,14 @@ Status CommunicatorState::run_native(const Call& call, const CallShape& shape, A
     const compute::Reduction* reduction =
         reduces(call.collective) ? reduction_for(call, &status) : nullptr;
     if (!status) return status;
-    const std::uint64_t sequence = collectives_++;
-    const CallRecord record = record_of(call, sequence);
+    const CallRecord record = record_of(call);
+    const std::uint64_t sequence = calls_.add(record);
     const native::Arguments arguments = native_arguments(call, reduction, record, path);
     native::NativeCall* operation = nullptr;
     if (native_queue_.empty()) {
       operation = &native_->start(arguments);
       if (const std::optional<Status> outcome = watch(*operation)) {
-        if (outcome->ok()) remember_call(call, shape);
+        if (outcome->ok()) remember_call(call, shape, record);
         return *outcome;
       }
     }
@@ -112,7 +112,7 @@ Status CommunicatorState::run_native(const Call& call, const CallShape& shape, A
   return finish(*request);
 }
 
-// The caller itself looks on, most often long enough. None: not over yet.
+// The caller itself looks on, most often long enough. None: not over yet, or not for it to end.
 std::optional<Status> CommunicatorState::watch(native::NativeCall& operation) {
   Engine& engine = runtime_->engine();
   const bool spins = engine.idle().spins > 0;
@@ -121,6 +121,7 @@ std::optional<Status> CommunicatorState::watch(native::NativeCall& operation) {
     if (operation.advance()) {
       if (operation.status().ok()) return Status();
       if (native_->raised(nullptr) != ErrorCode::kOk) return std::nullopt;  // that came first
+      if (operation.status().code() == ErrorCode::kMismatch) return std::nullopt;
       fail(operation.status(), Tell::kEveryone);
       return failure();
     }
@@ -145,9 +146,11 @@ RequestState& CommunicatorState::hand_over(const Call& call, std::uint64_t seque
 }
 
 // A call with counts is counted at once: they are the caller's.
-void CommunicatorState::remember_call(const Call& call, const CallShape& shape) {
+void CommunicatorState::remember_call(const Call& call, const CallShape& shape,
+                                      const CallRecord& record) {
   last_call_ = call;
   last_shape_ = shape;
+  last_record_ = record;
   last_calls_ = 1;
   if (native_->can_repeat() && has_no_counts(call)) {
     last_start_ = native_->starts();
@@ -188,13 +191,14 @@ std::optional<Status> CommunicatorState::run_again(const Call& call) {
     const Engine::Lock lock(runtime_->engine());
     UNISONO_TRY(usable());
     if (!native_queue_.empty() || native_->starts() != last_start_) return std::nullopt;
-    const std::uint64_t sequence = collectives_++;
-    native::NativeCall& operation = native_->repeat(call.in, call.out, sequence);
+    last_record_.history = calls_.digest();
+    native::NativeCall& operation = native_->repeat(call.in, call.out, last_record_);
+    const std::uint64_t sequence = calls_.add(last_record_);
     if (const std::optional<Status> outcome = watch(operation)) {
       if (outcome->ok()) ++last_calls_;
       return outcome;
     }
-    request = &hand_over(call, sequence, record_of(call, sequence));
+    request = &hand_over(call, sequence, last_record_);
     request->native.adopt(*this, call.collective, operation);
     runtime_->engine().start(*request);
   }
@@ -203,14 +207,14 @@ std::optional<Status> CommunicatorState::run_again(const Call& call) {
 
 Status CommunicatorState::launch_native(RequestState& request, AccessPath path) {
   const compute::Reduction* const reduction = request.reduction ? &*request.reduction : nullptr;
-  const CallRecord record = record_of(request.call, collectives_);
+  const CallRecord record = record_of(request.call);
   begin_native(request, native_arguments(request.call, reduction, record, path), true);
   return Status();
 }
 
 void CommunicatorState::begin_native(RequestState& request, const native::Arguments& arguments,
                                      bool counted) {
-  request.sequence = collectives_++;
+  request.sequence = calls_.add(arguments.record);
   request.is_numbered = true;
   request.record = arguments.record;
   request.native.begin(*this, arguments, counted);

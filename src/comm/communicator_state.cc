@@ -41,6 +41,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
 
 void CommunicatorState::enlist() {
   devices_ = DeviceCalls::make(*this);
+  runtime_->engine().messenger().open(id_, members_);
   runtime_->add(*this);
 }
 
@@ -69,8 +70,8 @@ std::string_view CommunicatorState::hint_for(const Call& call) const {
              : call.options.algorithm;
 }
 
-CallRecord CommunicatorState::record_of(const Call& call, std::uint64_t sequence) const {
-  return make_record(call, sequence, hint_number(call.collective, hint_for(call)));
+CallRecord CommunicatorState::record_of(const Call& call) const {
+  return make_record(call, calls_.digest(), hint_number(call.collective, hint_for(call)));
 }
 
 TimePoint CommunicatorState::deadline_of(const Call& call, TimePoint now) const {
@@ -100,9 +101,10 @@ Status CommunicatorState::run(const Call& call, Received* received) {
     engine.start_and_linger({&task, 1});
     unsent = request->done.load(std::memory_order_relaxed) && engine.messenger().has_unsent();
   }
+  const bool only_sent = request->only_sends;
   const Status outcome = finish(*request);
   if (unsent) engine.flush();
-  return outcome;
+  return only_sent && outcome.ok() ? look_at_peers() : outcome;
 }
 
 // Waits to the end and hands the request back to the pool.
@@ -135,14 +137,16 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     engine.start_and_linger(group_);
     unsent = engine.messenger().has_unsent();
   }
+  bool only_sent = false;
   for (Task* task : group_) {
     RequestState& request = static_cast<RequestState&>(*task);
+    only_sent = only_sent || request.only_sends;
     first.note(finish(request), request.call);
     if (received != nullptr) *received = received_by(request, request.call);
   }
   group_.clear();
   if (unsent) engine.flush();
-  return first.status;
+  return only_sent && first.status.ok() ? look_at_peers() : first.status;
 }
 
 Received CommunicatorState::received_by(const RequestState& request, const Call& call) const {
@@ -207,6 +211,7 @@ void CommunicatorState::fill(RequestState& request, const Call& call) {
   request.gone_since = {};
   request.began = {};
   request.on_device = false;
+  request.only_sends = false;
   request.is_numbered = true;
   request.enqueued.store(false, std::memory_order_relaxed);
   request.concerns_call_alone = false;
@@ -231,6 +236,7 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
   if (with_devices && call.options.stream) await_enqueued(**request);
   if ((*request)->done.load(std::memory_order_acquire)) {
     runtime_->engine().flush();
+    if ((*request)->only_sends) static_cast<void>(look_at_peers());  // a failure is the next call's
   } else {
     runtime_->engine().wake_progress_thread();
   }
@@ -288,9 +294,9 @@ Status CommunicatorState::launch_on_host(RequestState& request, const CallShape&
     return launch_native(request, way.path);
   }
   UNISONO_ASSIGN(const algorithms::Choice choice, choose(request.call, shape));
-  return choice.algorithm == nullptr ? launch_native(request, choice.path)
-                                     : launch_plan(request, request.call, shape, choice,
-                                                   record_of(request.call, collectives_));
+  return choice.algorithm == nullptr
+             ? launch_native(request, choice.path)
+             : launch_plan(request, request.call, shape, choice, record_of(request.call));
 }
 
 Status CommunicatorState::launch_plan(RequestState& request, const Call& call,
@@ -311,17 +317,18 @@ Status CommunicatorState::launch_plan(RequestState& request, const Call& call,
   execution.reduction = request.reduction ? &*request.reduction : nullptr;
   execution.finish_bytes = reduces(call.collective) ? shape.output_bytes : 0;
   execution.communicator = id_;
-  execution.sequence = collectives_;
+  execution.sequence = calls_.next();
   execution.record = record;
   execution.world_ranks = &members_;
   UNISONO_TRY(request.execution->begin(execution));
-  request.sequence = collectives_++;
+  request.sequence = calls_.add(record);
   request.is_numbered = true;
   request.record = record;
   request.plan = &entry;
+  request.only_sends = entry.plan.only_sends;
   ++entry.in_use;
   request.operation = request.execution.get();
-  runtime_->engine().messenger().note_call(id_, request.sequence, record);
+  runtime_->engine().messenger().compare_call(id_, request.sequence, record);
   return Status();
 }
 
@@ -333,7 +340,7 @@ void CommunicatorState::launch_point_to_point(RequestState& request, const Call&
   MessageKey key{id_, FrameClass::kPointToPoint, call.tag, 0};
   if (call.collective == Collective::kSend) {
     key.sequence = sends_[static_cast<std::size_t>(call.root)]++;
-    request.record = make_record(call, key.sequence, 0);
+    request.record = make_record(call, 0, 0);
     request.point_to_point.begin_send(messenger, peer, call.root, key, request.record,
                                       {static_cast<const std::byte*>(call.in), bytes});
   } else {
@@ -358,17 +365,27 @@ void CommunicatorState::on_done(RequestState& request) {
     request.outcome = failure();
     return;
   }
-  if (request.call.collective != Collective::kReceive) return;
+  if (request.call.collective == Collective::kReceive) request.outcome = check_received(request);
+}
+
+// What is wrong with a message that has come is the receive's alone.
+Status CommunicatorState::check_received(const RequestState& request) const {
   const TaggedResult& result = request.point_to_point.result();
-  const std::size_t room = request.call.count * size_of(request.call.type);
-  if (result.bytes > room) {
-    request.outcome =
-        Status(ErrorCode::kInvalidArgument,
-               "the message of rank " + std::to_string(member_of(result.peer)) + " has " +
-                   std::to_string(result.bytes) + " bytes and the room is " + std::to_string(room) +
-                   "; the message was dropped",
-               member_of(result.peer));
-  }
+  const std::size_t element_bytes = size_of(request.call.type);
+  const std::size_t room = request.call.count * element_bytes;
+  const bool fits = result.bytes <= room;
+  if (fits && result.bytes % element_bytes == 0) return Status();
+  const Rank sender = member_of(result.peer);
+  const std::string message = "the message of rank " + std::to_string(sender) + " with tag " +
+                              std::to_string(result.tag) + " has " + std::to_string(result.bytes) +
+                              " bytes and ";
+  const std::string type(name_of(request.call.type));
+  return Status(
+      ErrorCode::kInvalidArgument,
+      fits ? message + "that is no whole number of " + type + " elements of " +
+                 std::to_string(element_bytes) + " bytes; receive it as what it was sent as"
+           : message + "the room is " + std::to_string(room) + "; the message was dropped",
+      sender);
 }
 
 // A native call has counted itself while it was the group's.
@@ -438,6 +455,16 @@ Result<algorithms::Choice> CommunicatorState::choose(const Call& call,
   request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
   request.order = call.options.order;
   return runtime_->selection().choose(request, hint_for(call));
+}
+
+Result<algorithms::Choice> CommunicatorState::choose_for(Collective collective, std::size_t bytes,
+                                                         std::string_view hint) const {
+  const bool is_agreed = collective != Collective::kGatherV &&
+                         collective != Collective::kScatterV &&
+                         collective != Collective::kAllToAllV;
+  return runtime_->selection().choose(
+      selection_request(collective, is_agreed ? bytes : 0),
+      hint.empty() ? std::string_view(runtime_->algorithm_hint(collective)) : hint);
 }
 
 std::string CommunicatorState::explain(Collective collective, std::size_t bytes) const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_history.h"
 #include "comm/call_check.h"
 #include "comm/device_calls.h"
 #include "comm/host_groups.h"
@@ -39,6 +40,7 @@ class RequestState final : public Task, public std::enable_shared_from_this<Requ
   std::unique_ptr<Execution> execution;
   std::unique_ptr<Operation> device;  ///< of calls on device memory, made when first needed
   bool on_device = false;             ///< this is such a call
+  bool only_sends = false;            ///< it hears of no peer by itself
   bool is_numbered = true;  ///< `sequence` is of something that the peers take part in now
   /// Of those: the work is in the caller's stream, or over.
   std::atomic<bool> enqueued = false;
@@ -134,6 +136,11 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Status failure() const;
   /// The same, as the public class gives it: whoever finds a replay over hears whether it is right.
   Status status();
+  /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said
+  /// whose is the odd one. Under the engine's lock.
+  void disagree(const Status& seen);
+  const CallHistory& calls() const { return calls_; }
+  CallsOfRank own_calls() const { return {rank_, members_, calls_.latest()}; }
   void abort(const std::string& reason);
   void close();
   bool closed() const { return closed_; }
@@ -143,6 +150,10 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void note_left(Rank member);
 
   std::string explain(Collective collective, std::size_t bytes) const;
+  /// What a call on host memory runs whose order and operator are free.
+  Result<algorithms::Choice> choose_for(Collective collective, std::size_t bytes,
+                                        std::string_view hint) const;
+  algorithms::Link link() const { return link_; }
   TrafficReport traffic();
   Error error(const Status& status, Collective collective) const;
 
@@ -170,16 +181,19 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Status run_native(const Call& call, const CallShape& shape, AccessPath path);
   std::optional<Status> run_again(const Call& call);
   bool is_last_call_again(const Call& call) const;
-  void remember_call(const Call& call, const CallShape& shape);
+  void remember_call(const Call& call, const CallShape& shape, const CallRecord& record);
   void fold_last_calls();
   std::optional<Status> watch(native::NativeCall& operation);
   RequestState& hand_over(const Call& call, std::uint64_t sequence, const CallRecord& record);
   Result<RequestState*> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
+  Status look_at_peers();
+  Verdict verdict_of(const Status& cause) const;
   const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
                                      const CallRecord& record, AccessPath path) const;
   Received received_by(const RequestState& request, const Call& call) const;
+  Status check_received(const RequestState& request) const;
   Result<RequestState*> check_and_admit(const Call& call);
   Result<RequestState*> admit_message(const Call& call);
   RequestState& acquire();
@@ -197,7 +211,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void count_send(const Call& call);
   Result<algorithms::Choice> choose(const Call& call, const CallShape& shape) const;
   std::string_view hint_for(const Call& call) const;
-  CallRecord record_of(const Call& call, std::uint64_t sequence) const;
+  CallRecord record_of(const Call& call) const;
   algorithms::SelectionRequest selection_request(Collective collective, std::size_t bytes) const;
   TimePoint deadline_of(const Call& call, TimePoint now) const;
   bool has_gone(Rank member, bool asks_native, const std::vector<bool>& peer_left) const;
@@ -224,7 +238,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   // The table's answers for this communicator, by collective, each made at its first call.
   std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
 
-  std::uint64_t collectives_ = 0;
+  CallHistory calls_;
   std::vector<std::uint64_t> sends_;  // point-to-point messages so far, by member
   std::optional<compute::Reduction> last_reduction_;
   DataType last_type_ = DataType::kUint8;
@@ -245,6 +259,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   // The last blocking native call, if it was a small one: written by the caller's thread only.
   Call last_call_;
   CallShape last_shape_;
+  CallRecord last_record_;
   std::uint64_t last_start_ = 0;  // Group::starts() when it began; 0: no call to repeat
   std::uint64_t last_calls_ = 0;  // how often it ran and is not counted; under the lock
   std::vector<Rank> waiting_;     // of tend_request(), kept for its memory
@@ -252,6 +267,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   mutable std::mutex failure_mutex_;
   std::atomic<bool> failed_{false};
   Status failure_;
+  Status disagreement_;        // not decided on yet
+  TimePoint decided_until_{};  // then it is this rank's own word
   bool closed_ = false;
 };
 

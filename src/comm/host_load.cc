@@ -65,8 +65,15 @@ std::vector<HostLoad> host_loads(std::span<const Member> job) {
       const double granted = parse_quota(find_address(job[rank].addresses, "quota"));
       if (granted > 0 && (quota == 0 || granted < quota)) quota = granted;
     }
-    const HostLoad load{static_cast<int>(ranks.size()), topology::count_cpus(cpus, quota)};
-    for (const std::size_t rank : ranks) loads[rank] = load;
+    std::map<std::int64_t, int> processes;
+    for (const std::size_t rank : ranks) ++processes[job[rank].pid];
+    const int cpus_together = topology::count_cpus(cpus, quota);
+    for (const std::size_t rank : ranks) {
+      loads[rank] = {.ranks = static_cast<int>(ranks.size()),
+                     .cpus = cpus_together,
+                     .processes = static_cast<int>(processes.size()),
+                     .ranks_of_process = processes[job[rank].pid]};
+    }
   }
   return loads;
 }

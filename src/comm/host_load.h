@@ -26,6 +26,8 @@ std::string processor_lines();
 struct HostLoad {
   int ranks = 0;
   int cpus = 1;
+  int processes = 0;         ///< that the ranks are in
+  int ranks_of_process = 0;  ///< in the rank's own
   bool shares_cores() const { return ranks > cpus; }
 };
 

@@ -1,8 +1,11 @@
 #include "comm/init.h"
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include "base/log.h"
+#include "comm/call_check.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
 #include "rendezvous/meeting_point.h"
@@ -11,11 +14,38 @@
 namespace unisono {
 namespace {
 
-// Of init() alone: ranks that are threads have their own jobs.
-std::weak_ptr<Runtime>& runtime_of_process() {
-  static std::weak_ptr<Runtime> runtime;
-  return runtime;
-}
+// The job of this process: of init() alone, ranks that are threads have their own. One thread at a
+// time looks at it, from before the job is joined until it is known; whoever comes meanwhile is
+// refused. A forked child takes it from its parent's thread, which is not there any more.
+class ProcessJob {
+ public:
+  ProcessJob() : turn_(Runtime::forks_so_far() + 1) {
+    int holder = turn_holder.load(std::memory_order_relaxed);
+    while (holder != turn_) {
+      if (turn_holder.compare_exchange_weak(holder, turn_, std::memory_order_acquire)) break;
+    }
+    if (holder == turn_) refuse("another thread of this process is in init(): it joins the job");
+    const auto running = runtime.lock();
+    if (running != nullptr && !running->is_shut_down() && !running->is_forked_copy()) {
+      end_turn();
+      refuse("init() was called before in this process; close() its communicators first");
+    }
+  }
+  ~ProcessJob() { end_turn(); }
+  ProcessJob(const ProcessJob&) = delete;
+
+  void set(const std::shared_ptr<Runtime>& joined) { runtime = joined; }
+
+ private:
+  static void end_turn() { turn_holder.store(0, std::memory_order_release); }
+  [[noreturn]] static void refuse(const char* why) {
+    throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "init"});
+  }
+
+  static inline std::weak_ptr<Runtime> runtime;
+  static inline std::atomic<int> turn_holder{0};  // 0: nobody
+  const int turn_;
+};
 
 template <typename T>
 T value_or_throw(Result<T> result) {
@@ -31,10 +61,10 @@ log::Level log_level(const std::string& name) {
   return log::Level::kWarning;
 }
 
-Config merge(Config config, const InitOptions& options) {
+Result<Config> merge(Config config, const InitOptions& options) {
+  UNISONO_TRY(config.set_transport(options.transport));
   if (!options.rendezvous.empty()) config.rendezvous = options.rendezvous;
-  if (!options.transport.empty()) config.transport = options.transport;
-  if (!options.job_key.empty()) config.job_key = options.job_key;
+  if (!options.job_key.empty()) config.job_key = SecretText(options.job_key);
   if (options.timeout.count() > 0) config.timeout = options.timeout;
   return config;
 }
@@ -48,22 +78,17 @@ Communicator join_job(RuntimeOptions options) {
 }
 
 Communicator init(const InitOptions& options) {
-  if (const auto running = runtime_of_process().lock();
-      running != nullptr && !running->is_shut_down() && !running->is_forked_copy()) {
-    throw Error(Status(ErrorCode::kInvalidArgument,
-                       "init() was called before in this process; close() its communicators first"),
-                {.operation = "init"});
-  }
+  ProcessJob job;
   RuntimeOptions runtime;
-  runtime.config = merge(value_or_throw(Config::from_environment()), options);
+  runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
   LauncherVariables variables = value_or_throw(LauncherVariables::from_environment());
   if (options.rank >= 0) variables.rank = options.rank;
   if (options.size > 0) variables.world_size = options.size;
-  runtime.meeting =
-      value_or_throw(options.store != nullptr
-                         ? meeting_point_at_store(options.store, variables, runtime.config.job_key)
-                         : meeting_point_from_url(runtime.config.rendezvous, variables,
-                                                  runtime.config.port, runtime.config.job_key));
+  runtime.meeting = value_or_throw(
+      options.store != nullptr
+          ? meeting_point_at_store(options.store, variables, runtime.config.job_key.view())
+          : meeting_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
+                                   runtime.config.job_key.view()));
   runtime.meeting.interface_address = runtime.config.interface_address;
   runtime.rank = std::max(variables.rank, 0);
   runtime.size = std::max(variables.world_size, 1);
@@ -73,8 +98,15 @@ Communicator init(const InitOptions& options) {
   runtime.device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
   runtime.deadline = later(Clock::now(), runtime.config.timeout);
   Communicator world = join_job(std::move(runtime));
-  runtime_of_process() = CommunicatorAccess::state(world)->shared_runtime();
+  job.set(CommunicatorAccess::state(world)->shared_runtime());
   return world;
+}
+
+std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes) {
+  std::size_t bytes = 0;
+  const Status status = buffer_bytes(count, 1, element_bytes, &bytes);
+  if (!status) throw Error(status, {.operation = "allocate"});
+  return bytes;
 }
 
 void* allocate(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
@@ -83,7 +115,7 @@ void* allocate(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
     throw Error(Status(ErrorCode::kClosed, "allocate() needs an open communicator"),
                 {.operation = "allocate"});
   }
-  Result<void*> memory = state->runtime().allocate(bytes, kind);
+  Result<void*> memory = state->runtime().allocate(detail::allocated_bytes(bytes, 1), kind);
   if (!memory) throw Error(memory.error(), {.operation = "allocate"});
   return *memory;
 }

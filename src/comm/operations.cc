@@ -44,7 +44,8 @@ bool NativeOperation::advance() {
   Rank culprit = -1;
   const ErrorCode raised = communicator_->native_->raised(&culprit);
   // What this rank finds wrong after another's failure may only follow from that.
-  if (ended && (running_->status().ok() || raised == ErrorCode::kOk)) {
+  const bool disagrees = ended && running_->status().code() == ErrorCode::kMismatch;
+  if (ended && !disagrees && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
     if (status_.ok() && counted_) {
       running_->count(arguments_.collective, 1, &communicator_->traffic_);
@@ -52,7 +53,10 @@ bool NativeOperation::advance() {
     leave_queue();
     return true;
   }
-  if (raised == ErrorCode::kOk) return false;
+  if (raised == ErrorCode::kOk) {
+    if (ended) communicator_->disagree(running_->status());
+    return false;
+  }
   // The verdict that follows says more than the raised word: it ends this operation by fail().
   const TimePoint now = Clock::now();
   if (raised_at_ == TimePoint{}) raised_at_ = now;

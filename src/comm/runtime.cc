@@ -17,26 +17,28 @@ namespace {
 
 std::atomic<int> runtimes_alive{0};
 
-// A hash of the selection table: ranks that select differently would hang.
+// Ranks that select differently would hang; the table's path may differ, what is in it may not.
 std::string settings_text(const Config& config, const algorithms::SelectionTable& selection) {
-  return "transport=" + config.transport + " algorithm=" + config.algorithm +
-         " eager=" + std::to_string(config.eager_bytes) +
-         " selection=" + std::to_string(std::hash<std::string>{}(selection.to_text()) & 0xffffff);
+  std::ostringstream text;
+  for (const char* name : {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_EAGER_BYTES"}) {
+    text << name << "=" << value_text(config, name) << "\n";
+  }
+  text << "UNISONO_TUNING=table " << std::hex
+       << (std::hash<std::string>{}(selection.to_text()) & 0xffffff) << "\n";
+  return text.str();
 }
 
 // Of communicators that do not exist here most are closed ones: the latest are kept.
-template <typename T>
-void remember(const T& what, std::deque<T>* kept) {
+void remember(const Verdict& what, std::deque<Verdict>* kept) {
   constexpr std::size_t kKeptMax = 256;
   if (kept->size() == kKeptMax) kept->pop_front();
   kept->push_back(what);
 }
 
 // What was remembered of this communicator, in order.
-template <typename T>
-std::vector<T> recall(std::uint32_t communicator, std::deque<T>* kept) {
-  const auto concerns = [&](const T& each) { return each.communicator == communicator; };
-  std::vector<T> recalled;
+std::vector<Verdict> recall(std::uint32_t communicator, std::deque<Verdict>* kept) {
+  const auto concerns = [&](const Verdict& each) { return each.communicator == communicator; };
+  std::vector<Verdict> recalled;
   std::copy_if(kept->begin(), kept->end(), std::back_inserter(recalled), concerns);
   std::erase_if(*kept, concerns);
   return recalled;
@@ -66,6 +68,7 @@ int Runtime::alive() { return runtimes_alive.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
     : forks_before_(forks_so_far()),
+      thread_(options.size > 1 ? 1 : 0),
       config_(std::move(options.config)),
       scratch_(config_.scratch_bytes),
       transports_(config_, options.rank, options.size) {
@@ -125,15 +128,18 @@ Status Runtime::connect(const RuntimeOptions& options) {
   UNISONO_ASSIGN(arbiter_,
                  ArbiterClient::join(options.meeting, options.size, self, options.deadline));
   host_loads_ = host_loads(world().members);
-  engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_policy());
+  engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_choice());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
   UNISONO_TRY(meet_fabric(options.deadline));
   return transports_.connect(world(), fabric_, engine_->messenger());
 }
 
-IdlePolicy Runtime::idle_policy() const {
+IdleChoice Runtime::idle_choice() const {
   const HostLoad& load = host_loads_[static_cast<std::size_t>(world().rank)];
-  return IdlePolicy::choose(config_.wait, load.ranks, load.cpus);
+  return IdleChoice(config_.wait, {.ranks = load.ranks,
+                                   .processes = load.processes,
+                                   .here = load.ranks_of_process,
+                                   .cores = load.cpus});
 }
 
 // Listens where peers may need it, before the job's table exists.
@@ -225,16 +231,13 @@ void Runtime::add(detail::CommunicatorState& communicator) {
   for (const Verdict& verdict : recall(communicator.id(), &unknown_verdicts_)) {
     apply(verdict, communicator);
   }
-  for (const Event& event : recall(communicator.id(), &unknown_events_)) {
-    handle(event, communicator);
-  }
 }
 
 bool Runtime::remove(detail::CommunicatorState& communicator) {
   return std::erase(communicators_, &communicator) > 0 && communicators_.empty();
 }
 
-detail::CommunicatorState* Runtime::find(std::uint32_t id) {
+detail::CommunicatorState* Runtime::find(std::uint32_t id) const {
   for (auto* communicator : communicators_) {
     if (communicator->id() == id) return communicator;
   }
@@ -295,6 +298,20 @@ void Runtime::mismatch(std::uint32_t communicator, Rank peer, const CallRecord& 
                          " called " + describe(theirs)});
 }
 
+void Runtime::counts_differ(std::uint32_t communicator, Rank peer, std::string what) {
+  detail::CommunicatorState* found = find(communicator);
+  if (found == nullptr) return;
+  events_.push_back({communicator, ErrorCode::kMismatch, peer,
+                     "the counts of rank " + std::to_string(found->member_of(world().rank)) +
+                         " and rank " + std::to_string(found->member_of(peer)) +
+                         " differ: the latter " + what});
+}
+
+const CallRecord* Runtime::find_call(std::uint32_t communicator, std::uint64_t sequence) const {
+  const detail::CommunicatorState* found = find(communicator);
+  return found == nullptr ? nullptr : found->calls().find(sequence);
+}
+
 void Runtime::violation(std::uint32_t communicator, Rank peer, std::string what) {
   events_.push_back({communicator, ErrorCode::kProtocol, peer, std::move(what)});
 }
@@ -311,6 +328,12 @@ void Runtime::left(std::uint32_t communicator, Rank peer) {
   events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
 }
 
+void Runtime::stranger(std::uint32_t communicator, Rank peer) {
+  log::warning("rank " + std::to_string(peer) + " has sent to rank " +
+               std::to_string(world().rank) + " in communicator " + std::to_string(communicator) +
+               ", of which it is no member; what it sends there is dropped");
+}
+
 void Runtime::tend() {
   // The job's word first: what this rank finds out by itself may only follow from it.
   handle_verdicts();
@@ -319,6 +342,7 @@ void Runtime::tend() {
 }
 
 void Runtime::handle_events() {
+  if (events_.empty()) return;
   std::vector<Event> events;
   events.swap(events_);
   for (const Event& event : events) {
@@ -329,8 +353,6 @@ void Runtime::handle_events() {
     }
     if (detail::CommunicatorState* communicator = find(event.communicator)) {
       handle(event, *communicator);
-    } else {
-      remember(event, &unknown_events_);
     }
   }
 }
@@ -340,6 +362,9 @@ void Runtime::handle(const Event& event, detail::CommunicatorState& communicator
   if (event.code == ErrorCode::kRankLeft) {
     communicator.note_left(member);
     return;
+  }
+  if (event.code == ErrorCode::kMismatch) {
+    return communicator.disagree(Status(event.code, event.message, member));
   }
   const std::string who =
       event.code == ErrorCode::kProtocol ? "rank " + std::to_string(member) + " " : "";
@@ -363,6 +388,15 @@ void Runtime::handle_verdicts() {
       remember(verdict, &unknown_verdicts_);
     }
     for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
+  }
+  answer_questions();
+}
+
+void Runtime::answer_questions() {
+  for (const std::uint32_t id : arbiter_->take_questions()) {
+    if (const detail::CommunicatorState* found = find(id)) {
+      arbiter_->answer_calls(id, found->own_calls());
+    }
   }
 }
 

@@ -22,6 +22,7 @@
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"
 #include "transports/shm/fabric.h"
+#include "unisono/helper_threads.h"
 #include "unisono/options.h"
 
 namespace unisono {
@@ -77,9 +78,13 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::uint32_t take_communicator_number() { return next_number_.fetch_add(1); }
 
   ArbiterClient& arbiter() { return *arbiter_; }
+  /// What the messenger has noted; tend() does so as well. Under the engine's lock.
+  void handle_events();
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }
+  /// How often this process is a fork of one before it.
+  static int forks_so_far();
   /// True in a forked child: all of this is still its parent's, memory, links and threads. It must
   /// be left as it is, and never be destroyed.
   bool is_forked_copy() const { return forks_.load(std::memory_order_relaxed) != forks_before_; }
@@ -93,9 +98,12 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   void tend() override;
   void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
                 const CallRecord& ours) override;
+  void counts_differ(std::uint32_t communicator, Rank peer, std::string what) override;
   void violation(std::uint32_t communicator, Rank peer, std::string what) override;
+  const CallRecord* find_call(std::uint32_t communicator, std::uint64_t sequence) const override;
   void link_closed(Rank peer, const Status& cause) override;
   void left(std::uint32_t communicator, Rank peer) override;
+  void stranger(std::uint32_t communicator, Rank peer) override;
 
   /// Runtimes alive in this process; any thread.
   static int alive();
@@ -112,21 +120,20 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status parse_algorithm_hints();
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
-  IdlePolicy idle_policy() const;
+  IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status meet_fabric(TimePoint deadline);
   Status find_lost(const std::vector<Rank>& ranks);
   void handle_verdicts();
-  void handle_events();
   void handle(const Event& event, detail::CommunicatorState& communicator);
   void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
-  detail::CommunicatorState* find(std::uint32_t communicator);
+  void answer_questions();
+  detail::CommunicatorState* find(std::uint32_t communicator) const;
 
-  static int forks_so_far();
-
-  /// How often this process is a fork of one before it: quicker to look at than its number.
+  /// Quicker to look at than the process' number.
   static inline std::atomic<int> forks_{0};
   const int forks_before_;
+  const HelperThreads thread_;  // this rank's own, where it has peers to wait for
   Config config_;
   algorithms::SelectionTable selection_;
   std::array<std::string, kCollectiveCount> algorithm_hints_;
@@ -144,7 +151,6 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::vector<bool> peer_left_;
   std::vector<Verdict> deaths_;           // for communicators made after them
   std::deque<Verdict> unknown_verdicts_;  // of communicators that do not exist here, or not yet
-  std::deque<Event> unknown_events_;
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;

@@ -116,9 +116,11 @@ void spawn(int n, const std::function<void(Communicator&)>& body, const SpawnOpt
   }
   Result<Config> config = Config::from_environment();
   if (!config) throw Error(config.error(), {.operation = "spawn"});
-  if (!options.transport.empty()) config->transport = options.transport;
+  if (const Status known = config->set_transport(options.transport); !known) {
+    throw Error(known, {.operation = "spawn"});
+  }
   if (options.timeout.count() > 0) config->timeout = options.timeout;
-  const std::string name = "unisono-spawn-" + JobKey::random().to_hex().substr(0, 24);
+  const std::string name = "unisono-spawn-" + random_hex(24);
   const SpawnJob job{*config, name, n, options.devices, body};
   if (options.as == SpawnOptions::As::kProcesses) {
     run_processes(job);

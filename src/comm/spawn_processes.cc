@@ -1,5 +1,6 @@
 // Ranks as forked processes of the calling program.
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,16 @@ class SharedBoard {
   Board* board_ = nullptr;
 };
 
+// A rank ends with the process that waits for it, whatever it does at that moment. The kernel sends
+// the signal when the forking thread ends, and that one returns from spawn() after its last rank.
+void end_with_parent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have ended before. 0 is a parent in another pid namespace, which the signal alone
+  // covers.
+  const pid_t now = getppid();
+  if (now != parent && now != 0) _exit(1);
+}
+
 [[noreturn]] void run_child(const SpawnJob& job, int rank, Board& board) {
   int status = 0;
   const NoteFailure note = [&board, rank](const std::exception_ptr& failure) {
@@ -110,9 +121,13 @@ bool wait_for_child(pid_t child, int* status) {
 
 std::vector<pid_t> fork_all(const SpawnJob& job, Board& board) {
   std::vector<pid_t> children;
+  const pid_t parent = getpid();
   for (int rank = 0; rank < job.size; ++rank) {
     const pid_t child = fork();
-    if (child == 0) run_child(job, rank, board);
+    if (child == 0) {
+      end_with_parent(parent);
+      run_child(job, rank, board);
+    }
     if (child < 0) {
       const std::string why = std::strerror(errno);
       int status = 0;

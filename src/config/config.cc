@@ -1,10 +1,9 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/limits.h"
+#include "config/environment.h"
 #include "config/value_text.h"
 
 extern char** environ;
@@ -22,6 +21,7 @@ struct Row {
 };
 
 constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
+constexpr std::size_t kShownMax = 64;  // of a name that is none
 constexpr std::string_view kCudaUses[]{"off", "auto", "require"};
 constexpr std::string_view kConnects[]{"exchange", "cm"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
@@ -40,7 +40,7 @@ const Row kRows[]{
      [](std::string_view text, Config* c) {
        if (text.size() < 16)
          return invalid("at least 16 characters (openssl rand -hex 32 makes a good one)");
-       c->job_key = text;
+       c->job_key = SecretText(text);
        return Status();
      },
      [](const Config& c) { return std::string(c.job_key.empty() ? "(not set)" : "(set)"); }},
@@ -211,11 +211,6 @@ const Row kRows[]{
      [](const Config& c) { return c.log; }},
 };
 
-const char* read_variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  return value != nullptr && *value != '\0' ? value : nullptr;
-}
-
 // A misspelt variable silently ignored costs people days.
 Status check_unknown_variables() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -232,24 +227,13 @@ Status check_unknown_variables() {
   return Status();
 }
 
-Status read_integer(const char* name, int low, int high, int* out) {
-  const char* text = read_variable(name);
-  if (text == nullptr) return Status();
-  if (!parse_integer(std::string_view(text), low, high, out)) {
-    return Status(ErrorCode::kInvalidArgument,
-                  std::string(name) + "=" + text + ": expected a whole number from " +
-                      std::to_string(low) + " to " + std::to_string(high));
-  }
-  return Status();
-}
-
 }  // namespace
 
 Result<Config> Config::from_environment() {
   UNISONO_TRY(check_unknown_variables());
   Config config;
   for (const Row& row : kRows) {
-    const char* text = read_variable(row.variable.name);
+    const char* text = read_variable(std::string(row.variable.name));
     if (text == nullptr) continue;
     if (const Status status = row.parse(text, &config); !status) {
       return Status(ErrorCode::kInvalidArgument,
@@ -259,6 +243,22 @@ Result<Config> Config::from_environment() {
     }
   }
   return config;
+}
+
+Status Config::set_transport(std::string_view name) {
+  if (name.empty()) return Status();
+  UNISONO_TRY(check_transport(name));
+  transport = name;
+  return Status();
+}
+
+Status check_transport(std::string_view name) {
+  std::string found;
+  const Status known = parse_choice(name, kTransports, &found);
+  if (known) return Status();
+  return Status(ErrorCode::kInvalidArgument, "no transport is called '" +
+                                                 std::string(name.substr(0, kShownMax)) +
+                                                 "': expected " + known.message());
 }
 
 std::span<const ConfigVariable> config_variables() {
@@ -275,20 +275,6 @@ std::string value_text(const Config& config, std::string_view name) {
     if (row.variable.name == name) return row.show(config);
   }
   return "";
-}
-
-Result<LauncherVariables> LauncherVariables::from_environment() {
-  LauncherVariables v;
-  UNISONO_TRY(read_integer("RANK", 0, kWorldSizeMax - 1, &v.rank));
-  UNISONO_TRY(read_integer("WORLD_SIZE", 1, kWorldSizeMax, &v.world_size));
-  UNISONO_TRY(read_integer("LOCAL_RANK", 0, kWorldSizeMax - 1, &v.local_rank));
-  UNISONO_TRY(read_integer("LOCAL_WORLD_SIZE", 1, kWorldSizeMax, &v.local_world_size));
-  UNISONO_TRY(read_integer("MASTER_PORT", 1, 65535, &v.master_port));
-  if (const char* text = read_variable("MASTER_ADDR")) v.master_address = text;
-  if (const char* text = read_variable("TORCHELASTIC_RUN_ID")) v.run_id = text;
-  const char* agent = read_variable("TORCHELASTIC_USE_AGENT_STORE");
-  v.agent_store = agent != nullptr && std::strcmp(agent, "True") == 0;
-  return v;
 }
 
 }  // namespace unisono

@@ -11,6 +11,7 @@
 
 #include "base/access_path.h"
 #include "base/result.h"
+#include "base/secret_text.h"
 #include "base/visible.h"
 
 namespace unisono {
@@ -42,7 +43,7 @@ struct CudaConfig {
 /// Values after parsing, with defaults where a variable is unset.
 struct Config {
   std::string rendezvous = "env://";
-  std::string job_key;
+  SecretText job_key;
   int port = 0;
   std::string interface_address;
   std::string transport = "auto";
@@ -64,7 +65,12 @@ struct Config {
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;
   /// an unknown variable that begins with UNISONO_ is reported too.
   UNISONO_VISIBLE static Result<Config> from_environment();
+  /// What a caller gave beside the environment; empty changes nothing. As check_transport().
+  Status set_transport(std::string_view name);
 };
+
+/// kInvalidArgument with the known ones where no transport is called so.
+Status check_transport(std::string_view name);
 
 /// One row of the table, for `unisono info` and docs.
 struct ConfigVariable {
@@ -78,7 +84,9 @@ std::span<const ConfigVariable> config_variables();
 /// The value in force as text; secrets as "(set)" or "(not set)".
 std::string value_text(const Config& config, std::string_view name);
 
-/// The variables that torchrun and `unisono run` set; empty or -1 where unset.
+/// What the launcher says of this process; empty or -1 where it does not. RANK and WORLD_SIZE, of
+/// torchrun and `unisono run`, come first; without them Open MPI's, MPICH's and Intel MPI's mpirun
+/// and Slurm's srun are recognised by their own variables, unless they started one process alone.
 struct LauncherVariables {
   int rank = -1;
   int world_size = -1;
@@ -88,6 +96,10 @@ struct LauncherVariables {
   int master_port = -1;
   std::string run_id;
   bool agent_store = false;
+  /// Where it is none of the first two: the launcher's name, for people.
+  std::string launcher;
+  /// Where `rank` and `world_size` were read from, or should have been.
+  std::string rank_name = "RANK", world_size_name = "WORLD_SIZE";
 
   /// kInvalidArgument names a malformed variable and its value.
   static Result<LauncherVariables> from_environment();

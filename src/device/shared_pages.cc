@@ -1,10 +1,12 @@
 #include "device/shared_pages.h"
 
-#include <unistd.h>
+#include <fcntl.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/errno_text.h"
 
 namespace unisono::device {
 namespace {
@@ -36,8 +38,11 @@ Status SharedPages::offer() {
   std::memcpy(ticket_.socket, socket.data(), socket.size());
   const std::shared_ptr<shm::Mapping> memory = pieces_[static_cast<std::size_t>(rank_)].memory;
   ticket_.id = server_->offer([memory]() -> Result<UniqueFd> {
-    UniqueFd copy(dup(memory->fd()));
-    if (!copy) return Status(ErrorCode::kSystem, "no descriptor is left for a page of flags");
+    UniqueFd copy(fcntl(memory->fd(), F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+      return Status(ErrorCode::kOutOfResources,
+                    "no descriptor for a page of flags: " + errno_text(errno));
+    }
     return copy;
   });
   return Status();
@@ -77,7 +82,7 @@ Status SharedPages::connect(std::span<const PageTicket> tickets) {
                     peer);
     }
     UNISONO_ASSIGN(std::shared_ptr<shm::Mapping> memory,
-                   shm::Mapping::attach(std::move(*fd), bytes_, bytes_, true));
+                   shm::Mapping::attach(std::move(*fd), bytes_, bytes_));
     UNISONO_TRY(add(std::move(memory), peer));
   }
   is_connected_ = true;

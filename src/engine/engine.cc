@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace unisono {
 namespace {
@@ -40,7 +41,7 @@ Engine::Lock::Lock(Engine& engine) : engine_(engine) {
   }
 }
 
-Engine::Engine(EngineHost& host, int world_size, std::size_t eager_bytes, IdlePolicy idle)
+Engine::Engine(EngineHost& host, int world_size, std::size_t eager_bytes, const IdleChoice& idle)
     : host_(host), messenger_(world_size, host, eager_bytes), idle_(idle) {
   tasks_.reserve(64);
 }
@@ -60,7 +61,7 @@ void Engine::start(Task& task) {
 }
 
 void Engine::start_and_linger(std::span<Task* const> tasks) {
-  const int looks = std::min(idle_.spins, kLingerLooks);
+  const int looks = std::min(idle().spins, kLingerLooks);
   for (int look = 0;; ++look) {
     bool all_done = true;
     for (Task* task : tasks) {
@@ -130,6 +131,7 @@ void Engine::beat() {
 
 bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
+  const IdlePolicy& idle = idle_.now();
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
   Duration waited{};  // since then, when it was last read
   bool in_time = true;
@@ -140,7 +142,7 @@ bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
-      const bool spins = looks < idle_.spins;
+      const bool spins = looks < idle.spins;
       if (spins ? ++polls % kPollsPerClock == 0 : ++yields % kYieldsPerClock == 0) {
         const TimePoint now = Clock::now();
         if (began == TimePoint{}) began = now;
@@ -154,8 +156,8 @@ bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
     if (moved) {
       looks = 0;
     } else if (!done.load(std::memory_order_acquire)) {
-      idle_once(looks, waited);
-      if (looks < idle_.spins) ++looks;
+      idle_once(idle, looks, waited);
+      if (looks < idle.spins) ++looks;
     }
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
@@ -184,16 +186,16 @@ void Engine::tend(TimePoint now) {
   host_.tend();
 }
 
-void Engine::idle_once(int looks, Duration waited) {
-  if (looks < idle_.spins) {
+void Engine::idle_once(const IdlePolicy& idle, int looks, Duration waited) {
+  if (looks < idle.spins) {
     cpu_relax();
     return;
   }
   const bool sleeps =
-      idle_.sleep_after_us > 0 && waited >= std::chrono::microseconds(idle_.sleep_after_us);
+      idle.sleep_after_us > 0 && waited >= std::chrono::microseconds(idle.sleep_after_us);
   if (sleeps) {
-    sleep_us(idle_.sleep_us);
-  } else if (idle_.yields) {
+    sleep_us(idle.sleep_us);
+  } else if (idle.yields) {
     sched_yield();
   } else {
     cpu_relax();
@@ -207,6 +209,7 @@ void Engine::wake_progress_thread() {
     return;
   }
   try {
+    const SignalsBlocked blocked;
     progress_ = std::thread([this] { progress_loop(); });
     has_progress_thread_.store(true, std::memory_order_relaxed);
   } catch (const std::system_error& error) {
@@ -255,7 +258,7 @@ void Engine::progress_loop() {
     if (!moved && !has_background_work()) {
       sleep_us(std::chrono::microseconds(kTendEvery).count());
     } else if (idle_beats > 1000) {
-      sleep_us(idle_.sleep_us);
+      sleep_us(idle().sleep_us);
     } else if (!moved) {
       sched_yield();
     }

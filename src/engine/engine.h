@@ -43,7 +43,7 @@ struct Task {
 
 class Engine {
  public:
-  Engine(EngineHost& host, int world_size, std::size_t eager_bytes, IdlePolicy idle);
+  Engine(EngineHost& host, int world_size, std::size_t eager_bytes, const IdleChoice& idle);
   ~Engine();
   Engine(const Engine&) = delete;
 
@@ -91,7 +91,8 @@ class Engine {
   void watch();
   void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
 
-  const IdlePolicy& idle() const { return idle_; }
+  /// For one wait.
+  const IdlePolicy& idle() const { return idle_.now(); }
 
  private:
   bool try_end(Task& task);
@@ -101,11 +102,11 @@ class Engine {
   bool has_background_work() const;
   void progress_loop();
   void tend(TimePoint now);
-  void idle_once(int looks, Duration waited);
+  static void idle_once(const IdlePolicy& idle, int looks, Duration waited);
 
   EngineHost& host_;
   Messenger messenger_;
-  IdlePolicy idle_;
+  const IdleChoice idle_;
   std::atomic<bool> locked_{false};
   std::vector<Task*> tasks_;
   TimePoint next_tend_{};

@@ -82,6 +82,9 @@ PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
           static_cast<std::uint32_t>(i);
     }
   }
+  prepared.only_sends = !prepared.messages.empty() &&
+                        std::all_of(prepared.messages.begin(), prepared.messages.end(),
+                                    [](const PlannedMessage& message) { return message.sent; });
   return prepared;
 }
 

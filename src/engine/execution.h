@@ -52,6 +52,7 @@ struct PreparedPlan {
   std::vector<std::uint32_t> dependency_counts;
   std::vector<std::uint32_t> ready_first;  ///< steps without dependencies
   std::vector<PlannedMessage> messages;
+  bool only_sends = false;  ///< some messages, and none that this rank receives
   std::size_t scratch_bytes = 0;
   std::size_t input_bytes = 0;
   std::size_t output_bytes = 0;

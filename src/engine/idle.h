@@ -2,20 +2,53 @@
 // ranks on two cores must not spin.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 
 namespace unisono {
 
-/// The plan of one rank, chosen once from the ranks that share this host's cores.
+/// The plan of a waiting rank.
 struct IdlePolicy {
   int spins = 0;                    ///< busy looks before the first yield
   bool yields = true;               ///< then give the core away between looks
   std::int64_t sleep_after_us = 0;  ///< of waiting; then sleep between looks. 0: never
   std::int64_t sleep_us = 50;
 
-  /// `mode`: auto, spin, yield or sleep (UNISONO_WAIT).
-  static IdlePolicy choose(std::string_view mode, int local_ranks, int cores);
+  /// `mode`: auto, spin, yield or sleep (UNISONO_WAIT). `threads` share these cores.
+  static IdlePolicy choose(std::string_view mode, int threads, int cores);
+};
+
+/// Threads of this process that want a core: its ranks that have peers, of whichever jobs, and
+/// HelperThreads. Any thread.
+class ProcessThreads {
+ public:
+  static void add(int threads) { count_.fetch_add(threads, std::memory_order_relaxed); }
+  static int count() { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<int> count_{0};
+};
+
+/// The ranks of a job that share a host's cores, as one of them sees them.
+struct HostSeats {
+  int ranks = 1;      ///< on the host
+  int processes = 1;  ///< that these ranks are in
+  int here = 1;       ///< ranks in this process
+  int cores = 1;
+};
+
+/// The plan of one rank, which follows ProcessThreads: each wait asks for it anew. What other
+/// processes run beside their ranks is taken to be what this one does. Any thread.
+class IdleChoice {
+ public:
+  IdleChoice(std::string_view mode, const HostSeats& seats);
+
+  const IdlePolicy& now() const { return ProcessThreads::count() > room_ ? crowded_ : roomy_; }
+
+ private:
+  IdlePolicy roomy_, crowded_;
+  int room_;  ///< threads of this process that the cores suffice for
 };
 
 inline void cpu_relax() {

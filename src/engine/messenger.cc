@@ -2,6 +2,7 @@
 #include "engine/messenger.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/messenger_state.h"
 
@@ -10,8 +11,9 @@ namespace {
 
 // An eager message is one frame and must leave credit for others.
 constexpr std::size_t kEagerBytesMax = kFramePayloadMax / 4;
-// Communicators that peers may speak in before this rank does.
-constexpr std::size_t kEarlyCommunicatorsMax = 4096;
+// Communicators that one peer may speak in before this rank does. Making one is a collective call:
+// a peer is ahead by one, and by as many as its threads make at once.
+constexpr std::size_t kEarlyCommunicatorsMax = 256;
 // Closed communicators whose late frames are recognised.
 constexpr std::size_t kClosedMax = 1 << 16;
 
@@ -54,11 +56,47 @@ Messenger::Peer& Messenger::use(Rank rank) {
 }
 
 Messenger::Lane& Messenger::lane(Peer& peer, std::uint32_t communicator) {
-  for (Lane& candidate : peer.lanes) {
-    if (candidate.communicator == communicator) return candidate;
+  if (Lane* known = find_lane(peer, communicator)) return *known;
+  return add_lane(peer, communicator, calls(communicator));
+}
+
+Messenger::Lane* Messenger::find_lane(Peer& peer, std::uint32_t communicator) {
+  if (peer.last_lane != nullptr && peer.last_lane->communicator == communicator) {
+    return peer.last_lane;
   }
-  peer.lanes.push_back({communicator, peer.traits.eager_credit_bytes, 0, 0});
-  return peer.lanes.back();
+  for (auto& candidate : peer.lanes) {
+    if (candidate->communicator == communicator) return peer.last_lane = candidate.get();
+  }
+  return nullptr;
+}
+
+// Of a frame that has arrived. Null: the communicator is closed here, or the peer is given up.
+Messenger::Lane* Messenger::heard_lane(Peer& peer, std::uint32_t communicator) {
+  if (peer.closed) return nullptr;
+  if (Lane* known = find_lane(peer, communicator)) return known;
+  Calls* const heard = calls_heard_of(peer, communicator);
+  return heard == nullptr ? nullptr : &add_lane(peer, communicator, *heard);
+}
+
+Messenger::Lane& Messenger::add_lane(Peer& peer, std::uint32_t communicator, Calls& calls) {
+  auto made = std::make_unique<Lane>();
+  made->communicator = communicator;
+  made->calls = &calls;
+  made->credit = peer.traits.eager_credit_bytes;
+  made->admitted = calls.admits(peer.rank);
+  if (!made->admitted) events_.stranger(communicator, peer.rank);
+  peer.lanes.push_back(std::move(made));
+  return *(peer.last_lane = peer.lanes.back().get());
+}
+
+// The peer is not believed any more in this communicator, which fails, now or when it is made here.
+void Messenger::violate(Peer& peer, Lane& lane, std::string what) {
+  lane.broken = true;
+  if (lane.calls->early >= 0) {
+    lane.violation = std::move(what);
+  } else {
+    events_.violation(lane.communicator, peer.rank, std::move(what));
+  }
 }
 
 // Null: neither this rank nor a peer has called there yet, or it is closed.
@@ -75,54 +113,84 @@ Messenger::Calls& Messenger::calls(std::uint32_t communicator) {
   Calls* known = known_calls(communicator);
   if (known == nullptr) {
     known = (calls_[communicator] = std::make_unique<Calls>()).get();
-  } else if (known->early) {
-    --early_;
+    known->members.resize(peers_.size());
+  } else if (known->early >= 0) {
+    --use(known->early).early_communicators;
+    known->early = -1;
   }
-  known->early = false;
   return *known;
 }
 
-Messenger::Calls* Messenger::calls_heard_of(const Peer& peer, std::uint32_t communicator) {
+Messenger::Calls* Messenger::calls_heard_of(Peer& peer, std::uint32_t communicator) {
   if (Calls* known = known_calls(communicator)) return known;
   if (closed_.contains(communicator)) return nullptr;
-  if (early_ >= kEarlyCommunicatorsMax) {
-    events_.violation(communicator, peer.rank, "spoke in too many communicators unknown here");
+  if (peer.early_communicators >= kEarlyCommunicatorsMax) {
+    closed(peer.rank, Status(ErrorCode::kProtocol,
+                             "rank " + std::to_string(peer.rank) + " spoke in more than " +
+                                 std::to_string(kEarlyCommunicatorsMax) +
+                                 " communicators that are unknown here",
+                             peer.rank));
     return nullptr;
   }
-  ++early_;
+  ++peer.early_communicators;
   auto& entry = calls_[communicator];
   entry = std::make_unique<Calls>();
-  entry->early = true;
+  entry->early = peer.rank;
+  entry->members.resize(peers_.size());
   return entry.get();
 }
 
 void Messenger::remember_closed(std::uint32_t communicator) {
-  if (!closed_.insert(communicator).second) return;
+  if (!closed_.try_emplace(communicator, peers_.size()).second) return;
   closed_in_order_.push_back(communicator);
   if (closed_in_order_.size() <= kClosedMax) return;
   closed_.erase(closed_in_order_.front());
   closed_in_order_.pop_front();
 }
 
+void Messenger::open(std::uint32_t communicator, std::span<const Rank> members) {
+  Calls& known = calls(communicator);
+  for (const Rank rank : members) known.members[static_cast<std::size_t>(rank)] = true;
+  std::erase_if(known.probes, [&](const Calls::Probe& probe) { return !known.admits(probe.peer); });
+  for (Peer* peer : active_) {
+    Lane* const lane = find_lane(*peer, communicator);
+    if (lane == nullptr) continue;
+    lane->admitted = known.admits(peer->rank);
+    if (!lane->admitted) {
+      forget(*peer, communicator);
+      events_.stranger(communicator, peer->rank);
+      continue;
+    }
+    if (lane->broken) events_.violation(communicator, peer->rank, std::move(lane->violation));
+    if (lane->left) events_.left(communicator, peer->rank);
+  }
+}
+
 void Messenger::close(std::uint32_t communicator) {
   calls(communicator);  // no longer an early one
-  calls_.erase(communicator);
-  last_calls_ = nullptr;
   remember_closed(communicator);
   for (Peer* peer : active_) {
-    const bool in_touch =
-        std::any_of(peer->lanes.begin(), peer->lanes.end(),
-                    [&](const Lane& lane) { return lane.communicator == communicator; });
-    if (in_touch) {
+    Lane* const lane = find_lane(*peer, communicator);
+    if (lane == nullptr) continue;
+    if (lane->admitted) {
+      closed_[communicator][static_cast<std::size_t>(peer->rank)] = true;
       post_control(*peer, FrameKind::kLeft, {communicator, FrameClass::kCollective, 0, 0}, {}, 0);
     }
-    std::erase_if(peer->arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
-      return arrival->key.communicator == communicator && (arrival->announced || arrival->complete);
-    });
-    std::erase_if(peer->lanes, [&](const Lane& lane) { return lane.communicator == communicator; });
-    std::erase_if(peer->early_grants,
-                  [&](const FrameHeader& grant) { return grant.communicator == communicator; });
+    forget(*peer, communicator);
+    peer->last_lane = nullptr;
+    std::erase_if(peer->lanes, [&](const auto& each) { return each.get() == lane; });
   }
+  calls_.erase(communicator);
+  last_calls_ = nullptr;
+}
+
+// What the peer has sent in this communicator; memory that is being written to stays until then.
+void Messenger::forget(Peer& peer, std::uint32_t communicator) {
+  std::erase_if(peer.arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
+    return arrival->key.communicator == communicator && arrival.get() != peer.eager_arrival;
+  });
+  std::erase_if(peer.early_grants,
+                [&](const FrameHeader& grant) { return grant.communicator == communicator; });
 }
 
 void Messenger::cancel(const MessageOwner& owner) {
@@ -146,6 +214,10 @@ void Messenger::cancel(const MessageOwner& owner) {
     drop(peer->streaming, true);
     drop(peer->waiting, false);
     drop(peer->lent, false);
+    for (auto& lane : peer->lanes) drop(lane->held_back, false);
+    if (peer->eager_posted != nullptr && peer->eager_posted->owner == &owner) {
+      peer->eager_posted = nullptr;
+    }
     for (auto it = peer->posted.begin(); it != peer->posted.end();) {
       Posted* posted = *it;
       if (posted->owner != &owner) {

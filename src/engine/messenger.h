@@ -4,7 +4,12 @@
 // spend credit of (communicator, lane); larger ones, or those without credit, wait for the
 // receiver's grant and then stream straight into place. In a collective both sides know every
 // message, so a posted receive above the eager size sends its grant at once; a point-to-point
-// message is announced first.
+// message is announced first. Announcements spend credit too: a lane that has none left holds its
+// messages back, and the receiver, which knows when that is so, names those it waits for
+// (README.md).
+//
+// Nothing that comes from a peer is trusted: who is no member of a communicator is not heard there,
+// and after a violation nothing more of that peer counts there.
 //
 // Thread rule: the engine's lock. Owners are called back from poll() only.
 #pragma once
@@ -15,7 +20,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "transports/transport.h"
@@ -50,11 +54,18 @@ class MessengerEvents {
   /// `peer` is in another call than this rank.
   virtual void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
                         const CallRecord& ours) = 0;
+  /// `peer` and this rank are in the same call but expect messages of different lengths.
+  virtual void counts_differ(std::uint32_t communicator, Rank peer, std::string what) = 0;
   /// `peer` broke the protocol of this communicator.
   virtual void violation(std::uint32_t communicator, Rank peer, std::string what) = 0;
   virtual void link_closed(Rank peer, const Status& cause) = 0;
   /// `peer` has closed this communicator; all it sent before has been handed over.
   virtual void left(std::uint32_t communicator, Rank peer) = 0;
+  /// What this rank called as this operation; null: not known, not yet or no longer.
+  virtual const CallRecord* find_call(std::uint32_t communicator, std::uint64_t sequence) const = 0;
+  /// `peer` has spoken in this communicator and is no member of it. Nothing of it is heard there;
+  /// told once.
+  virtual void stranger(std::uint32_t communicator, Rank peer) = 0;
 };
 
 /// What a tagged receive got; written before message_done.
@@ -74,8 +85,10 @@ class Messenger final : public FrameSink {
   void set_route(Rank peer, Transport& transport);
   Transport& route(Rank peer) const;
 
-  /// Tells every peer that was in touch, and drops this communicator's frames from now on (before
-  /// its first use here they wait, bounded by credit).
+  /// Before this rank's first message in it. `members` are world ranks: nobody else is heard there.
+  /// What members have sent before has waited, bounded by credit, and they may be told of now.
+  void open(std::uint32_t communicator, std::span<const Rank> members);
+  /// Tells every peer that was in touch, and drops this communicator's frames from now on.
   void close(std::uint32_t communicator);
 
   /// True when already done (no message_done follows). The payload is lent until then.
@@ -94,8 +107,9 @@ class Messenger final : public FrameSink {
   /// "I wait in `record`": makes a peer that is in another call notice.
   void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
              const CallRecord& record);
-  /// This rank enters a call: what peers say about (communicator, sequence) is compared with it.
-  void note_call(std::uint32_t communicator, std::uint64_t sequence, const CallRecord& record);
+  /// This rank enters a call: what peers have said about (communicator, sequence) is compared with
+  /// it.
+  void compare_call(std::uint32_t communicator, std::uint64_t sequence, const CallRecord& record);
 
   /// Advances all transports in use. True when anything moved.
   bool poll();
@@ -123,10 +137,15 @@ class Messenger final : public FrameSink {
 
   Peer& use(Rank peer);
   Lane& lane(Peer& peer, std::uint32_t communicator);
+  Lane* find_lane(Peer& peer, std::uint32_t communicator);
+  Lane* heard_lane(Peer& peer, std::uint32_t communicator);
+  Lane& add_lane(Peer& peer, std::uint32_t communicator, Calls& calls);
   Calls& calls(std::uint32_t communicator);
-  Calls* calls_heard_of(const Peer& peer, std::uint32_t communicator);
+  Calls* calls_heard_of(Peer& peer, std::uint32_t communicator);
   Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
+  void forget(Peer& peer, std::uint32_t communicator);
+  void violate(Peer& peer, Lane& lane, std::string what);
 
   // Sending (messenger_send.cc)
   Outgoing* acquire_outgoing(Peer& peer);
@@ -137,28 +156,46 @@ class Messenger final : public FrameSink {
   void pump(Peer& peer);
   void finish_if_sent(Outgoing* message);
   void post_control(Peer& peer, FrameKind kind, const MessageKey& key, const CallRecord& record,
-                    std::uint64_t total_bytes);
-  void on_grant(Peer& peer, const FrameHeader& header);
+                    std::uint64_t total_bytes, std::uint64_t offset = 0);
+  bool is_small(const Peer& peer, std::size_t bytes) const;
+  bool spend(const Peer& peer, Lane& lane, Outgoing* message) const;
+  void hold_back(Peer& peer, Lane& lane, Outgoing* message);
+  void announce_wanted(Peer& peer, Outgoing* message);
+  void send_held_back(Peer& peer, Lane& lane);
+  void on_grant(Peer& peer, Lane& lane, const FrameHeader& header);
+  void keep_early_grant(Peer& peer, Lane& lane, const FrameHeader& header);
+  void on_credit(Peer& peer, Lane& lane, const FrameHeader& header);
+  void on_want(Peer& peer, Lane& lane, const FrameHeader& header);
 
   // Receiving (messenger_receive.cc)
   Posted* acquire_posted();
   bool take_arrival(Peer& peer, Arrival* arrival, Posted* posted);
   void consume(Peer& peer, Arrival* arrival, Posted* posted);
-  void grant(Peer& peer, Posted* posted);
+  void grant(Peer& peer, Posted* posted, std::uint64_t offset = 0);
   void complete(Peer& peer, Posted* posted);
   Posted* find_posted(Peer& peer, const MessageKey& key);
   Posted* match_tagged(Peer& peer, const FrameHeader& header);
   Arrival* find_arrival(Peer& peer, const MessageKey& key);
-  Arrival* new_arrival(Peer& peer, const FrameHeader& header);
+  Arrival* new_arrival(Peer& peer, const FrameHeader& header, std::size_t cost);
   void erase_arrival(Peer& peer, Arrival* arrival);
-  Placement place_eager(Peer& peer, const FrameHeader& header);
-  Placement place_data(Peer& peer, const FrameHeader& header);
-  void on_announce(Peer& peer, const FrameHeader& header);
+  Placement place_eager(Peer& peer, Lane& lane, const FrameHeader& header);
+  Placement place_data(Peer& peer, Lane& lane, const FrameHeader& header);
+  void eager_received(Peer& peer, Lane& lane, const FrameHeader& header);
+  void data_received(Peer& peer, const FrameHeader& header);
+  void drop_eager(Peer& peer);
+  void on_announce(Peer& peer, Lane& lane, const FrameHeader& header);
+  void on_ask(Peer& peer, Lane& lane, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
+  void on_left(Peer& peer, Lane& lane);
   void drop_closed(Peer& peer, const FrameHeader& header);
-  void return_credit(Peer& peer, std::uint32_t communicator, std::size_t cost);
+  bool take_credit(const Peer& peer, Lane& lane, std::size_t cost) const;
+  void return_credit(Peer& peer, Lane& lane, std::size_t cost);
+  bool is_spent(const Peer& peer, const Lane& lane) const;
+  void name_awaited(Peer& peer, Lane& lane);
+  void want(Peer& peer, Lane& lane, Tag tag);
+  void want_next(Peer& peer, Lane& lane, Tag tag);
   bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
-  bool fits(Rank peer, const Posted& posted, const FrameHeader& header);
+  bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);
 
   MessengerEvents& events_;
   std::size_t eager_bytes_;
@@ -169,8 +206,7 @@ class Messenger final : public FrameSink {
   std::unordered_map<std::uint32_t, std::unique_ptr<Calls>> calls_;  // not of closed ones
   std::uint32_t last_communicator_ = 0;  // whose calls were looked up last
   Calls* last_calls_ = nullptr;
-  std::size_t early_ = 0;  // of calls_: this rank has not called there yet
-  std::unordered_set<std::uint32_t> closed_;
+  std::unordered_map<std::uint32_t, std::vector<bool>> closed_;  // and which ranks know that
   std::deque<std::uint32_t> closed_in_order_;
   std::vector<std::unique_ptr<Outgoing>> outgoing_pool_;
   std::vector<std::unique_ptr<Posted>> posted_pool_;

@@ -1,5 +1,6 @@
 // The receiving half of the messenger: matching what arrives with what is posted.
 #include <algorithm>
+#include <utility>
 
 #include "base/direct_memory.h"
 #include "engine/messenger_state.h"
@@ -7,7 +8,14 @@
 namespace unisono {
 namespace {
 
-constexpr std::size_t kArrivalsMax = 1 << 16;  // per peer; credit bounds the bytes
+// Where and how long the sender must have cut it: then two pieces are the same or apart.
+bool is_piece(const FrameHeader& header, std::size_t message_bytes) {
+  if (header.total_bytes != message_bytes || header.offset > message_bytes) return false;
+  const std::size_t rest = message_bytes - static_cast<std::size_t>(header.offset);
+  return header.offset % kFramePayloadMax == 0 &&
+         header.payload_bytes == std::min(kFramePayloadMax, rest) &&
+         (rest > 0 || message_bytes == 0);
+}
 
 }  // namespace
 
@@ -19,7 +27,7 @@ Messenger::Posted* Messenger::acquire_posted() {
   }
   Posted* posted = free_posted_.back();
   free_posted_.pop_back();
-  *posted = Posted{};
+  posted->reset();
   return posted;
 }
 
@@ -37,7 +45,8 @@ bool Messenger::receive(Rank rank, const MessageKey& key, const CallRecord& reco
   posted->slot = slot;
   if (Arrival* arrival = find_arrival(peer, key)) return take_arrival(peer, arrival, posted);
   peer.posted.push_back(posted);
-  if (bytes > (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max)) grant(peer, posted);
+  // What a peer without credit has not sent by now it can only send when asked.
+  if (!is_small(peer, bytes) || is_spent(peer, lane(peer, key.communicator))) grant(peer, posted);
   return false;
 }
 
@@ -65,6 +74,11 @@ bool Messenger::receive_tagged(Rank rank, const MessageKey& key, std::byte* targ
     }
   }
   calls(key.communicator).tagged.push_back(posted);
+  for (Peer* peer : active_) {
+    if (rank != kAnyRank && peer->rank != rank) continue;
+    Lane* const from = find_lane(*peer, key.communicator);
+    if (from != nullptr && is_spent(*peer, *from)) want(*peer, *from, key.index);
+  }
   return false;
 }
 
@@ -77,7 +91,7 @@ bool Messenger::take_arrival(Peer& peer, Arrival* arrival, Posted* posted) {
   header.sequence = arrival->key.sequence;
   header.total_bytes = arrival->bytes;
   header.record = arrival->record;
-  if (!posted->tagged && !fits(peer.rank, *posted, header)) {
+  if (!posted->tagged && !fits(peer, *posted, header)) {
     peer.posted.push_back(posted);  // stays until the communicator's failure ends it
     return false;
   }
@@ -91,6 +105,7 @@ bool Messenger::take_arrival(Peer& peer, Arrival* arrival, Posted* posted) {
     *posted->result = {peer.rank, arrival->key.index, arrival->bytes};
   }
   if (arrival->announced) {
+    return_credit(peer, lane(peer, posted->key.communicator), arrival->cost);
     erase_arrival(peer, arrival);
     peer.posted.push_back(posted);
     grant(peer, posted);
@@ -114,13 +129,14 @@ void Messenger::consume(Peer& peer, Arrival* arrival, Posted* posted) {
       posted->owner->message_piece(posted->slot, 0, bytes);
     }
   }
-  return_credit(peer, arrival->key.communicator, credit_cost(arrival->bytes));
+  return_credit(peer, lane(peer, arrival->key.communicator), arrival->cost);
   erase_arrival(peer, arrival);
   free_posted_.push_back(posted);
 }
 
-void Messenger::grant(Peer& peer, Posted* posted) {
-  post_control(peer, FrameKind::kGrant, posted->key, posted->record, posted->bytes);
+void Messenger::grant(Peer& peer, Posted* posted, std::uint64_t offset) {
+  posted->granted = true;
+  post_control(peer, FrameKind::kGrant, posted->key, posted->record, posted->bytes, offset);
 }
 
 void Messenger::complete(Peer& peer, Posted* posted) {
@@ -170,11 +186,9 @@ Messenger::Arrival* Messenger::find_arrival(Peer& peer, const MessageKey& key) {
   return nullptr;
 }
 
-Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header) {
-  if (peer.arrivals.size() >= kArrivalsMax) {
-    events_.violation(header.communicator, peer.rank, "more unexpected messages than are allowed");
-    return nullptr;
-  }
+// There are as many as the peer has spent credit on, and one per tag that it was told to announce.
+Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header,
+                                           std::size_t cost) {
   std::unique_ptr<Arrival> arrival;
   if (peer.free_arrivals.empty()) {
     arrival = std::make_unique<Arrival>();
@@ -185,6 +199,7 @@ Messenger::Arrival* Messenger::new_arrival(Peer& peer, const FrameHeader& header
   arrival->key = key_of(header);
   arrival->record = header.record;
   arrival->bytes = static_cast<std::size_t>(header.total_bytes);
+  arrival->cost = cost;
   arrival->announced = header.kind == FrameKind::kAnnounce;
   arrival->complete = false;
   arrival->claimed = nullptr;
@@ -202,17 +217,16 @@ void Messenger::erase_arrival(Peer& peer, Arrival* arrival) {
 }
 
 // A collective message whose size or record differs from what was posted.
-bool Messenger::fits(Rank peer, const Posted& posted, const FrameHeader& header) {
+bool Messenger::fits(Peer& peer, const Posted& posted, const FrameHeader& header) {
   if (header.frame_class == FrameClass::kPointToPoint) return header.total_bytes == posted.bytes;
   if (!(header.record == posted.record)) {
-    events_.mismatch(header.communicator, peer, header.record, posted.record);
+    events_.mismatch(header.communicator, peer.rank, header.record, posted.record);
     return false;
   }
   if (header.total_bytes != posted.bytes) {
-    events_.violation(header.communicator, peer,
-                      "sent " + std::to_string(header.total_bytes) + " bytes where " +
-                          std::to_string(posted.bytes) +
-                          " were expected: the ranks' counts of this pair differ");
+    events_.counts_differ(header.communicator, peer.rank,
+                          "sent " + std::to_string(header.total_bytes) + " bytes where " +
+                              std::to_string(posted.bytes) + " were expected");
     return false;
   }
   return true;
@@ -220,61 +234,77 @@ bool Messenger::fits(Rank peer, const Posted& posted, const FrameHeader& header)
 
 bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord& theirs) {
   if (key.frame_class != FrameClass::kCollective) return true;
-  Calls* const known = known_calls(key.communicator);
-  if (known == nullptr) return true;
-  const auto& recent = known->recent;
-  const Calls::Entry& entry = recent[key.sequence % recent.size()];
-  if (entry.sequence != key.sequence || entry.record == theirs) return true;
-  events_.mismatch(key.communicator, peer, theirs, entry.record);
+  const CallRecord* const ours = events_.find_call(key.communicator, key.sequence);
+  if (ours == nullptr || *ours == theirs) return true;
+  events_.mismatch(key.communicator, peer, theirs, *ours);
   return false;
 }
 
 Placement Messenger::place(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  if (calls_heard_of(peer, header.communicator) == nullptr) return {};
+  Lane* const lane = heard_lane(peer, header.communicator);
+  if (lane == nullptr || !lane->is_heard()) return {};
   switch (header.kind) {
     case FrameKind::kEager:
-      return place_eager(peer, header);
+      return place_eager(peer, *lane, header);
     case FrameKind::kData:
-      return place_data(peer, header);
+      return place_data(peer, *lane, header);
     default:
       return {};
   }
 }
 
-Placement Messenger::place_eager(Peer& peer, const FrameHeader& header) {
-  if (header.payload_bytes != header.total_bytes) {
-    events_.violation(header.communicator, peer.rank, "an eager frame of another length");
+Placement Messenger::place_eager(Peer& peer, Lane& lane, const FrameHeader& header) {
+  if (header.payload_bytes != header.total_bytes || header.offset != 0) {
+    violate(peer, lane, "sent an eager frame that is not the whole of its message");
     return {};
   }
-  Lane& credit = lane(peer, header.communicator);
-  if (credit.held + credit_cost(header.payload_bytes) > peer.traits.eager_credit_bytes) {
-    events_.violation(header.communicator, peer.rank, "more eager bytes than it had credit for");
+  const std::size_t cost = credit_cost(header.payload_bytes);
+  if (!take_credit(peer, lane, cost)) {
+    violate(peer, lane, "sent more eager bytes than it had credit for");
     return {};
   }
-  credit.held += credit_cost(header.payload_bytes);
   Posted* posted = header.frame_class == FrameClass::kPointToPoint
                        ? match_tagged(peer, header)
                        : find_posted(peer, key_of(header));
   if (posted != nullptr) {
-    if (!fits(peer.rank, *posted, header) || posted->discard) return {};
+    if (!fits(peer, *posted, header)) return {};
+    if (!posted->pieces.place(0)) {
+      violate(peer, lane, "sent eagerly what it has sent in pieces");
+      return {};
+    }
+    peer.eager_posted = posted;
+    if (posted->discard) return {};
     if (posted->target != nullptr) return {Placement::Kind::kInto, posted->target};
     return {Placement::Kind::kDeliver, nullptr};
   }
   if (!check_record(peer.rank, key_of(header), header.record)) return {};
-  Arrival* arrival = new_arrival(peer, header);
-  if (arrival == nullptr) return {};
+  Arrival* const arrival = peer.eager_arrival = new_arrival(peer, header, cost);
   if (arrival->buffer.size() < arrival->bytes) arrival->buffer.resize(arrival->bytes);
   return {Placement::Kind::kInto, arrival->buffer.data()};
 }
 
-Placement Messenger::place_data(Peer& peer, const FrameHeader& header) {
-  Posted* posted = find_posted(peer, key_of(header));
-  if (posted == nullptr) return {};  // cancelled here; the communicator has failed
-  if (header.offset > posted->bytes || header.payload_bytes > posted->bytes - header.offset ||
-      header.payload_bytes > posted->remaining || header.offset % 64 != 0 ||
-      header.total_bytes != posted->bytes) {
-    events_.violation(header.communicator, peer.rank, "data beyond the end of their message");
+Placement Messenger::place_data(Peer& peer, Lane& lane, const FrameHeader& header) {
+  Posted* const posted = find_posted(peer, key_of(header));
+  if (posted == nullptr || !posted->granted) {
+    // Or its receive was cancelled: then the communicator has failed already.
+    violate(peer, lane, "sent data that it had not been asked for");
+    return {};
+  }
+  if (!is_piece(header, posted->bytes)) {
+    violate(peer, lane,
+            "sent " + std::to_string(header.payload_bytes) + " bytes at " +
+                std::to_string(header.offset) + ", which is no piece of a message of " +
+                std::to_string(posted->bytes));
+    return {};
+  }
+  posted->placed += header.payload_bytes;
+  const bool is_new =
+      posted->discard
+          ? posted->placed <= posted->bytes
+          : posted->pieces.place(static_cast<std::size_t>(header.offset / kFramePayloadMax));
+  if (!is_new) {
+    violate(peer, lane, "sent the same piece of a message twice");
     return {};
   }
   if (posted->discard) return {};
@@ -286,7 +316,9 @@ Placement Messenger::place_data(Peer& peer, const FrameHeader& header) {
 
 void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset,
                         std::span<const std::byte> piece) {
-  Posted* posted = find_posted(use(rank), key_of(header));
+  Peer& peer = use(rank);
+  Posted* const posted =
+      header.kind == FrameKind::kEager ? peer.eager_posted : find_posted(peer, key_of(header));
   if (posted == nullptr) return;
   posted->owner->message_piece(posted->slot, static_cast<std::size_t>(header.offset) + offset,
                                piece);
@@ -294,79 +326,121 @@ void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset
 
 void Messenger::received(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  if (calls_heard_of(peer, header.communicator) == nullptr) return drop_closed(peer, header);
+  Lane* const lane = heard_lane(peer, header.communicator);
+  if (lane == nullptr || !lane->is_heard()) {
+    if (header.kind == FrameKind::kEager) drop_eager(peer);
+    if (lane == nullptr && !peer.closed) drop_closed(peer, header);
+    return;
+  }
   switch (header.kind) {
-    case FrameKind::kEager: {
-      if (Posted* posted = find_posted(peer, key_of(header))) {
-        if (header.total_bytes == posted->bytes && header.record == posted->record) {
-          return_credit(peer, header.communicator, credit_cost(header.payload_bytes));
-          complete(peer, posted);
-        }
-        return;
-      }
-      for (auto& arrival : peer.arrivals) {
-        if (!(arrival->key == key_of(header)) || arrival->announced) continue;
-        arrival->complete = true;
-        if (Posted* claimed = arrival->claimed) {
-          MessageOwner* const owner = claimed->owner;
-          const std::uint32_t slot = claimed->slot;
-          consume(peer, arrival.get(), claimed);
-          owner->message_done(slot);
-        }
-        return;
-      }
-      return;
-    }
+    case FrameKind::kEager:
+      return eager_received(peer, *lane, header);
     case FrameKind::kData:
-      if (Posted* posted = find_posted(peer, key_of(header))) {
-        if (header.payload_bytes > posted->remaining) return;  // reported by place()
-        posted->remaining -= header.payload_bytes;
-        if (posted->remaining == 0) complete(peer, posted);
-      }
-      return;
+      return data_received(peer, header);
     case FrameKind::kAnnounce:
-      on_announce(peer, header);
-      return;
+      return on_announce(peer, *lane, header);
     case FrameKind::kGrant:
-      on_grant(peer, header);
-      return;
-    case FrameKind::kCredit: {
-      Lane& credit = lane(peer, header.communicator);
-      credit.credit =
-          std::min<std::size_t>(credit.credit + header.total_bytes, peer.traits.eager_credit_bytes);
-      return;
-    }
+      return on_grant(peer, *lane, header);
+    case FrameKind::kCredit:
+      return on_credit(peer, *lane, header);
     case FrameKind::kProbe:
-      on_probe(peer, header);
-      return;
+      return on_probe(peer, header);
+    case FrameKind::kWant:
+      return on_want(peer, *lane, header);
+    case FrameKind::kAsk:
+      return on_ask(peer, *lane, header);
     case FrameKind::kLeft:
-      events_.left(header.communicator, rank);
-      return;
+      return on_left(peer, *lane);
     case FrameKind::kTransport:
       break;
   }
-  events_.violation(header.communicator, rank, "a frame of an unknown kind");
+  violate(peer, *lane, "sent a frame of an unknown kind");
 }
 
-// A peer that speaks in a communicator closed here is told so.
+// Only what place() has taken counts: a frame that was refused there completes nothing.
+void Messenger::eager_received(Peer& peer, Lane& lane, const FrameHeader& header) {
+  if (Posted* const posted = std::exchange(peer.eager_posted, nullptr)) {
+    return_credit(peer, lane, credit_cost(header.payload_bytes));
+    return complete(peer, posted);
+  }
+  Arrival* const arrival = std::exchange(peer.eager_arrival, nullptr);
+  if (arrival == nullptr) return;
+  arrival->complete = true;
+  if (Posted* const claimed = arrival->claimed) {
+    MessageOwner* const owner = claimed->owner;
+    const std::uint32_t slot = claimed->slot;
+    consume(peer, arrival, claimed);
+    owner->message_done(slot);
+  } else if (is_spent(peer, lane)) {
+    name_awaited(peer, lane);
+  }
+}
+
+// Its lane was closed or broken meanwhile; until now its memory was being written to.
+void Messenger::drop_eager(Peer& peer) {
+  peer.eager_posted = nullptr;
+  Arrival* const arrival = std::exchange(peer.eager_arrival, nullptr);
+  if (arrival == nullptr) return;
+  // Stays until the communicator's failure ends it.
+  if (arrival->claimed != nullptr) peer.posted.push_back(arrival->claimed);
+  erase_arrival(peer, arrival);
+}
+
+// Each piece is placed once, or its lane is broken: so every one that comes here counts.
+void Messenger::data_received(Peer& peer, const FrameHeader& header) {
+  Posted* const posted = find_posted(peer, key_of(header));
+  if (posted == nullptr) return;  // cancelled meanwhile
+  posted->remaining -= header.payload_bytes;
+  if (posted->remaining == 0) complete(peer, posted);
+}
+
+// A peer that speaks in a communicator closed here is told so, once.
 void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
-  // One that was in part when the communicator was closed had to keep its memory until now.
-  std::erase_if(peer.arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
-    return arrival->key == key_of(header);
-  });
   if (header.kind == FrameKind::kLeft || header.kind == FrameKind::kCredit) return;
+  std::vector<bool>& told = closed_[header.communicator];
+  if (told[static_cast<std::size_t>(peer.rank)]) return;
+  told[static_cast<std::size_t>(peer.rank)] = true;
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
-void Messenger::on_announce(Peer& peer, const FrameHeader& header) {
+void Messenger::on_left(Peer& peer, Lane& lane) {
+  if (std::exchange(lane.left, true) || lane.calls->early >= 0) return;
+  events_.left(lane.communicator, peer.rank);
+}
+
+void Messenger::on_announce(Peer& peer, Lane& lane, const FrameHeader& header) {
+  const bool wanted = header.offset == kAnswer;
+  const bool was_full = lane.asked_for.size() >= kWantsMax;
+  if (wanted && std::erase(lane.asked_for, header.index) == 0) {
+    return violate(peer, lane, "announced a message that nobody had waited for");
+  }
+  const std::size_t cost = wanted ? 0 : kAnnounceCost;
+  if (!take_credit(peer, lane, cost)) {
+    return violate(peer, lane, "announced more messages than it had credit for");
+  }
   Posted* posted = header.frame_class == FrameClass::kPointToPoint
                        ? match_tagged(peer, header)
                        : find_posted(peer, key_of(header));
   if (posted != nullptr) {
-    if (fits(peer.rank, *posted, header)) grant(peer, posted);
-    return;
+    if (!fits(peer, *posted, header)) return;
+    grant(peer, posted, posted->granted ? kAnswer : 0);
+    return_credit(peer, lane, cost);
+  } else if (check_record(peer.rank, key_of(header), header.record)) {
+    new_arrival(peer, header, cost);
   }
-  if (check_record(peer.rank, key_of(header), header.record)) new_arrival(peer, header);
+  if (!is_spent(peer, lane)) return;
+  if (!wanted || was_full) return name_awaited(peer, lane);
+  want_next(peer, lane, header.index);
+}
+
+// The peer did not keep the grant of a message that it has come to.
+void Messenger::on_ask(Peer& peer, Lane& lane, const FrameHeader& header) {
+  Posted* const posted = find_posted(peer, key_of(header));
+  if (posted == nullptr || !posted->granted) return;  // it will be granted when it is posted
+  if (std::exchange(posted->granted_again, true)) {
+    return violate(peer, lane, "asked twice for the grant of a message");
+  }
+  grant(peer, posted, kAnswer);
 }
 
 void Messenger::on_probe(Peer& peer, const FrameHeader& header) {
@@ -380,11 +454,9 @@ void Messenger::on_probe(Peer& peer, const FrameHeader& header) {
   known->probes.push_back({peer.rank, {header.sequence, header.record}});
 }
 
-void Messenger::note_call(std::uint32_t communicator, std::uint64_t sequence,
-                          const CallRecord& record) {
-  Calls& known = calls(communicator);
-  known.recent[sequence % known.recent.size()] = {sequence, record};
-  for (const auto& probe : known.probes) {
+void Messenger::compare_call(std::uint32_t communicator, std::uint64_t sequence,
+                             const CallRecord& record) {
+  for (const auto& probe : calls(communicator).probes) {
     if (probe.call.sequence == sequence && !(probe.call.record == record)) {
       events_.mismatch(communicator, probe.peer, probe.call.record, record);
       return;
@@ -401,14 +473,57 @@ void Messenger::note_call(std::uint32_t communicator, std::uint64_t sequence,
   }
 }
 
-void Messenger::return_credit(Peer& peer, std::uint32_t communicator, std::size_t cost) {
-  Lane& credit = lane(peer, communicator);
-  credit.held -= std::min(cost, credit.held);
-  credit.to_return += cost;
-  if (credit.to_return < peer.traits.eager_credit_bytes / 4) return;
-  const std::size_t amount = credit.to_return;
-  credit.to_return = 0;
-  post_control(peer, FrameKind::kCredit, {communicator, FrameClass::kCollective, 0, 0}, {}, amount);
+// False: the peer had not so much left.
+bool Messenger::take_credit(const Peer& peer, Lane& lane, std::size_t cost) const {
+  if (lane.held + lane.to_return + cost > peer.traits.eager_credit_bytes) return false;
+  lane.held += cost;
+  return true;
+}
+
+// In batches, but never so late that what the peer may still use runs dry.
+void Messenger::return_credit(Peer& peer, Lane& lane, std::size_t cost) {
+  if (cost == 0) return;
+  lane.held -= cost;
+  lane.to_return += cost;
+  const std::size_t in_use = peer.traits.eager_credit_bytes - lane.held;
+  if (lane.to_return < std::min(peer.traits.eager_credit_bytes / 4, in_use / 2)) return;
+  const std::size_t amount = std::exchange(lane.to_return, 0);
+  post_control(peer, FrameKind::kCredit, {lane.communicator, FrameClass::kCollective, 0, 0}, {},
+               amount);
+}
+
+// The peer has no credit left, not even to announce: everything it had credit for has arrived, and
+// it sends nothing more there until it is granted, wanted or given credit.
+bool Messenger::is_spent(const Peer& peer, const Lane& lane) const {
+  return lane.held + lane.to_return + kAnnounceCost > peer.traits.eager_credit_bytes;
+}
+
+// Tells a peer whose credit has just run out what this rank waits for.
+void Messenger::name_awaited(Peer& peer, Lane& lane) {
+  for (Posted* posted : peer.posted) {
+    if (posted->key.communicator != lane.communicator || posted->granted) continue;
+    if (posted != peer.eager_posted) grant(peer, posted);
+  }
+  for (Posted* posted : lane.calls->tagged) {
+    if (posted->peer == kAnyRank || posted->peer == peer.rank) want(peer, lane, posted->key.index);
+  }
+}
+
+void Messenger::want(Peer& peer, Lane& lane, Tag tag) {
+  if (lane.asked_for.size() >= kWantsMax) return;
+  const auto asked = std::find(lane.asked_for.begin(), lane.asked_for.end(), tag);
+  if (asked != lane.asked_for.end()) return;
+  lane.asked_for.push_back(tag);
+  post_control(peer, FrameKind::kWant, {lane.communicator, FrameClass::kPointToPoint, tag, 0}, {},
+               0);
+}
+
+// One message of a tag is wanted at a time.
+void Messenger::want_next(Peer& peer, Lane& lane, Tag tag) {
+  for (Posted* posted : lane.calls->tagged) {
+    if (posted->key.index != tag) continue;
+    if (posted->peer == kAnyRank || posted->peer == peer.rank) return want(peer, lane, tag);
+  }
 }
 
 }  // namespace unisono

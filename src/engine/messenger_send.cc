@@ -6,7 +6,12 @@
 namespace unisono {
 namespace {
 
-constexpr std::size_t kEarlyGrantsMax = 1 << 16;
+// Grants of one peer that are kept for messages not sent yet. A peer may have more receives posted;
+// what is not kept is asked for again.
+constexpr std::size_t kEarlyGrantsMax = 1 << 12;
+// Pieces of one message that a poll posts: whoever polls looks at clocks and failures in between,
+// also where an endpoint takes all, as that of a closed link does.
+constexpr int kPiecesPerPoll = 64;
 
 FrameHeader make_header(FrameKind kind, const MessageKey& key, const CallRecord& record,
                         std::uint64_t total_bytes) {
@@ -53,34 +58,97 @@ bool Messenger::send(Rank rank, const MessageKey& key, const CallRecord& record,
     return false;
   }
 
+  Lane& to = lane(peer, key.communicator);
   const auto granted = std::find_if(peer.early_grants.begin(), peer.early_grants.end(),
                                     [&](const FrameHeader& grant) { return key_of(grant) == key; });
   if (granted != peer.early_grants.end()) {
     const FrameHeader grant = *granted;
     peer.early_grants.erase(granted);
     peer.waiting.push_back(message);
-    on_grant(peer, grant);
+    on_grant(peer, to, grant);
     return false;
   }
-
-  Lane& credit = lane(peer, key.communicator);
-  const bool small =
-      payload.size() <= (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max);
-  if (small && credit.credit >= credit_cost(payload.size())) {
-    credit.credit -= credit_cost(payload.size());
-    message->state = Outgoing::State::kEager;
-    message->header.payload_bytes = static_cast<std::uint32_t>(payload.size());
-    return submit(peer, message);
+  if (key.frame_class == FrameClass::kPointToPoint || is_small(peer, payload.size())) {
+    if (spend(peer, to, message)) return submit(peer, message);
+    hold_back(peer, to, message);
+  } else {
+    message->state = Outgoing::State::kWaiting;  // the receiver grants when it posts
+    peer.waiting.push_back(message);
   }
-  if (small || key.frame_class == FrameClass::kPointToPoint) {
-    message->state = Outgoing::State::kAnnounce;
-    message->header.kind = FrameKind::kAnnounce;
-    submit(peer, message);
-    return false;
+  if (key.frame_class == FrameClass::kCollective && to.lost_grants) {
+    post_control(peer, FrameKind::kAsk, key, record, payload.size());
   }
-  message->state = Outgoing::State::kWaiting;  // the receiver grants when it posts
-  peer.waiting.push_back(message);
   return false;
+}
+
+bool Messenger::is_small(const Peer& peer, std::size_t bytes) const {
+  return bytes <= (eager_bytes_ != 0 ? eager_bytes_ : peer.traits.eager_bytes_max);
+}
+
+// Makes it an eager message or one that is announced, as the credit allows. False: there is none.
+bool Messenger::spend(const Peer& peer, Lane& lane, Outgoing* message) const {
+  const std::size_t bytes = message->payload.size();
+  const bool eager = is_small(peer, bytes) && lane.credit >= credit_cost(bytes);
+  if (!eager && lane.credit < kAnnounceCost) return false;
+  lane.credit -= eager ? credit_cost(bytes) : kAnnounceCost;
+  message->state = eager ? Outgoing::State::kEager : Outgoing::State::kAnnounce;
+  message->header.kind = eager ? FrameKind::kEager : FrameKind::kAnnounce;
+  message->header.payload_bytes = eager ? static_cast<std::uint32_t>(bytes) : 0;
+  return true;
+}
+
+// Nothing overtakes what is held back: while something is, there is no credit for an announcement.
+// What the receiver waits for is fetched from here by kGrant and kWant.
+void Messenger::hold_back(Peer& peer, Lane& lane, Outgoing* message) {
+  message->state = Outgoing::State::kWaiting;
+  if (message->header.frame_class == FrameClass::kPointToPoint &&
+      std::erase(lane.wanted, message->header.index) > 0) {
+    announce_wanted(peer, message);
+  } else {
+    lane.held_back.push_back(message);
+  }
+}
+
+void Messenger::announce_wanted(Peer& peer, Outgoing* message) {
+  message->state = Outgoing::State::kAnnounce;
+  message->header.kind = FrameKind::kAnnounce;
+  message->header.offset = kAnswer;
+  submit(peer, message);
+}
+
+void Messenger::send_held_back(Peer& peer, Lane& lane) {
+  while (!lane.held_back.empty()) {
+    Outgoing* message = lane.held_back.front();
+    MessageOwner* const owner = message->owner;
+    const std::uint32_t slot = message->slot;
+    if (!spend(peer, lane, message)) return;
+    lane.held_back.pop_front();
+    if (submit(peer, message)) owner->message_done(slot);
+  }
+}
+
+void Messenger::on_credit(Peer& peer, Lane& lane, const FrameHeader& header) {
+  if (header.total_bytes > peer.traits.eager_credit_bytes - lane.credit) {
+    return violate(peer, lane, "returned more credit than it had been sent for");
+  }
+  lane.credit += static_cast<std::size_t>(header.total_bytes);
+  send_held_back(peer, lane);
+}
+
+void Messenger::on_want(Peer& peer, Lane& lane, const FrameHeader& header) {
+  const Tag tag = header.index;
+  const bool again = std::find(lane.wanted.begin(), lane.wanted.end(), tag) != lane.wanted.end();
+  if (again || lane.wanted.size() >= kWantsMax) {
+    return violate(peer, lane, "named more tags that it waits for than are allowed");
+  }
+  for (auto it = lane.held_back.begin(); it != lane.held_back.end(); ++it) {
+    Outgoing* const message = *it;
+    if (message->header.frame_class != FrameClass::kPointToPoint) continue;
+    if (message->header.index != tag) continue;
+    lane.held_back.erase(it);
+    return announce_wanted(peer, message);
+  }
+  lane.wanted.push_back(tag);
 }
 
 // Posts a frame in lane order, now or behind the backlog. True when the message is done.
@@ -117,12 +185,14 @@ PostResult Messenger::post(Peer& peer, Outgoing* message) {
   return result;
 }
 
-// Hands as many pieces of a granted message to the transport as it takes. True when all are posted.
+// Hands pieces of a granted message to the transport as it takes them. True when all are posted.
 bool Messenger::stream(Peer& peer, Outgoing* message) {
   FrameHeader header = message->header;
   header.kind = FrameKind::kData;
   // An empty message still is one frame.
-  while (message->posted_bytes < message->payload.size() || !message->begun) {
+  for (int pieces = 0; message->posted_bytes < message->payload.size() || !message->begun;
+       ++pieces) {
+    if (pieces == kPiecesPerPoll) return false;
     const std::size_t bytes =
         std::min(kFramePayloadMax, message->payload.size() - message->posted_bytes);
     header.offset = message->posted_bytes;
@@ -179,11 +249,13 @@ void Messenger::sent(Rank, std::uint64_t token) {
 }
 
 void Messenger::post_control(Peer& peer, FrameKind kind, const MessageKey& key,
-                             const CallRecord& record, std::uint64_t total_bytes) {
+                             const CallRecord& record, std::uint64_t total_bytes,
+                             std::uint64_t offset) {
   if (peer.closed) return;
   Outgoing* message = acquire_outgoing(peer);
   message->state = Outgoing::State::kControl;
   message->header = make_header(kind, key, record, total_bytes);
+  message->header.offset = offset;
   submit(peer, message);
 }
 
@@ -193,34 +265,53 @@ void Messenger::probe(Rank peer, std::uint32_t communicator, std::uint64_t seque
                record, 0);
 }
 
-void Messenger::on_grant(Peer& peer, const FrameHeader& header) {
+void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
   const MessageKey key = key_of(header);
-  const auto found =
-      std::find_if(peer.waiting.begin(), peer.waiting.end(),
-                   [&](const Outgoing* message) { return key_of(message->header) == key; });
-  if (found == peer.waiting.end()) {
-    if (peer.early_grants.size() >= kEarlyGrantsMax) {
-      events_.violation(key.communicator, peer.rank, "more grants than messages");
-      return;
-    }
-    if (check_record(peer.rank, key, header.record)) peer.early_grants.push_back(header);
-    return;
+  const auto is_meant = [&](const Outgoing* message) { return key_of(message->header) == key; };
+  const auto found = std::find_if(peer.waiting.begin(), peer.waiting.end(), is_meant);
+  // A collective message needs no announcement.
+  const bool may_be_held_back =
+      found == peer.waiting.end() && key.frame_class == FrameClass::kCollective;
+  const auto held = may_be_held_back
+                        ? std::find_if(lane.held_back.begin(), lane.held_back.end(), is_meant)
+                        : lane.held_back.end();
+  if (found == peer.waiting.end() && held == lane.held_back.end()) {
+    return keep_early_grant(peer, lane, header);
   }
-  Outgoing* message = *found;
+  Outgoing* message = found != peer.waiting.end() ? *found : *held;
   if (key.frame_class == FrameClass::kCollective && !(message->header.record == header.record)) {
     events_.mismatch(key.communicator, peer.rank, header.record, message->header.record);
     return;
   }
   if (message->header.total_bytes != header.total_bytes) {
-    events_.violation(key.communicator, peer.rank,
-                      "asked for " + std::to_string(header.total_bytes) +
-                          " bytes of a message of " + std::to_string(message->header.total_bytes));
-    return;
+    return events_.counts_differ(key.communicator, peer.rank,
+                                 "expected " + std::to_string(header.total_bytes) +
+                                     " bytes where " + std::to_string(message->header.total_bytes) +
+                                     " were sent");
   }
-  peer.waiting.erase(found);
+  if (found != peer.waiting.end()) {
+    peer.waiting.erase(found);
+  } else {
+    lane.held_back.erase(held);
+  }
   message->state = Outgoing::State::kStreaming;
   peer.streaming.push_back(message);
   ++unsent_;
+}
+
+// A grant whose message has not been sent yet.
+void Messenger::keep_early_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
+  const MessageKey key = key_of(header);
+  if (key.frame_class == FrameClass::kPointToPoint) {
+    return violate(peer, lane, "asked for a message that had not been announced");
+  }
+  // It crossed the first one, which was kept after all.
+  if (header.offset == kAnswer) return;
+  if (peer.early_grants.size() >= kEarlyGrantsMax) {
+    lane.lost_grants = true;
+    return;
+  }
+  if (check_record(peer.rank, key, header.record)) peer.early_grants.push_back(header);
 }
 
 }  // namespace unisono

@@ -1,11 +1,12 @@
 // What the messenger keeps per message, per lane and per peer. Private to messenger*.cc.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "base/call_history.h"
 #include "engine/messenger.h"
 
 namespace unisono {
@@ -13,6 +14,13 @@ namespace unisono {
 /// Eager credit a message costs: its bytes and the header that announces it, so that a flood of
 /// empty messages is bounded too.
 inline std::size_t credit_cost(std::size_t bytes) { return bytes + sizeof(FrameHeader); }
+
+/// What an announcement costs: what the receiver keeps of it is bounded as well.
+inline constexpr std::size_t kAnnounceCost = sizeof(FrameHeader);
+
+/// Tags of one lane that a receiver may wait for at once while its peer has no credit. Receives
+/// beyond that wait their turn.
+inline constexpr std::size_t kWantsMax = 1 << 14;
 
 inline MessageKey key_of(const FrameHeader& header) {
   return {header.communicator, header.frame_class, header.index, header.sequence};
@@ -31,18 +39,57 @@ struct Messenger::Outgoing {
   Peer* peer = nullptr;
 };
 
-struct Messenger::Posted {
+/// Which pieces of a granted message have come: each may be placed once, whatever stream brings it.
+/// While they come in order they are only counted.
+class PlacedPieces {
+ public:
+  void reset() {
+    next_ = 0;
+    beyond_.clear();
+  }
+  /// False when it was placed before.
+  bool place(std::size_t piece) {
+    if (piece == next_ && beyond_.empty()) {
+      ++next_;
+      return true;
+    }
+    if (piece < next_) return false;
+    if (piece >= beyond_.size()) beyond_.resize(piece + 1);
+    if (beyond_[piece]) return false;
+    beyond_[piece] = true;
+    while (next_ < beyond_.size() && beyond_[next_]) ++next_;
+    return true;
+  }
+
+ private:
+  std::size_t next_ = 0;      // all before it are placed
+  std::vector<bool> beyond_;  // by piece, once one has overtaken another; keeps its memory
+};
+
+struct PostedMessage {
   Rank peer = -1;  // kAnyRank until matched
   MessageKey key;
   CallRecord record;
   bool tagged = false;   // not matched to a message yet: key.sequence is meaningless
   bool discard = false;  // longer than the room
+  bool granted = false;
+  bool granted_again = false;
   std::byte* target = nullptr;
   std::size_t bytes = 0;
-  std::size_t remaining = 0;
+  std::size_t remaining = 0;  // not received
+  std::size_t placed = 0;     // of what is discarded; else `pieces` know better
   TaggedResult* result = nullptr;
   MessageOwner* owner = nullptr;
   std::uint32_t slot = 0;
+};
+
+struct Messenger::Posted : PostedMessage {
+  PlacedPieces pieces;
+
+  void reset() {
+    static_cast<PostedMessage&>(*this) = {};
+    pieces.reset();
+  }
 };
 
 /// A message that came, or was announced, before its receive was posted.
@@ -50,6 +97,7 @@ struct Messenger::Arrival {
   MessageKey key;
   CallRecord record;
   std::size_t bytes = 0;
+  std::size_t cost = 0;       // credit that the sender spent on it
   bool announced = false;     // the data are still at the sender
   bool complete = false;      // eager: all bytes are in `buffer`
   Posted* claimed = nullptr;  // posted while the bytes were still arriving
@@ -80,11 +128,23 @@ class Messenger::Backlog {
   std::size_t first_ = 0;
 };
 
+/// One peer in one communicator.
 struct Messenger::Lane {
   std::uint32_t communicator = 0;
-  std::size_t credit = 0;     // what we may still send eagerly
-  std::size_t held = 0;       // eager cost received and not yet returned
-  std::size_t to_return = 0;  // consumed, not yet told to the sender
+  Calls* calls = nullptr;
+  bool admitted = true;        // false: this rank knows the communicator and the peer is no member
+  bool broken = false;         // the peer broke the protocol here
+  bool left = false;           // the peer has closed the communicator
+  std::size_t credit = 0;      // what we may still send unasked
+  std::size_t held = 0;        // cost received and not yet returned
+  std::size_t to_return = 0;   // consumed, not yet told to the sender
+  Backlog held_back;           // messages that there is no credit for, not even to announce them
+  std::vector<Tag> wanted;     // the peer waits for such messages; none is held back
+  std::vector<Tag> asked_for;  // the same the other way: told to the peer, not answered
+  bool lost_grants = false;    // early grants of the peer were not kept
+  std::string violation;       // to be told when this rank gets to know the communicator
+
+  bool is_heard() const { return admitted && !broken; }
 };
 
 struct Messenger::Peer {
@@ -93,30 +153,34 @@ struct Messenger::Peer {
   Endpoint* endpoint = nullptr;
   LaneTraits traits;
   bool closed = false;
-  std::vector<Lane> lanes;
-  Backlog backlog;                   // frames in lane order that the transport had no room for
-  std::vector<Outgoing*> waiting;    // announced or expected to be asked for
-  std::vector<Outgoing*> streaming;  // granted
-  std::vector<Outgoing*> lent;       // wholly posted, payload still held by the transport
+  std::vector<std::unique_ptr<Lane>> lanes;
+  Lane* last_lane = nullptr;            // looked up last
+  std::size_t early_communicators = 0;  // that it was the first to speak in
+  Backlog backlog;                      // frames in lane order that the transport had no room for
+  std::vector<Outgoing*> waiting;       // announced or expected to be asked for
+  std::vector<Outgoing*> streaming;     // granted
+  std::vector<Outgoing*> lent;          // wholly posted, payload still held by the transport
   std::vector<FrameHeader> early_grants;
   std::vector<Posted*> posted;
   std::vector<std::unique_ptr<Arrival>> arrivals;  // in order of arrival
   std::vector<std::unique_ptr<Arrival>> free_arrivals;
+  // The eager frame on its way, if place() has taken it: where its bytes go. There is one at a
+  // time.
+  Posted* eager_posted = nullptr;
+  Arrival* eager_arrival = nullptr;
 };
 
 struct Messenger::Calls {
-  struct Entry {
-    std::uint64_t sequence = ~std::uint64_t{0};
-    CallRecord record;
-  };
   struct Probe {
     Rank peer = -1;
-    Entry call;
+    NumberedCall call;
   };
-  bool early = false;            // only peers have spoken here so far
-  std::array<Entry, 64> recent;  // by sequence modulo size
-  std::vector<Probe> probes;     // the latest of each peer
-  std::vector<Posted*> tagged;   // unmatched, in order of posting
+  Rank early = -1;              // the peer that has spoken here before this rank did
+  std::vector<bool> members;    // by world rank; meaningless while this is early
+  std::vector<Probe> probes;    // the latest of each peer
+  std::vector<Posted*> tagged;  // unmatched, in order of posting
+
+  bool admits(Rank rank) const { return early >= 0 || members[static_cast<std::size_t>(rank)]; }
 };
 
 }  // namespace unisono

@@ -30,7 +30,9 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
   block.pool_ = this;
   if (bytes == 0) return block;
   // Few sizes, so that blocks are found again.
-  const std::size_t rounded = bytes <= 4096 ? 4096 : std::bit_ceil(bytes);
+  const std::size_t rounded = bytes <= 4096         ? 4096
+                              : bytes <= bytes_max_ ? std::bit_ceil(bytes)
+                                                    : bytes;  // refused below, whatever it is
   const auto found = std::find_if(free_.begin(), free_.end(),
                                   [&](const Freed& freed) { return freed.bytes == rounded; });
   if (found != free_.end()) {

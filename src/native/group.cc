@@ -68,9 +68,9 @@ bool Group::can_repeat() const {
   return state_->last == &state_->small && state_->small.status().ok();
 }
 
-NativeCall& Group::repeat(const void* input, void* output, std::uint64_t sequence) {
+NativeCall& Group::repeat(const void* input, void* output, const CallRecord& record) {
   state_->cells.next();
-  state_->small.repeat(input, output, sequence);
+  state_->small.repeat(input, output, record);
   return state_->small;
 }
 

@@ -50,7 +50,7 @@ void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
 }
 
 bool LargeCall::enter() {
-  if (!context_.cells.may_write() || !prepare_cell()) return false;
+  if (!prepare_cell()) return false;
   shm::CellLine& line = context_.cells.own();
   line.record = record_;
   std::memcpy(line.payload, &offer_, sizeof offer_);
@@ -66,7 +66,7 @@ bool LargeCall::meet_arrived() {
     if (!context_.cells.arrived(met_)) break;
     const shm::CellLine& line = context_.cells.line(met_);
     if (!(line.record == record_)) {
-      end(context_.cells.mismatch(met_, record_));
+      end(context_.cells.mismatch(met_));
       break;
     }
     Offer offer;
@@ -108,7 +108,7 @@ bool LargeCall::advance() {
     }
   }
   if (stage_ == Stage::kLeave) {
-    if (!released()) return false;
+    if (!released() || !context_.cells.saw_previous(shape_.sources, &status_)) return false;
     stage_ = Stage::kDone;
   }
   return true;
@@ -133,19 +133,18 @@ void LargeCall::fail(const Status& cause) {
   if (!ended()) end(cause);
 }
 
-bool LargeCall::is_waited_for(int member, bool may_write) const {
+bool LargeCall::is_waited_for(int member) const {
   if (is_self(member)) return false;
-  if (!may_write) return context_.cells.delays_writing(member);
   if (stage_ == Stage::kEnter) return waits_for_slot(member);
+  if (stage_ == Stage::kLeave && context_.cells.misses_in_previous(member)) return true;
   if (met_all()) return waits_for(member);
   return member >= met_ && shape_.sources.has(member) && !context_.cells.arrived(member);
 }
 
 void LargeCall::waiting_for(std::vector<Rank>* ranks) const {
   if (ended()) return;
-  const bool may_write = stage_ != Stage::kEnter || context_.cells.may_write();
   for (int member = 0; member < size(); ++member) {
-    if (is_waited_for(member, may_write)) ranks->push_back(member);
+    if (is_waited_for(member)) ranks->push_back(member);
   }
 }
 

@@ -103,7 +103,7 @@ class LargeCall : public NativeCall {
   bool enter();
   bool meet_arrived();
   bool what_was_read_counts() const;
-  bool is_waited_for(int member, bool may_write) const;
+  bool is_waited_for(int member) const;
 
   Stage stage_ = Stage::kDone;
   Offer offer_;

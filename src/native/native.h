@@ -62,7 +62,7 @@ class Group {
   bool can_repeat() const;
   /// The last call again, on other buffers that lie to each other as the last one's did: what was
   /// worked out for it still holds. Otherwise as start().
-  NativeCall& repeat(const void* input, void* output, std::uint64_t sequence);
+  NativeCall& repeat(const void* input, void* output, const CallRecord& record);
 
   /// NativeCall::count() of the last call.
   void count_last(Collective collective, std::uint64_t times, TrafficReport* report) const;

@@ -1,7 +1,5 @@
 #include "native/shared_cells.h"
 
-#include <algorithm>
-
 namespace unisono::native {
 namespace {
 
@@ -23,36 +21,35 @@ SharedCells::SharedCells(shm::FabricGroup& group) : size_(group.size()), self_(g
   lines_ = table_.data();
 }
 
-bool SharedCells::look_for_arrivals() {
-  const std::uint64_t needed = needed_arrival();
-  std::uint64_t known = sequence_ - 1;
-  for (int member = 0; member < size_; ++member) {
-    if (member == self_) continue;
-    // The newest first: it spares the look at the three calls that follow.
-    std::uint64_t seen = flag_of(sequence_ - 1, member);
-    if (seen < needed) seen = flag_of(needed, member);
-    if (seen < needed) return false;
-    known = std::min(known, seen);
+bool SharedCells::look_at_previous(Members sources, Status* status) {
+  const std::uint64_t previous = sequence_ - 1;
+  const shm::CellLine& ours = line_of(previous, self_);
+  for (; next_look_ < size_; ++next_look_) {
+    if (next_look_ == self_ || sources.has(next_look_)) continue;
+    const shm::CellLine& theirs = line_of(previous, next_look_);
+    if (theirs.flag.load(std::memory_order_acquire) < previous) return false;
+    if (theirs.record == ours.record) continue;
+    *status = mismatch(next_look_, ours, theirs);
+    return true;
   }
-  known_arrival_ = known;
+  known_arrival_ = previous;
   return true;
 }
 
-bool SharedCells::delays_writing(int member) const {
-  return member != self_ && sequence_ > shm::kCellSlots && known_arrival_ < needed_arrival() &&
-         flag_of(needed_arrival(), member) < needed_arrival();
+bool SharedCells::misses_in_previous(int member) const {
+  return member != self_ && known_arrival_ + 1 < sequence_ &&
+         line_of(sequence_ - 1, member).flag.load(std::memory_order_acquire) < sequence_ - 1;
 }
 
 void SharedCells::prefetch_next() const {
-  const std::size_t slot = (sequence_ + 1) % shm::kCellSlots;
-  prefetch_to_write(reinterpret_cast<const std::byte*>(
-      table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(self_)]));
+  prefetch_to_write(reinterpret_cast<const std::byte*>(&line_of(sequence_ + 1, self_)));
 }
 
-Status SharedCells::mismatch(int member, const CallRecord& own_record) const {
+Status SharedCells::mismatch(int member, const shm::CellLine& ours,
+                             const shm::CellLine& theirs) const {
   return Status(ErrorCode::kMismatch,
-                "rank " + std::to_string(self_) + " called " + describe(own_record) + ", rank " +
-                    std::to_string(member) + " called " + describe(line(member).record) +
+                "rank " + std::to_string(self_) + " called " + describe(ours.record) + ", rank " +
+                    std::to_string(member) + " called " + describe(theirs.record) +
                     "; all ranks must make the same calls in the same order",
                 member);
 }

@@ -48,18 +48,18 @@ void SmallCall::start(const Arguments& arguments, const CallShape& shape) {
   begin();
 }
 
-void SmallCall::repeat(const void* input, void* output, std::uint64_t sequence) {
+void SmallCall::repeat(const void* input, void* output, const CallRecord& record) {
   shape_.input = static_cast<const std::byte*>(input);
   shape_.output = static_cast<std::byte*>(output);
-  record_.sequence = static_cast<std::uint32_t>(sequence);
+  record_ = record;
   begin();
 }
 
 void SmallCall::begin() {
   next_ = shape_.sources.first;
+  has_result_ = false;
   done_ = false;
-  written_ = false;
-  if (cells_.may_write()) write_cell();
+  write_cell();
 }
 
 void SmallCall::write_cell() {
@@ -75,27 +75,25 @@ void SmallCall::write_cell() {
     }
   }
   cells_.publish();
-  written_ = true;
 }
 
 bool SmallCall::advance() {
   if (done_) return true;
-  if (!written_) {
-    if (!cells_.may_write()) return false;
-    write_cell();
-  }
   for (; next_ < shape_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
     if (!cells_.arrived(next_)) return false;
     if (!(cells_.line(next_).record == record_)) {
-      status_ = cells_.mismatch(next_, record_);
+      status_ = cells_.mismatch(next_);
       done_ = true;
       return true;
     }
   }
-  finish();
-  done_ = true;
-  return true;
+  if (!has_result_) {
+    finish();
+    has_result_ = true;
+  }
+  done_ = cells_.saw_previous(shape_.sources, &status_);
+  return done_;
 }
 
 const std::byte* SmallCall::payload_of(int member) const {
@@ -141,15 +139,11 @@ void SmallCall::fail(const Status& cause) {
 
 void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
   if (done_) return;
-  if (!written_) {
-    // Sources come later: they may be waiting for this rank's cell.
-    for (int member = 0; member < cells_.size(); ++member) {
-      if (cells_.delays_writing(member)) ranks->push_back(member);
-    }
-    return;
-  }
-  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
-    if (source != cells_.self() && !cells_.arrived(source)) ranks->push_back(source);
+  for (int member = 0; member < cells_.size(); ++member) {
+    const bool is_missed = has_result_ ? cells_.misses_in_previous(member)
+                                       : member != cells_.self() && shape_.sources.has(member) &&
+                                             !cells_.arrived(member);
+    if (is_missed) ranks->push_back(member);
   }
 }
 

@@ -18,7 +18,7 @@ class SmallCall final : public NativeCall {
   /// The shape's agreed_bytes is at most shm::kCellPayloadBytes.
   void start(const Arguments& arguments, const CallShape& shape);
   /// The same call on other buffers.
-  void repeat(const void* input, void* output, std::uint64_t sequence);
+  void repeat(const void* input, void* output, const CallRecord& record);
 
   bool advance() override;
   void fail(const Status& cause) override;
@@ -37,7 +37,7 @@ class SmallCall final : public NativeCall {
   CallRecord record_;
   const compute::Reduction* reduction_ = nullptr;
   std::size_t element_bytes_ = 1;
-  bool written_ = false;
+  bool has_result_ = false;
   bool done_ = true;
   bool waits_for_all_ = false;
   int next_ = 0;  // sources before this one have arrived

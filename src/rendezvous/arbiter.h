@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_history.h"
 #include "base/clock.h"
 #include "base/handshake.h"
 #include "base/result.h"
@@ -76,6 +77,13 @@ struct MeetingPoint {
   bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
 
+/// What one rank has called last on a communicator.
+struct CallsOfRank {
+  Rank member = 0;                   ///< the rank in the communicator
+  const std::vector<Rank>& members;  ///< world ranks
+  std::vector<NumberedCall> calls;
+};
+
 class ArbiterClient {
  public:
   /// Blocks until all `size` ranks have joined or the deadline passed. Rank 0 starts the arbiter
@@ -100,6 +108,13 @@ class ArbiterClient {
                       const std::vector<Rank>& waiting_for, const std::vector<Rank>& members);
   /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
   void report_failure(const Verdict& verdict);
+  /// "`suspicion`: a peer makes other calls there than this rank", whose latest `calls` are, as
+  /// `member` of the communicator. The arbiter compares the calls of all and sends everyone a
+  /// verdict that names the rank that differs from most.
+  void report_differing(const Verdict& suspicion, const CallsOfRank& own);
+  /// The communicators whose calls the arbiter has asked for since the last time.
+  std::vector<std::uint32_t> take_questions();
+  void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
   /// A data link broke. The arbiter answers with a verdict about `peer` if `peer`'s control
   /// connection is gone too, within 300 ms; else with one that names the link.
   void report_broken_link(Rank peer, const std::string& reason);

@@ -1,5 +1,7 @@
 // The rank's side of the control connection once all have met: reports out, verdicts in. See
 // arbiter.h for the contract and joiner.h for how the connection comes about. One thread at a time.
+#include <utility>
+
 #include "base/log.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/joiner.h"
@@ -14,6 +16,12 @@ namespace {
 
 // Reports beyond this, unread by a stuck arbiter, are dropped.
 constexpr std::size_t kBacklogBytesMax = 1 << 20;
+// More at a time is nothing that an arbiter asks.
+constexpr std::size_t kQuestionsMax = 4096;
+
+rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRank& own) {
+  return {communicator, own.member, own.members, {}, own.calls};
+}
 
 }  // namespace
 
@@ -50,6 +58,11 @@ struct ArbiterClient::Connection {
       state = State::kFarewell;
       return;
     }
+    if (message.type == MessageType::kAskCalls) {
+      const auto communicator = rendezvous::decode_question(message.body);
+      if (communicator && questions.size() < kQuestionsMax)
+        return questions.push_back(*communicator);
+    }
     auto verdict = rendezvous::decode_verdict(message.body, size);
     if (message.type != MessageType::kVerdict || !verdict) {
       return lose(ErrorCode::kProtocol, "sent what no arbiter sends", verdicts);
@@ -60,7 +73,8 @@ struct ArbiterClient::Connection {
   rendezvous::ControlStream stream;
   Member arbiter;
   rendezvous::VerdictLedger ledger;
-  std::vector<Verdict> own;  // found by this rank itself, with no arbiter left to ask
+  std::vector<std::uint32_t> questions;  // of the arbiter, not answered yet
+  std::vector<Verdict> own;              // found by this rank itself, with no arbiter left to ask
   State state = State::kOpen;
 };
 
@@ -72,7 +86,7 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const MeetingPoint& p
   UNISONO_TRY(rendezvous::check_member(self, size));
   std::unique_ptr<ArbiterClient> client(new ArbiterClient);
   if (size == 1) {
-    client->world_.job_id = JobKey::random().to_hex().substr(0, 32);
+    client->world_.job_id = random_hex(32);
     client->world_.key = point.has_key ? point.key : JobKey::random();
     client->world_.members.push_back(std::move(self));
     return client;
@@ -129,6 +143,24 @@ void ArbiterClient::report_timeout(std::uint32_t communicator, std::uint64_t seq
 
 void ArbiterClient::report_failure(const Verdict& verdict) {
   if (connection_) connection_->send(rendezvous::encode(MessageType::kFailure, verdict));
+}
+
+void ArbiterClient::report_differing(const Verdict& suspicion, const CallsOfRank& own) {
+  if (!connection_) return;
+  rendezvous::CallsMessage message = message_of(suspicion.communicator, own);
+  message.suspicion = suspicion;
+  connection_->send(rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
+}
+
+std::vector<std::uint32_t> ArbiterClient::take_questions() {
+  if (!connection_ || connection_->questions.empty()) return {};
+  return std::exchange(connection_->questions, {});
+}
+
+void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& own) {
+  if (!connection_) return;
+  connection_->send(
+      rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
 }
 
 void ArbiterClient::report_broken_link(Rank peer, const std::string& reason) {

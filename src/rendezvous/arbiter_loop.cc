@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 
 namespace unisono::rendezvous {
 namespace {
 
-constexpr int kEventsPerWait = 64;
+// More than there can be strangers, so that what they have said is read before one is judged.
+constexpr int kEventsPerWait = 4 * static_cast<int>(kStrangersMax);
+// Then those that are in have their turn again.
+constexpr int kAcceptsPerTurn = 16;
 // How long the reason of a failed meeting waits for ranks that have not arrived and for slow
 // sockets.
 constexpr Duration kEndingTime = std::chrono::seconds(1);
@@ -20,20 +24,40 @@ constexpr std::size_t kBacklogBytesMax = 1 << 20;
 constexpr std::uint32_t kRead = EPOLLIN;
 constexpr std::uint32_t kReadAndWrite = EPOLLIN | EPOLLOUT;
 
+// Cleansed when the last connection has sent it.
+std::shared_ptr<const std::string> secret_frame(std::string bytes) {
+  return std::shared_ptr<std::string>(new std::string(std::move(bytes)), [](std::string* frame) {
+    cleanse(frame);
+    delete frame;
+  });
+}
+
 }  // namespace
 
-ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd rank_zero, int stop)
+Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, UniqueFd rank_zero,
+                                                       int stop) {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) {
+    return Status(ErrorCode::kOutOfResources,
+                  "rank 0 cannot start its arbiter (epoll_create1): " + errno_text(errno), 0);
+  }
+  std::unique_ptr<ArbiterLoop> loop(new ArbiterLoop(std::move(options), std::move(epoll), stop));
+  UNISONO_TRY(loop->watch(stop, kRead));
+  UNISONO_TRY(loop->watch(loop->strangers_.add_local(std::move(rank_zero), loop->now_), kRead));
+  for (const Listener& listener : loop->options_.listeners) {
+    UNISONO_TRY(loop->watch(listener.fd.get(), kRead));
+  }
+  return loop;
+}
+
+ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
       strangers_(options_.handshake_job_id, options_.key),
       meeting_(options_.size, options_.started),
       backlog_bytes_max_(kBacklogBytesMax),
       now_(Clock::now()),
       stop_(stop),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  watch(stop_, kRead);
-  watch(strangers_.add_local(std::move(rank_zero), now_), kRead);
-  for (const Listener& listener : options_.listeners) watch(listener.fd.get(), kRead);
-}
+      epoll_(std::move(epoll)) {}
 
 void ArbiterLoop::run() {
   while (phase_ != Phase::kDone) {
@@ -46,7 +70,11 @@ void ArbiterLoop::run() {
       log::error("rank 0: the arbiter cannot wait for its connections; it stops");
       break;
     }
-    for (int i = 0; i < count; ++i) on_event(events[i].data.fd);
+    // What has been said counts when a newcomer needs a place.
+    for (int i = 0; i < count; ++i) on_connection(events[i].data.fd);
+    for (int i = 0; i < count; ++i) {
+      if (const Listener* listener = listener_at(events[i].data.fd)) accept_from(*listener);
+    }
     on_timers();
     settle();
   }
@@ -54,13 +82,19 @@ void ArbiterLoop::run() {
   seats_.clear();
 }
 
-void ArbiterLoop::watch(int fd, std::uint32_t events) {
+Status ArbiterLoop::watch(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0 ||
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) {
+    return {};
   }
+  return {ErrorCode::kOutOfResources,
+          fmt::format("rank 0's arbiter cannot wait for a connection (epoll_ctl): {}; raise sysctl "
+                      "fs.epoll.max_user_watches",
+                      errno_text(errno)),
+          0};
 }
 
 void ArbiterLoop::watch_listeners() {
@@ -68,7 +102,8 @@ void ArbiterLoop::watch_listeners() {
   if (wanted == listening_) return;
   listening_ = wanted;
   for (const Listener& listener : options_.listeners) {
-    watch(listener.fd.get(), wanted ? kRead : 0);
+    // A change of what is watched already, which needs no memory.
+    static_cast<void>(watch(listener.fd.get(), wanted ? kRead : 0));
   }
 }
 
@@ -77,23 +112,28 @@ void ArbiterLoop::close_listeners() {
   strangers_.clear();
 }
 
-void ArbiterLoop::on_event(int fd) {
+const Listener* ArbiterLoop::listener_at(int fd) const {
+  for (const Listener& listener : options_.listeners) {
+    if (listener.fd.get() == fd) return &listener;
+  }
+  return nullptr;
+}
+
+void ArbiterLoop::on_connection(int fd) {
   if (fd == stop_) return stop();
   if (seats_.count(fd) > 0) return read_seat(fd);
   if (strangers_.holds(fd)) {
     if (auto arrival = strangers_.read(fd, now_)) seat(std::move(*arrival));
-    return;
-  }
-  for (const Listener& listener : options_.listeners) {
-    if (listener.fd.get() == fd) return accept_from(listener);
   }
 }
 
 void ArbiterLoop::accept_from(const Listener& listener) {
-  while (strangers_.accepting(now_)) {
+  for (int i = 0; i < kAcceptsPerTurn && strangers_.accepting(now_); ++i) {
     const int fd = strangers_.accept(listener, now_);
     if (fd < 0) return;
-    watch(fd, kRead);
+    if (const Status watched = watch(fd, kRead); !watched) {
+      strangers_.turn_away(fd, watched.message(), now_);
+    }
   }
 }
 
@@ -120,6 +160,8 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   }
   seats_.emplace(fd, std::move(seat));
   if (meeting_.complete()) welcome();
+  // What came along with its join makes no event of its own.
+  read_seat(fd);
 }
 
 void ArbiterLoop::read_seat(int fd) {
@@ -185,6 +227,16 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
       desk_->on_broken_link(seat->rank, link, now_);
       return {};
     }
+    case MessageType::kDiffering:
+    case MessageType::kCalls: {
+      UNISONO_ASSIGN(CallsMessage calls, decode_calls(message.type, message.body, options_.size));
+      if (message.type == MessageType::kCalls) {
+        desk_->on_calls(seat->rank, std::move(calls));
+      } else {
+        desk_->on_differing(seat->rank, std::move(calls), now_);
+      }
+      return {};
+    }
     case MessageType::kGiveUp:
       return {};  // crossed the welcome on its way
     default:
@@ -217,11 +269,11 @@ void ArbiterLoop::welcome() {
   phase_ = Phase::kServing;
   const std::vector<Member> members = meeting_.take_members();
   const auto table = std::make_shared<const std::string>(encode_members(members));
-  const auto with_key = std::make_shared<const std::string>(
-      encode(WelcomeMessage{options_.size, options_.job_id, options_.key.to_hex()}));
+  const auto with_key =
+      secret_frame(encode(WelcomeMessage{options_.size, options_.job_id, options_.key.to_hex()}));
   // Who came over TCP has proved that it knows the key, which must not travel there in the clear.
   const auto without_key = std::make_shared<const std::string>(
-      encode(WelcomeMessage{options_.size, options_.job_id, ""}));
+      encode(WelcomeMessage{options_.size, options_.job_id, SecretText()}));
   backlog_bytes_max_ = kBacklogBytesMax + table->size();
   desk_.emplace(members);
   for (auto& [fd, seat] : seats_) {
@@ -245,9 +297,10 @@ void ArbiterLoop::fail(const Status& why) {
 
 void ArbiterLoop::say_verdicts() {
   for (const VerdictDesk::Outgoing& outgoing : desk_->take(now_)) {
-    log::info(outgoing.verdict.message);
-    const auto bytes =
-        std::make_shared<const std::string>(encode(MessageType::kVerdict, outgoing.verdict));
+    if (!outgoing.asks) log::info(outgoing.verdict.message);
+    const auto bytes = std::make_shared<const std::string>(
+        outgoing.asks ? encode_question(outgoing.verdict.communicator)
+                      : encode(MessageType::kVerdict, outgoing.verdict));
     for (auto& [fd, seat] : seats_) {
       if (outgoing.target == -1 || outgoing.target == seat.rank) send(&seat, bytes);
     }
@@ -288,7 +341,8 @@ void ArbiterLoop::write_seat(Seat* seat) {
   const bool writing = seat->stream.has_output();
   if (writing == seat->writing) return;
   seat->writing = writing;
-  watch(seat->stream.fd(), writing ? kReadAndWrite : kRead);
+  // A change of what is watched already, which needs no memory.
+  static_cast<void>(watch(seat->stream.fd(), writing ? kReadAndWrite : kRead));
 }
 
 void ArbiterLoop::settle() {
@@ -306,11 +360,11 @@ void ArbiterLoop::settle() {
 TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
-      return std::min(options_.deadline, strangers_.next_due());
+      return std::min(options_.deadline, strangers_.next_due(now_));
     case Phase::kServing:
       return desk_->next_due();
     case Phase::kEnding:
-      return std::min(ending_until_, strangers_.next_due());
+      return std::min(ending_until_, strangers_.next_due(now_));
     case Phase::kDone:
       break;
   }

@@ -32,8 +32,9 @@ struct ArbiterOptions {
 class ArbiterLoop {
  public:
   /// `rank_zero` is the arbiter's end of rank 0's connection; `stop` becomes readable when the
-  /// process ends and outlives the loop.
-  ArbiterLoop(ArbiterOptions options, UniqueFd rank_zero, int stop);
+  /// process ends and outlives the loop. kOutOfResources without descriptors to wait with.
+  static Result<std::unique_ptr<ArbiterLoop>> open(ArbiterOptions options, UniqueFd rank_zero,
+                                                   int stop);
   /// Returns when all ranks are gone, the meeting failed, or `stop` was given.
   void run();
   /// Any thread: the meeting has failed, and the loop lingers only to tell late ranks why.
@@ -48,10 +49,12 @@ class ArbiterLoop {
     bool writing = false;  // the epoll set waits for room to write
   };
 
-  void watch(int fd, std::uint32_t events);
+  ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop);
+  Status watch(int fd, std::uint32_t events);
   void watch_listeners();
   void close_listeners();
-  void on_event(int fd);
+  const Listener* listener_at(int fd) const;
+  void on_connection(int fd);
   void accept_from(const Listener& listener);
   void seat(Strangers::Arrival arrival);
   void read_seat(int fd);

@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <list>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
+#include "base/errno_text.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -88,20 +88,6 @@ Arbiters& arbiters() {
   return instance;
 }
 
-// The user's signal handlers belong on the user's threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
 }  // namespace
 
 Result<UniqueFd> start_arbiter(ArbiterOptions options) {
@@ -111,10 +97,10 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!running->stop) {
     return Status(ErrorCode::kOutOfResources,
-                  fmt::format("rank 0 cannot start its arbiter: {}", std::strerror(errno)));
+                  "rank 0 cannot start its arbiter (eventfd): " + errno_text(errno), 0);
   }
-  running->loop =
-      std::make_unique<ArbiterLoop>(std::move(options), std::move(ends.first), running->stop.get());
+  UNISONO_ASSIGN(running->loop,
+                 ArbiterLoop::open(std::move(options), std::move(ends.first), running->stop.get()));
   Running* const job = running.get();
   try {
     const SignalsBlocked blocked;

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/same_user.h"
 #include "base/unique_fd.h"
 
 namespace unisono::rendezvous {
@@ -19,6 +20,7 @@ namespace {
 constexpr std::string_view kTitle = "unisono meeting 1";
 constexpr std::size_t kFileBytesMax = 8 << 10;
 constexpr std::size_t kIdDigits = 32;
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
 constexpr std::size_t kAddressesMax = 16;
 constexpr std::size_t kHostNameBytesMax = 255;
 
@@ -50,8 +52,13 @@ Status read_line(std::string_view word, std::string_view value, Contact* contact
     return {};
   }
   if (word == "key" && value.size() == 64) {
+    // Any other text of that length would be hashed, and a damaged key only be noticed as a wrong
+    // one.
+    if (value.find_first_not_of(kHexDigits) != std::string_view::npos) {
+      return bad("a malformed key line");
+    }
     auto key = JobKey::from_text(value);
-    if (!key) return bad("a malformed key line");
+    if (!key) return key.error();
     contact->key = *key;
     contact->has_key = true;
     return {};
@@ -76,14 +83,19 @@ Status write_all(int fd, std::string_view text) {
 
 }  // namespace
 
-std::string random_id() { return JobKey::random().to_hex().substr(0, kIdDigits); }
+std::string random_id() { return random_hex(kIdDigits); }
 
-std::string to_text(const Contact& contact) {
-  std::string text = fmt::format("{}\njob {}\n", kTitle, contact.job_id);
-  if (contact.has_key) text += fmt::format("key {}\n", contact.key.to_hex());
-  if (!contact.unix_name.empty()) text += fmt::format("unix {}\n", contact.unix_name);
-  for (const auto& [host, port] : contact.tcp) text += fmt::format("tcp {} {}\n", host, port);
-  return text + "end\n";
+SecretText to_text(const Contact& contact) {
+  SecretText text(fmt::format("{}\njob {}\n", kTitle, contact.job_id));
+  if (contact.has_key) {
+    text.append("key ");
+    text.append(contact.key.to_hex().view());
+    text.append("\n");
+  }
+  if (!contact.unix_name.empty()) text.append(fmt::format("unix {}\n", contact.unix_name));
+  for (const auto& [host, port] : contact.tcp) text.append(fmt::format("tcp {} {}\n", host, port));
+  text.append("end\n");
+  return text;
 }
 
 Result<Contact> contact_from_text(std::string_view text) {
@@ -124,7 +136,7 @@ Status write_contact_file(const std::string& path, const Contact& contact) {
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                      S_IRUSR | S_IWUSR));
   if (!fd) return failed(std::strerror(errno));
-  if (const Status written = write_all(fd.get(), to_text(contact)); !written) {
+  if (const Status written = write_all(fd.get(), to_text(contact).view()); !written) {
     return failed(written.message());
   }
   // Network file systems report a full disk as late as here.
@@ -141,11 +153,15 @@ Result<Contact> read_contact_file(const std::string& path) {
   if (::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) {
     return bad(fmt::format("'{}' is no regular file", path));
   }
-  if (about.st_uid != ::geteuid() || (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (const Status own = check_same_user(about.st_uid, "the file"); !own) {
+    return bad(fmt::format("'{}': {}", path, own.message()));
+  }
+  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return bad(fmt::format("'{}' is not private to uid {} (owner {}, mode {:o})", path, ::geteuid(),
                            about.st_uid, about.st_mode & 0777));
   }
-  std::string text(kFileBytesMax + 1, '\0');
+  SecretText text;
+  text.resize(kFileBytesMax + 1);
   std::size_t bytes = 0;
   while (bytes < text.size()) {
     const ssize_t count = ::read(fd.get(), text.data() + bytes, text.size() - bytes);
@@ -155,7 +171,7 @@ Result<Contact> read_contact_file(const std::string& path) {
     bytes += static_cast<std::size_t>(count);
   }
   text.resize(bytes);
-  auto contact = contact_from_text(text);
+  auto contact = contact_from_text(text.view());
   if (!contact) return bad(fmt::format("'{}': {}", path, contact.error().message()));
   return contact;
 }

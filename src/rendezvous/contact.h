@@ -26,7 +26,7 @@ struct Contact {
 /// 32 hex digits from the library's generator.
 std::string random_id();
 
-std::string to_text(const Contact& contact);
+SecretText to_text(const Contact& contact);
 /// kRendezvous saying what is wrong with `text`; every line is checked.
 Result<Contact> contact_from_text(std::string_view text);
 

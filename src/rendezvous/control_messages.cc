@@ -60,10 +60,11 @@ class Reader {
   T number() {
     return static_cast<T>(read_little_endian(take(sizeof(T))));
   }
-  std::string text(std::size_t bytes_max) {
+  std::string text(std::size_t bytes_max) { return std::string(view(bytes_max)); }
+  std::string_view view(std::size_t bytes_max) {
     const auto bytes = number<std::uint32_t>();
     if (bytes > bytes_max) ok_ = false;
-    return std::string(take(bytes));
+    return take(bytes);
   }
   std::vector<Rank> ranks(int size) {
     const std::string bits = text((static_cast<std::size_t>(size) + 7) / 8);
@@ -120,9 +121,58 @@ Member read_member(Reader* reader) {
   return member;
 }
 
+void write_verdict(Writer* writer, const Verdict& verdict) {
+  writer->number(static_cast<std::uint8_t>(verdict.code));
+  writer->number(verdict.culprit);
+  writer->number(verdict.communicator);
+  writer->number(verdict.sequence);
+  writer->text(shortened(verdict.message, kTextBytesMax), kTextBytesMax);
+}
+
 bool is_code_of_failure(std::uint8_t code) {
   return code > static_cast<std::uint8_t>(ErrorCode::kOk) &&
          code <= static_cast<std::uint8_t>(ErrorCode::kClosed);
+}
+
+// False where it is none.
+bool read_verdict(Reader* reader, int size, Verdict* verdict) {
+  const auto code = reader->number<std::uint8_t>();
+  verdict->culprit = reader->number<Rank>();
+  verdict->communicator = reader->number<std::uint32_t>();
+  verdict->sequence = reader->number<std::uint64_t>();
+  verdict->message = reader->text(kTextBytesMax);
+  if (!reader->ok() || !is_code_of_failure(code) || verdict->culprit < -1 ||
+      verdict->culprit >= size) {
+    return false;
+  }
+  verdict->code = static_cast<ErrorCode>(code);
+  return true;
+}
+
+void write_call(Writer* writer, const NumberedCall& call) {
+  writer->number(call.sequence);
+  writer->number(call.record.collective);
+  writer->number(call.record.type);
+  writer->number(call.record.op);
+  writer->number(call.record.algorithm);
+  writer->number(call.record.root);
+  writer->number(call.record.count);
+  writer->number(call.record.history);
+  writer->number(call.record.details);
+}
+
+NumberedCall read_call(Reader* reader) {
+  NumberedCall call;
+  call.sequence = reader->number<std::uint64_t>();
+  call.record.collective = reader->number<std::uint8_t>();
+  call.record.type = reader->number<std::uint8_t>();
+  call.record.op = reader->number<std::uint8_t>();
+  call.record.algorithm = reader->number<std::uint8_t>();
+  call.record.root = reader->number<std::int32_t>();
+  call.record.count = reader->number<std::uint64_t>();
+  call.record.history = reader->number<std::uint32_t>();
+  call.record.details = reader->number<std::uint32_t>();
+  return call;
 }
 
 }  // namespace
@@ -155,21 +205,36 @@ std::string encode(const BrokenLinkMessage& message) {
   return writer.finish();
 }
 
+std::string encode_calls(MessageType type, const CallsMessage& message, int size) {
+  UNISONO_ASSERT(message.calls.size() <= kCallsMax, "more calls than a message takes");
+  Writer writer(type);
+  writer.number(message.communicator);
+  writer.number(message.member);
+  writer.ranks(message.members, size);
+  if (type == MessageType::kDiffering) write_verdict(&writer, message.suspicion);
+  writer.number(static_cast<std::uint8_t>(message.calls.size()));
+  for (const NumberedCall& call : message.calls) write_call(&writer, call);
+  return writer.finish();
+}
+
+std::string encode_question(std::uint32_t communicator) {
+  Writer writer(MessageType::kAskCalls);
+  writer.number(communicator);
+  return writer.finish();
+}
+
 std::string encode(const WelcomeMessage& message) {
   Writer writer(MessageType::kWelcome);
   writer.number(static_cast<std::int32_t>(message.size));
   writer.text(message.job_id, kHandshakeBytesMax);
-  writer.text(message.key_hex, kHandshakeBytesMax);
+  // The last, so that it lies in the final buffer alone.
+  writer.text(message.key_hex.view(), kHandshakeBytesMax);
   return writer.finish();
 }
 
 std::string encode(MessageType type, const Verdict& verdict) {
   Writer writer(type);
-  writer.number(static_cast<std::uint8_t>(verdict.code));
-  writer.number(verdict.culprit);
-  writer.number(verdict.communicator);
-  writer.number(verdict.sequence);
-  writer.text(shortened(verdict.message, kTextBytesMax), kTextBytesMax);
+  write_verdict(&writer, verdict);
   return writer.finish();
 }
 
@@ -231,7 +296,7 @@ Result<JoinMessage> decode_join(std::string_view body) {
   message.size = reader.number<std::int32_t>();
   message.member = read_member(&reader);
   message.member.settings = reader.text(kSettingsBytesMax);
-  if (!reader.finished()) return malformed("join");
+  if (!reader.finished() || !check_member(message.member, message.size)) return malformed("join");
   return message;
 }
 
@@ -257,29 +322,45 @@ Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size) {
   return message;
 }
 
+Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int size) {
+  Reader reader(body);
+  CallsMessage message;
+  message.communicator = reader.number<std::uint32_t>();
+  message.member = reader.number<Rank>();
+  message.members = reader.ranks(size);
+  const bool suspects = type == MessageType::kDiffering;
+  if (suspects && !read_verdict(&reader, size, &message.suspicion)) return malformed("calls");
+  const std::size_t count = reader.number<std::uint8_t>();
+  if (!reader.ok() || count > kCallsMax || message.member < 0 || message.member >= size ||
+      message.suspicion.communicator != (suspects ? message.communicator : kEveryCommunicator)) {
+    return malformed("calls");
+  }
+  for (std::size_t i = 0; i < count; ++i) message.calls.push_back(read_call(&reader));
+  if (!reader.finished()) return malformed("calls");
+  return message;
+}
+
+Result<std::uint32_t> decode_question(std::string_view body) {
+  Reader reader(body);
+  const auto communicator = reader.number<std::uint32_t>();
+  if (!reader.finished()) return malformed("question");
+  return communicator;
+}
+
 Result<WelcomeMessage> decode_welcome(std::string_view body) {
   Reader reader(body);
   WelcomeMessage message;
   message.size = reader.number<std::int32_t>();
   message.job_id = reader.text(kHandshakeBytesMax);
-  message.key_hex = reader.text(kHandshakeBytesMax);
+  message.key_hex = SecretText(reader.view(kHandshakeBytesMax));
   if (!reader.finished()) return malformed("welcome");
   return message;
 }
 
 Result<Verdict> decode_verdict(std::string_view body, int size) {
   Reader reader(body);
-  const auto code = reader.number<std::uint8_t>();
   Verdict verdict;
-  verdict.culprit = reader.number<Rank>();
-  verdict.communicator = reader.number<std::uint32_t>();
-  verdict.sequence = reader.number<std::uint64_t>();
-  verdict.message = reader.text(kTextBytesMax);
-  if (!reader.finished() || !is_code_of_failure(code) || verdict.culprit < -1 ||
-      verdict.culprit >= size) {
-    return malformed("verdict");
-  }
-  verdict.code = static_cast<ErrorCode>(code);
+  if (!read_verdict(&reader, size, &verdict) || !reader.finished()) return malformed("verdict");
   return verdict;
 }
 
@@ -288,7 +369,9 @@ Status decode_refusal(std::string_view body) {
   const auto code = reader.number<std::uint8_t>();
   const auto rank = reader.number<Rank>();
   std::string message = reader.text(kTextBytesMax);
-  if (!reader.finished() || !is_code_of_failure(code)) return malformed("refusal");
+  if (!reader.finished() || !is_code_of_failure(code) || rank < -1 || rank >= kWorldSizeMax) {
+    return malformed("refusal");
+  }
   return {static_cast<ErrorCode>(code), std::move(message), rank};
 }
 

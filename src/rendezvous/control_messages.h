@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/call_history.h"
 #include "base/limits.h"
 #include "base/result.h"
 #include "rendezvous/arbiter.h"
@@ -19,6 +20,7 @@ inline constexpr std::size_t kHostBytesMax = 512;
 inline constexpr std::size_t kSettingsBytesMax = 16 << 10;
 inline constexpr std::size_t kAddressBytesMax = 4 << 10;
 inline constexpr std::size_t kTextBytesMax = 8 << 10;  ///< messages for people
+inline constexpr std::size_t kCallsMax = 64;
 
 enum class MessageType : std::uint8_t {
   kJoin = 1,      ///< rank: here I am
@@ -27,12 +29,15 @@ enum class MessageType : std::uint8_t {
   kTimedOut,      ///< rank: gave an operation up
   kFailure,       ///< rank: a failure it has established itself
   kBrokenLink,    ///< rank: a data connection broke
+  kDiffering,     ///< rank: a peer makes other calls than this rank, whose latest follow
+  kCalls,         ///< rank: its latest calls, having been asked
   kGoodbye,       ///< rank: leaves
   kRefusal = 32,  ///< arbiter: the meeting failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
   kVerdict,       ///< arbiter: who failed
   kFarewell,      ///< arbiter: rank 0 left and its process ends; nothing failed
+  kAskCalls,      ///< arbiter: which calls has this rank made?
 };
 
 struct Message {
@@ -54,10 +59,17 @@ struct BrokenLinkMessage {
   Rank peer = 0;
   std::string reason;
 };
+struct CallsMessage {
+  std::uint32_t communicator = 0;
+  Rank member = 0;                  ///< the sender's rank in the communicator
+  std::vector<Rank> members;        ///< ascending world ranks
+  Verdict suspicion;                ///< kDiffering only
+  std::vector<NumberedCall> calls;  ///< at most kCallsMax
+};
 struct WelcomeMessage {
   int size = 0;
   std::string job_id;
-  std::string key_hex;  ///< empty where the rank proved that it knows the key
+  SecretText key_hex;  ///< empty where the rank proved that it knows the key
 };
 
 /// Whole messages, length included. Texts are cut to their bounds; a Member is checked by
@@ -66,6 +78,10 @@ std::string encode(const JoinMessage& message);
 std::string encode(MessageType type);
 std::string encode_wait(MessageType type, const WaitMessage& message, int size);
 std::string encode(const BrokenLinkMessage& message);
+/// kDiffering or kCalls.
+std::string encode_calls(MessageType type, const CallsMessage& message, int size);
+std::string encode_question(std::uint32_t communicator);
+/// May hold the key: to be cleansed.
 std::string encode(const WelcomeMessage& message);
 /// kVerdict or kFailure.
 std::string encode(MessageType type, const Verdict& verdict);
@@ -80,6 +96,9 @@ Status check_member(const Member& member, int size);
 Result<JoinMessage> decode_join(std::string_view body);
 Result<WaitMessage> decode_wait(std::string_view body, int size);
 Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size);
+Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int size);
+/// The communicator.
+Result<std::uint32_t> decode_question(std::string_view body);
 Result<WelcomeMessage> decode_welcome(std::string_view body);
 Result<Verdict> decode_verdict(std::string_view body, int size);
 /// The refusal itself; kProtocol where it cannot be read.

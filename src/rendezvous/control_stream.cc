@@ -1,6 +1,7 @@
 #include "rendezvous/control_stream.h"
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -60,10 +61,14 @@ bool ControlStream::receive(std::size_t bytes_max) {
     const std::size_t wanted = std::min(bytes_max, sizeof buffer);
     const ssize_t count = ::recv(fd(), buffer, wanted, MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (count < 0) {
+      was_reset_ = errno == ECONNRESET;
+      return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
     if (count == 0) return false;
-    input_.erase(0, std::exchange(taken_, 0));
-    input_.append(buffer, static_cast<std::size_t>(count));
+    input_.drop_front(std::exchange(taken_, 0));
+    input_.append({buffer, static_cast<std::size_t>(count)});
+    OPENSSL_cleanse(buffer, static_cast<std::size_t>(count));
     bytes_max -= static_cast<std::size_t>(count);
     // A short read has emptied the socket; asking again would cost a system call per poll.
     if (static_cast<std::size_t>(count) < wanted) return true;
@@ -92,6 +97,13 @@ void ControlStream::close() {
   ::shutdown(fd(), SHUT_WR);
   // TCP answers a close over unread input with a reset, which may overtake our last words.
   receive();
+  guard_ = ForkGuard(-1);
+  fd_.reset();
+}
+
+void ControlStream::reset() {
+  const linger at_once{1, 0};
+  ::setsockopt(fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   guard_ = ForkGuard(-1);
   fd_.reset();
 }

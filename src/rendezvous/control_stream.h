@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/secret_text.h"
 #include "base/unique_fd.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/fork_guard.h"
@@ -39,22 +40,28 @@ class ControlStream {
   /// the length is out of bounds.
   Result<std::optional<Message>> next();
   /// What has arrived and was not taken by next(), for a handshake that goes before messages.
-  std::string_view input() const { return std::string_view(input_).substr(taken_); }
+  std::string_view input() const { return input_.view().substr(taken_); }
   void drop_input(std::size_t bytes) { taken_ += bytes; }
+
+  /// The other side has ended the connection by reset(), or died, rather than by close().
+  bool was_reset() const { return was_reset_; }
 
   /// Sends what the socket takes, says that nothing follows and closes.
   void close();
+  /// Ends the connection without a word.
+  void reset();
 
  private:
   static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
 
   UniqueFd fd_;
-  ForkGuard guard_;  // goes before fd_, so that a number is never guarded after its close
-  std::string input_;
+  ForkGuard guard_;        // goes before fd_, so that a number is never guarded after its close
+  SecretText input_;       // the arbiter hands out the key
   std::size_t taken_ = 0;  // bytes of input_ that next() has given out
   std::deque<std::shared_ptr<const std::string>> output_;
   std::size_t sent_ = 0;  // bytes of output_.front() that the socket has taken
   std::size_t backlog_bytes_ = 0;
+  bool was_reset_ = false;
 };
 
 }  // namespace unisono::rendezvous

@@ -11,7 +11,8 @@ namespace {
 // After our deadline: time for the arbiter's list of missing ranks to reach us.
 constexpr Duration kLastWordTime = std::chrono::seconds(1);
 // An arbiter that does not know the key hangs up when it has seen the proof; so does one whose
-// patience with a stranger has ended. The latter cannot be when the proof came so soon.
+// patience with a stranger has ended. The latter cannot be when the proof came so soon. One that
+// needed the place for somebody else resets the connection.
 constexpr Duration kPromptProof = std::chrono::seconds(1);
 
 // Reads the world table from messages as they come.
@@ -48,7 +49,7 @@ class TableReader {
     }
     world_.job_id = std::move(welcome.job_id);
     if (welcome.key_hex.empty()) return {};
-    UNISONO_ASSIGN(world_.key, JobKey::from_text(welcome.key_hex));
+    UNISONO_ASSIGN(world_.key, JobKey::from_text(welcome.key_hex.view()));
     return {};
   }
 
@@ -111,7 +112,7 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
   stream->queue(handshake.take_output());
   for (;;) {
     const Status sent = stream->flush();
-    if (handshake.done() && sent) return std::nullopt;
+    if (handshake.done()) return sent ? std::nullopt : std::optional(hung_up(false));
     if (!wait_ready(stream->fd(), false, deadline)) {
       return Failure{
           {ErrorCode::kRendezvous, "something listens there but does not answer as an arbiter"}};
@@ -128,7 +129,8 @@ std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, st
       return Failure{outcome, final};
     }
     if (!open && !handshake.done()) {
-      return hung_up(proof_sent && Clock::now() - began < kPromptProof);
+      const bool was_told = sent.ok() && !stream->was_reset();
+      return hung_up(proof_sent && was_told && Clock::now() - began < kPromptProof);
     }
     std::string answer = handshake.take_output();
     proof_sent = proof_sent || !answer.empty();

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/network.h"
+#include "base/same_user.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
 #include "rendezvous/introduction.h"
@@ -59,14 +60,17 @@ Status store_failed(const std::string& what) {
 }
 
 Status write_store(Store* store, const Contact& contact) {
+  std::string text(to_text(contact).view());
+  Status outcome;
   try {
-    store->set(kStoreKey, to_text(contact));
-    return {};
+    store->set(kStoreKey, text);
   } catch (const std::exception& error) {
-    return store_failed(error.what());
+    outcome = store_failed(error.what());
   } catch (...) {
-    return store_failed("unknown exception");
+    outcome = store_failed("unknown exception");
   }
+  cleanse(&text);
+  return outcome;
 }
 
 Result<Contact> read_store(Store* store, TimePoint deadline) {
@@ -81,7 +85,9 @@ Result<Contact> read_store(Store* store, TimePoint deadline) {
     return store_failed("unknown exception");
   }
   if (text.empty()) return store_failed(fmt::format("it holds no '{}' yet", kStoreKey));
-  return contact_from_text(text);
+  auto contact = contact_from_text(text);
+  cleanse(&text);
+  return contact;
 }
 
 // A key is either published or given to every rank.
@@ -272,14 +278,9 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
   } else if (point.kind == MeetingPoint::Kind::kStore) {
     UNISONO_TRY(write_store(point.store, contact));
   }
-  ArbiterOptions options{size,
-                         point.name,
-                         contact.job_id,
-                         std::string(handshake_job_id(point, contact)),
-                         contact.key,
-                         started,
-                         deadline,
-                         std::move(*listeners)};
+  ArbiterOptions options{
+      size,        point.name, contact.job_id, std::string(handshake_job_id(point, contact)),
+      contact.key, started,    deadline,       std::move(*listeners)};
   auto joined = converse_as_host(std::move(options), size, self, deadline);
   // After a failure late ranks must still find the way to its reason.
   if (point.kind == MeetingPoint::Kind::kFile && joined) {
@@ -301,6 +302,8 @@ Result<Joined> join_meeting(const MeetingPoint& point, int size, const Member& s
   if (point.kind == MeetingPoint::Kind::kStore && point.store == nullptr) {
     return Status(ErrorCode::kInvalidArgument, "no store was given to meet at");
   }
+  // Every other place is told by its user, if only that of a file.
+  if (point.kind != MeetingPoint::Kind::kTcp) UNISONO_TRY(check_own_user());
   const TimePoint started = Clock::now();
   return self.rank == 0 ? host(point, size, self, started, deadline)
                         : attend(point, size, self, started, deadline);

@@ -2,11 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "rendezvous/rank_text.h"
 
 namespace unisono::rendezvous {
 namespace {
-constexpr std::size_t kSettingsShownMax = 1000;
+
+constexpr std::size_t kSettingShownMax = 500;
+
+// The first line of both texts that differs: "NAME=value" each, in the same order.
+struct Difference {
+  std::string_view name, first, second;
+};
+
+Difference first_difference(std::string_view first, std::string_view second) {
+  const auto take_line = [](std::string_view* text) {
+    const std::string_view line = text->substr(0, text->find('\n'));
+    text->remove_prefix(std::min(line.size() + 1, text->size()));
+    return line;
+  };
+  for (;;) {
+    const std::string_view a = take_line(&first), b = take_line(&second);
+    if (a == b && !first.empty() && !second.empty()) continue;
+    const std::size_t equals = a.find('=');
+    if (a == b || equals == std::string_view::npos ||
+        a.substr(0, equals + 1) != b.substr(0, std::min(b.size(), equals + 1))) {
+      return {"settings", a, b};
+    }
+    return {a.substr(0, equals), a.substr(equals + 1), b.substr(equals + 1)};
+  }
+}
+
 }  // namespace
 
 Status Meeting::admit(Member member, int size) {
@@ -30,11 +58,13 @@ Status Meeting::admit(Member member, int size) {
             member.rank};
   }
   if (const Member* other = any_arrived(); other && other->settings != member.settings) {
+    const Difference what = first_difference(other->settings, member.settings);
     return {ErrorCode::kMismatch,
-            fmt::format("{} and {} differ in settings that all ranks must share: '{}' and '{}'",
+            fmt::format("{} and {} differ in {}, which all ranks must share: '{}' and '{}'",
                         member_text(*other), member_text(member),
-                        shortened(other->settings, kSettingsShownMax),
-                        shortened(member.settings, kSettingsShownMax)),
+                        shortened(std::string(what.name), 100),
+                        shortened(std::string(what.first), kSettingShownMax),
+                        shortened(std::string(what.second), kSettingShownMax)),
             member.rank};
   }
   departed_.erase(member.rank);

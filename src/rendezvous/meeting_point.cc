@@ -103,6 +103,22 @@ Result<std::string> abstract_name(const LauncherVariables& launcher) {
   return name;
 }
 
+// Launchers other than torchrun and 'unisono run' say who the ranks are, and not all where they
+// meet.
+Status check_place(const LauncherVariables& launcher) {
+  const bool has_place = !launcher.master_address.empty() && launcher.master_port >= 0;
+  const bool has_name = on_one_host(launcher) && !launcher.run_id.empty();
+  if (has_place || has_name) return {};
+  return bad(fmt::format(
+      "{} started this process as rank {} of {} ({}, {}), {} on its host, and does not say where "
+      "they meet; set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port there, the "
+      "same on all ranks (on several hosts UNISONO_JOB_KEY as well), or UNISONO_RENDEZVOUS",
+      launcher.launcher, launcher.rank, launcher.world_size, launcher.rank_name,
+      launcher.world_size_name,
+      launcher.local_world_size < 0 ? "nobody knows how many"
+                                    : fmt::format("{} of them", launcher.local_world_size)));
+}
+
 Status check_launcher(const LauncherVariables& launcher) {
   const auto missing = [](std::string_view set, std::string_view unset) {
     return bad(
@@ -110,17 +126,19 @@ Status check_launcher(const LauncherVariables& launcher) {
                     "run', or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
                     set, unset));
   };
-  if (launcher.rank < 0) return missing("WORLD_SIZE", "RANK");
-  if (launcher.world_size < 0) return missing("RANK", "WORLD_SIZE");
+  if (launcher.rank < 0) return missing(launcher.world_size_name, launcher.rank_name);
+  if (launcher.world_size < 0) return missing(launcher.rank_name, launcher.world_size_name);
   if (launcher.rank >= launcher.world_size) {
-    return bad(fmt::format("RANK is {}, accepted are 0 to {} (WORLD_SIZE is {})", launcher.rank,
-                           launcher.world_size - 1, launcher.world_size));
+    return bad(fmt::format("{} is {}, accepted are 0 to {} ({} is {})", launcher.rank_name,
+                           launcher.rank, launcher.world_size - 1, launcher.world_size_name,
+                           launcher.world_size));
   }
   if (launcher.local_world_size > launcher.world_size) {
     return bad(fmt::format("LOCAL_WORLD_SIZE is {}, accepted are 1 to {} (WORLD_SIZE)",
                            launcher.local_world_size, launcher.world_size));
   }
   if (launcher.world_size == 1) return {};
+  if (!launcher.launcher.empty()) return check_place(launcher);
   if (launcher.master_address.empty()) return missing("RANK", "MASTER_ADDR");
   if (launcher.master_port < 0) return missing("RANK", "MASTER_PORT");
   return {};

@@ -14,7 +14,9 @@
 #include <cstring>
 #include <memory>
 
+#include "base/errno_text.h"
 #include "base/network.h"
+#include "base/same_user.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -24,7 +26,7 @@ constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr ListenOptions kListenOptions{.backlog = 4096};
 
 Status failed(const std::string& what, int error) {
-  return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, std::strerror(error))};
+  return {ErrorCode::kRendezvous, fmt::format("{}: {}", what, errno_text(error))};
 }
 
 struct UnixAddress {

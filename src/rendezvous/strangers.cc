@@ -5,42 +5,68 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "base/network.h"
+#include "base/same_user.h"
+#include "base/unproven_peers.h"
 
 namespace unisono::rendezvous {
 namespace {
 
-// When all places are taken the first byte must come this fast, so that idle strangers hold up the
-// ranks behind them for moments instead of seconds.
-constexpr Duration kSilenceWhenFull = std::chrono::milliseconds(100);
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(50);
 constexpr Duration kLogWindow = std::chrono::seconds(10);
 constexpr int kLinesPerWindow = 5;
 
 }  // namespace
 
+bool Strangers::accepting(TimePoint now) const {
+  return now >= paused_ && (!is_full() || least_promising_at(now) >= 0);
+}
+
+int Strangers::least_promising_at(TimePoint now) const {
+  std::vector<UnprovenPeer> peers;
+  std::vector<int> fds;
+  for (const auto& [fd, stranger] : strangers_) {
+    if (!stranger.is_unproven()) continue;
+    peers.push_back({stranger.source, stranger.greeted, now - stranger.advanced});
+    fds.push_back(fd);
+  }
+  const std::size_t chosen = least_promising(peers);
+  return chosen == kNobody ? -1 : fds[chosen];
+}
+
+void Strangers::evict(int fd, TimePoint now) {
+  const Entry entry = strangers_.find(fd);
+  if (entry == strangers_.end()) return;
+  log_stranger(entry->second.who, "it had come no further when another needed its place", now);
+  // A rank that is a victim must not take it for a refusal of its key.
+  entry->second.stream.reset();
+  strangers_.erase(entry);
+}
+
 int Strangers::accept(const Listener& listener, TimePoint now) {
   UniqueFd fd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
-      log_line(fmt::format("rank 0: connections wait: {}; raise 'ulimit -n'", std::strerror(errno)),
-               now);
+      log_line("rank 0: connections wait: " + errno_text(errno), now);
     }
     return -1;
   }
+  if (is_full()) evict(least_promising_at(now), now);
   const int key = fd.get();
   std::string who = peer_text(key);
   if (const Status same = listener.is_unix ? check_same_user(key) : Status(); !same) {
     log_stranger(who, same.message(), now);
     return -1;
   }
-  Stranger stranger{ControlStream(std::move(fd)), std::nullopt, now, std::move(who), true, false};
+  std::string source = source_of(key);
+  Stranger stranger{
+      ControlStream(std::move(fd)), std::nullopt, now, std::move(who), std::move(source), now};
   if (!listener.is_unix) tune_tcp(key);
   if (listener.needs_proof) {
     stranger.handshake.emplace(key_, Handshake::Role::kAcceptor,
@@ -52,8 +78,8 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
 
 int Strangers::add_local(UniqueFd fd, TimePoint now) {
   const int key = fd.get();
-  strangers_.insert_or_assign(
-      key, Stranger{ControlStream(std::move(fd)), std::nullopt, now, "rank 0", true, true});
+  strangers_.insert_or_assign(key, Stranger{ControlStream(std::move(fd)), std::nullopt, now,
+                                            "rank 0", "", now, true, true});
   return key;
 }
 
@@ -63,11 +89,14 @@ std::optional<Strangers::Arrival> Strangers::read(int fd, TimePoint now) {
   Stranger& stranger = entry->second;
   const bool proving = stranger.handshake && !stranger.handshake->done();
   const bool open = stranger.stream.receive(proving ? kHandshakeBytesMax : kMessageBytesMax);
-  stranger.silent = stranger.silent && stranger.stream.input().empty();
   if (proving) {
     if (const Status proof = authenticate(&stranger); !proof) {
       turn_away(entry, proof.message(), now);
       return std::nullopt;
+    }
+    if (!stranger.greeted && stranger.handshake->peer() >= 0) {
+      stranger.greeted = true;
+      stranger.advanced = now;
     }
   }
   Result<std::optional<Message>> message = std::optional<Message>();
@@ -111,17 +140,24 @@ void Strangers::expire(TimePoint now) {
   for (const Entry entry : late) turn_away(entry, "did not introduce itself in time", now);
 }
 
-TimePoint Strangers::next_due() const {
+TimePoint Strangers::next_due(TimePoint now) const {
   TimePoint next = kNever;
-  for (const auto& [fd, stranger] : strangers_) next = std::min(next, due(stranger));
+  for (const auto& [fd, stranger] : strangers_) {
+    next = std::min(next, due(stranger));
+    const TimePoint turn_over = stranger.advanced + kUnprovenTurn;
+    if (is_full() && stranger.is_unproven() && turn_over > now) next = std::min(next, turn_over);
+  }
   if (paused_ > TimePoint::min()) next = std::min(next, paused_);
   return next;
 }
 
 TimePoint Strangers::due(const Stranger& stranger) const {
-  if (stranger.local) return kNever;
-  const bool hurry = stranger.silent && strangers_.size() >= kStrangersMax;
-  return stranger.since + (hurry ? kSilenceWhenFull : kStrangerTime);
+  return stranger.local ? kNever : stranger.since + kStrangerTime;
+}
+
+void Strangers::turn_away(int fd, std::string_view why, TimePoint now) {
+  const Entry entry = strangers_.find(fd);
+  if (entry != strangers_.end()) turn_away(entry, why, now);
 }
 
 void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {

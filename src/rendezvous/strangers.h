@@ -1,7 +1,8 @@
 // Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user, and
 // the key where the job was given one and meets at a file or store) and introduce themselves, both
-// within two seconds, or go. Their number is bounded, and none of them can fail the job. Owned by
-// the arbiter's loop; its thread only.
+// within two seconds, or go. Their number is bounded; who comes when it is reached takes the place
+// of the least promising (base/unproven_peers.h), so that strangers cannot keep ranks out however
+// many come, and none of them can fail the job. Owned by the arbiter's loop; its thread only.
 #pragma once
 
 #include <map>
@@ -30,10 +31,9 @@ class Strangers {
 
   Strangers(std::string job_id, const JobKey& key) : job_id_(std::move(job_id)), key_(key) {}
 
-  /// False while no further stranger fits: what comes then waits in the listener's backlog.
-  bool accepting(TimePoint now) const {
-    return strangers_.size() < kStrangersMax && now >= paused_;
-  }
+  /// False for moments, while nobody can make room: what comes then waits in the listener's
+  /// backlog.
+  bool accepting(TimePoint now) const;
   /// Takes one connection from `listener`. Its descriptor, or -1 when there was none to keep.
   int accept(const Listener& listener, TimePoint now);
   /// Rank 0's end of a socket pair; needs no proof. Returns its descriptor.
@@ -43,9 +43,10 @@ class Strangers {
   /// Goes on with the stranger `fd`. An arrival when it has introduced itself; it, or a stranger
   /// that was turned away, is no longer held.
   std::optional<Arrival> read(int fd, TimePoint now);
+  void turn_away(int fd, std::string_view why, TimePoint now);
   /// Turns away who took too long.
   void expire(TimePoint now);
-  TimePoint next_due() const;
+  TimePoint next_due(TimePoint now) const;
   void clear() { strangers_.clear(); }
 
  private:
@@ -54,11 +55,18 @@ class Strangers {
     std::optional<Handshake> handshake;
     TimePoint since;
     std::string who;
-    bool silent = true;  // has sent nothing yet
-    bool local = false;  // rank 0's own end, which has all the time it wants
+    std::string source;
+    TimePoint advanced;    // came, or greeted
+    bool greeted = false;  // with what only a program of this kind says
+    bool local = false;    // rank 0's own end, which has all the time it wants
+    bool is_unproven() const { return !local && !(handshake && handshake->done()); }
   };
   using Entry = std::map<int, Stranger>::iterator;
 
+  bool is_full() const { return strangers_.size() >= kStrangersMax; }
+  /// Whose place a newcomer takes: its descriptor, or -1.
+  int least_promising_at(TimePoint now) const;
+  void evict(int fd, TimePoint now);
   Status authenticate(Stranger* stranger);
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);

@@ -13,6 +13,7 @@ namespace {
 // failures are no longer remembered one by one.
 constexpr std::size_t kCommunicatorsMax = 1 << 20;
 constexpr std::size_t kTimeoutsMax = 1024;
+constexpr std::size_t kComparisonsMax = 1024;
 // Reports of one rank that are remembered.
 constexpr std::size_t kReportsMax = 64;
 // Whose whereabouts a timeout's message tells before it would be too long to read.
@@ -121,7 +122,43 @@ void VerdictDesk::on_broken_link(Rank reporter, const BrokenLinkMessage& message
                      BrokenLink{now + kLinkGraceTime, reporter, peer, message.reason});
 }
 
+// Everyone is asked at once; who sees the difference as well has answered by saying so.
+void VerdictDesk::on_differing(Rank reporter, CallsMessage message, TimePoint now) {
+  if (presence(reporter) != Presence::kHere) return;
+  const std::uint32_t communicator = message.communicator;
+  const auto known = comparisons_.find(communicator);
+  if (known != comparisons_.end()) return known->second.add(reporter, std::move(message));
+  if (comparisons_.size() >= kComparisonsMax || ledger_.has_judged(communicator)) return;
+  for (const Rank rank : message.members) {
+    if (rank != reporter && presence(rank) == Presence::kHere) {
+      decided_.push_back({rank, {ErrorCode::kMismatch, -1, communicator, 0, ""}, true});
+    }
+  }
+  comparisons_.emplace(communicator,
+                       CallComparison(reporter, std::move(message), now + kCallsTime));
+}
+
+void VerdictDesk::on_calls(Rank rank, CallsMessage message) {
+  const auto known = comparisons_.find(message.communicator);
+  if (known != comparisons_.end()) known->second.add(rank, std::move(message));
+}
+
+bool VerdictDesk::has_heard_all(const CallComparison& comparison) const {
+  const std::set<Rank>& members = comparison.members();
+  return std::all_of(members.begin(), members.end(), [&](Rank rank) {
+    return comparison.has_heard(rank) || presence(rank) != Presence::kHere;
+  });
+}
+
 std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
+  for (auto at = comparisons_.begin(); at != comparisons_.end();) {
+    if (at->second.due() > now && !has_heard_all(at->second)) {
+      ++at;
+      continue;
+    }
+    broadcast(at->second.judge());
+    at = comparisons_.erase(at);
+  }
   for (auto at = timeouts_.begin(); at != timeouts_.end();) {
     if (at->second.due > now) {
       ++at;
@@ -151,11 +188,14 @@ TimePoint VerdictDesk::next_due() const {
   TimePoint due = kNever;
   for (const auto& [operation, timeout] : timeouts_) due = std::min(due, timeout.due);
   for (const auto& [pair, link] : links_) due = std::min(due, link.due);
+  for (const auto& [communicator, each] : comparisons_) {
+    due = std::min(due, has_heard_all(each) ? TimePoint::min() : each.due());
+  }
   return due;
 }
 
 void VerdictDesk::broadcast(Verdict verdict) {
-  if (ledger_.admit(verdict)) decided_.push_back({-1, std::move(verdict)});
+  if (ledger_.admit(verdict)) decided_.push_back({-1, std::move(verdict), false});
 }
 
 void VerdictDesk::tell_that_peer_left(Rank reporter, Rank peer) {

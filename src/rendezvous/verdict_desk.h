@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
 
 namespace unisono::rendezvous {
@@ -19,12 +20,18 @@ namespace unisono::rendezvous {
 inline constexpr Duration kGatherTime = std::chrono::milliseconds(100);
 /// How long a broken link may wait for the death that explains it.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
+/// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
+/// judged.
+inline constexpr Duration kCallsTime = std::chrono::milliseconds(300);
 
 /// Lets the first verdict of each communicator through, and the first about each rank where all
 /// communicators of that rank are meant.
 class VerdictLedger {
  public:
   bool admit(const Verdict& verdict);
+  bool has_judged(std::uint32_t communicator) const {
+    return communicators_.count(communicator) > 0;
+  }
 
  private:
   std::set<std::uint32_t> communicators_;
@@ -36,6 +43,7 @@ class VerdictDesk {
   struct Outgoing {
     Rank target = -1;  ///< -1: all
     Verdict verdict;
+    bool asks = false;  ///< no verdict: the question for the calls of its communicator
   };
 
   explicit VerdictDesk(std::vector<Member> members);
@@ -49,6 +57,8 @@ class VerdictDesk {
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
   void on_failure(Verdict verdict);
   void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now);
+  void on_differing(Rank reporter, CallsMessage message, TimePoint now);
+  void on_calls(Rank rank, CallsMessage message);
 
   /// What is decided by now, in order.
   std::vector<Outgoing> take(TimePoint now);
@@ -74,6 +84,7 @@ class VerdictDesk {
   bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(Verdict verdict);
   void tell_that_peer_left(Rank reporter, Rank peer);
+  bool has_heard_all(const CallComparison& comparison) const;
   Verdict judge(const Operation& operation, const Timeout& timeout) const;
   Verdict judge(const BrokenLink& link) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;
@@ -86,7 +97,8 @@ class VerdictDesk {
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;
   std::map<Operation, Timeout> timeouts_;
-  std::map<std::pair<Rank, Rank>, BrokenLink> links_;  // by unordered pair
+  std::map<std::pair<Rank, Rank>, BrokenLink> links_;    // by unordered pair
+  std::map<std::uint32_t, CallComparison> comparisons_;  // by communicator
   VerdictLedger ledger_;
   std::vector<Outgoing> decided_;
 };

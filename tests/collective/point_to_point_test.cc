@@ -1,7 +1,10 @@
 // Send and receive through the public API: matching, sizes, groups, self.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
@@ -162,6 +165,42 @@ TEST_P(PointToPoint, AMessageLongerThanTheRoomIsRefusedAndTheNextOneArrives) {
         EXPECT_EQ(comm.receive(small, 0, 4).count, count);
         EXPECT_EQ(small, numbers(9, count));
       }
+    }
+  });
+}
+
+TEST_P(PointToPoint, AMessageOfABrokenElementIsRefusedAndTheNextOneArrives) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (const std::size_t bytes : {5ul, 20'001ul, 2'000'003ul}) {
+      if (comm.rank() == 0) {
+        const std::vector<std::uint8_t> data(bytes, 7);
+        comm.send(data, 1, 6);
+        comm.send_async(data.data(), bytes, DataType::kUint8, 1, 6).wait();
+        comm.send(numbers(1, bytes), 1, 6);
+        continue;
+      }
+      std::vector<int> room(bytes, -1);
+      const auto expect_refusal = [&](const auto& receive) {
+        try {
+          receive();
+          ADD_FAILURE() << bytes << " bytes were taken for elements of 4";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << error.what();
+          EXPECT_EQ(error.rank(), 0);
+          const std::string what = error.what();
+          for (const std::string& part : std::vector<std::string>{
+                   "rank 0", "tag 6", std::to_string(bytes) + " bytes", "int32"}) {
+            EXPECT_NE(what.find(part), std::string::npos) << what;
+          }
+        }
+      };
+      expect_refusal([&] { comm.receive(room, 0, 6); });
+      expect_refusal([&] {
+        comm.receive_async(room.data(), room.size(), DataType::kInt32, kAnyRank, 6).wait();
+      });
+      EXPECT_TRUE(comm.status().ok()) << comm.status().message();
+      EXPECT_EQ(comm.receive(room, 0, 6).count, bytes);
+      EXPECT_EQ(room, numbers(1, bytes));
     }
   });
 }

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
@@ -21,6 +26,9 @@ float memory[4096];
 const std::size_t three_counts[]{1, 2, 3};
 const std::size_t two_counts[]{1, 2};
 const std::size_t endless_counts[]{std::numeric_limits<std::size_t>::max(), 2};
+const std::size_t two_counts_of_two[]{2, 2};
+const std::size_t overlapping[]{3, 2};
+const std::size_t far_displacements[]{0, std::numeric_limits<std::size_t>::max() / 16};
 
 std::vector<BadCall> bad_calls() {
   const Call reduce{.collective = Collective::kAllReduce,
@@ -68,6 +76,29 @@ std::vector<BadCall> bad_calls() {
        with([](Call& c) { c.op = user_op("nothing", nullptr); })},
       {"count beyond the address space",
        with([](Call& c) { c.count = std::numeric_limits<std::size_t>::max() / 2; })},
+      {"as many bytes as a number can name", with([](Call& c) {
+         c.type = DataType::kInt8;
+         c.count = std::numeric_limits<std::size_t>::max();
+       })},
+      {"more bytes than a buffer can have", with([](Call& c) {
+         c.type = DataType::kInt8;
+         c.count = (std::size_t{1} << 47) + 1;
+       })},
+      {"a message of all bytes", with([](Call& c) {
+         c.collective = Collective::kSend;
+         c.type = DataType::kInt8;
+         c.count = std::numeric_limits<std::size_t>::max();
+       })},
+      {"room for all bytes", with([](Call& c) {
+         c.collective = Collective::kReceive;
+         c.type = DataType::kInt8;
+         c.count = std::numeric_limits<std::size_t>::max();
+       })},
+      {"a displacement beyond the address space", with([](Call& c) {
+         c.collective = Collective::kAllGatherV;
+         c.out_counts = two_counts;
+         c.out_displacements = far_displacements;
+       })},
       {"blocks beyond the address space", with([](Call& c) {
          c.collective = Collective::kAllGather;
          c.count = std::numeric_limits<std::size_t>::max() / 4;
@@ -108,6 +139,23 @@ std::vector<BadCall> bad_calls() {
          c.collective = Collective::kAllGatherV;
          c.out_counts = endless_counts;
        })},
+      {"overlapping blocks of all_gather_v", with([](Call& c) {
+         c.collective = Collective::kAllGatherV;
+         c.out_counts = two_counts_of_two;
+         c.out_displacements = overlapping;
+       })},
+      {"overlapping blocks of gather_v", with([](Call& c) {
+         c.collective = Collective::kGatherV;
+         c.count = 2;
+         c.out_counts = two_counts_of_two;
+         c.out_displacements = overlapping;
+       })},
+      {"overlapping blocks of all_to_all_v", with([](Call& c) {
+         c.collective = Collective::kAllToAllV;
+         c.in_counts = two_counts_of_two;
+         c.out_counts = two_counts_of_two;
+         c.out_displacements = overlapping;
+       })},
       {"in place all_to_all_v",
        {.collective = Collective::kAllToAllV,
         .in = memory,
@@ -139,14 +187,94 @@ TEST_P(BadInput, IsAnErrorOfTheCallAlone) {
   });
 }
 
+// Every form that knows the sizes of its buffers, with one that is an element too small.
 TEST_P(BadInput, TypedCallsCheckTheRoom) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
-    const std::vector<int> in(4);
-    std::vector<int> out(3);
-    EXPECT_EQ(outcome_of([&] { comm.all_reduce(in, out, sum); }).code, ErrorCode::kInvalidArgument);
-    EXPECT_EQ(outcome_of([&] { comm.all_gather(in, out); }).code, ErrorCode::kInvalidArgument);
-    EXPECT_EQ(outcome_of([&] { comm.reduce_scatter(in, out, sum); }).code,
-              ErrorCode::kInvalidArgument);
+    const std::vector<int> in(4), blocks(7);
+    // The last one is what would be written beyond the room.
+    std::vector<int> memory(8, -1);
+    const std::span<int> small(memory.data(), 3), gathered(memory.data(), 7);
+    std::vector<int> out(4);
+    const struct {
+      const char* name;
+      std::function<void()> call;
+    } forms[]{
+        {"all_reduce", [&] { comm.all_reduce(in, small, sum); }},
+        {"all_reduce_async", [&] { comm.all_reduce_async(in, small, sum).wait(); }},
+        {"reduce", [&] { comm.reduce(in, small, sum, 0); }},
+        {"all_gather", [&] { comm.all_gather(in, gathered); }},
+        {"reduce_scatter", [&] { comm.reduce_scatter(blocks, out, sum); }},
+    };
+    for (const auto& form : forms) {
+      const Outcome outcome = outcome_of(comm.rank() == 0 ? form.call : [] {});
+      EXPECT_EQ(outcome.written, comm.rank() == 0) << form.name;
+      EXPECT_EQ(outcome.code, comm.rank() == 0 ? ErrorCode::kInvalidArgument : ErrorCode::kOk)
+          << form.name;
+      EXPECT_EQ(memory, std::vector<int>(8, -1)) << form.name;
+      comm.barrier();
+    }
+  });
+}
+
+TEST_P(BadInput, OnlyTheRootOfAReduceNeedsRoom) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    const std::vector<int> in(4, 1);
+    std::vector<int> out(comm.rank() == 1 ? 6 : 0);
+    comm.reduce(in, out, sum, 1);
+    EXPECT_EQ(out, comm.rank() == 1 ? (std::vector<int>{2, 2, 2, 2, 0, 0}) : std::vector<int>());
+  });
+}
+
+// Gaps, any order and empty blocks anywhere are fine where the blocks are apart; inputs may
+// overlap.
+TEST_P(BadInput, BlocksThatAreApartMayLieInAnyOrder) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    const std::vector<int> mine(4, comm.rank() + 1);
+    std::vector<int> out(9, 0);
+    const std::size_t counts[]{2, 0, 3}, places[]{6, 7, 1};
+    comm.all_gather_v(mine.data(), out.data(), counts, places, DataType::kInt32);
+    EXPECT_EQ(out, (std::vector<int>{0, 3, 3, 3, 0, 0, 1, 1, 0}));
+
+    const std::size_t twos[]{2, 2, 2}, overlapping_inputs[]{1, 0, 1};
+    std::vector<int> got(2, 0);
+    const std::vector<int> source{1, 2, 3};
+    comm.scatter_v(source.data(), twos, overlapping_inputs, got.data(), 2, DataType::kInt32, 0);
+    EXPECT_EQ(got, comm.rank() == 1 ? (std::vector<int>{1, 2}) : (std::vector<int>{2, 3}));
+  });
+}
+
+TEST_P(BadInput, OverlappingBlocksAreNamed) {
+  run_ranks(4, GetParam(), [](Communicator& comm) {
+    std::vector<int> mine(4), out(20);
+    const std::size_t counts[]{2, 4, 0, 3}, places[]{9, 0, 1, 3};
+    const Outcome outcome = outcome_of(
+        [&] { comm.all_gather_v(mine.data(), out.data(), counts, places, DataType::kInt32); });
+    EXPECT_EQ(outcome.code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string_view(outcome.message).find("rank 1"), std::string_view::npos)
+        << outcome.message;
+    EXPECT_NE(std::string_view(outcome.message).find("rank 3"), std::string_view::npos)
+        << outcome.message;
+    comm.barrier();
+  });
+}
+
+TEST_P(BadInput, MemoryThatCannotBeIsRefusedByItsSize) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+    for (const std::size_t bytes : {kMost, kMost - 62, kMost / 2, (std::size_t{1} << 47) + 1}) {
+      const Outcome outcome = outcome_of([&] { allocate(comm, bytes); });
+      EXPECT_EQ(outcome.code, ErrorCode::kInvalidArgument) << bytes;
+      EXPECT_NE(std::string_view(outcome.message).find(std::to_string(bytes)),
+                std::string_view::npos)
+          << outcome.message;
+    }
+    for (const std::size_t count : {kMost / 8 + 2, kMost / 8 + 1, kMost}) {
+      const Outcome outcome = outcome_of([&] { SharedBuffer<double>(comm, count); });
+      EXPECT_EQ(outcome.code, ErrorCode::kInvalidArgument) << count;
+      EXPECT_NE(std::string_view(outcome.message).find(std::to_string(count)),
+                std::string_view::npos)
+          << outcome.message;
+    }
     comm.barrier();
   });
 }
@@ -190,7 +318,7 @@ TEST_P(BadInput, ReleasingForeignMemoryIsRefused) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, BadInput, testing::Values("auto", "loopback", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, BadInput, testing::Values("auto", "loopback", "unix", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

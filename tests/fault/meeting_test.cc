@@ -9,11 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <thread>
 
 #include "tests/support/child_process.h"
 #include "unisono/unisono.h"
@@ -68,6 +71,15 @@ int meet() {
   }
 }
 
+int meet_by_an_unknown_transport() {
+  try {
+    const Communicator comm = init({.transport = "tpc"});
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
 // Waits for its peers for ever.
 int stay() {
   try {
@@ -97,7 +109,40 @@ int meet_twice_at_once() {
   }
 }
 
+// Threads that init() a world of one at the same time, again and again: one gets it, and it can be
+// had again once it is closed.
+int meet_on_threads() {
+  constexpr int kThreads = 4, kRounds = 100;
+  std::barrier line(kThreads);
+  std::atomic<int> joined{0}, refused{0}, wrong_rounds{0};
+  const auto run = [&](bool counts) {
+    for (int round = 0; round < kRounds; ++round) {
+      Communicator comm;
+      line.arrive_and_wait();
+      try {
+        comm = init();
+        joined.fetch_add(1);
+      } catch (const Error& error) {
+        refused.fetch_add(error.code() == ErrorCode::kInvalidArgument ? 1 : 0);
+      }
+      line.arrive_and_wait();
+      if (counts && (joined.exchange(0) != 1 || refused.exchange(0) != kThreads - 1)) {
+        wrong_rounds.fetch_add(1);
+      }
+      comm.close();
+      line.arrive_and_wait();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(run, i == 0);
+  for (std::thread& thread : threads) thread.join();
+  std::printf("%d of %d rounds went wrong\n", wrong_rounds.load(), kRounds);
+  return wrong_rounds.load() == 0 ? 0 : 6;
+}
+
 const RoleEntry meet_entry("meet", &meet);
+const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
+const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
 const RoleEntry stay_entry("stay", &stay);
 const RoleEntry twice_entry("meet_twice_at_once", &meet_twice_at_once);
 
@@ -181,6 +226,105 @@ TEST(MeetingAtOnce, RefusesASecondInitBeforeClose) {
   for (ChildProcess& child : ranks) {
     EXPECT_EQ(child.wait(), 0) << child.output();
     EXPECT_THAT(child.output(), HasSubstr("refused with invalid argument"));
+  }
+}
+
+// The variables of each launcher, one process after the other.
+Environment by_open_mpi(int rank, int size, int local_size) {
+  return {"OMPI_COMM_WORLD_RANK=" + std::to_string(rank),
+          "OMPI_COMM_WORLD_SIZE=" + std::to_string(size),
+          "OMPI_COMM_WORLD_LOCAL_RANK=" + std::to_string(rank),
+          "OMPI_COMM_WORLD_LOCAL_SIZE=" + std::to_string(local_size),
+          "PMIX_NAMESPACE=test-" + std::to_string(getpid()),
+          "UNISONO_TIMEOUT=10s"};
+}
+
+Environment by_hydra(int rank, int size, int local_size) {
+  return {"PMI_RANK=" + std::to_string(rank), "PMI_SIZE=" + std::to_string(size),
+          "MPI_LOCALRANKID=" + std::to_string(rank),
+          "MPI_LOCALNRANKS=" + std::to_string(local_size), "UNISONO_TIMEOUT=10s"};
+}
+
+Environment by_slurm(int rank, int size, int local_size) {
+  return {"SLURM_PROCID=" + std::to_string(rank),
+          "SLURM_NTASKS=" + std::to_string(size),
+          "SLURM_STEP_NUM_TASKS=" + std::to_string(size),
+          "SLURM_LOCALID=" + std::to_string(rank),
+          "SLURM_NODEID=0",
+          "SLURM_STEP_NUM_NODES=" + std::to_string(local_size == size ? 1 : 2),
+          "SLURM_STEP_TASKS_PER_NODE=" + std::to_string(local_size),
+          "SLURM_JOB_ID=" + std::to_string(getpid()),
+          "SLURM_STEP_ID=0",
+          "SLURM_STEP_NODELIST=127.0.0.[1-2]",
+          "UNISONO_TIMEOUT=10s"};
+}
+
+struct ForeignLauncher {
+  const char* name;
+  Environment (*variables)(int rank, int size, int local_size);
+};
+
+class MeetingUnder : public testing::TestWithParam<ForeignLauncher> {
+ protected:
+  const int port_ = free_port() - 1;  // the ranks meet at the next one
+};
+
+TEST_P(MeetingUnder, OneHostNeedsNothingElse) {
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back("meet", GetParam().variables(rank, 2, 2));
+  }
+  expect_all_met(ranks);
+}
+
+TEST_P(MeetingUnder, SeveralHostsMeetWhereTheUserSays) {
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back("meet", with(GetParam().variables(rank, 2, 1),
+                                    {"UNISONO_RENDEZVOUS=", "MASTER_ADDR=127.0.0.1",
+                                     "MASTER_PORT=" + std::to_string(port_), key()}));
+  }
+  expect_all_met(ranks);
+}
+
+TEST_P(MeetingUnder, SeveralHostsWithoutAPlaceOrKeyAreNoWorldOfOne) {
+  ChildProcess child("meet", GetParam().variables(0, 2, 1));
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("UNISONO_JOB_KEY"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Launchers, MeetingUnder,
+                         testing::Values(ForeignLauncher{"OpenMpi", &by_open_mpi},
+                                         ForeignLauncher{"Hydra", &by_hydra},
+                                         ForeignLauncher{"Slurm", &by_slurm}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(MeetingUnderSlurm, SeveralHostsMeetAtTheFirstWithAKeyAlone) {
+  std::vector<ChildProcess> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back("meet", with(by_slurm(rank, 2, 1), {key()}));
+  }
+  expect_all_met(ranks);
+}
+
+TEST(MeetingAlone, OfThreadsThatInitAtOnceOneJoins) {
+  ChildProcess child("meet_on_threads", {});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+}
+
+TEST(MeetingAlone, AnUnknownTransportOfTheOptionsIsAnErrorThatListsTheKnown) {
+  ChildProcess child("meet_by_an_unknown_transport", {});
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("invalid argument: no transport is called 'tpc'"));
+  EXPECT_THAT(child.output(), HasSubstr("auto, shm, tcp, unix, verbs, loopback"));
+  for (const auto as : {SpawnOptions::As::kThreads, SpawnOptions::As::kProcesses}) {
+    try {
+      spawn(1, [](Communicator&) { ADD_FAILURE() << "ran"; }, {.as = as, .transport = "tpc"});
+      ADD_FAILURE() << "an unknown transport was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr("spawn: invalid argument: no transport is called 'tpc'"));
+    }
   }
 }
 
@@ -339,8 +483,9 @@ TEST(MeetingFailure, NamesDifferentTransports) {
   ChildProcess second("meet", rank_of(1, 2, with(where, {"UNISONO_TRANSPORT=unix"})));
   for (ChildProcess* child : {&first, &second}) {
     EXPECT_EQ(child->wait(), kFailed) << child->output();
-    EXPECT_THAT(child->output(), HasSubstr("transport=tcp"));
-    EXPECT_THAT(child->output(), HasSubstr("transport=unix"));
+    EXPECT_THAT(child->output(), HasSubstr("differ in UNISONO_TRANSPORT, "));
+    EXPECT_THAT(child->output(), HasSubstr("'tcp'"));
+    EXPECT_THAT(child->output(), HasSubstr("'unix'"));
   }
 }
 

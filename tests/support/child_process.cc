@@ -27,8 +27,9 @@ constexpr char kRoleFlag[] = "--role=";
 
 // Variables that a launcher around this test run may have set.
 bool is_inherited(const std::string& entry) {
-  for (const char* name : {"UNISONO_", "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=",
-                           "MASTER_ADDR=", "MASTER_PORT=", "TORCHELASTIC_"}) {
+  for (const char* name :
+       {"UNISONO_", "RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
+        "MASTER_PORT=", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "SLURM_"}) {
     if (entry.rfind(name, 0) == 0) return false;
   }
   return true;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <regex>
 
 #include "tests/tidy/source_tree.h"
@@ -39,6 +40,28 @@ TEST(HouseRules, OnlyTheConfigurationReadsTheEnvironment) {
     for (std::size_t i = 0; i < file.lines.size(); ++i) {
       EXPECT_FALSE(std::regex_search(code_of(file.lines[i]), reads))
           << place(file, i + 1) << ": read a row of src/config/config.cc instead";
+    }
+  }
+}
+
+// True where `code` calls `function` as such, and no member or other function that ends like it.
+bool calls(const std::string& code, const std::string& function) {
+  const std::size_t at = code.find(function + "(");
+  if (at == std::string::npos) return false;
+  const char before = at == 0 ? ' ' : code[at - 1];
+  return std::isalnum(static_cast<unsigned char>(before)) == 0 && before != '_' && before != '.' &&
+         before != '>';
+}
+
+// A program that another thread starts at that moment would inherit the descriptor.
+TEST(HouseRules, DescriptorsCloseOnExec) {
+  for (const SourceFile& file : source_files()) {
+    if (!is_shipped(file)) continue;
+    for (std::size_t i = 0; i < file.lines.size(); ++i) {
+      for (const char* function : {"dup", "::accept", "pipe", "epoll_create", "mkstemp"}) {
+        EXPECT_FALSE(calls(code_of(file.lines[i]), function))
+            << place(file, i + 1) << ": take the call that has a flag for it, as F_DUPFD_CLOEXEC";
+      }
     }
   }
 }

@@ -14,6 +14,7 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 // `line` is what a user would type behind "unisono", redirections included.
 ShellRun run_command(const std::string& line) {
@@ -40,6 +41,57 @@ TEST(Commands, EndWith2OnAWrongCommandLine) {
     EXPECT_EQ(run.status, 2) << line;
     EXPECT_THAT(run.output, HasSubstr("bogus")) << line;
   }
+}
+
+TEST(Commands, HelpOfOneIsItsOwn) {
+  for (const char* name : {"run", "perf", "info", "plan", "tune"}) {
+    const ShellRun help = run_command("help " + std::string(name) + " 2>&1");
+    EXPECT_EQ(help.status, 0) << help.output;
+    EXPECT_EQ(help.output, run_command(std::string(name) + " --help 2>&1").output) << name;
+  }
+  const ShellRun bogus = run_command("help bogus 2>&1");
+  EXPECT_EQ(bogus.status, 2);
+  EXPECT_THAT(bogus.output, HasSubstr("no command 'bogus'"));
+  EXPECT_THAT(run_command("help").output, HasSubstr("Commands:"));
+}
+
+TEST(Commands, PlanListsTheAlgorithmsAndWhatEachNeeds) {
+  const ShellRun all = run_command("plan --list");
+  EXPECT_EQ(all.status, 0);
+  EXPECT_THAT(all.output, AllOf(ContainsRegex("all_reduce +ring +any +commutative +no"),
+                                ContainsRegex("all_gather +recursive_doubling +power of two +- +-"),
+                                ContainsRegex("all_reduce +two_shot +any +any +yes"),
+                                HasSubstr("exscan"), HasSubstr("native")));
+  const ShellRun one = run_command("plan broadcast --list");
+  EXPECT_EQ(one.status, 0);
+  EXPECT_THAT(one.output, AllOf(HasSubstr("binomial"), Not(HasSubstr("all_reduce"))));
+  const ShellRun json = run_command("plan --list --json");
+  EXPECT_EQ(json.status, 0);
+  EXPECT_THAT(json.output, AllOf(HasSubstr("\"algorithm\": \"two_shot\""),
+                                 HasSubstr("\"needs_power_of_two_ranks\": true"),
+                                 HasSubstr("\"canonical_order\": \"power of two\"")));
+  EXPECT_EQ(run_command("plan broadcasst --list 2>&1").status, 2);
+  const ShellRun none = run_command("plan 2>&1");
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, AllOf(HasSubstr("which collective?"), HasSubstr("--list")));
+}
+
+TEST(Commands, RefuseATransportThatDoesNotExist) {
+  for (const char* line : {"perf all_reduce -n 1 -e 64", "info --why all_reduce"}) {
+    const ShellRun run = run_command(std::string(line) + " --transport tpc 2>&1");
+    EXPECT_EQ(run.status, 2) << line;
+    EXPECT_THAT(run.output, AllOf(HasSubstr("no transport is called 'tpc'"),
+                                  HasSubstr("auto, shm, tcp, unix, verbs, loopback")))
+        << line;
+  }
+}
+
+TEST(Commands, AreOneRankUnderMpirun) {
+  const ShellRun run =
+      test::run_shell("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 " +
+                      std::string(UNISONO_COMMAND) + " perf all_reduce -n 2 -e 64 2>&1");
+  EXPECT_EQ(run.status, 2) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("disagrees with the launcher, which started 4"));
 }
 
 TEST(Commands, UseVerbsWhereInfoSaysSoAndElseSayWhyNot) {

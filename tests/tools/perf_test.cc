@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "algorithms/algorithm.h"
 #include "shell.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
@@ -240,6 +241,10 @@ TEST(PerfLockstep, KnowsTheProcessorsOfAllRanks) {
   }
 }
 
+const algorithms::Algorithm* find_algorithm(const std::string& name) {
+  return algorithms::find(Collective::kAllReduce, name);
+}
+
 test::ShellRun run_command(const std::string& arguments) {
   return test::run_shell(std::string(UNISONO_COMMAND) + " perf " + arguments + " 2>&1");
 }
@@ -259,10 +264,30 @@ TEST(PerfCommand, PrintsJsonLinesWithTheAgreedKeys) {
     }
     EXPECT_EQ(row["wrong"], 0);
     EXPECT_EQ(row["iterations"], 3);
+    EXPECT_EQ(row["transport"], "shm");
+    EXPECT_EQ(row["algorithm"], "native");
     EXPECT_LE(row["time_us"]["min"], row["time_us"]["p99"]);
     at = end + 1;
   }
   EXPECT_EQ(lines, 6u);  // 4, 64 and 1024 bytes, out of place and in place
+}
+
+TEST(PerfCommand, RowsTellWhatRan) {
+  const auto row_of = [](const std::string& arguments) {
+    const test::ShellRun run = run_command(arguments + " -b 4K -e 4K -I 1 -w 0 --place out --json");
+    EXPECT_EQ(run.status, 0) << run.output;
+    return nlohmann::json::parse(run.output);
+  };
+  const auto over_tcp = row_of("all_reduce -n 2 --transport tcp");
+  EXPECT_EQ(over_tcp["transport"], "tcp");
+  EXPECT_NE(find_algorithm(over_tcp["algorithm"]), nullptr) << over_tcp;
+  EXPECT_EQ(row_of("all_reduce -n 2 --transport tcp --algorithm ring")["algorithm"], "ring");
+  const auto message = row_of("p2p -n 2 --transport unix");
+  EXPECT_EQ(message["transport"], "unix");
+  EXPECT_EQ(message["algorithm"], "none");
+  const test::ShellRun csv = run_command("all_gather -n 2 -b 4K -e 4K -I 1 -w 0 --place out --csv");
+  EXPECT_THAT(csv.output, HasSubstr("all_gather,shm,2,"));
+  EXPECT_THAT(csv.output, HasSubstr(",native,1,"));
 }
 
 TEST(PerfCommand, JsonLinesTellTheRoot) {

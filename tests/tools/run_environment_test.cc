@@ -116,7 +116,7 @@ TEST(RunEnvironment, RanksOfTwoLaunchersMeet) {
   EXPECT_EQ(first.wait(), 0) << first.err();
   EXPECT_EQ(second.wait(), 0) << second.err();
   // Rank 0 prints a header, and a row out of place and one in place: four ranks, nothing wrong.
-  EXPECT_THAT(first.out(), HasSubstr("[0] all_reduce,auto,4,65536,16384,float32,sum,0,false,"));
+  EXPECT_THAT(first.out(), HasSubstr("[0] all_reduce,shm,4,65536,16384,float32,sum,0,false,"));
   for (const std::string& line : first.sorted_lines()) {
     EXPECT_TRUE(line.ends_with(",0") || line.ends_with(",wrong")) << line;
   }

@@ -240,6 +240,10 @@ TEST_F(TrainCommand, RefusesWhatHasNoMeaningBeforeAnythingStarts) {
   refuses("--model rnn", "--model");
   refuses("--lr 0", "--lr: '0' is not a positive number");
   refuses("--lr x", "--lr: 'x' is not a positive number");
+  refuses("--lr nan", "--lr: 'nan' is not a positive number");
+  refuses("--lr 1e9", "--lr: '1e9' is above the limit of 1000000;");
+  refuses("--lr 1e99", "--lr: '1e99' is above the limit of 1000000;");
+  refuses("--lr 1e-50", "--lr: '1e-50' is below the limit of 1.17");
   refuses("-n 0", "--ranks");
   refuses("--strategy single -n 2", "single is one rank");
   refuses("--strategy dp-balanced --gpu0-batch 129", "--gpu0-batch");
@@ -281,6 +285,57 @@ TEST_F(TrainCommand, CutsTheDefaultBatchToWhatDivides) {
   ASSERT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("batch 126 over all ranks (the default of 128, rounded down"));
   EXPECT_EQ(log("start")[0]["batch"], 126);
+}
+
+TEST_F(TrainCommand, TellsOnceWhatBecameOfABalancedBatch) {
+  const std::string common =
+      "--strategy dp-balanced --load lazy --limit-steps 1 --epochs 1 --quiet ";
+  const ShellRun uneven = train(common + "--gpu0-batch 16 --batch 53 --devices 0,1,2");
+  ASSERT_EQ(uneven.status, 0) << uneven.output;
+  const std::string what = "the remainder makes the largest 19 samples";
+  const std::size_t first = uneven.output.find(what);
+  ASSERT_NE(first, std::string::npos) << uneven.output;
+  EXPECT_EQ(uneven.output.find(what, first + 1), std::string::npos) << uneven.output;
+  ASSERT_EQ(log("note").size(), 1u);
+  EXPECT_THAT(log("note")[0]["text"], HasSubstr(what));
+
+  const ShellRun even = train(common + "--gpu0-batch 64 --json");
+  ASSERT_EQ(even.status, 0) << even.output;
+  const auto note = nlohmann::json::parse(even.output.substr(0, even.output.find('\n')));
+  EXPECT_EQ(note["event"], "note");
+  EXPECT_THAT(note["text"],
+              HasSubstr("even chunks instead, 64, 64; balanced ones need at most 63"));
+
+  const ShellRun above = train("--strategy dp-balanced --gpu0-batch 200");
+  EXPECT_THAT(above.output, HasSubstr("larger than the batch of 128; give it at most 63"));
+}
+
+TEST_F(TrainCommand, TellsTheScaledLearningRate) {
+  const ShellRun run = train(
+      "--strategy single --load lazy --batch 256 --scale-lr linear --warm-up 3 --limit-steps 1 "
+      "--epochs 1");
+  ASSERT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("learning rate 0.0014: --lr 0.0007 for a batch of 128, scaled "
+                                    "(linear), reached after 3 steps of warm-up"));
+  const nlohmann::json start = log("start")[0];
+  EXPECT_EQ(start["learning_rate"].dump(), "0.0007");
+  EXPECT_EQ(start["scaled_learning_rate"].dump(), "0.0014");
+  EXPECT_EQ(start["scale_lr"], "linear");
+  EXPECT_EQ(start["warm_up"], 3);
+}
+
+TEST_F(TrainCommand, SaysOnceThatThereIsNoDriver) {
+  const std::string no_driver = "UNISONO_CUDA_LIBRARY=nowhere.so " + std::string(UNISONO_COMMAND);
+  const std::string line = " train --device cuda --output " + path("out");
+  for (const std::string& command :
+       {no_driver + line + " -n 3", no_driver + line + " --strategy dp -n 3",
+        no_driver + " run -n 2 -- " + UNISONO_COMMAND + line}) {
+    const ShellRun run = run_line(command);
+    EXPECT_EQ(run.status, 1) << run.output;
+    const std::size_t first = run.output.find("unisono train: ");
+    ASSERT_NE(first, std::string::npos) << run.output;
+    EXPECT_EQ(run.output.find("unisono train: ", first + 1), std::string::npos) << run.output;
+  }
 }
 
 TEST_F(TrainCommand, KnowsNamesOfOtherTrainers) {
@@ -446,7 +501,7 @@ TEST_F(TrainCommand, KeepsTheLastCheckpointWhereTheNextDoesNotFit) {
 
 TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
   const ShellRun run = run_line(std::string(UNISONO_COMMAND) +
-                                " train --compare --json --limit-steps 2 2>/dev/null");
+                                " train --compare --model mlp --json --limit-steps 2");
   ASSERT_EQ(run.status, 0) << run.output;
   std::istringstream lines(run.output);
   nlohmann::json sizes;
@@ -468,6 +523,22 @@ TEST_F(TrainCommand, ComparesEveryStrategyWithItsFormula) {
   // Half of the inputs, outputs and output gradients cross; parameters and gradients whole.
   EXPECT_EQ(bytes.at("dp"), 4 * (inputs / 2 + outputs / 2 + outputs / 2 + 2 * parameters));
   EXPECT_EQ(bytes.at("ddp"), 4 * 2 * parameters);
+}
+
+TEST_F(TrainCommand, ComparesOnAWorkloadThatMoreDevicesAreFasterWith) {
+  const ShellRun run =
+      run_line(std::string(UNISONO_COMMAND) + " train --compare -n 3 --limit-steps 1");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const std::string first = run.output.substr(0, run.output.find("\n\n"));
+  EXPECT_THAT(first,
+              AllOf(HasSubstr("cnn 28x28x1"), HasSubstr("63 samples per step (the default of 64"),
+                    HasSubstr("rounded down to divide)"), HasSubstr("the default here")));
+  const ShellRun chosen = run_line(std::string(UNISONO_COMMAND) +
+                                   " train --compare --json --model mlp --batch 53 -n 3 "
+                                   "--limit-steps 1");
+  ASSERT_EQ(chosen.status, 0) << chosen.output;
+  EXPECT_THAT(chosen.output, AllOf(HasSubstr("\"samples\":53"), HasSubstr("\"kind\":\"note\""),
+                                   Not(HasSubstr("unisono train"))));
 }
 
 // Lines of four letters at random: 60 of 64 places are padding, which is learned in a few steps,

@@ -3,9 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/verbs_settings.h"
@@ -136,6 +140,172 @@ TEST(Config, ReportsAVariableThatItDoesNotKnow) {
   const Result<Config> config = Config::from_environment();
   ASSERT_FALSE(config);
   EXPECT_THAT(config.error().message(), HasSubstr("unknown variable UNISONO_VERBS_PORTS"));
+}
+
+TEST(Config, TakesTransportsThatItKnowsAlone) {
+  Config config;
+  EXPECT_TRUE(config.set_transport(""));
+  EXPECT_EQ(config.transport, "auto");
+  EXPECT_TRUE(config.set_transport("unix"));
+  EXPECT_EQ(config.transport, "unix");
+  const Status unknown = config.set_transport("tpc");
+  EXPECT_EQ(unknown.code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(unknown.message(),
+              AllOf(HasSubstr("'tpc'"), HasSubstr("auto, shm, tcp, unix, verbs, loopback")));
+  EXPECT_EQ(config.transport, "unix");
+}
+
+// ---- Launchers -----------------------------------------------------------------------------
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+struct Launched {
+  const char* what;
+  Environment environment;
+  std::string launcher;  // empty: none is recognised
+  int rank = -1, size = -1, local_rank = -1, local_size = -1;
+  std::string address{};
+  std::string run_id{};
+};
+
+Environment mpirun() {
+  return {{"OMPI_COMM_WORLD_RANK", "3"},
+          {"OMPI_COMM_WORLD_SIZE", "4"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+          {"PMIX_RANK", "3"},
+          {"PMIX_NAMESPACE", "job@1"}};
+}
+
+Environment srun() {
+  return {{"SLURM_JOB_ID", "77"},
+          {"SLURM_STEP_ID", "2"},
+          {"SLURM_PROCID", "3"},
+          {"SLURM_NTASKS", "9"},
+          {"SLURM_STEP_NUM_TASKS", "4"},
+          {"SLURM_LOCALID", "1"},
+          {"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_TASKS_PER_NODE", "9"},
+          {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+          {"SLURM_NNODES", "5"},
+          {"SLURM_STEP_NODELIST", "rack2n[07-08,12]"},
+          {"PMIX_RANK", "3"}};
+}
+
+Environment with(Environment environment, const Environment& more) {
+  environment.insert(environment.end(), more.begin(), more.end());
+  return environment;
+}
+
+std::vector<Launched> launched() {
+  const std::string parent = "helper " + std::to_string(getppid());
+  const Environment hydra{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  return {
+      {"nobody", {}, ""},
+      {"Open MPI", mpirun(), "Open MPI", 3, 4, 1, 2, "", "job@1 "},
+      {"Open MPI, one process", {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, ""},
+      {"Open MPI whose daemons Slurm started", with(srun(), mpirun()), "Open MPI", 3, 4, 1, 2, "",
+       "job@1 "},
+      {"Open MPI and a place", with(mpirun(), {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}}),
+       "Open MPI", 3, 4, 1, 2, "h", ""},
+      {"Hydra", hydra, "MPICH or Intel MPI", 1, 2, 1, 2, "", parent},
+      {"Hydra whose proxies Slurm started", with(srun(), hydra), "MPICH or Intel MPI", 1, 2, 1, 2,
+       "", parent},
+      {"PMI alone",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
+       "MPICH or Intel MPI",
+       1,
+       2,
+       -1,
+       -1,
+       "",
+       parent},
+      {"Slurm", srun(), "Slurm", 3, 4, 1, 2, "rack2n07", "slurm 77.2"},
+      {"Slurm that offers PMI", with(srun(), {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}), "Slurm", 3, 4,
+       1, 2, "rack2n07", "slurm 77.2"},
+      {"Slurm, one host", with(srun(), {{"SLURM_STEP_NUM_NODES", "1"}}), "Slurm", 3, 4, 1, 4,
+       "rack2n07", "slurm 77.2"},
+      {"Slurm, one task", with(srun(), {{"SLURM_STEP_NUM_TASKS", "1"}}), ""},
+      {"an allocation's shell",
+       {{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}},
+       ""},
+      {"an interactive step", with(srun(), {{"SLURM_STEP_ID", "4294967290"}, {"PMIX_RANK", ""}}),
+       ""},
+      {"PMIx alone", {{"PMIX_RANK", "3"}}, "PMIx", 3, -1},
+      {"RANK before all", with(mpirun(), {{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "", 0, 2},
+  };
+}
+
+TEST(Launchers, AreRecognisedByTheirVariables) {
+  for (const Launched& each : launched()) {
+    std::list<Setting> settings;
+    for (const auto& [name, value] : each.environment) settings.emplace_back(name, value);
+    const Result<LauncherVariables> found = LauncherVariables::from_environment();
+    ASSERT_TRUE(found.has_value()) << each.what << ": " << found.error().message();
+    EXPECT_EQ(found->launcher, each.launcher) << each.what;
+    EXPECT_EQ(found->rank, each.rank) << each.what;
+    EXPECT_EQ(found->world_size, each.size) << each.what;
+    EXPECT_EQ(found->local_rank, each.local_rank) << each.what;
+    EXPECT_EQ(found->local_world_size, each.local_size) << each.what;
+    EXPECT_EQ(found->master_address, each.address) << each.what;
+    EXPECT_EQ(found->run_id, each.run_id) << each.what;
+  }
+}
+
+TEST(Launchers, SlurmsLocalRanksAndPortFollowFromItsLists) {
+  const auto read = [](const Environment& more) {
+    std::list<Setting> settings;
+    for (const auto& [name, value] : with(srun(), more)) settings.emplace_back(name, value);
+    return *LauncherVariables::from_environment();
+  };
+  const struct {
+    const char* tasks;
+    const char* node;
+    int local_size;
+  } nodes[]{{"2(x2)", "0", 2},     {"2(x2),1", "2", 1},    {"3,2(x2),1", "0", 3},
+            {"3,2(x2),1", "3", 1}, {"3,2(x2),1", "4", -1}, {"", "0", 9},
+            {"2(x", "0", -1},      {"2(y3)", "0", -1},     {"x", "0", -1},
+            {"2,,3", "1", -1},     {"0", "0", -1},         {"99999999999", "0", -1}};
+  for (const auto& each : nodes) {
+    const LauncherVariables found =
+        read({{"SLURM_STEP_TASKS_PER_NODE", each.tasks}, {"SLURM_NODEID", each.node}});
+    EXPECT_EQ(found.local_world_size, each.local_size) << each.tasks << " " << each.node;
+  }
+  const struct {
+    const char* list;
+    const char* first;
+  } lists[]{
+      {"a", "a"}, {"a,b", "a"}, {"a[3]", "a3"}, {"a[03-5],b", "a03"}, {"a[1,2]b[4-5]", "a1b4"},
+      {"a[", "a"}};
+  for (const auto& each : lists) {
+    EXPECT_EQ(read({{"SLURM_STEP_NODELIST", each.list}}).master_address, each.first);
+  }
+  const int port = read({}).master_port;
+  EXPECT_EQ(port, read({{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}}).master_port);
+  EXPECT_NE(port, read({{"SLURM_STEP_ID", "3"}}).master_port);
+  EXPECT_GE(port, 1024);
+  EXPECT_LT(port, 32768);
+  EXPECT_EQ(read({{"MASTER_PORT", "29500"}}).master_port, 29500);
+}
+
+TEST(Launchers, HydrasHelperIsKnownThroughAScriptByItsSocket) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Setting rank("PMI_RANK", "1"), size("PMI_SIZE", "2"), local("MPI_LOCALNRANKS", "2");
+  const Setting socket("PMI_FD", std::to_string(ends[1]));
+  EXPECT_EQ(LauncherVariables::from_environment()->run_id, "helper " + std::to_string(getpid()));
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(LauncherVariables::from_environment()->run_id, "helper " + std::to_string(getppid()));
+}
+
+TEST(Launchers, MalformedVariablesAreNamed) {
+  const Setting rank("OMPI_COMM_WORLD_RANK", "-1"), size("OMPI_COMM_WORLD_SIZE", "4");
+  const Result<LauncherVariables> found = LauncherVariables::from_environment();
+  ASSERT_FALSE(found);
+  EXPECT_THAT(found.error().message(), HasSubstr("OMPI_COMM_WORLD_RANK=-1: expected"));
 }
 
 TEST(VerbsSettings, HaveTheDefaultsOfTheTransport) {

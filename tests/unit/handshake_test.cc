@@ -126,6 +126,44 @@ TEST(Handshake, EveryFlippedBitIsFoundBeforeTheReaderOfThatMessageIsDone) {
   }
 }
 
+// Whoever knows the key could say it, so the proof alone does not refuse it.
+TEST(Handshake, EveryFieldOfAGreetingIsJudgedBeforeAnyProof) {
+  // Places in a greeting: byte order, version, purpose, direction, own rank twice, the other's
+  // rank, length of the job id twice, job id; of an answer the stream too.
+  constexpr std::pair<std::size_t, int> kChanges[]{{8, 16}, {10, 1}, {12, 3},  {13, 1}, {19, 128},
+                                                   {20, 1}, {24, 1}, {24, 64}, {32, 1}};
+  for (const auto& [at, change] : kChanges) {
+    auto a = initiator(), b = acceptor();
+    std::string hello = a.take_output();
+    hello[at] = static_cast<char>(hello[at] ^ change);
+    EXPECT_FALSE(feed(&b, hello).ok()) << at;
+  }
+  for (const auto& [at, change] : kChanges) {
+    auto a = initiator(), b = acceptor();
+    ASSERT_TRUE(feed(&b, a.take_output()).ok());
+    std::string hello = b.take_output();
+    hello[at] = static_cast<char>(hello[at] ^ change);
+    EXPECT_FALSE(feed(&a, hello).ok()) << at;
+  }
+  auto a = initiator(), b = acceptor();
+  ASSERT_TRUE(feed(&b, a.take_output()).ok());
+  std::string hello = b.take_output();
+  hello[14] ^= 1;
+  EXPECT_EQ(feed(&a, hello).code(), ErrorCode::kProtocol);
+  // An answer to anybody, as an initiator's greeting may be to any acceptor.
+  auto c = initiator(), d = acceptor();
+  ASSERT_TRUE(feed(&d, c.take_output()).ok());
+  hello = d.take_output();
+  hello.replace(20, 4, 4, '\xff');
+  EXPECT_EQ(feed(&c, hello).code(), ErrorCode::kProtocol);
+}
+
+TEST(Handshake, ARankDoesNotTalkToItself) {
+  Handshake a(key(), Role::kInitiator, identity(5, 5)), b = acceptor();
+  EXPECT_EQ(talk(&a, &b).acceptor.code(), ErrorCode::kMismatch);
+  EXPECT_FALSE(b.done());
+}
+
 TEST(Handshake, WrongKeyIsNamedByTheAcceptorWhichProvesNothing) {
   auto a = initiator(key("another key of sixteen")), b = acceptor();
   const Outcome out = talk(&a, &b);
@@ -264,7 +302,13 @@ TEST(JobKey, HexIsTakenAsItIs) {
   const std::string hex = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1F";
   const JobKey made = key(hex);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(made.bytes()[i], i);
-  EXPECT_EQ(key(made.to_hex()).to_hex(), made.to_hex());
+  EXPECT_EQ(key(made.to_hex().view()).to_hex(), made.to_hex());
+}
+
+TEST(JobKey, HexOfAnotherLengthIsTextLikeAnyOther) {
+  const std::string hex(64, '5');
+  EXPECT_NE(key(hex + "55").to_hex().view(), hex);
+  EXPECT_NE(key(hex.substr(2)).to_hex().view(), hex);
 }
 
 TEST(JobKey, TextOfSixteenCharactersIsEnoughAndFifteenAreNot) {

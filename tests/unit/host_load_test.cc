@@ -28,6 +28,19 @@ TEST(HostLoad, JoinsTheProcessorsOfRanksThatAreBoundApart) {
   EXPECT_TRUE(loads[3].shares_cores());
 }
 
+TEST(HostLoad, CountsProcessesOfAHostAndTheRanksInThem) {
+  std::vector<Member> job(4, member("a", "cpus f\n"));
+  job[0].pid = job[2].pid = 7;
+  job[1].pid = 8;
+  job[3].host = "b";
+  job[3].pid = 7;
+  const std::vector<HostLoad> loads = host_loads(job);
+  EXPECT_EQ(loads[0].processes, 2);
+  EXPECT_EQ(loads[2].ranks_of_process, 2);
+  EXPECT_EQ(loads[1].ranks_of_process, 1);
+  EXPECT_EQ(loads[3].processes, 1);
+}
+
 TEST(HostLoad, ObeysTheTightestPublishedQuota) {
   const std::vector<Member> job{member("a", "cpus ff\nquota 4.000\n"),
                                 member("a", "cpus ff\nquota 1.500\n"), member("a", "cpus ff\n")};

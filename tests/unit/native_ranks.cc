@@ -90,7 +90,7 @@ Operation& TestRank::start(native::Arguments arguments) {
   arguments.access = access;
   CallRecord& record = arguments.record;
   record.collective = static_cast<std::uint8_t>(arguments.collective);
-  record.sequence = ++sequence;
+  record.history = ++sequence;
   if (arguments.reduction != nullptr) {
     record.type = static_cast<std::uint8_t>(arguments.reduction->type());
     record.op = static_cast<std::uint8_t>(arguments.reduction->op().kind);

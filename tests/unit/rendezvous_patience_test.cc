@@ -4,7 +4,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+
+#include "base/handshake.h"
 #include "base/log.h"
+#include "base/unproven_peers.h"
 #include "rendezvous/strangers.h"
 #include "rendezvous_support.h"
 
@@ -46,9 +50,13 @@ class StrangersPatience : public testing::Test {
   Strangers strangers_;
 };
 
-TEST_F(StrangersPatience, HurriesOnlyThoseWhoHaveSaidNothing) {
+TEST_F(StrangersPatience, GivesThePlaceOfOneThatHasNotGreetedToANewcomer) {
   auto [speaker, speaker_end] = arrive();
-  ASSERT_EQ(::send(speaker_end.get(), "unis", 4, 0), 4);
+  Handshake handshake(test_key(), Handshake::Role::kInitiator,
+                      HandshakeIdentity{"job", 1, 0, HandshakePurpose::kControl, 0});
+  const std::string greeting = handshake.take_output();
+  ASSERT_EQ(::send(speaker_end.get(), greeting.data(), greeting.size(), 0),
+            static_cast<ssize_t>(greeting.size()));
   ASSERT_TRUE(wait_ready(speaker, false, Clock::now() + kPatience));
   EXPECT_FALSE(strangers_.read(speaker, start_).has_value());
   std::vector<UniqueFd> ends;
@@ -59,10 +67,17 @@ TEST_F(StrangersPatience, HurriesOnlyThoseWhoHaveSaidNothing) {
     ends.push_back(std::move(end));
   }
   ASSERT_EQ(silent.size(), kStrangersMax - 1);
-  EXPECT_EQ(strangers_.next_due(), start_ + milliseconds(100));
-  strangers_.expire(start_ + milliseconds(100));
+  const TimePoint turn_over = start_ + kUnprovenTurn;
+  EXPECT_EQ(strangers_.next_due(start_), turn_over);
+  ASSERT_TRUE(strangers_.accepting(turn_over));
+  const UniqueFd newcomer = connect();
+  int held = -1;
+  EXPECT_TRUE(eventually([&] { return (held = strangers_.accept(listener_, turn_over)) >= 0; }));
+  EXPECT_TRUE(strangers_.holds(held));
   EXPECT_TRUE(strangers_.holds(speaker)) << "a rank that is about to prove itself";
-  for (const int fd : silent) EXPECT_FALSE(strangers_.holds(fd));
+  EXPECT_EQ(std::count_if(silent.begin(), silent.end(),
+                          [&](int fd) { return fd != held && !strangers_.holds(fd); }),
+            1);
   strangers_.expire(start_ + kStrangerTime);
   EXPECT_FALSE(strangers_.holds(speaker));
 }
@@ -71,7 +86,7 @@ TEST_F(StrangersPatience, NeverTurnRankZeroAway) {
   auto ends = connected_pair();
   ASSERT_TRUE(ends.has_value());
   const int fd = strangers_.add_local(std::move(ends->first), start_);
-  EXPECT_EQ(strangers_.next_due(), kNever);
+  EXPECT_EQ(strangers_.next_due(start_), kNever);
   strangers_.expire(start_ + seconds(3600));
   EXPECT_TRUE(strangers_.holds(fd));
 }
@@ -89,11 +104,12 @@ TEST_F(StrangersPatience, PauseOnceWhenThereAreNoDescriptorsLeft) {
   EXPECT_THAT(last_line, AllOf(HasSubstr("connections wait"), HasSubstr("ulimit -n"),
                                Not(HasSubstr("refused"))));
   EXPECT_FALSE(strangers_.accepting(start_));
-  const TimePoint over = strangers_.next_due();
+  const TimePoint over = strangers_.next_due(start_);
   EXPECT_GT(over, start_);
   strangers_.expire(over);
   EXPECT_TRUE(strangers_.accepting(over));
-  EXPECT_EQ(strangers_.next_due(), kNever) << "a pause that is over would keep the arbiter awake";
+  EXPECT_EQ(strangers_.next_due(over), kNever)
+      << "a pause that is over would keep the arbiter awake";
   EXPECT_TRUE(eventually([&] { return strangers_.accept(listener_, over) >= 0; }));
 }
 

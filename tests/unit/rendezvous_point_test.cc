@@ -106,7 +106,7 @@ TEST(MeetingPoint, ReadsHostAndPort) {
 
 TEST(MeetingPoint, RefusesMalformedUrlsNamingThePart) {
   for (const char* url : {"tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
-                          "tcp://host:12a", "tcp://host:-1", "tcp://host: 1"}) {
+                          "tcp://host:12a", "tcp://host:-1", "tcp://host: 1", "tcp://29501"}) {
     EXPECT_THAT(point_of(url).error().message(), HasSubstr("port")) << url;
   }
   for (const char* url : {"tcp://:5000", "tcp://a b:5000", "tcp://fe80::1:5000", "tcp://a/b:1"}) {
@@ -116,6 +116,13 @@ TEST(MeetingPoint, RefusesMalformedUrlsNamingThePart) {
     EXPECT_THAT(point_of(url).error().message(), HasSubstr("path")) << url;
   }
   EXPECT_THAT(point_of("ftp://x").error().message(), HasSubstr("'ftp://x' is not known"));
+}
+
+TEST(MeetingPoint, RefusesPortsThatThereAreNot) {
+  for (const int port : {-1, 65536}) {
+    const auto point = meeting_point_from_url("env://", launched(0, 4, 2), port, kKey);
+    EXPECT_THAT(point.status().message(), HasSubstr("UNISONO_PORT is")) << port;
+  }
 }
 
 TEST(MeetingPoint, FileOfASingleHostJobListensLocallyOnly) {
@@ -148,8 +155,60 @@ TEST(MeetingPoint, IncompleteVariablesAreNamed) {
   EXPECT_THAT(complaint([](auto* l) { l->rank = 4; }), HasSubstr("RANK is 4"));
   EXPECT_THAT(complaint([](auto* l) { l->local_world_size = 5; }), HasSubstr("LOCAL_WORLD_SIZE"));
   EXPECT_THAT(complaint([](auto* l) { l->master_address = ""; }), HasSubstr("MASTER_ADDR"));
+  EXPECT_THAT(complaint([](auto* l) {
+                l->local_world_size = 4;
+                l->master_address = "";
+              }),
+              HasSubstr("MASTER_ADDR"));
   EXPECT_THAT(complaint([](auto* l) { l->master_address = "a b"; }), HasSubstr("'a b'"));
   EXPECT_THAT(complaint([](auto* l) { l->master_port = -1; }), HasSubstr("MASTER_PORT is not"));
+}
+
+LauncherVariables by_mpirun(int local_size) {
+  LauncherVariables launcher;
+  launcher.launcher = "Open MPI";
+  launcher.rank_name = "OMPI_COMM_WORLD_RANK";
+  launcher.world_size_name = "OMPI_COMM_WORLD_SIZE";
+  launcher.rank = 1;
+  launcher.world_size = 4;
+  launcher.local_world_size = local_size;
+  launcher.run_id = "1234";
+  return launcher;
+}
+
+TEST(MeetingPoint, RanksOfMpirunMeetByItsNameOfTheJob) {
+  const auto point = point_of("env://", by_mpirun(4), 0, "");
+  ASSERT_TRUE(point.has_value()) << point.error().message();
+  EXPECT_EQ(point->kind, Kind::kAbstract);
+  LauncherVariables other = by_mpirun(4);
+  other.run_id = "1235";
+  EXPECT_NE(point_of("env://", other)->name, point->name);
+}
+
+TEST(MeetingPoint, RanksOfMpirunOnSeveralHostsMeetWhereTheUserSays) {
+  LauncherVariables launcher = by_mpirun(2);
+  launcher.master_address = "10.0.0.1";
+  launcher.master_port = 29500;
+  const auto point = point_of("env://", launcher);
+  ASSERT_TRUE(point.has_value()) << point.error().message();
+  EXPECT_EQ(point->kind, Kind::kTcp);
+  EXPECT_EQ(point->port, 29501);
+  EXPECT_EQ(point_of("env://", launcher, 0, "").error().code(), ErrorCode::kAuthentication);
+}
+
+TEST(MeetingPoint, RanksOfMpirunWithoutAPlaceAreToldWhatToSet) {
+  LauncherVariables nameless = by_mpirun(4);
+  nameless.run_id.clear();
+  for (const LauncherVariables& launcher : {by_mpirun(2), by_mpirun(-1), nameless}) {
+    const auto point = point_of("env://", launcher);
+    ASSERT_FALSE(point.has_value());
+    EXPECT_EQ(point.error().code(), ErrorCode::kInvalidArgument);
+    for (const char* part : {"Open MPI", "rank 1 of 4", "OMPI_COMM_WORLD_SIZE", "MASTER_ADDR",
+                             "MASTER_PORT", "UNISONO_JOB_KEY", "UNISONO_RENDEZVOUS"}) {
+      EXPECT_THAT(point.error().message(), HasSubstr(part));
+    }
+  }
+  EXPECT_EQ(point_of("file:///tmp/x", by_mpirun(2))->kind, Kind::kFile);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <optional>
 #include <random>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/strangers.h"
 #include "rendezvous_support.h"
 
 namespace unisono::rendezvous {
@@ -24,7 +26,7 @@ constexpr std::size_t kPrefixBytes = 5;
 
 std::atomic<int> warnings{0};
 
-class Strangers : public testing::Test {
+class StrangersTest : public testing::Test {
  protected:
   void SetUp() override {
     warnings = 0;
@@ -70,7 +72,7 @@ class Strangers : public testing::Test {
   }
 };
 
-TEST_F(Strangers, PortScannersAreIgnored) {
+TEST_F(StrangersTest, PortScannersAreIgnored) {
   const MeetingPoint point = tcp_point();
   meet_in_spite_of(point, [&] {
     for (int i = 0; i < 50; ++i) static_cast<void>(connect(point).has_value());
@@ -79,7 +81,7 @@ TEST_F(Strangers, PortScannersAreIgnored) {
   EXPECT_LE(warnings, 20) << "one line each, but not without limit";
 }
 
-TEST_F(Strangers, GarbageIsRefused) {
+TEST_F(StrangersTest, GarbageIsRefused) {
   const MeetingPoint point = tcp_point();
   std::mt19937 random(4);
   meet_in_spite_of(point, [&] {
@@ -95,7 +97,7 @@ TEST_F(Strangers, GarbageIsRefused) {
   });
 }
 
-TEST_F(Strangers, WhoHangUpHalfWayArePassedOverHoweverOften) {
+TEST_F(StrangersTest, WhoHangUpHalfWayArePassedOverHoweverOften) {
   const MeetingPoint point = tcp_point();
   auto squatter = listen_tcp(point.name, point.port);
   ASSERT_TRUE(squatter.has_value()) << squatter.status().message();
@@ -120,7 +122,7 @@ TEST_F(Strangers, WhoHangUpHalfWayArePassedOverHoweverOften) {
   first[0].client->leave();
 }
 
-TEST_F(Strangers, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
+TEST_F(StrangersTest, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
   const MeetingPoint point = abstract_point();
   const std::string join = encode(JoinMessage{2, test_member(1)});
   int refused = 0;
@@ -144,7 +146,7 @@ TEST_F(Strangers, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
   EXPECT_LE(warnings, 20) << "one line each, but not without limit";
 }
 
-TEST_F(Strangers, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
+TEST_F(StrangersTest, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
   const MeetingPoint point = tcp_point();
   std::vector<UniqueFd> silent;
   meet_in_spite_of(point, [&] {
@@ -155,7 +157,75 @@ TEST_F(Strangers, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
   EXPECT_GE(silent.size(), 150u);
 }
 
-TEST_F(Strangers, AfterTheMeetingThePortIsClosed) {
+// Strangers that fill every place, say `greeting` and no more, and come back when they are sent
+// away.
+class Flood {
+ public:
+  Flood(const MeetingPoint& point, std::function<std::string()> greeting)
+      : point_(point), greeting_(std::move(greeting)), thread_([this] { run(); }) {}
+  ~Flood() {
+    done_ = true;
+    thread_.join();
+  }
+  /// All have been connected once.
+  bool is_up() const { return up_; }
+
+ private:
+  static constexpr std::size_t kSize = 300;
+
+  static bool has_ended(const UniqueFd& fd) {
+    char byte;
+    const ssize_t got = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+  }
+  void run() {
+    std::vector<UniqueFd> fds(kSize);
+    while (!done_) {
+      for (UniqueFd& fd : fds) {
+        if (done_) return;
+        if (fd && !has_ended(fd)) continue;
+        auto connected =
+            connect_tcp(point_.name, point_.port, Clock::now() + std::chrono::milliseconds(50));
+        if (!connected) continue;
+        fd = std::move(*connected);
+        const std::string bytes = greeting_();
+        static_cast<void>(!::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+      }
+      up_ = true;
+      std::this_thread::yield();
+    }
+  }
+
+  const MeetingPoint point_;
+  const std::function<std::string()> greeting_;
+  std::atomic<bool> done_{false}, up_{false};
+  std::thread thread_;
+};
+
+class Floods : public StrangersTest {
+ protected:
+  void meet_in_a_flood_of(std::function<std::string()> greeting) {
+    const MeetingPoint point = tcp_point();
+    std::optional<Flood> flood;
+    meet_in_spite_of(point, [&] {
+      flood.emplace(point, std::move(greeting));
+      EXPECT_TRUE(eventually([&] { return flood->is_up(); }));
+    });
+  }
+};
+
+TEST_F(Floods, OfThoseThatBeginAGreetingDoNotLockTheRanksOut) {
+  meet_in_a_flood_of([] { return std::string("unisono\n"); });
+}
+
+TEST_F(Floods, OfThoseThatGreetDoNotLockTheRanksOut) {
+  meet_in_a_flood_of([] {
+    HandshakeIdentity identity{kMeetingJobId, 1, 0, HandshakePurpose::kControl, 0};
+    return Handshake(JobKey::random(), Handshake::Role::kInitiator, identity).take_output();
+  });
+}
+
+TEST_F(StrangersTest, AfterTheMeetingThePortIsClosed) {
   const MeetingPoint point = tcp_point();
   auto outcomes = meet(world_of(point, 2));
   ASSERT_TRUE(outcomes[0].status && outcomes[1].status);

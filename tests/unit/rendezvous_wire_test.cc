@@ -43,6 +43,17 @@ TEST(ControlMessages, JoinRoundTrips) {
   EXPECT_EQ(join->member.addresses, a_member(3).addresses);
 }
 
+TEST(ControlMessages, JoinOfARankBeyondItsWorldIsRefused) {
+  const auto reads = [](int size, Rank rank) {
+    return decode_join(body_of(encode(JoinMessage{size, a_member(rank)}))).has_value();
+  };
+  EXPECT_TRUE(reads(8, 7));
+  EXPECT_FALSE(reads(8, 8));
+  EXPECT_FALSE(reads(8, -1));
+  EXPECT_FALSE(reads(0, 0));
+  EXPECT_FALSE(reads(kWorldSizeMax + 1, 0));
+}
+
 TEST(ControlMessages, VerdictRoundTrips) {
   const Verdict sent{ErrorCode::kMismatch, 2, 7, std::uint64_t{1} << 40, "text"};
   const auto got = decode_verdict(body_of(encode(MessageType::kVerdict, sent)), 4);
@@ -108,7 +119,47 @@ TEST(ControlMessages, MemberBeyondItsBoundsIsNamed) {
   member.addresses = std::string(kAddressBytesMax + 1, 'a');
   EXPECT_THAT(check_member(member, 2).message(), HasSubstr("address text has 4097 bytes"));
   EXPECT_THAT(check_member(a_member(2), 2).message(), HasSubstr("rank 2 is not within 0 to 1"));
+  EXPECT_THAT(check_member(a_member(-1), 2).message(), HasSubstr("rank -1 is not within"));
   EXPECT_THAT(check_member(a_member(0), 0).message(), HasSubstr("world size 0"));
+  EXPECT_THAT(check_member(a_member(0), kWorldSizeMax + 1).message(),
+              HasSubstr("world size 65537"));
+  const auto with = [](std::string Member::*field, std::size_t bytes) {
+    Member other = a_member(1);
+    other.*field = std::string(bytes, 'a');
+    return check_member(other, 2).message();
+  };
+  EXPECT_THAT(with(&Member::host, kHostBytesMax + 1), HasSubstr("host identity has 513 bytes"));
+  EXPECT_THAT(with(&Member::host_name, kHostBytesMax + 1), HasSubstr("host name has 513 bytes"));
+  EXPECT_THAT(with(&Member::settings, kSettingsBytesMax + 1), HasSubstr("settings text has"));
+}
+
+TEST(ControlMessages, RanksOfNoWorldAreNotSent) {
+  const std::string text =
+      encode_wait(MessageType::kWaiting, {0, 1, {-1000, 3, 9, 100'000}, {}}, 9);
+  const auto got = decode_wait(body_of(text), 9);
+  ASSERT_TRUE(got.has_value());
+  EXPECT_THAT(got->waiting_for, testing::ElementsAre(3));
+}
+
+TEST(ControlMessages, ALinkToNobodyIsRefused) {
+  const auto to = [](Rank rank) {
+    return decode_broken_link(body_of(encode(BrokenLinkMessage{rank, ""})), 4).has_value();
+  };
+  EXPECT_TRUE(to(3));
+  EXPECT_FALSE(to(4));
+  EXPECT_FALSE(to(-1));
+}
+
+TEST(ControlMessages, ARefusalIsOfACodeAndARankThatThereAre) {
+  const auto of = [](ErrorCode code, Rank rank) {
+    return decode_refusal(body_of(encode_refusal(Status(code, "why", rank)))).message();
+  };
+  EXPECT_EQ(of(ErrorCode::kRendezvous, kWorldSizeMax - 1), "why");
+  EXPECT_THAT(of(ErrorCode::kRendezvous, kWorldSizeMax), HasSubstr("malformed"));
+  EXPECT_THAT(of(ErrorCode::kRendezvous, -2), HasSubstr("malformed"));
+  EXPECT_THAT(of(static_cast<ErrorCode>(200), 0), HasSubstr("malformed"));
+  const std::string refusal = encode_refusal({ErrorCode::kRendezvous, "why"});
+  EXPECT_THAT(decode_refusal(body_of(refusal + "x")).message(), HasSubstr("malformed"));
 }
 
 // Every decoder must refuse, or accept, any bytes without harm.
@@ -124,6 +175,30 @@ void decode_as_everything(std::string_view bytes) {
   static_cast<void>(contact_from_text(bytes).has_value());
 }
 
+// Writers cut texts to their bounds; readers do not rely on it.
+TEST(ControlMessages, TextsAboveTheirBoundsAreRefused) {
+  const auto longer = [](std::string message, std::size_t at) {
+    message.insert(at + 4, "x");
+    message[at] = static_cast<char>(message[at] + 1);
+    return message.substr(kHeadBytes);
+  };
+  const auto as_long = [](std::size_t bytes) { return std::string(bytes, 'x'); };
+  constexpr std::size_t kText = kHeadBytes + 4;  // behind a number of four bytes
+  const std::string broken = encode(BrokenLinkMessage{1, as_long(kTextBytesMax)});
+  EXPECT_TRUE(decode_broken_link(body_of(broken), 2).has_value());
+  EXPECT_FALSE(decode_broken_link(longer(broken, kText), 2).has_value());
+  const std::string welcome = encode(WelcomeMessage{2, as_long(kHandshakeBytesMax), {}});
+  EXPECT_TRUE(decode_welcome(body_of(welcome)).has_value());
+  EXPECT_FALSE(decode_welcome(longer(welcome, kText)).has_value());
+  Member member = a_member(0);
+  member.host = as_long(kHostBytesMax);
+  const std::string members = encode_members({member});
+  std::vector<Member> out;
+  EXPECT_TRUE(decode_members(body_of(members), 1, &out).ok());
+  out.clear();
+  EXPECT_FALSE(decode_members(longer(members, kText), 1, &out).ok());
+}
+
 TEST(ControlMessages, TruncationAtEveryByteIsRefused) {
   const std::string join = encode(JoinMessage{8, a_member(3)});
   for (std::size_t bytes = 0; bytes + kHeadBytes < join.size(); ++bytes) {
@@ -136,7 +211,7 @@ TEST(ControlMessages, SurviveDamageOfEveryKind) {
   std::mt19937 random(1);
   const std::vector<std::string> whole = {
       encode(JoinMessage{8, a_member(3)}), encode_members({a_member(0), a_member(1)}),
-      encode(WelcomeMessage{8, "job", std::string(64, 'a')}),
+      encode(WelcomeMessage{8, "job", SecretText(std::string(64, 'a'))}),
       encode_wait(MessageType::kTimedOut, {1, 2, {3}, {4}}, 100),
       encode(MessageType::kVerdict, {ErrorCode::kTimeout, 1, 2, 3, "text"})};
   for (int round = 0; round < 20000; ++round) {
@@ -189,6 +264,15 @@ TEST(ControlStream, GathersMessagesFromSingleBytes) {
   EXPECT_FALSE(stream.receive());
 }
 
+TEST(ControlStream, ReceivesNoMoreThanItIsAsked) {
+  auto [near, far] = *connected_pair();
+  const std::string bytes(100, 'x');
+  ASSERT_EQ(::send(far.get(), bytes.data(), bytes.size(), 0), 100);
+  ControlStream stream(std::move(near));
+  EXPECT_TRUE(stream.receive(10));
+  EXPECT_EQ(stream.input().size(), 10u);
+}
+
 TEST(ControlStream, BacklogOfASilentReaderIsBounded) {
   auto pair = connected_pair();
   ASSERT_TRUE(pair.has_value());
@@ -237,7 +321,8 @@ TEST_F(ContactFile, RoundTripsAndIsPrivate) {
 TEST_F(ContactFile, WithoutAKeyHoldsNone) {
   contact_.has_key = false;
   ASSERT_TRUE(write_contact_file(path_, contact_));
-  EXPECT_THAT(to_text(contact_), testing::Not(HasSubstr(contact_.key.to_hex())));
+  EXPECT_THAT(std::string(to_text(contact_).view()),
+              testing::Not(HasSubstr(std::string(contact_.key.to_hex().view()))));
   const auto got = read_contact_file(path_);
   ASSERT_TRUE(got.has_value()) << got.status().message();
   EXPECT_FALSE(got->has_key);
@@ -293,6 +378,12 @@ TEST_F(ContactFile, ReadableByOthersIsRefused) {
   EXPECT_THAT(read_contact_file(path_).status().message(), HasSubstr("not private"));
 }
 
+TEST_F(ContactFile, ThatIsMalformedIsNamed) {
+  ASSERT_TRUE(write_contact_file(path_, contact_));
+  std::filesystem::resize_file(path_, 10);
+  EXPECT_THAT(read_contact_file(path_).status().message(), HasSubstr(path_));
+}
+
 TEST_F(ContactFile, FifoOrLinkInItsPlaceDoesNotBlock) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(read_contact_file(path_).status().message(), HasSubstr("no regular file"));
@@ -307,8 +398,50 @@ TEST_F(ContactFile, DirectoryThatDoesNotExistIsNamed) {
   EXPECT_THAT(written.message(), HasSubstr("'/nonexistent/unisono/meet': No such file"));
 }
 
+TEST(Contact, EveryMalformedLineIsRefused) {
+  const std::string title = "unisono meeting 1\n", job = "job " + std::string(32, 'a') + "\n";
+  const auto reads = [&](const std::string& lines) {
+    return contact_from_text(title + job + lines + "end\n").has_value();
+  };
+  const auto times = [](int count, const std::string& line) {
+    std::string lines;
+    for (int i = 0; i < count; ++i) lines += line;
+    return lines;
+  };
+  const std::string host(255, 'h'), name(100, 'n'), key(64, '0');
+  EXPECT_TRUE(
+      reads("key " + key + "\nunix " + name + "\n" + times(16, "tcp " + host + " 65535\n")));
+  for (const std::string& lines : {std::string("tcp 10.0.0.1\n"),
+                                   std::string("tcp 5\n"),
+                                   std::string("tcp 10.0.0.1 0\n"),
+                                   std::string("tcp 10.0.0.1 65536\n"),
+                                   std::string("tcp 10.0.0.1 1x\n"),
+                                   std::string("tcp  1\n"),
+                                   "tcp " + host + "h 1\n",
+                                   times(17, "tcp a 1\n"),
+                                   "unix " + name + "n\n",
+                                   std::string("unix \n"),
+                                   std::string("unix a b\n"),
+                                   "key " + key + "0\n",
+                                   "key x" + key.substr(1) + "\n",
+                                   std::string("job short\n"),
+                                   "job " + std::string(33, 'a') + "\n",
+                                   std::string("other line\n"),
+                                   std::string("word\n"),
+                                   std::string("unix\n"),
+                                   std::string("\n"),
+                                   std::string("end\n"),
+                                   times(300, job)}) {
+    EXPECT_FALSE(reads(lines)) << lines.substr(0, 80);
+  }
+  EXPECT_FALSE(contact_from_text(title + "end\n").has_value());
+  EXPECT_FALSE(contact_from_text(job + "end\n").has_value());
+  EXPECT_FALSE(contact_from_text("unisono meeting 2\n" + job + "end\n").has_value());
+  EXPECT_FALSE(contact_from_text(title + job).has_value());
+}
+
 TEST_F(ContactFile, TruncationAtEveryByteIsRefused) {
-  const std::string text = to_text(contact_);
+  const std::string text(to_text(contact_).view());
   ASSERT_TRUE(contact_from_text(text).has_value());
   for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
     EXPECT_FALSE(contact_from_text(text.substr(0, bytes)).has_value()) << bytes;
@@ -317,7 +450,7 @@ TEST_F(ContactFile, TruncationAtEveryByteIsRefused) {
 
 TEST_F(ContactFile, SurvivesDamage) {
   std::mt19937 random(3);
-  const std::string text = to_text(contact_);
+  const std::string text(to_text(contact_).view());
   for (int round = 0; round < 5000; ++round) {
     std::string damaged = text;
     for (unsigned change = 0; change < 1 + random() % 3; ++change) {

@@ -111,6 +111,34 @@ TEST(FrameReader, RefusesHostileHeaders) {
   }
 }
 
+TEST(FrameReader, StreamsBehindTheFirstCarryDataAlone) {
+  for (int kind = 1; kind <= static_cast<int>(FrameKind::kTransport); ++kind) {
+    const bool is_data = static_cast<FrameKind>(kind) == FrameKind::kData;
+    for (const auto carries :
+         {FrameReader::Carries::kEverything, FrameReader::Carries::kDataOnly}) {
+      Bytes wire;
+      append(&wire, frame_of(0, 0, static_cast<FrameKind>(kind)));
+      RecordingSink sink;
+      FrameReader reader(4, carries);
+      std::span<const std::byte> rest = wire;
+      const Status status = feed(&reader, &sink, &rest, wire.size());
+      const bool admitted = is_data || carries == FrameReader::Carries::kEverything;
+      EXPECT_EQ(status.ok(), admitted) << kind;
+      EXPECT_EQ(sink.frames.size(), admitted ? 1u : 0u) << kind;
+      if (admitted) continue;
+      EXPECT_EQ(status.code(), ErrorCode::kProtocol);
+      EXPECT_EQ(status.rank(), 4);
+    }
+  }
+  Bytes wire;
+  append(&wire, link_frame(kFrameGoodbye, 2));
+  RecordingSink sink;
+  FrameReader reader(1, FrameReader::Carries::kDataOnly);
+  std::span<const std::byte> rest = wire;
+  EXPECT_TRUE(feed(&reader, &sink, &rest, wire.size()).ok());
+  EXPECT_TRUE(reader.ended());
+}
+
 TEST(FrameReader, RandomBytesNeverWriteWhereTheyMustNot) {
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
@@ -294,6 +322,9 @@ TEST(PeerAddress, TextStaysWithinItsBound) {
   const std::string text = tcp_address_text(65535, addresses);
   EXPECT_LE(text.size(), kAddressBytesMax);
   EXPECT_TRUE(parse_address(text).has_value());
+  const auto many = parse_address(tcp_address_text(1, std::vector<std::string>(20, "10.0.0.1")));
+  ASSERT_TRUE(many.has_value());
+  EXPECT_EQ(many->size(), kTargetsMax);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "base/handshake.h"
 #include "base/unique_fd.h"
 #include "tests/unit/stream_rig.h"
@@ -72,6 +74,64 @@ TEST_P(Strangers, TwoHundredSilentOnesDoNotKeepARankOut) {
   EXPECT_LT(LogRecorder::lines().size(), 40u) << "the log is not theirs to fill";
 }
 
+// Strangers that fill every place, say `greeting` and no more, and come back when they are sent
+// away.
+class Flood {
+ public:
+  Flood(std::string address, std::function<std::string()> greeting)
+      : address_(std::move(address)), greeting_(std::move(greeting)) {
+    for (UniqueFd& fd : fds_) renew(&fd);
+  }
+  void come_back() {
+    for (UniqueFd& fd : fds_) {
+      char byte;
+      const ssize_t got = ::recv(fd.get(), &byte, 1, MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) renew(&fd);
+    }
+  }
+
+ private:
+  // More than their two seconds each would let in within the time that the test waits.
+  static constexpr std::size_t kSize = 600;
+
+  void renew(UniqueFd* fd) {
+    *fd = connect_to(address_);
+    const std::string bytes = greeting_();
+    static_cast<void>(!::send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  }
+
+  const std::string address_;
+  const std::function<std::string()> greeting_;
+  std::vector<UniqueFd> fds_ = std::vector<UniqueFd>(kSize);
+};
+
+void expect_job_works_in_a_flood_of(Family family, std::function<std::string()> greeting) {
+  const LogRecorder log;
+  Job job(2, family);
+  Flood flood(job.transports[0]->address(), std::move(greeting));
+  job.post(1, 0, frame_of(42, 0), {}, 0);
+  EXPECT_TRUE(job.until([&] {
+    flood.come_back();
+    return job.sinks[0]->frames.size() == 1;
+  }));
+  EXPECT_TRUE(job.sinks[0]->closed_causes.empty());
+  EXPECT_LT(LogRecorder::lines().size(), 40u) << "the log is not theirs to fill";
+}
+
+TEST_P(Strangers, AFloodOfThoseThatBeginAGreetingDoesNotKeepARankOut) {
+  expect_job_works_in_a_flood_of(GetParam(), [] { return std::string("unisono\n"); });
+}
+
+TEST_P(Strangers, AFloodOfThoseThatGreetDoesNotKeepARankOut) {
+  HandshakeIdentity identity;
+  identity.job_id = options_for(0, 2, GetParam()).job_id;
+  identity.self = 1;
+  identity.peer = 0;
+  expect_job_works_in_a_flood_of(GetParam(), [&] {
+    return Handshake(JobKey::random(), Handshake::Role::kInitiator, identity).take_output();
+  });
+}
+
 TEST_P(Strangers, WhoStopsHalfWayIsDroppedAfterHisTime) {
   const LogRecorder log;
   Job job(2, GetParam());
@@ -139,6 +199,24 @@ TEST_P(Strangers, AHostileLengthEndsTheLinkAsAProtocolError) {
   EXPECT_EQ(verdict.code(), ErrorCode::kProtocol);
   EXPECT_EQ(verdict.rank(), 1);
   EXPECT_NE(verdict.message().find("262145"), std::string::npos) << verdict.message();
+}
+
+// Two streams could otherwise fill the memory of one message, the slower one when it was given
+// back.
+TEST_P(Strangers, AMessageOnAStreamForDataEndsTheLinkAsAProtocolError) {
+  Job job(2, GetParam());
+  Intruder first(&job, 1), second(&job, 1, 1);
+  ASSERT_EQ(second.answer().kind, tcp::kFrameAdmitted);
+  second.send(frame_of(1, 0, FrameKind::kData));
+  first.send(frame_of(2, 0));
+  ASSERT_TRUE(job.until([&] { return job.sinks[0]->frames.size() == 2; }));
+  second.send(frame_of(3, 0));
+  const Status verdict = second.verdict();
+  EXPECT_EQ(verdict.code(), ErrorCode::kProtocol);
+  EXPECT_EQ(verdict.rank(), 1);
+  EXPECT_NE(verdict.message().find("only pieces of granted messages"), std::string::npos)
+      << verdict.message();
+  EXPECT_EQ(job.sinks[0]->frames.size(), 2u);
 }
 
 TEST_P(Strangers, ACutFrameIsADeathAndNoGoodbye) {

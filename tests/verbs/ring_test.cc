@@ -79,7 +79,7 @@ TEST(Record, SizeOfWhatNobodyWritesIsNone) {
   }
   for (const auto kind : {RecordKind::kWhole, RecordKind::kLent}) {
     EXPECT_TRUE(refused(kind, [](FrameHeader& h) { h.kind = static_cast<FrameKind>(0); }));
-    EXPECT_TRUE(refused(kind, [](FrameHeader& h) { h.kind = static_cast<FrameKind>(8); }));
+    EXPECT_TRUE(refused(kind, [](FrameHeader& h) { h.kind = FrameKind::kTransport; }));
     EXPECT_TRUE(refused(kind, [](FrameHeader& h) { h.frame_class = static_cast<FrameClass>(0); }));
     EXPECT_TRUE(refused(kind, [](FrameHeader& h) { h.frame_class = static_cast<FrameClass>(3); }));
   }

@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
-#include "tools/common/environment.h"
-#include "tools/common/sizes.h"
+#include "config/config.h"
 
 namespace unisono::tools {
 namespace {
@@ -28,12 +27,15 @@ std::string own_path() {
 
 }  // namespace
 
-bool is_under_launcher() { return environment_value("WORLD_SIZE").has_value(); }
+bool is_under_launcher() {
+  const auto variables = LauncherVariables::from_environment();
+  // What is malformed, init() refuses with its name.
+  return !variables || variables->rank >= 0 || variables->world_size >= 0;
+}
 
 int launched_ranks() {
-  const auto text = environment_value("WORLD_SIZE").value_or("");
-  const auto number = parse_integer(text, "WORLD_SIZE", 1, std::numeric_limits<int>::max());
-  return number ? static_cast<int>(*number) : 0;
+  const auto variables = LauncherVariables::from_environment();
+  return variables ? std::max(variables->world_size, 0) : 0;
 }
 
 Status become_local_ranks(int ranks, int argc, char** argv) {

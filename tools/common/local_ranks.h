@@ -5,7 +5,8 @@
 
 namespace unisono::tools {
 
-/// True when a launcher (`unisono run`, torchrun) started this process as one rank of a job.
+/// True when a launcher (`unisono run`, torchrun, mpirun, srun) started this process as one rank of
+/// a job.
 bool is_under_launcher();
 /// The number of ranks the launcher told, or 0 where it is not a number.
 int launched_ranks();

@@ -21,6 +21,8 @@ struct Row {
   BufferKind buffers = BufferKind::kPrivate;
   Timing timing;                       ///< slowest rank, one way
   std::optional<std::uint64_t> wrong;  ///< elements on all ranks, where checked
+  /// What ran: "shm" and "native", say.
+  std::string transport, algorithm;
 
   double algbw_gbps() const;
   double busbw_gbps() const;

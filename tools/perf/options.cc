@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "config/config.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/pattern.h"
@@ -259,6 +260,7 @@ Status fill(const Texts& texts, Options& options) {
                   fmt::format("'{}' is no collective; one of:{}", texts.collective.substr(0, 64),
                               collective_names()));
   }
+  if (!options.transport.empty()) UNISONO_TRY(check_transport(options.transport));
   const tools::SizeBounds bounds{.min = 1, .max = kBytesMax};
   UNISONO_ASSIGN(const auto min, tools::parse_bytes(texts.bytes_min, "--minbytes", bounds));
   UNISONO_ASSIGN(const auto max, tools::parse_bytes(texts.bytes_max, "--maxbytes", bounds));

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/selected.h"
 #include "config/config.h"
-#include "tools/common/environment.h"
 #include "tools/common/local_ranks.h"
 #include "tools/common/sizes.h"
 #include "tools/perf/buffers.h"
@@ -36,7 +36,6 @@ namespace {
 
 /// The limit of a barrier where the user gave none: the library's own default.
 constexpr std::chrono::minutes kTimeoutDefault{10};
-constexpr int kLocalRanksMax = 1 << 20;
 
 Problem make_problem(const Options& options, const Communicator& communicator,
                      const DeviceBuffers* device, DataType type, ReduceOp op) {
@@ -196,12 +195,28 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
   return wrong;
 }
 
+/// What selection takes for the row. Calls on a GPU choose their way by themselves, and messages
+/// have none.
+void note_selected(const Options& options, Communicator& communicator, Row& row) {
+  Collective collective{};
+  row.transport = link_of(communicator);
+  if (options.memory == MemoryKind::kCuda) {
+    row.transport = options.transport.empty() ? "auto" : options.transport;
+    row.algorithm = options.algorithm.empty() ? "auto" : options.algorithm;
+  } else if (parse(options.measured->name, &collective)) {
+    row.algorithm = selected_for(communicator, collective, row.bytes, options.algorithm).algorithm;
+  } else {
+    row.algorithm = "none";
+  }
+}
+
 /// The whole of one rank, `device` being null where the memory is the host's.
 int run_rank(const Options& options, Communicator& communicator, DeviceBuffers* device) {
   Status status = check_ranks(options, communicator.size());
   std::vector<Row> rows;
   if (status) {
     rows = list_rows(options, communicator, device);
+    for (Row& row : rows) note_selected(options, communicator, row);
     status = check_rows(options, communicator.size(), rows);
   }
   if (!status) {
@@ -245,8 +260,7 @@ std::vector<int> choose_devices(const Options& options, const CudaConfig& config
   std::vector<int> devices(static_cast<std::size_t>(*counted));
   std::iota(devices.begin(), devices.end(), 0);
   if (options.ranks_as == RanksAs::kThreads) return devices;
-  const auto local = tools::environment_value("LOCAL_RANK").value_or("0");
-  const auto rank = must(tools::parse_integer(local, "LOCAL_RANK", 0, kLocalRanksMax));
+  const int rank = std::max(must(LauncherVariables::from_environment()).local_rank, 0);
   return {devices[static_cast<std::size_t>(rank) % devices.size()]};
 }
 

@@ -17,14 +17,9 @@
 namespace unisono::perf {
 namespace {
 
-constexpr std::string_view kAutomatic = "auto";
+// As asked for; the rows have what ran.
+std::string_view or_automatic(const std::string& asked) { return asked.empty() ? "auto" : asked; }
 
-std::string transport_of(const Options& options) {
-  return options.transport.empty() ? std::string(kAutomatic) : options.transport;
-}
-std::string algorithm_of(const Options& options) {
-  return options.algorithm.empty() ? std::string(kAutomatic) : options.algorithm;
-}
 std::string op_of(const Row& row) {
   const bool reduces = row.problem.measured->reduces;
   return reduces ? std::string(unisono::name_of(row.problem.op.kind)) : "none";
@@ -85,8 +80,8 @@ void Report::header() {
   if (options_.format != Format::kTable) return;
   fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->name,
              surroundings_.ranks, surroundings_.communicator);
-  fmt::print("# transport {}, algorithm {}, {} buffers\n", transport_of(options_),
-             algorithm_of(options_),
+  fmt::print("# transport {}, algorithm {}, {} buffers\n", or_automatic(options_.transport),
+             or_automatic(options_.algorithm),
              options_.buffers.size() > 1 ? "private and allocated" : name_of(options_.buffers[0]));
   fmt::print(
       "# times: slowest rank behind {} before each iteration; an empty operation reads "
@@ -163,10 +158,10 @@ std::string Report::csv_line(const Row& row) const {
   std::string line = fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.6g},"
       "{:.6g},{}",
-      problem.measured->name, transport_of(options_), problem.ranks, row.bytes, problem.count,
+      problem.measured->name, row.transport, problem.ranks, row.bytes, problem.count,
       unisono::name_of(problem.type), op_of(row), problem.root, problem.in_place, name_of(row.mode),
-      name_of(row.buffers), algorithm_of(options_), timing.iterations, timing.min_us,
-      timing.median_us, timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
+      name_of(row.buffers), row.algorithm, timing.iterations, timing.min_us, timing.median_us,
+      timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
       row.wrong ? wrong_text(row) : "");
   if (is_on_device()) {
     line += fmt::format(",{},{:.3f},{:.3f},{:.3f}", name_of(options_.ranks_as),
@@ -196,7 +191,7 @@ std::string Report::json_line(const Row& row) const {
   const Timing& timing = row.timing;
   nlohmann::ordered_json line;
   line["collective"] = problem.measured->name;
-  line["transport"] = transport_of(options_);
+  line["transport"] = row.transport;
   line["ranks"] = problem.ranks;
   line["bytes"] = row.bytes;
   line["count"] = problem.count;
@@ -212,7 +207,7 @@ std::string Report::json_line(const Row& row) const {
   line["wrong"] = row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json();
   line["mode"] = name_of(row.mode);
   line["buffers"] = name_of(row.buffers);
-  line["algorithm"] = algorithm_of(options_);
+  line["algorithm"] = row.algorithm;
   line["iterations"] = timing.iterations;
   line["loop_us"] = rounded(timing.loop_us);
   if (is_on_device()) add_device(row, line);

@@ -13,6 +13,7 @@
 #include "plan/plan_text.h"
 #include "plan/plan_timing.h"
 #include "tools/common/output.h"
+#include "tools/common/table.h"
 #include "tools/plan/timeline.h"
 
 namespace {
@@ -46,6 +47,7 @@ struct Options {
   bool ordered = false;
   bool canonical = false;
   bool json = false;
+  bool lists = false;
 };
 
 // The plans of all ranks and what is known of them.
@@ -263,8 +265,89 @@ void print_json(const Options& options, const Report& report) {
   std::puts(json.dump(2).c_str());
 }
 
+// What must hold for an algorithm, found by asking it: it refuses requests that it cannot serve.
+struct Needs {
+  std::string ranks = "any";  // or "power of two"
+  bool commutative = false;   // the operator must be
+  std::string canonical =
+      "yes";  // order: "no", "power of two" ranks; empty where nothing is reduced
+};
+
+bool is_reduction(Collective collective) {
+  const std::string_view name = name_of(collective);
+  return name.find("reduce") != name.npos || name.find("scan") != name.npos;
+}
+
+Needs needs_of(const Algorithm& algorithm) {
+  const auto serves = [&](int ranks, bool commutative, unisono::Order order) {
+    PlanRequest request;
+    request.collective = algorithm.collective;
+    request.ranks = ranks;
+    request.commutative = commutative;
+    request.order = order;
+    return algorithm.refuses(request).empty();
+  };
+  using unisono::Order;
+  Needs needs;
+  if (!serves(3, true, Order::kAny)) needs.ranks = "power of two";
+  if (!is_reduction(algorithm.collective)) {
+    needs.canonical.clear();
+    return needs;
+  }
+  needs.commutative = !serves(4, false, Order::kAny);
+  if (!serves(4, true, Order::kCanonical)) {
+    needs.canonical = "no";
+  } else if (!serves(3, true, Order::kCanonical)) {
+    needs.canonical = "power of two";
+  }
+  return needs;
+}
+
+// The options that name one collective or algorithm say of which.
+Status list_algorithms(const Options& options) {
+  Collective only{};
+  if (!options.collective.empty() && !unisono::parse(options.collective, &only)) {
+    return invalid("no collective is called '" + options.collective +
+                   "'; choose one of: " + names_of_collectives());
+  }
+  unisono::tools::Table table({{"collective", unisono::tools::Align::kLeft},
+                               {"algorithm", unisono::tools::Align::kLeft},
+                               {"ranks", unisono::tools::Align::kLeft},
+                               {"operator", unisono::tools::Align::kLeft},
+                               {"canonical order", unisono::tools::Align::kLeft}});
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Algorithm& algorithm : unisono::algorithms::catalog()) {
+    if (!options.collective.empty() && algorithm.collective != only) continue;
+    const Needs needs = needs_of(algorithm);
+    const bool reduces = !needs.canonical.empty();
+    table.add_row({std::string(name_of(algorithm.collective)), std::string(algorithm.name),
+                   needs.ranks,
+                   !reduces            ? "-"
+                   : needs.commutative ? "commutative"
+                                       : "any",
+                   reduces ? needs.canonical : "-"});
+    nlohmann::ordered_json entry{{"collective", name_of(algorithm.collective)},
+                                 {"algorithm", algorithm.name},
+                                 {"needs_power_of_two_ranks", needs.ranks != "any"}};
+    if (reduces) entry["needs_commutative"] = needs.commutative;
+    if (reduces) entry["canonical_order"] = needs.canonical;
+    json.push_back(std::move(entry));
+  }
+  if (options.json) {
+    std::puts(json.dump(2).c_str());
+  } else {
+    std::printf(
+        "%s\nBeside these every collective has `native`: between ranks that share a host's "
+        "memory, for all\nranks, operators and orders.\n",
+        table.text().c_str());
+  }
+  return {};
+}
+
 void declare(CLI::App& app, Options* options) {
-  app.add_option("collective", options->collective, names_of_collectives())->required();
+  app.add_option("collective", options->collective, names_of_collectives());
+  app.add_flag("--list", options->lists,
+               "List the algorithms, of one collective or of all, and what each needs");
   app.add_option("--ranks,-n", options->ranks, "Number of ranks")->capture_default_str();
   app.add_option("--algorithm,-a", options->algorithm, "Default: the first that can serve it");
   app.add_option("--root", options->root, "Root rank")->capture_default_str();
@@ -299,6 +382,14 @@ int unisono::plan_main(int argc, char** argv) {
     std::fprintf(stderr, "unisono plan: %s\n", status.message().c_str());
     return 2;
   };
+  if (options.lists) {
+    if (const Status listed = list_algorithms(options); !listed) return refuse(listed);
+    return unisono::tools::finish_output("unisono plan", 0);
+  }
+  if (options.collective.empty()) {
+    return refuse(invalid("which collective? one of: " + names_of_collectives() +
+                          "; --list shows their algorithms"));
+  }
   const auto request = request_from(options);
   if (!request) return refuse(request.error());
   const auto algorithm = algorithm_for(*request, options.algorithm);

@@ -47,7 +47,7 @@ Variables variables_of(const JobFacts& facts, int local_rank) {
       // make PyTorch wait for one.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
   };
-  if (!facts.job_key.empty()) variables.emplace_back("UNISONO_JOB_KEY", facts.job_key);
+  if (!facts.job_key.empty()) variables.emplace_back("UNISONO_JOB_KEY", facts.job_key.view());
   return variables;
 }
 
@@ -115,22 +115,25 @@ Result<JobKeyFile> read_job_key(const std::string& path) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("--job-key-file {}: {}; {}", path, why, kRemedy));
   };
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file;
+  file.rdbuf()->pubsetbuf(nullptr, 0);  // no copy that nobody cleanses
+  file.open(path, std::ios::binary);
   if (!file) return refuse(std::strerror(errno));
-  std::string text(kKeyFileBytesMax + 1, '\0');
+  SecretText text;
+  text.resize(kKeyFileBytesMax + 1);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) return refuse("cannot be read");
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kKeyFileBytesMax) {
     return refuse(fmt::format("longer than {} bytes", kKeyFileBytesMax));
   }
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  text.resize(text.view().find_last_not_of(" \t\r\n") + 1);
   if (text.empty()) return refuse("empty");
   // An environment holds no zero byte, and a second line is a mistake rather than part of a key.
-  if (text.find_first_of(std::string_view("\0\r\n", 3)) != std::string::npos) {
+  if (text.view().find_first_of(std::string_view("\0\r\n", 3)) != std::string::npos) {
     return refuse("holds more than one line of text");
   }
-  if (const auto key = JobKey::from_text(text); !key) return refuse(key.error().message());
+  if (const auto key = JobKey::from_text(text.view()); !key) return refuse(key.error().message());
   JobKeyFile found{std::move(text), ""};
   struct stat facts {};
   if (::stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRGRP | S_IROTH)) != 0) {

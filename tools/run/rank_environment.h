@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/secret_text.h"
 
 namespace unisono::run {
 
@@ -18,7 +19,7 @@ struct JobFacts {
   int master_port = 0;
   std::string run_id;
   std::string role = "default";
-  std::string job_key;  ///< empty: leave the inherited environment as it is; never printed
+  SecretText job_key;  ///< empty: leave the inherited environment as it is; never printed
 
   int world_size() const { return local_size * node_count; }
   int rank_of(int local_rank) const { return node_rank * local_size + local_rank; }
@@ -35,7 +36,7 @@ Result<int> choose_free_port();
 Result<std::string> make_run_id();
 
 struct JobKeyFile {
-  std::string key;
+  SecretText key;
   std::string warning;  ///< when others can read the file; empty: they cannot
 };
 

@@ -42,7 +42,7 @@ Status check_devices(const Options& options, std::vector<std::string>* notes) {
   BalancedCheck balanced =
       check_balanced(options.pass_samples(), *options.first_batch, options.devices.size());
   if (!balanced.refusal.empty()) return refused("--gpu0-batch: " + balanced.refusal);
-  std::ranges::move(balanced.notes, std::back_inserter(*notes));
+  for (const std::string& note : balanced.notes) notes->push_back("dp-balanced: " + note);
   return {};
 }
 

@@ -24,16 +24,20 @@ using namespace comparison;
 /// Distinct batches; more steps than these take them again.
 constexpr std::size_t kBatches = 32;
 constexpr std::size_t kImageSide = 28, kClasses = 10;
+constexpr const char* kDefaultWorkload =
+    "This model, the default here, computes long enough that two cores are faster than one; with\n"
+    "--model mlp, the default of a training, a single device is.\n";
 
 /// The data set, or images made up where no data were asked for and none are installed.
-std::unique_ptr<Model> fill_batches(const Options& options, std::size_t count, Workload* workload) {
+std::unique_ptr<Model> fill_batches(const Options& options, std::size_t count, Workload* workload,
+                                    std::vector<std::string>* notes) {
   try {
     const Problem problem = open_problem(options);
     load_batches(problem.train, options.batch, count, options.seed, workload);
     return make_model(options, *problem.train);
   } catch (const std::runtime_error& missing) {
     if (!options.data.empty() || options.model == ModelKind::kGpt) throw;
-    fmt::print(stderr, "unisono train: {}; comparing on made-up images instead\n", missing.what());
+    notes->push_back(fmt::format("{}; comparing on made-up images instead", missing.what()));
   }
   if (options.model == ModelKind::kCnn) {
     make_up_batches({1, kImageSide, kImageSide}, options.batch, count, options.seed, workload);
@@ -43,7 +47,7 @@ std::unique_ptr<Model> fill_batches(const Options& options, std::size_t count, W
   return make_mlp({.seed = options.seed});
 }
 
-Workload make_workload(const CompareOptions& options, std::string* model_name) {
+Workload make_workload(const CompareOptions& options, Comparison* result) {
   const Options& training = options.training;
   Workload workload;
   workload.devices = training.devices.empty() ? 2 : static_cast<int>(training.devices.size());
@@ -54,14 +58,12 @@ Workload make_workload(const CompareOptions& options, std::string* model_name) {
   workload.first_batch =
       training.first_batch.value_or(default_first_batch(training.batch, workload.devices));
   const std::size_t count = std::min(kBatches, options.warm_up + options.steps);
-  const std::shared_ptr<const Model> model = fill_batches(training, count, &workload);
-  *model_name = model->describe();
+  const std::shared_ptr<const Model> model =
+      fill_batches(training, count, &workload, &result->notes);
+  result->model = model->describe();
   workload.make_model = [model] { return model->clone(); };
   for (const std::string& note : check(workload)) {
-    fmt::print(stderr,
-               "unisono train --compare: dp-balanced, {} samples on {} devices, {} of them on the "
-               "first (--gpu0-batch): {}\n",
-               training.batch, workload.devices, workload.first_batch, note);
+    result->notes.push_back(fmt::format("dp-balanced: {}", note));
   }
   return workload;
 }
@@ -100,10 +102,21 @@ void try_transport(const Workload& workload) {
       workload.devices, [](Communicator& communicator) { communicator.barrier(); }, options);
 }
 
+// With --json they are lines of the result.
+void tell_notes(const Comparison& result, bool is_json) {
+  if (is_json) return;
+  for (const std::string& note : result.notes) {
+    fmt::print(stderr, "unisono train --compare: {}\n", note);
+  }
+}
+
 Comparison compare(const CompareOptions& options) {
   const Options& training = options.training;
   Comparison result;
-  const Workload workload = make_workload(options, &result.model);
+  const Workload workload = make_workload(options, &result);
+  tell_notes(result, training.json);
+  result.samples_note = cut_text(training);
+  if (training.is_workload_default) result.workload_note = kDefaultWorkload;
   try_transport(workload);
   result.data = workload.data;
   result.devices = workload.devices;
@@ -117,7 +130,7 @@ Comparison compare(const CompareOptions& options) {
   result.costs = run_all(workload, {.warm_up = options.warm_up, .steps = options.steps});
   const Cost& ddp = cost_of(result.costs, kDdpName);
   const DpPhases phases = measure_dp_phases(workload, 0);
-  result.phases = phases_of(workload, phases, ddp);
+  result.account = account_of(workload, phases, ddp);
   result.outputs = {phases.output, measure_dp_phases(workload, 1).output};
   result.extras = measure_extras(workload, ddp);
   if (!result.gpus.empty()) result.objects = measure_object_gather(workload);

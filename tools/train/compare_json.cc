@@ -63,6 +63,12 @@ json json_of(const Cost& cost) {
           {"devices", std::move(devices)}};
 }
 
+json json_of(const Phase& phase, const char* kind) {
+  return {{"kind", kind},     {"phase", phase.name},
+          {"dp", phase.dp},   {"dp_bytes", phase.dp_bytes},
+          {"ddp", phase.ddp}, {"ddp_bytes", phase.ddp_bytes}};
+}
+
 json json_of(const Extra& extra) {
   json ranks = json::array();
   for (const TrafficReport& member : extra.members) ranks.push_back(calls_of(member, 1));
@@ -104,15 +110,10 @@ std::string json_of(const Comparison& c) {
        {"inputs", c.size.inputs * c.samples},
        {"outputs", c.size.outputs * c.samples},
        {"targets", c.size.targets * c.samples}});
+  for (const std::string& note : c.notes) add({{"kind", "note"}, {"text", note}});
   for (const Cost& cost : c.costs) add(json_of(cost));
-  for (const Phase& phase : c.phases) {
-    add({{"kind", "phase"},
-         {"phase", phase.name},
-         {"dp", phase.dp},
-         {"dp_bytes", phase.dp_bytes},
-         {"ddp", phase.ddp},
-         {"ddp_bytes", phase.ddp_bytes}});
-  }
+  for (const Phase& phase : c.account.phases) add(json_of(phase, "phase"));
+  for (const Phase& row : c.account.besides) add(json_of(row, "besides"));
   for (const Extra& extra : c.extras) add(json_of(extra));
   for (const OutputUse& use : c.outputs) add(json_of(use));
   return lines;

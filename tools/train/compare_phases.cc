@@ -1,8 +1,6 @@
 // DataParallel's parts called one by one, its report read in between.
 #include "tools/train/compare_phases.h"
 
-#include <fmt/format.h>
-
 #include <numeric>
 
 #include "tools/train/compare_sums.h"
@@ -11,7 +9,6 @@
 #include "unisono/train/data_parallel.h"
 #include "unisono/train/loss.h"
 #include "unisono/train/models.h"
-#include "unisono/train/scatter_chunks.h"
 
 namespace unisono::train::comparison {
 namespace {
@@ -22,13 +19,6 @@ std::vector<TrafficReport> traffic_of(const StepReport& report) {
   std::vector<TrafficReport> traffic;
   for (const DeviceReport& device : report.devices) traffic.push_back(device.traffic);
   return traffic;
-}
-
-std::string join(const std::vector<std::size_t>& counts) {
-  std::string text;
-  for (const std::size_t count : counts)
-    text += (text.empty() ? "" : " + ") + fmt::to_string(count);
-  return text;
 }
 
 std::vector<TrafficReport> of_ranks_per_step(const Cost& cost, TrafficReport Member::*part) {
@@ -44,15 +34,34 @@ std::vector<TrafficReport> beyond(std::vector<TrafficReport> more,
   return more;
 }
 
-}  // namespace
+/// What `trainer`'s broadcasts move in a forward pass.
+std::uint64_t broadcast_bytes(DataParallel& trainer, const Batch& batch) {
+  trainer.predict({{"inputs", batch.inputs}}, true);
+  return bytes_sent(traffic_of(trainer.report()), Collective::kBroadcast);
+}
 
-DpPhases measure_dp_phases(const Workload& workload, int output) {
+DataParallelOptions options_of(const Workload& workload, int output) {
   DataParallelOptions options;
   options.devices.resize(static_cast<std::size_t>(workload.devices));
   std::iota(options.devices.begin(), options.devices.end(), 0);
   options.gpus = workload.gpus;
   options.output_device = output;
+  return options;
+}
+
+/// Parameters without buffers: both are broadcast, so a trainer that keeps its buffers tells.
+std::uint64_t measure_parameters(const Workload& workload, int output) {
+  DataParallelOptions options = options_of(workload, output);
+  options.broadcast_buffers = false;
   DataParallel trainer(workload.make_model(), workload.make_optimizer, options);
+  return broadcast_bytes(trainer, workload.batch(1));
+}
+
+}  // namespace
+
+DpPhases measure_dp_phases(const Workload& workload, int output) {
+  DataParallel trainer(workload.make_model(), workload.make_optimizer,
+                       options_of(workload, output));
   trainer.step(workload.batch(0), workload.rate);
 
   const auto holder = static_cast<std::size_t>(output);
@@ -60,7 +69,8 @@ DpPhases measure_dp_phases(const Workload& workload, int output) {
   const Batch& batch = workload.batch(1);
   const Predictions predictions = trainer.predict({{"inputs", batch.inputs}}, true);
   const StepReport forward = trainer.report();
-  phases.parameters = bytes_sent(traffic_of(forward), Collective::kBroadcast);
+  phases.parameters = measure_parameters(workload, output);
+  phases.buffers = bytes_sent(traffic_of(forward), Collective::kBroadcast) - phases.parameters;
   phases.inputs = bytes_sent(traffic_of(forward), Collective::kScatterV);
 
   const std::vector<Tensor> gathered = trainer.gather(predictions, output);
@@ -84,41 +94,46 @@ DpPhases measure_dp_phases(const Workload& workload, int output) {
   phases.gradients = bytes_sent(traffic_of(backward), Collective::kReduce);
 
   trainer.update(workload.rate);
-  phases.update = bytes_sent(traffic_of(trainer.report())) - bytes_sent(traffic_of(backward));
+  phases.rest = bytes_sent(traffic_of(trainer.report())) - phases.parameters - phases.buffers -
+                phases.inputs - phases.outputs - phases.output_gradients - phases.gradients;
   phases.output.predicted = output_memory(measure_size(workload).outputs, workload.samples());
   return phases;
 }
 
-std::vector<Phase> phases_of(const Workload& workload, const DpPhases& dp, const Cost& ddp) {
+StepAccount account_of(const Workload& workload, const DpPhases& dp, const Cost& ddp) {
   const std::vector<TrafficReport> gradients = of_ranks_per_step(ddp, &Member::traffic);
   const std::vector<TrafficReport> control = of_ranks_per_step(ddp, &Member::control);
   std::uint64_t rest = bytes_sent(gradients) + bytes_sent(control);
-  // Each byte in one cell; what no phase accounts for shows in the last.
-  const auto take = [&rest](std::uint64_t bytes) { return rest -= bytes, bytes; };
-  const auto both = [&](Collective collective) {
-    return take(bytes_sent(gradients, collective) + bytes_sent(control, collective));
+  // Each byte in one cell; what no row explains shows in the last.
+  const auto take = [&rest](const std::vector<TrafficReport>& reports, Collective collective) {
+    const std::uint64_t bytes = bytes_sent(reports, collective);
+    rest -= bytes;
+    return bytes;
   };
-  const std::string samples =
-      join(even_chunks(workload.samples(), static_cast<std::size_t>(workload.devices))) +
-      " samples, ";
-  const std::string holder = fmt::to_string(dp.output.output);
-  std::vector<Phase> phases{
-      {"data loader", "one, for all devices", "one for each rank", workload.loaded_bytes,
+  StepAccount account;
+  account.phases = {
+      {"data loader", "first device alone", "each its own", workload.loaded_bytes,
        workload.loaded_bytes},
-      {"split", "device 0 scatters the batch", "each rank's sampler takes its part", dp.inputs,
-       both(Collective::kScatterV)},
-      {"mini-batch", samples + "received", samples + "its own", 0, both(Collective::kScatter)},
-      {"parameters", "from device 0 in every step", "stay on each rank", dp.parameters,
-       both(Collective::kBroadcast)},
-      {"forward", "outputs gathered on device " + holder, "outputs stay", dp.outputs,
-       both(Collective::kGatherV)},
-      {"loss", "on device " + holder + ", gradients sent back", "on each rank, then averaged",
-       dp.output_gradients, take(bytes_sent(control, Collective::kAllReduce))},
-      {"gradient", "reduced to device 0", "averaged by rings during backward", dp.gradients,
-       take(bytes_sent(gradients, Collective::kAllReduce))},
-      {"update", "on device 0 alone", "the same on each rank", dp.update, 0}};
-  phases.back().ddp_bytes = rest;
-  return phases;
+      {"splitting into mini-batches", "first device", "none: the sampler did it", 0, 0},
+      {"sharing mini-batches", "first device to others", "none", dp.inputs,
+       take(gradients, Collective::kScatterV)},
+      {"sharing parameters", "first to others after each update", "once at the start",
+       dp.parameters, take(gradients, Collective::kBroadcast)},
+      {"forward", "each", "each", 0, 0},
+      {"loss", "others send outputs to the first, which computes it", "each its own", dp.outputs,
+       take(gradients, Collective::kGatherV)},
+      {"gradients", "first sends the loss's gradient to the others, each computes", "each computes",
+       dp.output_gradients, 0},
+      {"update", "others send gradients to the first, which updates",
+       "all exchange and average gradients, each updates", dp.gradients,
+       take(gradients, Collective::kAllReduce)}};
+  account.besides = {{"buffers", "first to others with the parameters", "counted apart, below",
+                      dp.buffers, take(control, Collective::kBroadcast)},
+                     {"average of the loss", "none: it is whole", "all exchange, for people", 0,
+                      take(control, Collective::kAllReduce)},
+                     {"anything else", "", "", dp.rest, 0}};
+  account.besides.back().ddp_bytes = rest;
+  return account;
 }
 
 std::vector<Extra> measure_extras(const Workload& workload, const Cost& ddp) {

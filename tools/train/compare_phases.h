@@ -21,6 +21,15 @@ struct Phase {
   std::uint64_t dp_bytes = 0, ddp_bytes = 0;
 };
 
+/// One step of dp beside one of ddp.
+struct StepAccount {
+  /// The usual account: data loader, split, sharing of mini-batches and of parameters, forward,
+  /// loss, gradients, update.
+  std::vector<Phase> phases;
+  /// What was measured besides: buffers, the average of the loss, and all that no row explains.
+  std::vector<Phase> besides;
+};
+
 /// Where one step of dp keeps its outputs.
 struct OutputUse {
   int output = 0;              ///< the output device
@@ -29,17 +38,16 @@ struct OutputUse {
   OutputMemory predicted;
 };
 
-/// Bytes of one dp step, phase by phase.
+/// Bytes of one dp step, phase by phase; `rest` is what no phase explains.
 struct DpPhases {
-  std::uint64_t inputs = 0, parameters = 0, outputs = 0, output_gradients = 0, gradients = 0,
-                update = 0;
+  std::uint64_t inputs = 0, parameters = 0, buffers = 0, outputs = 0, output_gradients = 0,
+                gradients = 0, rest = 0;
   OutputUse output;
 };
 DpPhases measure_dp_phases(const Workload& workload, int output);
 
-/// Data loader, split, mini-batch, parameters, forward, loss, gradient, update. `ddp` has been
-/// counted over its steps.
-std::vector<Phase> phases_of(const Workload& workload, const DpPhases& dp, const Cost& ddp);
+/// `ddp` has been counted over its steps.
+StepAccount account_of(const Workload& workload, const DpPhases& dp, const Cost& ddp);
 
 /// What ddp does besides its gradients: calls and bytes of one step of one rank (or once).
 struct Extra {

@@ -25,6 +25,10 @@ std::string memory_text(std::size_t bytes) {
   return tools::format_bytes_rounded(static_cast<double>(bytes));
 }
 
+double samples_per_second(const Cost& cost) {
+  return static_cast<double>(cost.samples * cost.steps) / std::max(cost.seconds, 1e-9);
+}
+
 std::size_t peak_of_others(const Cost& cost) {
   std::size_t peak = 0;
   for (std::size_t i = 1; i < cost.members.size(); ++i) {
@@ -94,9 +98,7 @@ std::string strategies_text(const Comparison& comparison) {
                {"peak, others"}});
   for (const Cost& cost : comparison.costs) {
     const std::size_t others = peak_of_others(cost);
-    table.add_row({cost.strategy,
-                   fmt::format("{:.0f}", static_cast<double>(cost.samples * cost.steps) /
-                                             std::max(cost.seconds, 1e-9)),
+    table.add_row({cost.strategy, fmt::format("{:.0f}", samples_per_second(cost)),
                    fmt::format("{:.4f}", cost.loss),
                    text_per_step(cost.threads_started, cost.steps),
                    text_per_step(messages_sent(cost), cost.steps),
@@ -167,11 +169,26 @@ std::string formulas_text(const Comparison& c) {
 std::string phases_text(const Comparison& comparison) {
   Table table(
       {{"phase", Align::kLeft}, {"DP", Align::kLeft}, {"bytes"}, {"DDP", Align::kLeft}, {"bytes"}});
-  for (const Phase& phase : comparison.phases) {
-    table.add_row(
-        {phase.name, phase.dp, grouped(phase.dp_bytes), phase.ddp, grouped(phase.ddp_bytes)});
+  const StepAccount& account = comparison.account;
+  for (const std::vector<Phase>* rows : {&account.phases, &account.besides}) {
+    for (const Phase& row : *rows) {
+      table.add_row({row.name, row.dp, grouped(row.dp_bytes), row.ddp, grouped(row.ddp_bytes)});
+    }
+    if (rows == &account.phases) table.add_row({"besides:"});
   }
-  return "DP against DDP: bytes that one step moves between devices\n" + table.text();
+  return "DP against DDP: bytes that one step moves between devices\n" + table.text() +
+         advice_text(comparison);
+}
+
+std::string advice_text(const Comparison& comparison) {
+  const Cost* const dp = find_cost(comparison, kDpName);
+  const Cost* const ddp = find_cost(comparison, kDdpName);
+  if (dp == nullptr || ddp == nullptr) return "";
+  return fmt::format(
+      "Prefer DDP: its ranks share the work evenly and exchange nothing but gradients, during the "
+      "backward\npass, while in DP everything goes through the first device, and the others wait "
+      "while it computes the\nloss and updates (here: DDP {:.0f} samples/s, DP {:.0f}).\n",
+      samples_per_second(*ddp), samples_per_second(*dp));
 }
 
 std::string extras_text(const Comparison& comparison) {
@@ -258,8 +275,9 @@ std::string gpus_text(const Comparison& c) {
 }
 
 std::string text_of(const Comparison& c) {
-  std::string text = fmt::format("{} on {}, {} samples per step, {} devices, ranks over {}\n\n",
-                                 c.model, c.data, c.samples, c.devices, c.transport);
+  std::string text =
+      fmt::format("{} on {}, {} samples per step{}, {} devices, ranks over {}\n{}\n", c.model,
+                  c.data, c.samples, c.samples_note, c.devices, c.transport, c.workload_note);
   text += gpus_text(c);
   for (const auto part : {strategies_text, members_text, formulas_text, phases_text, extras_text,
                           output_devices_text, outputs_text}) {

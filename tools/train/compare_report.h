@@ -17,6 +17,9 @@ inline constexpr const char* kDdpName = "ddp";
 
 struct Comparison {
   std::string model, data;
+  std::vector<std::string> notes;  ///< warnings of what is compared
+  /// Of the batch, and of the whole workload (a line), where nobody chose them; may be empty.
+  std::string samples_note, workload_note;
   int devices = 2;
   std::size_t samples = 0;  ///< per step
   std::string transport;    ///< of the ranks
@@ -25,7 +28,7 @@ struct Comparison {
   ObjectGather objects;     ///< the same
   ModelSize size;
   std::vector<Cost> costs;
-  std::vector<Phase> phases;
+  StepAccount account;
   std::vector<Extra> extras;
   std::vector<OutputUse> outputs;  ///< for output device 0, then 1
 };
@@ -41,6 +44,8 @@ std::string strategies_text(const Comparison& comparison);
 std::string members_text(const Comparison& comparison);
 std::string formulas_text(const Comparison& comparison);
 std::string phases_text(const Comparison& comparison);
+/// Which of dp and ddp to prefer, and why; "" where one of the two has not run.
+std::string advice_text(const Comparison& comparison);
 std::string extras_text(const Comparison& comparison);
 /// "" where one of the two has not run.
 std::string output_devices_text(const Comparison& comparison);

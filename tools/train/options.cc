@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace {
 constexpr int kRanksMax = 1024, kDevicesMax = 256, kWorkersMax = 64;
 constexpr std::size_t kEpochsMax = 100000, kBatchMax = std::size_t{1} << 24;
 constexpr std::uint64_t kStepsMax = std::uint64_t{1} << 40;
+constexpr double kRateMax = 1e6, kRateMin = std::numeric_limits<float>::min();
 
 const std::map<std::string, StrategyKind> kStrategies{
     {"single", StrategyKind::kSingle},
@@ -125,7 +128,8 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
   // As torchrun calls it.
   app.add_option("--nproc-per-node,--nproc_per_node", texts.ranks)->group("");
   add_choice(app, "--strategy", options.strategy, kStrategies, "How ranks share the work (ddp)");
-  add_choice(app, "--model", options.model, kModels, "mlp, cnn: images; gpt: text (mlp)");
+  add_choice(app, "--model", options.model, kModels,
+             "mlp, cnn: images; gpt: text (mlp; --compare cnn)");
   app.add_option("--devices", texts.devices, "dp: names of the devices, \"0,1,2\"")
       ->type_name("LIST");
   add_choice(app, "--device", options.device, kComputeDevices,
@@ -143,7 +147,8 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "dp: where outputs are gathered (default: the first)")
       ->type_name("K");
   app.add_option("--gpu0-batch", texts.gpu0_batch,
-                 "dp-balanced: samples of the first device (default: half an even share)")
+                 "dp-balanced: samples of the first device (default: half an even share; with "
+                 "--compare three quarters)")
       ->type_name("B");
   show(app.add_option("--transport", options.transport, "Between ranks (auto: the best there is)")
            ->check(CLI::IsMember({"auto", "shm", "tcp", "unix", "verbs"})),
@@ -171,7 +176,7 @@ void declare_training(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--epochs", texts.epochs, "Passes over the data (5; cnn 6)")->type_name("N");
   show(app.add_option("--batch,--batch-size", options.batch,
                       "Samples of a step over ALL ranks and passes; torch counts them per rank "
-                      "(128, or what divides below it)")
+                      "(128, or what divides below it; --compare's own model 64)")
            ->check(CLI::Range(std::size_t{1}, kBatchMax)),
        "B");
   show(app.add_option("--accumulate", options.accumulate,
@@ -303,28 +308,40 @@ Status fill_ranks(const Texts& texts, int launched, Options& options) {
 }
 
 Result<float> parse_rate(const std::string& text) {
-  try {
-    std::size_t used = 0;
-    const float rate = std::stof(text, &used);
-    if (used == text.size() && rate > 0 && rate < 1e6F) return rate;
-  } catch (const std::exception&) {
-    // Not a number: said below.
+  const auto refused = [&text](const std::string& why) {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--lr: '{}' {}", text.substr(0, 64), why));
+  };
+  char* end = nullptr;
+  const double rate = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(rate > 0)) return refused("is not a positive number");
+  if (rate > kRateMax) {
+    return refused(fmt::format("is above the limit of {}; take a smaller rate", kRateMax));
   }
-  return Status(ErrorCode::kInvalidArgument,
-                fmt::format("--lr: '{}' is not a positive number", text.substr(0, 64)));
+  if (rate < kRateMin) {
+    return refused(fmt::format("is below the limit of {}; take a larger rate", kRateMin));
+  }
+  return static_cast<float>(rate);
 }
 
-// 128 does not divide into 3 ranks, and nobody asked for it.
+// The default does not divide into 3 ranks, and nobody asked for it.
 void cut_default_batch(Options& options) {
   if (options.bitwise) return;
-  const std::size_t parts = static_cast<std::size_t>(options.ranks) * options.accumulate;
+  const std::size_t ranks =
+      options.compare ? options.devices.size() : static_cast<std::size_t>(options.ranks);
+  const std::size_t parts = ranks * options.accumulate;
   if (parts > options.batch || options.batch % parts == 0) return;
+  options.cut_from = options.batch;
   options.batch = options.batch / parts * parts;
-  options.is_batch_cut = true;
 }
 
 Status fill(const CLI::App& app, const Texts& texts, int launched, Options& options) {
   UNISONO_TRY(fill_ranks(texts, launched, options));
+  if (options.compare && app.count("--model") == 0) {
+    options.model = ModelKind::kCnn;
+    options.is_workload_default = true;
+    if (app.count("--batch") == 0) options.batch = kComparedBatch;
+  }
   if (app.count("--device-map") > 0) {
     UNISONO_ASSIGN(options.device_map, parse_devices(texts.device_map, "--device-map"));
   }
@@ -428,6 +445,12 @@ std::string_view word_of(const std::map<std::string, T>& words, T value) {
 std::string_view name_of(StrategyKind kind) { return word_of(kStrategies, kind); }
 std::string_view name_of(ModelKind kind) { return word_of(kModels, kind); }
 std::string_view name_of(OptimizerKind kind) { return word_of(kOptimizers, kind); }
+std::string_view name_of(RateScaling scaling) { return word_of(kScalings, scaling); }
+
+std::string cut_text(const Options& options) {
+  if (options.cut_from == 0) return "";
+  return fmt::format(" (the default of {}, rounded down to divide)", options.cut_from);
+}
 
 bool is_in_process(StrategyKind kind) {
   return kind != StrategyKind::kDdp && kind != StrategyKind::kZero1;
@@ -460,8 +483,7 @@ Parsed parse_options(int argc, char** argv, int launched_ranks) {
   }
   Status status = fill(app, texts, launched_ranks, parsed.options);
   if (status) status = check_given(app, parsed.options);
-  std::vector<std::string> notes;
-  if (status) status = check_combination(parsed.options, &notes);
+  if (status) status = check_combination(parsed.options, &parsed.options.notes);
   if (!status) {
     fmt::print(stderr, "unisono train: {}\n", status.message());
     parsed.exit_status = 2;

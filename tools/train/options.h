@@ -32,6 +32,7 @@ enum class PinMemory : std::uint8_t { kAuto, kOn, kOff };
 std::string_view name_of(StrategyKind kind);
 std::string_view name_of(ModelKind kind);
 std::string_view name_of(OptimizerKind kind);
+std::string_view name_of(RateScaling scaling);
 
 /// One process whose devices are threads: the ranks of these strategies are devices.
 bool is_in_process(StrategyKind kind);
@@ -40,6 +41,9 @@ bool is_in_process(StrategyKind kind);
 inline constexpr std::size_t kMicroBatches = 8;
 /// The global batch that --lr holds for.
 inline constexpr std::size_t kBaseBatch = 128;
+/// Of a comparison whose model is its own choice: on two cores it takes seconds, dp is faster than
+/// one device, and ddp faster than dp.
+inline constexpr std::size_t kComparedBatch = 64;
 
 struct Options {
   StrategyKind strategy = StrategyKind::kDdp;
@@ -61,7 +65,8 @@ struct Options {
 
   std::size_t epochs = 5;
   std::size_t batch = kBaseBatch;  ///< over all ranks and accumulated passes
-  bool is_batch_cut = false;       ///< the default, made to divide by ranks and passes
+  std::size_t cut_from = 0;  ///< the default batch, where it was made to divide; 0: it was not
+  bool is_workload_default = false;  ///< --compare chose the model
   std::size_t accumulate = 1;
   std::size_t limit_steps = 0;  ///< of each epoch; 0: all
   float rate = 7e-4F;
@@ -86,11 +91,16 @@ struct Options {
   /// Columns of the terminal that the command was started on; 0: none.
   int screen = 0;
   bool is_checked = false;  ///< by the process that started this rank
+  /// What there is to say of the options: for the user, once.
+  std::vector<std::string> notes;
 
   /// Samples that one rank computes in one pass, and passes of one rank in one step.
   std::size_t pass_samples() const;
   std::size_t passes() const;
 };
+
+/// Behind a batch that was cut; else "".
+std::string cut_text(const Options& options);
 
 /// Where should_run is false (--help, a wrong argument) the text is printed already and
 /// exit_status is what to end with.

@@ -25,6 +25,15 @@ bool has_devices(const Options& options) {
   return is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
 }
 
+bool can_open(int gpu) {
+  try {
+    const DeviceMemory memory(Residence::kCuda, gpu);
+    return true;
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 int local_rank() { return number_of("LOCAL_RANK", 0); }
@@ -61,9 +70,11 @@ std::unique_ptr<DeviceMemory> open_memory(const Options& options) {
   try {
     return std::make_unique<DeviceMemory>(Residence::kCuda, gpu);
   } catch (const std::runtime_error& error) {
-    throw std::runtime_error(fmt::format(
+    const std::string what = fmt::format(
         "rank {} (local rank {}) cannot compute on cuda:{}: {}; --device cpu needs no GPU", rank,
-        local_rank(), gpu, error.what()));
+        local_rank(), gpu, error.what());
+    if (local_rank() > 0 && !can_open(gpu_of_rank(options, 0))) throw SharedFailure(what);
+    throw std::runtime_error(what);
   }
 }
 

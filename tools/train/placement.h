@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,14 @@ int first_gpu(const Options& options);
 /// DataParallelOptions::gpus: --device-map, or the devices' names. Empty: the host.
 std::vector<int> gpus_of_devices(const Options& options);
 
-/// The memory that this rank computes in. std::runtime_error names rank, GPU and remedy.
+/// What hinders the first rank of this host as well, which tells.
+class SharedFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The memory that this rank computes in. std::runtime_error names rank, GPU and remedy; it is a
+/// SharedFailure where the host's first rank has none either.
 std::unique_ptr<DeviceMemory> open_memory(const Options& options);
 
 /// Who computes on which GPU: a rank of `world`, or a device of the process, by its name.

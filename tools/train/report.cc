@@ -61,7 +61,8 @@ Report::Report(const Options& options, int rank)
   }
 }
 
-void Report::start(const Model& model, const std::string& data, const std::string& communicator) {
+void Report::start(const Model& model, const std::string& data, const std::string& communicator,
+                   float scaled_rate) {
   const std::size_t devices = std::max<std::size_t>(options_.devices.size(), 1);
   const std::size_t ranks = static_cast<std::size_t>(options_.ranks) * devices;
   const char* unit = counts_devices(options_) ? "device" : "rank";
@@ -71,10 +72,14 @@ void Report::start(const Model& model, const std::string& data, const std::strin
   const std::size_t parameters = model.parameters().values().size();
   print(fmt::format("{}: {} parameters", charts_.title, grouped(static_cast<double>(parameters))));
   print(fmt::format("{}; batch {} over all {}s{}, {}", data, options_.batch, unit,
-                    options_.is_batch_cut
-                        ? fmt::format(" (the default of {}, rounded down to divide)", kBaseBatch)
-                        : "",
-                    communicator));
+                    cut_text(options_), communicator));
+  if (options_.scaling != RateScaling::kNone) {
+    print(fmt::format("learning rate {}: --lr {} for a batch of {}, scaled ({}){}", scaled_rate,
+                      options_.rate, kBaseBatch, name_of(options_.scaling),
+                      options_.warm_up > 0
+                          ? fmt::format(", reached after {} steps of warm-up", options_.warm_up)
+                          : ""));
+  }
   log({{"event", "start"},
        {"model", model.describe()},
        {"strategy", name_of(options_.strategy)},
@@ -85,6 +90,9 @@ void Report::start(const Model& model, const std::string& data, const std::strin
        {"accumulate", options_.accumulate},
        {"optimizer", name_of(options_.optimizer)},
        {"learning_rate", as_written(options_.rate)},
+       {"scaled_learning_rate", as_written(scaled_rate)},
+       {"scale_lr", name_of(options_.scaling)},
+       {"warm_up", options_.warm_up},
        {"epochs", options_.epochs},
        {"seed", options_.seed}});
 }
@@ -161,7 +169,12 @@ void Report::go_on(std::size_t epochs) {
   }
 }
 
-void Report::note(const std::string& sentence) { print(sentence); }
+void Report::note(const std::string& sentence) {
+  if (is_silent_) return;
+  progress_.clear();
+  if (!options_.json) fmt::print(stderr, "unisono train: {}\n", sentence);
+  log({{"event", "note"}, {"text", sentence}});
+}
 
 void Report::step(const ProgressState& state) {
   if (is_silent_) return;

@@ -34,12 +34,15 @@ class Report {
 
   /// A resumed training draws the epochs of the log up to this one too.
   void go_on(std::size_t epochs);
-  void start(const Model& model, const std::string& data, const std::string& communicator);
+  /// `scaled_rate`: the learning rate after the warm-up.
+  void start(const Model& model, const std::string& data, const std::string& communicator,
+             float scaled_rate);
   /// False on ranks whose words nobody sees.
   bool speaks() const { return !is_silent_; }
   void seats(const std::vector<Seat>& seats);
   void batches(const BatchMemory& memory, const CopyTimes& times, std::size_t bytes_of_one);
   void loaded(const std::vector<LoadCost>& costs);
+  /// A warning: to standard error, and to the log; with --json to the log's lines alone.
   void note(const std::string& sentence);
   void step(const ProgressState& state);
   void epoch(const EpochResult& result);

@@ -257,6 +257,7 @@ int run_rank(Options options) {
   Communicator exchange = world.duplicate();
   const RankPlace place{.ranks = world.size(), .rank = world.rank()};
   Report report(options, world.rank());
+  for (const std::string& note : options.notes) report.note(note);
   report.seats(gather_seats(options, world));
 
   // The data come to the ranks.
@@ -278,7 +279,8 @@ int run_rank(Options options) {
   // The model, new or from a checkpoint of any strategy, and the strategy that trains it.
   auto model = make_model(options, *problem.train);
   if (checkpoint) restore_model(*checkpoint, model.get());
-  report.start(*model, samples->describe(), world.describe());
+  const LearningRateSchedule schedule = schedule_of(options);
+  report.start(*model, samples->describe(), world.describe(), schedule.scaled());
   const auto strategy = make_strategy(options, std::move(model), exchange);
   if (checkpoint) strategy->restore_optimizer(*checkpoint);
 
@@ -289,7 +291,7 @@ int run_rank(Options options) {
                     .loader = loader,
                     .test_loader = test_loader,
                     .test_samples = *test_samples,
-                    .schedule = schedule_of(options),
+                    .schedule = schedule,
                     .report = report,
                     .memory = *memory,
                     .steps_per_epoch = steps};
@@ -425,6 +427,8 @@ int train_main(int argc, char** argv) {
     if (options.compare) return train::run_comparison(options);
     if (!is_launched && options.ranks > 1) return train::start_ranks(options, argc, argv);
     return train::run_rank(options);
+  } catch (const train::SharedFailure&) {
+    return 1;
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
     const bool is_named = !is_launched || what.starts_with(fmt::format("rank {} ", rank));

@@ -6,7 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/network.h"
+#include "base/errno_text.h"
+#include "base/same_user.h"
 #include "transports/cuda/descriptor_server.h"
 #include "transports/shm/fabric_message.h"
 
@@ -27,7 +28,7 @@ Result<UniqueFd> connect_to(const std::string& name, TimePoint deadline) {
   UNISONO_ASSIGN(const socklen_t length, shm::make_address(name, &address));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd) {
-    return Status(ErrorCode::kOutOfResources, std::string("socket: ") + std::strerror(errno));
+    return Status(ErrorCode::kOutOfResources, "socket: " + errno_text(errno));
   }
   bound_connect(fd.get(), deadline);
   while (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
 
-#include "base/network.h"
+#include "base/errno_text.h"
+#include "base/same_user.h"
+#include "base/signals_blocked.h"
 #include "transports/shm/fabric_message.h"
 
 namespace unisono::cuda {
@@ -47,24 +48,19 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::of_process() {
 Status DescriptorServer::start() {
   UNISONO_ASSIGN(listener_, shm::FabricListener::open());
   stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_) return {ErrorCode::kOutOfResources, std::string("eventfd: ") + std::strerror(errno)};
-  // The application's signal handlers run on its own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status outcome;
+  if (!stop_) return {ErrorCode::kOutOfResources, "eventfd: " + errno_text(errno)};
   try {
+    const SignalsBlocked blocked;
     thread_ = std::thread([this] {
       ::pthread_setname_np(::pthread_self(), "unisono-windows");
       serve();
     });
   } catch (const std::system_error& error) {
-    outcome = {ErrorCode::kOutOfResources,
-               std::string("cannot start the thread that hands out windows: ") + error.what() +
-                   "; raise the limit of processes (ulimit -u)"};
+    return {ErrorCode::kOutOfResources,
+            std::string("cannot start the thread that hands out windows: ") + error.what() +
+                "; raise the limit of processes (ulimit -u)"};
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return outcome;
+  return {};
 }
 
 DescriptorServer::~DescriptorServer() {
@@ -113,7 +109,7 @@ void DescriptorServer::serve() {
     if (entries[0].revents != 0) return;
     for (std::size_t i = 0; i < visitors_.size(); ++i) {
       if (entries[i + 2].revents == 0) continue;
-      answer(visitors_[i].connection.get());
+      answer(visitors_[i].connection.get(), visitors_[i].patience);
       visitors_[i].connection.reset();
     }
     if (entries[1].revents != 0) admit();
@@ -131,17 +127,16 @@ void DescriptorServer::admit() {
   visitors_.push_back({std::move(connection), Clock::now() + kPatience});
 }
 
-void DescriptorServer::answer(int connection) {
-  // The message is there already, so nothing here waits.
-  const TimePoint now = Clock::now();
+void DescriptorServer::answer(int connection, TimePoint patience) {
+  // The message is there already, and the first answer always has room.
   std::vector<UniqueFd> unwanted;
-  const auto request = shm::receive_message(connection, &unwanted, now);
+  const auto request = shm::receive_message(connection, &unwanted, Clock::now());
   if (!request || request->kind != shm::MessageKind::kHello || !unwanted.empty()) return;
   const std::uint64_t id = request->job_hash;
   const Result<UniqueFd> descriptor = export_of(id);
   // A visitor that does not take its answer has itself to blame.
   if (!descriptor) {
-    static_cast<void>(shm::send_message(connection, refusal_of(descriptor.error()), {}, now));
+    static_cast<void>(shm::send_message(connection, refusal_of(descriptor.error()), {}, patience));
     return;
   }
   shm::Message message;
@@ -149,7 +144,7 @@ void DescriptorServer::answer(int connection) {
   message.kind = shm::MessageKind::kDescriptors;
   message.job_hash = id;
   const int fd = descriptor->get();
-  static_cast<void>(shm::send_message(connection, message, std::span(&fd, 1), now));
+  static_cast<void>(shm::send_message(connection, message, std::span(&fd, 1), patience));
 }
 
 }  // namespace unisono::cuda

@@ -48,7 +48,7 @@ class DescriptorServer {
   Status start();
   void serve();
   void admit();
-  void answer(int connection);
+  void answer(int connection, TimePoint patience);
   Result<UniqueFd> export_of(std::uint64_t id);
 
   std::unique_ptr<shm::FabricListener> listener_;

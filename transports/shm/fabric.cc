@@ -102,8 +102,9 @@ Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
   const auto index = static_cast<std::size_t>(local);
   const std::lock_guard lock(heap_views_mutex);
   if (heap_views[index] == nullptr) {
-    UNISONO_ASSIGN(heap_views[index], Mapping::attach(std::move(heap_descriptors[index]),
-                                                      kHeapBytesMin, kHeapBytesMax, false));
+    UNISONO_ASSIGN(heap_views[index],
+                   Mapping::view(heap_descriptors[index]->get(), kHeapBytesMin, kHeapBytesMax));
+    heap_descriptors[index].reset();
   }
   return heap_views[index];
 }
@@ -150,7 +151,7 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
     meeting.refuse(gathered);
     return gathered;
   }
-  UniqueFd segment;
+  UniqueFd received;
   if (state->peers.self == 0) {
     auto made = Mapping::create("unisono-segment", state->layout.bytes());
     Status ready = made.status();
@@ -162,12 +163,11 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
-    segment.reset(dup(state->segment->fd()));
   }
-  UNISONO_TRY(meeting.share(&segment));
+  UNISONO_TRY(meeting.share(state->segment ? state->segment->fd() : -1, &received));
   if (state->peers.self != 0) {
     const std::size_t bytes = state->layout.bytes();
-    UNISONO_ASSIGN(state->segment, Mapping::attach(std::move(segment), bytes, bytes, true));
+    UNISONO_ASSIGN(state->segment, Mapping::attach(std::move(received), bytes, bytes));
     if (state->control().magic.load(std::memory_order_acquire) != kSegmentMagic ||
         state->control().rank_count != state->layout.rank_count) {
       return Status(ErrorCode::kProtocol, "the shared segment is not of this job or version");

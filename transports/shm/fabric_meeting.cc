@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
+#include "base/errno_text.h"
 #include "base/log.h"
-#include "base/network.h"
+#include "base/same_user.h"
 #include "transports/shm/fabric_message.h"
 
 namespace unisono::shm {
@@ -61,7 +63,7 @@ Result<std::unique_ptr<FabricListener>> FabricListener::open() {
   if (!fd || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     return Status(ErrorCode::kSystem,
-                  std::string("cannot listen for the ranks of this host: ") + std::strerror(errno));
+                  "cannot listen for the ranks of this host: " + errno_text(errno));
   }
   return std::unique_ptr<FabricListener>(new FabricListener(fd.release(), std::move(name)));
 }
@@ -91,8 +93,9 @@ Status Meeting::gather(FabricListener& listener, int own_heap) {
     UNISONO_TRY(connect_to_leader());
     return say_hello(own_heap);
   }
-  heaps_[0].reset(fcntl(own_heap, F_DUPFD_CLOEXEC, 0));
-  if (!heaps_[0]) return Status(ErrorCode::kOutOfResources, std::strerror(errno));
+  UniqueFd own(fcntl(own_heap, F_DUPFD_CLOEXEC, 0));
+  if (!own) return Status(ErrorCode::kOutOfResources, errno_text(errno));
+  UNISONO_ASSIGN(heaps_[0], keep_once(std::move(own)));
   return accept_all(listener);
 }
 
@@ -114,8 +117,7 @@ Status Meeting::accept_all(FabricListener& listener) {
     if (!connection && (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED)) continue;
     if (!connection) {
       return Status(ErrorCode::kOutOfResources,
-                    std::string("cannot accept the ranks of this host: ") + std::strerror(errno) +
-                        "; raise the limit of open files (ulimit -n)");
+                    "cannot accept the ranks of this host: " + errno_text(errno));
     }
     const Status hello = accept_hello(std::move(connection));
     UNISONO_TRY(declined_);
@@ -156,8 +158,8 @@ Status Meeting::accept_hello(UniqueFd connection) {
                                             " descriptors was not expected");
   }
   const auto index = static_cast<std::size_t>(hello.index);
+  UNISONO_ASSIGN(heaps_[index], keep_once(std::move(descriptors[0])));
   links_[index] = std::move(connection);
-  heaps_[index] = std::move(descriptors[0]);
   waiting_for_[index] = false;
   return {};
 }
@@ -167,7 +169,7 @@ Status Meeting::connect_to_leader() {
   sockaddr_un address;
   UNISONO_ASSIGN(const socklen_t length, make_address(peers_.addresses[0], &address));
   UniqueFd link(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!link) return Status(ErrorCode::kSystem, std::string("socket: ") + std::strerror(errno));
+  if (!link) return Status(ErrorCode::kOutOfResources, "socket: " + errno_text(errno));
   while (connect(link.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EINTR) continue;
     return Status(ErrorCode::kSystem,
@@ -197,36 +199,54 @@ void Meeting::decline(const Status& cause) {
   refuse(cause);
 }
 
-Status Meeting::share(UniqueFd* segment) {
-  if (leads()) {
-    std::vector<int> all{segment->get()};
-    for (const UniqueFd& heap : heaps_) all.push_back(heap.get());
-    for (int i = 1; i < size(); ++i) {
-      for (std::size_t at = 0; at < all.size(); at += kDescriptorsPerMessage) {
-        const std::size_t count = std::min(kDescriptorsPerMessage, all.size() - at);
-        UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(),
-                                 message_of(MessageKind::kDescriptors),
-                                 std::span<const int>(all).subspan(at, count), deadline_));
-      }
-    }
-    return {};
-  }
-  std::vector<UniqueFd> received;
-  const std::size_t expected = static_cast<std::size_t>(size()) + 1;
-  while (received.size() < expected) {
-    const std::size_t before = received.size();
-    auto message = expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_);
-    if (!message) {
-      if (message.error().code() == ErrorCode::kTimeout) return missing("share its memory");
-      return message.error();
-    }
-    if (received.size() == before || received.size() > expected) {
-      return Status(ErrorCode::kProtocol, "a wrong number of descriptors at the meeting");
+Status Meeting::share(int own_segment, UniqueFd* received_segment) {
+  return leads() ? send_all(own_segment) : receive_all(received_segment);
+}
+
+Status Meeting::send_all(int own_segment) {
+  std::vector<int> all{own_segment};
+  for (const PeerMemfd& heap : heaps_) all.push_back(heap->get());
+  for (int i = 1; i < size(); ++i) {
+    for (std::size_t at = 0; at < all.size(); at += kDescriptorsPerMessage) {
+      const std::size_t count = std::min(kDescriptorsPerMessage, all.size() - at);
+      UNISONO_TRY(send_message(links_[static_cast<std::size_t>(i)].get(),
+                               message_of(MessageKind::kDescriptors),
+                               std::span<const int>(all).subspan(at, count), deadline_));
     }
   }
-  *segment = std::move(received[0]);
-  for (std::size_t i = 0; i + 1 < expected; ++i) heaps_[i] = std::move(received[i + 1]);
   return {};
+}
+
+Status Meeting::receive_all(UniqueFd* segment) {
+  // Descriptors come in order: the segment's, then one for each heap.
+  for (std::size_t known = 0; known < heaps_.size() + 1;) {
+    if (!wait_readable(links_[0].get(), deadline_)) return missing("share its memory");
+    UNISONO_ASSIGN(const std::size_t more, receive_some(known, segment));
+    known += more;
+  }
+  return {};
+}
+
+Result<std::size_t> Meeting::receive_some(std::size_t known, UniqueFd* segment) {
+  // Ranks that are threads receive one after the other, so that what they have twice is closed
+  // before the next message: together they would hold as many descriptors as the square of their
+  // number.
+  static std::mutex receiving;
+  const std::lock_guard lock(receiving);
+  std::vector<UniqueFd> received;
+  UNISONO_TRY(expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_).status());
+  if (received.empty() || known + received.size() > heaps_.size() + 1) {
+    return Status(ErrorCode::kProtocol, "a wrong number of descriptors at the meeting");
+  }
+  const std::size_t count = received.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (known + i == 0) {
+      *segment = std::move(received[i]);
+    } else {
+      UNISONO_ASSIGN(heaps_[known + i - 1], keep_once(std::move(received[i])));
+    }
+  }
+  return count;
 }
 
 Status Meeting::barrier() {

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "transports/shm/fabric.h"
+#include "transports/shm/segment.h"
 
 namespace unisono::shm {
 
@@ -20,9 +21,9 @@ class Meeting {
 
   /// Leader: waits for everyone; the others: connect. Each brings the descriptor of its heap.
   Status gather(FabricListener& listener, int own_heap);
-  /// Leader: sends `segment` and all heaps to everyone. The others: receive them. Afterwards
+  /// Leader: sends `own_segment` and all heaps to everyone. The others: receive them. Afterwards
   /// heaps() has one descriptor for each rank.
-  Status share(UniqueFd* segment);
+  Status share(int own_segment, UniqueFd* received_segment);
   /// Returns when every rank has called it.
   Status barrier();
   /// Tells the others that have come why it cannot work.
@@ -30,7 +31,7 @@ class Meeting {
   /// Instead of gather(), by a rank that cannot take part: the leader and so all others are told.
   void decline(const Status& cause);
 
-  std::vector<UniqueFd>& heaps() { return heaps_; }
+  std::vector<PeerMemfd>& heaps() { return heaps_; }
 
  private:
   bool leads() const { return peers_.self == 0; }
@@ -40,12 +41,15 @@ class Meeting {
   Status accept_hello(UniqueFd connection);
   Status connect_to_leader();
   Status say_hello(int own_heap);
+  Status send_all(int own_segment);
+  Status receive_all(UniqueFd* segment);
+  Result<std::size_t> receive_some(std::size_t known, UniqueFd* segment);
   Status missing(const char* what) const;
 
   const FabricPeers& peers_;
   TimePoint deadline_;
   std::vector<UniqueFd> links_;  // leader: one per rank; others: the leader's at index 0
-  std::vector<UniqueFd> heaps_;
+  std::vector<PeerMemfd> heaps_;
   std::vector<bool> waiting_for_;
   Status declined_;  // what a rank gave as its reason not to take part
 };

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/errno_text.h"
+
 namespace unisono::shm {
 namespace {
 
@@ -25,6 +27,18 @@ Status wait_for(int fd, short events, TimePoint deadline) {
     if (ready == 0) return Status(ErrorCode::kTimeout, "the deadline passed");
     if (errno != EINTR) return Status(ErrorCode::kSystem, std::strerror(errno));
   }
+}
+
+// As many of the user's descriptors are on their way as a process may have open: it passes when the
+// receivers, of whatever job, have taken theirs, and nobody tells when.
+Status wait_for_fewer_in_flight(TimePoint deadline) {
+  if (Clock::now() >= deadline) {
+    return Status(ErrorCode::kTimeout,
+                  "too many descriptors of this user are on their way between processes; raise the "
+                  "limit of open files (ulimit -n)");
+  }
+  poll(nullptr, 0, 1);
+  return {};
 }
 
 // Room for the descriptors of one message, aligned as the kernel wants it.
@@ -75,6 +89,8 @@ Status send_message(int fd, const Message& message, std::span<const int> descrip
     if (sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return {};
     if (errno == EAGAIN) {
       UNISONO_TRY(wait_for(fd, POLLOUT, deadline));
+    } else if (errno == ETOOMANYREFS) {
+      UNISONO_TRY(wait_for_fewer_in_flight(deadline));
     } else if (errno != EINTR) {
       return Status(ErrorCode::kRankFailed, std::strerror(errno));
     }
@@ -95,16 +111,16 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
     const ssize_t got = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got < 0) return Status(ErrorCode::kRankFailed, std::strerror(errno));
-    if (got == 0) return Status(ErrorCode::kRankFailed, "the connection was closed");
+    // Descriptors can come with no byte at all.
     take_descriptors(&header, descriptors);
+    if (got == 0) return Status(ErrorCode::kRankFailed, "the connection was closed");
     const bool whole = got == sizeof message && (header.msg_flags & MSG_TRUNC) == 0;
     if (!whole || message.magic != kMeetingMagic) {
       return Status(ErrorCode::kProtocol, "not a message of the shared memory meeting");
     }
     if ((header.msg_flags & MSG_CTRUNC) != 0) {
       return Status(ErrorCode::kOutOfResources,
-                    "no room for a descriptor that came along; raise the limit of open files "
-                    "(ulimit -n)");
+                    "no room for a descriptor that came along: " + errno_text(EMFILE));
     }
     message.text[sizeof message.text - 1] = '\0';
     return message;

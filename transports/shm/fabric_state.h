@@ -19,7 +19,7 @@ struct Fabric::State {
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
   std::unique_ptr<Heap> heap;
-  std::vector<UniqueFd> heap_descriptors;  // of the peers, until the first use
+  std::vector<PeerMemfd> heap_descriptors;  // of the peers, until the first use
   std::vector<std::shared_ptr<Mapping>> heap_views;
   std::mutex heap_views_mutex;
   std::vector<bool> same_process;

@@ -6,11 +6,12 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
+
+#include "base/errno_text.h"
 
 namespace unisono::shm {
 namespace {
@@ -18,16 +19,17 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Status system_error(const std::string& what, int error) {
-  const ErrorCode code = error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE
-                             ? ErrorCode::kOutOfResources
-                             : ErrorCode::kSystem;
-  return Status(code, what + ": " + std::strerror(error));
+  const bool scarce = error == ENOMEM || error == ENOSPC || is_out_of_descriptors(error);
+  return Status(scarce ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
+                what + ": " + errno_text(error));
 }
 
-// The mappings this process has, by inode. An inode number is not reused while it is mapped.
+// What this process has of memfds, by inode. The number is not reused while it is mapped or open.
+using Inode = std::pair<dev_t, ino_t>;
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Mapping>> mappings;
+  std::map<Inode, std::weak_ptr<Mapping>> mappings;
+  std::map<Inode, std::weak_ptr<const UniqueFd>> descriptors;
 
   static Registry& instance() {
     static Registry registry;
@@ -35,23 +37,63 @@ struct Registry {
   }
 };
 
+Result<struct stat> facts_of(int fd) {
+  struct stat facts {};
+  if (fstat(fd, &facts) != 0) return system_error("cannot read the size of a memfd", errno);
+  return facts;
+}
+
+// The size of a peer's memfd, once it is known to stay.
+Result<std::size_t> sealed_bytes(int fd, std::size_t bytes_min, std::size_t bytes_max) {
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return Status(ErrorCode::kProtocol,
+                  "shared memory from a peer is not a memfd of sealed size; it was not mapped");
+  }
+  UNISONO_ASSIGN(const struct stat facts, facts_of(fd));
+  const auto bytes = static_cast<std::size_t>(facts.st_size);
+  if (bytes < bytes_min || bytes > bytes_max) {
+    return Status(ErrorCode::kProtocol, "shared memory from a peer has " + std::to_string(bytes) +
+                                            " bytes, expected " + std::to_string(bytes_min) +
+                                            " to " + std::to_string(bytes_max));
+  }
+  return bytes;
+}
+
+// What `known` holds for the memfd of `facts`, which stays empty until the caller fills it.
+template <typename T>
+std::weak_ptr<T>& entry_of(std::map<Inode, std::weak_ptr<T>>& known, const struct stat& facts) {
+  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  return known[{facts.st_dev, facts.st_ino}];
+}
+
 }  // namespace
 
-Result<std::shared_ptr<Mapping>> Mapping::map(UniqueFd fd, std::size_t bytes, bool writable) {
-  struct stat facts {};
-  if (fstat(fd.get(), &facts) != 0) return system_error("cannot read the size of a memfd", errno);
+Result<PeerMemfd> keep_once(UniqueFd fd) {
+  UNISONO_ASSIGN(const struct stat facts, facts_of(fd.get()));
   Registry& registry = Registry::instance();
   const std::lock_guard lock(registry.mutex);
-  std::erase_if(registry.mappings, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Mapping>& known = registry.mappings[{facts.st_dev, facts.st_ino}];
+  std::weak_ptr<const UniqueFd>& known = entry_of(registry.descriptors, facts);
+  if (PeerMemfd kept = known.lock()) return kept;
+  auto kept = std::make_shared<const UniqueFd>(std::move(fd));
+  known = kept;
+  return PeerMemfd(kept);
+}
+
+// Writable where the mapping keeps its descriptor.
+Result<std::shared_ptr<Mapping>> Mapping::map(int fd, std::size_t bytes, UniqueFd kept) {
+  UNISONO_ASSIGN(const struct stat facts, facts_of(fd));
+  Registry& registry = Registry::instance();
+  const std::lock_guard lock(registry.mutex);
+  std::weak_ptr<Mapping>& known = entry_of(registry.mappings, facts);
   if (auto mapping = known.lock()) return mapping;
-  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  void* base = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
+  const int protection = kept ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* base = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (base == MAP_FAILED) {
     return system_error("cannot map " + std::to_string(bytes) + " bytes of shared memory", errno);
   }
   std::shared_ptr<Mapping> mapping(
-      new Mapping(std::move(fd), static_cast<std::byte*>(base), bytes));
+      new Mapping(std::move(kept), static_cast<std::byte*>(base), bytes));
   known = mapping;
   return mapping;
 }
@@ -70,25 +112,21 @@ Result<std::shared_ptr<Mapping>> Mapping::create(const char* name, std::size_t b
     return system_error("cannot make a memfd of " + std::to_string(bytes) + " bytes", errno);
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return system_error("cannot seal a memfd", errno);
-  return map(std::move(fd), bytes, true);
+  const int number = fd.get();
+  return map(number, bytes, std::move(fd));
 }
 
 Result<std::shared_ptr<Mapping>> Mapping::attach(UniqueFd fd, std::size_t bytes_min,
-                                                 std::size_t bytes_max, bool writable) {
-  const int seals = fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) {
-    return Status(ErrorCode::kProtocol,
-                  "shared memory from a peer is not a memfd of sealed size; it was not mapped");
-  }
-  struct stat facts {};
-  if (fstat(fd.get(), &facts) != 0) return system_error("cannot read the size of a memfd", errno);
-  const auto bytes = static_cast<std::size_t>(facts.st_size);
-  if (bytes < bytes_min || bytes > bytes_max) {
-    return Status(ErrorCode::kProtocol, "shared memory from a peer has " + std::to_string(bytes) +
-                                            " bytes, expected " + std::to_string(bytes_min) +
-                                            " to " + std::to_string(bytes_max));
-  }
-  return map(std::move(fd), bytes, writable);
+                                                 std::size_t bytes_max) {
+  const int number = fd.get();
+  UNISONO_ASSIGN(const std::size_t bytes, sealed_bytes(number, bytes_min, bytes_max));
+  return map(number, bytes, std::move(fd));
+}
+
+Result<std::shared_ptr<Mapping>> Mapping::view(int fd, std::size_t bytes_min,
+                                               std::size_t bytes_max) {
+  UNISONO_ASSIGN(const std::size_t bytes, sealed_bytes(fd, bytes_min, bytes_max));
+  return map(fd, bytes, UniqueFd());
 }
 
 Mapping::~Mapping() { munmap(base_, bytes_); }

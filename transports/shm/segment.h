@@ -1,5 +1,6 @@
 // Shared mappings of sealed memfds, and the layout of the segment that the ranks of one host share.
-// A process maps each memfd once, however many of its threads are ranks.
+// A process maps each memfd once and holds one descriptor of it, however many of its threads are
+// ranks.
 //
 // Thread rule: Mapping is immutable after it is made; reserve() and punch() from any thread.
 #pragma once
@@ -16,7 +17,12 @@
 
 namespace unisono::shm {
 
-/// A sealed memfd in this process. The descriptor stays open: reserving pages needs it.
+/// A memfd of a peer that may be mapped later.
+using PeerMemfd = std::shared_ptr<const UniqueFd>;
+/// The one descriptor that this process holds of it: `fd`, or what another rank was sent before.
+Result<PeerMemfd> keep_once(UniqueFd fd);
+
+/// A sealed memfd in this process.
 class Mapping {
  public:
   /// Makes a sparse memfd of `bytes`, seals its size and maps it.
@@ -24,13 +30,17 @@ class Mapping {
   /// Maps a descriptor that came from a peer, after checking that its size is sealed and is one of
   /// [bytes_min, bytes_max]. Returns the mapping this process already has, if any.
   static Result<std::shared_ptr<Mapping>> attach(UniqueFd fd, std::size_t bytes_min,
-                                                 std::size_t bytes_max, bool writable);
+                                                 std::size_t bytes_max);
+  /// The same for reading only; `fd` is not needed afterwards.
+  static Result<std::shared_ptr<Mapping>> view(int fd, std::size_t bytes_min,
+                                               std::size_t bytes_max);
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
   std::byte* base() const { return base_; }
   std::size_t bytes() const { return bytes_; }
+  /// -1 of a view. Otherwise open as long as this: reserving pages needs it.
   int fd() const { return fd_.get(); }
 
   /// Allocates the pages of a range, so that touching them cannot fail later.
@@ -41,7 +51,7 @@ class Mapping {
  private:
   Mapping(UniqueFd fd, std::byte* base, std::size_t bytes)
       : fd_(std::move(fd)), base_(base), bytes_(bytes) {}
-  static Result<std::shared_ptr<Mapping>> map(UniqueFd fd, std::size_t bytes, bool writable);
+  static Result<std::shared_ptr<Mapping>> map(int fd, std::size_t bytes, UniqueFd kept);
 
   UniqueFd fd_;
   std::byte* base_;
@@ -60,8 +70,8 @@ inline constexpr std::size_t kLaneRingBytesMin = std::size_t{256} << 10;
 inline constexpr std::size_t kLaneRingBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kLanesBytesMax = std::size_t{8} << 20;
 
-/// Cells of one member: what small calls exchange. Four, so that a root that only writes may be
-/// three calls ahead of its readers.
+/// Cells of one member: what small calls exchange. Four, because who is in the call after the next
+/// may still be read by a member that looks at the call before (native/shared_cells.h).
 inline constexpr int kCellSlots = 4;
 inline constexpr std::size_t kCellPayloadBytes = 8 * 1024;
 inline constexpr std::size_t kInlineBytes = 32;

@@ -8,13 +8,16 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <cstring>
+#include <iterator>
 #include <list>
 #include <map>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "base/network.h"
+#include "base/same_user.h"
+#include "base/unproven_peers.h"
 #include "transports/tcp/dial.h"
 #include "transports/tcp/handshake_session.h"
 #include "transports/tcp/listener.h"
@@ -26,8 +29,8 @@ using boost::system::error_code;
 
 // Time between two polls counts up to this: longer means that nobody polled.
 constexpr Duration kPolledMax = std::chrono::milliseconds(10);
-// A stranger that has sent nothing for so long makes room for another when there is none.
-constexpr Duration kSilentTime = std::chrono::milliseconds(100);
+// For a free descriptor.
+constexpr Duration kDescriptorPause = std::chrono::milliseconds(100);
 constexpr int kHandlersPerPoll = 256;
 // Lines about refused strangers: a burst, then one a second.
 constexpr int kLinesAtOnce = 10;
@@ -117,14 +120,20 @@ class Connector::Impl {
  private:
   struct Stranger {
     std::shared_ptr<HandshakeSession> session;
+    std::string source;
     Duration age{};
+    Duration stalled{};  // since it came, or greeted
+    bool greeted = false;
   };
   using Strangers = std::list<Stranger>;
 
   void accept();
   void on_waiting();
   void on_accept(UniqueFd fd);
-  bool make_room();
+  bool is_full() const { return strangers_.size() >= kStrangersMax; }
+  bool has_room() { return !is_full() || least_promising_one() != strangers_.end(); }
+  Strangers::iterator least_promising_one();
+  void evict(Strangers::iterator stranger);
   void on_session(Strangers::iterator stranger, const Status& status);
   void admit(HandshakeSession& session);
   void refuse(const HandshakeSession& session, const Status& why);
@@ -169,7 +178,7 @@ bool Connector::Impl::poll() {
 }
 
 void Connector::Impl::accept() {
-  if (leaving_ || accepting_ || (strangers_.size() >= kStrangersMax && !make_room())) return;
+  if (leaving_ || accepting_ || !has_room()) return;
   accepting_ = true;
   acceptor_->async_wait(Acceptor::wait_read, [this](const error_code& error) {
     if (leaving_ || error == boost::asio::error::operation_aborted) return;
@@ -178,42 +187,55 @@ void Connector::Impl::accept() {
 }
 
 void Connector::Impl::on_waiting() {
+  if (!has_room()) {
+    // The next poll looks again.
+    accepting_ = false;
+    return;
+  }
   UniqueFd fd(
       ::accept4(acceptor_->native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   const int error = fd ? 0 : errno;
   const bool gone_again = error == EAGAIN || error == EINTR || error == ECONNABORTED;
   if (!fd && !gone_again) {
     // Out of descriptors, most likely: the caller waits in the backlog meanwhile.
-    limit_.write(log::Level::kWarning, last_poll_,
-                 fmt::format("rank {} cannot accept a connection: {}{}", options_.rank,
-                             std::strerror(error), error == EMFILE ? "; raise 'ulimit -n'" : ""));
-    retry_.expires_after(kSilentTime);
+    limit_.write(
+        log::Level::kWarning, last_poll_,
+        fmt::format("rank {} cannot accept a connection: {}", options_.rank, errno_text(error)));
+    retry_.expires_after(kDescriptorPause);
     return retry_.async_wait([this](const error_code&) {
       accepting_ = false;
       accept();
     });
   }
-  if (fd) on_accept(std::move(fd));
+  if (fd) {
+    if (is_full()) evict(least_promising_one());
+    on_accept(std::move(fd));
+  }
   accepting_ = false;
   accept();
 }
 
-bool Connector::Impl::make_room() {
-  // Oldest first. Who has sent a greeting is no mere stranger and is left its time.
-  const auto idle = std::find_if(strangers_.begin(), strangers_.end(), [](const Stranger& each) {
-    return each.session->silent() && each.age >= kSilentTime;
-  });
-  if (idle == strangers_.end()) return false;
-  const auto session = idle->session;
-  refuse(*session, {ErrorCode::kTimeout, "it said nothing while others wait"});
-  session->cancel();
-  strangers_.erase(idle);
-  return true;
+Connector::Impl::Strangers::iterator Connector::Impl::least_promising_one() {
+  std::vector<UnprovenPeer> peers;
+  for (const Stranger& each : strangers_) {
+    peers.push_back({each.source, each.greeted, each.stalled});
+  }
+  const std::size_t chosen = least_promising(peers);
+  return chosen == kNobody ? strangers_.end()
+                           : std::next(strangers_.begin(), static_cast<std::ptrdiff_t>(chosen));
+}
+
+void Connector::Impl::evict(Strangers::iterator stranger) {
+  const auto session = stranger->session;
+  refuse(*session, {ErrorCode::kTimeout, "it had come no further when another needed its place"});
+  session->reset();
+  strangers_.erase(stranger);
 }
 
 void Connector::Impl::on_accept(UniqueFd fd) {
   const bool is_unix = options_.family == StreamOptions::Family::kUnix;
   prepare_socket(fd.get(), options_.send_buffer_bytes, options_.receive_buffer_bytes);
+  std::string source = source_of(fd.get());
   Socket socket(context_);
   Status usable = is_unix ? check_same_user(fd.get()) : Status();
   // AF_INET stands for AF_INET6 too.
@@ -227,6 +249,7 @@ void Connector::Impl::on_accept(UniqueFd fd) {
   identity.job_id = options_.job_id;
   identity.self = options_.rank;
   const auto stranger = strangers_.emplace(strangers_.end());
+  stranger->source = std::move(source);
   stranger->session = std::make_shared<HandshakeSession>(
       std::move(socket), options_.key, Handshake::Role::kAcceptor, std::move(identity),
       [this, stranger](const Status& status) { on_session(stranger, status); });
@@ -285,6 +308,9 @@ void Connector::Impl::age_strangers(Duration polled) {
   for (auto each = strangers_.begin(); each != strangers_.end();) {
     const auto stranger = each++;
     stranger->age += polled;
+    const bool advanced = !stranger->greeted && stranger->session->handshake().peer() >= 0;
+    stranger->stalled = advanced ? Duration{} : stranger->stalled + polled;
+    stranger->greeted = stranger->greeted || advanced;
     if (stranger->age < kStrangerTime) continue;
     const auto session = stranger->session;
     refuse(*session, {ErrorCode::kTimeout, "it did not authenticate itself within 2 s"});
@@ -298,7 +324,14 @@ Connector::~Connector() = default;
 
 Result<std::unique_ptr<Connector>> Connector::open(const StreamOptions& options,
                                                    ConnectorEvents& events) {
-  auto impl = std::make_unique<Impl>(options, events);
+  std::unique_ptr<Impl> impl;
+  try {
+    impl = std::make_unique<Impl>(options, events);
+  } catch (const boost::system::system_error& failure) {
+    return Status(ErrorCode::kOutOfResources,
+                  fmt::format("rank {} cannot wait for connections ({}): {}", options.rank,
+                              failure.what(), errno_text(failure.code().value())));
+  }
   UNISONO_TRY(impl->open());
   return std::unique_ptr<Connector>(new Connector(std::move(impl)));
 }

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/log.h"
 #include "base/network.h"
+#include "base/same_user.h"
 #include "transports/tcp/link_frames.h"
 
 namespace unisono::tcp {
@@ -22,7 +24,8 @@ constexpr Duration kPauseMax = std::chrono::seconds(1);
 constexpr Duration kMuteAddress = std::chrono::seconds(5);
 constexpr Duration kWarnAfter = std::chrono::seconds(5);
 // An acceptor that does not know the key hangs up when it has seen this rank's proof; so does one
-// that has waited too long. The latter cannot be when the proof came so soon.
+// that has waited too long. The latter cannot be when the proof came so soon. One that needed the
+// place for somebody else resets the connection.
 constexpr Duration kPromptProof = std::chrono::seconds(1);
 constexpr std::size_t kDenialsPerAddress = 3;
 
@@ -66,7 +69,7 @@ void Dial::attempt() {
   socket_ = Socket(context_);
   const int family = target().address.ss_family;
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return next_target({ErrorCode::kSystem, std::strerror(errno)});
+  if (!fd) return next_target({ErrorCode::kSystem, errno_text(errno)});
   if (const Status adopted = adopt(std::move(fd), family, &socket_); !adopted) {
     return next_target(adopted);
   }
@@ -108,7 +111,7 @@ void Dial::on_session(const Status& status) {
     ++denials_;
     return next_target(status);
   }
-  if (!session_->proof_sent() || !prompt) return next_target(status);
+  if (!session_->proof_sent() || !prompt || session_->was_reset()) return next_target(status);
   ++denials_;
   next_target({ErrorCode::kAuthentication,
                fmt::format("rank {} did not accept rank {}'s proof; every rank of the job needs "

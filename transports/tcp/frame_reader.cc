@@ -44,8 +44,9 @@ void FrameReader::FreeAligned::operator()(std::byte* memory) const {
   ::operator delete[](memory, std::align_val_t{kAlignment});
 }
 
-FrameReader::FrameReader(Rank peer)
+FrameReader::FrameReader(Rank peer, Carries carries)
     : peer_(peer),
+      carries_(carries),
       staging_(
           static_cast<std::byte*>(::operator new[](kStagingBytes, std::align_val_t{kAlignment}))) {}
 
@@ -123,6 +124,13 @@ Status FrameReader::begin_frame(FrameSink& sink) {
   payload_done_ = 0;
   if (header_.kind == kFrameGoodbye) return on_link_frame();
   UNISONO_TRY(check(peer_, header_));
+  if (carries_ == Carries::kDataOnly && header_.kind != FrameKind::kData) {
+    return {ErrorCode::kProtocol,
+            fmt::format("rank {} sent a frame of kind {} on a stream behind the first, where only "
+                        "pieces of granted messages may travel",
+                        peer_, static_cast<unsigned>(header_.kind)),
+            peer_};
+  }
   placement_ = sink.place(peer_, header_);
   UNISONO_ASSERT(placement_.kind != Placement::Kind::kInto || placement_.target != nullptr ||
                      header_.payload_bytes == 0,

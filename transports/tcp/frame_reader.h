@@ -17,7 +17,9 @@ namespace unisono::tcp {
 
 class FrameReader {
  public:
-  explicit FrameReader(Rank peer);
+  /// Streams behind the first one carry pieces of granted messages and nothing else.
+  enum class Carries : std::uint8_t { kEverything, kDataOnly };
+  explicit FrameReader(Rank peer, Carries carries = Carries::kEverything);
 
   /// Where the next bytes of the stream belong: first the rest of a payload that goes straight to
   /// its target, if there is one, then staging. Returns entries used, 1 or 2.
@@ -61,6 +63,7 @@ class FrameReader {
   std::size_t payload_rest() const { return header_.payload_bytes - payload_done_; }
 
   Rank peer_;
+  Carries carries_;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t begin_ = 0;  // of the bytes in staging that are not parsed
   std::size_t end_ = 0;

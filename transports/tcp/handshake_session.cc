@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/socket_base.hpp>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -46,6 +48,12 @@ void HandshakeSession::cancel() {
   socket_.close(ignored);
 }
 
+void HandshakeSession::reset() {
+  boost::system::error_code ignored;
+  socket_.set_option(boost::asio::socket_base::linger(true, 0), ignored);
+  cancel();
+}
+
 UniqueFd HandshakeSession::release() {
   boost::system::error_code error;
   UniqueFd fd(socket_.release(error));
@@ -62,6 +70,7 @@ void HandshakeSession::read() {
         if (!self->done_) return;
         if (error) {
           self->hung_up_ = true;
+          self->was_reset_ = error == boost::asio::error::connection_reset;
           return self->finish({ErrorCode::kRankFailed,
                                "the other end hung up during the handshake: " + error.message()});
         }
@@ -84,8 +93,8 @@ void HandshakeSession::on_read(std::size_t bytes) {
   if (handshake_.done() && (accepts || rest_.size() >= sizeof(FrameHeader))) return finish({});
   if (!handshake_.done()) {
     const std::string output = handshake_.take_output();
-    proof_sent_ = proof_sent_ || (!accepts && !output.empty());
     if (!send(output)) return;
+    proof_sent_ = proof_sent_ || (!accepts && !output.empty());
   }
   read();
 }

@@ -31,13 +31,17 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   void start();
   /// Closes the socket. Safe at any time, also from within Done.
   void cancel();
+  /// The same, but the peer sees a reset instead of an end.
+  void reset();
 
   const Handshake& handshake() const { return handshake_; }
   bool silent() const { return bytes_received_ == 0; }
-  /// The peer has seen everything it needs to judge this rank's key.
+  /// The peer has been sent everything it needs to judge this rank's key.
   bool proof_sent() const { return proof_sent_; }
   /// When the session failed: the peer closed or reset instead of answering.
   bool hung_up() const { return hung_up_; }
+  /// When it hung up: by reset(), which says nothing of this rank's key.
+  bool was_reset() const { return was_reset_; }
   const Target& remote() const { return remote_; }
   const Target& local() const { return local_; }
 
@@ -63,6 +67,7 @@ class HandshakeSession : public std::enable_shared_from_this<HandshakeSession> {
   std::size_t bytes_received_ = 0;
   bool proof_sent_ = false;
   bool hung_up_ = false;
+  bool was_reset_ = false;
 };
 
 /// Without Nagle's delay; sizes where they are not 0.

@@ -7,10 +7,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/errno_text.h"
 #include "base/network.h"
 
 namespace unisono::tcp {
@@ -20,8 +20,8 @@ using boost::system::error_code;
 
 Status refused(const StreamOptions& options, const std::string& where, int error) {
   if (options.family == StreamOptions::Family::kUnix) {
-    return {ErrorCode::kSystem, fmt::format("rank {} cannot listen on {}: {}", options.rank, where,
-                                            std::strerror(error))};
+    return {ErrorCode::kSystem,
+            fmt::format("rank {} cannot listen on {}: {}", options.rank, where, errno_text(error))};
   }
   if (error == EADDRINUSE) {
     return {ErrorCode::kRendezvous,
@@ -30,7 +30,7 @@ Status refused(const StreamOptions& options, const std::string& where, int error
   }
   return {ErrorCode::kSystem,
           fmt::format("rank {} cannot listen on {}: {} (UNISONO_INTERFACE chooses the address)",
-                      options.rank, where, std::strerror(error))};
+                      options.rank, where, errno_text(error))};
 }
 
 ListenOptions listen_options(const StreamOptions& options) {

@@ -73,6 +73,9 @@ bool same_host(const Target& local, const Target& remote) {
 
 Result<Target> tcp_target(std::string_view address, std::uint16_t port) {
   const std::string host(address.substr(0, INET6_ADDRSTRLEN));
+  if (host.find('\0') != std::string::npos) {
+    return Status(ErrorCode::kInvalidArgument, "a numeric address with a zero byte in it");
+  }
   sockaddr_in ipv4{};
   sockaddr_in6 ipv6{};
   Target out;

@@ -39,7 +39,7 @@ std::string_view name_of(LinkState state) {
 }
 
 PeerLink::PeerLink(Rank self, Rank peer) : self_(self), peer_(peer) {
-  streams_.push_back(std::make_unique<Stream>(peer));
+  streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything));
 }
 
 Stream& PeerLink::stream_for(const FrameHeader& header) {
@@ -87,7 +87,7 @@ void PeerLink::attach(Connection connection) {
     state_ = next_state(state_, LinkEvent::kAttached);
   } else {
     UNISONO_ASSERT(connection.stream == streams_.size(), "streams are attached in order");
-    streams_.push_back(std::make_unique<Stream>(peer_));
+    streams_.push_back(std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly));
   }
   streams_[connection.stream]->attach(std::move(connection));
 }

@@ -26,7 +26,7 @@ struct Connection {
 
 class Stream {
  public:
-  explicit Stream(Rank peer) : reader_(peer) {}
+  Stream(Rank peer, FrameReader::Carries carries) : reader_(peer, carries) {}
 
   /// Before this, frames queue up.
   void attach(Connection connection);

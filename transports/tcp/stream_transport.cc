@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/errno_text.h"
 #include "transports/tcp/connector.h"
 #include "transports/tcp/peer_link.h"
 
@@ -94,7 +95,9 @@ class StreamTransport final : public Transport, private ConnectorEvents {
 Status StreamTransport::open() {
   epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_) {
-    return {ErrorCode::kSystem, fmt::format("epoll_create1: {}", std::strerror(errno))};
+    return {ErrorCode::kOutOfResources,
+            fmt::format("rank {} cannot wait for its connections (epoll_create1): {}",
+                        options_.rank, errno_text(errno))};
   }
   UNISONO_ASSIGN(connector_, Connector::open(options_, *this));
   address_ = connector_->address();

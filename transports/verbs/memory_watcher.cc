@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -13,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+
+#include "base/signals_blocked.h"
 
 namespace unisono::verbs {
 namespace {
@@ -125,10 +126,7 @@ Status Watcher::open(WatchMode mode) {
 
 Status Watcher::start_thread() {
   // A signal handler may unmap memory, which would then wait for the thread that it runs in.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;
   const int failed = pthread_create(
       &thread_, nullptr,
       [](void* self) -> void* {
@@ -136,7 +134,6 @@ Status Watcher::start_thread() {
         return nullptr;
       },
       this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failed != 0) {
     return Status(ErrorCode::kOutOfResources,
                   "a thread for memory events: " + std::string(std::strerror(failed)));

@@ -33,6 +33,8 @@ Result<WorldAddress> parse_world_address(std::string_view text) {
   }
   std::istringstream networks(std::string(text.substr(first + 1, second - first - 1)));
   for (std::string network; std::getline(networks, network, ',');) {
+    if (network.empty())
+      return Status(ErrorCode::kRendezvous, "its address names an empty network");
     address.networks.push_back(network);
   }
   address.side = text.substr(second + 1);

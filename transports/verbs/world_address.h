@@ -21,7 +21,7 @@ struct WorldAddress {
 };
 
 std::string world_address_text(const WorldAddress& address);
-/// kRendezvous for one of another version.
+/// kRendezvous for one of another version, or with a network of no name.
 Result<WorldAddress> parse_world_address(std::string_view text);
 
 /// Whether two ranks reach each other by queue pairs: the same on both sides.

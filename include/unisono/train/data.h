@@ -84,11 +84,11 @@ class SampleSource {
 /// ("emnist-letters-train-...") where it is the only set of the folder, and with a dot before
 /// "idx". Every label is checked on opening; pixels are read by load().
 struct IdxOptions {
-  std::string directory;   ///< empty: where Debian's dataset-fashion-mnist puts Fashion-MNIST
-  bool is_test = false;    ///< the test images instead of the training images
-  bool is_flat = true;     ///< input shape [rows * columns] or else [1, rows, columns]
-  float mean = 0.0F;       ///< input = (pixel / 255 - mean) / deviation
-  float deviation = 1.0F;  ///< greater than 0
+  std::string directory{};  ///< empty: where Debian's dataset-fashion-mnist puts Fashion-MNIST
+  bool is_test = false;     ///< the test images instead of the training images
+  bool is_flat = true;      ///< input shape [rows * columns] or else [1, rows, columns]
+  float mean = 0.0F;        ///< input = (pixel / 255 - mean) / deviation
+  float deviation = 1.0F;   ///< greater than 0
 };
 std::shared_ptr<const SampleSource> open_idx(const IdxOptions& options);
 

@@ -81,16 +81,16 @@ OutputsLoss mean_of_losses(bool weighted);
 
 struct DataParallelOptions {
   /// Names of the devices. None or one: the plain model, in the calling thread.
-  std::vector<int> devices;
+  std::vector<int> devices{};
   /// The GPU of each of `devices`, repeated where there are fewer; counts what CUDA_VISIBLE_DEVICES
   /// leaves. Empty: all devices compute on the host. Models as clone_to() takes them.
-  std::vector<int> gpus;
+  std::vector<int> gpus{};
   /// One of `devices`; the first where none is given. Holds gathered outputs, loss and gradient.
-  std::optional<int> output_device;
+  std::optional<int> output_device{};
   /// The dimension of inputs and outputs that the batch runs along.
   std::size_t dim = 0;
   /// dp-balanced: samples of the first device in each pass; see balanced_chunks().
-  std::optional<std::size_t> first_batch;
+  std::optional<std::size_t> first_batch{};
   /// dp-criterion: the loss is computed where the outputs are ...
   bool parallel_loss = false;
   /// ... and is the devices' mean weighted by samples; false: unweighted, as published.
@@ -98,13 +98,16 @@ struct DataParallelOptions {
   /// Inputs are moved to the first device before they are scattered; false: they are scattered from
   /// the memory where the caller has them.
   bool inputs_on_first_device = false;
+  /// The first device's buffers go to the replicas in each step, as its parameters do; false: each
+  /// replica keeps its own.
+  bool broadcast_buffers = true;
   /// A thread is started for each replica's forward pass (and parallel loss) and ends with it;
   /// false: the devices' own threads run it.
   bool threads_per_step = true;
   /// Of a model with one output; empty: cross_entropy().
-  LossFunction loss;
+  LossFunction loss{};
   /// Of a model with several outputs or the loss inside; instead of `loss`.
-  OutputsLoss outputs_loss;
+  OutputsLoss outputs_loss{};
   std::uint64_t seed = 0;  ///< of the passes' random numbers
 };
 

@@ -105,7 +105,7 @@ struct DdpOptions {
   /// some, and every rank ends its epoch with join().
   bool uneven_inputs = false;
   JoinDivisor join_divisor = JoinDivisor::kActiveRanks;
-  std::shared_ptr<CommunicationHook> hook;
+  std::shared_ptr<CommunicationHook> hook{};
   /// Of the buckets' all-reduces: algorithm and order. The algorithm's name must outlive this.
   CallOptions reduction{};
 };

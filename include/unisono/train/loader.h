@@ -46,13 +46,13 @@ struct LoadOptions {
   bool sort_batches = false;
   /// Samples for which it says no are left out; the others are numbered anew. Called by any of the
   /// loading threads. Refused with kLazy, where ranks would not agree on how many are left.
-  std::function<bool(std::size_t index, SampleSource::Record record)> keep;
+  std::function<bool(std::size_t index, SampleSource::Record record)> keep{};
   /// kGather and kLocal: threads that read a seekable source.
   int threads = 1;
   /// kGather: staging memory of the exchange, as ObjectOptions::staging_bytes.
   std::size_t staging_bytes = std::size_t{4} << 20;
   /// About every hundredth of the way and at the end; one call at a time.
-  std::function<void(LoadProgress)> progress;
+  std::function<void(LoadProgress)> progress{};
 };
 
 /// What loading has cost this rank. Bytes are those of samples and their bookkeeping, counted, so

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/signals_blocked.h"
 #include "train/data/exchange.h"
 #include "train/data/lazy.h"
 #include "train/data/records.h"
@@ -109,7 +110,10 @@ Records RangeReader::read(int threads) {
   };
   {
     std::vector<std::jthread> pool;
-    for (std::size_t t = 1; t < count; ++t) pool.emplace_back(read_share, t);
+    {
+      const SignalsBlocked blocked;
+      for (std::size_t t = 1; t < count; ++t) pool.emplace_back(read_share, t);
+    }
     read_share(0);
   }
   for (const std::exception_ptr& failure : failures) {

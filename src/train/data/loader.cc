@@ -10,6 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/signals_blocked.h"
+#include "unisono/helper_threads.h"
+
 namespace unisono::train {
 
 namespace {
@@ -46,8 +49,10 @@ class Loader::Workers {
         memory_(options.memory),
         slots_(static_cast<std::size_t>(options.workers) * options.ahead),
         started_(first),
-        taken_(first) {
+        taken_(first),
+        helpers_(options.workers) {
     try {
+      const SignalsBlocked blocked;
       for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
     } catch (...) {
       stop();
@@ -77,6 +82,7 @@ class Loader::Workers {
   std::vector<Slot> slots_;
   std::size_t started_, taken_;
   bool stop_ = false;
+  const HelperThreads helpers_;
   std::vector<std::jthread> threads_;
 };
 

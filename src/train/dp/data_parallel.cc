@@ -68,7 +68,7 @@ class DataParallel::Impl {
     pass_.training = training;
     pass_.seed = options_.seed;
     pass_.micro_batch = passes_++ * devices_.size();
-    replicas_.replicate(chunks.size());
+    replicas_.replicate(chunks.size(), options_.broadcast_buffers);
     std::vector<NamedTensors> mine =
         replicas_.scatter(inputs, options_.dim, chunks, options_.inputs_on_first_device);
     Predictions predictions{replicas_.apply(std::move(mine), chunks, pass_), chunks};

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/signals_blocked.h"
 #include "train/failure.h"
 #include "unisono/train/data_parallel.h"
 
@@ -37,6 +38,9 @@ DeviceGroup::DeviceGroup(const std::vector<int>& ids, bool threads_per_apply,
 DeviceGroup::~DeviceGroup() { stop(); }
 
 void DeviceGroup::start() {
+  caller_.emplace(1);
+  // The ranks' threads inherit it: the program has its own.
+  std::optional<SignalsBlocked> blocked(std::in_place);
   host_ = std::thread([this] {
     std::exception_ptr failure;
     try {
@@ -50,6 +54,7 @@ void DeviceGroup::start() {
     ended_ = true;
     changed_.notify_all();
   });
+  blocked.reset();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return serving_ == size() || ended_; });
   if (!ended_) return;

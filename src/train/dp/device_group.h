@@ -12,11 +12,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "unisono/communicator.h"
+#include "unisono/helper_threads.h"
 #include "unisono/traffic.h"
 #include "unisono/train/tensor.h"
 
@@ -96,7 +98,8 @@ class DeviceGroup {
   const bool threads_per_apply_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
-  std::thread host_;  ///< runs spawn()
+  std::thread host_;                     ///< runs spawn()
+  std::optional<HelperThreads> caller_;  ///< who hands out the jobs, beside the devices' threads
 
   std::mutex mutex_;  ///< of all below and of the mailboxes
   std::condition_variable changed_;

@@ -66,11 +66,11 @@ Replicas::Replicas(std::unique_ptr<Model> model, const std::vector<int>& devices
   group_.run_all([&](Device& device) { models_[device.index] = clone_to(*model, device.memory); });
 }
 
-void Replicas::replicate(std::size_t devices) {
+void Replicas::replicate(std::size_t devices, bool with_buffers) {
   group_.exchange(devices, [&](Device& device) {
     Model& model = *models_[device.index];
     broadcast_values(device.among(devices), model.parameters(), 0);
-    broadcast_values(device.among(devices), model.buffers(), 0);
+    if (with_buffers) broadcast_values(device.among(devices), model.buffers(), 0);
   });
 }
 

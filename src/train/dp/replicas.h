@@ -32,8 +32,8 @@ class Replicas {
   Model& first() { return *models_[0]; }
   const Model& first() const { return *models_[0]; }
 
-  /// The first device's parameters and buffers to the first `devices`.
-  void replicate(std::size_t devices);
+  /// The first device's parameters, and its buffers, to the first `devices`.
+  void replicate(std::size_t devices, bool with_buffers);
   /// chunks[i] indices along `dim` of each input to device i, from the caller's memory or by way
   /// of the first device's.
   std::vector<NamedTensors> scatter(const InputView& inputs, std::size_t dim,

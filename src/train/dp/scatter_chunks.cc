@@ -17,6 +17,11 @@ std::size_t unit_of(std::size_t samples, std::size_t first, std::size_t devices)
   return devices < 2 || first > samples ? 0 : (samples - first) / (devices - 1);
 }
 
+/// The largest first chunk that is below the others' unit; 0 also where there is none.
+std::size_t largest_first(std::size_t samples, std::size_t devices) {
+  return samples + 1 < devices ? 0 : (samples + 1 - devices) / devices;
+}
+
 std::string join(const std::vector<std::size_t>& chunks) {
   std::string text;
   for (const std::size_t chunk : chunks) text += (text.empty() ? "" : ", ") + std::to_string(chunk);
@@ -60,15 +65,16 @@ BalancedCheck check_balanced(std::size_t samples, std::size_t first, std::size_t
   if (first > samples) {
     check.refusal = "the first device's batch of " + std::to_string(first) +
                     " is larger than the batch of " + std::to_string(samples) +
-                    "; give it at most " + std::to_string(samples / devices);
+                    "; give it at most " + std::to_string(largest_first(samples, devices));
     return check;
   }
   check.chunks = balanced_chunks(samples, first, devices);
   const std::size_t unit = unit_of(samples, first, devices);
   if (first >= unit) {
-    check.notes.push_back("the first device's batch of " + std::to_string(first) +
-                          " is not below the others' " + std::to_string(unit) +
-                          ": even chunks instead, " + join(check.chunks));
+    check.notes.push_back(
+        "the first device's batch of " + std::to_string(first) + " is not below the others' " +
+        std::to_string(unit) + ": even chunks instead, " + join(check.chunks) +
+        "; balanced ones need at most " + std::to_string(largest_first(samples, devices)));
   } else if (const std::size_t most = check.chunks[1]; most > unit) {
     check.notes.push_back("chunks are " + join(check.chunks) +
                           ": the remainder makes the largest " + std::to_string(most) +

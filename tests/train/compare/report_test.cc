@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tests/train/compare/workloads.h"
@@ -26,7 +27,8 @@ Comparison make_comparison() {
                 run_devices(workload, {.name = kDpOutput1Name, .output = 1}, kSpan),
                 run_ranks(workload, {.name = kDdpName}, kSpan)};
   const DpPhases dp = measure_dp_phases(workload, 0);
-  made.phases = phases_of(workload, dp, made.costs.back());
+  made.account = account_of(workload, dp, made.costs.back());
+  made.notes = {"something to know"};
   made.outputs = {dp.output, measure_dp_phases(workload, 1).output};
   made.extras = measure_extras(workload, made.costs.back());
   return made;
@@ -83,7 +85,39 @@ TEST(CompareText, HasAllItsParts) {
   EXPECT_THAT(text, HasSubstr(matrix_text(comparison().costs.back())));
 }
 
-TEST(CompareText, HasEightPhases) { EXPECT_EQ(lines_of(phases_text(comparison())).size(), 2u + 8); }
+// The table as people read it: eight rows in the usual order, then what was measured besides.
+TEST(CompareText, HasTheEightRowsOfTheUsualAccount) {
+  const std::vector<std::string> lines = lines_of(phases_text(comparison()));
+  ASSERT_GE(lines.size(), 2u + 8 + 1 + 3);
+  const ModelSize& size = comparison().size;
+  const auto bytes = [](std::uint64_t elements) { return grouped(4 * elements); };
+  const std::vector<std::vector<std::string>> rows{
+      {"data loader", "0", "0"},
+      {"splitting into mini-batches", "0", "0"},
+      {"sharing mini-batches", bytes(12 / 2 * size.inputs), "0"},
+      {"sharing parameters", bytes(size.parameters), "0"},
+      {"forward", "0", "0"},
+      {"loss", bytes(12 / 2 * size.outputs), "0"},
+      {"gradients", bytes(12 / 2 * size.outputs), "0"},
+      {"update", bytes(size.parameters), bytes(2 * size.parameters)}};
+  const std::regex row("^(\\S.*?)  +\\S.*?  +([0-9,]+)  +\\S.*?  +([0-9,]+)$");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::smatch cells;
+    ASSERT_TRUE(std::regex_match(lines[2 + i], cells, row)) << lines[2 + i];
+    EXPECT_THAT(std::vector<std::string>(cells.begin() + 1, cells.end()),
+                testing::ElementsAreArray(rows[i]));
+  }
+  EXPECT_EQ(lines[10], "besides:");
+  EXPECT_THAT(lines[11], HasSubstr("buffers"));
+  EXPECT_THAT(lines[11], HasSubstr(bytes(size.buffers)));
+}
+
+TEST(CompareText, SaysWhichToPrefer) {
+  EXPECT_THAT(phases_text(comparison()), HasSubstr("Prefer DDP: "));
+  Comparison without = comparison();
+  without.costs.pop_back();
+  EXPECT_EQ(advice_text(without), "");
+}
 
 TEST(CompareText, HasOutputDevicesBesideEachOther) {
   EXPECT_EQ(lines_of(output_devices_text(comparison())).size(), 2u + 2);
@@ -119,14 +153,15 @@ TEST(CompareJson, IsOneObjectPerLineWithAKind) {
   for (const std::string& line : lines_of(json_of(comparison()))) {
     ++kinds[nlohmann::json::parse(line).at("kind").get<std::string>()];
   }
-  EXPECT_THAT(kinds, testing::ElementsAre(testing::Pair("apart", 5), testing::Pair("comparison", 1),
+  EXPECT_THAT(kinds, testing::ElementsAre(testing::Pair("apart", 5), testing::Pair("besides", 3),
+                                          testing::Pair("comparison", 1), testing::Pair("note", 1),
                                           testing::Pair("output_memory", 2),
                                           testing::Pair("phase", 8), testing::Pair("strategy", 4)));
 }
 
 TEST(CompareJson, HasTheCountsOfOneStep) {
   const std::vector<std::string> lines = lines_of(json_of(comparison()));
-  const auto dp = nlohmann::json::parse(lines[2]);
+  const auto dp = nlohmann::json::parse(lines[3]);
   const std::uint64_t bytes = 4 * even_dp_elements(comparison().size, 12, 2);
   EXPECT_EQ(dp.at("strategy"), "dp");
   EXPECT_EQ(dp.at("bytes"), bytes);

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "engine/idle.h"
 #include "tests/train/data/files.h"
 
 namespace unisono::train::test {
@@ -113,6 +114,17 @@ TEST_P(Workers, GiveTheBatchesOfAnEpochInOrder) {
                                               Indices{100, 101, 102}));
   loader.begin(0, 11);
   EXPECT_TRUE(batches_of(loader).empty());
+}
+
+TEST_P(Workers, AreCountedWhileAnEpochHasThem) {
+  const int before = ProcessThreads::count();
+  SlowNumbers data(20);
+  Loader loader(data, {.batch_samples = 10, .workers = GetParam()});
+  EXPECT_EQ(ProcessThreads::count(), before);
+  loader.begin(0);
+  EXPECT_EQ(ProcessThreads::count(), before + GetParam());
+  batches_of(loader);
+  EXPECT_EQ(ProcessThreads::count(), before);
 }
 
 TEST_P(Workers, FollowTheSamplerAndItsEpochs) {

@@ -3,13 +3,16 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 #include "unisono/train/scatter_chunks.h"
 
 namespace unisono::train {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -70,6 +73,20 @@ TEST(CheckBalanced, SaysThatChunksAreEvenInstead) {
   EXPECT_EQ(check.refusal, "");
   EXPECT_THAT(check.chunks, ElementsAre(16, 16));
   EXPECT_THAT(check.notes, ElementsAre(HasSubstr("even chunks instead, 16, 16")));
+}
+
+// What the words name as the most is taken as it is, and one more falls back.
+TEST(CheckBalanced, NamesABoundThatHolds) {
+  for (std::size_t devices = 2; devices <= 5; ++devices) {
+    for (std::size_t samples = 2 * devices; samples <= 40; ++samples) {
+      const std::string refusal = check_balanced(samples, samples + 1, devices).refusal;
+      const std::size_t most = std::stoul(refusal.substr(refusal.rfind(' ') + 1));
+      EXPECT_EQ(check_balanced(samples, most, devices).chunks.front(), most) << refusal;
+      const BalancedCheck above = check_balanced(samples, most + 1, devices);
+      EXPECT_THAT(above.notes, ElementsAre(AllOf(HasSubstr("even chunks instead"),
+                                                 EndsWith("at most " + std::to_string(most)))));
+    }
+  }
 }
 
 TEST(CheckBalanced, WarnsOfTheRemaindersMemory) {

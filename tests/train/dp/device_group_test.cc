@@ -2,11 +2,14 @@
 #include "train/dp/device_group.h"
 
 #include <gmock/gmock.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <thread>
 
+#include "comm/communicator_state.h"
+#include "comm/init.h"
 #include "unisono/train/data_parallel.h"
 
 namespace unisono::train {
@@ -42,6 +45,49 @@ TEST(DeviceGroup, AppliesInThreadsOfTheirOwnThatAreChargedToTheDevice) {
   EXPECT_EQ(applied[0], std::thread::id());
   EXPECT_GE(group[1].memory.use().now, 100 * sizeof(float));
   EXPECT_EQ(group[0].memory.use().now, 0U);
+}
+
+// Who hands out the jobs wants a processor beside the devices.
+TEST(DeviceGroup, IsCountedWithItsCaller) {
+  const int before = ProcessThreads::count();
+  {
+    DeviceGroup group({0, 1}, true);
+    EXPECT_EQ(ProcessThreads::count(), before + 3);
+  }
+  EXPECT_EQ(ProcessThreads::count(), before);
+  DeviceGroup alone({0}, true);
+  EXPECT_EQ(ProcessThreads::count(), before) << "no device waits for another";
+}
+
+// What the calling thread, and so the ranks that it spawns, may run on: two processors.
+class TwoProcessors {
+ public:
+  TwoProcessors() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t two;
+    CPU_ZERO(&two);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++cpu) {
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &two);
+    }
+    sched_setaffinity(0, sizeof two, &two);
+  }
+  ~TwoProcessors() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+int spins_of(Communicator& world) {
+  return CommunicatorAccess::state(world)->runtime().engine().idle().spins;
+}
+
+// Two ranks have two processors to themselves; two devices share them with who hands out the jobs.
+TEST(DeviceGroup, WaitsAsOneOfThreeThreadsOnTwoProcessors) {
+  const TwoProcessors few;
+  std::vector<int> of_devices(2, -1);
+  DeviceGroup group({0, 1}, true);
+  group.run_all([&](Device& device) { of_devices[device.index] = spins_of(*device.world); });
+  EXPECT_THAT(of_devices, ElementsAre(0, 0));
 }
 
 TEST(DeviceGroup, OfOneDeviceRunsInTheCallersThread) {

@@ -107,6 +107,12 @@ TEST(StepTraffic, GoesToAsManyDevicesAsThereArePiecesFromTheFirstStepOn) {
   }
 }
 
+TEST(StepTraffic, IsWithoutBuffersWhereReplicasKeepTheirOwn) {
+  DataParallelOptions options = options_of(3);
+  options.broadcast_buffers = false;
+  EXPECT_EQ(sent(report_of(options), Collective::kBroadcast), 2 * kP);
+}
+
 TEST(StepTraffic, IsFromAndToTheFirstDeviceOnly) {
   const StepReport report = report_of(options_of(3));
   EXPECT_EQ(report.devices[0].traffic.by_peer[1].bytes_sent,

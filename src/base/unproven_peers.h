@@ -1,0 +1,30 @@
+// Who makes room when all places for connections that have not authenticated themselves are taken.
+// Refusing the newcomer would let strangers keep the members out for good: they only have to come
+// back. So the least promising goes: one that has not even greeted before one that has, of the
+// source that holds most places, the longest stalled. Everyone has one short turn first: a member
+// needs one round trip, and many members that come at once must not drive each other out.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace unisono {
+
+struct UnprovenPeer {
+  std::string_view source;  ///< as source_of() names it
+  bool greeted = false;     ///< has sent a valid greeting
+  Duration stalled{};       ///< since it came, or greeted
+};
+
+inline constexpr Duration kUnprovenTurn = std::chrono::milliseconds(10);
+inline constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+
+/// The index of the one that goes; kNobody while all have had less than kUnprovenTurn.
+std::size_t least_promising(std::span<const UnprovenPeer> peers);
+
+}  // namespace unisono

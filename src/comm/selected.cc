@@ -1,0 +1,23 @@
+#include "comm/selected.h"
+
+#include "comm/communicator_state.h"
+#include "comm/init.h"
+
+namespace unisono {
+
+Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
+                      std::string_view hint) {
+  const detail::CommunicatorState& state = *CommunicatorAccess::state(communicator);
+  const Result<algorithms::Choice> choice = state.choose_for(collective, bytes, hint);
+  const std::string algorithm = !choice ? std::string(hint)
+                                : choice->algorithm == nullptr
+                                    ? "native"
+                                    : std::string(choice->algorithm->name);
+  return {link_of(communicator), algorithm};
+}
+
+std::string link_of(Communicator& communicator) {
+  return std::string(algorithms::name_of(CommunicatorAccess::state(communicator)->link()));
+}
+
+}  // namespace unisono

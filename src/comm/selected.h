@@ -1,0 +1,23 @@
+// What calls on host memory run on a communicator, as values: for `unisono perf`.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "unisono/communicator.h"
+
+namespace unisono {
+
+struct Selected {
+  std::string link;       ///< between the members, of the slowest kind: "shm", "tcp", ...
+  std::string algorithm;  ///< "native" or a name of the catalog; the hint where that is refused
+};
+
+/// `bytes` as nccl-tests count them. `hint`: CallOptions::algorithm.
+Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
+                      std::string_view hint);
+/// Between the members alone.
+std::string link_of(Communicator& communicator);
+
+}  // namespace unisono

@@ -1,0 +1,17 @@
+// Single variables of the environment, for the tables of this folder. Any thread, while nobody
+// changes the environment.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace unisono::config {
+
+/// Null where it is not set or empty.
+const char* read_variable(const std::string& name);
+
+/// Leaves `out` where it is not set. kInvalidArgument names the variable and its value.
+Status read_integer(const std::string& name, int low, int high, int* out);
+
+}  // namespace unisono::config

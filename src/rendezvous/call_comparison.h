@@ -1,0 +1,52 @@
+// Ranks of a communicator have seen that their calls differ. Gathers the latest calls of all of
+// them and finds the first that they do not share, and whose it is: what most called is taken to be
+// right, so the rank that is named differs from the majority where there is one.
+//
+// Thread rule: a value; one thread at a time.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "rendezvous/control_messages.h"
+
+namespace unisono::rendezvous {
+
+class CallComparison {
+ public:
+  /// `first`: of world rank `reporter`, with what it suspects.
+  CallComparison(Rank reporter, CallsMessage first, TimePoint due);
+
+  /// Calls of another member; a second account of a rank is not taken.
+  void add(Rank rank, CallsMessage message);
+
+  /// World ranks.
+  const std::set<Rank>& members() const { return members_; }
+  bool has_heard(Rank rank) const { return accounts_.count(rank) > 0; }
+  TimePoint due() const { return due_; }
+
+  /// Where the calls that are known do not differ, what was suspected: the ranks disagree about
+  /// something that no record tells.
+  Verdict judge() const;
+
+ private:
+  struct Group {
+    CallRecord record;
+    std::set<Rank> callers;  // in the communicator
+  };
+  /// Who called what as this operation; the largest group first, of equal ones that of the lowest
+  /// rank.
+  std::vector<Group> groups_of(std::uint64_t sequence) const;
+  Verdict verdict_of(const std::vector<Group>& groups, std::uint64_t sequence) const;
+
+  std::uint32_t communicator_;
+  std::set<Rank> members_;
+  Verdict suspicion_;
+  TimePoint due_;
+  std::map<Rank, CallsMessage> accounts_;  // by world rank
+};
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,62 @@
+// Which way of waiting is chosen, and that threads beside the ranks count in it.
+#include "engine/idle.h"
+
+#include <gtest/gtest.h>
+
+#include "unisono/helper_threads.h"
+
+namespace unisono::test {
+namespace {
+
+bool spins(const IdleChoice& choice) { return choice.now().spins > 0; }
+
+// A rank of a job is counted by whoever runs it; here nothing runs.
+class IdleChoiceTest : public testing::Test {
+ protected:
+  const HelperThreads own_{1};
+};
+
+TEST_F(IdleChoiceTest, SpinsOnlyWhereRanksHaveACoreEach) {
+  EXPECT_TRUE(spins(IdleChoice("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2})));
+  EXPECT_FALSE(spins(IdleChoice("auto", {.ranks = 3, .processes = 3, .here = 1, .cores = 2})));
+}
+
+TEST_F(IdleChoiceTest, CountsHelpersWhileTheyLive) {
+  const IdleChoice tight("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
+  const IdleChoice roomy("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 4});
+  {
+    const HelperThreads helper(1);
+    EXPECT_FALSE(spins(tight));
+    EXPECT_TRUE(spins(roomy)) << "one for each process";
+    const HelperThreads second(1);
+    EXPECT_FALSE(spins(roomy));
+  }
+  EXPECT_TRUE(spins(tight));
+  EXPECT_TRUE(spins(roomy));
+}
+
+TEST_F(IdleChoiceTest, CountsRanksOfOneProcessOnce) {
+  const HelperThreads second_rank(1);
+  const IdleChoice threads("auto", {.ranks = 2, .processes = 1, .here = 2, .cores = 3});
+  EXPECT_TRUE(spins(threads));
+  const HelperThreads helper(1);
+  EXPECT_TRUE(spins(threads)) << "three threads on three cores";
+  const HelperThreads other_job(1);
+  EXPECT_FALSE(spins(threads));
+}
+
+TEST_F(IdleChoiceTest, ObeysTheUser) {
+  const HelperThreads helpers(64);
+  EXPECT_TRUE(spins(IdleChoice("spin", {.ranks = 2, .processes = 2, .here = 1, .cores = 1})));
+  EXPECT_FALSE(spins(IdleChoice("yield", {.ranks = 2, .processes = 2, .here = 1, .cores = 64})));
+  EXPECT_EQ(IdleChoice("sleep", {}).now().sleep_after_us, 1);
+}
+
+TEST(HelperThreads, ThatAreNegativeAreNone) {
+  const int before = ProcessThreads::count();
+  const HelperThreads none(-3);
+  EXPECT_EQ(ProcessThreads::count(), before);
+}
+
+}  // namespace
+}  // namespace unisono::test

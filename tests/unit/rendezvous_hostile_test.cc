@@ -1,0 +1,154 @@
+// Those inside the job who talk nonsense: an arbiter to its ranks, a rank to the arbiter. The
+// others get a verdict that names who it was.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous_support.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using testing::HasSubstr;
+
+std::string hostile_length() { return std::string(4, '\xff'); }
+
+/// `message` as one of another type.
+std::string retyped(std::string message, MessageType type) {
+  message[4] = static_cast<char>(type);
+  return message;
+}
+
+void say(ControlStream* stream, std::string bytes) {
+  stream->queue(std::move(bytes));
+  EXPECT_TRUE(stream->flush().ok());
+}
+
+/// The type of the next message; nothing where the other side hung up.
+std::optional<MessageType> hear(ControlStream* stream) {
+  for (bool open = true;;) {
+    auto message = stream->next();
+    if (message && *message) return (*message)->type;
+    if (!message || !open) return std::nullopt;
+    EXPECT_TRUE(wait_ready(stream->fd(), false, Clock::now() + kPatience));
+    open = stream->receive();
+  }
+}
+
+/// A rank that has met an arbiter of the test's making, and that arbiter.
+struct Met {
+  Result<std::unique_ptr<ArbiterClient>> client;
+  ControlStream arbiter;
+};
+
+/// Rank 1 of `size`, to which the arbiter says this behind the members.
+Met met(int size, const std::string& said) {
+  const MeetingPoint point = abstract_point();
+  auto listener = listen_unix(point.name);
+  EXPECT_TRUE(listener.has_value());
+  auto joined = std::async(std::launch::async, [&] {
+    return ArbiterClient::join(point, size, test_member(1), Clock::now() + kPatience);
+  });
+  EXPECT_TRUE(wait_ready(listener->fd.get(), false, Clock::now() + kPatience));
+  ControlStream arbiter(
+      UniqueFd(::accept4(listener->fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+  EXPECT_EQ(hear(&arbiter), MessageType::kJoin);
+  std::vector<Member> members;
+  for (Rank rank = 0; rank < size; ++rank) members.push_back(test_member(rank));
+  say(&arbiter, encode(WelcomeMessage{size, "0123456789abcdef", JobKey::random().to_hex()}) +
+                    encode_members(members) + said);
+  return {joined.get(), std::move(arbiter)};
+}
+
+TEST(HostileArbiter, IsNamedToTheUser) {
+  const std::string verdict =
+      encode(MessageType::kVerdict, Verdict{ErrorCode::kRankFailed, 1, 0, 0, "it died"});
+  for (const std::string& said :
+       {hostile_length(), retyped(verdict, MessageType::kMembers), encode(MessageType::kVerdict),
+        encode(MessageType::kVerdict, Verdict{ErrorCode::kOk, 1}),
+        encode(MessageType::kVerdict, Verdict{ErrorCode::kRankFailed, 2})}) {
+    const Met rank = met(2, said);
+    ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
+    const Verdict got = await_verdict(rank.client->get());
+    EXPECT_EQ(got.culprit, 0);
+    EXPECT_EQ(got.code, ErrorCode::kProtocol);
+    EXPECT_THAT(got.message, HasSubstr("no arbiter sends"));
+  }
+}
+
+// Nobody is left to ask who died.
+TEST(Arbiter, AfterItsFarewellABrokenLinkIsTheReportersToJudge) {
+  const Met rank = met(3, encode(MessageType::kFarewell));
+  ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
+  std::vector<Verdict> verdicts;
+  rank.client->get()->poll(&verdicts);
+  EXPECT_TRUE(verdicts.empty());
+  (*rank.client)->report_broken_link(2, "connection reset");
+  const Verdict got = await_verdict(rank.client->get());
+  EXPECT_EQ(got.culprit, 2);
+  EXPECT_EQ(got.code, ErrorCode::kRankFailed);
+}
+
+/// A rank of a world of `size` that says what it likes, after its join.
+ControlStream rank_at(const MeetingPoint& point, Rank rank, int size) {
+  UniqueFd fd;
+  EXPECT_TRUE(eventually([&] {
+    auto connected = connect_unix(point.name);
+    if (connected) fd = std::move(*connected);
+    return connected.has_value();
+  }));
+  ControlStream stream(std::move(fd));
+  say(&stream, encode(JoinMessage{size, test_member(rank)}));
+  return stream;
+}
+
+TEST(HostileRank, IsNamedToTheOthers) {
+  const std::string wait = encode_wait(MessageType::kWaiting, {0, 1, {0}, {}}, 2);
+  const std::string too_wide = encode_wait(MessageType::kWaiting, {0, 1, {30}, {}}, 31);
+  const std::vector<std::string> nonsense{
+      hostile_length(),
+      retyped(wait, MessageType::kMembers),
+      retyped(wait, static_cast<MessageType>(200)),
+      too_wide,
+      retyped(too_wide, MessageType::kTimedOut),
+      encode(MessageType::kFailure),
+      encode(MessageType::kFailure, Verdict{ErrorCode::kRankFailed, 2}),
+      encode(BrokenLinkMessage{2, "no such rank"})};
+  for (const std::string& said : nonsense) {
+    const MeetingPoint point = abstract_point();
+    auto joined = std::async(std::launch::async, [&] {
+      return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
+    });
+    ControlStream rank = rank_at(point, 1, 2);
+    ASSERT_EQ(hear(&rank), MessageType::kWelcome);
+    auto client = joined.get();
+    ASSERT_TRUE(client.has_value()) << client.status().message();
+    say(&rank, said);
+    const Verdict verdict = await_verdict(client->get());
+    EXPECT_EQ(verdict.culprit, 1);
+    (*client)->leave();
+  }
+}
+
+// It loses its seat; the meeting goes on without the nonsense.
+TEST(HostileRank, ThatSpeaksBeforeItsTurnCanComeAgain) {
+  const MeetingPoint point = abstract_point();
+  auto candidates = world_of(point, 3);
+  auto first = std::async(std::launch::async, [&] { return meet({candidates[0]}); });
+  ControlStream rank = rank_at(point, 1, 3);
+  say(&rank, encode_wait(MessageType::kWaiting, {0, 1, {0}, {}}, 3));
+  EXPECT_EQ(hear(&rank), std::nullopt);
+  auto others = meet({candidates[1], candidates[2]});
+  auto outcomes = first.get();
+  for (Outcome& outcome : others) outcomes.push_back(std::move(outcome));
+  expect_one_world(outcomes);
+  leave_all(&outcomes);
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous

@@ -1,0 +1,66 @@
+// A user whom the namespace does not map looks like every other such user, and is nobody's peer.
+#include "base/same_user.h"
+
+#include <gmock/gmock.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/unique_fd.h"
+
+namespace unisono {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kNoNamespaces = 77;
+
+Status check_of_a_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return {ErrorCode::kSystem, "no socket pair"};
+  }
+  const UniqueFd one(ends[0]), other(ends[1]);
+  return check_same_user(one.get());
+}
+
+TEST(SameUser, IsAProcessOfOnesOwn) {
+  if (!check_own_user()) GTEST_SKIP() << "SKIPPED: this user is not mapped here";
+  EXPECT_TRUE(check_of_a_pair().ok());
+  EXPECT_TRUE(check_same_user(::geteuid(), "the file").ok());
+  const Status other = check_same_user(::geteuid() + 1, "the file");
+  EXPECT_EQ(other.code(), ErrorCode::kAuthentication);
+  EXPECT_THAT(other.message(), HasSubstr("the file belongs to user"));
+}
+
+// In a new namespace that maps nobody this process runs as the overflow user.
+[[noreturn]] void check_unmapped() {
+  if (::unshare(CLONE_NEWUSER) != 0) ::_exit(kNoNamespaces);
+  const Status own = check_own_user(), peer = check_of_a_pair();
+  std::fprintf(stderr, "own: %s\npeer: %s\n", own.message().c_str(), peer.message().c_str());
+  const bool refused = own.code() == ErrorCode::kAuthentication &&
+                       peer.code() == ErrorCode::kAuthentication &&
+                       !check_same_user(::geteuid(), "the file").ok();
+  ::_exit(refused ? 0 : 1);
+}
+
+bool has_namespaces() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : kNoNamespaces);
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST(SameUser, IsNobodyWhomTheNamespaceDoesNotMap) {
+  if (!has_namespaces()) GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
+  EXPECT_EXIT(check_unmapped(), testing::ExitedWithCode(0),
+              AllOf(HasSubstr("own: this process runs as user 65534"), HasSubstr("UNISONO_JOB_KEY"),
+                    HasSubstr("peer: this process runs as user 65534")));
+}
+
+}  // namespace
+}  // namespace unisono
