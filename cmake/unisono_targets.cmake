@@ -21,6 +21,13 @@ if(UNISONO_SANITIZE)
     target_compile_options(unisono_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()
+if(UNISONO_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "UNISONO_FUZZ needs clang with libFuzzer (apt install clang "
+      "libclang-rt-14-dev) and not ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  target_compile_options(unisono_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 target_include_directories(unisono_options INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})

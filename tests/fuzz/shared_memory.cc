@@ -1,0 +1,395 @@
+// What processes of the same user can send or write to the ranks of a host: messages of their
+// meeting, with descriptors, and the ring of a lane.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "tests/fuzz/target.h"
+#include "transports/shm/fabric_meeting.h"
+#include "transports/shm/fabric_message.h"
+#include "transports/shm/lane_ring.h"
+
+namespace unisono::fuzz {
+namespace {
+
+using namespace shm;
+
+/// What an input opens must be closed when it ends.
+class NothingLeftOpen {
+ public:
+  void check() const { require(open() == before_, "a descriptor is left open"); }
+
+ private:
+  static std::size_t open() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  }
+  std::size_t before_ = open();
+};
+
+// More than a message has room for.
+constexpr std::size_t kTooMany = kDescriptorsPerMessage + 1;
+
+// One datagram: its bytes, with `count` descriptors of `path`.
+void send_datagram(int fd, std::span<const std::byte> bytes, std::size_t count,
+                   const char* path = "/dev/null") {
+  alignas(cmsghdr) char control[CMSG_SPACE(kTooMany * sizeof(int))] = {};
+  const UniqueFd null(::open(path, O_RDONLY | O_CLOEXEC));
+  iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (count > 0) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* part = CMSG_FIRSTHDR(&header);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(count * sizeof(int));
+    for (std::size_t i = 0; i < count; ++i) {
+      const int each = null.get();
+      std::memcpy(CMSG_DATA(part) + i * sizeof each, &each, sizeof each);
+    }
+  }
+  // The other side may have hung up.
+  static_cast<void>(::sendmsg(fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+struct Datagram {
+  Bytes bytes;
+  std::size_t descriptors = 0;
+
+  bool is_cut() const { return descriptors > kDescriptorsPerMessage; }
+  /// What it says, where it says something.
+  std::optional<Message> message() const {
+    Message message;
+    if (bytes.size() != sizeof message) return std::nullopt;
+    std::memcpy(&message, bytes.data(), sizeof message);
+    return message.magic == kMeetingMagic ? std::optional(message) : std::nullopt;
+  }
+};
+
+// So few that all their descriptors may be open at once.
+std::vector<Datagram> datagrams_of(Input* in) {
+  std::vector<Datagram> datagrams;
+  while (!in->empty() && datagrams.size() < 8) {
+    const std::size_t count = in->byte() % 6;
+    const std::span<const std::byte> piece = in->piece();
+    datagrams.push_back({{piece.begin(), piece.end()}, count == 5 ? kTooMany : count});
+  }
+  return datagrams;
+}
+
+constexpr const char* kJob = "job";
+
+Message message_of(MessageKind kind) {
+  Message message;
+  message.magic = kMeetingMagic;
+  message.kind = kind;
+  message.index = 1;
+  message.job_hash = hash_of(kJob);
+  return message;
+}
+
+Bytes input_of(int descriptors, const Bytes& datagram) {
+  return bytes_of(static_cast<std::uint8_t>(descriptors)) + as_piece(datagram);
+}
+
+// ---- One message --------------------------------------------------------------------------------
+
+void fuzz_shm_message(std::span<const std::byte> input) {
+  const NothingLeftOpen guard;
+  {
+    Input in(input);
+    int pair[2];
+    require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0, "no sockets");
+    const UniqueFd near(pair[0]), far(pair[1]);
+    std::vector<UniqueFd> descriptors;
+    for (const Datagram& datagram : datagrams_of(&in)) {
+      send_datagram(far.get(), datagram.bytes, datagram.descriptors);
+      const std::size_t before = descriptors.size();
+      const auto message = receive_message(near.get(), &descriptors, Clock::now());
+      require(message.has_value() == (datagram.message() && !datagram.is_cut()),
+              "a datagram is judged differently");
+      if (!message) continue;
+      require(std::memchr(message->text, 0, sizeof message->text) != nullptr, "an endless text");
+      require(descriptors.size() - before == datagram.descriptors, "descriptors are lost");
+    }
+    for (const UniqueFd& fd : descriptors) {
+      require((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0, "open to other programs");
+    }
+  }
+  guard.check();
+}
+
+std::vector<Bytes> message_corpus() {
+  Message endless = message_of(MessageKind::kRefused);
+  std::memset(endless.text, 'x', sizeof endless.text);
+  return {input_of(1, bytes_of(message_of(MessageKind::kHello))),
+          input_of(4, bytes_of(message_of(MessageKind::kDescriptors))) +
+              input_of(0, bytes_of(message_of(MessageKind::kBarrier))),
+          input_of(0, bytes_of(endless)),
+          input_of(5, bytes_of(message_of(MessageKind::kDescriptors))),
+          input_of(2, Bytes(5, std::byte{1})),
+          // Once taken for a connection that closed, with its descriptors left open.
+          input_of(2, {}), input_of(0, bytes_of(endless) + Bytes(1, std::byte{1}))};
+}
+
+// ---- The meeting --------------------------------------------------------------------------------
+
+UniqueFd connected_to(const std::string& name) {
+  sockaddr_un address;
+  const auto bytes = make_address(name, &address);
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  require(
+      bytes.has_value() && ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), *bytes) == 0,
+      "cannot connect");
+  return fd;
+}
+
+FabricPeers peers_of(int self, const std::string& leader) {
+  FabricPeers peers;
+  peers.job_id = kJob;
+  peers.self = self;
+  peers.world_ranks = {4, 5};
+  peers.addresses = {leader, leader};
+  return peers;
+}
+
+// A leader to whom strangers come first, each with one message, and then the rank it waits for.
+void lead(Input* in, FabricListener* listener) {
+  enum class Taken { kNothing, kStranger, kRefusal };
+  Taken taken = Taken::kNothing;
+  for (const Datagram& datagram : datagrams_of(in)) {
+    send_datagram(connected_to(listener->address()).get(), datagram.bytes, datagram.descriptors);
+    const auto message = datagram.message();
+    if (!message || taken != Taken::kNothing) continue;
+    // It was a rank of this host, and will not come again.
+    if (datagram.is_cut()) taken = Taken::kRefusal;
+    if (message->job_hash != hash_of(kJob) || message->index != 1) continue;
+    if (message->kind == MessageKind::kRefused) taken = Taken::kRefusal;
+    if (message->kind == MessageKind::kHello && datagram.descriptors == 1) {
+      taken = Taken::kStranger;  // it knows the job and is of the same user
+    }
+  }
+  send_datagram(connected_to(listener->address()).get(), bytes_of(message_of(MessageKind::kHello)),
+                1, "/dev/zero");
+  const FabricPeers peers = peers_of(0, listener->address());
+  const UniqueFd heap(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Meeting meeting(peers, Clock::now() + std::chrono::minutes(1));
+  const Status gathered = meeting.gather(*listener, heap.get());
+  require(gathered.ok() == (taken != Taken::kRefusal), "a refusal is judged differently");
+  if (!gathered.ok()) return;
+  require(meeting.heaps().size() == 2 && meeting.heaps()[0] && meeting.heaps()[1],
+          "a meeting without a rank");
+  struct stat of_rank {
+  }, zero{};
+  require(::fstat(meeting.heaps()[1]->get(), &of_rank) == 0 && ::stat("/dev/zero", &zero) == 0,
+          "no descriptor");
+  require((of_rank.st_rdev != zero.st_rdev) == (taken == Taken::kStranger), "a stranger is let in");
+}
+
+// A rank whose leader says anything.
+void follow(Input* in, FabricListener* listener) {
+  const FabricPeers peers = peers_of(1, listener->address());
+  const UniqueFd heap(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Meeting meeting(peers, Clock::now() + std::chrono::minutes(1));
+  require(meeting.gather(*listener, heap.get()).ok(), "no leader");
+  const UniqueFd leader(::accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  constexpr std::size_t kExpected = 3;  // the segment and two heaps
+  std::size_t sum = 0;
+  bool wrong = false;
+  for (const Datagram& datagram : datagrams_of(in)) {
+    send_datagram(leader.get(), datagram.bytes, datagram.descriptors);
+    if (sum == kExpected || wrong) continue;
+    const auto message = datagram.message();
+    sum += datagram.descriptors;
+    wrong = !message || datagram.is_cut() || message->kind != MessageKind::kDescriptors ||
+            datagram.descriptors == 0 || sum > kExpected;
+  }
+  ::shutdown(leader.get(), SHUT_WR);
+  UniqueFd segment;
+  const Status shared = meeting.share(-1, &segment);
+  require(shared.ok() == (!wrong && sum == kExpected), "memory is judged differently");
+  if (!shared.ok()) return;
+  require(segment && meeting.heaps().size() == 2 && meeting.heaps()[0] && meeting.heaps()[1],
+          "a meeting without memory");
+  static_cast<void>(meeting.barrier());
+}
+
+void fuzz_shm_meeting(std::span<const std::byte> input) {
+  // A stranger is worth a line to people; here there are many.
+  log::set_level(log::Level::kError);
+  const NothingLeftOpen guard;
+  {
+    Input in(input);
+    auto listener = FabricListener::open();
+    require(listener.has_value(), "no listener");
+    in.byte() % 2 == 0 ? lead(&in, listener->get()) : follow(&in, listener->get());
+  }
+  guard.check();
+  log::set_level(log::Level::kWarning);
+}
+
+std::vector<Bytes> meeting_corpus() {
+  const Bytes leads{std::byte{0}}, follows{std::byte{1}};
+  const Bytes hello = bytes_of(message_of(MessageKind::kHello));
+  const Bytes refused = bytes_of(message_of(MessageKind::kRefused));
+  const Bytes descriptors = bytes_of(message_of(MessageKind::kDescriptors));
+  Message other = message_of(MessageKind::kHello);
+  other.job_hash = 1;
+  Message far_off = message_of(MessageKind::kHello);
+  far_off.index = 1 << 20;
+  return {
+      leads,
+      leads + input_of(1, hello),
+      leads + input_of(0, hello) + input_of(2, hello),
+      leads + input_of(0, refused),
+      leads + input_of(1, bytes_of(other)) + input_of(1, bytes_of(far_off)),
+      follows + input_of(3, descriptors) + input_of(0, bytes_of(message_of(MessageKind::kBarrier))),
+      follows + input_of(1, descriptors) + input_of(2, descriptors),
+      follows + input_of(1, descriptors) + input_of(0, descriptors),
+      follows + input_of(4, descriptors),
+      follows + input_of(0, refused)};
+}
+
+// ---- Where it is --------------------------------------------------------------------------------
+
+void fuzz_shm_address(std::span<const std::byte> input) {
+  const std::string name(Input(input).text());
+  sockaddr_un address;
+  const auto bytes = make_address(name, &address);
+  const std::size_t room = sizeof address.sun_path - 1;
+  require(bytes.has_value() == (!name.empty() && name.size() <= room), "another bound");
+  if (!bytes) return;
+  require(*bytes <= sizeof address && address.sun_path[0] == '\0', "an address of another kind");
+  require(std::memcmp(address.sun_path + 1, name.data(), name.size()) == 0, "another address");
+}
+
+std::vector<Bytes> address_corpus() {
+  return {to_bytes("unisono-0123"), Bytes(107, std::byte{'a'}), Bytes(108, std::byte{'a'}), {}};
+}
+
+// ---- A lane's ring ------------------------------------------------------------------------------
+
+class RingSink final : public FrameSink {
+ public:
+  explicit RingSink(Dice* dice) : dice_(dice) {}
+  Placement place(Rank, const FrameHeader& header) override {
+    require(!open_, "two frames at once");
+    require(header.payload_bytes <= kFramePayloadMax, "a payload above the limit");
+    require(static_cast<int>(header.frame_class) >= 1 && static_cast<int>(header.frame_class) <= 2,
+            "an unknown class");
+    open_ = true;
+    offset_ = 0;
+    bytes_ = header.payload_bytes;
+    kind_ = static_cast<Placement::Kind>(dice_->below(3));
+    memory_ = std::make_unique<std::byte[]>(bytes_);
+    return {kind_, kind_ == Placement::Kind::kInto ? memory_.get() : nullptr};
+  }
+  void deliver(Rank, const FrameHeader&, std::size_t offset,
+               std::span<const std::byte> piece) override {
+    require(open_ && kind_ == Placement::Kind::kDeliver, "a delivery that nobody asked for");
+    require(offset == offset_ && piece.size() <= bytes_ - offset, "a piece out of its place");
+    if (!piece.empty()) std::memcpy(memory_.get() + offset, piece.data(), piece.size());
+    offset_ += piece.size();
+  }
+  void received(Rank, const FrameHeader&) override {
+    require(open_ && (kind_ != Placement::Kind::kDeliver || offset_ == bytes_), "half a frame");
+    open_ = false;
+  }
+  void sent(Rank, std::uint64_t) override { require(false, "sent() by a reader"); }
+  void closed(Rank, const Status&) override { require(false, "closed() by a reader"); }
+
+ private:
+  Dice* dice_;
+  bool open_ = false;
+  Placement::Kind kind_ = Placement::Kind::kDiscard;
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t bytes_ = 0;
+  std::size_t offset_ = 0;
+};
+
+struct RingMemory {
+  struct Free {
+    void operator()(std::byte* at) const { std::free(at); }
+  };
+  RingMemory()
+      : base(static_cast<std::byte*>(std::aligned_alloc(kLineBytes, kLaneBytesMin))),
+        geometry(*LaneGeometry::of({base.get(), kLaneBytesMin})) {
+    std::memset(base.get(), 0, kLaneBytesMin);
+  }
+  std::unique_ptr<std::byte, Free> base;
+  LaneGeometry geometry;
+};
+
+void fuzz_lane_ring(std::span<const std::byte> input) {
+  Input in(input);
+  Dice dice(in.number<std::uint16_t>());
+  RingMemory memory;
+  const std::span<const std::byte> lines =
+      in.take(static_cast<std::size_t>(memory.geometry.line_count) * kLineBytes);
+  if (!lines.empty()) std::memcpy(memory.geometry.line(0), lines.data(), lines.size());
+  RingSink sink(&dice);
+  LaneReceiver receiver(memory.geometry, 1);
+  // Nobody writes any more, so a record may be read again and again: as often as this.
+  for (int i = 0; i < 500; ++i) {
+    const LaneReceiver::Took took = receiver.take(sink);
+    if (took == LaneReceiver::Took::kNothing) return;
+    if (took == LaneReceiver::Took::kEnd) {
+      require(receiver.end().ok() ? !receiver.reading() : receiver.end().rank() == 1,
+              "an end without its reason");
+      return;
+    }
+  }
+}
+
+std::vector<Bytes> ring_corpus() {
+  const auto seed = bytes_of(std::uint16_t{1});
+  const auto lines_of = [](const RingMemory& memory) {
+    return Bytes(memory.geometry.line(0),
+                 memory.geometry.line(0) + memory.geometry.line_count * kLineBytes);
+  };
+  const auto write = [&](std::initializer_list<std::uint32_t> sizes, LaneLeft how) {
+    RingMemory memory;
+    LaneSender sender(memory.geometry);
+    const Bytes payload(kLaneBytesMin, std::byte{0x33});
+    for (const std::uint32_t size : sizes) {
+      FrameHeader header;
+      header.payload_bytes = size;
+      header.total_bytes = size;
+      static_cast<void>(sender.push(header, std::span(payload).first(size)));
+    }
+    if (how != LaneLeft::kNot) sender.leave(how);
+    return seed + lines_of(memory);
+  };
+  RingMemory lent;
+  FrameHeader header;
+  header.payload_bytes = 100;
+  const Bytes payload(100, std::byte{1});
+  static_cast<void>(LaneSender(lent.geometry).lend(header, payload, {LoanPath::kPointer, 4096}));
+  return {seed,
+          write({0, 5, 16, 17, 64, 300}, LaneLeft::kGoodbye),
+          write({3000}, LaneLeft::kUnfinished),
+          write({900, 900, 900, 10}, LaneLeft::kNot),
+          write({1}, LaneLeft::kAbandoned),
+          seed + lines_of(lent)};
+}
+
+}  // namespace
+
+void add_shared_memory(Targets* targets) {
+  targets->push_back({"shm_message", fuzz_shm_message, message_corpus, 500});
+  targets->push_back({"shm_meeting", fuzz_shm_meeting, meeting_corpus, 300});
+  targets->push_back({"shm_address", fuzz_shm_address, address_corpus, 3000});
+  targets->push_back({"lane_ring", fuzz_lane_ring, ring_corpus, 3000});
+}
+
+}  // namespace unisono::fuzz
