@@ -22,6 +22,7 @@ enum class FrameKind : std::uint8_t {
   kProbe,   ///< "I wait in this call": carries the record and nothing else
   kWant,    ///< point-to-point, to a sender without credit: announce a message of tag `index`
   kAsk,     ///< collective, to the receiver: a grant of this message was not kept; say it again
+  kOffer,   ///< collective: this message waits here for its grant; to be compared with its receive
   kLeft,    ///< the sender has closed this communicator
   kTransport,  ///< between two transports that share this one; no engine sends or expects it
 };

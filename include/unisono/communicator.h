@@ -7,9 +7,11 @@
 // Ordering. All ranks make the same collective calls in the same order; a disagreement is an error
 // (kMismatch) on every rank: it tells both calls and who made them, and names the rank that differs
 // from most. It comes in that call or in the next one: any next one where ranks share memory, else
-// the next in which the rank waits for all others. Asynchronous calls count from where they are
-// started; finishing order is free. Sends and receives match in order per (peer, tag), apart from
-// collectives.
+// the next in which the rank waits for all others. (What one rank sends and another one expects in
+// gather_v, scatter_v and all_to_all_v only these two can compare: the others hear of it as soon as
+// they have.) It names no rank where those that compute meanwhile could turn out to be most.
+// Asynchronous calls count from where they are started; finishing order is free. Sends and receives
+// match in order per (peer, tag), apart from collectives.
 //
 // Threads. One thread at a time uses a communicator; different communicators may be used from
 // different threads. abort() may be called from any thread at any time.

@@ -35,14 +35,15 @@ Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collecti
   std::vector<std::shared_ptr<RequestState>> requests;
   for (const Call& call : calls) {
     Result<std::shared_ptr<RequestState>> request = begin_in_turn(call, calls.size() > 1);
-    first.note(request.status(), call);
+    first.note(request.status(), call.collective);
     if (!request) break;
     requests.push_back(std::move(*request));
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) first.note(close_gate(*requests[i]), calls[i]);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    first.note(close_gate(*requests[i]), calls[i].collective);
   runtime_->engine().wake_progress_thread();
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    first.note(settle(*requests[i], calls[i]), calls[i]);
+    first.note(settle(*requests[i], calls[i]), calls[i].collective);
     if (received != nullptr && !calls[i].options.stream) {
       *received = received_by(*requests[i], calls[i]);
     }

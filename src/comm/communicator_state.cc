@@ -130,23 +130,24 @@ Status CommunicatorState::run_group(std::span<const Call> calls, Collective* fai
     for (const Call& call : calls) {
       const Result<RequestState*> request =
           is_point_to_point(call.collective) ? admit_message(call) : check_and_admit(call);
-      first.note(request.status(), call);
+      first.note(request.status(), call.collective);
       if (!request) break;
       if (*request != nullptr) group_.push_back(*request);
     }
     engine.start_and_linger(group_);
     unsent = engine.messenger().has_unsent();
   }
-  bool only_sent = false;
+  std::optional<Collective> only_sent;
   for (Task* task : group_) {
     RequestState& request = static_cast<RequestState&>(*task);
-    only_sent = only_sent || request.only_sends;
-    first.note(finish(request), request.call);
+    if (request.only_sends) only_sent = request.call.collective;
+    first.note(finish(request), request.call.collective);
     if (received != nullptr) *received = received_by(request, request.call);
   }
   group_.clear();
   if (unsent) engine.flush();
-  return only_sent && first.status.ok() ? look_at_peers() : first.status;
+  if (only_sent && first.status.ok()) first.note(look_at_peers(), *only_sent);
+  return first.status;
 }
 
 Received CommunicatorState::received_by(const RequestState& request, const Call& call) const {

@@ -63,10 +63,10 @@ struct FirstFailure {
   Collective* failed = nullptr;
   Status status;
 
-  void note(const Status& outcome, const Call& call) {
+  void note(const Status& outcome, Collective collective) {
     if (!status.ok() || outcome.ok()) return;
     status = outcome;
-    if (failed != nullptr) *failed = call.collective;
+    if (failed != nullptr) *failed = collective;
   }
 };
 

@@ -24,6 +24,8 @@ struct IdlePolicy {
 class ProcessThreads {
  public:
   static void add(int threads) { count_.fetch_add(threads, std::memory_order_relaxed); }
+  /// In the child of a fork, which has none of them.
+  static void forget() { count_.store(0, std::memory_order_relaxed); }
   static int count() { return count_.load(std::memory_order_relaxed); }
 
  private:

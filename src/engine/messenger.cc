@@ -184,8 +184,12 @@ void Messenger::close(std::uint32_t communicator) {
   last_calls_ = nullptr;
 }
 
-// What the peer has sent in this communicator; memory that is being written to stays until then.
+// What the peer has sent in this communicator. Memory that is being written to stays until then,
+// where nobody finds it.
 void Messenger::forget(Peer& peer, std::uint32_t communicator) {
+  if (peer.eager_arrival != nullptr && peer.eager_arrival->key.communicator == communicator) {
+    peer.eager_arrival->key.frame_class = FrameClass{};
+  }
   std::erase_if(peer.arrivals, [&](const std::unique_ptr<Arrival>& arrival) {
     return arrival->key.communicator == communicator && arrival.get() != peer.eager_arrival;
   });

@@ -104,7 +104,7 @@ class Messenger final : public FrameSink {
   /// Forgets every message of `owner`: none of its buffers is referenced afterwards.
   void cancel(const MessageOwner& owner);
 
-  /// "I wait in `record`": makes a peer that is in another call notice.
+  /// "I wait in `record`": makes a peer notice that is in another call, or expects other counts.
   void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
              const CallRecord& record);
   /// This rank enters a call: what peers have said about (communicator, sequence) is compared with
@@ -163,6 +163,7 @@ class Messenger final : public FrameSink {
   void announce_wanted(Peer& peer, Outgoing* message);
   void send_held_back(Peer& peer, Lane& lane);
   void on_grant(Peer& peer, Lane& lane, const FrameHeader& header);
+  void offer_waiting(Peer& peer, std::uint32_t communicator, std::uint64_t sequence);
   void keep_early_grant(Peer& peer, Lane& lane, const FrameHeader& header);
   void on_credit(Peer& peer, Lane& lane, const FrameHeader& header);
   void on_want(Peer& peer, Lane& lane, const FrameHeader& header);
@@ -185,6 +186,7 @@ class Messenger final : public FrameSink {
   void drop_eager(Peer& peer);
   void on_announce(Peer& peer, Lane& lane, const FrameHeader& header);
   void on_ask(Peer& peer, Lane& lane, const FrameHeader& header);
+  void on_offer(Peer& peer, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
   void on_left(Peer& peer, Lane& lane);
   void drop_closed(Peer& peer, const FrameHeader& header);

@@ -77,7 +77,8 @@ bool Messenger::receive_tagged(Rank rank, const MessageKey& key, std::byte* targ
   for (Peer* peer : active_) {
     if (rank != kAnyRank && peer->rank != rank) continue;
     Lane* const from = find_lane(*peer, key.communicator);
-    if (from != nullptr && is_spent(*peer, *from)) want(*peer, *from, key.index);
+    if (from != nullptr && from->is_heard() && is_spent(*peer, *from))
+      want(*peer, *from, key.index);
   }
   return false;
 }
@@ -349,6 +350,8 @@ void Messenger::received(Rank rank, const FrameHeader& header) {
       return on_want(peer, *lane, header);
     case FrameKind::kAsk:
       return on_ask(peer, *lane, header);
+    case FrameKind::kOffer:
+      return on_offer(peer, header);
     case FrameKind::kLeft:
       return on_left(peer, *lane);
     case FrameKind::kTransport:
@@ -443,9 +446,15 @@ void Messenger::on_ask(Peer& peer, Lane& lane, const FrameHeader& header) {
   grant(peer, posted, kAnswer);
 }
 
+void Messenger::on_offer(Peer& peer, const FrameHeader& header) {
+  const Posted* const posted = find_posted(peer, key_of(header));
+  if (posted != nullptr) static_cast<void>(fits(peer, *posted, header));
+}
+
 void Messenger::on_probe(Peer& peer, const FrameHeader& header) {
   Calls* known = calls_heard_of(peer, header.communicator);
   if (known == nullptr || !check_record(peer.rank, key_of(header), header.record)) return;
+  offer_waiting(peer, header.communicator, header.sequence);
   for (auto& probe : known->probes) {
     if (probe.peer != peer.rank) continue;
     probe.call = {header.sequence, header.record};

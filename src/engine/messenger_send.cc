@@ -263,6 +263,20 @@ void Messenger::probe(Rank peer, std::uint32_t communicator, std::uint64_t seque
                       const CallRecord& record) {
   post_control(use(peer), FrameKind::kProbe, {communicator, FrameClass::kCollective, 0, sequence},
                record, 0);
+  offer_waiting(use(peer), communicator, sequence);
+}
+
+// A receiver that expects an eager message, because its counts are smaller, would never grant.
+void Messenger::offer_waiting(Peer& peer, std::uint32_t communicator, std::uint64_t sequence) {
+  for (Outgoing* message : peer.waiting) {
+    const FrameHeader& header = message->header;
+    if (header.frame_class != FrameClass::kCollective || header.communicator != communicator ||
+        header.sequence != sequence || message->offers == kOffersMax) {
+      continue;
+    }
+    ++message->offers;
+    post_control(peer, FrameKind::kOffer, key_of(header), header.record, header.total_bytes);
+  }
 }
 
 void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {

@@ -18,6 +18,10 @@ inline std::size_t credit_cost(std::size_t bytes) { return bytes + sizeof(FrameH
 /// What an announcement costs: what the receiver keeps of it is bounded as well.
 inline constexpr std::size_t kAnnounceCost = sizeof(FrameHeader);
 
+/// A message that waits for its grant is offered when its call has waited for long, and when the
+/// receiver says that it waits: whichever of the two comes later finds the other one there.
+inline constexpr int kOffersMax = 2;
+
 /// Tags of one lane that a receiver may wait for at once while its peer has no credit. Receives
 /// beyond that wait their turn.
 inline constexpr std::size_t kWantsMax = 1 << 14;
@@ -33,6 +37,7 @@ struct Messenger::Outgoing {
   std::span<const std::byte> payload;
   std::size_t posted_bytes = 0;  // kStreaming: handed to the transport so far
   bool begun = false;            // kStreaming: at least one piece was posted
+  int offers = 0;                // kWaiting: how often the receiver was told
   int in_flight = 0;             // frames whose payload the transport still holds
   MessageOwner* owner = nullptr;
   std::uint32_t slot = 0;

@@ -490,6 +490,35 @@ TEST_F(Hostile, AskingForWhatIsNotGrantedGrantsNothing) {
   EXPECT_THAT(rig.to(1).frames, IsEmpty());
 }
 
+// The receiver of fewer bytes waits for an eager message, and grants nothing.
+TEST_F(Hostile, MoreThanIsExpectedIsOfferedAndSeen) {
+  Bytes target(kEagerBytes);
+  post(0, &target);
+  EXPECT_THAT(rig.to(1).frames, IsEmpty());
+  rig.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes));
+  EXPECT_TRUE(rig.events.none());
+  rig.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes + 4));
+  EXPECT_THAT(rig.events.differing_counts,
+              ElementsAre(HasSubstr("sent 260 bytes where 256 were expected")));
+  rig.frame(1, header_of(FrameKind::kOffer, key_of(9), 1));
+  EXPECT_THAT(rig.events.differing_counts, SizeIs(1)) << "nothing is posted there";
+}
+
+TEST_F(Hostile, WhatWaitsIsOfferedTwiceAtMost) {
+  const Bytes large(kEagerBytes + 4), other(kEagerBytes + 8);
+  send(0, large);
+  send(1, other);
+  rig.messenger.probe(1, kCommunicator, 0, {});
+  ASSERT_THAT(rig.to(1).of(FrameKind::kOffer), SizeIs(1)) << "of that call alone";
+  EXPECT_EQ(rig.to(1).of(FrameKind::kOffer)[0].total_bytes, large.size());
+  for (int i = 0; i < 3; ++i) rig.frame(1, header_of(FrameKind::kProbe, key_of(0), 0));
+  EXPECT_THAT(rig.to(1).of(FrameKind::kOffer), SizeIs(2));
+  rig.frame(1, header_of(FrameKind::kGrant, key_of(0), large.size()));
+  rig.poll();
+  EXPECT_THAT(rig.to(1).of(FrameKind::kData), SizeIs(1));
+  EXPECT_TRUE(rig.events.none());
+}
+
 TEST_F(Hostile, CreditThatWasNotSpentCannotBeReturned) {
   const Bytes payload(36);
   send(0, payload);  // 100 of credit

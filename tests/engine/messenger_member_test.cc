@@ -127,6 +127,29 @@ TEST(UnknownCommunicator, WhatAStrangerIsSendingKeepsItsMemoryUntilItHasCome) {
   EXPECT_FALSE(rig.messenger.receive(kStranger, key_of(0), {}, target.data(), 100, rig.owner, 0));
 }
 
+TEST(UnknownCommunicator, WhatAStrangerIsStillSendingIsMatchedWithNothing) {
+  CallRecord other;
+  other.count = 3;
+  FrameHeader collective = eager(0, 100);
+  collective.record = other;
+  for (const FrameHeader& header : {tagged(FrameKind::kEager, 5, 0, 100, 100), collective}) {
+    Rig rig(false);
+    ASSERT_NE(rig.place(kStranger, header), nullptr);
+    rig.messenger.open(kCommunicator, kMembers);
+    rig.enter(0, {});
+    EXPECT_THAT(rig.events.mismatches, IsEmpty());
+    Bytes room(100);
+    TaggedResult result;
+    EXPECT_FALSE(rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
+                                              rig.owner, 0));
+    rig.received(kStranger, header);
+    rig.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
+    EXPECT_EQ(rig.owner.done[0], 1) << "the member's message is the first";
+    EXPECT_EQ(result.peer, kMember);
+    EXPECT_EQ(room, filled(100, 2));
+  }
+}
+
 TEST(UnknownCommunicator, ViolationOfAMemberIsToldWhenItIsKnown) {
   Rig rig(false);
   rig.frame(kMember, piece(0, 100, 0), filled(100, 1));
