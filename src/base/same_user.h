@@ -17,7 +17,7 @@ namespace unisono {
 Status check_own_user();
 /// Ok when `uid` is this process's user and nobody else; `whose` begins the refusal.
 Status check_same_user(uid_t uid, const std::string& whose);
-/// The same of the process at the other end of a UNIX socket.
+/// The same of the process at the other end of a UNIX socket; always ok where it is this one.
 Status check_same_user(int socket);
 
 }  // namespace unisono

@@ -14,7 +14,7 @@ std::size_t least_promising(std::span<const UnprovenPeer> peers) {
   };
   std::size_t chosen = kNobody;
   for (std::size_t i = 0; i < peers.size(); ++i) {
-    if (peers[i].stalled < kUnprovenTurn) continue;
+    if (peers[i].stalled < unproven_turn(peers[i].greeted)) continue;
     if (chosen == kNobody || blame(peers[i]) > blame(peers[chosen])) chosen = i;
   }
   return chosen;

@@ -21,10 +21,14 @@ struct UnprovenPeer {
   Duration stalled{};       ///< since it came, or greeted
 };
 
-inline constexpr Duration kUnprovenTurn = std::chrono::milliseconds(10);
+/// How long it may hold its place while others want it: a greeting comes right behind the
+/// connection, the proof a round trip and a turn on a busy processor later.
+constexpr Duration unproven_turn(bool greeted) {
+  return std::chrono::milliseconds(greeted ? 200 : 10);
+}
 inline constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
 
-/// The index of the one that goes; kNobody while all have had less than kUnprovenTurn.
+/// The index of the one that goes; kNobody while none has had its turn.
 std::size_t least_promising(std::span<const UnprovenPeer> peers);
 
 }  // namespace unisono

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "base/same_user.h"
 #include "comm/communicator_state.h"
 #include "topology/host_identity.h"
 
@@ -58,8 +59,10 @@ constexpr auto kDrainLimit = std::chrono::seconds(2);
 }  // namespace
 
 int Runtime::forks_so_far() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forks_.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    forks_.fetch_add(1, std::memory_order_relaxed);
+    ProcessThreads::forget();
+  });
   static_cast<void>(registered);
   return forks_.load(std::memory_order_relaxed);
 }
@@ -145,6 +148,10 @@ IdleChoice Runtime::idle_choice() const {
 // Listens where peers may need it, before the job's table exists.
 Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
   const std::string& kind = config_.transport;
+  const bool trusts_users = kind == "auto" || kind == "shm" || kind == "unix";
+  if (options.size > 1 && trusts_users && !options.meeting.within_process) {
+    UNISONO_TRY(check_own_user());
+  }
   if (options.size > 1 && (kind == "auto" || kind == "shm")) {
     Result<std::unique_ptr<shm::FabricListener>> listener = shm::FabricListener::open();
     if (listener) {
@@ -392,12 +399,18 @@ void Runtime::handle_verdicts() {
   answer_questions();
 }
 
+// A communicator that others already disagree about may not have been made here yet.
 void Runtime::answer_questions() {
+  constexpr std::size_t kKeptMax = 64;
   for (const std::uint32_t id : arbiter_->take_questions()) {
-    if (const detail::CommunicatorState* found = find(id)) {
-      arbiter_->answer_calls(id, found->own_calls());
-    }
+    if (questions_.size() == kKeptMax) questions_.erase(questions_.begin());
+    questions_.push_back(id);
   }
+  std::erase_if(questions_, [this](std::uint32_t id) {
+    const detail::CommunicatorState* const found = find(id);
+    if (found != nullptr) arbiter_->answer_calls(id, found->own_calls());
+    return found != nullptr;
+  });
 }
 
 void Runtime::apply(const Verdict& verdict, detail::CommunicatorState& communicator) {

@@ -19,6 +19,7 @@ RuntimeOptions rank_options(const SpawnJob& job, int rank) {
   options.config = job.config;
   options.meeting.kind = job.size == 1 ? MeetingPoint::Kind::kAlone : MeetingPoint::Kind::kAbstract;
   options.meeting.name = job.name;
+  options.meeting.within_process = job.as == SpawnOptions::As::kThreads;
   options.rank = rank;
   options.size = options.local_size = job.size;
   const std::vector<int>& devices = job.devices;
@@ -121,7 +122,7 @@ void spawn(int n, const std::function<void(Communicator&)>& body, const SpawnOpt
   }
   if (options.timeout.count() > 0) config->timeout = options.timeout;
   const std::string name = "unisono-spawn-" + random_hex(24);
-  const SpawnJob job{*config, name, n, options.devices, body};
+  const SpawnJob job{*config, name, n, options.devices, body, options.as};
   if (options.as == SpawnOptions::As::kProcesses) {
     run_processes(job);
   } else {

@@ -22,6 +22,7 @@ struct SpawnJob {
   int size;
   const std::vector<int>& devices;
   const std::function<void(Communicator&)>& body;
+  SpawnOptions::As as;
 };
 
 /// Takes an exception that ends the calling rank, for the first time before any other rank can

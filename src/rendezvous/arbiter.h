@@ -74,7 +74,8 @@ struct MeetingPoint {
   /// UNISONO_INTERFACE: rank 0 listens there alone over TCP and publishes nothing else, unless
   /// `name` is a numeric address of its own. Empty: every interface.
   std::string interface_address;
-  bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+  bool within_process = false;  ///< kAbstract: all ranks are threads of this process
+  bool single_host = false;     ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
 
 /// What one rank has called last on a communicator.

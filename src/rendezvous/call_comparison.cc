@@ -49,19 +49,29 @@ std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t seque
   return groups;
 }
 
-Verdict CallComparison::judge() const {
+Verdict CallComparison::judge(std::size_t silent) const {
   std::set<std::uint64_t> sequences;
   for (const auto& [rank, account] : accounts_) {
     for (const NumberedCall& call : account.calls) sequences.insert(call.sequence);
   }
   for (const std::uint64_t sequence : sequences) {
     const std::vector<Group> groups = groups_of(sequence);
-    if (groups.size() > 1) return verdict_of(groups, sequence);
+    if (groups.size() > 1) return verdict_of(groups, sequence, silent);
   }
-  return suspicion_;
+  Verdict suspected = suspicion_;
+  if (accounts_.size() == 1 && members_.size() > 2) {
+    suspected.culprit = unless_in_doubt(suspected.culprit, 1, silent);
+  }
+  return suspected;
 }
 
-Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64_t sequence) const {
+// Ranks that compute are not heard in time, and might agree with whoever looks odd without them.
+Rank CallComparison::unless_in_doubt(Rank odd, std::size_t agreeing, std::size_t silent) const {
+  return silent == 0 || 2 * agreeing > accounts_.size() + silent ? odd : -1;
+}
+
+Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
+                                   std::size_t silent) const {
   const Group& most = groups[0];
   const auto odd = std::min_element(
       groups.begin() + 1, groups.end(),
@@ -69,7 +79,8 @@ Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64
   const auto account = std::find_if(accounts_.begin(), accounts_.end(), [&](const auto& each) {
     return each.second.member == *odd->callers.begin();
   });
-  return {ErrorCode::kMismatch, account->first, communicator_, sequence,
+  return {ErrorCode::kMismatch, unless_in_doubt(account->first, most.callers.size(), silent),
+          communicator_, sequence,
           fmt::format("{} called {}{} where {} called {} (operation {}); all ranks must make the "
                       "same calls in the same order",
                       ranks_text({odd->callers.begin(), odd->callers.end()}), describe(odd->record),

@@ -29,8 +29,8 @@ class CallComparison {
   TimePoint due() const { return due_; }
 
   /// Where the calls that are known do not differ, what was suspected: the ranks disagree about
-  /// something that no record tells.
-  Verdict judge() const;
+  /// something that no record tells. `silent` members are here and have not been heard.
+  Verdict judge(std::size_t silent) const;
 
  private:
   struct Group {
@@ -40,7 +40,10 @@ class CallComparison {
   /// Who called what as this operation; the largest group first, of equal ones that of the lowest
   /// rank.
   std::vector<Group> groups_of(std::uint64_t sequence) const;
-  Verdict verdict_of(const std::vector<Group>& groups, std::uint64_t sequence) const;
+  Verdict verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
+                     std::size_t silent) const;
+  /// `odd`, or -1 where the `agreeing` ranks beside it might turn out not to be most.
+  Rank unless_in_doubt(Rank odd, std::size_t agreeing, std::size_t silent) const;
 
   std::uint32_t communicator_;
   std::set<Rank> members_;

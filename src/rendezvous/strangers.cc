@@ -57,13 +57,13 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
     }
     return -1;
   }
-  if (is_full()) evict(least_promising_at(now), now);
   const int key = fd.get();
   std::string who = peer_text(key);
   if (const Status same = listener.is_unix ? check_same_user(key) : Status(); !same) {
     log_stranger(who, same.message(), now);
     return -1;
   }
+  if (is_full()) evict(least_promising_at(now), now);
   std::string source = source_of(key);
   Stranger stranger{
       ControlStream(std::move(fd)), std::nullopt, now, std::move(who), std::move(source), now};
@@ -144,7 +144,7 @@ TimePoint Strangers::next_due(TimePoint now) const {
   TimePoint next = kNever;
   for (const auto& [fd, stranger] : strangers_) {
     next = std::min(next, due(stranger));
-    const TimePoint turn_over = stranger.advanced + kUnprovenTurn;
+    const TimePoint turn_over = stranger.advanced + unproven_turn(stranger.greeted);
     if (is_full() && stranger.is_unproven() && turn_over > now) next = std::min(next, turn_over);
   }
   if (paused_ > TimePoint::min()) next = std::min(next, paused_);

@@ -143,20 +143,21 @@ void VerdictDesk::on_calls(Rank rank, CallsMessage message) {
   if (known != comparisons_.end()) known->second.add(rank, std::move(message));
 }
 
-bool VerdictDesk::has_heard_all(const CallComparison& comparison) const {
+std::size_t VerdictDesk::silent_in(const CallComparison& comparison) const {
   const std::set<Rank>& members = comparison.members();
-  return std::all_of(members.begin(), members.end(), [&](Rank rank) {
-    return comparison.has_heard(rank) || presence(rank) != Presence::kHere;
-  });
+  return static_cast<std::size_t>(std::count_if(members.begin(), members.end(), [&](Rank rank) {
+    return presence(rank) == Presence::kHere && !comparison.has_heard(rank);
+  }));
 }
 
 std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
   for (auto at = comparisons_.begin(); at != comparisons_.end();) {
-    if (at->second.due() > now && !has_heard_all(at->second)) {
+    const std::size_t silent = silent_in(at->second);
+    if (at->second.due() > now && silent > 0) {
       ++at;
       continue;
     }
-    broadcast(at->second.judge());
+    broadcast(at->second.judge(silent));
     at = comparisons_.erase(at);
   }
   for (auto at = timeouts_.begin(); at != timeouts_.end();) {
@@ -189,7 +190,7 @@ TimePoint VerdictDesk::next_due() const {
   for (const auto& [operation, timeout] : timeouts_) due = std::min(due, timeout.due);
   for (const auto& [pair, link] : links_) due = std::min(due, link.due);
   for (const auto& [communicator, each] : comparisons_) {
-    due = std::min(due, has_heard_all(each) ? TimePoint::min() : each.due());
+    due = std::min(due, silent_in(each) == 0 ? TimePoint::min() : each.due());
   }
   return due;
 }

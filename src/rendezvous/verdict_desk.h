@@ -22,7 +22,7 @@ inline constexpr Duration kGatherTime = std::chrono::milliseconds(100);
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
 /// judged.
-inline constexpr Duration kCallsTime = std::chrono::milliseconds(300);
+inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
 
 /// Lets the first verdict of each communicator through, and the first about each rank where all
 /// communicators of that rank are meant.
@@ -84,7 +84,8 @@ class VerdictDesk {
   bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(Verdict verdict);
   void tell_that_peer_left(Rank reporter, Rank peer);
-  bool has_heard_all(const CallComparison& comparison) const;
+  /// Members that are here and have not been heard yet.
+  std::size_t silent_in(const CallComparison& comparison) const;
   Verdict judge(const Operation& operation, const Timeout& timeout) const;
   Verdict judge(const BrokenLink& link) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;

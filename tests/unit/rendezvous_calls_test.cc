@@ -79,7 +79,7 @@ TEST(CallHistory, DigestTellsApartWhatWasCalledWhenAndHowOften) {
 
 TEST(CallComparison, NamesWhoDiffersFromTheMajority) {
   const CallRecord usual = broadcast_from(0), odd = broadcast_from(1);
-  const Verdict verdict = compare({{{5, odd}}, {{5, usual}}, {{5, usual}}}).judge();
+  const Verdict verdict = compare({{{5, odd}}, {{5, usual}}, {{5, usual}}}).judge(0);
   EXPECT_EQ(verdict.code, ErrorCode::kMismatch);
   EXPECT_EQ(verdict.culprit, 10) << "though it was the first to complain";
   EXPECT_EQ(verdict.communicator, kCommunicator);
@@ -90,7 +90,7 @@ TEST(CallComparison, NamesWhoDiffersFromTheMajority) {
 }
 
 TEST(CallComparison, BetweenTwoTheLowerRankIsTakenToBeRight) {
-  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge();
+  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge(0);
   EXPECT_EQ(verdict.culprit, 11);
 }
 
@@ -100,7 +100,7 @@ TEST(CallComparison, TheFirstDifferenceCounts) {
                                    {{4, odd}, {5, usual}},
                                    {{4, usual}, {5, odd}},
                                    {{3, usual}, {4, usual}}})
-                              .judge();
+                              .judge(0);
   EXPECT_EQ(verdict.culprit, 11);
   EXPECT_EQ(verdict.sequence, 4u);
 }
@@ -108,15 +108,15 @@ TEST(CallComparison, TheFirstDifferenceCounts) {
 TEST(CallComparison, SaysWhatNoRecordShows) {
   CallRecord later = broadcast_from(0), other = later;
   later.history = 1;
-  EXPECT_THAT(compare({{{5, broadcast_from(0)}}, {{5, later}}}).judge().message,
+  EXPECT_THAT(compare({{{5, broadcast_from(0)}}, {{5, later}}}).judge(0).message,
               HasSubstr("after other calls"));
   other.details = 1;
-  EXPECT_THAT(compare({{{5, broadcast_from(0)}}, {{5, other}}}).judge().message,
+  EXPECT_THAT(compare({{{5, broadcast_from(0)}}, {{5, other}}}).judge(0).message,
               HasSubstr("with other counts or operator"));
 }
 
 TEST(CallComparison, WithoutADifferenceBelievesTheReporter) {
-  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(0)}}}).judge();
+  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(0)}}}).judge(0);
   EXPECT_EQ(verdict.culprit, 11);
   EXPECT_EQ(verdict.message, "suspected");
 }
@@ -126,7 +126,7 @@ TEST(CallComparison, HearsEachMemberOnceAndNobodyElse) {
   comparison.add(10, calls_of(0, {{5, broadcast_from(1)}}));
   comparison.add(99, calls_of(4, {{5, broadcast_from(1)}}));
   EXPECT_FALSE(comparison.has_heard(99));
-  EXPECT_EQ(comparison.judge().message, "suspected");
+  EXPECT_EQ(comparison.judge(0).message, "suspected");
 }
 
 std::vector<Member> world_of(int size) {
@@ -178,7 +178,35 @@ TEST(VerdictDesk, JudgesDifferingCallsWithoutThoseThatDoNotAnswer) {
   EXPECT_THAT(desk.take(kFirstReport + kCallsTime - Duration(1)), IsEmpty());
   const auto said = desk.take(kFirstReport + kCallsTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.culprit, 1);
+  EXPECT_EQ(said[0].verdict.code, ErrorCode::kMismatch);
+  EXPECT_EQ(said[0].verdict.culprit, -1) << "ranks 2 and 3 may agree with either";
+  EXPECT_THAT(said[0].verdict.message, HasSubstr("rank 1 called"));
+}
+
+TEST(VerdictDesk, NamesWhoDiffersFromMoreThanTheSilentCouldOutweigh) {
+  VerdictDesk desk(world_of(4));
+  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  desk.on_calls(1, calls_in_world(1, 1));
+  desk.on_calls(2, calls_in_world(2, 1));
+  desk.on_calls(3, calls_in_world(3, 1));
+  const auto said = desk.take(kFirstReport);
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said.back().verdict.culprit, 0);
+  VerdictDesk one_computes(world_of(5));
+  CallsMessage all_five = calls_in_world(0, 0);
+  all_five.members.push_back(4);
+  one_computes.on_differing(0, all_five, kFirstReport);
+  for (Rank rank = 1; rank <= 3; ++rank) one_computes.on_calls(rank, calls_in_world(rank, 1));
+  EXPECT_EQ(one_computes.take(kFirstReport + kCallsTime).back().verdict.culprit, 0);
+}
+
+TEST(VerdictDesk, NamesNobodyOnASuspicionWhileOthersAreSilent) {
+  VerdictDesk desk(world_of(4));
+  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  const auto said = desk.take(kFirstReport + kCallsTime);
+  ASSERT_FALSE(said.empty());
+  EXPECT_EQ(said.back().verdict.culprit, -1);
+  EXPECT_EQ(said.back().verdict.message, "suspected");
 }
 
 TEST(VerdictDesk, AnAnswerThatNobodyAskedForIsIgnored) {

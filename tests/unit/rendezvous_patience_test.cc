@@ -67,7 +67,7 @@ TEST_F(StrangersPatience, GivesThePlaceOfOneThatHasNotGreetedToANewcomer) {
     ends.push_back(std::move(end));
   }
   ASSERT_EQ(silent.size(), kStrangersMax - 1);
-  const TimePoint turn_over = start_ + kUnprovenTurn;
+  const TimePoint turn_over = start_ + unproven_turn(false);
   EXPECT_EQ(strangers_.next_due(start_), turn_over);
   ASSERT_TRUE(strangers_.accepting(turn_over));
   const UniqueFd newcomer = connect();

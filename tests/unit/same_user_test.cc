@@ -19,18 +19,38 @@ using testing::HasSubstr;
 
 constexpr int kNoNamespaces = 77;
 
-Status check_of_a_pair() {
+struct Pair {
+  UniqueFd one, other;
+};
+
+Pair make_pair() {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return {ErrorCode::kSystem, "no socket pair"};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return {};
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+Status check_of_own_pair() { return check_same_user(make_pair().one.get()); }
+
+// Of a socket that this process's parent has made: the process at its other end.
+Status check_of_another_process() {
+  const Pair pair = make_pair();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Status found = check_same_user(pair.one.get());
+    std::fprintf(stderr, "peer: %s\n", found.message().c_str());
+    ::_exit(found.ok() ? 0 : found.code() == ErrorCode::kAuthentication ? 1 : 2);
   }
-  const UniqueFd one(ends[0]), other(ends[1]);
-  return check_same_user(one.get());
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) == 2) {
+    return {ErrorCode::kSystem, "no answer"};
+  }
+  return WEXITSTATUS(status) == 0 ? Status() : Status(ErrorCode::kAuthentication, "refused");
 }
 
 TEST(SameUser, IsAProcessOfOnesOwn) {
   if (!check_own_user()) GTEST_SKIP() << "SKIPPED: this user is not mapped here";
-  EXPECT_TRUE(check_of_a_pair().ok());
+  EXPECT_TRUE(check_of_own_pair().ok());
+  EXPECT_TRUE(check_of_another_process().ok());
   EXPECT_TRUE(check_same_user(::geteuid(), "the file").ok());
   const Status other = check_same_user(::geteuid() + 1, "the file");
   EXPECT_EQ(other.code(), ErrorCode::kAuthentication);
@@ -40,8 +60,10 @@ TEST(SameUser, IsAProcessOfOnesOwn) {
 // In a new namespace that maps nobody this process runs as the overflow user.
 [[noreturn]] void check_unmapped() {
   if (::unshare(CLONE_NEWUSER) != 0) ::_exit(kNoNamespaces);
-  const Status own = check_own_user(), peer = check_of_a_pair();
-  std::fprintf(stderr, "own: %s\npeer: %s\n", own.message().c_str(), peer.message().c_str());
+  const Status own = check_own_user(), peer = check_of_another_process();
+  std::fprintf(stderr, "own: %s\n", own.message().c_str());
+  // A process cannot take itself for somebody else.
+  if (!check_of_own_pair()) ::_exit(2);
   const bool refused = own.code() == ErrorCode::kAuthentication &&
                        peer.code() == ErrorCode::kAuthentication &&
                        !check_same_user(::geteuid(), "the file").ok();

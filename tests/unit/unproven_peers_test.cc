@@ -11,8 +11,12 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(UnprovenPeers, NobodyGoesBeforeHisTurnIsOver) {
-  const std::vector<UnprovenPeer> all(3, {"a", false, kUnprovenTurn - milliseconds(1)});
-  EXPECT_EQ(least_promising(all), kNobody);
+  for (const bool greeted : {false, true}) {
+    const Duration turn = unproven_turn(greeted);
+    EXPECT_EQ(least_promising(std::vector<UnprovenPeer>(3, {"a", greeted, turn - Duration(1)})),
+              kNobody);
+    EXPECT_EQ(least_promising(std::vector<UnprovenPeer>(3, {"a", greeted, turn})), 0u);
+  }
   EXPECT_EQ(least_promising({}), kNobody);
 }
 
@@ -25,15 +29,16 @@ TEST(UnprovenPeers, WhoHasNotGreetedGoesBeforeWhoHas) {
 
 TEST(UnprovenPeers, TheSourceWithMostPlacesGivesOneUp) {
   const std::vector<UnprovenPeer> all{{"member", true, milliseconds(900)},
-                                      {"flood", true, milliseconds(20)},
-                                      {"flood", true, milliseconds(30)},
+                                      {"flood", true, milliseconds(220)},
+                                      {"flood", true, milliseconds(230)},
                                       {"flood", true, milliseconds(1)}};
   EXPECT_EQ(least_promising(all), 2u);
 }
 
 TEST(UnprovenPeers, OfOneSourceTheLongestStalledGoes) {
-  const std::vector<UnprovenPeer> all{
-      {"a", true, milliseconds(20)}, {"a", true, milliseconds(40)}, {"a", true, milliseconds(30)}};
+  const std::vector<UnprovenPeer> all{{"a", true, milliseconds(220)},
+                                      {"a", true, milliseconds(240)},
+                                      {"a", true, milliseconds(230)}};
   EXPECT_EQ(least_promising(all), 1u);
 }
 

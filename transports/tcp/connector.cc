@@ -28,7 +28,7 @@ namespace {
 using boost::system::error_code;
 
 // Time between two polls counts up to this: longer means that nobody polled.
-constexpr Duration kPolledMax = std::chrono::milliseconds(10);
+constexpr Duration kPolledMax = unproven_turn(false) / 2;
 // For a free descriptor.
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(100);
 constexpr int kHandlersPerPoll = 256;
@@ -208,7 +208,6 @@ void Connector::Impl::on_waiting() {
     });
   }
   if (fd) {
-    if (is_full()) evict(least_promising_one());
     on_accept(std::move(fd));
   }
   accepting_ = false;
@@ -245,6 +244,7 @@ void Connector::Impl::on_accept(UniqueFd fd) {
         log::Level::kWarning, last_poll_,
         fmt::format("rank {} refused a connection: {}", options_.rank, usable.message()));
   }
+  if (is_full()) evict(least_promising_one());
   HandshakeIdentity identity;
   identity.job_id = options_.job_id;
   identity.self = options_.rank;
