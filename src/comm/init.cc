@@ -69,6 +69,21 @@ Result<Config> merge(Config config, const InitOptions& options) {
   return config;
 }
 
+// What the program says of its rank and size goes before what the launcher says, whose ranks of
+// this host are then not those of the job.
+void place_in_job(const InitOptions& options, std::string_view rendezvous,
+                  LauncherVariables* variables) {
+  const int rank = options.rank >= 0 ? options.rank : variables->rank;
+  const int size = options.size > 0 ? options.size : variables->world_size;
+  if (rank != variables->rank || size != variables->world_size) variables->local_world_size = -1;
+  variables->rank = rank;
+  variables->world_size = size;
+  const bool is_alone = options.size == 1 || (options.size <= 0 && rendezvous == "alone://");
+  if (!is_alone || options.rank > 0) return;
+  variables->rank = 0;
+  variables->world_size = 1;
+}
+
 }  // namespace
 
 Communicator join_job(RuntimeOptions options) {
@@ -82,8 +97,7 @@ Communicator init(const InitOptions& options) {
   RuntimeOptions runtime;
   runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
   LauncherVariables variables = value_or_throw(LauncherVariables::from_environment());
-  if (options.rank >= 0) variables.rank = options.rank;
-  if (options.size > 0) variables.world_size = options.size;
+  place_in_job(options, runtime.config.rendezvous, &variables);
   runtime.meeting = value_or_throw(
       options.store != nullptr
           ? meeting_point_at_store(options.store, variables, runtime.config.job_key.view())

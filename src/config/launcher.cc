@@ -136,14 +136,16 @@ Status read_slurm(LauncherVariables* v) {
 }
 
 // Hydra's helper on this host, which started all ranks here: it made the socket by which each of
-// them can ask it, and is their parent where no script stands between.
-pid_t hydra_helper() {
+// them can ask it, and is their parent where it made none. Empty: a program that stands between has
+// closed the socket.
+std::string hydra_helper() {
+  if (!is_set("PMI_FD")) return "helper " + std::to_string(::getppid());
   int socket = -1;
   ucred peer{};
   socklen_t bytes = sizeof peer;
   const bool is_told = read_integer("PMI_FD", 0, INT_MAX, &socket).ok() &&
                        ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
-  return is_told && peer.pid > 0 ? peer.pid : ::getppid();
+  return is_told && peer.pid > 0 ? "helper " + std::to_string(peer.pid) : "";
 }
 
 // What no other job of this host has at the same time.
@@ -152,7 +154,7 @@ std::string run_id_of(const Launcher& launcher) {
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}) {
     if (&launcher != &kHydra && is_set(name)) id += text_of(name) + " ";
   }
-  if (&launcher == &kHydra) id = "helper " + std::to_string(hydra_helper());
+  if (&launcher == &kHydra) id = hydra_helper();
   return id;
 }
 

@@ -9,15 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <barrier>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <set>
-#include <thread>
 
+#include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
 #include "unisono/unisono.h"
 
@@ -27,8 +25,6 @@ namespace {
 using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr int kFailed = 3;
 
 std::set<std::string> names_in(const char* folder) {
   std::set<std::string> names;
@@ -42,11 +38,6 @@ std::set<std::string> names_in(const char* folder) {
 std::size_t open_descriptors() { return names_in("/proc/self/fd").size(); }
 
 // ---- Roles ---------------------------------------------------------------------------------
-
-int report(const Error& error) {
-  std::printf("failed with %s: %s\n", std::string(name_of(error.code())).c_str(), error.what());
-  return kFailed;
-}
 
 // Meets, adds, closes; twice.
 int meet() {
@@ -66,15 +57,6 @@ int meet() {
     for (int looks = 0; looks < 2000 && open_descriptors() > descriptors; ++looks) usleep(1000);
     std::printf("descriptors: %zu then %zu\n", descriptors, open_descriptors());
     return open_descriptors() <= descriptors ? 0 : 5;
-  } catch (const Error& error) {
-    return report(error);
-  }
-}
-
-int meet_by_an_unknown_transport() {
-  try {
-    const Communicator comm = init({.transport = "tpc"});
-    return 0;
   } catch (const Error& error) {
     return report(error);
   }
@@ -109,40 +91,7 @@ int meet_twice_at_once() {
   }
 }
 
-// Threads that init() a world of one at the same time, again and again: one gets it, and it can be
-// had again once it is closed.
-int meet_on_threads() {
-  constexpr int kThreads = 4, kRounds = 100;
-  std::barrier line(kThreads);
-  std::atomic<int> joined{0}, refused{0}, wrong_rounds{0};
-  const auto run = [&](bool counts) {
-    for (int round = 0; round < kRounds; ++round) {
-      Communicator comm;
-      line.arrive_and_wait();
-      try {
-        comm = init();
-        joined.fetch_add(1);
-      } catch (const Error& error) {
-        refused.fetch_add(error.code() == ErrorCode::kInvalidArgument ? 1 : 0);
-      }
-      line.arrive_and_wait();
-      if (counts && (joined.exchange(0) != 1 || refused.exchange(0) != kThreads - 1)) {
-        wrong_rounds.fetch_add(1);
-      }
-      comm.close();
-      line.arrive_and_wait();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) threads.emplace_back(run, i == 0);
-  for (std::thread& thread : threads) thread.join();
-  std::printf("%d of %d rounds went wrong\n", wrong_rounds.load(), kRounds);
-  return wrong_rounds.load() == 0 ? 0 : 6;
-}
-
 const RoleEntry meet_entry("meet", &meet);
-const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
-const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
 const RoleEntry stay_entry("stay", &stay);
 const RoleEntry twice_entry("meet_twice_at_once", &meet_twice_at_once);
 
@@ -305,27 +254,6 @@ TEST(MeetingUnderSlurm, SeveralHostsMeetAtTheFirstWithAKeyAlone) {
     ranks.emplace_back("meet", with(by_slurm(rank, 2, 1), {key()}));
   }
   expect_all_met(ranks);
-}
-
-TEST(MeetingAlone, OfThreadsThatInitAtOnceOneJoins) {
-  ChildProcess child("meet_on_threads", {});
-  EXPECT_EQ(child.wait(), 0) << child.output();
-}
-
-TEST(MeetingAlone, AnUnknownTransportOfTheOptionsIsAnErrorThatListsTheKnown) {
-  ChildProcess child("meet_by_an_unknown_transport", {});
-  EXPECT_EQ(child.wait(), kFailed) << child.output();
-  EXPECT_THAT(child.output(), HasSubstr("invalid argument: no transport is called 'tpc'"));
-  EXPECT_THAT(child.output(), HasSubstr("auto, shm, tcp, unix, verbs, loopback"));
-  for (const auto as : {SpawnOptions::As::kThreads, SpawnOptions::As::kProcesses}) {
-    try {
-      spawn(1, [](Communicator&) { ADD_FAILURE() << "ran"; }, {.as = as, .transport = "tpc"});
-      ADD_FAILURE() << "an unknown transport was taken";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_THAT(error.what(), HasSubstr("spawn: invalid argument: no transport is called 'tpc'"));
-    }
-  }
 }
 
 TEST(MeetingByPort, WorksWithAKey) {

@@ -71,6 +71,20 @@ void check_verdict(std::string_view body, int size) {
   require(body_of(encode(MessageType::kVerdict, *verdict)) == body, "another verdict");
 }
 
+void check_calls(MessageType type, std::string_view body, int size) {
+  const auto message = decode_calls(type, body, size);
+  if (!message) return;
+  require(message->member >= 0 && message->member < size, "calls of no rank");
+  for (const Rank rank : message->members) require(rank >= 0 && rank < size, "a member of no rank");
+  // A set of ranks can be written in two ways.
+  const std::string text = encode_calls(type, *message, size);
+  const auto again = decode_calls(type, body_of(text), size);
+  require(again && again->member == message->member && again->members == message->members &&
+              again->calls.size() == message->calls.size() &&
+              encode_calls(type, *again, size) == text,
+          "other calls");
+}
+
 void check_refusal(std::string_view body) {
   const Status status = decode_refusal(body);
   require(!status.ok(), "a refusal that is none");
@@ -108,6 +122,14 @@ void check_body(MessageType type, std::string_view body, int size) {
       return;
     case MessageType::kMembers:
       return check_members(body, size);
+    case MessageType::kDiffering:
+    case MessageType::kCalls:
+      return check_calls(type, body, size);
+    case MessageType::kAskCalls:
+      if (const auto communicator = decode_question(body)) {
+        require(body_of(encode_question(*communicator)) == body, "another question");
+      }
+      return;
     default:
       return;
   }
@@ -129,6 +151,7 @@ Member member_of(Rank rank) {
 
 std::vector<std::string> messages() {
   const WaitMessage wait{7, 1 << 20, {0, 2}, {0, 1, 2, 3}};
+  const CallsMessage calls{7, 2, {0, 1, 2, 3}, {ErrorCode::kMismatch, 1, 7, 9, "why"}, {{9, {}}}};
   return {encode(JoinMessage{4, member_of(2)}),
           // Once the arbiter's to refuse, with a rank that the others could not read.
           encode(JoinMessage{4, member_of(-77)}), encode(MessageType::kGiveUp),
@@ -139,7 +162,9 @@ std::vector<std::string> messages() {
           encode_refusal({ErrorCode::kRendezvous, "rank 1 is missing", 1}),
           // Once taken as it was: a rank that no world has.
           encode_refusal({ErrorCode::kRendezvous, "rank", -77}),
-          encode_members({member_of(0), member_of(1)})};
+          encode_members({member_of(0), member_of(1)}),
+          encode_calls(MessageType::kDiffering, calls, 4),
+          encode_calls(MessageType::kCalls, calls, 4), encode_question(7)};
 }
 
 std::vector<Bytes> messages_corpus() {

@@ -72,20 +72,30 @@ class Variable {
   std::string name_;
 };
 
+// What launchers say, with an example.
+constexpr const char* kLauncher[][2]{{"RANK", "65535"},
+                                     {"WORLD_SIZE", "65536"},
+                                     {"LOCAL_RANK", "7"},
+                                     {"LOCAL_WORLD_SIZE", "8"},
+                                     {"MASTER_PORT", "65535"},
+                                     {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
+                                     {"SLURM_STEP_NODELIST", "rack[2-3]n[07,9],login"},
+                                     {"SLURM_NODEID", "1"}};
+
 void fuzz_environment(std::span<const std::byte> input) {
-  static constexpr const char* kLauncher[]{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                           "MASTER_PORT"};
   Input in(input);
   const std::size_t which = in.byte();
   std::string text(in.text());
   text = text.substr(0, text.find('\0'));
-  if (which >= 250) {
-    const Variable variable(kLauncher[which - 250 < 5 ? which - 250 : 0], text);
+  if (which >= 256 - std::size(kLauncher)) {
+    const Variable task("SLURM_PROCID", "3"), tasks("SLURM_STEP_NUM_TASKS", "4"),
+        step("SLURM_STEP_ID", "1"), nodes("SLURM_STEP_NUM_NODES", "2"), node("SLURM_NODEID", "1");
+    const Variable variable(kLauncher[255 - which][0], text);
     const auto launcher = LauncherVariables::from_environment();
     if (!launcher || text.empty()) return;
-    require(
-        launcher->rank < 65536 && launcher->world_size <= 65536 && launcher->master_port <= 65535,
-        "a number above its limit");
+    require(launcher->rank < 65536 && launcher->world_size <= 65536 &&
+                launcher->master_port <= 65535 && launcher->local_world_size <= 65536,
+            "a number above its limit");
     return;
   }
   const ConfigVariable row = config_variables()[which % config_variables().size()];
@@ -113,8 +123,8 @@ std::vector<Bytes> environment_corpus() {
     inputs.push_back(bytes_of(static_cast<std::uint8_t>(i)) +
                      to_bytes(config_variables()[i].default_value));
   }
-  for (const int i : {250, 251, 252, 253, 254}) {
-    inputs.push_back(bytes_of(static_cast<std::uint8_t>(i)) + to_bytes("65535"));
+  for (std::size_t i = 0; i < std::size(kLauncher); ++i) {
+    inputs.push_back(bytes_of(static_cast<std::uint8_t>(255 - i)) + to_bytes(kLauncher[i][1]));
   }
   return inputs;
 }

@@ -298,6 +298,11 @@ TEST(Launchers, HydrasHelperIsKnownThroughAScriptByItsSocket) {
   EXPECT_EQ(LauncherVariables::from_environment()->run_id, "helper " + std::to_string(getpid()));
   close(ends[0]);
   close(ends[1]);
+  EXPECT_EQ(LauncherVariables::from_environment()->run_id, "") << "another one for each rank";
+}
+
+TEST(Launchers, HydrasHelperIsTheParentWhereItMadeNoSocket) {
+  const Setting rank("PMI_RANK", "1"), size("PMI_SIZE", "2"), local("MPI_LOCALNRANKS", "2");
   EXPECT_EQ(LauncherVariables::from_environment()->run_id, "helper " + std::to_string(getppid()));
 }
 

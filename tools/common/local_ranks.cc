@@ -38,6 +38,16 @@ int launched_ranks() {
   return variables ? std::max(variables->world_size, 0) : 0;
 }
 
+Place launched_place() {
+  const auto variables = LauncherVariables::from_environment();
+  if (!variables) return {};
+  return {.rank = std::max(variables->rank, 0),
+          .size = std::max(variables->world_size, 1),
+          .local_rank = std::max(variables->local_rank, 0),
+          .local_size = std::max(variables->local_world_size, 1),
+          .knows_local_rank = variables->local_rank >= 0};
+}
+
 Status become_local_ranks(int ranks, int argc, char** argv) {
   const std::string self = own_path();
   if (self.empty()) {

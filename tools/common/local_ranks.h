@@ -11,6 +11,15 @@ bool is_under_launcher();
 /// The number of ranks the launcher told, or 0 where it is not a number.
 int launched_ranks();
 
+/// What the launcher said of this process; of what it did not say, or not as a number, what a
+/// process alone has.
+struct Place {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  ///< on this host
+  bool knows_local_rank = false;
+};
+Place launched_place();
+
 /// Replaces this process by `unisono run -n ranks -- unisono argv[0] argv[1..]`; argv[0] is the
 /// name of the command. Returns only when that failed.
 Status become_local_ranks(int ranks, int argc, char** argv);

@@ -4,40 +4,29 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <stdexcept>
 #include <utility>
 
-#include "tools/common/environment.h"
+#include "compute/cuda/survey.h"
+#include "config/config.h"
+#include "tools/common/local_ranks.h"
 
 namespace unisono::train {
 namespace {
-
-int number_of(const char* variable, int otherwise) {
-  const auto text = tools::environment_value(variable);
-  int number = otherwise;
-  if (text) std::from_chars(text->data(), text->data() + text->size(), number);
-  return number;
-}
 
 /// Devices of one process have memories of their own.
 bool has_devices(const Options& options) {
   return is_in_process(options.strategy) && options.strategy != StrategyKind::kSingle;
 }
 
-bool can_open(int gpu) {
-  try {
-    const DeviceMemory memory(Residence::kCuda, gpu);
-    return true;
-  } catch (const std::runtime_error&) {
-    return false;
-  }
+// Whatever else hinders a rank may be its own: another GPU, or one that another rank has for
+// itself.
+bool has_no_gpus() {
+  const Result<Config> config = Config::from_environment();
+  return config && !cuda::survey_devices(config->cuda.use, config->cuda.library);
 }
 
 }  // namespace
-
-int local_rank() { return number_of("LOCAL_RANK", 0); }
-int local_ranks() { return std::max(number_of("LOCAL_WORLD_SIZE", 1), 1); }
 
 int gpu_of_rank(const Options& options, int local_rank) {
   if (options.device == ComputeDevice::kCpu) return -1;
@@ -51,29 +40,28 @@ std::vector<int> gpus_of_devices(const Options& options) {
 }
 
 int first_gpu(const Options& options) {
-  if (!has_devices(options)) return gpu_of_rank(options, local_rank());
+  if (!has_devices(options)) return gpu_of_rank(options, tools::launched_place().local_rank);
   const std::vector<int> gpus = gpus_of_devices(options);
   return gpus.empty() ? -1 : gpus.front();
 }
 
 std::unique_ptr<DeviceMemory> open_memory(const Options& options) {
-  const int rank = number_of("RANK", 0);
+  const tools::Place place = tools::launched_place();
   const int gpu = has_devices(options) ? -1 : first_gpu(options);
   if (gpu < 0) return std::make_unique<DeviceMemory>();
-  if (number_of("WORLD_SIZE", 1) > 1 && !tools::environment_value("LOCAL_RANK") &&
-      options.device_map.empty()) {
+  if (place.size > 1 && !place.knows_local_rank && options.device_map.empty()) {
     throw std::runtime_error(fmt::format(
         "rank {} does not know its place on this host: LOCAL_RANK is not set; set it, or say by "
         "--device-map which GPU the ranks of this host take",
-        rank));
+        place.rank));
   }
   try {
     return std::make_unique<DeviceMemory>(Residence::kCuda, gpu);
   } catch (const std::runtime_error& error) {
     const std::string what = fmt::format(
-        "rank {} (local rank {}) cannot compute on cuda:{}: {}; --device cpu needs no GPU", rank,
-        local_rank(), gpu, error.what());
-    if (local_rank() > 0 && !can_open(gpu_of_rank(options, 0))) throw SharedFailure(what);
+        "rank {} (local rank {}) cannot compute on cuda:{}: {}; --device cpu needs no GPU",
+        place.rank, place.local_rank, gpu, error.what());
+    if (place.local_rank > 0 && has_no_gpus()) throw SharedFailure(what);
     throw std::runtime_error(what);
   }
 }
@@ -90,7 +78,8 @@ std::vector<Seat> gather_seats(const Options& options, Communicator& world) {
     }
     return seats;
   }
-  const std::array<int, 2> mine{local_rank(), gpu_of_rank(options, local_rank())};
+  const int local_rank = tools::launched_place().local_rank;
+  const std::array<int, 2> mine{local_rank, gpu_of_rank(options, local_rank)};
   std::vector<int> all(mine.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(mine.data(), all.data(), mine.size(), DataType::kInt32);
   for (int rank = 0; rank < world.size(); ++rank) {

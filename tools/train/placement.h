@@ -14,12 +14,6 @@
 
 namespace unisono::train {
 
-/// LOCAL_RANK; 0 without a launcher.
-int local_rank();
-
-/// LOCAL_WORLD_SIZE; 1 without a launcher.
-int local_ranks();
-
 /// The GPU of a rank by its place on this host, among those that CUDA_VISIBLE_DEVICES leaves:
 /// --device-map, or its number. -1: the host.
 int gpu_of_rank(const Options& options, int local_rank);
@@ -35,7 +29,7 @@ class SharedFailure : public std::runtime_error {
 };
 
 /// The memory that this rank computes in. std::runtime_error names rank, GPU and remedy; it is a
-/// SharedFailure where the host's first rank has none either.
+/// SharedFailure where there is no GPU for any rank of this host.
 std::unique_ptr<DeviceMemory> open_memory(const Options& options);
 
 /// Who computes on which GPU: a rank of `world`, or a device of the process, by its name.

@@ -233,8 +233,9 @@ BatchMemory batch_memory(const Options& options, const Dataset& samples, Report&
   const std::size_t count = options.passes() + ahead;
   const std::size_t rows = count * options.pass_samples() + (1 + ahead) * kTestBatch;
   const std::size_t bytes = rows * floats * sizeof(float);
-  BatchMemory memory = choose_batch_memory(options.pin_memory, first_gpu(options), bytes,
-                                           static_cast<std::size_t>(local_ranks()));
+  BatchMemory memory =
+      choose_batch_memory(options.pin_memory, first_gpu(options), bytes,
+                          static_cast<std::size_t>(tools::launched_place().local_size));
   if (report.speaks()) {
     report.batches(memory, measure_copies(first_gpu(options), {options.pass_samples(), floats}),
                    options.pass_samples() * floats * sizeof(float));
@@ -409,19 +410,19 @@ int train_main(int argc, char** argv) {
       train::parse_options(argc, argv, is_launched ? tools::launched_ranks() : 0);
   if (!parsed.should_run) return parsed.exit_status;
   train::Options& options = parsed.options;
-  const std::string rank(tools::environment_value("RANK").value_or("0"));
+  const tools::Place place = tools::launched_place();
   // Every rank checks, so that none waits for one that has found something; those of one machine
   // find the same, and the first of them speaks.
-  bool speaks = tools::environment_value("LOCAL_RANK").value_or("0") == "0";
+  bool speaks = place.local_rank == 0;
   try {
     if (!is_launched && tools::is_terminal(STDOUT_FILENO)) {
       options.screen = tools::terminal_width(STDOUT_FILENO);
     }
     if (!options.is_checked && !options.compare) {
       // Only rank 0 writes.
-      if (rank == "0") train::check_checkpoint_path(options.checkpoint);
+      if (place.rank == 0) train::check_checkpoint_path(options.checkpoint);
       train::check_files(options);
-      if (rank == "0") train::make_output_folder(options);
+      if (place.rank == 0) train::make_output_folder(options);
     }
     speaks = true;
     if (options.compare) return train::run_comparison(options);
@@ -431,10 +432,10 @@ int train_main(int argc, char** argv) {
     return 1;
   } catch (const std::exception& error) {
     const std::string_view what = error.what();
-    const bool is_named = !is_launched || what.starts_with(fmt::format("rank {} ", rank));
+    const bool is_named = !is_launched || what.starts_with(fmt::format("rank {} ", place.rank));
     if (speaks) {
       fmt::print(stderr, "unisono train: {}{}\n",
-                 is_named ? std::string() : fmt::format("rank {}: ", rank), what);
+                 is_named ? std::string() : fmt::format("rank {}: ", place.rank), what);
     }
     return 1;
   }

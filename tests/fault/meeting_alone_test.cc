@@ -1,0 +1,111 @@
+// Worlds of one rank, and what of init() needs no peer.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "tests/fault/role_report.h"
+#include "tests/support/child_process.h"
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+
+int meet_by_an_unknown_transport() {
+  try {
+    const Communicator comm = init({.transport = "tpc"});
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+// However many ranks the launcher has started.
+int meet_alone() {
+  try {
+    const bool by_place = std::getenv("UNISONO_RENDEZVOUS") != nullptr;
+    const Communicator comm = by_place ? init() : init({.size = 1});
+    std::printf("rank %d of %d\n", comm.rank(), comm.size());
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+// Threads that init() a world of one at the same time, again and again: one gets it, and it can be
+// had again once it is closed.
+int meet_on_threads() {
+  constexpr int kThreads = 4, kRounds = 100;
+  std::barrier line(kThreads);
+  std::atomic<int> joined{0}, refused{0}, wrong_rounds{0};
+  const auto run = [&](bool counts) {
+    for (int round = 0; round < kRounds; ++round) {
+      Communicator comm;
+      line.arrive_and_wait();
+      try {
+        comm = init();
+        joined.fetch_add(1);
+      } catch (const Error& error) {
+        refused.fetch_add(error.code() == ErrorCode::kInvalidArgument ? 1 : 0);
+      }
+      line.arrive_and_wait();
+      if (counts && (joined.exchange(0) != 1 || refused.exchange(0) != kThreads - 1)) {
+        wrong_rounds.fetch_add(1);
+      }
+      comm.close();
+      line.arrive_and_wait();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(run, i == 0);
+  for (std::thread& thread : threads) thread.join();
+  std::printf("%d of %d rounds went wrong\n", wrong_rounds.load(), kRounds);
+  return wrong_rounds.load() == 0 ? 0 : 6;
+}
+
+const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
+const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
+const RoleEntry alone_entry("meet_alone", &meet_alone);
+
+TEST(MeetingAlone, IsWhatWasAskedForUnderALauncherToo) {
+  const std::vector<std::string> launched{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
+                                          "OMPI_COMM_WORLD_LOCAL_RANK=2",
+                                          "OMPI_COMM_WORLD_LOCAL_SIZE=4"};
+  std::vector<std::string> by_place = launched;
+  by_place.push_back("UNISONO_RENDEZVOUS=alone://");
+  for (const auto& environment : {launched, by_place}) {
+    ChildProcess child("meet_alone", environment);
+    EXPECT_EQ(child.wait(), 0) << child.output();
+    EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1"));
+  }
+}
+
+TEST(MeetingAlone, OfThreadsThatInitAtOnceOneJoins) {
+  ChildProcess child("meet_on_threads", {});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+}
+
+TEST(MeetingAlone, AnUnknownTransportOfTheOptionsIsAnErrorThatListsTheKnown) {
+  ChildProcess child("meet_by_an_unknown_transport", {});
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("invalid argument: no transport is called 'tpc'"));
+  EXPECT_THAT(child.output(), HasSubstr("auto, shm, tcp, unix, verbs, loopback"));
+  for (const auto as : {SpawnOptions::As::kThreads, SpawnOptions::As::kProcesses}) {
+    try {
+      spawn(1, [](Communicator&) { ADD_FAILURE() << "ran"; }, {.as = as, .transport = "tpc"});
+      ADD_FAILURE() << "an unknown transport was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr("spawn: invalid argument: no transport is called 'tpc'"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test
