@@ -71,7 +71,9 @@ class Hierarchical : public testing::TestWithParam<std::pair<std::vector<int>, b
 
 // Each of the jobs has a share of them.
 TEST_P(Hierarchical, EveryTypeAndOperatorEqualsTheOracle) {
-  const std::size_t shares = (is_full_run() ? 1 : 7) * (is_sanitized() ? 5 : 1);
+  const std::size_t shares = (is_full_run() ? 1 : 7) * (is_thread_sanitized() ? 10
+                                                        : is_sanitized()      ? 5
+                                                                              : 1);
   const std::size_t share = number_of_job++ % shares;
   run_hosts(job(), [&](Communicator& comm) {
     DeviceUser user;

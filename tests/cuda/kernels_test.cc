@@ -64,7 +64,8 @@ TEST(KernelTable, RefusesWhatHasNoKernel) {
 std::string ptxas_reports() {
   std::stringstream text;
   for (const char* family : {"float", "half", "float8", "integer", "bits"}) {
-    std::ifstream file(std::string(UNISONO_KERNEL_IMAGES) + "/kernels_" + family + ".ptxas");
+    std::ifstream file(
+        std::string(UNISONO_KERNEL_IMAGES).append("/kernels_").append(family).append(".ptxas"));
     text << file.rdbuf();
   }
   return text.str();

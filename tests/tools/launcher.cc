@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -167,12 +166,6 @@ std::vector<std::string> Launcher::sorted_lines() const {
   std::sort(lines.begin(), lines.end());
   return lines;
 }
-
-ScratchFolder::ScratchFolder() : path_(::testing::TempDir() + "unisono_run_XXXXXX") {
-  if (::mkdtemp(path_.data()) == nullptr) std::abort();
-}
-
-ScratchFolder::~ScratchFolder() { std::filesystem::remove_all(path_); }
 
 std::vector<std::string> shell(std::vector<std::string> flags, const std::string& script) {
   flags.insert(flags.end(), {"--", "/bin/sh", "-c", script});

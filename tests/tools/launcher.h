@@ -80,19 +80,6 @@ class Launcher {
   std::string err_text_;
 };
 
-/// A folder for one test, removed at its end.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 /// The arguments to run a shell script as the command, after `flags`.
 std::vector<std::string> shell(std::vector<std::string> flags, const std::string& script);
 

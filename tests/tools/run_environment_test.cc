@@ -8,6 +8,7 @@
 
 #include "launcher.h"
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 #include "topology/processors.h"
 
 namespace unisono::run {
@@ -174,7 +175,7 @@ TEST(RunEnvironment, SeveralNodesNeedAKey) {
 }
 
 TEST(RunEnvironment, ReadsTheKeyFromAFileAndNeverPrintsIt) {
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   const std::string path = folder.path() + "/key";
   const auto launch = [&](const std::string& content) {
     std::ofstream(path) << content;
@@ -199,7 +200,7 @@ TEST(RunEnvironment, ReadsTheKeyFromAFileAndNeverPrintsIt) {
 }
 
 TEST(RunEnvironment, AKeyMayBeAPassphraseAndShouldBePrivate) {
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   const std::string path = folder.path() + "/key";
   std::ofstream(path) << "four words are best\n";
   for (const mode_t mode : {0600, 0640, 0604}) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "launcher.h"
+#include "tests/support/temporary_folder.h"
 
 namespace unisono::run {
 namespace {
@@ -26,7 +27,7 @@ TEST(RunFailure, EndsTheOthersAndNamesTheRank) {
 
 TEST(RunFailure, SurvivorsReportAndEndByThemselves) {
   // Rank 1's number disappears when the launcher has seen its end; only then does rank 0 fail too.
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   Launcher launcher(shell({"-n", "2", "--timeout-report", "1000"},
                           "cd " + folder.path() +
                               "; if [ $RANK = 1 ]; then echo $$ > new; mv new pid; exit 3; fi;"
@@ -46,7 +47,7 @@ TEST(RunFailure, StatusOfASignalIs128PlusItsNumber) {
 }
 
 TEST(RunFailure, KillsARankThatIgnoresSigterm) {
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   Launcher launcher(
       shell({"-n", "2", "--timeout-report", "0.1", "--grace", "0.1"},
             "cd " + folder.path() +
@@ -70,7 +71,7 @@ bool is_stopped(pid_t pid) {
 }
 
 TEST(RunFailure, AStoppedRankDoesNotOutliveTheOthers) {
-  const ScratchFolder folder;
+  const test::TemporaryFolder folder;
   // SIGKILL is out of reach: SIGTERM alone must do, which a stopped process gets only once it runs.
   Launcher launcher(shell({"-n", "2", "--timeout-report", "0.1", "--grace", "1000"},
                           "cd " + folder.path() +

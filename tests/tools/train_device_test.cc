@@ -10,19 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "few_images.h"
 #include "launcher.h"
 #include "shell.h"
 #include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace unisono::test {
 namespace {
 
-using run::ScratchFolder;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
 const std::string kDoubles = std::string("FAKE_CUDA_DELAY_US=0 UNISONO_CUDA_LIBRARY=") +
                              UNISONO_PROGRAM_DRIVER +
                              " UNISONO_CUBLAS_LIBRARY=" + UNISONO_FAKE_CUBLAS + " ";
@@ -31,8 +31,8 @@ constexpr const char* kFew = " --limit-steps 3 --epochs 1 --batch 24 ";
 class TrainDevice : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kData)) {
-      GTEST_SKIP() << "no package dataset-fashion-mnist in " << kData;
+    if (few_images() == nullptr) {
+      GTEST_SKIP() << "no package dataset-fashion-mnist in " << kAllImages;
     }
   }
 
@@ -42,7 +42,9 @@ class TrainDevice : public testing::Test {
                      " 2>&1");
   }
   ShellRun train(const std::string& arguments, const std::string& environment = "") const {
-    return command("train --output " + folder_.path() + kFew + arguments, environment);
+    return command(
+        "train --output " + folder_.path() + kFew + arguments + few_images_for(arguments),
+        environment);
   }
   std::vector<nlohmann::json> log(const std::string& event) const {
     std::ifstream file(folder_.path() + "/log.jsonl");
@@ -57,7 +59,7 @@ class TrainDevice : public testing::Test {
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
 
  private:
-  ScratchFolder folder_;
+  TemporaryFolder folder_;
 };
 
 class TrainDeviceStrategy : public TrainDevice, public testing::WithParamInterface<const char*> {};

@@ -16,15 +16,17 @@
 #include <string>
 #include <vector>
 
+#include "few_images.h"
 #include "launcher.h"
 #include "shell.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/watchdog.h"
 #include "unisono/train/checkpoint.h"
 
 namespace unisono::train {
 namespace {
 
-using run::ScratchFolder;
+using test::few_images_for;
 using test::ShellRun;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -36,20 +38,20 @@ using test::is_thread_sanitized;
 constexpr const char* kNumbersAlone =
     "its subject is numbers: the thread sanitizer sees the same "
     "threads in the other cases";
-constexpr const char* kData = "/usr/share/datasets/fashion-mnist";
 
 ShellRun run_line(const std::string& line) { return test::run_shell(line + " 2>&1"); }
 
 class TrainCommand : public testing::Test {
  protected:
-  static void SetUpTestSuite() { has_images_ = std::filesystem::exists(kData); }
   void SetUp() override {
-    if (!has_images_) GTEST_SKIP() << "no package dataset-fashion-mnist in " << kData;
+    if (test::few_images() == nullptr) {
+      GTEST_SKIP() << "no package dataset-fashion-mnist in " << test::kAllImages;
+    }
   }
 
   ShellRun train(const std::string& arguments) const {
     return run_line(std::string(UNISONO_COMMAND) + " train --output " + folder_.path() + "/out " +
-                    arguments);
+                    arguments + few_images_for(arguments));
   }
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
   /// The lines of the log with this event.
@@ -63,10 +65,7 @@ class TrainCommand : public testing::Test {
     return lines;
   }
 
-  ScratchFolder folder_;
-
- private:
-  static inline bool has_images_ = false;
+  test::TemporaryFolder folder_;
 };
 
 std::vector<float> values_of(const Checkpoint& checkpoint) {
@@ -338,6 +337,20 @@ TEST_F(TrainCommand, SaysOnceThatThereIsNoDriver) {
   }
 }
 
+// None of torchrun's names is set under mpirun.
+TEST_F(TrainCommand, KnowsItsPlaceUnderOtherLaunchers) {
+  const auto as_rank = [&](const char* rank, const char* local_rank) {
+    return run_line(std::string("OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 ") +
+                    "OMPI_COMM_WORLD_RANK=" + rank + " OMPI_COMM_WORLD_LOCAL_RANK=" + local_rank +
+                    " " + UNISONO_COMMAND + " train --data " + path("nowhere"));
+  };
+  const ShellRun first_of_host = as_rank("2", "0"), second_of_host = as_rank("3", "1");
+  EXPECT_EQ(first_of_host.status, 1);
+  EXPECT_THAT(first_of_host.output, HasSubstr("unisono train: rank 2: "));
+  EXPECT_EQ(second_of_host.status, 1);
+  EXPECT_EQ(second_of_host.output, "") << "the first of the host speaks";
+}
+
 TEST_F(TrainCommand, KnowsNamesOfOtherTrainers) {
   const ShellRun run = train(
       "--nproc_per_node 3 --batch-size 129 --learning-rate 0.0003 --limit-steps 1 --epochs 1");
@@ -574,7 +587,7 @@ TEST_F(TrainCommand, EndsOnEveryRankWhereTheDataAreMissing) {
 }
 
 TEST_F(TrainCommand, NamesARankThatCannotReadOnce) {
-  std::filesystem::copy(kData, path("cut"));
+  std::filesystem::copy(test::kAllImages, path("cut"));
   std::filesystem::resize_file(path("cut/train-images-idx3-ubyte.gz"), 1'000'000);
   const ShellRun run = train("-n 2 --data " + path("cut"));
   EXPECT_EQ(run.status, 1);

@@ -1,7 +1,7 @@
 # One run of a guest: its job folder, its start, its output and how it ended. Sourced by guest.sh.
 # Expects the variables that guest.sh parsed and prepared.
 
-job='' memory_folder='' guest='' readers=()
+job='' memory_folder='' guest='' processor='' readers=()
 
 # quote WORD...: for a shell to read.
 quote() {
@@ -53,16 +53,21 @@ choose_memory_folder() {
 }
 
 # User-mode Linux is two processes in turns for every system call of the guest. On two processors
-# each turn wakes the other one up: four times as slow, and not always.
-one_processor() {
-  local allowed
+# each turn wakes the other one up: four times as slow, and not always. Sets $processor to one that
+# no other guest has, as long as there is one; a lock keeps it until this script and its guest end.
+choose_processor() {
+  local allowed candidate
   mapfile -t allowed < <(awk '/^Cpus_allowed_list:/ {
     for (n = split($2, parts, ","); n > 0; --n) {
       split(parts[n] "-" parts[n], ends, "-")
       for (cpu = ends[1]; cpu <= ends[2]; ++cpu) print cpu
     }
   }' /proc/self/status)
-  echo "${allowed[$((${node:-0} % ${#allowed[@]}))]}"
+  for candidate in "${allowed[@]}"; do
+    processor="$candidate"
+    exec 8>"$cache/processor-$processor.lock"
+    ! flock -n 8 || return 0
+  done
 }
 
 start_uml() {
@@ -72,9 +77,10 @@ start_uml() {
   fi
   [ -z "$wire" ] || network=("vec0:transport=fd,fd=$wire,mtu=$mtu")
   choose_memory_folder
+  choose_processor
   : >"$job/out"
   : >"$job/err"
-  TMPDIR="${memory_folder:-$job}" taskset -c "$(one_processor)" timeout -k 5 "$limit" "$kernel" "mem=${memory}M" \
+  TMPDIR="${memory_folder:-$job}" taskset -c "$processor" timeout -k 5 "$limit" "$kernel" "mem=${memory}M" \
     "initrd=$job/initrd" rdinit=/init con=null con0=null,fd:2 "${network[@]}" \
     $quiet ssl=null panic=-1 dummy.numdummies=0 "uml_dir=$job/uml/" guest.backend=uml \
     </dev/null >/dev/null 2>"$console" &
