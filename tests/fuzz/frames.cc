@@ -1,8 +1,8 @@
 // Bytes of a TCP stream after its handshake, cut into any pieces, against a parser that has the
 // whole stream before it.
 #include <algorithm>
-#include <memory>
 
+#include "tests/fuzz/frame_sink.h"
 #include "tests/fuzz/target.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/link_frames.h"
@@ -57,61 +57,31 @@ Expected expected_of(std::span<const std::byte> wire) {
   return expected;
 }
 
-// An engine that wants each payload somewhere else, and holds the reader to FrameSink's contract.
-class Sink final : public FrameSink {
+class Sink final : public StrictSink {
  public:
-  explicit Sink(Dice* dice) : dice_(dice) {}
+  using StrictSink::StrictSink;
   std::vector<Frame> frames;
   std::vector<bool> is_whole;  ///< by frame: nothing was discarded of it
 
-  Placement place(Rank, const FrameHeader& header) override {
-    require(!open_, "two frames at once");
-    require(header.payload_bytes <= kFramePayloadMax, "a payload above the limit");
-    open_ = true;
-    kind_ = static_cast<Placement::Kind>(dice_->below(3));
-    offset_ = 0;
-    // Of its own size, so that a byte too many is seen by the address sanitizer.
-    memory_ = std::make_unique<std::byte[]>(header.payload_bytes);
-    bytes_ = header.payload_bytes;
-    return {kind_, kind_ == Placement::Kind::kInto ? memory_.get() : nullptr};
-  }
-  void deliver(Rank, const FrameHeader&, std::size_t offset,
+  void deliver(Rank peer, const FrameHeader& header, std::size_t offset,
                std::span<const std::byte> piece) override {
-    require(open_ && kind_ == Placement::Kind::kDeliver, "a delivery that nobody asked for");
-    require(offset == offset_ && piece.size() <= bytes_ - offset, "a piece out of its place");
     require(offset % 64 == 0 && reinterpret_cast<std::uintptr_t>(piece.data()) % 64 == 0,
             "a piece that is not aligned");
-    std::memcpy(memory_.get() + offset, piece.data(), piece.size());
-    offset_ += piece.size();
+    StrictSink::deliver(peer, header, offset, piece);
   }
-  void received(Rank, const FrameHeader& header) override {
-    require(open_, "a frame that was not placed");
-    open_ = false;
-    is_whole.push_back(kind_ != Placement::Kind::kDiscard);
-    if (kind_ == Placement::Kind::kDiscard) {
-      frames.push_back({header, {}});
-    } else {
-      frames.push_back({header, {memory_.get(), memory_.get() + bytes_}});
-    }
+  void received(Rank peer, const FrameHeader& header) override {
+    StrictSink::received(peer, header);
+    is_whole.push_back(kind() != Placement::Kind::kDiscard);
+    frames.push_back({header, {}});
+    if (is_whole.back()) frames.back().payload.assign(memory().begin(), memory().end());
   }
-  void sent(Rank, std::uint64_t) override { require(false, "sent() by a reader"); }
-  void closed(Rank, const Status&) override { require(false, "closed() by a reader"); }
 
   /// The operation fails: its memory goes away.
   void abandon(FrameReader* reader) {
-    if (!open_ || kind_ != Placement::Kind::kInto || bytes_ == 0) return;
-    reader->abandon(memory_.get(), bytes_);
-    memory_.reset();
-    kind_ = Placement::Kind::kDiscard;
+    if (!open() || kind() != Placement::Kind::kInto || memory().empty()) return;
+    reader->abandon(memory().data(), memory().size());
+    give_back();
   }
-
- private:
-  Dice* dice_;
-  bool open_ = false;
-  Placement::Kind kind_ = Placement::Kind::kDiscard;
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t bytes_ = 0;
-  std::size_t offset_ = 0;
 };
 
 // As recv and readv do it.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "tests/fuzz/frame_sink.h"
 #include "tests/fuzz/target.h"
 #include "transports/shm/fabric_meeting.h"
 #include "transports/shm/fabric_message.h"
@@ -279,42 +280,14 @@ std::vector<Bytes> address_corpus() {
 
 // ---- A lane's ring ------------------------------------------------------------------------------
 
-class RingSink final : public FrameSink {
+class RingSink final : public StrictSink {
  public:
-  explicit RingSink(Dice* dice) : dice_(dice) {}
-  Placement place(Rank, const FrameHeader& header) override {
-    require(!open_, "two frames at once");
-    require(header.payload_bytes <= kFramePayloadMax, "a payload above the limit");
+  using StrictSink::StrictSink;
+  Placement place(Rank peer, const FrameHeader& header) override {
     require(static_cast<int>(header.frame_class) >= 1 && static_cast<int>(header.frame_class) <= 2,
             "an unknown class");
-    open_ = true;
-    offset_ = 0;
-    bytes_ = header.payload_bytes;
-    kind_ = static_cast<Placement::Kind>(dice_->below(3));
-    memory_ = std::make_unique<std::byte[]>(bytes_);
-    return {kind_, kind_ == Placement::Kind::kInto ? memory_.get() : nullptr};
+    return StrictSink::place(peer, header);
   }
-  void deliver(Rank, const FrameHeader&, std::size_t offset,
-               std::span<const std::byte> piece) override {
-    require(open_ && kind_ == Placement::Kind::kDeliver, "a delivery that nobody asked for");
-    require(offset == offset_ && piece.size() <= bytes_ - offset, "a piece out of its place");
-    if (!piece.empty()) std::memcpy(memory_.get() + offset, piece.data(), piece.size());
-    offset_ += piece.size();
-  }
-  void received(Rank, const FrameHeader&) override {
-    require(open_ && (kind_ != Placement::Kind::kDeliver || offset_ == bytes_), "half a frame");
-    open_ = false;
-  }
-  void sent(Rank, std::uint64_t) override { require(false, "sent() by a reader"); }
-  void closed(Rank, const Status&) override { require(false, "closed() by a reader"); }
-
- private:
-  Dice* dice_;
-  bool open_ = false;
-  Placement::Kind kind_ = Placement::Kind::kDiscard;
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t bytes_ = 0;
-  std::size_t offset_ = 0;
 };
 
 struct RingMemory {

@@ -1,14 +1,13 @@
 // Files of the trainer: checkpoints and IDX sets.
-#include <unistd.h>
 #include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <optional>
-#include <stdexcept>
 
 #include "tests/fuzz/target.h"
+#include "tests/support/temporary_folder.h"
 #include "train/data/checkpoint_file.h"
 #include "train/data/checkpoint_format.h"
 #include "unisono/train/data.h"
@@ -18,30 +17,11 @@ namespace {
 
 using namespace train;
 
-/// In memory where that is possible: thousands of files are written here.
-class Folder {
- public:
-  Folder() {
-    const bool memory = std::filesystem::is_directory("/dev/shm");
-    path_ = memory ? "/dev/shm" : std::filesystem::temp_directory_path().string();
-    path_ += "/unisono-fuzz-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no folder at " + path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
-
-const Folder& folder() {
-  static const Folder the_folder;
+// In memory where that is possible: thousands of files are written here.
+const unisono::test::TemporaryFolder& folder() {
+  static const std::filesystem::path memory = "/dev/shm";
+  static const unisono::test::TemporaryFolder the_folder(
+      std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path());
   return the_folder;
 }
 

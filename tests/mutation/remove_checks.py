@@ -27,8 +27,9 @@ TESTS = {
                        "stream_transport_test", "transport_conformance_test"],
     "transports/shm": ["fuzz_test", "native_test", "transport_lane_ring_test",
                        "transport_conformance_test"],
-    "src/engine": ["transport_wrap_test", "fault_mismatch_test", "collective_point_to_point_test",
-                   "collective_request_test", "fault_deadline_test"],
+    "src/engine": ["messenger_test", "transport_wrap_test", "fault_mismatch_test",
+                   "collective_point_to_point_test", "collective_request_test",
+                   "fault_deadline_test"],
 }
 TIME_FACTOR = 6    # of what a program needs with all checks
 TIME_MIN_S = 60

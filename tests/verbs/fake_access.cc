@@ -153,6 +153,7 @@ void Core::move(Qp& qp, Qp& peer, Region* remote, std::unique_lock<std::mutex>& 
       if (stretch.local != nullptr) order_release(stretch.local);
     }
     order_release(remote);
+    order_release(&moved_);
     order_release(&qp.touched);
     order_release(&peer.touched);
   }

@@ -106,6 +106,7 @@ class Core {
     if (--fences_ == 0) wake();
   }
   bool is_idle();
+  void order_behind_moves() { order_acquire(&moved_); }
 
  private:
   friend class Section;
@@ -157,6 +158,7 @@ class Core {
   int waiters_ = 0;
   int fences_ = 0;       ///< calls that wait for the end of a move
   bool moving_ = false;  ///< payloads, without the lock
+  char moved_ = 0;       ///< its address orders what was moved
   bool stopping_ = false;
   std::mt19937_64 random_;
   std::uint64_t turn_ = 0;

@@ -93,6 +93,8 @@ void FakeFabric::wait_until_idle() {
   core_->wait(section, [this] { return core_->is_idle(); });
 }
 
+void FakeFabric::see_what_was_written() { core_->order_behind_moves(); }
+
 FakeCounters FakeFabric::counters(int host) const {
   Core::Section section(*core_);
   return core_->host(host).counters;

@@ -134,6 +134,8 @@ class FakeFabric {
   void release(int host);
   /// Until no queue pair has anything left to do but those held, broken or waiting for a receive.
   void wait_until_idle();
+  /// The caller sees all that was written by then, as by a completion that came behind it.
+  void see_what_was_written();
 
   FakeCounters counters(int host) const;
   /// Why calls were refused and peers found unreachable: the words that errno has no room for.

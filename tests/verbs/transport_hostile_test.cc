@@ -301,6 +301,7 @@ TEST(HostileAccess, LentMemoryIsOnlyReadable) {
   ASSERT_EQ(scene.world.try_send(0, 1, {.bytes = kLarge}), PostResult::kPending);
   scene.world.turns(20);
   scene.world.network().wait_until_idle();
+  scene.world.network().see_what_was_written();
   Source source;
   std::memcpy(&source, scene.impostor.rig->memory.data() + 256 * 1024 + kLine, sizeof source);
   ASSERT_NE(source.address, 0u);
