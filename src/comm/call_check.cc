@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fnv.h"
+
 namespace unisono {
 namespace {
 
@@ -215,11 +217,8 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   return Status();
 }
 
-constexpr std::uint32_t kHashPrime = 16777619u;  // FNV-1a
-
 std::uint32_t hash_of(const char* name) {
-  std::uint32_t hash = 2166136261u;
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * kHashPrime;
+  const std::uint32_t hash = fnv1a(name);
   return hash == 0 ? 1 : hash;
 }
 
@@ -229,7 +228,7 @@ void record_counts(std::span<const std::size_t> counts, CallRecord* record) {
   for (const std::size_t count : counts) {
     record->count += count;
     record->details =
-        (record->details ^ static_cast<std::uint32_t>(count ^ count >> 32)) * kHashPrime;
+        (record->details ^ static_cast<std::uint32_t>(count ^ count >> 32)) * kFnvPrime;
   }
 }
 

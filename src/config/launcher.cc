@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fnv.h"
 #include "base/limits.h"
 #include "config/config.h"
 #include "config/environment.h"
@@ -110,11 +111,7 @@ std::string first_host(std::string_view list) {
 }
 
 // One of 8000 below those that systems give away, the same for all ranks of a step.
-int port_of(const std::string& run_id) {
-  std::uint32_t hash = 2166136261u;  // FNV-1a
-  for (const char c : run_id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return 21000 + static_cast<int>(hash % 8000);
-}
+int port_of(const std::string& run_id) { return 21000 + static_cast<int>(fnv1a(run_id) % 8000); }
 
 // Task 0 is on the first node, and all nodes know its name.
 Status read_slurm(LauncherVariables* v) {
