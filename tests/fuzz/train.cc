@@ -1,12 +1,11 @@
 // Files of the trainer: checkpoints and IDX sets.
-#include <zlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <optional>
 
 #include "tests/fuzz/target.h"
+#include "tests/support/gzip.h"
 #include "tests/support/temporary_folder.h"
 #include "train/data/checkpoint_file.h"
 #include "train/data/checkpoint_format.h"
@@ -93,20 +92,7 @@ std::vector<Bytes> checkpoint_corpus() {
 
 // ---- IDX ----------------------------------------------------------------------------------------
 
-Bytes gzip(const Bytes& bytes) {
-  z_stream stream{};
-  require(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK,
-          "no zlib");
-  Bytes out(deflateBound(&stream, bytes.size()));
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
+Bytes gzip(const Bytes& bytes) { return to_bytes(unisono::test::gzip(Input::text_of(bytes))); }
 
 void fuzz_idx(std::span<const std::byte> input) {
   Input in(input);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cstdint>
 #include <fstream>
@@ -10,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/gzip.h"
 #include "tests/support/temporary_folder.h"
 
 namespace unisono::train::test {
 
+using unisono::test::gzip;
 using unisono::test::TemporaryFolder;
 
 inline void write_file(const std::string& path, const std::string& bytes) {
@@ -25,22 +26,6 @@ inline void write_file(const std::string& path, const std::string& bytes) {
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-inline std::string gzip(const std::string& bytes) {
-  z_stream stream{};
-  if (deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-    throw std::bad_alloc();
-  }
-  std::string out(deflateBound(&stream, bytes.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
 }
 
 /// An IDX file of bytes with these extents in its header, whatever `elements` are.
