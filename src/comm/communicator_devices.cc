@@ -39,8 +39,9 @@ Status CommunicatorState::run_with_devices(std::span<const Call> calls, Collecti
     if (!request) break;
     requests.push_back(std::move(*request));
   }
-  for (std::size_t i = 0; i < requests.size(); ++i)
+  for (std::size_t i = 0; i < requests.size(); ++i) {
     first.note(close_gate(*requests[i]), calls[i].collective);
+  }
   runtime_->engine().wake_progress_thread();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     first.note(settle(*requests[i], calls[i]), calls[i].collective);

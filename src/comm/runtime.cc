@@ -29,10 +29,12 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
   return text.str();
 }
 
-// Of communicators that do not exist here most are closed ones: the latest are kept.
-void remember(const Verdict& what, std::deque<Verdict>* kept) {
-  constexpr std::size_t kKeptMax = 256;
-  if (kept->size() == kKeptMax) kept->pop_front();
+constexpr std::size_t kVerdictsKept = 256, kQuestionsKept = 64;
+
+// Of communicators that do not exist here most are closed ones: the latest `most` are kept.
+template <typename T>
+void remember(const T& what, std::size_t most, std::deque<T>* kept) {
+  if (kept->size() == most) kept->pop_front();
   kept->push_back(what);
 }
 
@@ -392,7 +394,7 @@ void Runtime::handle_verdicts() {
     if (verdict.communicator == kEveryCommunicator) {
       deaths_.push_back(verdict);
     } else if (find(verdict.communicator) == nullptr) {
-      remember(verdict, &unknown_verdicts_);
+      remember(verdict, kVerdictsKept, &unknown_verdicts_);
     }
     for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
   }
@@ -401,10 +403,8 @@ void Runtime::handle_verdicts() {
 
 // A communicator that others already disagree about may not have been made here yet.
 void Runtime::answer_questions() {
-  constexpr std::size_t kKeptMax = 64;
   for (const std::uint32_t id : arbiter_->take_questions()) {
-    if (questions_.size() == kKeptMax) questions_.erase(questions_.begin());
-    questions_.push_back(id);
+    remember(id, kQuestionsKept, &questions_);
   }
   std::erase_if(questions_, [this](std::uint32_t id) {
     const detail::CommunicatorState* const found = find(id);

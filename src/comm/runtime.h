@@ -151,7 +151,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::vector<bool> peer_left_;
   std::vector<Verdict> deaths_;           // for communicators made after them
   std::deque<Verdict> unknown_verdicts_;  // of communicators that do not exist here, or not yet
-  std::vector<std::uint32_t> questions_;  // of the arbiter about such communicators
+  std::deque<std::uint32_t> questions_;   // of the arbiter about such communicators
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;

@@ -59,15 +59,9 @@ Verdict CallComparison::judge(std::size_t silent) const {
     if (groups.size() > 1) return verdict_of(groups, sequence, silent);
   }
   Verdict suspected = suspicion_;
-  if (accounts_.size() == 1 && members_.size() > 2) {
-    suspected.culprit = unless_in_doubt(suspected.culprit, 1, silent);
-  }
+  const bool is_one_word_alone = accounts_.size() == 1 && silent > 0;
+  if (is_one_word_alone && members_.size() > 2) suspected.culprit = -1;
   return suspected;
-}
-
-// Ranks that compute are not heard in time, and might agree with whoever looks odd without them.
-Rank CallComparison::unless_in_doubt(Rank odd, std::size_t agreeing, std::size_t silent) const {
-  return silent == 0 || 2 * agreeing > accounts_.size() + silent ? odd : -1;
 }
 
 Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
@@ -79,8 +73,9 @@ Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64
   const auto account = std::find_if(accounts_.begin(), accounts_.end(), [&](const auto& each) {
     return each.second.member == *odd->callers.begin();
   });
-  return {ErrorCode::kMismatch, unless_in_doubt(account->first, most.callers.size(), silent),
-          communicator_, sequence,
+  // Ranks that compute are not heard in time, and might agree with whoever looks odd without them.
+  const bool is_sure = silent == 0 || 2 * most.callers.size() > accounts_.size() + silent;
+  return {ErrorCode::kMismatch, is_sure ? account->first : -1, communicator_, sequence,
           fmt::format("{} called {}{} where {} called {} (operation {}); all ranks must make the "
                       "same calls in the same order",
                       ranks_text({odd->callers.begin(), odd->callers.end()}), describe(odd->record),

@@ -29,7 +29,8 @@ class CallComparison {
   TimePoint due() const { return due_; }
 
   /// Where the calls that are known do not differ, what was suspected: the ranks disagree about
-  /// something that no record tells. `silent` members are here and have not been heard.
+  /// something that no record tells. `silent` members are here and have not been heard; where they
+  /// could turn the majority no rank is named.
   Verdict judge(std::size_t silent) const;
 
  private:
@@ -42,8 +43,6 @@ class CallComparison {
   std::vector<Group> groups_of(std::uint64_t sequence) const;
   Verdict verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
                      std::size_t silent) const;
-  /// `odd`, or -1 where the `agreeing` ranks beside it might turn out not to be most.
-  Rank unless_in_doubt(Rank odd, std::size_t agreeing, std::size_t silent) const;
 
   std::uint32_t communicator_;
   std::set<Rank> members_;
