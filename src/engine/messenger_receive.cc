@@ -77,8 +77,8 @@ bool Messenger::receive_tagged(Rank rank, const MessageKey& key, std::byte* targ
   for (Peer* peer : active_) {
     if (rank != kAnyRank && peer->rank != rank) continue;
     Lane* const from = find_lane(*peer, key.communicator);
-    if (from != nullptr && from->is_heard() && is_spent(*peer, *from))
-      want(*peer, *from, key.index);
+    if (from == nullptr || !from->is_heard()) continue;
+    if (is_spent(*peer, *from)) want(*peer, *from, key.index);
   }
   return false;
 }
