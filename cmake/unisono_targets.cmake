@@ -32,6 +32,14 @@ target_include_directories(unisono_options INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include
   ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 
+# unisono_compile_quickly(): in what follows in this folder and below, sanitizers' builds are not
+# optimised. For what takes longer to compile than it will ever run.
+macro(unisono_compile_quickly)
+  if(UNISONO_SANITIZE)
+    set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
+  endif()
+endmacro()
+
 # unisono_module(name SOURCES a.cc ... LINKS targets ...): one folder of the library. Every module
 # ends up in libunisono.so; its link list is its row of the arrow diagram.
 function(unisono_module name)
