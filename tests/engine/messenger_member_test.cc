@@ -150,6 +150,25 @@ TEST(UnknownCommunicator, WhatAStrangerIsStillSendingIsMatchedWithNothing) {
   }
 }
 
+TEST(UnknownCommunicator, NothingIsWantedOfStrangersWhoHaveSpentTheirCredit) {
+  for (const bool posted_before : {true, false}) {
+    Rig rig(false);
+    Bytes room(100);
+    TaggedResult result;
+    const auto post = [&] {
+      rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, rig.owner, 0);
+    };
+    if (posted_before) rig.messenger.open(kCommunicator, kMembers);
+    if (posted_before) post();
+    rig.spend_credit(kStranger);
+    rig.spend_credit(kMember);
+    if (!posted_before) rig.messenger.open(kCommunicator, kMembers);
+    if (!posted_before) post();
+    EXPECT_THAT(rig.to(kMember).of(FrameKind::kWant), SizeIs(1));
+    EXPECT_THAT(rig.to(kStranger).frames, IsEmpty());
+  }
+}
+
 TEST(UnknownCommunicator, ViolationOfAMemberIsToldWhenItIsKnown) {
   Rig rig(false);
   rig.frame(kMember, piece(0, 100, 0), filled(100, 1));

@@ -1,6 +1,6 @@
 // Arguments that make no sense: an error of the call alone. The communicator stays usable, even
 // where only one rank made the bad call.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cstdint>
 #include <functional>
@@ -299,7 +299,9 @@ TEST_P(BadInput, AGroupWithABadCallIsRefusedAndTheNextOneRuns) {
                         .count = 1,
                         .type = DataType::kInt32,
                         .root = peer}};
-    EXPECT_EQ(outcome_of([&] { comm.group({&bad, 1}); }).code, ErrorCode::kInvalidArgument);
+    const Outcome refused = outcome_of([&] { comm.group({&bad, 1}); });
+    EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.message, testing::StartsWith("send: "));
     comm.group(calls);
     EXPECT_EQ(other, peer);
   });

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "algorithms/selection.h"
+#include "comm/host_load.h"
 #include "config/config.h"
 #include "config/value_text.h"
 #include "tests/fuzz/target.h"
@@ -253,6 +254,37 @@ std::vector<Bytes> world_address_corpus() {
                  "verbs1;,,;x"});
 }
 
+// Two members of one host: the first has published any text, the second that it may use one
+// processor.
+void fuzz_host_load(std::span<const std::byte> input) {
+  std::vector<Member> job(2);
+  job[0].addresses = Input(input).text();
+  job[1].addresses = "cpus 1\n";
+  job[0].host = job[1].host = "host";
+  job[0].pid = 1;
+  job[1].pid = 2;
+  for (const std::string_view kind : {"cpus", "quota", "shm", "cuda"}) {
+    const std::string found = find_address(job[0].addresses, kind);
+    require(found.find('\n') == std::string::npos, "more than a line");
+    require(found.empty() ||
+                job[0].addresses.find(std::string(kind) + " " + found) != std::string::npos,
+            "an address that is not there");
+  }
+  const std::vector<HostLoad> loads = host_loads(job);
+  require(loads.size() == 2 && loads[0].cpus == loads[1].cpus, "ranks of a host do not agree");
+  require(loads[0].ranks == 2 && loads[0].processes == 2 && loads[0].ranks_of_process == 1,
+          "another number of ranks");
+  require(loads[0].cpus >= 1 &&
+              static_cast<std::size_t>(loads[0].cpus) <= 1 + 4 * job[0].addresses.size(),
+          "processors out of nothing");
+}
+
+std::vector<Bytes> host_load_corpus() {
+  return all_of({"cpus ff\nquota 1.500\nshm unisono-1234\ncuda 77:0\n", "cpus \nquota 0.000\n",
+                 "cpus 3\nquota 1e300\n", "cpus 3\nquota -1\n", "cpus 3\nquota nan\n",
+                 "cpus 3\ncpus ffff\n", "cpus", "cpus \n\n", ""});
+}
+
 }  // namespace
 
 void add_texts(Targets* targets) {
@@ -260,6 +292,7 @@ void add_texts(Targets* targets) {
   targets->push_back({"environment", fuzz_environment, environment_corpus, 5000});
   targets->push_back({"selection_table", fuzz_selection, selection_corpus, 2000});
   targets->push_back({"stream_address", fuzz_stream_address, stream_address_corpus, 10'000});
+  targets->push_back({"host_load", fuzz_host_load, host_load_corpus, 10'000});
   targets->push_back({"world_address", fuzz_world_address, world_address_corpus, 10'000});
 }
 

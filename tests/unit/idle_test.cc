@@ -2,8 +2,11 @@
 #include "engine/idle.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "unisono/helper_threads.h"
+#include "unisono/unisono.h"
 
 namespace unisono::test {
 namespace {
@@ -50,6 +53,20 @@ TEST_F(IdleChoiceTest, ObeysTheUser) {
   EXPECT_TRUE(spins(IdleChoice("spin", {.ranks = 2, .processes = 2, .here = 1, .cores = 1})));
   EXPECT_FALSE(spins(IdleChoice("yield", {.ranks = 2, .processes = 2, .here = 1, .cores = 64})));
   EXPECT_EQ(IdleChoice("sleep", {}).now().sleep_after_us, 1);
+}
+
+// The child of a fork has no thread of its parent's but the one that forked.
+TEST(HelperThreads, AreNotInheritedByAForkedProcess) {
+  const Communicator comm = init({.size = 1});  // registers what happens at a fork
+  const HelperThreads two(2);
+  const int before = ProcessThreads::count();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) ::_exit(ProcessThreads::count());
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(ProcessThreads::count(), before);
 }
 
 TEST(HelperThreads, ThatAreNegativeAreNone) {
