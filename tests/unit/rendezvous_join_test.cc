@@ -15,6 +15,7 @@
 
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/contact.h"
+#include "rendezvous/joiner.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
 #include "unisono/rendezvous.h"
