@@ -41,15 +41,16 @@ Result<ScratchPool::Block> ScratchPool::take(std::size_t bytes) {
     free_.erase(found);
     return block;
   }
-  while (in_use_ + rounded > bytes_max_ && !free_.empty()) {
+  const auto room = [this] { return bytes_max_ - std::min(in_use_, bytes_max_); };
+  while (rounded > room() && !free_.empty()) {
     std::free(free_.back().data);
     in_use_ -= free_.back().bytes;
     free_.pop_back();
   }
-  if (in_use_ + rounded > bytes_max_) {
+  if (rounded > room()) {
     return Status(ErrorCode::kOutOfResources,
                   "the call needs " + std::to_string(bytes) + " bytes of scratch memory and " +
-                      std::to_string(bytes_max_ - std::min(in_use_, bytes_max_)) +
+                      std::to_string(room()) +
                       " are left of UNISONO_SCRATCH_BYTES=" + std::to_string(bytes_max_) +
                       "; raise it or choose an algorithm that needs less");
   }

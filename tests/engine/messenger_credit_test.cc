@@ -218,6 +218,20 @@ TEST_P(CreditOf, CollectiveMessageComesThoughEarlierOnesHaveTakenTheCredit) {
   }
 }
 
+// Its sender refuses to hear of more.
+TEST(Wanted, AreNoMoreTagsThanMayBeNamed) {
+  constexpr Tag kTags = 1 << 14;
+  Rig rig;
+  rig.spend_credit(1);
+  std::vector<TaggedResult> results(kTags + 1);
+  Bytes room(8);
+  for (Tag i = 0; i <= kTags; ++i) {
+    const MessageKey key{kCommunicator, FrameClass::kPointToPoint, 2000 + i, 0};
+    rig.messenger.receive_tagged(1, key, room.data(), 8, &results[i], rig.owner, i);
+  }
+  EXPECT_EQ(rig.to(1).of(FrameKind::kWant).size(), kTags);
+}
+
 TEST_F(Credit, OperationIsNotStarvedByThoseBehindIt) {
   // Rank 0 has come to 100 operations; the first needs a message that it sends last.
   for (std::uint64_t operation = 1; operation < 100; ++operation) send(key_of(operation), 8);

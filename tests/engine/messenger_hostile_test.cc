@@ -124,6 +124,22 @@ TEST_F(Hostile, UnexpectedMessageOfAnotherCallIsAMismatchAndNotKept) {
   EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), IsEmpty());
 }
 
+TEST_F(Hostile, WhatWasSaidOfACallBeforeItIsMadeIsComparedWithIt) {
+  CallRecord theirs;
+  theirs.count = 9;
+  FrameHeader probe = header_of(FrameKind::kProbe, key_of(3), 0);
+  FrameHeader unexpected = eager(3, 10);
+  probe.record = unexpected.record = theirs;
+  for (const bool by_probe : {true, false}) {
+    Rig late;
+    late.frame(1, by_probe ? probe : unexpected, by_probe ? Bytes{} : filled(10, 1));
+    late.enter(2, {});
+    EXPECT_TRUE(late.events.none()) << "another call";
+    late.enter(3, {});
+    EXPECT_THAT(late.events.mismatches, testing::ElementsAre("7 1"));
+  }
+}
+
 TEST_F(Hostile, AnnouncementOfAnotherCallOrCountIsNotGranted) {
   Bytes target(100);
   post(0, &target);

@@ -1,6 +1,6 @@
 // Arguments that make no sense: an error of the call alone. The communicator stays usable, even
 // where only one rank made the bad call.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
@@ -301,7 +301,8 @@ TEST_P(BadInput, AGroupWithABadCallIsRefusedAndTheNextOneRuns) {
                         .root = peer}};
     const Outcome refused = outcome_of([&] { comm.group({&bad, 1}); });
     EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
-    EXPECT_THAT(refused.message, testing::StartsWith("send: "));
+    EXPECT_NE(std::string_view(refused.message).find("send: "), std::string_view::npos)
+        << refused.message;
     comm.group(calls);
     EXPECT_EQ(other, peer);
   });

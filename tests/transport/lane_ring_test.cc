@@ -380,6 +380,27 @@ TEST(LentFrame, OfARankThatLeavesEndsTheLane) {
   EXPECT_EQ(lane.receiver.end().code(), ErrorCode::kRankLeft);
 }
 
+TEST(HostileLane, CounterThatGoesBackStopsTheSender) {
+  const Memory memory(kLaneBytesMin);
+  LaneSender sender(memory.geometry());
+  const auto fill = [&] {
+    Pushed pushed = Pushed::kWhole;
+    for (std::uint64_t sequence = 0; pushed == Pushed::kWhole && sequence < 10'000; ++sequence) {
+      const Frame frame = make_frame(sequence, 0);
+      pushed = sender.push(frame.header, frame.payload);
+    }
+    return pushed;
+  };
+  ASSERT_EQ(fill(), Pushed::kNothing);
+  // As a reader of two lines would, and as none does after it.
+  std::uint64_t consumed = 2;
+  std::memcpy(memory.bytes().data(), &consumed, sizeof consumed);
+  ASSERT_EQ(fill(), Pushed::kNothing);
+  consumed = 1;
+  std::memcpy(memory.bytes().data(), &consumed, sizeof consumed);
+  EXPECT_EQ(fill(), Pushed::kBroken);
+}
+
 TEST(HostileLane, ImpossibleWordAboutALoanStopsTheSender) {
   LendingLane lane;
   const Frame frame = make_frame(0, 20'000);

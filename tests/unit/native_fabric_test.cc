@@ -75,6 +75,15 @@ TEST(Fabric, RefusesATableWithoutThisRank) {
   EXPECT_EQ(fabric.error().code(), ErrorCode::kInvalidArgument);
 }
 
+TEST(Fabric, ServesABoundedNumberOfRanks) {
+  const auto listener = std::move(*shm::FabricListener::open());
+  const std::vector<const shm::FabricListener*> too_many(shm::kLocalRanksMax + 1, listener.get());
+  const auto fabric = shm::Fabric::meet(*listener, peers_of(too_many, 0), Clock::now());
+  ASSERT_FALSE(fabric);
+  EXPECT_EQ(fabric.error().code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(fabric.error().message(), HasSubstr("ranks on one host"));
+}
+
 std::atomic<int> g_refusals{0};
 
 TEST(Fabric, RefusesAStrangerAndGoesOn) {
@@ -276,9 +285,20 @@ TEST(Mapping, RefusesMemoryWhoseSizeIsNotSealed) {
 TEST(Mapping, RefusesMemoryOfAnotherSize) {
   const auto made = shm::Mapping::create("small", 8192);
   ASSERT_TRUE(made);
-  const auto mapping = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), 16384, 65536);
+  for (const auto& [bytes_min, bytes_max] : {std::pair(16384, 65536), std::pair(4096, 4096)}) {
+    const auto mapping = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), bytes_min, bytes_max);
+    ASSERT_FALSE(mapping);
+    EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+  }
+}
+
+TEST(Mapping, RefusesWhatHasNoSeals) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd writes(ends[1]);
+  const auto mapping = shm::Mapping::attach(UniqueFd(ends[0]), 0, 65536);
   ASSERT_FALSE(mapping);
-  EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+  EXPECT_THAT(mapping.error().message(), HasSubstr("not a memfd of sealed size"));
 }
 
 TEST(Mapping, CannotBeShrunkByAPeer) {
@@ -368,6 +388,9 @@ TEST(Fabric, LanesAreApartAndZeroBeforeUse) {
     rank.check(sent.has_value() && received.has_value(), "lane");
     rank.check(!rank.fabric->lane(0, 0).has_value(), "a lane to itself");
     rank.check(!rank.fabric->lane(0, 2).has_value(), "a lane to nobody");
+    rank.check(!rank.fabric->lane(2, 0).has_value(), "a lane from nobody");
+    rank.check(!rank.fabric->lane(-1, 0).has_value(), "a lane from no rank");
+    rank.check(!rank.fabric->lane(0, -1).has_value(), "a lane to no rank");
     rank.check(sent->bytes >= (256 << 10) && sent->base != received->base, "size and place");
     rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0},
                "zero");

@@ -209,6 +209,21 @@ TEST(VerdictDesk, NamesNobodyOnASuspicionWhileOthersAreSilent) {
   EXPECT_EQ(said.back().verdict.message, "suspected");
 }
 
+TEST(VerdictDesk, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
+  constexpr std::uint32_t kAtATime = 1024;
+  VerdictDesk desk(world_of(4));
+  for (std::uint32_t id = 1; id <= kAtATime + 1; ++id) {
+    CallsMessage differing = calls_in_world(0, 0);
+    differing.communicator = differing.suspicion.communicator = id;
+    desk.on_differing(0, std::move(differing), kFirstReport);
+  }
+  std::size_t asked_about_the_last = 0;
+  for (const auto& said : desk.take(kFirstReport)) {
+    if (said.verdict.communicator == kAtATime + 1) ++asked_about_the_last;
+  }
+  EXPECT_EQ(asked_about_the_last, 0u);
+}
+
 TEST(VerdictDesk, AnAnswerThatNobodyAskedForIsIgnored) {
   VerdictDesk desk(world_of(4));
   desk.on_calls(1, calls_in_world(1, 1));
@@ -254,6 +269,21 @@ TEST(ControlMessages, MalformedCallsAreRefused) {
   EXPECT_FALSE(decode_calls(MessageType::kDiffering,
                             without_head(encode_calls(MessageType::kDiffering, sent, 4)), 4))
       << "a suspicion about another communicator";
+  sent = calls_in_world(2, 3);
+  sent.suspicion.culprit = 4;
+  EXPECT_FALSE(decode_calls(MessageType::kDiffering,
+                            without_head(encode_calls(MessageType::kDiffering, sent, 4)), 4))
+      << "a suspicion against no rank of this world";
+  sent = calls_in_world(2, 3);
+  sent.calls.assign(kCallsMax, sent.calls.front());
+  std::string full = encode_calls(MessageType::kCalls, sent, 4);
+  EXPECT_TRUE(decode_calls(MessageType::kCalls, without_head(full), 4));
+  const std::size_t call_bytes =
+      (full.size() - encode_calls(MessageType::kCalls, calls_in_world(2, 3), 4).size()) /
+      (kCallsMax - 1);
+  full[full.size() - kCallsMax * call_bytes - 1] = static_cast<char>(kCallsMax + 1);
+  full += full.substr(full.size() - call_bytes);
+  EXPECT_FALSE(decode_calls(MessageType::kCalls, without_head(full), 4)) << "more than are allowed";
   sent = calls_in_world(2, 3);
   std::string many = encode_calls(MessageType::kCalls, sent, 4);
   many[many.size() - 33] = static_cast<char>(kCallsMax + 1);

@@ -69,6 +69,7 @@ TEST(Join, WorldOfOneNeedsNobody) {
   std::vector<Verdict> verdicts;
   outcomes[0].client->poll(&verdicts);
   outcomes[0].client->report_failure({});
+  EXPECT_TRUE(outcomes[0].client->take_questions().empty());
   outcomes[0].client->leave();
   EXPECT_TRUE(verdicts.empty());
 }

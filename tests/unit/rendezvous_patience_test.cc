@@ -9,6 +9,8 @@
 #include "base/handshake.h"
 #include "base/log.h"
 #include "base/unproven_peers.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/sockets.h"
 #include "rendezvous/strangers.h"
 #include "rendezvous_support.h"
 
@@ -80,6 +82,35 @@ TEST_F(StrangersPatience, GivesThePlaceOfOneThatHasNotGreetedToANewcomer) {
             1);
   strangers_.expire(start_ + kStrangerTime);
   EXPECT_FALSE(strangers_.holds(speaker));
+}
+
+TEST_F(StrangersPatience, RefuseWhoJoinsAsAnotherRankThanItProved) {
+  for (const Rank joins_as : {1, 2}) {
+    auto [fd, end] = arrive();
+    Handshake handshake(test_key(), Handshake::Role::kInitiator,
+                        HandshakeIdentity{"job", 1, 0, HandshakePurpose::kControl, 0});
+    const auto say = [&, to = end.get()](const std::string& bytes) {
+      EXPECT_EQ(::send(to, bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    };
+    say(handshake.take_output());
+    while (!handshake.done()) {
+      ASSERT_TRUE(wait_ready(fd, false, Clock::now() + kPatience));
+      EXPECT_FALSE(strangers_.read(fd, start_).has_value());
+      ASSERT_TRUE(strangers_.holds(fd));
+      ASSERT_TRUE(wait_ready(end.get(), false, Clock::now() + kPatience));
+      std::byte buffer[512];
+      const ssize_t got = ::recv(end.get(), buffer, sizeof buffer, 0);
+      ASSERT_GT(got, 0);
+      std::span<const std::byte> view(buffer, static_cast<std::size_t>(got));
+      ASSERT_TRUE(handshake.consume(&view).ok());
+      say(handshake.take_output());
+    }
+    say(encode(JoinMessage{4, test_member(joins_as)}));
+    ASSERT_TRUE(wait_ready(fd, false, Clock::now() + kPatience));
+    EXPECT_EQ(strangers_.read(fd, start_).has_value(), joins_as == 1);
+    EXPECT_FALSE(strangers_.holds(fd));
+  }
+  EXPECT_THAT(last_line, HasSubstr("another rank than it proved"));
 }
 
 TEST_F(StrangersPatience, NeverTurnRankZeroAway) {

@@ -1,7 +1,12 @@
 // The sockets of a meeting: which addresses they take, and who keeps them open.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
 
 #include "base/network.h"
 #include "rendezvous/contact.h"
@@ -54,6 +59,57 @@ TEST(Sockets, OfAMeetingFileOnOneHostAreLocalOnly) {
   const auto contact = read_contact_file(candidates[0].point.name);
   ASSERT_TRUE(contact.has_value()) << contact.status().message();
   EXPECT_TRUE(contact->tcp.empty());
+}
+
+TEST(Sockets, HaveNamesThatFitAnAddress) {
+  const std::string longest(sizeof(sockaddr_un::sun_path) - 1, 'n');
+  EXPECT_TRUE(listen_unix(longest).has_value());
+  for (const std::string& name : {std::string(), longest + "n"}) {
+    for (const Status& refused : {listen_unix(name).status(), connect_unix(name).status()}) {
+      EXPECT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(refused.message(), HasSubstr("allowed are 1 to"));
+    }
+  }
+}
+
+constexpr uid_t kAnotherUser = 12345;
+
+// Answers "what reaches it" of a socket that another user listens at.
+[[noreturn]] void connect_to_another_user(const std::string& name) {
+  int ends[2];
+  if (::pipe(ends) != 0) ::_exit(2);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    if (::setuid(kAnotherUser) != 0) ::_exit(2);
+    const auto listener = listen_unix(name);
+    static_cast<void>(!::write(ends[1], "x", 1));
+    ::pause();
+    ::_exit(listener.has_value() ? 0 : 2);
+  }
+  char byte;
+  if (::read(ends[0], &byte, 1) != 1) ::_exit(2);
+  const Status refused = connect_unix(name).status();
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  std::fprintf(stderr, "%s\n", refused.message().c_str());
+  ::_exit(refused.code() == ErrorCode::kRendezvous ? 0 : 1);
+}
+
+TEST(Sockets, OfAnotherUserAreRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
+  EXPECT_EXIT(connect_to_another_user(abstract_point().name), testing::ExitedWithCode(0),
+              HasSubstr("belongs to user 12345"));
+}
+
+TEST(Sockets, AFileOfAnotherUserIsNoMeetingFile) {
+  if (::geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can give a file away";
+  const std::string path = file_point().name;
+  {
+    const UniqueFd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    ASSERT_TRUE(file);
+    ASSERT_EQ(::fchown(file.get(), kAnotherUser, kAnotherUser), 0);
+  }
+  EXPECT_THAT(read_contact_file(path).status().message(), HasSubstr("belongs to user 12345"));
 }
 
 TEST(Sockets, AreNotKeptOpenByAForkedChild) {

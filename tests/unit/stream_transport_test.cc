@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "tests/unit/stream_rig.h"
@@ -83,6 +85,34 @@ TEST_P(StreamTransport, SpreadsDataOverStreamsAndLosesNone) {
   job.transports[0]->close(Clock::now() + std::chrono::seconds(5), *job.sinks[0]);
   ASSERT_TRUE(job.until([&] { return job.sinks[1]->closed_causes.count(0) == 1; }));
   EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
+}
+
+std::size_t open_sockets() {
+  std::size_t sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone);
+    if (target.string().starts_with("socket:")) ++sockets;
+  }
+  return sockets;
+}
+
+TEST_P(StreamTransport, OpensNoMoreStreamsThanItMay) {
+  Job job(2, GetParam(), [](StreamOptions* options) {
+    options->streams = 2;
+    options->extra_stream_after_bytes = 1 << 20;
+  });
+  job.post(0, 1, frame_of(0, 0), {}, 0);
+  ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
+  const std::size_t with_one_stream = open_sockets();
+  const auto payload = pattern(kFramePayloadMax, 9);
+  constexpr std::size_t kFrames = 100;
+  for (std::size_t i = 1; i < kFrames; ++i) {
+    job.post(0, 1, frame_of(i, payload.size(), FrameKind::kData), payload, i);
+    ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == i + 1; }));
+    ASSERT_LE(open_sockets(), with_one_stream + 2) << "both ends of the second one";
+  }
+  EXPECT_EQ(open_sockets(), with_one_stream + 2);
 }
 
 TEST_P(StreamTransport, TinySocketBuffersOnlyMakeItSlower) {

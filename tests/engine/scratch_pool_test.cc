@@ -1,0 +1,42 @@
+// Scratch memory: its bound, and what is kept for the next call.
+#include "engine/scratch_pool.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdint>
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ScratchPool, HoldsItsBound) {
+  ScratchPool pool(std::size_t{1} << 20);
+  const auto most = pool.take(std::size_t{1} << 20);
+  ASSERT_TRUE(most.has_value());
+  for (const std::size_t bytes : {std::size_t{1}, ~std::size_t{0}}) {
+    const auto more = pool.take(bytes);
+    ASSERT_FALSE(more.has_value());
+    EXPECT_EQ(more.error().code(), ErrorCode::kOutOfResources);
+    EXPECT_THAT(more.error().message(), HasSubstr("UNISONO_SCRATCH_BYTES=1048576"));
+  }
+}
+
+TEST(ScratchPool, MakesRoomOfWhatCameBack) {
+  ScratchPool pool(std::size_t{1} << 20);
+  { const auto small = pool.take(4096); }
+  EXPECT_TRUE(pool.take(std::size_t{1} << 20).has_value());
+}
+
+TEST(ScratchPool, GivesAlignedMemory) {
+  ScratchPool pool(std::size_t{1} << 20);
+  for (const std::size_t bytes : {1, 65, 5000}) {
+    const auto block = pool.take(bytes);
+    ASSERT_TRUE(block.has_value());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block->data()) % 64, 0u);
+    EXPECT_GE(block->bytes(), bytes);
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test

@@ -1,0 +1,244 @@
+// The meeting of a host's ranks over shared memory, of which one says what no rank says.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <thread>
+
+#include "base/log.h"
+#include "transports/shm/fabric.h"
+#include "transports/shm/fabric_message.h"
+#include "transports/shm/segment.h"
+
+namespace unisono::test {
+namespace {
+
+using shm::Message;
+using shm::MessageKind;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr uid_t kAnotherUser = 12345;
+constexpr const char* kJob = "meeting test";
+
+// World ranks 10 and 11; `self` is 0 for the leader.
+shm::FabricPeers peers_of(const std::string& leader, const std::string& member, int self) {
+  shm::FabricPeers peers;
+  peers.job_id = kJob;
+  peers.self = self;
+  peers.world_ranks = {10, 11};
+  peers.pids = {getpid(), getpid()};
+  peers.addresses = {leader, member};
+  return peers;
+}
+
+Message message_of(MessageKind kind, int index = -1, const char* text = "") {
+  Message message;
+  message.magic = shm::kMeetingMagic;
+  message.kind = kind;
+  message.index = index;
+  message.job_hash = shm::hash_of(kJob);
+  std::snprintf(message.text, sizeof message.text, "%s", text);
+  return message;
+}
+
+UniqueFd socket_at(const std::string& name,
+                   const std::function<int(int, const sockaddr*, socklen_t)>& bind_or_connect) {
+  UniqueFd end(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  const auto length = *shm::make_address(name, &address);
+  EXPECT_EQ(bind_or_connect(end.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  return end;
+}
+
+UniqueFd listen_at(const std::string& name) {
+  UniqueFd end = socket_at(name, ::bind);
+  EXPECT_EQ(listen(end.get(), 4), 0);
+  return end;
+}
+
+// Does it in a child that is another user, which then lives on until the returned process is ended.
+pid_t as_another_user(const std::function<void()>& act) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(kAnotherUser) != 0) _exit(1);
+    act();
+    static_cast<void>(!write(ends[1], "x", 1));
+    for (;;) pause();
+  }
+  close(ends[1]);
+  char byte;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  return child;
+}
+
+void end(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+/// A member whose leader's place is taken by the test.
+class Led : public testing::Test {
+ protected:
+  Status meet(TimePoint deadline = Clock::now() + seconds(10)) {
+    return shm::Fabric::meet(*own_, peers_of(leader_, own_->address(), 1), deadline).status();
+  }
+  /// What the member makes of a leader that answers its hello so.
+  Status meet_one_that_says(const Message& message) {
+    const UniqueFd leader = listen_at(leader_);
+    std::thread speaker([&] {
+      const UniqueFd rank(accept4(leader.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      std::vector<UniqueFd> descriptors;
+      const TimePoint deadline = Clock::now() + seconds(10);
+      EXPECT_TRUE(shm::receive_message(rank.get(), &descriptors, deadline));
+      EXPECT_TRUE(shm::send_message(rank.get(), message, {}, deadline));
+    });
+    const Status found = meet();
+    speaker.join();
+    return found;
+  }
+
+  const std::unique_ptr<shm::FabricListener> own_ = std::move(*shm::FabricListener::open());
+  const std::string leader_ = std::move(*shm::FabricListener::open())->address();
+};
+
+TEST_F(Led, BelievesNoLeaderThatSaysSomethingElse) {
+  const Status found = meet_one_that_says(message_of(MessageKind::kBarrier));
+  EXPECT_EQ(found.code(), ErrorCode::kProtocol);
+  EXPECT_THAT(found.message(), HasSubstr("unexpected message"));
+}
+
+TEST_F(Led, BelievesNoLeaderThatSharesNothing) {
+  const Status found = meet_one_that_says(message_of(MessageKind::kDescriptors));
+  EXPECT_EQ(found.code(), ErrorCode::kProtocol);
+  EXPECT_THAT(found.message(), HasSubstr("number of descriptors"));
+}
+
+TEST_F(Led, IsToldWhyItsLeaderHasNone) {
+  const Status found = meet_one_that_says(message_of(MessageKind::kRefused, 0, "no memory"));
+  EXPECT_EQ(found.code(), ErrorCode::kSystem);
+  EXPECT_THAT(found.message(), HasSubstr("no memory"));
+}
+
+TEST_F(Led, NamesALeaderThatSaysNothing) {
+  const UniqueFd leader = listen_at(leader_);
+  const Status found = meet(Clock::now() + milliseconds(50));
+  EXPECT_EQ(found.code(), ErrorCode::kTimeout);
+  EXPECT_EQ(found.rank(), 10);
+  EXPECT_THAT(found.message(), HasSubstr("share its memory"));
+}
+
+TEST_F(Led, BelievesNoLeaderOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
+  UniqueFd leader;
+  const pid_t other = as_another_user([&] { leader = listen_at(leader_); });
+  const Status found = meet();
+  end(other);
+  EXPECT_EQ(found.code(), ErrorCode::kAuthentication);
+  EXPECT_THAT(found.message(), HasSubstr("belongs to user 12345"));
+}
+
+/// A leader whose member comes after others have.
+class Leading : public testing::Test {
+ protected:
+  void SetUp() override {
+    refusal().clear();
+    log::set_hook([](log::Level, std::string_view line) { refusal() = line; });
+  }
+  void TearDown() override { log::set_hook(nullptr); }
+  static std::string& refusal() {
+    static std::string line;
+    return line;
+  }
+  /// Somebody says this and leaves `descriptors` of memory; the meeting succeeds all the same.
+  void meet_after(const Message& message, std::size_t descriptors = 1) {
+    const UniqueFd memory(memfd_create("meeting-test", MFD_CLOEXEC));
+    const UniqueFd stranger = socket_at(leader_->address(), ::connect);
+    const std::vector<int> sent(descriptors, memory.get());
+    EXPECT_TRUE(shm::send_message(stranger.get(), message, sent, Clock::now() + seconds(10)));
+    meet();
+  }
+  void meet() {
+    const TimePoint deadline = Clock::now() + seconds(10);
+    std::thread member([&] {
+      EXPECT_TRUE(shm::Fabric::meet(*member_, peers_of(leader_->address(), member_->address(), 1),
+                                    deadline));
+    });
+    EXPECT_TRUE(
+        shm::Fabric::meet(*leader_, peers_of(leader_->address(), member_->address(), 0), deadline));
+    member.join();
+  }
+
+  const std::unique_ptr<shm::FabricListener> leader_ = std::move(*shm::FabricListener::open());
+  const std::unique_ptr<shm::FabricListener> member_ = std::move(*shm::FabricListener::open());
+};
+
+TEST_F(Leading, RefusesWhatIsNoHello) {
+  meet_after(message_of(MessageKind::kBarrier, 1));
+  EXPECT_THAT(refusal(), HasSubstr("was not expected"));
+}
+
+TEST_F(Leading, RefusesAHelloWithoutAHeapOrWithTwo) {
+  for (const std::size_t descriptors : {0, 2}) {
+    refusal().clear();
+    meet_after(message_of(MessageKind::kHello, 1), descriptors);
+    EXPECT_THAT(refusal(), HasSubstr(std::to_string(descriptors) + " descriptors"));
+  }
+}
+
+TEST_F(Leading, RefusesIndicesThatNobodyHas) {
+  for (const int index : {-1, 0, 2}) {
+    refusal().clear();
+    meet_after(message_of(MessageKind::kHello, index));
+    EXPECT_THAT(refusal(), HasSubstr("local index " + std::to_string(index)));
+  }
+}
+
+// What a member does once it has met, and leaves out.
+TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
+  for (const bool hangs_up : {true, false}) {
+    const auto leader = std::move(*shm::FabricListener::open());
+    const auto heap = std::move(*shm::Mapping::create("meeting-test", 1 << 20));
+    UniqueFd member = socket_at(leader->address(), ::connect);
+    const int sent[]{heap->fd()};
+    ASSERT_TRUE(shm::send_message(member.get(), message_of(MessageKind::kHello, 1), sent,
+                                  Clock::now() + seconds(10)));
+    std::thread other([&] {
+      std::vector<UniqueFd> descriptors;
+      EXPECT_TRUE(shm::receive_message(member.get(), &descriptors, Clock::now() + seconds(10)));
+      if (hangs_up) member.reset();
+    });
+    const auto fabric =
+        shm::Fabric::meet(*leader, peers_of(leader->address(), member_->address(), 0),
+                          Clock::now() + (hangs_up ? milliseconds(10'000) : milliseconds(100)));
+    other.join();
+    ASSERT_FALSE(fabric);
+    EXPECT_EQ(fabric.error().code(), hangs_up ? ErrorCode::kRankFailed : ErrorCode::kTimeout);
+    EXPECT_EQ(fabric.error().rank(), 11);
+  }
+}
+
+TEST_F(Leading, RefusesAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
+  const pid_t other = as_another_user([&] {
+    const UniqueFd memory(memfd_create("meeting-test", MFD_CLOEXEC));
+    const int sent[]{memory.get()};
+    static const UniqueFd stranger = socket_at(leader_->address(), ::connect);
+    static_cast<void>(shm::send_message(stranger.get(), message_of(MessageKind::kHello, 1), sent,
+                                        Clock::now() + seconds(10)));
+  });
+  meet();
+  end(other);
+  EXPECT_THAT(refusal(), HasSubstr("belongs to user 12345"));
+}
+
+}  // namespace
+}  // namespace unisono::test
