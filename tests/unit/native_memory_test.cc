@@ -1,0 +1,129 @@
+// Shared memory by itself: what is taken of a peer's, and a heap's blocks.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tests/support/limit.h"
+#include "transports/shm/heap.h"
+#include "transports/shm/segment.h"
+
+namespace unisono::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Mapping, RefusesMemoryWhoseSizeIsNotSealed) {
+  const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  const auto mapping = shm::Mapping::attach(UniqueFd(fd), 4096, 65536);
+  ASSERT_FALSE(mapping);
+  EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+}
+
+TEST(Mapping, RefusesMemoryOfAnotherSize) {
+  const auto made = shm::Mapping::create("small", 8192);
+  ASSERT_TRUE(made);
+  for (const auto& [bytes_min, bytes_max] : {std::pair(16384, 65536), std::pair(4096, 4096)}) {
+    const auto mapping = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), bytes_min, bytes_max);
+    ASSERT_FALSE(mapping);
+    EXPECT_EQ(mapping.error().code(), ErrorCode::kProtocol);
+  }
+}
+
+TEST(Mapping, RefusesWhatHasNoSeals) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd writes(ends[1]);
+  const auto mapping = shm::Mapping::attach(UniqueFd(ends[0]), 0, 65536);
+  ASSERT_FALSE(mapping);
+  EXPECT_THAT(mapping.error().message(), HasSubstr("not a memfd of sealed size"));
+}
+
+TEST(Mapping, CannotBeShrunkByAPeer) {
+  const auto made = shm::Mapping::create("sealed", 8192);
+  ASSERT_TRUE(made);
+  EXPECT_NE(ftruncate((*made)->fd(), 0), 0);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST(Mapping, IsOneInAProcess) {
+  const auto made = shm::Mapping::create("shared", 8192);
+  ASSERT_TRUE(made);
+  const auto again = shm::Mapping::attach(UniqueFd(dup((*made)->fd())), 8192, 8192);
+  ASSERT_TRUE(again);
+  EXPECT_EQ((*again)->base(), (*made)->base());
+}
+
+TEST(Heap, GivesAlignedMemoryThatIsItsOwn) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  auto* first = static_cast<char*>(*heap->allocate(100));
+  auto* second = static_cast<char*>(*heap->allocate(5000));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
+  EXPECT_GE(std::abs(second - first), 100);
+  std::memset(first, 1, 100);
+  std::memset(second, 2, 5000);
+  EXPECT_EQ(first[99], 1);
+  std::uint64_t offset = 0;
+  EXPECT_TRUE(heap->locate(second, 5000, &offset));
+  int outside = 0;
+  EXPECT_FALSE(heap->locate(&outside, sizeof outside, &offset));
+  EXPECT_FALSE(heap->locate(second, std::size_t{2} << 20, &offset));
+}
+
+TEST(Heap, IsNoLargerThanTheFileSizeLimit) {
+  constexpr std::size_t kLimit = std::size_t{3} << 20;
+  const Limit file_size(RLIMIT_FSIZE, kLimit);
+  const auto heap = shm::Heap::create();
+  ASSERT_TRUE(heap) << heap.error().message();
+  EXPECT_LE((*heap)->mapping()->bytes(), kLimit);
+  EXPECT_TRUE((*heap)->allocate(4096));
+}
+
+TEST(Heap, ReusesReleasedMemoryAndMergesIt) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  std::vector<void*> blocks;
+  for (int i = 0; i < 256; ++i) blocks.push_back(*heap->allocate(4096));
+  EXPECT_EQ(heap->allocate(1).error().code(), ErrorCode::kOutOfResources);
+  for (const int i : {3, 5, 4}) EXPECT_TRUE(heap->release(blocks[static_cast<std::size_t>(i)]));
+  const auto merged = heap->allocate(3 * 4096);
+  ASSERT_TRUE(merged);
+  EXPECT_EQ(*merged, blocks[3]);
+  EXPECT_EQ(heap->used_bytes(), std::size_t{1} << 20);
+}
+
+TEST(Heap, ReleasedPagesAreZeroWhenGivenAgain) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  void* const block = *heap->allocate(8192);
+  std::memset(block, 7, 8192);
+  ASSERT_TRUE(heap->release(block));
+  const auto again = heap->allocate(8192);
+  ASSERT_TRUE(again);
+  ASSERT_EQ(*again, block);
+  EXPECT_EQ(static_cast<char*>(*again)[8191], 0);
+}
+
+TEST(Heap, RefusesPointersThatAreNotItsOwn) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  auto* const block = static_cast<char*>(*heap->allocate(8192));
+  int other = 0;
+  EXPECT_EQ(heap->release(&other).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(heap->release(block + 64).code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(heap->release(block));
+  EXPECT_EQ(heap->release(block).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(Heap, AnswersImpossibleSizesWithAnError) {
+  const auto heap = std::move(*shm::Heap::create(1 << 20));
+  EXPECT_EQ(heap->allocate(SIZE_MAX).error().code(), ErrorCode::kOutOfResources);
+  EXPECT_TRUE(heap->allocate(0));
+}
+
+}  // namespace
+}  // namespace unisono::test
