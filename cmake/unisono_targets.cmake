@@ -40,6 +40,15 @@ macro(unisono_compile_quickly)
   endif()
 endmacro()
 
+# unisono_packable(target): a program that bench/gpu/run.sh takes to another machine, with the
+# libraries it needs in the folder lib beside it. RPATH and not RUNPATH: their libraries are found
+# there too, and programs around it, such as profilers, are left with their own.
+function(unisono_packable target)
+  set_target_properties(${target} PROPERTIES
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "\$ORIGIN/lib")
+  target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
+endfunction()
+
 # unisono_module(name SOURCES a.cc ... LINKS targets ...): one folder of the library. Every module
 # ends up in libunisono.so; its link list is its row of the arrow diagram.
 function(unisono_module name)

@@ -1,16 +1,23 @@
 // Asks a machine's driver what the library's design rests on: run.sh runs it first.
 //
 //   gpu_probe [QUESTION ...]     all of them without an argument
+//   gpu_probe devices            how many the driver has; status 1 and why, where there is none
+//   gpu_probe hold               keeps a context alive, and with it the driver ready, until it is
+//                                told to end
 #include "bench/gpu/probe.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
+
+#include "compute/cuda/survey.h"
 
 namespace unisono::gpu_probe {
 namespace {
@@ -58,6 +65,34 @@ bool run_question(const Question& question) {
                          : fmt::format("ended by signal {}", WTERMSIG(status)));
   }
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+int count_devices() {
+  const auto survey = cuda::survey_devices("auto", driver_file());
+  if (!survey) {
+    fmt::print("{}\n", survey.error().message());
+    return 1;
+  }
+  if (survey->devices.empty()) {
+    fmt::print("the driver has no device; see CUDA_VISIBLE_DEVICES\n");
+    return 1;
+  }
+  fmt::print("{}\n", survey->devices.size());
+  return 0;
+}
+
+int hold_context() {
+  // No run of the script that was killed may leave a context behind.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  try {
+    const Gpu gpu;
+    fmt::print("held\n");
+    std::fflush(stdout);
+    for (;;) pause();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gpu_probe: {}\n", error.what());
+    return 1;
+  }
 }
 
 }  // namespace
@@ -109,6 +144,9 @@ void ask_attributes() {
 
 int main(int argc, char** argv) {
   using namespace unisono::gpu_probe;
+  const std::string_view only = argc == 2 ? argv[1] : "";
+  if (only == "devices") return count_devices();
+  if (only == "hold") return hold_context();
   int failed = 0, asked = 0;
   for (const Question& question : kQuestions) {
     bool is_wanted = argc < 2;

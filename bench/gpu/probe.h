@@ -20,6 +20,9 @@ void answer(std::string_view what, std::string_view text);
 /// Of all answers from now on.
 void set_question(std::string_view question);
 
+/// Of UNISONO_CUDA_LIBRARY, or the usual name.
+std::string driver_file();
+
 /// The driver with device 0's context current and one stream. Throws std::runtime_error.
 class Gpu {
  public:

@@ -15,14 +15,11 @@
 #include "bench/gpu/probe.h"
 
 namespace unisono::gpu_probe {
-namespace {
 
 std::string driver_file() {
   const char* file = std::getenv("UNISONO_CUDA_LIBRARY");
   return file == nullptr || *file == '\0' ? "libcuda.so.1" : file;
 }
-
-}  // namespace
 
 Gpu::Gpu() {
   auto loaded = cuda::load_cuda_driver(driver_file());

@@ -1,0 +1,165 @@
+# What matters most, in the order in which it matters; last what may hang. Sourced by run.sh.
+# shellcheck shell=bash disable=SC2154
+
+first_call() {
+  run_part probe 60
+  run_part kernels 90
+  run_part brief 60
+  run_part memcheck 45
+  run_part correctness 110
+  run_part goals 200
+  run_part ncu 70
+  run_part graph 45
+  run_part waits 150
+}
+
+part_probe() {
+  local file
+  attempt probe 50 "$probe" attributes descriptors legacy_handles > "$raw/probe.jsonl"
+  cat "$raw/probe.jsonl"
+  for file in nvidia-cuda-mps-control nvidia-cuda-mps-server; do
+    command -v $file || echo "no $file"
+  done
+  nvidia-smi
+  conclude "run of gpu_probe"
+}
+
+# The tests of what all others stand on.
+part_kernels() {
+  local name program
+  for name in cuda_driver_table_test cuda_kernels_test cuda_memory_test; do
+    # The double has these tests of its own.
+    [ -z "$rehearsal" ] || name=cuda_pieces_test
+    program=$(find_program $name)
+    [ -n "$program" ] || { failed="$failed $name:missing"; continue; }
+    run_suites "$program" 40 "${rehearsal:+${REHEARSE_TESTS:-Pieces*}}"
+    [ -z "$rehearsal" ] || break
+  done
+  conclude "suites, $(count_tests "$raw/kernels.log")"
+}
+
+part_brief() {
+  local ranks as rank_counts='2 4 8' sizes='-b 4K -e 64M -f 16384'
+  [ -z "$rehearsal" ] || { rank_counts=2 sizes='-b 4K -e 64K -f 16 -I 2 -w 0'; }
+  for ranks in $rank_counts; do
+    for as in threads processes; do
+      # shellcheck disable=SC2086
+      measure brief.jsonl "$as/$ranks" 30 all_reduce -n "$ranks" --as $as --place in --mode hot \
+        --budget-ms 40 $sizes
+    done
+  done
+  conclude "runs of all_reduce at two sizes"
+}
+
+# check_memory TOOL WHAT: one tool of compute-sanitizer over a few calls of threads, which it sees
+# all of.
+check_memory() {
+  # shellcheck disable=SC2086
+  attempt "$1/${2%% *}" 40 "$sanitizer" --tool "$1" --error-exitcode 9 "$unisono" perf $2 \
+    --as threads --memory cuda --place both -b 65540 -e 65540 -I 2 -w 0 --timeout 40
+}
+part_memcheck() {
+  local sanitizer
+  sanitizer=$(find_sanitizer) || { echo "compute-sanitizer is not installed" >&3; return 77; }
+  check_memory memcheck "all_reduce -n 2"
+  conclude "run of memcheck"
+}
+
+part_correctness() {
+  local ranks as collective types=all operators=all rank_counts='2 4 8' few=4
+  [ -z "$rehearsal" ] || { types=float32 operators=sum rank_counts=2 few=2; }
+  check() { # collective ranks as arguments...
+    local name=$1/$2/$3
+    measure correctness.jsonl "$name" 60 "$1" -n "$2" --as "$3" "${@:4}" -b 100000 -e 100000 \
+      -I 1 -w 0 --place both
+  }
+  for as in threads processes; do
+    for ranks in $rank_counts; do
+      check all_reduce "$ranks" $as -d $types -o $operators
+    done
+    for collective in reduce broadcast all_gather reduce_scatter gather scatter all_to_all scan \
+      send_receive; do
+      [ -n "$rehearsal" ] && [ $collective != broadcast ] && continue
+      check $collective $few $as -d bfloat16
+    done
+  done
+  conclude "runs, $(wc -l < "$raw/correctness.jsonl") rows checked"
+}
+
+# Large before small and threads before processes: should the time run out, the goals that most
+# depends on have their figures.
+part_goals() {
+  local ranks rank_counts='2 4 8' small='-b 4M -e 256M -f 4' large='-b 64M -e 256M -f 4'
+  [ -z "$rehearsal" ] || { rank_counts=2 small='-b 64K -e 64K -I 2 -w 0'; large=$small; }
+  goal() { # as sizes arguments...
+    local as=$1 sizes=$2
+    shift 2
+    for ranks in $rank_counts; do
+      # shellcheck disable=SC2086
+      measure timing.jsonl "$1/$as/$ranks" 40 "$@" -n "$ranks" --as "$as" --floor --mode cold \
+        --budget-ms 40 $sizes
+    done
+  }
+  goal threads "$small" all_reduce -d float32 --place in
+  goal processes "$large" all_reduce -d float32 --place in
+  if [ -z "$rehearsal" ]; then
+    goal threads "$large" all_reduce -d bfloat16 --place in
+    goal threads "$large" all_gather --place out
+    goal threads "$large" reduce_scatter --place out
+    goal threads "$large" broadcast
+    goal processes "$large" all_reduce -d bfloat16 --place in
+    goal threads '-b 1G -e 1G -c 0' all_reduce -d float32 --place in
+  fi
+  conclude "runs, $(grep -c '"collective"' "$raw/timing.jsonl") rows"
+}
+
+part_ncu() {
+  local ranks bytes=256M rank_counts='2 4 8' ncu
+  ncu=$(find_ncu) || { echo "ncu is not installed" >&3; return 77; }
+  [ -z "$rehearsal" ] || { bytes=64K rank_counts=2; }
+  for ranks in $rank_counts; do
+    # Five calls: three timed ones and two back to back. The clocks stay as they are.
+    attempt "$ranks" 60 "$ncu" --clock-control none --csv --page raw \
+      --metrics dram__bytes_read.sum,dram__bytes_write.sum --log-file "$raw/ncu_$ranks.csv" \
+      "$unisono" perf all_reduce -n "$ranks" --as threads --memory cuda --place in \
+      -b $bytes -e $bytes -c 0 -I 1 -w 0 --timeout 60
+  done
+  conclude "runs under ncu"
+}
+
+part_graph() {
+  local graph ranks bytes replays=1000 rank_counts='2 4 8' sizes='65536 67108864'
+  graph=$(find_program gpu_graph)
+  [ -n "$graph" ] || { echo "gpu_graph was not built" >&3; return 77; }
+  [ -z "$rehearsal" ] || { replays=5 rank_counts=2 sizes=65536; }
+  for ranks in $rank_counts; do
+    for bytes in $sizes; do
+      attempt "$ranks" 30 "$graph" "$ranks" $replays "$bytes" >> "$raw/graph.jsonl"
+    done
+  done
+  cat "$raw/graph.jsonl"
+  conclude "graphs of $replays replays"
+}
+
+# Streams that wait for other processes' streams, and few hardware queues for many streams.
+part_waits() {
+  local question name ranks sizes='-b 64K -e 1M -f 16'
+  [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
+  for question in memory_operations fork_and_join graphs; do
+    attempt $question 35 "$probe" $question >> "$raw/probe.jsonl"
+  done
+  for ranks in 2 8; do
+    [ -n "$rehearsal" ] && [ $ranks = 8 ] && continue
+    # shellcheck disable=SC2086
+    CUDA_DEVICE_MAX_CONNECTIONS=1 measure waits.jsonl "processes/$ranks" 30 all_reduce -n $ranks \
+      --as processes --place in $sizes
+    # shellcheck disable=SC2086
+    CUDA_DEVICE_MAX_CONNECTIONS=1 measure waits.jsonl "threads/$ranks" 30 all_reduce -n $ranks \
+      --as threads --place in $sizes
+  done
+  for name in cuda_capture_test cuda_replay_test cuda_kill_test; do
+    [ -z "$rehearsal" ] || break
+    run_suites "$(find_program $name)" 40
+  done
+  conclude "runs, $(count_tests "$raw/waits.log")"
+}

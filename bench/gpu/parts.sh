@@ -1,0 +1,145 @@
+# Parts of the run, one after the other: each has its own time limit, says what it came to, and the
+# next one goes on. Sourced by run.sh.
+# shellcheck shell=bash disable=SC2030,SC2031,SC2154
+
+say() { echo "$*" >&2; }
+
+# run_part NAME LIMIT: runs part_NAME with all its output in NAME.log, and adds a line to parts.tsv:
+# name, verdict, seconds, note. Status 77 of a part: it cannot run here; 75: it had too little time.
+run_part() {
+  local name=$1 limit=$2 status start note verdict
+  [ "$limit" -le "$(left)" ] || limit=$(left)
+  start=$(date +%s)
+  if ! declare -F "part_$name" > /dev/null; then
+    printf '%s\tFAIL\t0\tthere is no such part\n' "$name" >> "$raw/parts.tsv"
+    return
+  fi
+  if [ "$limit" -lt 2 ]; then
+    printf '%s\tno time\t0\tit had no turn\n' "$name" >> "$raw/parts.tsv"
+    return
+  fi
+  say "$name (at most $limit s) ..."
+  # Process groups of their own, so that a limit ends all of a part.
+  set -m
+  (deadline=$((start + limit)); "part_$name") > "$raw/$name.log" 2>&1 3> "$scratch/note" &
+  local job=$!
+  (sleep $((limit + 5)); kill -TERM -- "-$job"; sleep 5; kill -KILL -- "-$job") > /dev/null 2>&1 &
+  local guard=$!
+  set +m
+  wait "$job"
+  status=$?
+  kill -- "-$guard" 2> /dev/null
+  wait "$guard" 2> /dev/null
+  note=$(tr '\n\t' '  ' < "$scratch/note")
+  case $status in
+    0) verdict=pass ;;
+    75) verdict='no time' ;;
+    77) verdict=missing ;;
+    *) verdict=FAIL ;;
+  esac
+  [ "$status" -le 128 ] || note="stopped after $limit s; $note"
+  printf '%s\t%s\t%s\t%s\n' "$name" "$verdict" "$(($(date +%s) - start))" "$note" \
+    >> "$raw/parts.tsv"
+  # A run that is killed leaves what it has.
+  keep_raw_output
+}
+
+# Of the part that runs: what its attempts came to.
+tried=0 failed='' untried=''
+
+# attempt NAME LIMIT COMMAND ...: one program, which may not take all of the part's time. One that
+# reaches its own limit has failed; one that the part's end cuts short has not.
+attempt() {
+  local name=$1 limit=$2 rest=$((deadline - $(date +%s))) status cut=''
+  shift 2
+  if [ "$rest" -lt 2 ]; then
+    untried="$untried $name"
+    return 75
+  fi
+  [ "$limit" -le "$rest" ] || { limit=$rest; cut=yes; }
+  echo "+ $*" >&2
+  timeout -k 3 "$limit" "$@"
+  status=$?
+  if [ -n "$cut" ] && { [ $status = 124 ] || [ $status = 137 ]; }; then
+    untried="$untried $name(cut)"
+    return 75
+  fi
+  tried=$((tried + 1))
+  case $status in
+    0) ;;
+    124|137) failed="$failed $name(stopped after $limit s)" ;;
+    *) failed="$failed $name:$status" ;;
+  esac
+  return $status
+}
+
+# conclude WORDS: the part's note and its status, from its attempts.
+conclude() {
+  echo "$tried $1${failed:+; failed:$failed}${untried:+; no time for:$untried}" >&3
+  [ -z "$failed" ] || return 1
+  [ -z "$untried" ] || return 75
+}
+
+# measure FILE NAME LIMIT ARGUMENTS ...: rows of `unisono perf` on device memory.
+measure() {
+  local file=$raw/$1 name=$2 limit=$3
+  shift 3
+  attempt "$name" "$limit" "$unisono" perf "$@" --memory cuda --timeout "$limit" --json >> "$file"
+}
+
+# run_suites PROGRAM LIMIT [FILTER]: each suite of a GoogleTest program in a process of its own.
+# Ranks are forked before a real driver is initialised, and what breaks one's context leaves the
+# others alone. Suites whose names hold "Fake" or that FILTER leaves out do not run.
+run_suites() {
+  local program=$1 limit=$2 filter=${3:-*} suite
+  for suite in $("$program" --gtest_list_tests --gtest_filter="$filter" | grep -oE '^[^ ]+\.'); do
+    attempt "${program##*/}/${suite%.}" "$limit" "$program" --gtest_filter="$suite*" \
+      --gtest_color=no
+  done
+}
+
+# count_tests LOG: "N tests passed, M skipped (REASON K, ...)" of what GoogleTest printed there.
+count_tests() {
+  awk '
+    /^\[       OK \]/ { ok++ }
+    /: Skipped$/ { waits = 1; next }
+    waits && NF { why[$0]++; waits = 0 }
+    /^\[  SKIPPED \] .*\(/ { skipped++ }
+    END {
+      printf "%d tests passed, %d skipped", ok, skipped
+      for (reason in why) text = text (text == "" ? "" : ", ") why[reason] " " reason
+      if (text != "") printf " (%s)", text
+    }' "$1"
+}
+
+# One archive with all that the programs printed.
+keep_raw_output() {
+  tar -czf "$scratch/raw.tar.gz" -C "$scratch" raw && cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
+}
+
+# The table needs python3; without it the parts' verdicts are what there is.
+write_table() {
+  local python verdict unjudged=''
+  [ -z "$rehearsal" ] || unjudged='a rehearsal'
+  [ "$call" = 1 ] || unjudged='the first call does'
+  if python=$(command -v python3); then
+    "$python" "$here/table.py" "$raw" ${rehearsal:+--rehearsal} \
+      ${unjudged:+--unjudged "$unjudged"} > "$out/table-$call.txt"
+    verdict=$?
+  else
+    summarize > "$out/table-$call.txt"
+    verdict=$?
+  fi
+  cat "$out/table-$call.txt"
+  return $verdict
+}
+summarize() {
+  local failed
+  [ -z "$rehearsal" ] || echo "REHEARSAL on a double of the driver: all times are meaningless"
+  awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3, substr($4, 1, 300) }' "$raw/parts.tsv"
+  echo "no python3 here: bench/gpu/table.py FOLDER judges the goals elsewhere, FOLDER being what" \
+    "raw-$call.tar.gz holds"
+  failed=$(awk -F'\t' '$2 == "FAIL" { printf " %s", $1 }' "$raw/parts.tsv")
+  echo "parts failed:${failed:- none}; goals missed: not judged (no python3)"
+  [ -z "$failed" ]
+}
