@@ -32,7 +32,7 @@ part_kernels() {
     [ -z "$rehearsal" ] || name=cuda_pieces_test
     program=$(find_program $name)
     [ -n "$program" ] || { failed="$failed $name:missing"; continue; }
-    run_suites "$program" 40 "${rehearsal:+${REHEARSE_TESTS:-Pieces*}}"
+    run_suites "$program" 40 "${rehearsal:+${REHEARSE_TESTS:-*Pieces*}}"
     [ -z "$rehearsal" ] || break
   done
   conclude "suites, $(count_tests "$raw/kernels.log")"

@@ -89,7 +89,7 @@ measure() {
 
 # run_suites PROGRAM LIMIT [FILTER]: each suite of a GoogleTest program in a process of its own.
 # Ranks are forked before a real driver is initialised, and what breaks one's context leaves the
-# others alone. Suites whose names hold "Fake" or that FILTER leaves out do not run.
+# others alone.
 run_suites() {
   local program=$1 limit=$2 filter=${3:-*} suite
   for suite in $("$program" --gtest_list_tests --gtest_filter="$filter" | grep -oE '^[^ ]+\.'); do
@@ -114,7 +114,8 @@ count_tests() {
 
 # One archive with all that the programs printed.
 keep_raw_output() {
-  tar -czf "$scratch/raw.tar.gz" -C "$scratch" raw && cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
+  tar -czf "$scratch/raw.tar.gz" -C "$scratch" raw &&
+    cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
 }
 
 # The table needs python3; without it the parts' verdicts are what there is.

@@ -37,7 +37,8 @@ find_program() { # name
 # on the host have nothing to say of a GPU.
 list_tests() {
   local file
-  for file in "$programs"/{,train_}cuda_*_test "$programs"/tests/{,train/}cuda/{,train_}cuda_*_test; do
+  for file in "$programs"/{,train_}cuda_*_test \
+    "$programs"/tests/{,train/}cuda/{,train_}cuda_*_test; do
     case $file in
       *cuda_fake_driver_test|*cuda_kernel_bodies_test) ;;
       *) [ -x "$file" ] && echo "$file" ;;
@@ -52,7 +53,7 @@ libraries_of() {
     grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libmvec|ld-linux[^/]*)\.so'
 }
 
-# images COUNT FILE: the first so many of a file of IDX images or labels, compressed as it is.
+# first_items COUNT FILE: the first so many of a file of IDX images or labels, compressed as it is.
 first_items() {
   local count=$1 file=$2 header=8 item=1
   case $file in *images*) header=16 item=784 ;; esac
@@ -129,6 +130,7 @@ check_glibc() { # folder
   have=$(glibc_here)
   [ -n "$have" ] || { say "the version of glibc here is not known"; return; }
   while read -r need file; do
+    [ -n "$file" ] || continue
     older "$have" "$need" || continue
     case $file in
       programs/lib/*)

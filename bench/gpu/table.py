@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""The short table at the end of run.sh, from the files in its output folder.
+"""The short table at the end of run.sh, from the files of its raw output.
 
-usage: table.py FOLDER [--rehearsal] [--all]
+usage: table.py FOLDER [--rehearsal] [--unjudged WHY] [--all]
 
-parts.tsv     part, pass|FAIL|missing, seconds, note
-timing.jsonl  rows of `unisono perf --memory cuda --floor --json`
+parts.tsv     part, pass|FAIL|missing|no time, seconds, note
+timing.jsonl  rows of `unisono perf --memory cuda --floor --json`, and its floors
+brief.jsonl   rows of two sizes, warm
 probe.jsonl   answers of gpu_probe
 ncu_K.csv     bytes through memory of five all-reduces of K ranks
 graph.jsonl   replays of gpu_graph
 peers.jsonl   what peers.py measured
 
-A goal is a bound of time/T: T is the time that a plain copy, measured in the same run, needs for the
-bytes that must be read and written. A goal without figures is missed, not met. Exit status: 0 when
-all parts passed, or could not run here, and all goals are met.
+A goal is a bound of time/T: T is the time that the best copy, measured in the same run, needs for the
+bytes that must be read and written; launch is the time of an empty kernel. A goal without figures is
+missed, not met. Exit status: 0 when all parts passed, could not run here or had no time, and all
+goals are met.
 """
 import argparse
 import csv
@@ -84,43 +86,45 @@ def load_parts(folder):
     return parts
 
 
-def launch_us(rows, row):
-    """A call's time without its data: that of the smallest size measured."""
-    same = [
-        r for r in rows
-        if all(r[key] == row[key] for key in ("collective", "type", "ranks_as", "ranks"))
-    ]
-    smallest = min(r["bytes"] for r in same)
-    if smallest > 64 * 1024:
-        return None
-    return min(r["gpu_loop_us"] for r in same if r["bytes"] == smallest)
+def copy_rates(lines, name="copy_GBps"):
+    """Of one way to copy, or of the best, in GB/s: every figure of the run, at the beginning of a
+    program and at its end."""
+    rates = [line["copy_GBps"] for line in lines if name == "copy_GBps" and "copy_GBps" in line]
+    for floors in (line["floor"] for line in lines if "floor" in line):
+        for floor in floors.values():
+            rates += [floor[key] for key in ("driver_copy_GBps", "kernel_copy_GBps")
+                      if name in ("copy_GBps", key)]
+    return rates
 
 
-def ratio_of(goal, rows, row):
-    if not goal.plus_launch:
-        return row["floor_ratio"]
-    launch = launch_us(rows, row)
-    return None if launch is None else row["gpu_loop_us"] / (row["floor_us"] + launch)
+def floor_us(row, best_rate):
+    """T by the best rate of the run: a program that met a slow moment has no longer T."""
+    return row["floor_us"] * row["copy_GBps"] / best_rate
 
 
-def worst_ratio(goal, rows, ranks):
+def ratio_of(goal, row, best_rate):
+    launch = row["launch_us"] if goal.plus_launch else 0
+    return row["gpu_loop_us"] / (floor_us(row, best_rate) + launch)
+
+
+def worst_ratio(goal, rows, ranks, best_rate):
     """Of all sizes that the goal is about; None where there is no figure."""
     ratios = [
-        ratio_of(goal, rows, row)
+        ratio_of(goal, row, best_rate)
         for row in rows
         if row["ranks"] == ranks and goal.holds(row) and "floor_ratio" in row
     ]
-    ratios = [ratio for ratio in ratios if ratio is not None]
     return max(ratios) if ratios else None
 
 
-def judge_goals(rows, rehearsal):
+def judge_goals(lines_of_timing, unjudged):
     """Lines, and how many goals are missed."""
     lines, missed = [], 0
-    rows = [row for row in rows if row.get("memory") == "cuda"]
+    rows = [row for row in lines_of_timing if row.get("memory") == "cuda"]
+    best_rate = max(copy_rates(lines_of_timing), default=0)
     for goal in GOALS:
-        ratios = [worst_ratio(goal, rows, ranks) for ranks in RANKS]
-        if rehearsal:
+        ratios = [worst_ratio(goal, rows, ranks, best_rate) for ranks in RANKS]
+        if unjudged:
             verdict = "not judged"
         elif None in ratios:
             verdict, missed = "MISSED: no figure", missed + 1
@@ -166,18 +170,29 @@ def ncu_line(folder, bytes_per_rank):
     return [f"{'DRAM bytes of all_reduce float32 /2kN (ncu)':<46}{cells}"] if found else []
 
 
-def latency_line(rows):
-    """The smallest all-reduce of threads, warm, in microseconds."""
-    cells, found = "", False
-    for ranks in RANKS:
+LATENCIES = (
+    ("one behind the other", lambda row: row["gpu_loop_us"]),
+    ("alone on the GPU", lambda row: row["gpu_us"]["median"]),
+    ("alone with the host", lambda row: row["time_us"]["median"]),
+)
+
+
+def latency_lines(rows):
+    """The smallest all-reduce, warm, in microseconds: one of many, and one call alone."""
+    lines = []
+    for ranks_as in ("threads", "processes"):
         small = [
             r for r in rows
             if r["collective"] == "all_reduce" and r["type"] == "float32" and r["mode"] == "hot"
-            and r["ranks"] == ranks and r["ranks_as"] == "threads" and r["bytes"] <= 64 * 1024
+            and r["ranks_as"] == ranks_as and r["bytes"] <= 64 * 1024
         ]
-        found = found or bool(small)
-        cells += f"{min(r['gpu_loop_us'] for r in small):8.1f}" if small else f"{'-':>8}"
-    return [f"{'smallest all_reduce float32 threads, us':<46}{cells}"] if found else []
+        for what, time_of in LATENCIES if small else ():
+            cells = ""
+            for ranks in RANKS:
+                times = [time_of(r) for r in small if r["ranks"] == ranks]
+                cells += f"{min(times):8.1f}" if times else f"{'-':>8}"
+            lines.append(f"{f'least us, {ranks_as}, {what}':<46}{cells}")
+    return lines
 
 
 def graph_line(rows):
@@ -186,7 +201,7 @@ def graph_line(rows):
         times = [r["replay_us"] for r in rows if r["ranks"] == ranks and r["wrong"] == 0]
         found = found or bool(times)
         cells += f"{min(times):8.1f}" if times else f"{'-':>8}"
-    return [f"{'the same replayed in a graph, us':<46}{cells}"] if found else []
+    return [f"{'least us, threads, replayed in a graph':<46}{cells}"] if found else []
 
 
 def peer_lines(peers, rows):
@@ -223,11 +238,18 @@ def machine_line(probe):
     )
 
 
-def copy_rate(rows):
-    rates = sorted(row["copy_GBps"] for row in rows if "copy_GBps" in row)
-    if not rates:
-        return ""
-    return f"; a copy moves {rates[len(rates) // 2]:.0f} GB/s ({rates[0]:.0f} to {rates[-1]:.0f})"
+def floor_lines(lines):
+    """The two ways to copy, and an empty kernel, over all programs of the run."""
+    texts = []
+    for name, what in (("driver_copy_GBps", "the driver's copy"), ("kernel_copy_GBps", "a kernel's")):
+        rates = copy_rates(lines, name)
+        if rates:
+            texts.append(f"{what} {max(rates):.0f} ({min(rates):.0f} to {max(rates):.0f})")
+    if not texts:
+        return []
+    launches = [line["launch_us"] for line in lines if "launch_us" in line]
+    launch = f"; an empty kernel {min(launches):.2f} us" if launches else ""
+    return ["GB/s read and written: " + ", ".join(texts) + launch]
 
 
 def full_table(rows):
@@ -248,34 +270,46 @@ def full_table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
-    parser.add_argument("--rehearsal", action="store_true", help="judge no times")
+    parser.add_argument("--rehearsal", action="store_true", help="sizes are tiny")
+    parser.add_argument("--unjudged", metavar="WHY", help="judge no goals")
     parser.add_argument("--all", action="store_true", help="every row of timing.jsonl, as Markdown")
     arguments = parser.parse_args()
-    rows = load_lines(arguments.folder, "timing.jsonl")
+    lines_of_timing = load_lines(arguments.folder, "timing.jsonl")
+    rows = [row for row in lines_of_timing if "collective" in row]
+    brief = load_lines(arguments.folder, "brief.jsonl")
     if arguments.all:
         full_table(rows)
         return 0
     parts = load_parts(arguments.folder)
     if arguments.rehearsal:
         print("REHEARSAL on a double of the driver: all times are meaningless")
-    print(machine_line(load_lines(arguments.folder, "probe.jsonl")) + copy_rate(rows))
+    print(machine_line(load_lines(arguments.folder, "probe.jsonl")))
     for name, verdict, seconds, note in parts:
-        print(f"{name:<12} {verdict:<7} {seconds:>4} s  {note[:80]}")
-    print(f"{'time/T, worst of the sizes, cold':<46}" + "".join(f"{f'k={k}':>8}" for k in RANKS)
-          + f"{'goal':>8}")
-    lines, missed = judge_goals(rows, arguments.rehearsal)
+        print(f"{name:<12} {verdict:<7} {seconds:>4} s  {note[:160]}")
+    lines = floor_lines(lines_of_timing)
+    lines.append(f"{'time/T, worst of the sizes, cold':<46}"
+                 + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
+    goals, missed = judge_goals(lines_of_timing, arguments.unjudged)
+    lines += goals if rows or not arguments.unjudged else []
     lines += ncu_line(arguments.folder, (64 << 10) if arguments.rehearsal else 256 * MIB)
-    lines += latency_line(rows) + graph_line(load_lines(arguments.folder, "graph.jsonl"))
+    lines += latency_lines(brief or rows)
+    lines += graph_line(load_lines(arguments.folder, "graph.jsonl"))
     peers = [p for p in load_lines(arguments.folder, "peers.jsonl") if p.get("right", True)]
     lines += peer_lines(peers, rows)
     print("\n".join(lines))
     failed = [name for name, verdict, _, _ in parts if verdict == "FAIL"]
-    wrong = sum(row["wrong"] or 0 for row in rows + load_lines(arguments.folder, "correctness.jsonl"))
+    late = [name for name, verdict, _, _ in parts if verdict == "no time"]
+    checked = rows + brief
+    for name in ("correctness.jsonl", "waits.jsonl"):
+        checked += load_lines(arguments.folder, name)
+    wrong = sum(row["wrong"] or 0 for row in checked)
     if not parts:
         failed.append("everything: no part ran")
     print(
-        f"parts failed: {', '.join(failed) or 'none'}; wrong elements: {wrong}; goals missed: "
-        + ("not judged" if arguments.rehearsal else f"{missed} of {len(GOALS)}")
+        f"parts failed: {', '.join(failed) or 'none'}; had no time: {', '.join(late) or 'none'}; "
+        f"wrong elements: {wrong}; goals missed: "
+        + (f"not judged ({arguments.unjudged})" if arguments.unjudged
+           else f"{missed} of {len(GOALS)}")
     )
     return 1 if failed or wrong or missed else 0
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ TEST_P(PerfDevice, ChecksEveryElementOfThreads) {
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("every element right"));
   EXPECT_THAT(run.output, HasSubstr("ranks are threads"));
+  EXPECT_THAT(run.output, HasSubstr("transport auto, algorithm auto"));
 }
 
 TEST_P(PerfDevice, ChecksEveryElementOfProcesses) {
@@ -71,20 +73,32 @@ TEST(PerfDeviceJson, HasTheKeysOfHostMemoryAndTheFloor) {
       "--timeout 60",
       "FAKE_CUDA_MEMORY=1G " + kDriver);
   ASSERT_EQ(run.status, 0) << run.output;
-  const auto rows = rows_of(run.output);
-  ASSERT_EQ(rows.size(), 4u) << "hot and cold, out of place and in place";
+  auto rows = rows_of(run.output);
+  ASSERT_EQ(rows.size(), 5u) << "hot and cold, out of place and in place, and the floor again";
+  double best = 0;
+  for (const char* when : {"begin", "end"}) {
+    const nlohmann::json floor = rows.back()["floor"][when];
+    EXPECT_GT(floor["driver_copy_GBps"], 0) << when;
+    EXPECT_GT(floor["kernel_copy_GBps"], 0) << when;
+    EXPECT_GT(floor["launch_us"], 0) << when;
+  }
+  for (const char* copy : {"driver_copy_GBps", "kernel_copy_GBps"}) {
+    best = std::max(best, rows.back()["floor"]["begin"][copy].get<double>());
+  }
+  rows.pop_back();
   for (const nlohmann::json& row : rows) {
     for (const char* key :
-         {"collective", "transport",  "ranks",     "bytes",      "count",       "type",
-          "op",         "in_place",   "time_us",   "algbw_GBps", "busbw_GBps",  "wrong",
-          "mode",       "buffers",    "algorithm", "loop_us",    "root",        "iterations",
-          "memory",     "ranks_as",   "device",    "gpu_us",     "gpu_loop_us", "copy_GBps",
-          "floor_us",   "floor_ratio"}) {
+         {"collective", "transport", "ranks",      "bytes",      "count",       "type",
+          "op",         "in_place",  "time_us",    "algbw_GBps", "busbw_GBps",  "wrong",
+          "mode",       "buffers",   "algorithm",  "loop_us",    "root",        "iterations",
+          "memory",     "ranks_as",  "device",     "gpu_us",     "gpu_loop_us", "copy_GBps",
+          "launch_us",  "floor_us",  "floor_ratio"}) {
       EXPECT_TRUE(row.contains(key)) << key;
     }
     EXPECT_EQ(row["memory"], "cuda");
     EXPECT_EQ(row["buffers"], "allocated");
     EXPECT_EQ(row["wrong"], 0);
+    EXPECT_EQ(row["copy_GBps"], best) << "the better of the two copies";
     // Two ranks read and write each byte once.
     const double floor = 2 * 2 * 65536 / (row["copy_GBps"].get<double>() * 1e9) * 1e6;
     EXPECT_NEAR(row["floor_us"], floor, 0.001 + floor * 1e-3);

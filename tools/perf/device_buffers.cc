@@ -6,6 +6,7 @@
 
 #include "compute/cuda/survey.h"
 #include "compute/cuda_api.h"
+#include "tools/perf/floor_kernels.h"
 
 namespace unisono::perf {
 namespace {
@@ -29,12 +30,17 @@ class CudaBuffers final : public DeviceBuffers {
   void release(std::byte* memory) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void fill(std::byte* to, unsigned char value, std::size_t bytes) override;
+  void move(void* to, const void* from, std::size_t bytes) override {
+    must(kernels().move(stream_, to, from, bytes));
+  }
+  void launch_empty() override { must(kernels().launch_empty(stream_)); }
   void finish() override { must(api_->StreamSynchronize(stream_), "waiting for the stream"); }
   void start_clock() override { must(api_->EventRecord(began_, stream_), "recording an event"); }
   double stop_clock() override;
 
  private:
   Status describe();
+  const FloorKernels& kernels();
   std::string on_device(const std::string& what) const {
     return what + " on device " + std::to_string(ordinal_);
   }
@@ -43,6 +49,9 @@ class CudaBuffers final : public DeviceBuffers {
   }
   void must(CUresult result, const char* what) const {
     if (result != CUDA_SUCCESS) throw Error(api_->check(result, on_device(what)));
+  }
+  static void must(const Status& status) {
+    if (!status) throw Error(status);
   }
 
   const std::shared_ptr<const cuda::CudaApi> api_;
@@ -55,6 +64,7 @@ class CudaBuffers final : public DeviceBuffers {
   std::string name_;
   std::uint64_t identity_ = 0;
   std::size_t cache_bytes_ = 0;
+  std::unique_ptr<FloorKernels> kernels_;  // where a floor is measured
 };
 
 CudaBuffers::~CudaBuffers() {
@@ -62,6 +72,7 @@ CudaBuffers::~CudaBuffers() {
     api_->StreamSynchronize(stream_);
     api_->StreamDestroy(stream_);
   }
+  kernels_.reset();
   for (CUevent event : {began_, ended_}) {
     if (event != nullptr) api_->EventDestroy(event);
   }
@@ -99,6 +110,15 @@ Status CudaBuffers::prepare() {
     UNISONO_TRY(check(api_->EventCreate(event, CU_EVENT_DEFAULT), "making an event"));
   }
   return {};
+}
+
+const FloorKernels& CudaBuffers::kernels() {
+  if (kernels_ == nullptr) {
+    auto loaded = FloorKernels::load(api_, device_, context_);
+    if (!loaded) throw Error(loaded.error());
+    kernels_ = std::move(*loaded);
+  }
+  return *kernels_;
 }
 
 std::size_t CudaBuffers::free_bytes() const {

@@ -40,6 +40,9 @@ class DeviceBuffers {
   /// until finish().
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill(std::byte* to, unsigned char value, std::size_t bytes) = 0;
+  /// By the library's own kernel; both ends are device memory.
+  virtual void move(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void launch_empty() = 0;
   /// Waits for all that is in the stream.
   virtual void finish() = 0;
 

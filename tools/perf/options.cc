@@ -62,7 +62,7 @@ printed in the header: every figure contains it.
 GPU memory (--memory cuda): calls are put into a stream of each rank's. The times above are the
 host's, from the call to the end of the stream's work; "gpu us" is the median and "gpu loop us"
 the back-to-back time by events in the stream. Hot and cold mean the GPU's cache. With --floor,
-where all ranks have one GPU: "x floor" is "gpu loop us" over the time of a plain copy of as many
+where all ranks have one GPU: "x floor" is "gpu loop us" over the time of the best copy of as many
 bytes as must be read and written (all_reduce: 2 N for each rank), at a rate measured before.
   unisono perf all_reduce -n 4 --as threads --memory cuda --floor -b 64M -e 1G --mode both
 
@@ -152,7 +152,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
                  "their number (threads: the rank modulo it)")
       ->capture_default_str();
   app.add_flag("--floor", options.floor,
-               "Measure the GPU's copy rate first and compare with it (--memory cuda)");
+               "Measure the GPU's copy rate, before and after, and compare with it (--memory cuda)");
   app.add_option("--as", texts.ranks_as, "What the local ranks are: processes, or threads of one")
       ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();

@@ -154,11 +154,9 @@ void survey_devices(const Options& options, Communicator& communicator, RankSync
   communicator.all_reduce(ends, unisono::min);
   surroundings.has_several_devices = ends[0] != ~ends[1];
   surroundings.cache_bytes = sync.decide(device.cache_bytes());
-  if (!options.floor) return;
-  // One after the other: ranks that share a device would halve each other's rate.
-  const double rate = communicator.rank() == 0 ? measure_copy_rate(device) : 0;
-  surroundings.bytes_per_second =
-      static_cast<double>(sync.decide(static_cast<std::uint64_t>(rate)));
+  // One rank alone: ranks that share a device would halve each other's rate.
+  if (options.floor && communicator.rank() == 0) surroundings.floor = measure_floor(device);
+  sync.barrier();
 }
 
 /// Returns the number of wrong elements. Only rank 0 prints.
@@ -190,6 +188,8 @@ std::uint64_t run_rows(const Options& options, Communicator& communicator, RankS
     wrong += rows[i].wrong.value_or(0);
     if (report) report->row(rows[i]);
   }
+  sync.barrier();
+  if (report && options.floor) report->floor_at_end(measure_floor(*device));
   if (report) report->footer(rows.size(), wrong);
   sync.barrier();
   return wrong;

@@ -18,7 +18,7 @@ namespace unisono::perf {
 namespace {
 
 // As asked for; the rows have what ran.
-std::string_view or_automatic(const std::string& asked) { return asked.empty() ? "auto" : asked; }
+std::string_view or_automatic(std::string_view asked) { return asked.empty() ? "auto" : asked; }
 
 std::string op_of(const Row& row) {
   const bool reduces = row.problem.measured->reduces;
@@ -34,6 +34,20 @@ std::string time_text(double us) {
 /// JSON numbers keep their decimals to what a clock can tell.
 double rounded(double us) { return std::round(us * 1e3) / 1e3; }
 std::string wrong_text(const Row& row) { return row.wrong ? fmt::format("{}", *row.wrong) : "N/A"; }
+
+std::string floor_text(const Floor& floor) {
+  if (floor.rate() == 0) return "";
+  return fmt::format(
+      "copies move {:.1f} GB/s (the driver's) and {:.1f} (a kernel's), read and written; an "
+      "empty "
+      "kernel takes {:.2f} us",
+      floor.driver_rate * 1e-9, floor.kernel_rate * 1e-9, floor.launch_us);
+}
+nlohmann::ordered_json floor_json(const Floor& floor) {
+  return {{"driver_copy_GBps", floor.driver_rate * 1e-9},
+          {"kernel_copy_GBps", floor.kernel_rate * 1e-9},
+          {"launch_us", rounded(floor.launch_us)}};
+}
 
 tools::Table make_table(const Options& options) {
   std::vector<tools::Column> columns{{.title = "bytes", .width_min = 11},
@@ -91,11 +105,8 @@ void Report::header() {
   if (is_on_device()) {
     fmt::print("# GPU memory: {}{}; ranks are {}", surroundings_.device,
                surroundings_.has_several_devices ? " and others" : "", name_of(options_.ranks_as));
-    if (surroundings_.bytes_per_second > 0) {
-      fmt::print("; a copy moves {:.1f} GB/s, read and written",
-                 surroundings_.bytes_per_second * 1e-9);
-    }
-    fmt::print("\n");
+    const std::string floor = floor_text(surroundings_.floor);
+    fmt::print("{}{}\n", floor.empty() ? "" : "; ", floor);
   }
   for (const Mode mode : options_.modes) {
     fmt::print("# {}\n",
@@ -123,7 +134,7 @@ void Report::progress(std::uint64_t done, const Row& row) {
 double Report::floor_of(const Row& row) const {
   // With several GPUs each has its own memory, and links have their own limits.
   if (surroundings_.has_several_devices) return 0;
-  return floor_us(row.problem, surroundings_.bytes_per_second);
+  return floor_us(row.problem, surroundings_.floor.rate());
 }
 
 std::vector<std::string> Report::cells(const Row& row) const {
@@ -181,7 +192,8 @@ void Report::add_device(const Row& row, nlohmann::ordered_json& line) const {
   line["gpu_loop_us"] = rounded(timing.device_loop_us);
   const double floor = floor_of(row);
   if (floor == 0) return;
-  line["copy_GBps"] = surroundings_.bytes_per_second * 1e-9;
+  line["copy_GBps"] = surroundings_.floor.rate() * 1e-9;
+  line["launch_us"] = rounded(surroundings_.floor.launch_us);
   line["floor_us"] = rounded(floor);
   line["floor_ratio"] = timing.device_loop_us / floor;
 }
@@ -220,6 +232,18 @@ void Report::row(const Row& row) {
                            : options_.format == Format::kCsv ? csv_line(row)
                                                              : table_.row_line(cells(row));
   std::fputs(line.c_str(), stdout);
+  flush();
+}
+
+void Report::floor_at_end(const Floor& floor) {
+  progress_.clear();
+  if (options_.format == Format::kJson) {
+    nlohmann::ordered_json line;
+    line["floor"] = {{"begin", floor_json(surroundings_.floor)}, {"end", floor_json(floor)}};
+    fmt::print("{}\n", line.dump());
+  } else if (options_.format == Format::kTable) {
+    fmt::print("# at the end: {}\n", floor_text(floor));
+  }
   flush();
 }
 

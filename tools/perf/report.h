@@ -8,6 +8,7 @@
 
 #include "tools/common/table.h"
 #include "tools/common/terminal.h"
+#include "tools/perf/device_floor.h"
 #include "tools/perf/measure.h"
 #include "tools/perf/options.h"
 
@@ -20,8 +21,8 @@ struct Surroundings {
   bool is_shared_page = true;
   Timing empty;
   std::size_t cache_bytes = 0;
-  std::string device;           ///< of rank 0, where the memory is a GPU's
-  double bytes_per_second = 0;  ///< of plain copies there; 0: not measured
+  std::string device;  ///< of rank 0, where the memory is a GPU's
+  Floor floor;         ///< of it; rank 0 alone has one
   bool has_several_devices = false;
 };
 
@@ -33,6 +34,8 @@ class Report {
   /// Before a row is measured.
   void progress(std::uint64_t done, const Row& row);
   void row(const Row& row);
+  /// Once more, behind all rows: clocks may have changed.
+  void floor_at_end(const Floor& floor);
   void footer(std::uint64_t rows, std::uint64_t wrong);
 
  private:
