@@ -81,7 +81,9 @@ pack_data() { # folder
 pack_programs() { # archive
   local archive=$1 folder=$scratch/pack file files
   command -v xz > /dev/null || { echo "run.sh: --pack needs xz"; return 1; }
-  files=$(find_program unisono; find_program gpu_probe; find_program gpu_graph; list_tests)
+  # PACK_TESTS: not all of them, for the tests of this.
+  files=$(find_program unisono; find_program gpu_probe; find_program gpu_graph
+    list_tests | grep -E "/(${PACK_TESTS:-.*})\$")
   mkdir -p "$folder/programs/lib" "$folder/programs/images" "$(dirname "$archive")" || return 1
   for file in $files; do
     strip -o "$folder/programs/${file##*/}" "$file" || return 1

@@ -34,12 +34,13 @@ TEST_F(DeviceMemoryTest, NamesTheDeviceItOpened) {
 }
 
 TEST_F(DeviceMemoryTest, SaysHowManyDevicesThereAre) {
-  for (const int ordinal : {-1, 2, 1000}) {
+  const int count = device_count();
+  for (const int ordinal : {-1, count, 1000}) {
     const auto memory = DeviceMemory::open(driver(), ordinal);
     ASSERT_FALSE(memory);
     EXPECT_EQ(memory.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(memory.error().message(), HasSubstr("device " + std::to_string(ordinal)));
-    EXPECT_THAT(memory.error().message(), HasSubstr("sees 2"));
+    EXPECT_THAT(memory.error().message(), HasSubstr("sees " + std::to_string(count)));
   }
 }
 
@@ -430,6 +431,11 @@ TEST_F(DeviceMemoryTest, SetsMemoryUpWhileAStreamIsCaptured) {
 
 TEST_F(DeviceMemoryTest, MakesDmaBufsOfWholePages) {
   const auto memory = open_device();
+  int has_dma_bufs = 0;
+  ASSERT_EQ(driver()->DeviceGetAttribute(&has_dma_bufs, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
+                                         memory->device()),
+            CUDA_SUCCESS);
+  if (has_dma_bufs == 0) GTEST_SKIP() << "needs a device with dma-bufs";
   void* const window = *memory->allocate(kMiB);
   const auto direct = memory->direct(window, kMiB);
   ASSERT_TRUE(direct) << direct.error().message();

@@ -1,6 +1,8 @@
 #include "tests/cuda/driver_under_test.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -39,6 +41,20 @@ std::shared_ptr<const cuda::CudaApi> driver() {
     std::abort();
   }
   return *api;
+}
+
+int device_count() {
+  static const int counted = [] {
+    const pid_t child = fork();
+    if (child == 0) {
+      int count = 0;
+      _exit(driver()->DeviceGetCount(&count) == CUDA_SUCCESS ? count : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  }();
+  return counted;
 }
 
 const fake_cuda::FakeCudaFunctions* fake() {

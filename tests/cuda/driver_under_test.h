@@ -19,6 +19,10 @@ const std::string& driver_file();
 /// The driver's table, initialised; the process ends with a message where there is none.
 std::shared_ptr<const cuda::CudaApi> driver();
 
+/// How many devices the driver has. Counted in a process of its own: this one may still fork ranks
+/// that use the driver, which a real one forbids behind cuInit.
+int device_count();
+
 /// The fake's own functions; null when the driver is a real one, and the test should skip what
 /// needs them.
 const fake_cuda::FakeCudaFunctions* fake();

@@ -27,11 +27,6 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 
 }  // namespace
 
-int device_count() {
-  int count = 0;
-  return driver()->DeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
-}
-
 void expect_clean_driver() {
   if (fake() == nullptr) return;
   EXPECT_EQ(fake()->report_leaks(), 0u);

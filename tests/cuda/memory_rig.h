@@ -16,7 +16,6 @@ namespace unisono::test {
 
 inline constexpr std::size_t kMiB = 1 << 20;
 
-int device_count();
 /// Nothing is alive in the fake driver and it has not complained since the last call of this; a
 /// real driver does not tell.
 void expect_clean_driver();

@@ -1,5 +1,6 @@
 """bench/gpu/run.sh from beginning to end on the double of the driver, with stand-ins for the tools
-of the CUDA toolkit: every part runs, what fails is told, and without a GPU nothing is built.
+of the CUDA toolkit: every part of both calls runs, what fails is told, and without a GPU nothing is
+built.
 
 usage: gpu_rehearsal_test.py BUILD_TREE DRIVER [unittest arguments]
 """
@@ -11,10 +12,8 @@ import sys
 import tempfile
 import unittest
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-SCRIPT = os.path.join(ROOT, "bench", "gpu", "run.sh")
-BUILD, DRIVER = sys.argv[1:3]
-CUBLAS = os.path.join(BUILD, "tests", "train", "cuda", "fake_cublas", "libcublas.so.13")
+sys.dont_write_bytecode = True
+from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, parts, run, unpack, verdicts  # noqa: E402
 
 SANITIZER = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; [ "$1" = 9 ] && shift; done
@@ -29,19 +28,6 @@ done
 { echo '"ID","dram__bytes_read.sum","dram__bytes_write.sum"'; echo '"","Kbyte","Kbyte"'
   for i in 1 2 3 4 5; do echo '"0","131.072","131.072"'; done; } > "$log"
 """
-
-
-def run(folder, *arguments, **environment):
-    full = {k: v for k, v in os.environ.items() if not k.startswith(("UNISONO_", "OUT"))}
-    full.update(environment)
-    return subprocess.run(
-        [SCRIPT, "--out", os.path.join(folder, "out"), *arguments],
-        env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-
-
-def parts(folder):
-    with open(os.path.join(folder, "out", "parts.tsv")) as file:
-        return {line.split("\t")[0]: line.split("\t")[1] for line in file}
 
 
 class Rehearsal(unittest.TestCase):
@@ -63,48 +49,101 @@ class Rehearsal(unittest.TestCase):
                    COMPUTE_SANITIZER=os.path.join(self.folder, "compute-sanitizer"),
                    NCU=os.path.join(self.folder, "ncu"), **environment)
 
-    def logs(self):
-        text = ""
-        out = os.path.join(self.folder, "out")
-        for name in sorted(os.listdir(out)):
+    def logs(self, call=1):
+        text, raw = "", unpack(self.folder, call)
+        for name in sorted(os.listdir(raw)):
             if name.endswith(".log"):
-                with open(os.path.join(out, name), errors="replace") as file:
+                with open(os.path.join(raw, name), errors="replace") as file:
                     text += f"--- {name}\n" + file.read()[-3000:]
         return text
 
-    def test_every_part_runs(self):
+    def test_every_part_of_the_first_call_runs(self):
         result = self.rehearse()
-        self.assertEqual(result.returncode, 0, result.stdout + self.logs())
-        told = parts(self.folder)
-        self.assertEqual(told.pop("peers"), "missing")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        told = verdicts(self.folder)
         self.assertEqual(set(told.values()), {"pass"}, result.stdout + self.logs())
-        self.assertEqual(
-            set(told),
-            {"probe", "conformance", "correctness", "timing", "sanitizer", "ncu", "graph", "train"})
+        self.assertEqual(list(told), ["probe", "kernels", "brief", "memcheck", "correctness",
+                                      "goals", "ncu", "graph", "waits"])
+        self.assertRegex(parts(self.folder)["kernels"][1],
+                         r"1 suites, [1-9]\d* tests passed, 0 skipped")
         self.assertIn("REHEARSAL", result.stdout)
         self.assertRegex(result.stdout, r"DRAM bytes.* 1\.00 +- +-")
-        with open(os.path.join(self.folder, "out", "timing.jsonl")) as file:
-            for line in file:
-                self.assertEqual(json.loads(line)["wrong"], 0)
-        with open(os.path.join(self.folder, "out", "probe.jsonl")) as file:
+        self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "out"))),
+                         ["raw-1.tar.gz", "table-1.txt"])
+        with open(os.path.join(self.folder, "raw", "timing.jsonl")) as file:
+            rows = [json.loads(line) for line in file]
+        self.assertEqual({row["wrong"] for row in rows if "collective" in row}, {0})
+        self.assertEqual(len([row for row in rows if "floor" in row]), 2)
+        with open(os.path.join(self.folder, "raw", "probe.jsonl")) as file:
             asked = {json.loads(line)["question"] for line in file}
         self.assertEqual(len(asked), 6, asked)
+
+    def test_every_part_of_the_second_call_runs(self):
+        result = self.rehearse("--call", "2")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        told = verdicts(self.folder, 2)
+        self.assertEqual(told.pop("peers"), "missing")
+        names = ["conformance", "train", "sanitizer", "sweep"]
+        self.assertEqual(told, dict.fromkeys(names, "pass"), result.stdout + self.logs(2))
 
     def test_a_part_that_fails_is_told_and_the_rest_goes_on(self):
         # The kernels do nothing: whatever checks its results must find out.
         result = self.rehearse("--only", "correctness ncu", PROGRAM_DRIVER="idle")
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertEqual(parts(self.folder), {"correctness": "FAIL", "ncu": "pass"})
+        self.assertEqual(verdicts(self.folder), {"correctness": "FAIL", "ncu": "pass"})
+        self.assertIn("all_reduce/2/threads:1", parts(self.folder)["correctness"][1])
         self.assertRegex(result.stdout, re.compile(r"^correctness +FAIL", re.M))
         self.assertIn("parts failed: correctness;", result.stdout)
 
-    def test_a_part_that_hangs_is_stopped_and_the_rest_goes_on(self):
+    def test_a_program_that_hangs_is_stopped_and_what_had_no_time_is_told(self):
         with open(os.path.join(self.folder, "compute-sanitizer"), "w") as file:
             file.write("#!/bin/sh\nexec sleep 1000\n")
-        result = self.rehearse("--only", "sanitizer ncu", "--seconds", "6")
+        result = self.rehearse("--only", "memcheck graph", "--seconds", "5")
+        # Nobody knows how long it would have taken: it was the run that ended.
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(verdicts(self.folder), {"memcheck": "no time", "graph": "no time"})
+        self.assertIn("had no time: memcheck, graph;", result.stdout)
+
+    def test_a_program_that_reaches_its_own_limit_has_failed(self):
+        with open(os.path.join(self.folder, "ncu"), "w") as file:
+            file.write("#!/bin/sh\nexec sleep 1000\n")
+        result = self.rehearse("--only", "ncu graph", LIMIT_DIVISOR="30")
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertEqual(parts(self.folder)["sanitizer"], "FAIL")
-        self.assertIn("ncu", parts(self.folder))
+        self.assertEqual(verdicts(self.folder), {"ncu": "FAIL", "graph": "pass"})
+        self.assertIn("2(stopped after 2 s)", parts(self.folder)["ncu"][1])
+
+    def test_a_run_that_is_ended_leaves_no_context_and_what_it_has(self):
+        with open(os.path.join(self.folder, "ncu"), "w") as file:
+            file.write("#!/bin/sh\nexec sleep 1000\n")
+        job = subprocess.Popen(
+            [SCRIPT, "--out", os.path.join(self.folder, "out"), "--rehearse", "--programs", BUILD,
+             "--only", "probe ncu"], env=dict(os.environ, DRIVER=DRIVER, TMPDIR=self.folder,
+                                              NCU=os.path.join(self.folder, "ncu")),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in job.stderr:
+            if line.startswith("ncu"):
+                break
+        holders = self.holders()
+        job.terminate()
+        job.communicate()
+        self.assertEqual(len(holders), 1, "no context was held")
+        self.assertEqual(self.holders(), [])
+        self.assertEqual(verdicts(self.folder), {"probe": "pass"})
+        self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("unisono-gpu")], [])
+
+    def holders(self):
+        """Processes that hold a context for a run of this test's."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+                out = os.readlink(f"/proc/{pid}/fd/1")
+            except OSError:
+                continue
+            if b"hold" in words and out.startswith(self.folder):
+                found.append(pid)
+        return found
 
 
 class NoGpu(unittest.TestCase):
@@ -113,12 +152,21 @@ class NoGpu(unittest.TestCase):
             build = os.path.join(folder, "build")
             result = run(folder, "--build", build, UNISONO_CUDA_LIBRARY="/no/such/libcuda.so.1")
             self.assertEqual(result.returncode, 77, result.stdout)
-            self.assertIn("no GPU here: no driver (/no/such/libcuda.so.1:", result.stdout)
+            self.assertIn("no GPU here: no driver (/no/such/libcuda.so.1 is nowhere", result.stdout)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_says_what_the_driver_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = run(folder, "--programs", BUILD, UNISONO_CUDA_LIBRARY=DRIVER,
+                         FAKE_CUDA_DEVICES="0")
+            self.assertEqual(result.returncode, 77, result.stdout)
+            self.assertRegex(result.stdout, "no GPU here: the driver .*sees no GPU")
             self.assertEqual(os.listdir(folder), [])
 
     def test_unknown_arguments_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(run(folder, "--quick").returncode, 2)
+            self.assertEqual(run(folder, "--call", "3").returncode, 2)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def row(ratio, collective="all_reduce", type="float32", ranks=2, ranks_as="threa
 
 
 def floors(begin, end):
-    """The last line of a program that measured a floor: copies of the driver's and of a kernel's."""
+    """The last line of a program that measured a floor: the driver's copies, and a kernel's."""
     both = {when: {"driver_copy_GBps": rates[0], "kernel_copy_GBps": rates[1], "launch_us": 2.0}
             for when, rates in (("begin", begin), ("end", end))}
     return {"floor": both}

@@ -1,6 +1,7 @@
 // Every strategy on GPUs that ranks share and on one for each, against training on the host.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <mutex>
 #include <span>
 
@@ -84,6 +85,9 @@ struct World {
 
 class Ddp : public Strategies, public testing::WithParamInterface<World> {
  protected:
+  void SetUp() override {
+    if (device_count() < GetParam().gpus) GTEST_SKIP() << "needs two devices";
+  }
   void run(const std::function<void(Communicator&)>& body) {
     run_on_gpus(GetParam().ranks, GetParam().gpus, body);
   }
@@ -316,7 +320,15 @@ std::vector<DeviceCase> device_cases_of_training() {
   return cases;
 }
 
-class Dp : public Strategies, public testing::WithParamInterface<DeviceCase> {};
+class Dp : public Strategies, public testing::WithParamInterface<DeviceCase> {
+ protected:
+  void SetUp() override {
+    const std::vector<int>& gpus = GetParam().options.gpus;
+    if (device_count() <= *std::max_element(gpus.begin(), gpus.end())) {
+      GTEST_SKIP() << "needs two devices";
+    }
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Cases, Dp, testing::ValuesIn(device_cases_of_training()),
                          [](const auto& info) { return info.param.name; });
