@@ -62,6 +62,8 @@ part_memcheck() {
   local sanitizer
   sanitizer=$(find_sanitizer) || { echo "compute-sanitizer is not installed" >&3; return 77; }
   check_memory memcheck "all_reduce -n 2"
+  ! refused memcheck 'Device not supported' "compute-sanitizer does not support this device" ||
+    return 77
   conclude "run of memcheck"
 }
 
@@ -124,6 +126,8 @@ part_ncu() {
       "$unisono" perf all_reduce -n "$ranks" --as threads --memory cuda --place in \
       -b $bytes -e $bytes -c 0 -I 1 -w 0 --timeout 60
   done
+  ! refused ncu 'ERR_NVGPUCTRPERM\|LibraryNotLoaded' "ncu may not read the counters here" ||
+    return 77
   conclude "runs under ncu"
 }
 

@@ -85,7 +85,15 @@ conclude() {
 measure() {
   local file=$raw/$1 name=$2 limit=$3
   shift 3
-  attempt "$name" "$limit" "$unisono" perf "$@" --memory cuda --timeout "$limit" --json >> "$file"
+  # Its own end comes first, and says what it waited for.
+  attempt "$name" "$limit" "$unisono" perf "$@" --memory cuda --timeout $((limit - 5)) --json \
+    >> "$file"
+}
+
+# refused PART WORDS NOTE: whether the part's programs said that this machine does not let them.
+refused() {
+  grep -q "$2" "$raw/$1.log" || return 1
+  echo "$3" >&3
 }
 
 # run_suites PROGRAM LIMIT [FILTER]: each suite of a GoogleTest program in a process of its own.

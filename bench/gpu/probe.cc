@@ -86,6 +86,12 @@ int hold_context() {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   try {
     const Gpu gpu;
+    int mode = CU_COMPUTEMODE_DEFAULT;
+    gpu->DeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, gpu.device());
+    if (mode != CU_COMPUTEMODE_DEFAULT) {
+      fmt::print("the device is one process's alone: its context is not held\n");
+      return 0;
+    }
     fmt::print("held\n");
     std::fflush(stdout);
     for (;;) pause();
@@ -117,6 +123,7 @@ void ask_attributes() {
            {"capability_minor", CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
            {"multiprocessors", CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
            {"l2_bytes", CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+           {"compute_mode", CU_DEVICE_ATTRIBUTE_COMPUTE_MODE},
            {"copy_engines", CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT},
            {"mps_enabled", kMpsEnabled},
            {"multicast_supported", kMulticast},

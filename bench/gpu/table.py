@@ -11,10 +11,10 @@ ncu_K.csv     bytes through memory of five all-reduces of K ranks
 graph.jsonl   replays of gpu_graph
 peers.jsonl   what peers.py measured
 
-A goal is a bound of time/T: T is the time that the best copy, measured in the same run, needs for the
-bytes that must be read and written; launch is the time of an empty kernel. A goal without figures is
-missed, not met. Exit status: 0 when all parts passed, could not run here or had no time, and all
-goals are met.
+A goal is a bound of time/T: T is the time that the best copy, measured in the same run, needs for
+the bytes that must be read and written; launch is the time of an empty kernel. A goal without
+figures is missed, not met. Exit status: 0 when all parts passed, could not run here or had no time,
+and all goals are met.
 """
 import argparse
 import csv
@@ -33,7 +33,8 @@ class Goal:
         self.low, self.high, self.limit, self.plus_launch = low, high, limit, plus_launch
 
     def name(self):
-        sizes = f">={self.low // MIB}M" if self.high is None else f"{self.low // MIB}-{self.high // MIB}M"
+        low, high = self.low // MIB, (self.high or 0) // MIB
+        sizes = f">={low}M" if self.high is None else f"{low}-{high}M"
         time = "T+launch" if self.plus_launch else "T"
         return f"{self.collective} {self.type} {self.ranks_as} {sizes} /{time}"
 
@@ -241,8 +242,8 @@ def machine_line(probe):
 def floor_lines(lines):
     """The two ways to copy, and an empty kernel, over all programs of the run."""
     texts = []
-    for name, what in (("driver_copy_GBps", "the driver's copy"), ("kernel_copy_GBps", "a kernel's")):
-        rates = copy_rates(lines, name)
+    for copy, what in (("driver", "the driver's copy"), ("kernel", "a kernel's")):
+        rates = copy_rates(lines, copy + "_copy_GBps")
         if rates:
             texts.append(f"{what} {max(rates):.0f} ({min(rates):.0f} to {max(rates):.0f})")
     if not texts:
@@ -253,7 +254,8 @@ def floor_lines(lines):
 
 
 def full_table(rows):
-    print("| collective | type | ranks | as | mode | bytes | us | T us | us/T | one call us | wrong |")
+    print("| collective | type | ranks | as | mode | bytes | us | T us | us/T | one call us "
+          "| wrong |")
     print("|---" * 11 + "|")
     key = lambda r: (r["collective"], r["type"], r["ranks_as"], r["ranks"], r["mode"], r["bytes"])
     for r in sorted(rows, key=key):
@@ -262,8 +264,9 @@ def full_table(rows):
         floor = f"{r['floor_us']:.1f} | {r['floor_ratio']:.2f}" if "floor_ratio" in r else "|"
         wrong = "-" if r["wrong"] is None else r["wrong"]
         print(
-            f"| {r['collective']} | {r['type']} | {r['ranks']} | {r['ranks_as']} | {r['mode']} | "
-            f"{r['bytes']} | {r['gpu_loop_us']:.1f} | {floor} | {r['gpu_us']['median']:.1f} | {wrong} |"
+            f"| {r['collective']} | {r['type']} | {r['ranks']} | {r['ranks_as']} | {r['mode']} "
+            f"| {r['bytes']} | {r['gpu_loop_us']:.1f} | {floor} | {r['gpu_us']['median']:.1f} "
+            f"| {wrong} |"
         )
 
 

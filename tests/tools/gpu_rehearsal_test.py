@@ -146,6 +146,41 @@ class Rehearsal(unittest.TestCase):
         return found
 
 
+class OneGpu(unittest.TestCase):
+    """The run as it is with a real driver and one GPU: no function of the tests' is there, and a
+    process that was forked behind cuInit has no driver."""
+
+    plain = os.path.join(os.path.dirname(DRIVER), "libunisono_plain_driver.so")
+
+    def test_what_needs_more_is_skipped_named_and_counted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = run(folder, "--programs", BUILD, "--only", "kernels",
+                         UNISONO_CUDA_LIBRARY=self.plain, FAKE_CUDA_DELAY_US="0")
+            verdict, note = parts(folder)["kernels"]
+            self.assertEqual(verdict, "pass", result.stdout)
+            self.assertRegex(note, r"[1-9]\d* tests passed, [1-9]\d* skipped \(.*"
+                                   r"[1-9]\d* needs two devices")
+
+    def test_tests_of_two_devices_are_skipped(self):
+        for program, suite in (
+                ("cuda/cuda_collective_test", "DeviceThreadsOfTwoGpus.*"),
+                ("cuda/cuda_process_test", "DeviceProcessesOfTwoGpus.*"),
+                ("cuda/cuda_hierarchical_test", "HierarchicalCalls.RunOnSeveralGpusOfAHost"),
+                ("cuda/cuda_hierarchical_test", "HierarchicalProcesses.RunOnSeveralGpusOfAHost"),
+                ("train/cuda/train_cuda_strategies_test", "*2_ranks_on_2:*dp_on_two_gpus")):
+            path = os.path.join(BUILD, "tests", program)
+            if not os.path.exists(path):
+                print(f"left out: {program} is not built", file=sys.stderr)
+                continue
+            with self.subTest(suite):
+                result = subprocess.run(
+                    [path, f"--gtest_filter={suite}"], stdout=subprocess.PIPE, text=True,
+                    env=dict(os.environ, UNISONO_CUDA_LIBRARY=self.plain), check=False)
+                self.assertEqual(result.returncode, 0, result.stdout)
+                self.assertIn("needs two devices", result.stdout)
+                self.assertNotIn("[       OK ]", result.stdout)
+
+
 class NoGpu(unittest.TestCase):
     def test_says_why_and_builds_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
