@@ -132,6 +132,7 @@ write_table() {
   local python verdict unjudged=''
   [ -z "$rehearsal" ] || unjudged='a rehearsal'
   [ "$call" = 1 ] || unjudged='the first call does'
+  case " ${only:-goals} " in *" goals "*) ;; *) unjudged='no part measured them' ;; esac
   if python=$(command -v python3); then
     "$python" "$here/table.py" "$raw" ${rehearsal:+--rehearsal} \
       ${unjudged:+--unjudged "$unjudged"} > "$out/table-$call.txt"

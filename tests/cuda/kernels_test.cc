@@ -16,6 +16,7 @@
 #include "compute/compute.h"
 #include "compute/cuda/kernel_names.h"
 #include "tests/cuda/driver_under_test.h"
+#include "tests/cuda/kernel_reports.h"
 #include "tests/cuda/kernel_twins.h"
 #include "tests/unit/compute_oracle.h"
 
@@ -64,8 +65,7 @@ TEST(KernelTable, RefusesWhatHasNoKernel) {
 std::string ptxas_reports() {
   std::stringstream text;
   for (const char* family : {"float", "half", "float8", "integer", "bits"}) {
-    std::ifstream file(
-        std::string(UNISONO_KERNEL_IMAGES).append("/kernels_").append(family).append(".ptxas"));
+    std::ifstream file(test::kernel_report(UNISONO_KERNEL_IMAGES, family));
     text << file.rdbuf();
   }
   return text.str();

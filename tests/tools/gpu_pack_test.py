@@ -94,7 +94,7 @@ class BareMachine(unittest.TestCase):
         cls.archive = os.path.join(cls.folder, "root", "pack.tar")
         # Only for the compressor to be quick; a full pack is a fifth as large.
         cls.packed = run(cls.folder, "--programs", BUILD, "--pack", cls.archive, PACK_LEVEL="0",
-                         PACK_TESTS="cuda_pieces_test")
+                         PACK_TESTS="cuda_pieces_test|cuda_kernels_test")
         cls.root = BareRoot(os.path.join(cls.folder, "root"))
 
     @classmethod
@@ -123,6 +123,14 @@ class BareMachine(unittest.TestCase):
         self.assertEqual(self.packed.returncode, 0, self.packed.stdout)
         self.assertRegex(self.packed.stdout, r"packed: \d+ programs in \d+ MB.* need glibc 2\.\d+")
         self.assertLess(os.path.getsize(self.archive), 60_000_000)
+
+    def test_the_compilers_reports_come_along(self):
+        result = self.root.run(
+            "/bin/bash", "-c", "mkdir /unpacked && cd /unpacked && tar -xf /pack.tar && "
+            "LD_LIBRARY_PATH=. ./xz -dc programs.tar.xz | tar -xf - && "
+            "programs/cuda_kernels_test --gtest_filter=KernelImages.*")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.stdout.count("[       OK ]"), 2, result.stdout)
 
     def test_both_calls_run_from_it(self):
         first = self.from_archive("--only", "probe kernels brief correctness graph waits")

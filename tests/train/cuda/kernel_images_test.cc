@@ -5,6 +5,7 @@
 #include <regex>
 #include <string>
 
+#include "tests/cuda/kernel_reports.h"
 #include "train/cuda/launcher.h"
 
 namespace unisono::test {
@@ -15,7 +16,7 @@ TEST(TrainKernelImages, SpillNoRegisters) {
   const std::regex spills("(\\d+) bytes stack frame, (\\d+) bytes spill stores");
   int checked = 0;
   for (const char* family : {"elements", "layers"}) {
-    std::ifstream report(std::string(UNISONO_TRAIN_KERNEL_IMAGES "/kernels_") + family + ".ptxas");
+    std::ifstream report(kernel_report(UNISONO_TRAIN_KERNEL_IMAGES, family));
     ASSERT_TRUE(report.is_open()) << family;
     std::smatch match;
     for (std::string line; std::getline(report, line);) {
