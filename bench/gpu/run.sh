@@ -63,6 +63,8 @@ mkdir "$raw"
 holder=''
 # shellcheck disable=SC2317
 leave() {
+  # A process that is ended just behind its fork has this trap still.
+  [ "$BASHPID" = $$ ] || return
   [ -z "$holder" ] || kill "$holder" 2> /dev/null
   rm -rf "$scratch"
 }
