@@ -108,7 +108,7 @@ pack_programs() { # archive
   tar -C "$folder" -cf "$archive" . || return 1
   echo "packed: $(wc -w <<< "$files") programs in $(($(stat -c %s "$archive") / 1000000)) MB," \
     "$archive; they need glibc $(awk '$2 !~ /\/lib\// { print $1 }' "$folder/glibc" |
-      sort -V | tail -n 1), their libraries $(sort -V "$folder/glibc" | tail -n 1)"
+      sort -V | tail -n 1), $(sort -V "$folder/glibc" | tail -n 1 | awk '{ print $2, $1 }')"
 }
 
 # The newest version of glibc's symbols in a file.

@@ -152,7 +152,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
                  "their number (threads: the rank modulo it)")
       ->capture_default_str();
   app.add_flag("--floor", options.floor,
-               "Measure the GPU's copy rate, before and after, and compare with it (--memory cuda)");
+               "Measure the GPU's copy rate, before and after, to compare with it (--memory cuda)");
   app.add_option("--as", texts.ranks_as, "What the local ranks are: processes, or threads of one")
       ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();
