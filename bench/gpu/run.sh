@@ -60,12 +60,10 @@ left() { echo $((began + seconds - $(date +%s))); }
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/unisono-gpu.XXXXXX") || exit 2
 raw=$scratch/raw
 mkdir "$raw"
-holder=''
 # shellcheck disable=SC2317
 leave() {
   # A process that is ended just behind its fork has this trap still.
   [ "$BASHPID" = $$ ] || return
-  [ -z "$holder" ] || kill "$holder" 2> /dev/null
   rm -rf "$scratch"
 }
 trap leave EXIT
@@ -108,8 +106,8 @@ rm -f "$out/table-$call.txt" "$out/raw-$call.tar.gz"
 
 # --- parts ---------------------------------------------------------------------------------------
 # Where nobody has a context the driver gives up what it has set up, and each program pays for it.
+# The holder ends with this script.
 "$probe" hold > "$raw/hold.log" 2>&1 &
-holder=$!
 if [ -n "$only" ]; then
   for part in $only; do run_part "$part" "$(left)"; done
 elif [ "$call" = 1 ]; then

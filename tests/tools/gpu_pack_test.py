@@ -145,6 +145,8 @@ class BareMachine(unittest.TestCase):
                          {"conformance": "pass", "train": "pass", "peers": "missing"},
                          second.stdout)
         self.assertEqual(os.listdir(os.path.join(self.root.folder, "tmp")), [])
+        if os.path.isdir("/usr/share/datasets/fashion-mnist"):
+            self.assertRegex(second.stdout, r"train .*test accuracy [0-9.]+ %")
 
     def test_a_part_that_fails_is_told_without_python_too(self):
         result = self.from_archive("--only", "correctness", PROGRAM_DRIVER="idle")
