@@ -26,15 +26,10 @@ part_probe() {
 
 # The tests of what all others stand on.
 part_kernels() {
-  local name program
-  for name in cuda_driver_table_test cuda_kernels_test cuda_memory_test; do
-    # The double has these tests of its own.
-    [ -z "$rehearsal" ] || name=cuda_pieces_test
-    program=$(find_program $name)
-    [ -n "$program" ] || { failed="$failed $name:missing"; continue; }
-    run_suites "$program" 40 "${rehearsal:+${REHEARSE_TESTS:-*Pieces*}}"
-    [ -z "$rehearsal" ] || break
-  done
+  local name names='cuda_driver_table_test cuda_kernels_test cuda_memory_test'
+  # The double has these tests of its own.
+  [ -z "$rehearsal" ] || names=${REHEARSE_TESTS:-cuda_pieces_test}
+  for name in $names; do run_suites "$name" 40; done
   conclude "suites, $(count_tests "$raw/kernels.log")"
 }
 
@@ -163,7 +158,7 @@ part_waits() {
   done
   for name in cuda_capture_test cuda_replay_test cuda_kill_test; do
     [ -z "$rehearsal" ] || break
-    run_suites "$(find_program $name)" 40
+    run_suites $name 40
   done
   conclude "runs, $(count_tests "$raw/waits.log")"
 }

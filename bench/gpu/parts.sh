@@ -96,14 +96,16 @@ refused() {
   echo "$3" >&3
 }
 
-# run_suites PROGRAM LIMIT [FILTER]: each suite of a GoogleTest program in a process of its own.
-# Ranks are forked before a real driver is initialised, and what breaks one's context leaves the
-# others alone.
+# run_suites NAME LIMIT [FILTER]: each suite of a GoogleTest program in a process of its own. Ranks
+# are forked before a real driver is initialised, and what breaks one's context leaves the others
+# alone.
 run_suites() {
-  local program=$1 limit=$2 filter=${3:-*} suite
-  for suite in $("$program" --gtest_list_tests --gtest_filter="$filter" | grep -oE '^[^ ]+\.'); do
-    attempt "${program##*/}/${suite%.}" "$limit" "$program" --gtest_filter="$suite*" \
-      --gtest_color=no
+  local name=$1 limit=$2 program suites suite
+  program=$(find_program "$name")
+  suites=$("$program" --gtest_list_tests --gtest_filter="${3:-*}" | grep -oE '^[^ ]+\.')
+  [ -n "$suites" ] || failed="$failed $name:no tests"
+  for suite in $suites; do
+    attempt "$name/${suite%.}" "$limit" "$program" --gtest_filter="$suite*" --gtest_color=no
   done
 }
 

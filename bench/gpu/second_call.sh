@@ -18,7 +18,7 @@ part_conformance() {
       *) [ -z "$rehearsal" ] || continue ;;
     esac
     programs_run=$((programs_run + 1))
-    run_suites "$program" 90 "${rehearsal:+${REHEARSE_TESTS:-*Pieces*}}"
+    run_suites "${program##*/}" 90
   done
   [ $programs_run -gt 0 ] || { echo "there are no test programs" >&3; return 77; }
   conclude "suites of $programs_run programs, $(count_tests "$raw/conformance.log")"

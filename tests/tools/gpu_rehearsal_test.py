@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -65,7 +66,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list(told), ["probe", "kernels", "brief", "memcheck", "correctness",
                                       "goals", "ncu", "graph", "waits"])
         self.assertRegex(parts(self.folder)["kernels"][1],
-                         r"1 suites, [1-9]\d* tests passed, 0 skipped")
+                         r"2 suites, [1-9]\d* tests passed, 0 skipped")
         self.assertIn("REHEARSAL", result.stdout)
         self.assertRegex(result.stdout, r"DRAM bytes.* 1\.00 +- +-")
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "out"))),
@@ -94,6 +95,12 @@ class Rehearsal(unittest.TestCase):
         self.assertIn("all_reduce/2/threads:1", parts(self.folder)["correctness"][1])
         self.assertRegex(result.stdout, re.compile(r"^correctness +FAIL", re.M))
         self.assertIn("parts failed: correctness;", result.stdout)
+
+    def test_a_test_program_that_is_not_there_or_has_no_tests_fails(self):
+        for name in ("cuda_no_such_test", "gpu_probe"):
+            result = self.rehearse("--only", "kernels", REHEARSE_TESTS=name)
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertIn(f"{name}:no tests", parts(self.folder)["kernels"][1])
 
     def test_a_program_that_hangs_is_stopped_and_what_had_no_time_is_told(self):
         with open(os.path.join(self.folder, "compute-sanitizer"), "w") as file:
@@ -127,6 +134,10 @@ class Rehearsal(unittest.TestCase):
         job.terminate()
         job.communicate()
         self.assertEqual(len(holders), 1, "no context was held")
+        # The kernel ends it when its parent is gone, not before.
+        end = time.monotonic() + 20
+        while self.holders() and time.monotonic() < end:
+            time.sleep(0.05)
         self.assertEqual(self.holders(), [])
         self.assertEqual(verdicts(self.folder), {"probe": "pass"})
         self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("unisono-gpu")], [])
