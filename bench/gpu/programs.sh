@@ -103,7 +103,7 @@ pack_programs() { # archive
   done > "$folder/glibc"
   uname -m > "$folder/machine"
   tar -C "$folder" -cf - programs |
-    xz -T 1 --lzma2=preset="${PACK_LEVEL:-6}",dict=128MiB > "$folder/programs.tar.xz" || return 1
+    xz -T 1 --lzma2=preset=1,dict=128MiB > "$folder/programs.tar.xz" || return 1
   rm -r "$folder/programs"
   tar -C "$folder" -cf "$archive" . || return 1
   echo "packed: $(wc -w <<< "$files") programs in $(($(stat -c %s "$archive") / 1000000)) MB," \
