@@ -22,14 +22,15 @@ run_part() {
   # Process groups of their own, so that a limit ends all of a part.
   set -m
   (deadline=$((start + limit)); "part_$name") > "$raw/$name.log" 2>&1 3> "$scratch/note" &
-  local job=$!
+  job=$!
   (sleep $((limit + 5)); kill -TERM -- "-$job"; sleep 5; kill -KILL -- "-$job") > /dev/null 2>&1 &
-  local guard=$!
+  guard=$!
   set +m
   wait "$job"
   status=$?
   kill -- "-$guard" 2> /dev/null
   wait "$guard" 2> /dev/null
+  job=''
   note=$(tr '\n\t' '  ' < "$scratch/note")
   case $status in
     0) verdict=pass ;;

@@ -60,10 +60,13 @@ left() { echo $((began + seconds - $(date +%s))); }
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/unisono-gpu.XXXXXX") || exit 2
 raw=$scratch/raw
 mkdir "$raw"
+# Of the part that runs: its process group, and that of what ends it at its limit.
+job='' guard=''
 # shellcheck disable=SC2317
 leave() {
   # A process that is ended just behind its fork has this trap still.
   [ "$BASHPID" = $$ ] || return
+  [ -z "$job" ] || kill -KILL -- "-$job" "-$guard" 2> /dev/null
   rm -rf "$scratch"
 }
 trap leave EXIT

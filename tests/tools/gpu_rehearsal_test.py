@@ -114,10 +114,10 @@ class Rehearsal(unittest.TestCase):
     def test_a_program_that_reaches_its_own_limit_has_failed(self):
         with open(os.path.join(self.folder, "ncu"), "w") as file:
             file.write("#!/bin/sh\nexec sleep 1000\n")
-        result = self.rehearse("--only", "ncu graph", LIMIT_DIVISOR="30")
+        result = self.rehearse("--only", "ncu graph", LIMIT_DIVISOR="10")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(verdicts(self.folder), {"ncu": "FAIL", "graph": "pass"})
-        self.assertIn("2(stopped after 2 s)", parts(self.folder)["ncu"][1])
+        self.assertIn("2(stopped after 6 s)", parts(self.folder)["ncu"][1])
 
     def test_a_run_that_is_ended_leaves_no_context_and_what_it_has(self):
         with open(os.path.join(self.folder, "ncu"), "w") as file:
