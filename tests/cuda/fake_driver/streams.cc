@@ -17,6 +17,9 @@ struct Streams {
   std::vector<StreamPointer> dead;
   std::vector<StreamPointer> legacy;
   std::uint64_t made = 0;
+  // Of each context, given to its streams in turn.
+  std::map<CUctx_st*, std::vector<std::shared_ptr<HardwareQueue>>> queues;
+  std::map<CUctx_st*, std::size_t> queues_given;
 };
 
 Streams& streams() {
@@ -31,6 +34,33 @@ std::chrono::microseconds choose_delay(CUstream_st& stream) {
                                    static_cast<unsigned>(settings().delay_us + 1));
 }
 
+std::shared_ptr<HardwareQueue> choose_queue(CUctx_st& context) {
+  const auto count = static_cast<std::size_t>(settings().queues);
+  if (count == 0) return nullptr;
+  auto& queues = streams().queues[&context];
+  while (queues.size() < count) queues.push_back(std::make_shared<HardwareQueue>());
+  return queues[streams().queues_given[&context]++ % count];
+}
+
+void await_turn(const CUstream_st& stream, const Operation& operation, Lock& lock) {
+  if (stream.hardware == nullptr) return;
+  machine().progress.wait(lock, [&] {
+    return stream.hardware->completed + 1 == operation.turn ||
+           stream.context->broken != CUDA_SUCCESS;
+  });
+}
+
+// A call that enqueues does not return before there is room.
+void await_room(const CUstream_st& stream) {
+  if (stream.hardware == nullptr) return;
+  Lock lock(machine().mutex, std::adopt_lock);
+  machine().progress.wait(lock, [&] {
+    return stream.hardware->enqueued - stream.hardware->completed < settings().queue_depth ||
+           stream.context->broken != CUDA_SUCCESS;
+  });
+  lock.release();
+}
+
 // A stream's thread. It ends when the stream was destroyed and has nothing left to do.
 void serve(const StreamPointer& stream) {
   Lock lock(machine().mutex);
@@ -40,6 +70,7 @@ void serve(const StreamPointer& stream) {
     if (stream->queue.empty()) return;
     const Operation operation = std::move(stream->queue.front());
     stream->queue.pop_front();
+    await_turn(*stream, operation, lock);
     const bool runs = operation.always || stream->context->broken == CUDA_SUCCESS;
     if (runs) {
       const std::chrono::microseconds delay = choose_delay(*stream);
@@ -51,6 +82,7 @@ void serve(const StreamPointer& stream) {
       stream->running = false;
     }
     ++stream->completed;
+    if (stream->hardware != nullptr) ++stream->hardware->completed;
     machine().progress.notify_all();
   }
 }
@@ -61,12 +93,14 @@ StreamPointer make_stream(CUctx_st& context, unsigned flags, int priority) {
   stream->flags = flags;
   stream->priority = priority;
   stream->number = ++streams().made;
+  stream->hardware = choose_queue(context);
   stream->random.seed(static_cast<unsigned>(settings().seed * 7919 + stream->number));
   std::thread([stream] { serve(stream); }).detach();
   return stream;
 }
 
 void append(CUstream_st& stream, Operation operation) {
+  if (stream.hardware != nullptr) operation.turn = ++stream.hardware->enqueued;
   stream.queue.push_back(std::move(operation));
   ++stream.enqueued;
   stream.arrival.notify_all();
@@ -214,6 +248,7 @@ CUresult enter_stream(CUstream handle, CUctx_st** context, StreamPointer* stream
 CUresult enqueue(CUstream_st& stream, Operation operation) {
   if (const CUresult state = state_of(*stream.context); state != CUDA_SUCCESS) return state;
   if (stream.capture) return add_node(stream, std::move(operation));
+  await_room(stream);
   CUstream_st& legacy = *stream.context->legacy;
   if (is_legacy(stream)) {
     for (const auto& [handle, other] : streams().live) {

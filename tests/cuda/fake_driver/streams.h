@@ -30,6 +30,14 @@ struct Record {
 struct Operation {
   std::function<void()> run;
   bool always = false;
+  std::uint64_t turn = 0;  ///< in the hardware queue, where there are such
+};
+
+/// A hardware queue that several streams of a context share: what was enqueued first runs first,
+/// and what waits holds up all behind it, of whichever stream.
+struct HardwareQueue {
+  std::uint64_t enqueued = 0;
+  std::uint64_t completed = 0;
 };
 
 }  // namespace fake_cuda
@@ -43,6 +51,7 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
   bool destroyed = false;
   bool running = false;  ///< an operation, right now
   std::deque<fake_cuda::Operation> queue;
+  std::shared_ptr<fake_cuda::HardwareQueue> hardware;  ///< null: as many as there are streams
   std::uint64_t enqueued = 0;
   std::uint64_t completed = 0;
   std::condition_variable arrival;

@@ -2,6 +2,7 @@
 #include "tests/cuda/fake_driver/transfers.h"
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 
 #include "tests/cuda/fake_driver/capture.h"
@@ -82,6 +83,15 @@ CUresult copy_to_host(void* target, CUdeviceptr source, std::size_t bytes) {
   return copy_now(reinterpret_cast<CUdeviceptr>(target), source, bytes);
 }
 
+// A device writes a word whole, and kernels may look at it meanwhile.
+void fill(void* to, unsigned char value, std::size_t bytes) {
+  if (bytes == sizeof(std::uint32_t) && reinterpret_cast<std::uintptr_t>(to) % bytes == 0) {
+    std::atomic_ref<std::uint32_t>(*static_cast<std::uint32_t*>(to)).store(0x01010101u * value);
+  } else {
+    std::memset(to, value, bytes);
+  }
+}
+
 CUresult fill_async(CUdeviceptr target, unsigned char value, std::size_t bytes, CUstream handle) {
   const Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
@@ -97,7 +107,7 @@ CUresult fill_async(CUdeviceptr target, unsigned char value, std::size_t bytes, 
   return enqueue(*stream, {[=] {
     Uses uses(*context, "a fill");
     void* to = uses.at(reinterpret_cast<void*>(target), bytes, Access::kWrite);
-    if (!uses.failed()) std::memset(to, value, bytes);
+    if (!uses.failed()) fill(to, value, bytes);
   }});
 }
 
