@@ -394,20 +394,21 @@ TEST_P(LesserDriver, OffersWhatItCan) {
 
 INSTANTIATE_TEST_SUITE_P(
     DeviceMemoryProcesses, LesserDriver,
-    ::testing::Values(Ability{"WithoutCreate", "FAKE_CUDA_MISSING=cuMemCreate", Kind::kLegacyIpc,
-                              Kind::kLegacyIpc},
-                      Ability{"WithoutFileHandles", "FAKE_CUDA_FILE_HANDLES=off", Kind::kLegacyIpc,
-                              Kind::kLegacyIpc},
-                      Ability{"WithoutRetain", "FAKE_CUDA_MISSING=cuMemRetainAllocationHandle",
-                              Kind::kWindow, Kind::kLegacyIpc},
-                      Ability{"WithoutIpc", "FAKE_CUDA_MISSING=cuIpcGetMemHandle", Kind::kWindow,
-                              Kind::kUnshareable},
-                      Ability{"WithoutCaptureMode",
-                              "FAKE_CUDA_MISSING=cuThreadExchangeStreamCaptureMode", Kind::kWindow,
-                              Kind::kLegacyIpc},
-                      Ability{"WithoutAnything",
-                              "FAKE_CUDA_MISSING=cuMemExportToShareableHandle,cuIpcGetMemHandle",
-                              Kind::kUnshareable, Kind::kUnshareable}),
+    ::testing::Values(
+        Ability{"WithoutCreate", "FAKE_CUDA_MISSING=cuMemCreate", Kind::kLegacyIpc,
+                Kind::kLegacyIpc},
+        Ability{"WithoutFileHandles", "FAKE_CUDA_FILE_HANDLES=off", Kind::kLegacyIpc,
+                Kind::kLegacyIpc},
+        Ability{"WithoutRetain", "FAKE_CUDA_MISSING=cuMemRetainAllocationHandle", Kind::kWindow,
+                Kind::kLegacyIpc},
+        Ability{"WithoutIpc", "FAKE_CUDA_MISSING=cuIpcGetMemHandle", Kind::kWindow,
+                Kind::kUnshareable},
+        Ability{"WithoutBufferIds", "FAKE_CUDA_BUFFER_IDS=off", Kind::kWindow, Kind::kUnshareable},
+        Ability{"WithoutCaptureMode", "FAKE_CUDA_MISSING=cuThreadExchangeStreamCaptureMode",
+                Kind::kWindow, Kind::kLegacyIpc},
+        Ability{"WithoutAnything",
+                "FAKE_CUDA_MISSING=cuMemExportToShareableHandle,cuIpcGetMemHandle",
+                Kind::kUnshareable, Kind::kUnshareable}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(DeviceMemoryProcesses, SayWhatTheImportingDriverLacks) {

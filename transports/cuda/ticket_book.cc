@@ -121,6 +121,10 @@ Result<TicketBook::Entry*> TicketBook::add_foreign(const PointerRecord& record,
 Status TicketBook::describe_foreign(const PointerRecord& record, CUdeviceptr address,
                                     Entry* entry) {
   if (record.managed) return {ErrorCode::kUnsupported, "managed memory has no handle"};
+  // Peers would take other memory at its place for this one, and go on using what they had mapped.
+  if (record.buffer_id == 0) {
+    return {ErrorCode::kUnsupported, "the driver has no number that tells it from other memory"};
+  }
   const CudaApi& api = *device_.api;
   if (device_.windows_missing.empty() && has_handle(api, address)) {
     UNISONO_ASSIGN(const ForeignPiece piece, exportable_piece(api, address));
