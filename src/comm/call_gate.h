@@ -1,6 +1,8 @@
-// Where the caller's stream waits for the result of a call whose work goes on elsewhere. It has one
-// unless it is the default stream, where a gate would hold up other ranks of the process, or the
-// device cannot wait for words of memory: the caller itself waits then.
+// Where the caller's stream waits for the result of a call whose work goes on elsewhere, until the
+// host opens it. There is one only where nothing that opens it can be held up by it: not in the
+// default stream, and not where the process has other ranks, whose streams may share a hardware
+// queue with this one. There, on devices that cannot wait for words of memory, and behind many
+// gates that are still closed, the caller itself waits.
 //
 // Thread rule: the engine's lock.
 #pragma once
@@ -19,8 +21,6 @@ class CallGate {
   Status close(const DeviceCall& call);
   /// From the host.
   void open() const;
-  /// For a stream that opens it; null where there is none.
-  const device::Device::Gate* get() const { return exists_ ? &gate_ : nullptr; }
   void give_back(device::Device& device);
 
  private:

@@ -96,6 +96,10 @@ void CudaCalls::forget_members(device::Device& device) {
   }
 }
 
+bool CudaCalls::is_owner() const {
+  return std::find(owners_.begin(), owners_.end(), rank()) != owners_.end();
+}
+
 Rank CudaCalls::rank() const { return communicator_.rank(); }
 int CudaCalls::size() const { return communicator_.size(); }
 bool CudaCalls::is_inside() const { return communicator_.is_inside(); }

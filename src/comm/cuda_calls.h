@@ -26,6 +26,8 @@
 
 namespace unisono {
 
+class FusedCall;
+
 class CudaCalls final : public DeviceCalls {
  public:
   /// How kernels of one member get at the buffers of all; the same on every member.
@@ -67,8 +69,9 @@ class CudaCalls final : public DeviceCalls {
   bool has_local_processes() const { return has_local_processes_; }
   /// False where some member's memory is out of the device's reach.
   bool reaches_members(const device::Device& device);
-  /// The lowest rank of every device: they launch the kernels where members are threads.
+  /// The lowest rank of every device: they launch the kernels.
   std::span<const Rank> owners() const { return owners_; }
+  bool is_owner() const;
   /// Of kProcesses, made when first needed.
   Result<device::FlagPage*> flags(device::Device& device);
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
@@ -92,6 +95,13 @@ class CudaCalls final : public DeviceCalls {
   /// receives have an order of their own.
   bool has_turn(const detail::RequestState& request) const;
   void pass_turn(const detail::RequestState& request);
+
+  /// Calls of kThreads and kProcesses whose work is in streams. They are over in their order: the
+  /// driver is asked about the oldest alone.
+  bool has_room_in_streams() const { return in_streams_.size() < device::kCallsAheadMax; }
+  void enter_streams(const FusedCall& call) { in_streams_.push_back(&call); }
+  bool is_oldest_in_streams(const FusedCall& call) const { return in_streams_.front() == &call; }
+  void leave_streams(const FusedCall& call) { std::erase(in_streams_, &call); }
 
   /// The call on host memory, or a part of it.
   Result<Operation*> launch_host(detail::RequestState& request, const Call& call,
@@ -160,6 +170,7 @@ class CudaCalls final : public DeviceCalls {
   TimePoint release_limit_{};
   bool told_why_not_direct_ = false;
   Queue collectives_, messages_;
+  std::deque<const FusedCall*> in_streams_;
 };
 
 }  // namespace unisono

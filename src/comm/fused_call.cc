@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "base/log.h"
@@ -97,7 +96,9 @@ Status FusedCall::describe() {
 
 Result<StageState> FusedCall::advance() {
   if (state_ == State::kWaitingForTurn) {
-    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
+    if (!call_.calls->has_turn(*call_.request) || !call_.calls->has_room_in_streams()) {
+      return StageState::kWaiting;
+    }
     UNISONO_TRY(start_meeting());
   }
   if (state_ == State::kMeeting) {
@@ -114,6 +115,7 @@ Result<StageState> FusedCall::advance() {
   if (!suspicion_.ok()) return await_verdict(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
+    if (!call_.calls->is_oldest_in_streams(*this)) return StageState::kWaiting;
     UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
     if (!over) return StageState::kWaiting;
     if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
@@ -340,8 +342,7 @@ Result<std::vector<device::RankPart>> FusedCall::reach_parts() {
   return parts;
 }
 
-Status FusedCall::launch_pieces(CUstream stream, std::span<const Rank> owners,
-                                std::span<const device::RankPart> parts,
+Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
                                 const std::uint32_t* abort) {
   const Call& call = call_.call;
   const device::CollectiveParts collective{.collective = call.collective,
@@ -349,7 +350,7 @@ Status FusedCall::launch_pieces(CUstream stream, std::span<const Rank> owners,
                                            .count = call.count,
                                            .element_bytes = size_of(call.type),
                                            .ranks = parts,
-                                           .owners = owners};
+                                           .owners = call_.calls->owners()};
   const cuda::WorkKind kind{.type = call.type,
                             .reduces = reduces(call.collective),
                             .op = call.op.kind,
@@ -367,10 +368,7 @@ Status FusedCall::launch_pieces(CUstream stream, std::span<const Rank> owners,
 // The owners' part: behind everybody's ready event, in a stream of the library's own, which also
 // puts the calls of a communicator one behind the other.
 Status FusedCall::launch_for_threads() {
-  const std::span<const Rank> owners = call_.calls->owners();
-  if (std::find(owners.begin(), owners.end(), call_.calls->rank()) == owners.end()) {
-    return Status();
-  }
+  if (!call_.calls->is_owner()) return Status();
   const device::Device& device = *call_.device;
   const cuda::CudaApi& api = device.api();
   UNISONO_ASSIGN(const CUstream stream, call_.capture == 0
@@ -385,9 +383,9 @@ Status FusedCall::launch_for_threads() {
   // A graph outlives the communicator and its word.
   const std::uint32_t* abort = nullptr;
   if (call_.capture == 0) {
-    UNISONO_ASSIGN(abort, call_.calls->team().abort_word());
+    UNISONO_ASSIGN(abort, call_.calls->team().abort_word_of(call_.calls->rank(), device));
   }
-  UNISONO_TRY(launch_pieces(stream, owners, parts, abort));
+  UNISONO_TRY(launch_pieces(stream, parts, abort));
   UNISONO_ASSIGN(const CUevent done, call_.calls->team().event_of(call_.calls->rank()));
   return api.check(api.EventRecord(done, stream), "recording on " + device.name());
 }
@@ -395,8 +393,7 @@ Status FusedCall::launch_for_threads() {
 // The second meeting: whose launches to wait for.
 Status FusedCall::start_agreement() {
   std::uint64_t done = 0;
-  const std::span<const Rank> owners = call_.calls->owners();
-  if (std::find(owners.begin(), owners.end(), call_.calls->rank()) != owners.end()) {
+  if (call_.calls->is_owner()) {
     UNISONO_ASSIGN(const CUevent event, call_.calls->team().event_of(call_.calls->rank()));
     done = reinterpret_cast<std::uint64_t>(event);
   }
@@ -435,6 +432,7 @@ Status FusedCall::enqueue_for_processes() {
 // Fails, too, where a peer has died since the meeting: not for this rank to say whose fault it is.
 Result<std::vector<device::RankPart>> FusedCall::connect_and_reach(device::FlagPage& flags) {
   UNISONO_TRY(connect_flags(flags));
+  if (!call_.calls->is_owner()) return std::vector<device::RankPart>();
   return reach_parts();
 }
 
@@ -456,7 +454,7 @@ Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::
                         "waiting for the call before on " + call_.device->name()));
   sequence_ = flags.next_sequence();
   UNISONO_TRY(flags.enqueue_ready(call_.stream, sequence_));
-  UNISONO_TRY(launch_own_pieces(parts, flags));
+  UNISONO_TRY(launch_if_owner(parts, flags));
   UNISONO_TRY(flags.enqueue_done(call_.stream, sequence_));
   return api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
 }
@@ -465,7 +463,7 @@ Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::
 Status FusedCall::capture_call(const device::FlagPage& flags,
                                std::span<const device::RankPart> parts) {
   CapturedCalls& captured = call_.calls->captured(*call_.device);
-  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+  for (Rank rank = 0; call_.calls->is_owner() && rank < call_.calls->size(); ++rank) {
     if (part(rank).input_bytes > 0) UNISONO_TRY(captured.keep(part(rank).input));
     if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
   }
@@ -473,16 +471,17 @@ Status FusedCall::capture_call(const device::FlagPage& flags,
                  captured.flags().take(offers(&Descriptor::graph_flags)));
   UNISONO_TRY(captured.begin(call_.stream, call_.capture));
   UNISONO_TRY(captured.flags().enqueue_ready(call_.stream, number));
-  UNISONO_TRY(launch_own_pieces(parts, flags));
+  UNISONO_TRY(launch_if_owner(parts, flags));
   UNISONO_TRY(captured.flags().enqueue_done(call_.stream, number));
   return captured.end(call_.stream, call_.capture);
 }
 
-Status FusedCall::launch_own_pieces(std::span<const device::RankPart> parts,
-                                    const device::FlagPage& flags) {
-  std::vector<Rank> everyone(parts.size());
-  std::iota(everyone.begin(), everyone.end(), Rank{0});
-  return launch_pieces(call_.stream, everyone, parts, flags.abort_word());
+// One rank of each device launches: processes that share one would take turns on it, and each turn
+// costs a change of contexts. The others' streams wait and tell.
+Status FusedCall::launch_if_owner(std::span<const device::RankPart> parts,
+                                  const device::FlagPage& flags) {
+  return call_.calls->is_owner() ? launch_pieces(call_.stream, parts, flags.abort_word())
+                                 : Status();
 }
 
 Status FusedCall::finish_in_stream() {
@@ -490,6 +489,7 @@ Status FusedCall::finish_in_stream() {
   if (call_.capture == 0) {
     UNISONO_TRY(
         api.check(api.EventRecord(over_, call_.stream), "recording on " + call_.device->name()));
+    call_.calls->enter_streams(*this);
   }
   state_ = State::kInStreams;
   call_.calls->pass_turn(*call_.request);
@@ -518,6 +518,7 @@ void FusedCall::end() {
   over_ = nullptr;
   sequence_ = 0;
   state_ = State::kOver;
+  call_.calls->leave_streams(*this);
 }
 
 }  // namespace unisono

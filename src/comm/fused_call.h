@@ -6,8 +6,8 @@
 //                            for everybody's ready event and launches -> agreement -> every rank's
 //                            stream waits for those launches
 //   processes of one host:   meeting -> every rank's own stream: tell all and wait for all, launch
-//                            the pieces this rank owns, tell all and wait for all. In a capture
-//                            too: replays then do the same without a meeting.
+//                            for its device where it is the first rank there, tell all and wait for
+//                            all. In a capture too: replays then do the same without a meeting.
 //
 // No kernel ever waits for another one. Where a rank's buffers cannot be reached, all ranks find
 // that out in the meeting and stage the call (kDetour).
@@ -68,9 +68,9 @@ class FusedCall {
   std::vector<device::PageTicket> offers(device::PageTicket device::Descriptor::*which) const;
   Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
   Result<std::vector<device::RankPart>> reach_parts();
-  Status launch_own_pieces(std::span<const device::RankPart> parts, const device::FlagPage& flags);
-  Status launch_pieces(CUstream stream, std::span<const Rank> owners,
-                       std::span<const device::RankPart> parts, const std::uint32_t* abort);
+  Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
+  Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
+                       const std::uint32_t* abort);
   Status finish_in_stream();
   Result<StageState> await_verdict(const Status& suspicion);
   const device::Descriptor& part(Rank rank) const;

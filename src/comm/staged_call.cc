@@ -65,7 +65,9 @@ Result<StageState> StagedCall::advance() {
     if (!moved) break;
   }
   UNISONO_TRY(retire_parts());
-  return retired_ == count_ ? StageState::kOver : StageState::kWaiting;
+  if (retired_ < count_) return StageState::kWaiting;
+  call_.gate.open();
+  return StageState::kOver;
 }
 
 // Nothing of the library's waits in a stream for work of the caller's: other calls use it too.
@@ -114,8 +116,7 @@ Result<bool> StagedCall::move_host() {
     if (!ready) return false;
     host_has_ended_ = false;
     StagedPart& finished = part(done_on_host_++);
-    const bool is_last = done_on_host_ == count_;
-    UNISONO_TRY(finished.copy_in(result_bytes(finished), is_last ? call_.gate.get() : nullptr));
+    UNISONO_TRY(finished.copy_in(result_bytes(finished)));
     return true;
   }
   if (launched_ == started_) return false;

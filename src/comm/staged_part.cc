@@ -71,7 +71,7 @@ Status StagedPart::copy_out() {
   return record(stream);
 }
 
-Status StagedPart::copy_in(std::size_t bytes, const device::Device::Gate* gate) {
+Status StagedPart::copy_in(std::size_t bytes) {
   const CUstream stream = device_->inward_stream();
   if (direct_ != nullptr) {
     UNISONO_TRY(direct_->failure());
@@ -79,7 +79,6 @@ Status StagedPart::copy_in(std::size_t bytes, const device::Device::Gate* gate) 
     bytes = 0;
   }
   UNISONO_TRY(copy(call_.out, host_output_, bytes, output_on_host_, stream));
-  if (gate != nullptr) UNISONO_TRY(device_->enqueue_open(stream, *gate));
   return record(stream);
 }
 

@@ -17,8 +17,8 @@ class StagedPart {
   Status place(const DeviceCall& whole, const Call& call, const CallShape& shape);
   /// What the caller's stream does before the call is over where anything is copied.
   Status copy_out();
-  /// `bytes` of the result; opens `gate`, where there is one, behind them.
-  Status copy_in(std::size_t bytes, const device::Device::Gate* gate);
+  /// `bytes` of the result.
+  Status copy_in(std::size_t bytes);
   /// The copy that was enqueued last.
   Result<bool> is_copied() const { return device_->is_over(copied_); }
 

@@ -23,9 +23,11 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi
   std::unique_ptr<Device> device(new Device(api));
   device->staging_bytes_max_ = staging_bytes_max;
   UNISONO_ASSIGN(device->memory_, cuda::DeviceMemory::open(api, ordinal));
-  UNISONO_ASSIGN(device->kernels_,
-                 cuda::Kernels::load(api, device->memory_->device(), device->context()));
-  UNISONO_TRY(device->make_streams());
+  const cuda::DriverSection section(*api, device->context());
+  UNISONO_TRY(section.status());
+  UNISONO_ASSIGN(device->share_,
+                 DeviceShare::of(api, device->memory_->device(), device->context()));
+  device->find_memops();
   return device;
 }
 
@@ -53,22 +55,20 @@ Result<CUstream> Device::make_stream() const {
   return stream;
 }
 
-Status Device::make_streams() {
-  const cuda::DriverSection section(*api_, context());
-  UNISONO_TRY(section.status());
-  UNISONO_ASSIGN(outward_, make_stream());
-  UNISONO_ASSIGN(inward_, make_stream());
+void Device::find_memops() {
   has_memops_ = api_->StreamBatchMemOp != nullptr && try_memops();
   has_wide_memops_ = has_memops_ && try_wide_memops();
-  return Status();
 }
 
 // A device may have the functions and not the ability.
 bool Device::try_memops() {
   const Result<Gate> gate = take_gate();
   if (!gate) return false;
-  const bool able = enqueue_open(outward_, *gate).ok() && enqueue_wait(outward_, *gate).ok() &&
-                    api_->StreamSynchronize(outward_) == CUDA_SUCCESS;
+  MemopBatch batch;
+  batch.write(reinterpret_cast<CUdeviceptr>(gate->word), gate->value);
+  batch.wait(reinterpret_cast<CUdeviceptr>(gate->word), gate->value);
+  const bool able = batch.enqueue(*api_, outward_stream(), "trying to wait on " + name()).ok() &&
+                    api_->StreamSynchronize(outward_stream()) == CUDA_SUCCESS;
   give_back(*gate);
   return able;
 }
@@ -78,8 +78,8 @@ bool Device::try_wide_memops() {
   if (!gate) return false;
   MemopBatch batch;
   batch.wait_wide(reinterpret_cast<CUdeviceptr>(gate->word), 0);
-  const bool able = batch.enqueue(*api_, outward_, "waiting on " + name()).ok() &&
-                    api_->StreamSynchronize(outward_) == CUDA_SUCCESS;
+  const bool able = batch.enqueue(*api_, outward_stream(), "waiting on " + name()).ok() &&
+                    api_->StreamSynchronize(outward_stream()) == CUDA_SUCCESS;
   give_back(*gate);
   return able;
 }
@@ -87,11 +87,6 @@ bool Device::try_wide_memops() {
 Device::~Device() {
   if (memory_ == nullptr) return;
   const cuda::DriverSection section(*api_, context());
-  for (CUstream stream : {outward_, inward_}) {
-    if (stream == nullptr) continue;
-    api_->StreamSynchronize(stream);
-    api_->StreamDestroy(stream);
-  }
   for (CUevent event : events_) api_->EventDestroy(event);
   for (const Block& block : free_) api_->MemFreeHost(block.data);
   for (std::byte* page : pages_) api_->MemFreeHost(page);
@@ -191,21 +186,19 @@ Result<Device::Gate> Device::take_gate() {
   Gate gate = gates_.back();
   gates_.pop_back();
   ++gate.value;
+  ++lent_gates_;
   return gate;
 }
 
-void Device::give_back(Gate gate) { gates_.push_back(gate); }
+void Device::give_back(Gate gate) {
+  gates_.push_back(gate);
+  --lent_gates_;
+}
 
 Status Device::enqueue_wait(CUstream stream, const Gate& gate) const {
   MemopBatch wait;
   wait.wait(reinterpret_cast<CUdeviceptr>(gate.word), gate.value);
   return wait.enqueue(*api_, stream, "enqueueing a wait on " + name());
-}
-
-Status Device::enqueue_open(CUstream stream, const Gate& gate) const {
-  MemopBatch write;
-  write.write(reinterpret_cast<CUdeviceptr>(gate.word), gate.value);
-  return write.enqueue(*api_, stream, "enqueueing a write on " + name());
 }
 
 void Device::open(const Gate& gate) {

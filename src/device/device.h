@@ -12,15 +12,19 @@
 #include <vector>
 
 #include "base/result.h"
-#include "compute/cuda/kernels.h"
 #include "compute/cuda_api.h"
 #include "compute/driver_section.h"
+#include "device/device_share.h"
 #include "transports/cuda/device_memory.h"
 
 namespace unisono::device {
 
 /// Of a uuid or a key, as ranks publish them.
 std::string hex_text(std::span<const std::uint8_t> bytes);
+
+/// Calls whose work waits in streams at a time, of a rank's gates and of a communicator's kernels:
+/// far fewer than a hardware queue has room for, since a full one holds up whoever enqueues.
+inline constexpr std::size_t kCallsAheadMax = 64;
 
 class Device {
  public:
@@ -33,8 +37,9 @@ class Device {
   const cuda::CudaApi& api() const { return *api_; }
   const std::shared_ptr<const cuda::CudaApi>& shared_api() const { return api_; }
   cuda::DeviceMemory& memory() { return *memory_; }
-  const cuda::Kernels& kernels() const { return *kernels_; }
+  const cuda::Kernels& kernels() const { return share_->kernels(); }
   CUcontext context() const { return memory_->context(); }
+  const std::shared_ptr<DeviceShare>& share() const { return share_; }
   /// DeviceMemory::out_of_reach(), by the texts of the uuids. Asks the driver.
   std::vector<std::string> out_of_reach() const;
   const std::string& name() const { return memory_->name(); }
@@ -47,12 +52,11 @@ class Device {
   /// ... of 64 bits too.
   bool has_wide_memops() const { return has_wide_memops_; }
 
-  /// Own streams, never the default one and of the highest priority, so that work which waits in
-  /// a stream of the user's does not hold them up: for copies to the host and back. Nothing in
-  /// them waits for anything of the user's.
-  CUstream outward_stream() const { return outward_; }
-  CUstream inward_stream() const { return inward_; }
-  /// One more such stream, the caller's to destroy.
+  /// Streams for copies to the host and back, of all ranks of the process. Nothing in them waits.
+  CUstream outward_stream() const { return share_->outward_stream(); }
+  CUstream inward_stream() const { return share_->inward_stream(); }
+  /// A stream of this rank's, the caller's to destroy: of the highest priority, so that work which
+  /// waits in a stream of the user's does not hold it up.
   Result<CUstream> make_stream() const;
 
   /// An event without timing, from a pool.
@@ -89,11 +93,10 @@ class Device {
   };
   Result<Gate> take_gate();
   void give_back(Gate gate);
+  /// So many are in use that a stream with one more operation behind them might be full.
+  bool has_enough_gates() const { return lent_gates_ >= kCallsAheadMax; }
   /// Enqueues on `stream`: nothing behind goes on before the gate is open.
   Status enqueue_wait(CUstream stream, const Gate& gate) const;
-  /// Enqueues on `stream`: opens the gate.
-  Status enqueue_open(CUstream stream, const Gate& gate) const;
-  /// Opens it from the host.
   static void open(const Gate& gate);
 
   /// True when everything before the event's record is over; an error of the device otherwise.
@@ -101,7 +104,7 @@ class Device {
 
  private:
   explicit Device(std::shared_ptr<const cuda::CudaApi> api) : api_(std::move(api)) {}
-  Status make_streams();
+  void find_memops();
   bool try_memops();
   bool try_wide_memops();
 
@@ -113,16 +116,15 @@ class Device {
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::unique_ptr<cuda::DeviceMemory> memory_;
-  std::unique_ptr<cuda::Kernels> kernels_;
+  std::shared_ptr<DeviceShare> share_;
   bool has_memops_ = false;
   bool has_wide_memops_ = false;
   bool is_stuck_ = false;
-  CUstream outward_ = nullptr;
-  CUstream inward_ = nullptr;
   std::vector<CUevent> events_;
   std::vector<Block> free_;        // of staging memory
   std::vector<std::byte*> pages_;  // of gates
   std::vector<Gate> gates_;
+  std::size_t lent_gates_ = 0;
   std::size_t staging_bytes_ = 0;  // lent and free
   std::size_t charged_bytes_ = 0;
   std::size_t staging_bytes_max_ = 0;

@@ -32,8 +32,7 @@ struct CollectiveParts {
   std::size_t count = 0;  ///< as in communicator.h; unused by collectives with counts
   std::size_t element_bytes = 1;
   std::span<const RankPart> ranks;
-  /// Ranks that launch: work is divided among them. One for ranks that share a GPU from one
-  /// process, all of them otherwise.
+  /// Ranks that launch: work is divided among them. One of each GPU.
   std::span<const Rank> owners;
 };
 

@@ -1,5 +1,5 @@
 // Events by which ranks that are threads of one process wait for each other's launches, and the
-// word that calls them off. They belong to all of the communicator's ranks here: a rank may have
+// words that call them off. They belong to all of the communicator's ranks here: a rank may have
 // left before another one has looked.
 //
 // Thread rule: any thread.
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compute/cuda_api.h"
+#include "device/abort_word.h"
 #include "device/device.h"
 
 namespace unisono::device {
@@ -28,8 +29,8 @@ class TeamEvents {
   /// latest launch.
   Result<CUevent> event_of(Rank rank);
 
-  /// What every launch looks at when it begins; made by the first call, with a context current.
-  Result<const std::uint32_t*> abort_word();
+  /// What every launch of the rank looks at when it begins; made by the first call.
+  Result<const std::uint32_t*> abort_word_of(Rank rank, const Device& device);
   /// Launches that have not begun move nothing from now on.
   void abort();
 
@@ -39,7 +40,7 @@ class TeamEvents {
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
   std::vector<CUevent> events_;
-  std::uint32_t* abort_word_ = nullptr;  // page-locked
+  std::vector<AbortWord> abort_words_;
   bool is_aborted_ = false;
 };
 

@@ -62,6 +62,19 @@ TEST(DeviceThreadsInGreatNumber, AreServedUpToWhatAKernelTakesAndStagedBeyond) {
   }
 }
 
+// However many ranks there are: a later one might find a stream that waits, and would wait with it.
+TEST(DeviceThreadsOfAGpu, LoadTheKernelsOnce) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver, which counts";
+  const auto loaded_by = [](int ranks) {
+    const std::uint64_t before = fake()->calls("cuLibraryLoadData");
+    run_device_ranks({.ranks = ranks}, [](Communicator& comm) { comm.barrier(); });
+    return fake()->calls("cuLibraryLoadData") - before;
+  };
+  const std::uint64_t by_one = loaded_by(1);
+  EXPECT_GT(by_one, 0u);
+  EXPECT_EQ(loaded_by(4), by_one);
+}
+
 // Each device has its own owner of pieces, and reaches the others' memory.
 TEST(DeviceThreadsOfTwoGpus, EveryCollectiveEqualsTheOracle) {
   if (device_count() < 2) GTEST_SKIP() << "needs two devices";

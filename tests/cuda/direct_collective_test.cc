@@ -4,6 +4,7 @@
 
 #include <barrier>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "tests/cuda/host_job.h"
@@ -174,8 +175,13 @@ TEST_F(DeviceDirectCollective, ReceiversThatHaveNotComeToTheCallAreStaged) {
       const bool is_broadcast = collective == Collective::kBroadcast;
       std::int16_t* const result = is_broadcast && is_root ? in : out;
       std::optional<HeldStream> held;
+      std::thread release;
       if (!is_root) {
         held.emplace(user.stream());
+        release = std::thread([&] {
+          root_is_through.arrive_and_wait();
+          held.reset();
+        });
         const auto address = reinterpret_cast<CUdeviceptr>(out);
         driver()->MemcpyAsync(address, address + sizeof *out, sizeof *out, user.stream());
       }
@@ -185,10 +191,9 @@ TEST_F(DeviceDirectCollective, ReceiversThatHaveNotComeToTheCallAreStaged) {
                                     .count = kBlock,
                                     .type = DataType::kInt16,
                                     .options = {.stream = user.stream()}}});
-      if (is_root) user.finish();
-      root_is_through.arrive_and_wait();
-      held.reset();
       user.finish();
+      if (is_root) root_is_through.arrive_and_wait();
+      if (release.joinable()) release.join();
       require(user.look(result, kBlock) == std::vector<std::int16_t>(kBlock, 7), "not the root's");
     });
     EXPECT_EQ(flushes, collective == Collective::kScatter ? 1u : 0u);  // the root's own block
@@ -206,9 +211,15 @@ TEST_F(DeviceDirectCollective, AnAbortedCallLeavesTheBuffersAlone) {
         comm.barrier();
         doomed.abort("enough");
       } else {
-        doomed.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
+        std::string failed;
+        std::thread caller([&] {
+          failed = failure_of([&] {
+            doomed.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
+          });
+        });
         comm.barrier();
-        await_failure(doomed);
+        caller.join();
+        require(failed.find("enough") != std::string::npos, "no abort of the call: " + failed);
       }
       user.finish();
     }  // the memory is gone, and whoever touches it ends the program

@@ -134,15 +134,15 @@ TEST_F(DeviceDirect, EachEndIsDirectForItself) {
 
 // The send's gate is in the stream in front of the receive: were the receive to wait for the
 // stream, both ranks would wait for each other's.
-TEST_F(DeviceDirect, BothRanksMaySendBeforeTheyReceiveInOneStream) {
+TEST_F(DeviceDirect, BothRanksMaySendAndReceiveInOneStreamAtOnce) {
   run([](Communicator& comm) {
     DeviceUser user;
     const Rank peer = 1 - comm.rank();
     std::int32_t* const mine = user.make(std::vector<std::int32_t>(kLarge, comm.rank() + 5));
     std::int32_t* const theirs = user.make(std::vector<std::int32_t>(kLarge));
     for (int round = 0; round < 3; ++round) {
-      comm.group(std::vector<Call>{send_call(mine, kLarge, peer, user.stream())});
-      comm.group(std::vector<Call>{receive_call(theirs, kLarge, peer, user.stream())});
+      comm.group(std::vector<Call>{send_call(mine, kLarge, peer, user.stream()),
+                                   receive_call(theirs, kLarge, peer, user.stream())});
     }
     user.finish();
     EXPECT_THAT(user.look(theirs, kLarge), Each(peer + 5));

@@ -97,9 +97,8 @@ bool is_done_within(milliseconds limit, CUstream stream) {
 }
 
 // A busy stream of one communicator's call is nothing to another communicator.
-void expect_another_goes_on(const std::vector<int>& devices, bool other_has_stream) {
-  std::barrier<> step(2);
-  run_device_ranks({.ranks = 2, .devices = devices}, [&](Communicator& comm) {
+void expect_another_goes_on(const DeviceJob& job, bool other_has_stream) {
+  run_device_ranks(job, [=](Communicator& comm) {
     DeviceUser user;
     DeviceUser other;
     float* const held = user.make<float>({1});
@@ -108,31 +107,54 @@ void expect_another_goes_on(const std::vector<int>& devices, bool other_has_stre
     Communicator second = comm.split(0, comm.rank());
     std::unique_ptr<HeldStream> hold;
     if (comm.rank() == 1) hold = std::make_unique<HeldStream>(user.stream());
-    EXPECT_EQ(failure_of(
-                  [&] { first.all_reduce(held, held, 1, kFloat, sum, {.stream = user.stream()}); }),
-              "");
-    step.arrive_and_wait();
+    first.all_reduce(held, held, 1, kFloat, sum, {.stream = user.stream()});
+    comm.barrier();
     CallOptions options{.timeout = seconds(2)};
     if (other_has_stream) options.stream = other.stream();
-    EXPECT_EQ(failure_of([&] { second.all_reduce(free, free, 1, kFloat, sum, options); }), "");
-    EXPECT_TRUE(is_done_within(options.timeout, other.stream()));
-    EXPECT_TRUE(second.status().ok()) << second.status().message();
-    step.arrive_and_wait();
+    second.all_reduce(free, free, 1, kFloat, sum, options);
+    require(is_done_within(options.timeout, other.stream()), "the other stream stands still");
+    require(second.status().ok(), second.status().message());
+    comm.barrier();
     hold.reset();
-    EXPECT_EQ(other.look(free, 1)[0], 4);
-    EXPECT_EQ(user.look(held, 1)[0], 2);
-    EXPECT_TRUE(first.status().ok()) << first.status().message();
+    require(other.look(free, 1)[0] == 4, "a wrong sum of the other communicator's");
+    require(user.look(held, 1)[0] == 2, "a wrong sum");
+    require(first.status().ok(), first.status().message());
   });
 }
 
 TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpAnotherCommunicator) {
-  expect_another_goes_on({0}, false);
-  expect_another_goes_on({0}, true);
+  expect_another_goes_on({.ranks = 2}, false);
+  expect_another_goes_on({.ranks = 2}, true);
 }
 
+// Of processes: among threads whoever makes a staged call waits for it.
 TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpStagedCallsOfAnotherCommunicator) {
-  expect_another_goes_on({}, false);
-  expect_another_goes_on({}, true);
+  for (const bool other_has_stream : {false, true}) {
+    expect_success_alone([=] {
+      expect_another_goes_on({.ranks = 2, .processes = true, .devices = {}}, other_has_stream);
+    });
+  }
+}
+
+// Their streams wait, and they do not.
+TEST_F(DeviceOddStream, BothProcessesMaySendBeforeTheyReceiveInOneStream) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [](Communicator& comm) {
+      constexpr std::size_t kCount = 100'000;
+      DeviceUser user;
+      const Rank peer = 1 - comm.rank();
+      const std::vector<float> expected(kCount, static_cast<float>(peer));
+      float* const mine = user.make(std::vector<float>(kCount, static_cast<float>(comm.rank())));
+      float* const theirs = user.make(std::vector<float>(kCount, -1.0F));
+      const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+      for (int round = 0; round < 3; ++round) {
+        comm.send(mine, kCount, kFloat, peer, 0, options);
+        comm.receive(theirs, kCount, kFloat, peer, 0, options);
+      }
+      user.finish();
+      require(user.look(theirs, kCount) == expected, "not what the peer sent");
+    });
+  });
 }
 
 // The default stream is one for both ranks, which are threads of one process: what waits in it for

@@ -23,7 +23,7 @@ namespace unisono::test {
 
 inline constexpr DataType kFloat = DataType::kFloat32;
 // Far more than any of these calls needs.
-inline constexpr std::chrono::seconds kDeadline{5};
+inline constexpr std::chrono::seconds kDeadline{20};
 // Long enough that what must not happen meanwhile has every chance to.
 inline constexpr std::chrono::milliseconds kBusyFor{300};
 

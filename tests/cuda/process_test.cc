@@ -46,6 +46,31 @@ TEST(DeviceProcessesOfTwoGpus, EveryCollectiveEqualsTheOracle) {
   });
 }
 
+// Processes that share a GPU take turns on it: one of them launches for all.
+TEST(DeviceProcessesOfAGpu, LaunchOneKernelForEachCall) {
+  for (const int gpus : {1, 2}) {
+    if (device_count() < gpus) GTEST_SKIP() << "needs two devices";
+    run_device_ranks(
+        {.ranks = 4, .processes = true, .devices = gpus == 1 ? std::vector{0} : std::vector{0, 1}},
+        [=](Communicator& comm) {
+          if (fake() == nullptr) return;  // it counts
+          DeviceUser user(comm.rank() % gpus);
+          constexpr std::size_t kCount = 1 << 20;
+          constexpr std::uint64_t kCalls = 5;
+          float* const data = user.make(std::vector<float>(kCount, 1.0F));
+          const std::uint64_t before = fake()->counts().launches;
+          for (std::uint64_t call = 0; call < kCalls; ++call) {
+            comm.all_reduce(data, data, kCount, DataType::kFloat32, max, {.stream = user.stream()});
+          }
+          user.finish();
+          const std::uint64_t launches = fake()->counts().launches - before;
+          require(launches == (comm.rank() < gpus ? kCalls : 0),
+                  "rank " + std::to_string(comm.rank()) + " has launched " +
+                      std::to_string(launches) + " kernels");
+        });
+  }
+}
+
 TEST(DeviceProcessMemory, OfUnisonoAllocateIsReachedInPlace) {
   run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
     DeviceUser user;

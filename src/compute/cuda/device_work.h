@@ -44,8 +44,9 @@ struct DeviceWork {
   /// The scalars as the kernels read them, in the arithmetic of the element type: Kernels::launch()
   /// fills them.
   std::uint64_t factors[kWorkRanksMax] = {};
-  /// Host memory that the device can read; the launch moves nothing when it is not zero once the
-  /// kernel starts: the call has failed, and peers' buffers are their owners' again. Null: none.
+  /// Memory that the device can read, its own where speed matters; the launch moves nothing when it
+  /// is not zero once the kernel starts: the call has failed, and peers' buffers are their owners'
+  /// again. Null: none.
   const std::uint32_t* abort = nullptr;
   std::uint32_t piece_count = 0;
   std::int32_t ranks = 1;  ///< the divisor of kAverage

@@ -15,7 +15,7 @@ __device__ __forceinline__ ThreadOfPiece this_thread_of_piece() {
           std::uint64_t{gridDim.x} * blockDim.x};
 }
 
-/// Whether the call has failed. One thread of each block asks, because the word lies behind PCIe.
+/// Whether the call has failed. One thread of each block asks.
 __device__ __forceinline__ bool called_off(const std::uint32_t* abort) {
   if (abort == nullptr) return false;
   const bool first = threadIdx.x == 0;
