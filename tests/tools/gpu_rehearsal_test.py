@@ -77,7 +77,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(len([row for row in rows if "floor" in row]), 2)
         with open(os.path.join(self.folder, "raw", "probe.jsonl")) as file:
             asked = {json.loads(line)["question"] for line in file}
-        self.assertEqual(len(asked), 6, asked)
+        self.assertEqual(len(asked), 7, asked)
 
     def test_every_part_of_the_second_call_runs(self):
         result = self.rehearse("--call", "2")

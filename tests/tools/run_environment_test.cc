@@ -143,6 +143,17 @@ TEST(RunEnvironment, SetsWhatTorchrunSets) {
   EXPECT_EQ(first_line({"--role", "trainer"}, "OMP_NUM_THREADS"), "[0] trainer 0/1 0 0 omp=");
 }
 
+TEST(RunEnvironment, GivesAGpuAllItsHardwareQueuesUnlessSet) {
+  for (const char* const given : {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS=1"}) {
+    LaunchOptions options;
+    options.environment = {given};
+    Launcher launcher(shell({}, "echo queues=$CUDA_DEVICE_MAX_CONNECTIONS"), options);
+    EXPECT_EQ(launcher.wait(), 0);
+    EXPECT_EQ(launcher.out(),
+              std::string_view(given).ends_with("=1") ? "[0] queues=1\n" : "[0] queues=32\n");
+  }
+}
+
 TEST(RunEnvironment, TakesTheLastOfTwoAndWhatIsHarmless) {
   Launcher launcher(shell({"-n", "7", "--nproc-per-node", "2", "--max-restarts=0", "--no-python",
                            "--rdzv-conf", "timeout=5", "--master-port", "1", "--master_port", "2"},
