@@ -144,7 +144,7 @@ part_graph() {
 part_waits() {
   local question name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
-  for question in memory_operations fork_and_join graphs; do
+  for question in memory_operations fork_and_join graphs blocked_streams; do
     attempt $question 35 "$probe" $question >> "$raw/probe.jsonl"
   done
   for ranks in 2 8; do
@@ -156,6 +156,10 @@ part_waits() {
     CUDA_DEVICE_MAX_CONNECTIONS=1 measure waits.jsonl "threads/$ranks" 30 all_reduce -n $ranks \
       --as threads --place in $sizes
   done
+  # More threads than share device memory: their calls are staged.
+  # shellcheck disable=SC2086
+  [ -n "$rehearsal" ] ||
+    measure waits.jsonl staged/17 30 all_reduce -n 17 --as threads --place in $sizes
   for name in cuda_capture_test cuda_replay_test cuda_kill_test; do
     [ -z "$rehearsal" ] || break
     run_suites $name 40

@@ -37,6 +37,7 @@ constexpr std::array kQuestions{
     Question{"memory_operations", ask_memory_operations},
     Question{"fork_and_join", ask_fork_and_join},
     Question{"graphs", ask_graphs},
+    Question{"blocked_streams", ask_blocked_streams},
 };
 
 /// In a child: what breaks one question's context leaves the others alone.

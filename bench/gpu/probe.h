@@ -70,5 +70,6 @@ void ask_legacy_handles();
 void ask_memory_operations();
 void ask_fork_and_join();
 void ask_graphs();
+void ask_blocked_streams();
 
 }  // namespace unisono::gpu_probe

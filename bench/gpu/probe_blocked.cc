@@ -1,0 +1,130 @@
+// What goes on beside streams that wait: the library's gates rest on copies of the highest priority
+// that are not held up by them, and on a driver that returns from what it is asked meanwhile. Every
+// case has a process of its own, which is ended where the answer does not come.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "bench/gpu/probe.h"
+
+namespace unisono::gpu_probe {
+namespace {
+
+constexpr int kReadyMs = 10'000, kAnswerMs = 1000;
+constexpr std::size_t kBytes = std::size_t{1} << 20;
+
+/// What a case has before any stream waits.
+struct Scene {
+  Gpu gpu;
+  CUdeviceptr memory = 0;
+  void* host = nullptr;
+  CUstream first = nullptr;  // of the highest priority
+  CUstream equal = nullptr;  // of the priority of those that wait
+
+  Scene() {
+    gpu.must(gpu->MemAlloc(&memory, kBytes), "allocating");
+    gpu.must(gpu->MemHostAlloc(&host, kBytes, CU_MEMHOSTALLOC_DEVICEMAP), "page-locking");
+    gpu.must(
+        gpu->StreamCreateWithPriority(&first, CU_STREAM_NON_BLOCKING, cuda::kHighestStreamPriority),
+        "making a stream");
+    equal = gpu.make_stream();
+  }
+};
+
+struct Case {
+  const char* name;
+  void (*act)(Scene& scene);
+};
+
+void copy(Scene& scene, CUstream stream) {
+  const auto host = reinterpret_cast<CUdeviceptr>(scene.host);
+  scene.gpu.must(scene.gpu->MemcpyAsync(host + 64, scene.memory, kBytes - 64, stream), "copying");
+  scene.gpu.finish(stream);
+}
+
+constexpr Case kCases[]{
+    {"copy_of_highest_priority", [](Scene& scene) { copy(scene, scene.first); }},
+    {"copy_of_equal_priority", [](Scene& scene) { copy(scene, scene.equal); }},
+    {"page_locking",
+     [](Scene& scene) {
+       void* more = nullptr;
+       scene.gpu.must(scene.gpu->MemHostAlloc(&more, kBytes, CU_MEMHOSTALLOC_PORTABLE), "locking");
+     }},
+    {"allocation",
+     [](Scene& scene) {
+       CUdeviceptr more = 0;
+       scene.gpu.must(scene.gpu->MemAlloc(&more, kBytes), "allocating");
+     }},
+    {"freeing", [](Scene& scene) { scene.gpu.must(scene.gpu->MemFree(scene.memory), "freeing"); }},
+    {"new_stream", [](Scene& scene) { static_cast<void>(scene.gpu.make_stream()); }},
+};
+
+/// In the case's process: `waits` streams wait for a word, then the case is timed. Writes a number
+/// when it begins and one when it is done.
+[[noreturn]] void run_case(const Case& asked, int waits, int answer_to) {
+  Scene scene;
+  std::vector<CUstream> streams;
+  for (int i = 0; i < waits; ++i) streams.push_back(scene.gpu.make_stream());
+  new (scene.host) std::uint32_t(0);
+  for (CUstream stream : streams) {
+    CUstreamBatchMemOpParams wait{};
+    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait.waitValue.address = reinterpret_cast<CUdeviceptr>(scene.host);
+    wait.waitValue.value = 1;
+    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    if (scene.gpu->StreamBatchMemOp == nullptr) throw std::runtime_error("no memory operations");
+    scene.gpu.must(scene.gpu->StreamBatchMemOp(stream, 1, &wait, 0), "enqueueing a wait");
+  }
+  const double start = now_us();
+  static_cast<void>(!write(answer_to, &start, sizeof start));
+  asked.act(scene);
+  const double took = now_us() - start;
+  static_cast<void>(!write(answer_to, &took, sizeof took));
+  _exit(0);  // the streams wait on
+}
+
+void ask_case(const Case& asked, int waits) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      run_case(asked, waits, ends[1]);
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+  }
+  close(ends[1]);
+  double took = 0;
+  const auto hear = [&](int limit_ms) {
+    pollfd entry{ends[0], POLLIN, 0};
+    return poll(&entry, 1, limit_ms) > 0 && read(ends[0], &took, sizeof took) == sizeof took;
+  };
+  const bool began = hear(kReadyMs);
+  const bool done = began && hear(kAnswerMs);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ends[0]);
+  const std::string what = fmt::format("{}_beside_{}_us", asked.name, waits);
+  if (done) {
+    answer(what, took);
+  } else {
+    answer(what, began ? "held up" : "failed");
+  }
+}
+
+}  // namespace
+
+void ask_blocked_streams() {
+  for (const int waits : {1, 16}) {
+    for (const Case& asked : kCases) ask_case(asked, waits);
+  }
+}
+
+}  // namespace unisono::gpu_probe
