@@ -76,6 +76,8 @@ build_unisono() {
   if [ -x "$unisono/tools/unisono" ]; then
     command_line=$unisono/tools/unisono library=$unisono/src/comm/libunisono.so
     includes+=(-I"$root/include")
+    # `./dev perf` builds the command alone.
+    [ -e "$library" ] || cmake --build "$unisono" --target unisono -j "$cores" >> "$log" 2>&1
   else
     command_line=$unisono/bin/unisono library=
     for candidate in "$unisono"/lib/libunisono.so "$unisono"/lib64/libunisono.so \

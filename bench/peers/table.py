@@ -45,20 +45,40 @@ def time_text(us):
     return f"{us:.2f}" if us < 10 else f"{us:.1f}" if us < 100 else f"{us:.0f}"
 
 
+def is_figure(row):
+    """False for a line that a peer's library has printed among the figures."""
+    if None in row or None in row.values():
+        return False
+    try:
+        for name in ("ranks", "bytes", "round"):
+            int(row[name])
+        for name in ("time_us_median", "empty_us"):
+            float(row[name])
+    except ValueError:
+        return False
+    return True
+
+
 def load(path, only):
-    """{(ranks, collective, bytes, mode): {(peer, transport, buffers): Figure}}"""
+    """{(ranks, collective, bytes, mode): {(peer, transport, buffers): Figure}}, and how many lines
+    were none of figures."""
     rows = defaultdict(lambda: defaultdict(list))
+    foreign = 0
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
+            if not is_figure(row):
+                foreign += 1
+                continue
             label = " ".join((row["transport"], row["ranks"], row["collective"], row["peer"]))
             if not re.search(only, label):
                 continue
             point = (int(row["ranks"]), row["collective"], int(row["bytes"]), row["mode"])
             who = (row["peer"], row["transport"], row["buffers"])
             rows[point][who].append(row)
-    return {
+    points = {
         point: {who: Figure(found) for who, found in whos.items()} for point, whos in rows.items()
     }
+    return points, foreign
 
 
 def best_peer(figures, wire):
@@ -224,7 +244,9 @@ def main():
     parser.add_argument("--missed", action="store_true", help="only the rows that miss a bar")
     parser.add_argument("--peers", metavar="COLLECTIVE", help="every peer's time instead")
     arguments = parser.parse_args()
-    points = load(arguments.csv, arguments.only)
+    points, foreign = load(arguments.csv, arguments.only)
+    if foreign:
+        print(f"{foreign} lines of {arguments.csv} are no figures and were set aside")
     if arguments.peers:
         all_peers(points, arguments.peers)
         return 0

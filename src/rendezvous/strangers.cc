@@ -18,8 +18,6 @@ namespace unisono::rendezvous {
 namespace {
 
 constexpr Duration kDescriptorPause = std::chrono::milliseconds(50);
-constexpr Duration kLogWindow = std::chrono::seconds(10);
-constexpr int kLinesPerWindow = 5;
 
 }  // namespace
 
@@ -53,7 +51,7 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
-      log_line("rank 0: connections wait: " + errno_text(errno), now);
+      lines_.write(log::Level::kWarning, now, "rank 0: connections wait: " + errno_text(errno));
     }
     return -1;
   }
@@ -167,22 +165,8 @@ void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {
 }
 
 void Strangers::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
-  log_line(fmt::format("rank 0: refused a connection from {}: {}", who, why), now);
-}
-
-void Strangers::log_line(std::string line, TimePoint now) {
-  if (log_window_ == TimePoint::min() || now - log_window_ >= kLogWindow) {
-    log_window_ = now;
-    logged_ = 0;
-  }
-  if (++logged_ > kLinesPerWindow) {
-    ++unlogged_;
-    return;
-  }
-  if (const int hidden = std::exchange(unlogged_, 0); hidden > 0) {
-    line += fmt::format(" ({} earlier ones not shown)", hidden);
-  }
-  log::warning(line);
+  lines_.write(log::Level::kWarning, now,
+               fmt::format("rank 0: refused a connection from {}: {}", who, why));
 }
 
 }  // namespace unisono::rendezvous

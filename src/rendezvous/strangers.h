@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/handshake.h"
+#include "base/line_limit.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
 
@@ -70,7 +71,6 @@ class Strangers {
   Status authenticate(Stranger* stranger);
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
-  void log_line(std::string line, TimePoint now);
   /// When `stranger` will have had its time.
   TimePoint due(const Stranger& stranger) const;
 
@@ -78,9 +78,7 @@ class Strangers {
   JobKey key_;
   std::map<int, Stranger> strangers_;
   TimePoint paused_ = TimePoint::min();  // accept() ran out of descriptors
-  TimePoint log_window_ = TimePoint::min();
-  int logged_ = 0;
-  int unlogged_ = 0;
+  LineLimit lines_{5, std::chrono::seconds(2)};
 };
 
 }  // namespace unisono::rendezvous

@@ -46,6 +46,19 @@ class Verdicts(unittest.TestCase):
         self.assertIn("2 bars met, 0 missed.", text)
         self.assertNotIn("FAILED", text)
 
+    def test_what_a_library_printed_among_them_is_set_aside_and_counted(self):
+        foreign = [
+            "[1700000000.1] [host:1:0] parser.c:2036 UCX  WARN  unused environment variable",
+            "",
+            "a,b,c",
+            row("openmpi", "shm", "n/a"),
+            ",".join(["x"] * 20),
+        ]
+        status, text = run_table(foreign + PEER + foreign[:1] + PRIVATE + ALLOCATED)
+        self.assertEqual(status, 0)
+        self.assertIn("5 lines of ", text)
+        self.assertIn("2 bars met, 0 missed.", text)
+
     def test_a_slow_figure_is_missed_but_no_failure(self):
         slow = [row("unisono", "shm", 99, round) for round in (1, 2, 3)]
         status, text = run_table(PEER + slow + ALLOCATED)

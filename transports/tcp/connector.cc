@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/errno_text.h"
+#include "base/line_limit.h"
 #include "base/log.h"
 #include "base/network.h"
 #include "base/same_user.h"
@@ -35,32 +36,6 @@ constexpr int kHandlersPerPoll = 256;
 // Lines about refused strangers: a burst, then one a second.
 constexpr int kLinesAtOnce = 10;
 constexpr Duration kLineEvery = std::chrono::seconds(1);
-
-// Keeps a port scanner from filling the log.
-class LineLimit {
- public:
-  void write(log::Level level, TimePoint now, const std::string& line) {
-    const auto earned = (now - filled_) / kLineEvery;
-    if (earned > 0) {
-      lines_left_ = static_cast<int>(std::min<long long>(kLinesAtOnce, lines_left_ + earned));
-      filled_ = now;
-    }
-    if (lines_left_ == 0) {
-      ++left_out_;
-      return;
-    }
-    --lines_left_;
-    const std::string more =
-        left_out_ == 0 ? "" : fmt::format(" ({} more such lines left out)", left_out_);
-    left_out_ = 0;
-    log::write(level, line + more);
-  }
-
- private:
-  TimePoint filled_{};
-  int lines_left_ = kLinesAtOnce;
-  long long left_out_ = 0;
-};
 
 }  // namespace
 
@@ -150,7 +125,7 @@ class Connector::Impl {
   Strangers strangers_;
   std::map<std::pair<Rank, std::uint16_t>, std::shared_ptr<Dial>> dials_;
   TimePoint last_poll_{};
-  LineLimit limit_;
+  LineLimit limit_{kLinesAtOnce, kLineEvery};
 };
 
 void Connector::Impl::stop() {
