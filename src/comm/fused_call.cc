@@ -385,8 +385,9 @@ Status FusedCall::launch_for_threads() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(abort, call_.calls->team().abort_word_of(call_.calls->rank(), device));
   }
-  UNISONO_TRY(launch_pieces(stream, parts, abort));
   UNISONO_ASSIGN(const CUevent done, call_.calls->team().event_of(call_.calls->rank()));
+  const auto launching = call_.calls->team().launching();
+  UNISONO_TRY(launch_pieces(stream, parts, abort));
   return api.check(api.EventRecord(done, stream), "recording on " + device.name());
 }
 

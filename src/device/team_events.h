@@ -31,6 +31,9 @@ class TeamEvents {
 
   /// What every launch of the rank looks at when it begins; made by the first call.
   Result<const std::uint32_t*> abort_word_of(Rank rank, const Device& device);
+  /// Held from before a launch until its event is recorded: abort() finds a launch that it can
+  /// wait for, or comes before it.
+  std::unique_lock<std::mutex> launching() { return std::unique_lock(mutex_); }
   /// Launches that have not begun move nothing from now on.
   void abort();
 

@@ -22,9 +22,17 @@ struct Touched {
   std::size_t written_bytes = 0;
 };
 
+bool is_called_off(const DeviceWork& work) {
+  return work.abort != nullptr && __atomic_load_n(work.abort, __ATOMIC_RELAXED) != 0;
+}
+
 void translate_work(void* parameters, fake_cuda::Translator& translator,
                     std::size_t counted_bytes) {
   DeviceWork& work = *static_cast<DeviceWork*>(parameters);
+  work.abort = static_cast<const std::uint32_t*>(
+      translator.at(work.abort, sizeof *work.abort, fake_cuda::Access::kRead));
+  // What is called off touches nothing: the buffers may be gone.
+  if (is_called_off(work)) return;
   std::array<Touched, kWorkPointersMax> touched{};
   for (std::uint32_t p = 0; p < work.piece_count; ++p) {
     const WorkPiece& piece = work.pieces[p];
@@ -49,8 +57,6 @@ void translate_work(void* parameters, fake_cuda::Translator& translator,
       work.pointers[i] = translator.at(device, touched[i].written_bytes, fake_cuda::Access::kWrite);
     }
   }
-  work.abort = static_cast<const std::uint32_t*>(
-      translator.at(work.abort, sizeof *work.abort, fake_cuda::Access::kRead));
 }
 
 using Body = void (*)(const DeviceWork&, const WorkPiece&, ThreadOfPiece);
@@ -58,7 +64,7 @@ using Body = void (*)(const DeviceWork&, const WorkPiece&, ThreadOfPiece);
 template <Body kBody>
 void run_grid(const void* parameters, fake_cuda::Dimensions grid, fake_cuda::Dimensions block) {
   const DeviceWork& work = *static_cast<const DeviceWork*>(parameters);
-  if (work.abort != nullptr && __atomic_load_n(work.abort, __ATOMIC_RELAXED) != 0) return;
+  if (is_called_off(work)) return;
   const std::uint64_t threads =
       std::min(kTwinThreads, std::uint64_t{grid.x} * std::uint64_t{block.x});
   for (unsigned p = 0; p < grid.y; ++p) {
