@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2154
 
 first_call() {
-  run_part probe 60
+  run_part probe 95
   run_part kernels 90
   run_part brief 60
   run_part memcheck 45
@@ -16,6 +16,8 @@ first_call() {
 part_probe() {
   local file
   attempt probe 50 "$probe" attributes descriptors legacy_handles > "$raw/probe.jsonl"
+  # What gates rest on.
+  attempt blocked_streams 35 "$probe" blocked_streams >> "$raw/probe.jsonl"
   cat "$raw/probe.jsonl"
   for file in nvidia-cuda-mps-control nvidia-cuda-mps-server; do
     command -v $file || echo "no $file"
@@ -144,7 +146,7 @@ part_graph() {
 part_waits() {
   local question name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
-  for question in memory_operations fork_and_join graphs blocked_streams; do
+  for question in memory_operations fork_and_join graphs; do
     attempt $question 35 "$probe" $question >> "$raw/probe.jsonl"
   done
   for ranks in 2 8; do
@@ -160,6 +162,10 @@ part_waits() {
   # shellcheck disable=SC2086
   [ -n "$rehearsal" ] ||
     measure waits.jsonl staged/17 30 all_reduce -n 17 --as threads --place in $sizes
+  # Of processes with gates.
+  # shellcheck disable=SC2086
+  [ -n "$rehearsal" ] || CUDA_DEVICE_MAX_CONNECTIONS=1 \
+    measure waits.jsonl gates/17 30 all_reduce -n 17 --as processes --place in $sizes
   for name in cuda_capture_test cuda_replay_test cuda_kill_test; do
     [ -z "$rehearsal" ] || break
     run_suites $name 40

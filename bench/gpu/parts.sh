@@ -60,7 +60,8 @@ attempt() {
   fi
   [ "$limit" -le "$rest" ] || { limit=$rest; cut=yes; }
   echo "+ $*" >&2
-  timeout -k 3 "$limit" "$@"
+  # In the part's process group, which ends with the part.
+  timeout --foreground -k 3 "$limit" "$@"
   status=$?
   if [ -n "$cut" ] && { [ $status = 124 ] || [ $status = 137 ]; }; then
     untried="$untried $name(cut)"

@@ -354,10 +354,8 @@ bool CudaCalls::is_past(const device::Device& device, CUevent event) {
 
 bool CudaCalls::launches_are_over(const device::Device& device) const {
   if (team_ == nullptr) return is_past(device, done_);
-  return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
-    const Result<CUevent> done = team_->event_of(owner);
-    return !done || is_past(device, *done);
-  });
+  return std::all_of(owners_.begin(), owners_.end(),
+                     [&](Rank owner) { return is_past(device, team_->known_event_of(owner)); });
 }
 
 // Peers that still run may write over what ended a wait: it is ended again until it is over.

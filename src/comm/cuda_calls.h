@@ -98,10 +98,14 @@ class CudaCalls final : public DeviceCalls {
 
   /// Calls of kThreads and kProcesses whose work is in streams. They are over in their order: the
   /// driver is asked about the oldest alone.
-  bool has_room_in_streams() const { return in_streams_.size() < device::kCallsAheadMax; }
-  void enter_streams(const FusedCall& call) { in_streams_.push_back(&call); }
+  void enter_streams(const FusedCall& call, device::Device& device) {
+    in_streams_.push_back(&call);
+    device.note_in_streams(1);
+  }
   bool is_oldest_in_streams(const FusedCall& call) const { return in_streams_.front() == &call; }
-  void leave_streams(const FusedCall& call) { std::erase(in_streams_, &call); }
+  void leave_streams(const FusedCall& call, device::Device& device) {
+    device.note_in_streams(-static_cast<int>(std::erase(in_streams_, &call)));
+  }
 
   /// The call on host memory, or a part of it.
   Result<Operation*> launch_host(detail::RequestState& request, const Call& call,

@@ -96,7 +96,7 @@ Status FusedCall::describe() {
 
 Result<StageState> FusedCall::advance() {
   if (state_ == State::kWaitingForTurn) {
-    if (!call_.calls->has_turn(*call_.request) || !call_.calls->has_room_in_streams()) {
+    if (!call_.calls->has_turn(*call_.request) || !call_.device->has_room_in_streams()) {
       return StageState::kWaiting;
     }
     UNISONO_TRY(start_meeting());
@@ -490,7 +490,7 @@ Status FusedCall::finish_in_stream() {
   if (call_.capture == 0) {
     UNISONO_TRY(
         api.check(api.EventRecord(over_, call_.stream), "recording on " + call_.device->name()));
-    call_.calls->enter_streams(*this);
+    call_.calls->enter_streams(*this, *call_.device);
   }
   state_ = State::kInStreams;
   call_.calls->pass_turn(*call_.request);
@@ -519,7 +519,7 @@ void FusedCall::end() {
   over_ = nullptr;
   sequence_ = 0;
   state_ = State::kOver;
-  call_.calls->leave_streams(*this);
+  call_.calls->leave_streams(*this, *call_.device);
 }
 
 }  // namespace unisono

@@ -1,13 +1,17 @@
 #include "comm/staged_part.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 
+#include "base/clock.h"
 #include "comm/cuda_calls.h"
 
 namespace unisono {
 namespace {
+
+constexpr auto kFinishLimit = std::chrono::milliseconds(300);
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
@@ -100,8 +104,16 @@ Status StagedPart::record(CUstream stream) {
                               "recording on " + device_->name());
 }
 
+// Other ranks' copies may come first, and a stream that waits may hold all of them up.
 void StagedPart::finish() {
-  if (copied_ != nullptr) device_->api().EventSynchronize(copied_);
+  const TimePoint limit = Clock::now() + kFinishLimit;
+  while (copied_ != nullptr && device_->api().EventQuery(copied_) == CUDA_ERROR_NOT_READY) {
+    if (Clock::now() < limit) continue;
+    device_->note_stuck();
+    input_.abandon();
+    output_.abandon();
+    copied_ = nullptr;
+  }
   release();
 }
 

@@ -1,5 +1,6 @@
 #include "device/abort_word.h"
 
+#include <atomic>
 #include <utility>
 
 namespace unisono::device {
@@ -16,7 +17,6 @@ AbortWord::AbortWord(AbortWord&& other) noexcept { *this = std::move(other); }
 AbortWord& AbortWord::operator=(AbortWord&& other) noexcept {
   std::swap(share_, other.share_);
   std::swap(word_, other.word_);
-  std::swap(is_set_, other.is_set_);
   return *this;
 }
 
@@ -24,9 +24,9 @@ AbortWord::~AbortWord() {
   if (share_ != nullptr) share_->give_back_word(word_);
 }
 
-bool AbortWord::set() {
-  if (share_ == nullptr || std::exchange(is_set_, true)) return true;
-  return share_->fill_word(word_, true).ok();
+void AbortWord::set() {
+  if (word_ == nullptr) return;
+  std::atomic_ref<std::uint32_t>(*word_).store(1, std::memory_order_release);
 }
 
 }  // namespace unisono::device

@@ -1,7 +1,7 @@
-// A word of device memory that kernels look at when they begin: once it is set, those that have not
-// begun move nothing. In the device's own memory because every block of every launch reads it.
+// A word of page-locked memory that kernels look at when they begin: once it is set, those that
+// have not begun move nothing. Set by the host alone, so that no stream can hold that up.
 //
-// Thread rule: set() any thread, one at a time.
+// Thread rule: set() any thread.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,12 @@ class AbortWord {
   ~AbortWord();
 
   /// For DeviceWork::abort.
-  const std::uint32_t* address() const { return reinterpret_cast<const std::uint32_t*>(word_); }
-  /// Returns when kernels see it; false where the device did not get to it for a long time. The
-  /// first call decides.
-  bool set();
+  const std::uint32_t* address() const { return word_; }
+  void set();
 
  private:
   std::shared_ptr<DeviceShare> share_;
-  CUdeviceptr word_ = 0;
-  bool is_set_ = false;
+  std::uint32_t* word_ = nullptr;
 };
 
 }  // namespace unisono::device

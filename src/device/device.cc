@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -179,6 +180,7 @@ Result<Device::Gate> Device::take_gate() {
                     "page-locking a page for " + name()));
     auto* const page = static_cast<std::byte*>(memory);
     pages_.push_back(page);
+    std::memset(page, 0, kGatePageBytes);
     for (std::size_t at = 0; at < kGatePageBytes; at += kGateBytes) {
       gates_.push_back({new (page + at) std::uint32_t(0), 0});
     }

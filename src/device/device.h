@@ -22,8 +22,8 @@ namespace unisono::device {
 /// Of a uuid or a key, as ranks publish them.
 std::string hex_text(std::span<const std::uint8_t> bytes);
 
-/// Calls whose work waits in streams at a time, of a rank's gates and of a communicator's kernels:
-/// far fewer than a hardware queue has room for, since a full one holds up whoever enqueues.
+/// Calls of a rank whose work waits in streams at a time, at gates and for kernels: fewer than a
+/// hardware queue has room for, since a full one holds up whoever enqueues.
 inline constexpr std::size_t kCallsAheadMax = 64;
 
 class Device {
@@ -73,6 +73,8 @@ class Device {
     ~Staging() { release(); }
     std::byte* data() const { return data_; }
     void release();
+    /// A stream may still use it: it is nobody's again.
+    void abandon() { data_ = nullptr; }
 
    private:
     friend class Device;
@@ -93,6 +95,9 @@ class Device {
   };
   Result<Gate> take_gate();
   void give_back(Gate gate);
+  /// Calls whose work is in streams, of all communicators of this rank.
+  void note_in_streams(int change) { in_streams_ += change; }
+  bool has_room_in_streams() const { return in_streams_ < static_cast<int>(kCallsAheadMax); }
   /// So many are in use that a stream with one more operation behind them might be full.
   bool has_enough_gates() const { return lent_gates_ >= kCallsAheadMax; }
   /// Enqueues on `stream`: nothing behind goes on before the gate is open.
@@ -125,6 +130,7 @@ class Device {
   std::vector<std::byte*> pages_;  // of gates
   std::vector<Gate> gates_;
   std::size_t lent_gates_ = 0;
+  int in_streams_ = 0;
   std::size_t staging_bytes_ = 0;  // lent and free
   std::size_t charged_bytes_ = 0;
   std::size_t staging_bytes_max_ = 0;

@@ -1,5 +1,5 @@
 // What all ranks of one process have of a device together: the kernels, loaded once, the streams of
-// copies, and words of its memory. Streams share a few hardware queues, so a process has a pair of
+// copies, and words of host memory. Streams share a few hardware queues, so a process has a pair of
 // them however many ranks it has, and kernels are never loaded beside a stream that waits for a
 // rank of this process.
 //
@@ -20,8 +20,8 @@ namespace unisono::device {
 
 class DeviceShare {
  public:
-  /// The same for all that name the context while any of them has it. The context is current, and
-  /// outlives what is returned.
+  /// The same for all that name the device's primary context while any of them has it; keeps the
+  /// context. It is current.
   static Result<std::shared_ptr<DeviceShare>> of(const std::shared_ptr<const cuda::CudaApi>& api,
                                                  CUdevice device, CUcontext context);
   ~DeviceShare();
@@ -32,25 +32,26 @@ class DeviceShare {
   CUstream outward_stream() const { return outward_; }
   CUstream inward_stream() const { return inward_; }
 
-  /// A word of device memory that is 0; see AbortWord.
-  Result<CUdeviceptr> take_word();
-  void give_back_word(CUdeviceptr word);
-  /// Makes it 0 or not, and waits until it is, though not for long.
-  Status fill_word(CUdeviceptr word, bool value);
+  /// A word of page-locked memory that is 0; see AbortWord.
+  Result<std::uint32_t*> take_word();
+  void give_back_word(std::uint32_t* word);
 
  private:
-  DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUcontext context)
-      : api_(std::move(api)), context_(context) {}
-  Status make(CUdevice device);
+  DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context)
+      : api_(std::move(api)), device_(device), context_(context) {}
+  Status make();
   Status add_words();
 
   std::shared_ptr<const cuda::CudaApi> api_;
+  CUdevice device_;
   CUcontext context_;
+  bool is_retained_ = false;
   std::unique_ptr<cuda::Kernels> kernels_;
   CUstream outward_ = nullptr;
   CUstream inward_ = nullptr;
   std::mutex words_mutex_;
-  std::vector<CUdeviceptr> word_blocks_, free_words_;
+  std::vector<void*> word_pages_;
+  std::vector<std::uint32_t*> free_words_;
 };
 
 }  // namespace unisono::device

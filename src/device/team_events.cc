@@ -40,6 +40,11 @@ Result<CUevent> TeamEvents::event_of(Rank rank) {
   return event;
 }
 
+CUevent TeamEvents::known_event_of(Rank rank) {
+  const std::lock_guard guard(mutex_);
+  return events_[static_cast<std::size_t>(rank)];
+}
+
 Result<const std::uint32_t*> TeamEvents::abort_word_of(Rank rank, const Device& device) {
   const std::lock_guard guard(mutex_);
   AbortWord& word = abort_words_[static_cast<std::size_t>(rank)];

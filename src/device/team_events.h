@@ -28,6 +28,8 @@ class TeamEvents {
   /// The rank's event, made by its first call, with the rank's context current: recorded behind its
   /// latest launch.
   Result<CUevent> event_of(Rank rank);
+  /// The same where it was made; null: the rank has launched nothing.
+  CUevent known_event_of(Rank rank);
 
   /// What every launch of the rank looks at when it begins; made by the first call.
   Result<const std::uint32_t*> abort_word_of(Rank rank, const Device& device);

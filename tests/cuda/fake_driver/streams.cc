@@ -246,9 +246,11 @@ CUresult enter_stream(CUstream handle, CUctx_st** context, StreamPointer* stream
 }
 
 CUresult enqueue(CUstream_st& stream, Operation operation) {
+  // First: it lets go of the lock.
+  if (!stream.capture) await_room(stream);
   if (const CUresult state = state_of(*stream.context); state != CUDA_SUCCESS) return state;
+  if (stream.destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (stream.capture) return add_node(stream, std::move(operation));
-  await_room(stream);
   CUstream_st& legacy = *stream.context->legacy;
   if (is_legacy(stream)) {
     for (const auto& [handle, other] : streams().live) {
