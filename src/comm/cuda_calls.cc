@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,16 +24,31 @@ namespace {
 constexpr auto kReleaseLimit = std::chrono::milliseconds(300);
 constexpr timespec kBetweenLooks{0, 100'000};
 
-// Of Member::addresses: "process:device", as RankDevice::published() gives it.
+// Of Member::addresses: "process:device", as RankDevice::published() gives it, and the pid. Empty
+// without a device.
 struct Published {
   std::string process;
   std::string device;
+
+  auto operator<=>(const Published&) const = default;
 };
 
-Published parse_published(const std::string& text) {
+Published published_by(const World& world, Rank world_rank) {
+  const Member& member = world.members[static_cast<std::size_t>(world_rank)];
+  const std::string text = find_address(member.addresses, "cuda");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) return {};
-  return {text.substr(0, colon), text.substr(colon + 1)};
+  return {text.substr(0, colon) + " " + std::to_string(member.pid), text.substr(colon + 1)};
+}
+
+// No other rank of the world is in the process of one of these, on its device.
+bool have_devices_alone(const World& world, std::span<const Rank> world_ranks) {
+  std::map<Published, int> ranks_at;
+  for (Rank rank = 0; rank < static_cast<Rank>(world.members.size()); ++rank) {
+    ++ranks_at[published_by(world, rank)];
+  }
+  return std::all_of(world_ranks.begin(), world_ranks.end(),
+                     [&](Rank rank) { return ranks_at[published_by(world, rank)] == 1; });
 }
 
 // What `launch` made the request's operation. The request keeps its own.
@@ -106,43 +122,42 @@ bool CudaCalls::is_inside() const { return communicator_.is_inside(); }
 Rank CudaCalls::world_rank(Rank rank) const {
   return communicator_.members()[static_cast<std::size_t>(rank)];
 }
+const Member& CudaCalls::member(Rank rank) const {
+  return communicator_.runtime().world().members[static_cast<std::size_t>(world_rank(rank))];
+}
 
-// From what all members published, so that all find the same.
+// From what all ranks published, so that all members find the same. A process with a second rank on
+// the device is staged: their streams may share a hardware queue, in which the one that waits for
+// another process would hold up what that process waits for.
 void CudaCalls::find_reach() {
   const World& world = communicator_.runtime().world();
   std::set<std::string> processes;
   bool one_host = true;
   for (Rank rank = 0; rank < size(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const Member& member = world.members[static_cast<std::size_t>(communicator_.members()[index])];
-    const Member& first = world.members[static_cast<std::size_t>(communicator_.members()[0])];
-    const Published published = parse_published(find_address(member.addresses, "cuda"));
+    const Published published = published_by(world, world_rank(rank));
     if (published.device.empty()) return;
-    one_host = one_host && same_host(member, first);
-    processes.insert(published.process + " " + std::to_string(member.pid));
+    one_host = one_host && same_host(member(rank), member(0));
+    processes.insert(published.process);
     if (devices_.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
   if (!one_host && find_layout()) reach_ = Reach::kHosts;
   if (!one_host || size() > device::kRanksMax) return;
-  if (processes.size() == 1) {
-    reach_ = Reach::kThreads;
-  } else if (processes.size() == static_cast<std::size_t>(size())) {
-    reach_ = Reach::kProcesses;
-  }
+  reach_ = reach_on_host(processes.size(), communicator_.members());
+}
+
+CudaCalls::Reach CudaCalls::reach_on_host(std::size_t processes,
+                                          std::span<const Rank> world_ranks) const {
+  if (processes == 1) return Reach::kThreads;
+  const bool alone = processes == world_ranks.size() &&
+                     have_devices_alone(communicator_.runtime().world(), world_ranks);
+  return alone ? Reach::kProcesses : Reach::kStaged;
 }
 
 // True where every host has as many members as the others, at least two, whose kernels reach each
 // other's memory.
 bool CudaCalls::find_layout() {
   const World& world = communicator_.runtime().world();
-  const auto member = [&](Rank rank) -> const Member& {
-    return world.members[static_cast<std::size_t>(world_rank(rank))];
-  };
-  const auto process = [&](Rank rank) {
-    const std::string published = find_address(member(rank).addresses, "cuda");
-    return parse_published(published).process + " " + std::to_string(member(rank).pid);
-  };
   std::vector<std::vector<Rank>> hosts;
   for (Rank rank = 0; rank < size(); ++rank) {
     const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
@@ -155,8 +170,13 @@ bool CudaCalls::find_layout() {
   HostGroups::Layout layout;
   for (const std::vector<Rank>& ranks : hosts) {
     std::set<std::string> processes;
-    for (const Rank rank : ranks) processes.insert(process(rank));
-    if (ranks.size() != place_count || (processes.size() != 1 && processes.size() != place_count)) {
+    std::vector<Rank> world_ranks;
+    for (const Rank rank : ranks) {
+      world_ranks.push_back(world_rank(rank));
+      processes.insert(published_by(world, world_rank(rank)).process);
+    }
+    if (ranks.size() != place_count ||
+        reach_on_host(processes.size(), world_ranks) == Reach::kStaged) {
       return false;
     }
     if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) continue;
@@ -287,7 +307,7 @@ Result<CUevent> CudaCalls::done_event(device::Device& device) {
 
 Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) {
   if (*stream == nullptr) {
-    UNISONO_ASSIGN(*stream, device.make_stream());
+    UNISONO_ASSIGN(*stream, device.share()->make_waiting_stream());
   }
   return *stream;
 }

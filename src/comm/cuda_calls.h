@@ -27,6 +27,7 @@
 namespace unisono {
 
 class FusedCall;
+struct Member;
 
 class CudaCalls final : public DeviceCalls {
  public:
@@ -140,7 +141,10 @@ class CudaCalls final : public DeviceCalls {
     std::deque<const detail::RequestState*> calls;
     std::atomic<std::size_t> waiting{0};
   };
+  const Member& member(Rank rank) const;
   void find_reach();
+  /// How kernels of these, which are in so many processes of one host, get at each other's buffers.
+  Reach reach_on_host(std::size_t processes, std::span<const Rank> world_ranks) const;
   bool find_layout();
   const Queue& queue_of(Collective collective) const {
     return is_point_to_point(collective) ? messages_ : collectives_;

@@ -360,7 +360,8 @@ Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPar
     for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
       work.scalars[rank] = part(rank).scalar;
     }
-    UNISONO_TRY(call_.device->kernels().launch(stream, work, kind));
+    UNISONO_TRY(call_.device->kernels().launch(
+        stream, work, kind, call_.capture == 0 ? cuda::Runs::kOnce : cuda::Runs::kInGraph));
   }
   return Status();
 }
@@ -380,12 +381,13 @@ Status FusedCall::launch_for_threads() {
     UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
                           "waiting for rank " + std::to_string(rank) + " on " + device.name()));
   }
+  UNISONO_ASSIGN(const CUevent done,
+                 call_.calls->team().event_of(call_.calls->rank(), *call_.device));
   // A graph outlives the communicator and its word.
   const std::uint32_t* abort = nullptr;
   if (call_.capture == 0) {
-    UNISONO_ASSIGN(abort, call_.calls->team().abort_word_of(call_.calls->rank(), device));
+    UNISONO_ASSIGN(abort, call_.calls->team().abort_word());
   }
-  UNISONO_ASSIGN(const CUevent done, call_.calls->team().event_of(call_.calls->rank()));
   const auto launching = call_.calls->team().launching();
   UNISONO_TRY(launch_pieces(stream, parts, abort));
   return api.check(api.EventRecord(done, stream), "recording on " + device.name());
@@ -395,7 +397,8 @@ Status FusedCall::launch_for_threads() {
 Status FusedCall::start_agreement() {
   std::uint64_t done = 0;
   if (call_.calls->is_owner()) {
-    UNISONO_ASSIGN(const CUevent event, call_.calls->team().event_of(call_.calls->rank()));
+    UNISONO_ASSIGN(const CUevent event,
+                   call_.calls->team().event_of(call_.calls->rank(), *call_.device));
     done = reinterpret_cast<std::uint64_t>(event);
   }
   sent_.resize(sizeof done);
@@ -464,9 +467,11 @@ Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::
 Status FusedCall::capture_call(const device::FlagPage& flags,
                                std::span<const device::RankPart> parts) {
   CapturedCalls& captured = call_.calls->captured(*call_.device);
-  for (Rank rank = 0; call_.calls->is_owner() && rank < call_.calls->size(); ++rank) {
-    if (part(rank).input_bytes > 0) UNISONO_TRY(captured.keep(part(rank).input));
-    if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
+  if (call_.calls->is_owner()) {
+    for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+      if (part(rank).input_bytes > 0) UNISONO_TRY(captured.keep(part(rank).input));
+      if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
+    }
   }
   UNISONO_ASSIGN(const std::uint64_t number,
                  captured.flags().take(offers(&Descriptor::graph_flags)));

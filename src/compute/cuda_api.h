@@ -25,9 +25,10 @@
   X(MemGetAddressRange) X(MemAlloc) X(MemFree) X(MemGetInfo) X(MemHostAlloc) X(MemFreeHost) \
   X(MemHostRegister) X(MemHostUnregister) X(MemHostGetDevicePointer) X(MemcpyAsync) \
   X(MemsetD8Async) X(StreamCreateWithPriority) X(StreamDestroy) X(StreamSynchronize) \
-  X(StreamQuery) X(StreamWaitEvent) X(StreamGetCtx) X(StreamIsCapturing) X(EventCreate) \
-  X(EventDestroy) X(EventRecord) X(EventQuery) X(EventSynchronize) X(EventElapsedTime) \
-  X(LibraryLoadData) X(LibraryUnload) X(LibraryGetKernel) X(KernelGetFunction) X(LaunchKernel)
+  X(StreamQuery) X(StreamGetPriority) X(StreamWaitEvent) X(StreamGetCtx) X(StreamIsCapturing) \
+  X(EventCreate) X(EventDestroy) X(EventRecord) X(EventQuery) X(EventSynchronize) \
+  X(EventElapsedTime) X(LibraryLoadData) X(LibraryUnload) X(LibraryGetKernel) \
+  X(KernelGetFunction) X(LaunchKernel)
 #define UNISONO_CUDA_OPTIONAL(X) \
   X(StreamBatchMemOp) X(StreamGetCaptureInfo) X(FuncLoad) X(ThreadExchangeStreamCaptureMode) \
   X(DevicePrimaryCtxGetState) X(DeviceCanAccessPeer) X(CtxEnablePeerAccess) \

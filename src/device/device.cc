@@ -48,14 +48,6 @@ std::vector<std::string> Device::out_of_reach() const {
   return uuids;
 }
 
-Result<CUstream> Device::make_stream() const {
-  CUstream stream = nullptr;
-  UNISONO_TRY(api_->check(
-      api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, cuda::kHighestStreamPriority),
-      "making a stream on " + name()));
-  return stream;
-}
-
 void Device::find_memops() {
   has_memops_ = api_->StreamBatchMemOp != nullptr && try_memops();
   has_wide_memops_ = has_memops_ && try_wide_memops();

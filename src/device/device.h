@@ -55,10 +55,6 @@ class Device {
   /// Streams for copies to the host and back, of all ranks of the process. Nothing in them waits.
   CUstream outward_stream() const { return share_->outward_stream(); }
   CUstream inward_stream() const { return share_->inward_stream(); }
-  /// A stream of this rank's, the caller's to destroy: of the highest priority, so that work which
-  /// waits in a stream of the user's does not hold it up.
-  Result<CUstream> make_stream() const;
-
   /// An event without timing, from a pool.
   Result<CUevent> take_event();
   void give_back(CUevent event);
@@ -98,10 +94,11 @@ class Device {
   /// Calls whose work is in streams, of all communicators of this rank.
   void note_in_streams(int change) { in_streams_ += change; }
   bool has_room_in_streams() const { return in_streams_ < static_cast<int>(kCallsAheadMax); }
-  /// So many are in use that a stream with one more operation behind them might be full.
+  /// A stream in which all of them were closed has no room that is certain for one more.
   bool has_enough_gates() const { return lent_gates_ >= kCallsAheadMax; }
   /// Enqueues on `stream`: nothing behind goes on before the gate is open.
   Status enqueue_wait(CUstream stream, const Gate& gate) const;
+  /// From the host: what waits at the gate goes on.
   static void open(const Gate& gate);
 
   /// True when everything before the event's record is over; an error of the device otherwise.

@@ -1,9 +1,7 @@
 #include "device/device_share.h"
 
-#include <cstddef>
 #include <map>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "compute/driver_section.h"
@@ -11,24 +9,30 @@
 namespace unisono::device {
 namespace {
 
-constexpr std::size_t kWordPageBytes = 4096;
-constexpr std::size_t kWordBytes = 64;
+/// Of one context. Ranks that come second wait for the first one's kernels, and for no other
+/// device's.
+struct Place {
+  std::mutex mutex;
+  std::weak_ptr<DeviceShare> share;
+};
+
+Place& place_of(CUcontext context) {
+  static std::mutex mutex;
+  static auto* const places = new std::map<CUcontext, Place>;
+  const std::lock_guard guard(mutex);
+  return (*places)[context];
+}
 
 }  // namespace
 
-// Under the lock, loading too: a rank that comes second waits for the first one's kernels.
 Result<std::shared_ptr<DeviceShare>> DeviceShare::of(
     const std::shared_ptr<const cuda::CudaApi>& api, CUdevice device, CUcontext context) {
-  static std::mutex mutex;
-  static auto* const shares = new std::map<CUcontext, std::weak_ptr<DeviceShare>>;
-  const std::lock_guard guard(mutex);
-  std::erase_if(*shares, [](const auto& share) { return share.second.expired(); });
-  if (const auto found = shares->find(context); found != shares->end()) {
-    if (std::shared_ptr<DeviceShare> share = found->second.lock()) return share;
-  }
+  Place& place = place_of(context);
+  const std::lock_guard guard(place.mutex);
+  if (std::shared_ptr<DeviceShare> known = place.share.lock()) return known;
   std::shared_ptr<DeviceShare> share(new DeviceShare(api, device, context));
   UNISONO_TRY(share->make());
-  (*shares)[context] = share;
+  place.share = share;
   return share;
 }
 
@@ -37,45 +41,30 @@ Status DeviceShare::make() {
   UNISONO_TRY(api_->check(api_->DevicePrimaryCtxRetain(&retained, device_), "keeping a context"));
   is_retained_ = true;
   UNISONO_ASSIGN(kernels_, cuda::Kernels::load(api_, device_, context_));
-  for (CUstream* stream : {&outward_, &inward_}) {
-    UNISONO_TRY(api_->check(api_->StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING,
-                                                           cuda::kHighestStreamPriority),
-                            "making a stream for copies"));
-  }
-  return add_words();
+  UNISONO_ASSIGN(outward_, make_stream(cuda::kHighestStreamPriority));
+  UNISONO_ASSIGN(inward_, make_stream(cuda::kHighestStreamPriority));
+  return api_->check(api_->StreamGetPriority(outward_, &copy_priority_), "asking for a priority");
 }
 
-// A line each.
-Result<std::uint32_t*> DeviceShare::take_word() {
-  const std::lock_guard guard(words_mutex_);
-  if (free_words_.empty()) UNISONO_TRY(add_words());
-  std::uint32_t* const word = free_words_.back();
-  free_words_.pop_back();
-  *word = 0;
-  return word;
+bool DeviceShare::may_hold_up_copies(CUstream stream) const {
+  int priority = 0;
+  return api_->StreamGetPriority(stream, &priority) != CUDA_SUCCESS || priority <= copy_priority_;
 }
 
-Status DeviceShare::add_words() {
-  void* page = nullptr;
-  UNISONO_TRY(api_->check(api_->MemHostAlloc(&page, kWordPageBytes,
-                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                          "page-locking words"));
-  word_pages_.push_back(page);
-  for (std::size_t at = 0; at < kWordPageBytes; at += kWordBytes) {
-    free_words_.push_back(new (static_cast<std::byte*>(page) + at) std::uint32_t(0));
-  }
-  return Status();
+Result<CUstream> DeviceShare::make_waiting_stream() const {
+  return make_stream(copy_priority_ + 1);
 }
 
-void DeviceShare::give_back_word(std::uint32_t* word) {
-  const std::lock_guard guard(words_mutex_);
-  free_words_.push_back(word);
+Result<CUstream> DeviceShare::make_stream(int priority) const {
+  CUstream stream = nullptr;
+  UNISONO_TRY(api_->check(api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
+                          "making a stream on device " + std::to_string(device_)));
+  return stream;
 }
 
 DeviceShare::~DeviceShare() {
   const cuda::DriverSection section(*api_, context_);
   if (!section.status()) return;  // the process was forked, or the context broke
-  for (void* const page : word_pages_) api_->MemFreeHost(page);
   for (CUstream stream : {outward_, inward_}) {
     if (stream == nullptr) continue;
     api_->StreamSynchronize(stream);

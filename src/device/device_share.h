@@ -1,16 +1,13 @@
-// What all ranks of one process have of a device together: the kernels, loaded once, the streams of
-// copies, and words of host memory. Streams share a few hardware queues, so a process has a pair of
-// them however many ranks it has, and kernels are never loaded beside a stream that waits for a
-// rank of this process.
+// What all ranks of one process have of a device together: the kernels, loaded once, and the
+// streams of copies. Streams share a few hardware queues, so a process has a pair of them however
+// many ranks it has, and kernels are never loaded beside a stream that waits for a rank of this
+// process.
 //
 // Thread rule: any thread.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "base/result.h"
 #include "compute/cuda/kernels.h"
@@ -32,15 +29,18 @@ class DeviceShare {
   CUstream outward_stream() const { return outward_; }
   CUstream inward_stream() const { return inward_; }
 
-  /// A word of page-locked memory that is 0; see AbortWord.
-  Result<std::uint32_t*> take_word();
-  void give_back_word(std::uint32_t* word);
+  /// What waits in a stream of the user's may hold up copies: streams of one priority may share a
+  /// hardware queue.
+  bool may_hold_up_copies(CUstream stream) const;
+  /// A stream for work that waits for other streams, the caller's to destroy: ahead of streams of
+  /// no priority, and behind the copies. The context is current.
+  Result<CUstream> make_waiting_stream() const;
 
  private:
   DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context)
       : api_(std::move(api)), device_(device), context_(context) {}
   Status make();
-  Status add_words();
+  Result<CUstream> make_stream(int priority) const;
 
   std::shared_ptr<const cuda::CudaApi> api_;
   CUdevice device_;
@@ -49,9 +49,7 @@ class DeviceShare {
   std::unique_ptr<cuda::Kernels> kernels_;
   CUstream outward_ = nullptr;
   CUstream inward_ = nullptr;
-  std::mutex words_mutex_;
-  std::vector<void*> word_pages_;
-  std::vector<std::uint32_t*> free_words_;
+  int copy_priority_ = 0;  // lower numbers are ahead
 };
 
 }  // namespace unisono::device

@@ -13,14 +13,15 @@ constexpr std::uint32_t kPoison = 1u << 30;
 
 }  // namespace
 
-/// The page: each word is written by one peer's stream, and the number of a failed peer, from 1, by
-/// that peer's host.
+/// The page: each word is written by one peer's stream, the abort word by the owner and the number
+/// of a failed peer, from 1, by that peer's host.
 struct FlagPage::Words {
   struct alignas(64) Line {
     std::uint32_t value;
   };
   Line ready[kRanksMax];
   Line done[kRanksMax];
+  Line abort;
   Line failed;
 };
 
@@ -28,7 +29,6 @@ Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank
   static_assert(sizeof(Words) <= shm::kPageBytes);
   std::unique_ptr<FlagPage> flags(new FlagPage(device, ranks, rank));
   UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, ranks, rank, shm::kPageBytes));
-  UNISONO_ASSIGN(flags->abort_, AbortWord::take(device.share()));
   return flags;
 }
 
@@ -82,13 +82,17 @@ Rank FlagPage::failed_peer() const {
 }
 
 void FlagPage::abort() {
-  abort_.set();
+  std::atomic_ref<std::uint32_t>(own().abort.value).store(1, std::memory_order_release);
   for (Rank peer = 0; peer < ranks_; ++peer) {
     for (auto* words : {own().ready, own().done}) {
       std::atomic_ref<std::uint32_t>(words[peer].value)
           .store(sequence_ + kPoison, std::memory_order_release);
     }
   }
+}
+
+const std::uint32_t* FlagPage::abort_word() const {
+  return reinterpret_cast<const std::uint32_t*>(pages_->address_of(rank_) + offsetof(Words, abort));
 }
 
 }  // namespace unisono::device

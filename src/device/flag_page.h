@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "device/abort_word.h"
 #include "device/shared_pages.h"
 
 namespace unisono::device {
@@ -40,9 +39,9 @@ class FlagPage {
   /// A peer that has done so; -1: none. Any thread.
   Rank failed_peer() const;
   /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
-  /// more.
+  /// more. Any thread.
   void abort();
-  const std::uint32_t* abort_word() const { return abort_.address(); }
+  const std::uint32_t* abort_word() const;
 
  private:
   struct Words;
@@ -56,7 +55,6 @@ class FlagPage {
   const int ranks_;
   const Rank rank_;
   std::unique_ptr<SharedPages> pages_;
-  AbortWord abort_;
   std::uint32_t sequence_ = 0;
 };
 

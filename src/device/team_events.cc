@@ -1,6 +1,8 @@
 #include "device/team_events.h"
 
+#include <atomic>
 #include <map>
+#include <new>
 
 namespace unisono::device {
 
@@ -20,20 +22,20 @@ std::shared_ptr<TeamEvents> TeamEvents::join(std::shared_ptr<const cuda::CudaApi
 }
 
 TeamEvents::TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks)
-    : api_(std::move(api)),
-      events_(static_cast<std::size_t>(ranks)),
-      abort_words_(events_.size()) {}
+    : api_(std::move(api)), events_(static_cast<std::size_t>(ranks)), shares_(events_.size()) {}
 
 TeamEvents::~TeamEvents() {
   for (CUevent event : events_) {
     if (event != nullptr) api_->EventDestroy(event);
   }
+  if (abort_word_ != nullptr) api_->MemFreeHost(abort_word_);
 }
 
-Result<CUevent> TeamEvents::event_of(Rank rank) {
+Result<CUevent> TeamEvents::event_of(Rank rank, const Device& device) {
   const std::lock_guard guard(mutex_);
   CUevent& event = events_[static_cast<std::size_t>(rank)];
   if (event == nullptr) {
+    shares_[static_cast<std::size_t>(rank)] = device.share();
     UNISONO_TRY(api_->check(api_->EventCreate(&event, CU_EVENT_DISABLE_TIMING),
                             "making an event of rank " + std::to_string(rank)));
   }
@@ -45,20 +47,24 @@ CUevent TeamEvents::known_event_of(Rank rank) {
   return events_[static_cast<std::size_t>(rank)];
 }
 
-Result<const std::uint32_t*> TeamEvents::abort_word_of(Rank rank, const Device& device) {
+Result<const std::uint32_t*> TeamEvents::abort_word() {
   const std::lock_guard guard(mutex_);
-  AbortWord& word = abort_words_[static_cast<std::size_t>(rank)];
-  if (word.address() == nullptr) {
-    UNISONO_ASSIGN(word, AbortWord::take(device.share()));
-    if (is_aborted_) word.set();
+  if (abort_word_ == nullptr) {
+    void* memory = nullptr;
+    UNISONO_TRY(
+        api_->check(api_->MemHostAlloc(&memory, sizeof(std::uint32_t),
+                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                    "page-locking a word"));
+    abort_word_ = new (memory) std::uint32_t(is_aborted_ ? 1 : 0);
   }
-  return word.address();
+  return abort_word_;
 }
 
 void TeamEvents::abort() {
   const std::lock_guard guard(mutex_);
   is_aborted_ = true;
-  for (AbortWord& word : abort_words_) word.set();
+  if (abort_word_ == nullptr) return;
+  std::atomic_ref<std::uint32_t>(*abort_word_).store(1, std::memory_order_release);
 }
 
 }  // namespace unisono::device

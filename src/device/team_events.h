@@ -1,5 +1,5 @@
 // Events by which ranks that are threads of one process wait for each other's launches, and the
-// words that call them off. They belong to all of the communicator's ranks here: a rank may have
+// word that calls them off. They belong to all of the communicator's ranks here: a rank may have
 // left before another one has looked.
 //
 // Thread rule: any thread.
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "compute/cuda_api.h"
-#include "device/abort_word.h"
 #include "device/device.h"
 
 namespace unisono::device {
@@ -26,13 +25,14 @@ class TeamEvents {
   TeamEvents(const TeamEvents&) = delete;
 
   /// The rank's event, made by its first call, with the rank's context current: recorded behind its
-  /// latest launch.
-  Result<CUevent> event_of(Rank rank);
+  /// latest launch. The context is kept for as long.
+  Result<CUevent> event_of(Rank rank, const Device& device);
   /// The same where it was made; null: the rank has launched nothing.
   CUevent known_event_of(Rank rank);
 
-  /// What every launch of the rank looks at when it begins; made by the first call.
-  Result<const std::uint32_t*> abort_word_of(Rank rank, const Device& device);
+  /// What every launch looks at when it begins; made by the first call, with a context current that
+  /// event_of() keeps.
+  Result<const std::uint32_t*> abort_word();
   /// Held from before a launch until its event is recorded: abort() finds a launch that it can
   /// wait for, or comes before it.
   std::unique_lock<std::mutex> launching() { return std::unique_lock(mutex_); }
@@ -45,7 +45,8 @@ class TeamEvents {
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
   std::vector<CUevent> events_;
-  std::vector<AbortWord> abort_words_;
+  std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
+  std::uint32_t* abort_word_ = nullptr;               // page-locked
   bool is_aborted_ = false;
 };
 

@@ -2,6 +2,7 @@
 // Device code.
 #pragma once
 
+#include "compute/cuda/abort_answer.h"
 #include "compute/cuda/device_work.h"
 #include "compute/cuda/kernel_list.h"
 #include "compute/cuda/kernel_shape.h"
@@ -15,11 +16,19 @@ __device__ __forceinline__ ThreadOfPiece this_thread_of_piece() {
           std::uint64_t{gridDim.x} * blockDim.x};
 }
 
+static __device__ AnswerLine abort_answers[kAnswerLines];
+
 /// Whether the call has failed. One thread of each block asks.
-__device__ __forceinline__ bool called_off(const std::uint32_t* abort) {
-  if (abort == nullptr) return false;
-  const bool first = threadIdx.x == 0;
-  return __syncthreads_or(first && *static_cast<const volatile std::uint32_t*>(abort) != 0) != 0;
+__device__ __forceinline__ bool called_off(const DeviceWork& work) {
+  if (work.abort == nullptr) return false;
+  bool failed = false;
+  if (threadIdx.x == 0) {
+    const auto read_word = [&] {
+      return *static_cast<const volatile std::uint32_t*>(work.abort) != 0;
+    };
+    failed = work.launch == 0 ? read_word() : ask_once(abort_answers, work.launch, read_word);
+  }
+  return __syncthreads_or(failed) != 0;
 }
 
 }  // namespace unisono::cuda
@@ -27,6 +36,6 @@ __device__ __forceinline__ bool called_off(const std::uint32_t* abort) {
 #define UNISONO_REDUCING_KERNEL(name, ...)                                             \
   extern "C" __global__ void __launch_bounds__(kBlockThreads, kBlocksFor<__VA_ARGS__>) \
       name(const __grid_constant__ DeviceWork work) {                                  \
-    if (called_off(work.abort)) return;                                                \
+    if (called_off(work)) return;                                                      \
     reduce_piece<__VA_ARGS__>(work, work.pieces[blockIdx.y], this_thread_of_piece());  \
   }

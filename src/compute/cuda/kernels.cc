@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -99,6 +100,12 @@ std::uint64_t factor_for(DataType type, double scalar) {
     default:
       return Sum<std::uint64_t>::factor_of(scalar);
   }
+}
+
+/// Of this process: never 0, and never the same twice.
+std::uint64_t next_launch() {
+  static std::atomic<std::uint64_t> launches = 0;
+  return ++launches;
 }
 
 /// No code in the image for this device, and no PTX that its driver can compile.
@@ -269,11 +276,12 @@ Status Kernels::supports(const WorkKind& kind) {
   return Status();
 }
 
-Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind) const {
+Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, Runs runs) const {
   UNISONO_TRY(supports(kind));
   UNISONO_TRY(check_work(work, kind));
   if (work.piece_count == 0) return Status();
   complete_work(work, kind);
+  work.launch = runs == Runs::kOnce ? next_launch() : 0;
   const Geometry grid = geometry_of(work, counted(kind).bytes, state_->multiprocessors);
   void* parameters[] = {&work};
   const CUresult result =

@@ -22,6 +22,9 @@ struct WorkKind {
   Order order = Order::kAny;
 };
 
+/// A launch that is captured runs once for each replay of its graph.
+enum class Runs : bool { kOnce, kInGraph };
+
 class Kernels {
  public:
   /// Loads the embedded image and every function of it (nothing is loaded lazily at a first
@@ -36,7 +39,8 @@ class Kernels {
   /// Enqueues one launch on `stream`, whose context is current. `work` is completed from `kind`
   /// first (see complete_work). kInvalidArgument: pieces that no kernel may touch, or that move and
   /// have an operator, or the other way round. Work of no pieces is done at once.
-  Status launch(CUstream stream, DeviceWork work, const WorkKind& kind) const;
+  Status launch(CUstream stream, DeviceWork work, const WorkKind& kind,
+                Runs runs = Runs::kOnce) const;
 
  private:
   Kernels();

@@ -8,7 +8,7 @@ UNISONO_BITWISE_KERNELS(UNISONO_REDUCING_KERNEL)
 
 extern "C" __global__ void __launch_bounds__(kBlockThreads, kBlocksPerMultiprocessor)
     unisono_move(const __grid_constant__ DeviceWork work) {
-  if (called_off(work.abort)) return;
+  if (called_off(work)) return;
   move_piece(work, work.pieces[blockIdx.y], this_thread_of_piece());
 }
 

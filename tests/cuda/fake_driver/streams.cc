@@ -91,7 +91,7 @@ StreamPointer make_stream(CUctx_st& context, unsigned flags, int priority) {
   auto stream = std::make_shared<CUstream_st>();
   stream->context = &context;
   stream->flags = flags;
-  stream->priority = priority;
+  stream->priority = std::clamp(priority, -5, 0);
   stream->number = ++streams().made;
   stream->hardware = choose_queue(context);
   stream->random.seed(static_cast<unsigned>(settings().seed * 7919 + stream->number));
@@ -183,6 +183,16 @@ CUresult stream_context(CUstream handle, CUcontext* context) {
   }
   *context = stream->context;
   return state_of(*stream->context);
+}
+
+CUresult stream_priority(CUstream handle, int* priority) {
+  const Lock lock(machine().mutex);
+  StreamPointer stream;
+  if (const CUresult result = find_stream(handle, nullptr, &stream); result != CUDA_SUCCESS) {
+    return result;
+  }
+  *priority = stream->priority;
+  return CUDA_SUCCESS;
 }
 
 CUresult stream_flags(CUstream handle, unsigned* flags) {
@@ -342,6 +352,7 @@ std::vector<Entry> stream_entries() {
           entry<&stream_destroy>("cuStreamDestroy", 4000),
           entry<&stream_synchronize>("cuStreamSynchronize", 2000),
           entry<&stream_query>("cuStreamQuery", 2000),
+          entry<&stream_priority>("cuStreamGetPriority", 5050),
           entry<&stream_flags>("cuStreamGetFlags", 5050),
           entry<&stream_context>("cuStreamGetCtx", 9020, 12050),
           entry<&stream_context_of_12_5>("cuStreamGetCtx", 12050),
