@@ -42,6 +42,21 @@ TEST(FakeStream, WaitsForAnEventOfAnother) {
   EXPECT_EQ(driver()->EventQuery(event), CUDA_SUCCESS);
 }
 
+TEST(FakeStream, HasThePriorityThatItWasGivenWithinTheRange) {
+  Gpu gpu;
+  CUstream urgent = nullptr;
+  ASSERT_EQ(driver()->StreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING,
+                                               cuda::kHighestStreamPriority),
+            CUDA_SUCCESS);
+  int priority = 1;
+  EXPECT_EQ(driver()->StreamGetPriority(urgent, &priority), CUDA_SUCCESS);
+  EXPECT_EQ(priority, -5);
+  EXPECT_EQ(driver()->StreamGetPriority(gpu.stream(), &priority), CUDA_SUCCESS);
+  EXPECT_EQ(priority, 0);
+  EXPECT_EQ(driver()->StreamDestroy(urgent), CUDA_SUCCESS);
+  EXPECT_NE(driver()->StreamGetPriority(urgent, &priority), CUDA_SUCCESS);
+}
+
 TEST(FakeStream, WaitsForTheRecordThatTheEventHadAtTheCall) {
   Gpu gpu;
   CUstream first = gpu.stream();

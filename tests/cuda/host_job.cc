@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <future>
 #include <string>
+#include <vector>
 
 #include "comm/init.h"
 #include "tests/cuda/driver_under_test.h"
@@ -49,6 +51,18 @@ RuntimeOptions options_of(const HostJob& job, const std::string& name, Rank rank
   return options;
 }
 
+void run_rank(const HostJob& job, const std::string& name, Rank rank,
+              const std::function<void(Communicator&)>& body) {
+  this_host = job.hosts[static_cast<std::size_t>(rank)];
+  Communicator comm = join_job(options_of(job, name, rank));
+  try {
+    body(comm);
+  } catch (const std::exception& failure) {
+    comm.abort("rank " + std::to_string(comm.rank()) + ": " + failure.what());
+    throw;
+  }
+}
+
 }  // namespace
 
 // A first job starts the ranks and watches over them; the second one is what the test sees.
@@ -60,17 +74,18 @@ void spawn_hosts(const HostJob& job, const std::function<void(Communicator&)>& b
   SpawnOptions options;
   options.as = job.processes ? SpawnOptions::As::kProcesses : SpawnOptions::As::kThreads;
   options.timeout = kCallTimeout;
+  const int ranks = job.processes ? job.ranks_of_a_process : 1;
   spawn(
-      static_cast<int>(job.hosts.size()),
+      static_cast<int>(job.hosts.size()) / ranks,
       [&](Communicator& starter) {
-        this_host = job.hosts[static_cast<std::size_t>(starter.rank())];
-        Communicator comm = join_job(options_of(job, name, starter.rank()));
-        try {
-          body(comm);
-        } catch (const std::exception& failure) {
-          comm.abort("rank " + std::to_string(comm.rank()) + ": " + failure.what());
-          throw;
+        const Rank first = starter.rank() * ranks;
+        if (ranks == 1) return run_rank(job, name, first, body);
+        std::vector<std::future<void>> threads;
+        for (Rank rank = first; rank < first + ranks; ++rank) {
+          threads.push_back(
+              std::async(std::launch::async, [&, rank] { run_rank(job, name, rank, body); }));
         }
+        for (std::future<void>& thread : threads) thread.get();
       },
       options);
 }

@@ -14,6 +14,7 @@ namespace unisono::test {
 struct HostJob {
   std::vector<int> hosts = {0, 0, 1, 1};  ///< of each rank
   bool processes = false;
+  int ranks_of_a_process = 1;      ///< with `processes`: its threads
   std::vector<int> devices = {0};  ///< as SpawnOptions::devices; empty: none is named
   std::string transport = "auto";
 };

@@ -16,6 +16,19 @@ class DeviceQueues : public DeviceOddWorld {
   const Setting queues_{"FAKE_CUDA_QUEUES", kQueues};
 };
 
+class OneDeviceQueue : public DeviceOddWorld {
+ protected:
+  const Setting queues_{"FAKE_CUDA_QUEUES", "1"};
+};
+
+// Ranks whose calls are staged, and ranks that reach each other's memory.
+const std::vector<std::vector<int>> kStagedAndByKernels{{}, {0}};
+
+std::string words_for(bool processes, const std::vector<int>& devices) {
+  return std::string(processes ? "processes" : "threads") +
+         (devices.empty() ? ", staged" : ", by kernels");
+}
+
 // One call after the other in the stream, and the caller looks at the end.
 void sum_in_stream(Communicator& comm, std::size_t count, int calls) {
   DeviceUser user;
@@ -48,8 +61,8 @@ TEST_F(DeviceQueues, AreEnoughForThreadsOfSeveralHosts) {
 }
 
 TEST_F(DeviceQueues, AreEnoughForProcesses) {
-  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
-    SCOPED_TRACE(devices.empty() ? "staged" : "by kernels");
+  for (const std::vector<int>& devices : kStagedAndByKernels) {
+    SCOPED_TRACE(words_for(true, devices));
     expect_success_alone([&] {
       run_device_ranks({.ranks = 3, .processes = true, .devices = devices},
                        [](Communicator& comm) { sum_in_stream(comm, 1000, 3); });
@@ -63,9 +76,8 @@ TEST_F(DeviceQueues, AreNeverFilledByCallsThatWait) {
   const Setting depth("FAKE_CUDA_QUEUE_DEPTH", "512");
   constexpr int kCalls = 300;
   for (const bool processes : {true, false}) {
-    for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
-      SCOPED_TRACE(std::string(processes ? "processes" : "threads") +
-                   (devices.empty() ? ", staged" : ", by kernels"));
+    for (const std::vector<int>& devices : kStagedAndByKernels) {
+      SCOPED_TRACE(words_for(processes, devices));
       expect_success_alone([&] {
         run_device_ranks(
             {.ranks = 2, .processes = processes, .devices = devices}, [](Communicator& comm) {
@@ -86,6 +98,113 @@ TEST_F(DeviceQueues, AreNeverFilledByCallsThatWait) {
       });
     }
   }
+}
+
+// The number of a stream that is destroyed with this.
+class OwnStream {
+ public:
+  explicit OwnStream(int priority) {
+    require(driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority) ==
+                CUDA_SUCCESS,
+            "no stream");
+  }
+  ~OwnStream() {
+    driver()->StreamSynchronize(stream_);
+    driver()->StreamDestroy(stream_);
+  }
+  OwnStream(const OwnStream&) = delete;
+  CUstream get() const { return stream_; }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
+// The copies of staged calls have that priority too.
+TEST_F(OneDeviceQueue, TakesCallsInAStreamOfTheGreatestPriority) {
+  for (const bool processes : {true, false}) {
+    for (const std::vector<int>& devices : kStagedAndByKernels) {
+      SCOPED_TRACE(words_for(processes, devices));
+      expect_success_alone([&] {
+        run_device_ranks(
+            {.ranks = 2, .processes = processes, .devices = devices}, [](Communicator& comm) {
+              DeviceUser user;
+              const OwnStream urgent(cuda::kHighestStreamPriority);
+              float* const data = user.make(std::vector<float>(1000, 1.0F));
+              for (int call = 0; call < 3; ++call) {
+                comm.all_reduce(data, data, 1000, kFloat, sum,
+                                {.timeout = kDeadline, .stream = urgent.get()});
+              }
+              driver()->StreamSynchronize(urgent.get());
+              require(user.look(data, 1000) == std::vector<float>(1000, 8.0F), "a wrong sum");
+            });
+      });
+    }
+  }
+}
+
+// Every rank makes the calls in one order, each communicator's in a stream of its own.
+TEST_F(OneDeviceQueue, TakesCallsOfSeveralCommunicators) {
+  const Setting depth("FAKE_CUDA_QUEUE_DEPTH", "512");
+  for (const bool processes : {true, false}) {
+    for (const std::vector<int>& devices : kStagedAndByKernels) {
+      SCOPED_TRACE(words_for(processes, devices));
+      expect_success_alone([&] {
+        run_device_ranks({.ranks = 2, .processes = processes, .devices = devices},
+                         [](Communicator& comm) {
+                           DeviceUser user;
+                           std::vector<Communicator> comms;
+                           std::vector<std::unique_ptr<OwnStream>> streams;
+                           for (int i = 0; i < 3; ++i) {
+                             comms.push_back(comm.split(0, comm.rank()));
+                             streams.push_back(std::make_unique<OwnStream>(0));
+                           }
+                           float* const data = user.make(std::vector<float>(30, 1.0F));
+                           std::vector<Request> requests;
+                           for (std::size_t call = 0; call < 60; ++call) {
+                             const std::size_t which = call % comms.size();
+                             requests.push_back(comms[which].all_reduce_async(
+                                 data + 10 * which, data + 10 * which, 10, kFloat, max,
+                                 {.timeout = kDeadline, .stream = streams[which]->get()}));
+                           }
+                           for (Request& request : requests) request.wait();
+                           require(user.look(data, 30) == std::vector<float>(30, 1.0F), "wrong");
+                         });
+      });
+    }
+  }
+}
+
+// A rank of the first process and one of the second, twice: the streams of a process share the
+// queue, and nobody says which pair is first in it.
+TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
+  expect_success_alone([] {
+    run_hosts({.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2},
+              [](Communicator& comm) {
+                Communicator pair = comm.split(comm.rank() % 2, comm.rank());
+                DeviceUser user;
+                float* const data = user.make(std::vector<float>(10, 1.0F));
+                for (int call = 0; call < 100; ++call) {
+                  comm.barrier();  // both begin at once
+                  pair.all_reduce(data, data, 10, kFloat, max,
+                                  {.timeout = kDeadline, .stream = user.stream()});
+                }
+                require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
+              });
+  });
+}
+
+// The kernels and the streams of copies are the process's, whoever of its ranks came first.
+TEST_F(DeviceQueues, OutliveTheRankThatMadeThem) {
+  expect_success_alone([] {
+    for (const std::vector<int>& devices : kStagedAndByKernels) {
+      run_device_ranks({.ranks = 3, .devices = devices}, [](Communicator& comm) {
+        Communicator pair = comm.split(comm.rank() == 0 ? 0 : 1, comm.rank());
+        sum_in_stream(comm, 1000, 1);
+        if (comm.rank() == 0) return comm.close();
+        sum_in_stream(pair, 1000, 3);
+      });
+    }
+  });
 }
 
 }  // namespace

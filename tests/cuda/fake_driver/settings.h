@@ -39,7 +39,8 @@ struct Settings {
   bool file_handles = true;      ///< FAKE_CUDA_FILE_HANDLES=on|off: VMM export as a descriptor
   bool buffer_ids = true;        ///< FAKE_CUDA_BUFFER_IDS=on|off: numbers of allocations
   bool dma_buf = false;          ///< FAKE_CUDA_DMA_BUF=on|off
-  int queues = 0;  ///< FAKE_CUDA_QUEUES: hardware queues of a context; 0: one for each stream
+  int queues = 0;                ///< FAKE_CUDA_QUEUES: hardware queues of a context for each
+                                 ///< priority; 0: one for each stream
   std::uint64_t queue_depth = 1024;  ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
   bool trace = false;                ///< FAKE_CUDA_TRACE=1: every call on stderr
 };

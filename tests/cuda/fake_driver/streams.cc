@@ -11,6 +11,8 @@
 namespace fake_cuda {
 namespace {
 
+constexpr int kGreatestPriority = -5;  // as GPUs of today have it; lower numbers are ahead
+
 struct Streams {
   std::map<CUstream_st*, StreamPointer> live;
   // Handles are never used again, so that a stale one is known as such.
@@ -18,8 +20,12 @@ struct Streams {
   std::vector<StreamPointer> legacy;
   std::uint64_t made = 0;
   // Of each context, given to its streams in turn.
-  std::map<CUctx_st*, std::vector<std::shared_ptr<HardwareQueue>>> queues;
-  std::map<CUctx_st*, std::size_t> queues_given;
+  /// Of a context and a priority.
+  struct Queues {
+    std::vector<std::shared_ptr<HardwareQueue>> all;
+    std::size_t given = 0;
+  };
+  std::map<std::pair<CUctx_st*, int>, Queues> queues;
 };
 
 Streams& streams() {
@@ -34,12 +40,13 @@ std::chrono::microseconds choose_delay(CUstream_st& stream) {
                                    static_cast<unsigned>(settings().delay_us + 1));
 }
 
-std::shared_ptr<HardwareQueue> choose_queue(CUctx_st& context) {
+// Streams of different priorities share none.
+std::shared_ptr<HardwareQueue> choose_queue(CUctx_st& context, int priority) {
   const auto count = static_cast<std::size_t>(settings().queues);
   if (count == 0) return nullptr;
-  auto& queues = streams().queues[&context];
-  while (queues.size() < count) queues.push_back(std::make_shared<HardwareQueue>());
-  return queues[streams().queues_given[&context]++ % count];
+  auto& queues = streams().queues[{&context, priority}];
+  while (queues.all.size() < count) queues.all.push_back(std::make_shared<HardwareQueue>());
+  return queues.all[queues.given++ % count];
 }
 
 void await_turn(const CUstream_st& stream, const Operation& operation, Lock& lock) {
@@ -91,9 +98,9 @@ StreamPointer make_stream(CUctx_st& context, unsigned flags, int priority) {
   auto stream = std::make_shared<CUstream_st>();
   stream->context = &context;
   stream->flags = flags;
-  stream->priority = std::clamp(priority, -5, 0);
+  stream->priority = std::clamp(priority, kGreatestPriority, 0);
   stream->number = ++streams().made;
-  stream->hardware = choose_queue(context);
+  stream->hardware = choose_queue(context, stream->priority);
   stream->random.seed(static_cast<unsigned>(settings().seed * 7919 + stream->number));
   std::thread([stream] { serve(stream); }).detach();
   return stream;
