@@ -2,8 +2,8 @@
 //
 //   gpu_probe [QUESTION ...]     all of them without an argument
 //   gpu_probe devices            how many the driver has; status 1 and why, where there is none
-//   gpu_probe hold               keeps a context alive, and with it the driver ready, until it is
-//                                told to end
+//   gpu_probe hold PARENT        keeps a context alive, and with it the driver ready, until it is
+//                                told to end or the process PARENT, which started it, has ended
 #include "bench/gpu/probe.h"
 
 #include <fmt/format.h>
@@ -82,9 +82,10 @@ int count_devices() {
   return 0;
 }
 
-int hold_context() {
-  // No run of the script that was killed may leave a context behind.
+int hold_context(std::string_view parent) {
+  // No run of the script that was killed may leave a context behind, before the request either.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (std::to_string(getppid()) != parent) return 0;
   try {
     const Gpu gpu;
     int mode = CU_COMPUTEMODE_DEFAULT;
@@ -152,9 +153,9 @@ void ask_attributes() {
 
 int main(int argc, char** argv) {
   using namespace unisono::gpu_probe;
-  const std::string_view only = argc == 2 ? argv[1] : "";
-  if (only == "devices") return count_devices();
-  if (only == "hold") return hold_context();
+  const std::string_view first = argc >= 2 ? argv[1] : "";
+  if (first == "devices" && argc == 2) return count_devices();
+  if (first == "hold" && argc == 3) return hold_context(argv[2]);
   int failed = 0, asked = 0;
   for (const Question& question : kQuestions) {
     bool is_wanted = argc < 2;

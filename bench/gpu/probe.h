@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "compute/cuda_api.h"
 
@@ -52,6 +53,12 @@ class Gpu {
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
 };
+
+/// Stream memory operations: of one word each, and the words that a batch is enqueued of. The
+/// latter throws where the driver has none.
+CUstreamBatchMemOpParams write_value(CUdeviceptr word, std::uint32_t value);
+CUstreamBatchMemOpParams wait_value(CUdeviceptr word, std::uint32_t value);
+void batch(const Gpu& gpu, CUstream stream, std::vector<CUstreamBatchMemOpParams> operations);
 
 /// Two processes: `first` here, `second` in a child, each with its end of a socket. Throws when the
 /// child fails.

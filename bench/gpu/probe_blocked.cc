@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <functional>
-#include <utility>
 #include <vector>
 
 #include "bench/gpu/probe.h"
@@ -51,6 +49,18 @@ void copy(Scene& scene, CUstream stream) {
 constexpr Case kCases[]{
     {"copy_of_highest_priority", [](Scene& scene) { copy(scene, scene.first); }},
     {"copy_of_equal_priority", [](Scene& scene) { copy(scene, scene.equal); }},
+    {"memset_of_equal_priority",
+     [](Scene& scene) {
+       scene.gpu.must(scene.gpu->MemsetD8Async(scene.memory, 1, kBytes, scene.equal), "filling");
+       scene.gpu.finish(scene.equal);
+     }},
+    {"event",
+     [](Scene& scene) {
+       CUevent event = scene.gpu.make_event();
+       scene.gpu.must(scene.gpu->EventRecord(event, scene.first), "recording");
+       while (scene.gpu->EventQuery(event) == CUDA_ERROR_NOT_READY) {
+       }
+     }},
     {"page_locking",
      [](Scene& scene) {
        void* more = nullptr;
@@ -73,13 +83,7 @@ constexpr Case kCases[]{
   for (int i = 0; i < waits; ++i) streams.push_back(scene.gpu.make_stream());
   new (scene.host) std::uint32_t(0);
   for (CUstream stream : streams) {
-    CUstreamBatchMemOpParams wait{};
-    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.waitValue.address = reinterpret_cast<CUdeviceptr>(scene.host);
-    wait.waitValue.value = 1;
-    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-    if (scene.gpu->StreamBatchMemOp == nullptr) throw std::runtime_error("no memory operations");
-    scene.gpu.must(scene.gpu->StreamBatchMemOp(stream, 1, &wait, 0), "enqueueing a wait");
+    batch(scene.gpu, stream, {wait_value(reinterpret_cast<CUdeviceptr>(scene.host), 1)});
   }
   const double start = now_us();
   static_cast<void>(!write(answer_to, &start, sizeof start));

@@ -75,6 +75,30 @@ void* Gpu::find_function(const char* name) const {
   return function;
 }
 
+CUstreamBatchMemOpParams write_value(CUdeviceptr word, std::uint32_t value) {
+  CUstreamBatchMemOpParams operation{};
+  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  operation.writeValue.address = word;
+  operation.writeValue.value = value;
+  return operation;
+}
+
+CUstreamBatchMemOpParams wait_value(CUdeviceptr word, std::uint32_t value) {
+  CUstreamBatchMemOpParams operation{};
+  operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  operation.waitValue.address = word;
+  operation.waitValue.value = value;
+  operation.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  return operation;
+}
+
+void batch(const Gpu& gpu, CUstream stream, std::vector<CUstreamBatchMemOpParams> operations) {
+  if (gpu->StreamBatchMemOp == nullptr) throw std::runtime_error("no stream memory operations");
+  gpu.must(
+      gpu->StreamBatchMemOp(stream, static_cast<unsigned>(operations.size()), operations.data(), 0),
+      "stream memory operations");
+}
+
 void run_two(const std::function<void(int)>& first, const std::function<void(int)>& second) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {

@@ -13,23 +13,6 @@ namespace {
 
 constexpr int kRoundTrips = 500, kRounds = 200, kReplays = 1000;
 
-CUstreamBatchMemOpParams write_value(CUdeviceptr word, std::uint32_t value) {
-  CUstreamBatchMemOpParams operation{};
-  operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  operation.writeValue.address = word;
-  operation.writeValue.value = value;
-  return operation;
-}
-
-CUstreamBatchMemOpParams wait_value(CUdeviceptr word, std::uint32_t value) {
-  CUstreamBatchMemOpParams operation{};
-  operation.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  operation.waitValue.address = word;
-  operation.waitValue.value = value;
-  operation.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  return operation;
-}
-
 /// A page of host memory that two processes and their devices share.
 class SharedPage {
  public:
@@ -56,13 +39,6 @@ class SharedPage {
 /// Words a cache line apart.
 CUdeviceptr word(CUdeviceptr page, int index) {
   return page + static_cast<CUdeviceptr>(64 * index);
-}
-
-void batch(const Gpu& gpu, CUstream stream, std::vector<CUstreamBatchMemOpParams> operations) {
-  if (gpu->StreamBatchMemOp == nullptr) throw std::runtime_error("no stream memory operations");
-  gpu.must(
-      gpu->StreamBatchMemOp(stream, static_cast<unsigned>(operations.size()), operations.data(), 0),
-      "stream memory operations");
 }
 
 /// Both processes at once: {write mine, wait for the other's}, again and again.

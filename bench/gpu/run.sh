@@ -110,7 +110,7 @@ rm -f "$out/table-$call.txt" "$out/raw-$call.tar.gz"
 # --- parts ---------------------------------------------------------------------------------------
 # Where nobody has a context the driver gives up what it has set up, and each program pays for it.
 # The holder ends with this script.
-"$probe" hold > "$raw/hold.log" 2>&1 &
+"$probe" hold $$ > "$raw/hold.log" 2>&1 &
 if [ -n "$only" ]; then
   for part in $only; do run_part "$part" "$(left)"; done
 elif [ "$call" = 1 ]; then

@@ -20,8 +20,6 @@ using detail::HostGroups;
 
 namespace {
 
-// How long a failed call waits for what its streams still do.
-constexpr auto kReleaseLimit = std::chrono::milliseconds(300);
 constexpr timespec kBetweenLooks{0, 100'000};
 
 // Of Member::addresses: "process:device", as RankDevice::published() gives it, and the pid. Empty

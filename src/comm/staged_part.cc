@@ -1,7 +1,6 @@
 #include "comm/staged_part.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -10,8 +9,6 @@
 
 namespace unisono {
 namespace {
-
-constexpr auto kFinishLimit = std::chrono::milliseconds(300);
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
@@ -106,7 +103,7 @@ Status StagedPart::record(CUstream stream) {
 
 // Other ranks' copies may come first, and a stream that waits may hold all of them up.
 void StagedPart::finish() {
-  const TimePoint limit = Clock::now() + kFinishLimit;
+  const TimePoint limit = Clock::now() + CudaCalls::kReleaseLimit;
   while (copied_ != nullptr && device_->api().EventQuery(copied_) == CUDA_ERROR_NOT_READY) {
     if (Clock::now() < limit) continue;
     device_->note_stuck();

@@ -74,11 +74,15 @@ class Strangers {
   /// When `stranger` will have had its time.
   TimePoint due(const Stranger& stranger) const;
 
+  // Of the log, about strangers: no flood of connections fills a disk.
+  static constexpr int kLinesAtOnce = 5;
+  static constexpr std::chrono::seconds kBetweenLines{2};
+
   std::string job_id_;
   JobKey key_;
   std::map<int, Stranger> strangers_;
   TimePoint paused_ = TimePoint::min();  // accept() ran out of descriptors
-  LineLimit lines_{5, std::chrono::seconds(2)};
+  LineLimit lines_{kLinesAtOnce, kBetweenLines};
 };
 
 }  // namespace unisono::rendezvous

@@ -43,13 +43,27 @@ std::shared_ptr<const cuda::CudaApi> driver() {
   return *api;
 }
 
+namespace {
+
+int count_here() {
+  int count = 0;
+  return driver()->DeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+bool is_driver_started() {
+  const auto api = cuda::load_cuda_driver(driver_file());
+  CUcontext context = nullptr;
+  return api && (*api)->CtxGetCurrent(&context) != CUDA_ERROR_NOT_INITIALIZED;
+}
+
+}  // namespace
+
+// A driver takes no fork once it has started, and a test that forks must not have started it.
 int device_count() {
   static const int counted = [] {
+    if (is_driver_started()) return count_here();
     const pid_t child = fork();
-    if (child == 0) {
-      int count = 0;
-      _exit(driver()->DeviceGetCount(&count) == CUDA_SUCCESS ? count : 0);
-    }
+    if (child == 0) _exit(count_here());
     int status = 0;
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 0;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "tests/support/other_user.h"
 #include "transports/shm/fabric.h"
 #include "transports/shm/fabric_message.h"
 #include "transports/shm/segment.h"
@@ -23,7 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr uid_t kAnotherUser = 12345;
 constexpr const char* kJob = "meeting test";
 
 // World ranks 10 and 11; `self` is 0 for the leader.
@@ -60,29 +60,6 @@ UniqueFd listen_at(const std::string& name) {
   UniqueFd end = socket_at(name, ::bind);
   EXPECT_EQ(listen(end.get(), 4), 0);
   return end;
-}
-
-// Does it in a child that is another user, which then lives on until the returned process is ended.
-pid_t as_another_user(const std::function<void()>& act) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    if (setuid(kAnotherUser) != 0) _exit(1);
-    act();
-    static_cast<void>(!write(ends[1], "x", 1));
-    for (;;) pause();
-  }
-  close(ends[1]);
-  char byte;
-  EXPECT_EQ(read(ends[0], &byte, 1), 1);
-  close(ends[0]);
-  return child;
-}
-
-void end(pid_t child) {
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
 }
 
 /// A member whose leader's place is taken by the test.

@@ -6,4 +6,5 @@ unisono_test(rendezvous_meeting_test
   SOURCES rendezvous_hostile_test.cc rendezvous_patience_test.cc rendezvous_join_test.cc
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_verdict_test.cc
+    ../support/other_user.cc
   LABELS unit PROCESSORS 2 TIMEOUT 180)

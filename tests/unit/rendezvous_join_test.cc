@@ -1,7 +1,5 @@
 // Ranks as threads: every kind of meeting and every reason to refuse one.
 #include <gmock/gmock.h>
-#include <sched.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -18,6 +16,7 @@
 #include "rendezvous/joiner.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
+#include "tests/support/other_user.h"
 #include "unisono/rendezvous.h"
 
 namespace unisono::rendezvous {
@@ -79,11 +78,9 @@ TEST(Join, AloneWithSeveralRanksIsAnError) {
   EXPECT_THAT(outcomes[0].status.message(), HasSubstr("tcp://host:port"));
 }
 
-constexpr int kNoNamespaces = 77;
-
 // As a user whom the new namespace does not map.
 [[noreturn]] void join_unmapped(const MeetingPoint& point) {
-  if (::unshare(CLONE_NEWUSER) != 0) ::_exit(kNoNamespaces);
+  test::enter_user_namespace();
   const Result<Joined> joined = join_meeting(point, 2, test_member(1), Clock::now() + kPatience);
   std::fprintf(stderr, "%s\n", joined.status().message().c_str());
   ::_exit(joined.status().code() == ErrorCode::kAuthentication ? 0 : 1);
@@ -91,11 +88,8 @@ constexpr int kNoNamespaces = 77;
 
 // Nobody is waited for who would be refused.
 TEST(Join, OfAUserWhomTheNamespaceDoesNotMapIsRefused) {
-  const pid_t probe = ::fork();
-  if (probe == 0) ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : kNoNamespaces);
-  int status = 0;
-  ASSERT_EQ(::waitpid(probe, &status, 0), probe);
-  if (status != 0) GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
+  if (!test::may_make_user_namespaces())
+    GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
   for (const MeetingPoint& point : {abstract_point(), file_point()}) {
     EXPECT_EXIT(join_unmapped(point), testing::ExitedWithCode(0), "UNISONO_JOB_KEY");
   }

@@ -12,6 +12,7 @@
 #include "rendezvous/contact.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
+#include "tests/support/other_user.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -72,33 +73,17 @@ TEST(Sockets, HaveNamesThatFitAnAddress) {
   }
 }
 
-constexpr uid_t kAnotherUser = 12345;
-
-// Answers "what reaches it" of a socket that another user listens at.
-[[noreturn]] void connect_to_another_user(const std::string& name) {
-  int ends[2];
-  if (::pipe(ends) != 0) ::_exit(2);
-  const pid_t owner = ::fork();
-  if (owner == 0) {
-    if (::setuid(kAnotherUser) != 0) ::_exit(2);
-    const auto listener = listen_unix(name);
-    static_cast<void>(!::write(ends[1], "x", 1));
-    ::pause();
-    ::_exit(listener.has_value() ? 0 : 2);
-  }
-  char byte;
-  if (::read(ends[0], &byte, 1) != 1) ::_exit(2);
-  const Status refused = connect_unix(name).status();
-  ::kill(owner, SIGKILL);
-  ::waitpid(owner, nullptr, 0);
-  std::fprintf(stderr, "%s\n", refused.message().c_str());
-  ::_exit(refused.code() == ErrorCode::kRendezvous ? 0 : 1);
-}
-
 TEST(Sockets, OfAnotherUserAreRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
-  EXPECT_EXIT(connect_to_another_user(abstract_point().name), testing::ExitedWithCode(0),
-              HasSubstr("belongs to user 12345"));
+  const std::string name = abstract_point().name;
+  const pid_t owner = test::as_another_user([&] {
+    static const auto listener = listen_unix(name);
+    if (!listener) ::_exit(2);
+  });
+  const Status refused = connect_unix(name).status();
+  test::end(owner);
+  EXPECT_EQ(refused.code(), ErrorCode::kRendezvous);
+  EXPECT_THAT(refused.message(), HasSubstr("belongs to user 12345"));
 }
 
 TEST(Sockets, AFileOfAnotherUserIsNoMeetingFile) {
@@ -107,7 +92,7 @@ TEST(Sockets, AFileOfAnotherUserIsNoMeetingFile) {
   {
     const UniqueFd file(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     ASSERT_TRUE(file);
-    ASSERT_EQ(::fchown(file.get(), kAnotherUser, kAnotherUser), 0);
+    ASSERT_EQ(::fchown(file.get(), test::kAnotherUser, test::kAnotherUser), 0);
   }
   EXPECT_THAT(read_contact_file(path).status().message(), HasSubstr("belongs to user 12345"));
 }

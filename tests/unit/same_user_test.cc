@@ -2,7 +2,6 @@
 #include "base/same_user.h"
 
 #include <gmock/gmock.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,14 +9,13 @@
 #include <cstdio>
 
 #include "base/unique_fd.h"
+#include "tests/support/other_user.h"
 
 namespace unisono {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr int kNoNamespaces = 77;
 
 struct Pair {
   UniqueFd one, other;
@@ -59,7 +57,7 @@ TEST(SameUser, IsAProcessOfOnesOwn) {
 
 // In a new namespace that maps nobody this process runs as the overflow user.
 [[noreturn]] void check_unmapped() {
-  if (::unshare(CLONE_NEWUSER) != 0) ::_exit(kNoNamespaces);
+  test::enter_user_namespace();
   const Status own = check_own_user(), peer = check_of_another_process();
   std::fprintf(stderr, "own: %s\n", own.message().c_str());
   // A process cannot take itself for somebody else.
@@ -70,15 +68,9 @@ TEST(SameUser, IsAProcessOfOnesOwn) {
   ::_exit(refused ? 0 : 1);
 }
 
-bool has_namespaces() {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(::unshare(CLONE_NEWUSER) == 0 ? 0 : kNoNamespaces);
-  int status = 0;
-  return ::waitpid(child, &status, 0) == child && status == 0;
-}
-
 TEST(SameUser, IsNobodyWhomTheNamespaceDoesNotMap) {
-  if (!has_namespaces()) GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
+  if (!test::may_make_user_namespaces())
+    GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
   EXPECT_EXIT(check_unmapped(), testing::ExitedWithCode(0),
               AllOf(HasSubstr("own: this process runs as user 65534"), HasSubstr("UNISONO_JOB_KEY"),
                     HasSubstr("peer: this process runs as user 65534")));

@@ -1,5 +1,6 @@
 unisono_test(handshake_test
   SOURCES handshake_test.cc same_user_test.cc secret_text_test.cc unproven_peers_test.cc
+    ../support/other_user.cc
   LABELS unit)
 unisono_test(stream_frames_test SOURCES stream_frames_test.cc LABELS unit)
 unisono_test(stream_transport_test SOURCES stream_transport_test.cc LABELS unit PROCESSORS 2)

@@ -39,8 +39,7 @@ std::string floor_text(const Floor& floor) {
   if (floor.rate() == 0) return "";
   return fmt::format(
       "copies move {:.1f} GB/s (the driver's) and {:.1f} (a kernel's), read and written; an "
-      "empty "
-      "kernel takes {:.2f} us",
+      "empty kernel takes {:.2f} us",
       floor.driver_rate * 1e-9, floor.kernel_rate * 1e-9, floor.launch_us);
 }
 nlohmann::ordered_json floor_json(const Floor& floor) {
@@ -242,7 +241,8 @@ void Report::floor_at_end(const Floor& floor) {
     line["floor"] = {{"begin", floor_json(surroundings_.floor)}, {"end", floor_json(floor)}};
     fmt::print("{}\n", line.dump());
   } else if (options_.format == Format::kTable) {
-    fmt::print("# at the end: {}\n", floor_text(floor));
+    const std::string text = floor_text(floor);
+    fmt::print("# at the end: {}\n", text.empty() ? "no memory is left to measure it in" : text);
   }
   flush();
 }
