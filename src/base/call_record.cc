@@ -1,5 +1,7 @@
 #include "base/call_record.h"
 
+#include "base/collective.h"
+
 namespace unisono {
 namespace {
 
@@ -9,20 +11,6 @@ std::string name_or_number(std::uint8_t value, int limit) {
   return std::string(name_of(static_cast<Enum>(value)));
 }
 
-bool reduces(std::uint8_t collective) {
-  switch (static_cast<Collective>(collective)) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterV:
-    case Collective::kScan:
-    case Collective::kExscan:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 std::string describe(const CallRecord& record) {
@@ -30,7 +18,7 @@ std::string describe(const CallRecord& record) {
   if (record.collective == static_cast<std::uint8_t>(Collective::kBarrier)) return text + ")";
   text += "count " + std::to_string(record.count);
   text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
-  if (reduces(record.collective)) {
+  if (reduces(static_cast<Collective>(record.collective))) {
     const int kind = record.op & ~(kRecordCanonical | kRecordNotCommutative);
     text += ", " + name_or_number<OpKind>(static_cast<std::uint8_t>(kind), kOpKindCount);
     if ((record.op & kRecordCanonical) != 0) text += ", canonical";

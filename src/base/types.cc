@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/collective.h"
+
 namespace unisono {
 namespace {
 
@@ -17,11 +19,6 @@ constexpr std::array<std::string_view, kOpKindCount> kOpNames{
     "sum",     "product", "min",     "max",         "average",    "premultiplied_sum",
     "bit_and", "bit_or",  "bit_xor", "logical_and", "logical_or", "logical_xor",
     "user"};
-constexpr std::array<std::string_view, kCollectiveCount> kCollectiveNames{
-    "all_reduce",       "reduce",  "broadcast", "all_gather", "all_gather_v", "reduce_scatter",
-    "reduce_scatter_v", "gather",  "gather_v",  "scatter",    "scatter_v",    "all_to_all",
-    "all_to_all_v",     "barrier", "scan",      "exscan",     "send",         "receive"};
-
 // nccl-tests' and numpy's spellings.
 constexpr std::pair<std::string_view, DataType> kTypeAliases[]{
     {"half", DataType::kFloat16},      {"fp16", DataType::kFloat16},
@@ -57,9 +54,7 @@ bool is_complex(DataType type) {
 
 std::string_view name_of(DataType type) { return name_or_unknown(kTypeNames, type); }
 std::string_view name_of(OpKind kind) { return name_or_unknown(kOpNames, kind); }
-std::string_view name_of(Collective collective) {
-  return name_or_unknown(kCollectiveNames, collective);
-}
+std::string_view name_of(Collective collective) { return facts_of(collective).name; }
 
 bool parse(std::string_view text, DataType* type) {
   if (find_name(kTypeNames, text, type)) return true;
@@ -80,11 +75,10 @@ bool parse(std::string_view text, Collective* collective) {
     return to;
   };
   const std::string wanted = squeeze(text);
-  for (int i = 0; i < kCollectiveCount; ++i) {
-    if (squeeze(kCollectiveNames[i]) == wanted) {
-      *collective = static_cast<Collective>(i);
-      return true;
-    }
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (squeeze(facts.name) != wanted) continue;
+    *collective = facts.collective;
+    return true;
   }
   return false;
 }

@@ -38,9 +38,9 @@ Status check_apart(std::span<const std::size_t> counts, std::span<const std::siz
 }
 
 // Bytes from the buffer's start to the end of its last block.
-Status extent_of(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
-                 const char* what, Use use, int size, std::size_t element_bytes,
-                 std::size_t* bytes) {
+Status extent_of(const BlockCounts& blocks, const char* what, Use use, int size,
+                 std::size_t element_bytes, std::size_t* bytes) {
+  const auto [counts, displacements] = blocks;
   if (counts.size() != static_cast<std::size_t>(size)) {
     return invalid(std::string(what) + " has " + std::to_string(counts.size()) +
                    " counts; one for each of the " + std::to_string(size) + " ranks is needed");
@@ -68,8 +68,7 @@ Status extent_of(std::span<const std::size_t> counts, std::span<const std::size_
   return use == Use::kRead || is_in_order ? Status() : check_apart(counts, displacements, what);
 }
 
-// Sizes of both buffers and where `in` or `out` must point for an in-place call (offset of the
-// smaller buffer in the larger one, on this rank).
+// Sizes of both buffers, and in an in-place call where the smaller one lies in the larger one.
 struct Extents {
   std::size_t input = 0;
   std::size_t output = 0;
@@ -77,114 +76,74 @@ struct Extents {
   std::size_t agreed = 0;
 };
 
-std::size_t block_offset(std::span<const std::size_t> counts,
-                         std::span<const std::size_t> displacements, Rank rank,
-                         std::size_t element_bytes) {
+std::size_t block_offset(const BlockCounts& blocks, Rank rank, std::size_t element_bytes) {
   const auto index = static_cast<std::size_t>(rank);
-  if (!displacements.empty()) return displacements[index] * element_bytes;
-  return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * element_bytes;
+  if (!blocks.displacements.empty()) return blocks.displacements[index] * element_bytes;
+  return std::accumulate(blocks.counts.begin(), blocks.counts.begin() + rank, std::size_t{0}) *
+         element_bytes;
+}
+
+// `block` is the bytes of `count` elements.
+Status measure_even(const Call& call, std::size_t block, Rank rank, int size, Extents* e) {
+  const CollectiveFacts& facts = facts_of(call.collective);
+  std::size_t all = 0;
+  UNISONO_TRY(buffer_bytes(call.count, facts.has_blocks() ? static_cast<std::size_t>(size) : 1,
+                           size_of(call.type), &all));
+  const auto bytes_of = [&](const BufferFacts& buffer) -> std::size_t {
+    const bool is_elsewhere = buffer.at_root_alone && rank != call.root;
+    // Every rank has the one buffer of a broadcast.
+    if (is_elsewhere && facts.in_place != InPlace::kAlways) return 0;
+    if (buffer.holds == Holds::kNothing) return 0;
+    return buffer.holds == Holds::kBlocks ? all : block;
+  };
+  e->input = bytes_of(facts.input);
+  e->output = bytes_of(facts.output);
+  const bool one_is_part = facts.has_blocks() && !facts.exchanges_blocks();
+  if (one_is_part) e->in_place_offset = block * static_cast<std::size_t>(rank);
+  if (facts.is_collective() && facts.has_buffers()) e->agreed = all;
+  return Status();
+}
+
+Status measure_uneven(const Call& call, std::size_t block, Rank rank, int size, Extents* e) {
+  const CollectiveFacts& facts = facts_of(call.collective);
+  const std::size_t bytes = size_of(call.type);
+  const bool is_root = rank == call.root;
+  const auto has_blocks = [&](const BufferFacts& buffer) {
+    return buffer.holds == Holds::kBlocks && (is_root || !buffer.at_root_alone);
+  };
+  if (has_blocks(facts.input)) {
+    UNISONO_TRY(extent_of(input_counts(call), "in", Use::kRead, size, bytes, &e->input));
+  }
+  if (has_blocks(facts.output)) {
+    UNISONO_TRY(extent_of(output_counts(call), "out", Use::kWritten, size, bytes, &e->output));
+  }
+  if (facts.exchanges_blocks()) return Status();
+  const bool input_is_block = facts.input.holds == Holds::kBlock;
+  std::size_t& own_bytes = input_is_block ? e->input : e->output;
+  own_bytes = block;
+  if (facts.has_root() && !is_root) return Status();
+  const BlockCounts blocks = input_is_block ? output_counts(call) : input_counts(call);
+  const std::size_t own = blocks.counts[static_cast<std::size_t>(rank)];
+  if (facts.has_root() && own != call.count) {
+    return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
+                   std::to_string(rank) + "] is " + std::to_string(own));
+  }
+  own_bytes = own * bytes;
+  e->in_place_offset = block_offset(blocks, rank, bytes);
+  if (facts.all_give_counts()) {
+    e->agreed = std::accumulate(blocks.counts.begin(), blocks.counts.end(), std::size_t{0}) * bytes;
+  }
+  return Status();
 }
 
 Status measure(const Call& call, Rank rank, int size, Extents* e) {
-  const std::size_t bytes = size_of(call.type);
-  const auto n = static_cast<std::size_t>(size);
-  std::size_t block = 0;
-  std::size_t all = 0;
-  UNISONO_TRY(buffer_bytes(call.count, 1, bytes, &block));
-  const bool is_root = rank == call.root;
-  switch (call.collective) {
-    case Collective::kAllReduce:
-    case Collective::kScan:
-    case Collective::kExscan:
-      *e = {block, block, 0, block};
-      return Status();
-    case Collective::kReduce:
-      *e = {block, is_root ? block : 0, 0, block};
-      return Status();
-    case Collective::kBroadcast:
-      *e = {block, block, 0, block};
-      return Status();
-    case Collective::kAllGather:
-      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
-      *e = {block, all, block * static_cast<std::size_t>(rank), all};
-      return Status();
-    case Collective::kReduceScatter:
-      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
-      *e = {all, block, block * static_cast<std::size_t>(rank), all};
-      return Status();
-    case Collective::kGather:
-      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
-      *e = {block, is_root ? all : 0, block * static_cast<std::size_t>(rank), all};
-      return Status();
-    case Collective::kScatter:
-      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
-      *e = {is_root ? all : 0, block, block * static_cast<std::size_t>(rank), all};
-      return Status();
-    case Collective::kAllToAll:
-      UNISONO_TRY(buffer_bytes(call.count, n, bytes, &all));
-      *e = {all, all, 0, all};
-      return Status();
-    case Collective::kAllGatherV:
-      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
-                            bytes, &all));
-      e->output = all;
-      e->input = call.out_counts[static_cast<std::size_t>(rank)] * bytes;
-      e->in_place_offset = block_offset(call.out_counts, call.out_displacements, rank, bytes);
-      e->agreed =
-          std::accumulate(call.out_counts.begin(), call.out_counts.end(), std::size_t{0}) * bytes;
-      return Status();
-    case Collective::kReduceScatterV:
-      UNISONO_TRY(extent_of(call.in_counts, {}, "in", Use::kRead, size, bytes, &all));
-      e->input = all;
-      e->output = call.in_counts[static_cast<std::size_t>(rank)] * bytes;
-      e->in_place_offset = block_offset(call.in_counts, {}, rank, bytes);
-      e->agreed = all;
-      return Status();
-    case Collective::kGatherV:
-      e->input = block;
-      if (is_root) {
-        UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
-                              bytes, &all));
-        if (call.out_counts[static_cast<std::size_t>(rank)] != call.count) {
-          return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
-                         std::to_string(rank) + "] is " +
-                         std::to_string(call.out_counts[static_cast<std::size_t>(rank)]));
-        }
-        e->output = all;
-        e->in_place_offset = block_offset(call.out_counts, call.out_displacements, rank, bytes);
-      }
-      return Status();
-    case Collective::kScatterV:
-      e->output = block;
-      if (is_root) {
-        UNISONO_TRY(
-            extent_of(call.in_counts, call.in_displacements, "in", Use::kRead, size, bytes, &all));
-        if (call.in_counts[static_cast<std::size_t>(rank)] != call.count) {
-          return invalid("the root's own count is " + std::to_string(call.count) + " but counts[" +
-                         std::to_string(rank) + "] is " +
-                         std::to_string(call.in_counts[static_cast<std::size_t>(rank)]));
-        }
-        e->input = all;
-        e->in_place_offset = block_offset(call.in_counts, call.in_displacements, rank, bytes);
-      }
-      return Status();
-    case Collective::kAllToAllV:
-      UNISONO_TRY(extent_of(call.in_counts, call.in_displacements, "in", Use::kRead, size, bytes,
-                            &e->input));
-      UNISONO_TRY(extent_of(call.out_counts, call.out_displacements, "out", Use::kWritten, size,
-                            bytes, &e->output));
-      e->in_place_offset = ~std::size_t{0};  // never in place
-      return Status();
-    case Collective::kBarrier:
-      return Status();
-    case Collective::kSend:
-      e->input = block;
-      return Status();
-    case Collective::kReceive:
-      e->output = block;
-      return Status();
+  if (!is_known(call.collective)) {
+    return invalid("unknown collective " + std::to_string(static_cast<int>(call.collective)));
   }
-  return invalid("unknown collective " + std::to_string(static_cast<int>(call.collective)));
+  std::size_t block = 0;
+  UNISONO_TRY(buffer_bytes(call.count, 1, size_of(call.type), &block));
+  return facts_of(call.collective).is_uneven ? measure_uneven(call, block, rank, size, e)
+                                             : measure_even(call, block, rank, size, e);
 }
 
 Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
@@ -198,14 +157,15 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   }
   *in_place = false;
   if (e.input == 0 || e.output == 0) return Status();
-  if (call.collective == Collective::kBroadcast) {
+  const InPlace rule = facts_of(call.collective).in_place;
+  if (rule == InPlace::kAlways) {
     *in_place = true;
     return Status();
   }
   const bool in_is_part = e.input <= e.output;
   const std::byte* part = in_is_part ? in : out;
   const std::byte* whole = in_is_part ? out : in;
-  if (e.in_place_offset != ~std::size_t{0} && part == whole + e.in_place_offset) {
+  if (rule != InPlace::kNever && part == whole + e.in_place_offset) {
     *in_place = true;
     return Status();
   }
@@ -234,6 +194,14 @@ void record_counts(std::span<const std::size_t> counts, CallRecord* record) {
 
 }  // namespace
 
+// The blocks of a reduction lie end to end.
+BlockCounts input_counts(const Call& call) {
+  return {call.in_counts,
+          reduces(call.collective) ? std::span<const std::size_t>() : call.in_displacements};
+}
+
+BlockCounts output_counts(const Call& call) { return {call.out_counts, call.out_displacements}; }
+
 Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_bytes,
                     std::size_t* bytes) {
   std::size_t elements = 0;
@@ -245,34 +213,6 @@ Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_b
       "count " + std::to_string(count) + " of elements of " + std::to_string(element_bytes) +
       " bytes" + (blocks == 1 ? "" : " for each of " + std::to_string(blocks) + " blocks") +
       " is more than the " + std::to_string(kBufferBytesMax) + " bytes that a buffer can have");
-}
-
-bool reduces(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterV:
-    case Collective::kScan:
-    case Collective::kExscan:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_rooted(Collective collective) {
-  switch (collective) {
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kGather:
-    case Collective::kGatherV:
-    case Collective::kScatter:
-    case Collective::kScatterV:
-      return true;
-    default:
-      return false;
-  }
 }
 
 Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
@@ -313,24 +253,14 @@ CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t alg
   record.collective = static_cast<std::uint8_t>(call.collective);
   record.algorithm = algorithm;
   record.history = history;
-  record.root = is_rooted(call.collective) ? call.root : -1;
-  if (call.collective == Collective::kBarrier) return record;
+  const CollectiveFacts& facts = facts_of(call.collective);
+  record.root = facts.has_root() ? call.root : -1;
+  if (!facts.has_buffers()) return record;
   record.type = static_cast<std::uint8_t>(call.type);
   record.count = call.count;
-  switch (call.collective) {
-    case Collective::kAllGatherV:
-      record_counts(call.out_counts, &record);
-      break;
-    case Collective::kReduceScatterV:
-      record_counts(call.in_counts, &record);
-      break;
-    case Collective::kGatherV:
-    case Collective::kScatterV:
-    case Collective::kAllToAllV:
-      record.count = 0;
-      break;
-    default:
-      break;
+  if (facts.is_uneven) record.count = 0;
+  if (facts.all_give_counts()) {
+    record_counts(facts.input.holds == Holds::kBlocks ? call.in_counts : call.out_counts, &record);
   }
   if (reduces(call.collective)) {
     record.op = static_cast<std::uint8_t>(call.op.kind);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/call_record.h"
+#include "base/collective.h"
 #include "base/limits.h"
 #include "base/result.h"
 #include "unisono/communicator.h"
@@ -18,11 +20,6 @@ struct CallShape {
   std::size_t output_bytes = 0;  ///< extent from `out`
 };
 
-bool reduces(Collective collective);
-bool is_rooted(Collective collective);
-inline bool is_point_to_point(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kReceive;
-}
 /// True for a send or receive that check_call() certainly takes; it has the words for the others.
 inline bool is_plain_message(const Call& call, int size) {
   constexpr std::size_t kCountMax = kBufferBytesMax / 16;  // of the largest elements
@@ -31,6 +28,13 @@ inline bool is_plain_message(const Call& call, int size) {
          (any_source || (call.root >= 0 && call.root < size)) &&
          (call.collective == Collective::kSend ? call.in : call.out) != nullptr;
 }
+
+/// Of a buffer with a block of each rank. `displacements` may be empty: end to end.
+struct BlockCounts {
+  std::span<const std::size_t> counts, displacements;
+};
+BlockCounts input_counts(const Call& call);
+BlockCounts output_counts(const Call& call);
 
 /// Bytes of `count` elements for each of `blocks`: the one way from counts to bytes.
 /// kInvalidArgument with the count and the limit where no buffer can have as many.

@@ -460,11 +460,8 @@ Result<algorithms::Choice> CommunicatorState::choose(const Call& call,
 
 Result<algorithms::Choice> CommunicatorState::choose_for(Collective collective, std::size_t bytes,
                                                          std::string_view hint) const {
-  const bool is_agreed = collective != Collective::kGatherV &&
-                         collective != Collective::kScatterV &&
-                         collective != Collective::kAllToAllV;
   return runtime_->selection().choose(
-      selection_request(collective, is_agreed ? bytes : 0),
+      selection_request(collective, facts_of(collective).has_agreed_lengths() ? bytes : 0),
       hint.empty() ? std::string_view(runtime_->algorithm_hint(collective)) : hint);
 }
 

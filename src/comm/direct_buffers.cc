@@ -7,7 +7,6 @@
 
 #include "comm/cuda_calls.h"
 #include "comm/device_call.h"
-#include "plan/plan_sizes.h"
 
 namespace unisono {
 
@@ -45,16 +44,16 @@ bool DirectBuffers::are_worth_it(const DeviceCall& call) {
 // Arithmetic, or blocks that pass through scratch memory: in an exchange in place, and in
 // algorithms that selection does not choose for long messages.
 bool DirectBuffers::has_host_work(const Call& call, bool in_place) {
-  const bool exchanges =
-      call.collective == Collective::kAllToAll || call.collective == Collective::kAllToAllV;
-  return reduces(call.collective) || (exchanges && in_place) || !call.options.algorithm.empty();
+  const CollectiveFacts& facts = facts_of(call.collective);
+  return facts.reduces || (facts.exchanges_blocks() && in_place) || !call.options.algorithm.empty();
 }
 
 // Of uneven blocks their mean.
 std::size_t DirectBuffers::message_bytes(const DeviceCall& call) {
   const Call& of = call.call;
-  const bool has_one = is_rooted(of.collective) && of.root != call.calls->rank();
-  if (!plan::has_uneven_blocks(of.collective) || has_one) return of.count * size_of(of.type);
+  const CollectiveFacts& facts = facts_of(of.collective);
+  const bool has_one = facts.has_root() && of.root != call.calls->rank();
+  if (!facts.is_uneven || has_one) return of.count * size_of(of.type);
   const auto sum = [](std::span<const std::size_t> counts) {
     return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   };

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "comm/cuda_calls.h"
-#include "plan/plan_sizes.h"
 
 namespace unisono {
 namespace {
@@ -37,7 +36,7 @@ Status FusedCall::begin() {
   refused_ = false;
   suspicion_ = {};
   suspected_at_ = {};
-  has_counts_ = plan::has_uneven_blocks(call_.call.collective);
+  has_counts_ = facts_of(call_.call.collective).is_uneven;
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
   UNISONO_TRY(describe());
@@ -238,8 +237,7 @@ Status FusedCall::refuse_capture(DetourReason reason, Rank who) const {
 
 // Blocks lie in the buffers that were mapped. Callers may give arrays that their call does not use.
 Status FusedCall::check_blocks() const {
-  const Collective collective = call_.call.collective;
-  const bool to_and_from_all = collective == Collective::kAllToAllV;
+  const CollectiveFacts& facts = facts_of(call_.call.collective);
   const std::uint64_t element = size_of(call_.call.type);
   const auto fits = [&](std::uint64_t first, std::uint64_t count, std::uint64_t bytes) {
     std::uint64_t end = 0;
@@ -248,11 +246,10 @@ Status FusedCall::check_blocks() const {
   };
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
     const DescriptorCounts& arrays = counts(rank);
-    const bool is_root = rank == call_.call.root;
-    const bool reads_blocks = to_and_from_all || collective == Collective::kReduceScatterV ||
-                              (collective == Collective::kScatterV && is_root);
-    const bool writes_blocks = to_and_from_all || collective == Collective::kAllGatherV ||
-                               (collective == Collective::kGatherV && is_root);
+    const auto has_blocks = [&](const BufferFacts& buffer) {
+      return buffer.holds == Holds::kBlocks && (!buffer.at_root_alone || rank == call_.call.root);
+    };
+    const bool reads_blocks = has_blocks(facts.input), writes_blocks = has_blocks(facts.output);
     for (Rank i = 0; i < call_.calls->size(); ++i) {
       const bool in_bounds =
           (!reads_blocks || arrays.input_counts[i] == 0 ||
@@ -268,47 +265,31 @@ Status FusedCall::check_blocks() const {
   return Status();
 }
 
-// What two ranks say of the same block.
+// What two ranks say of the same block: both ends of an exchange, the root and its peer, or any two
+// of those that give all counts.
 Status FusedCall::check_counts() const {
   if (!has_counts_) return Status();
   UNISONO_TRY(check_blocks());
-  const Collective collective = call_.call.collective;
-  const Rank root = call_.call.root;
+  const CollectiveFacts& facts = facts_of(call_.call.collective);
+  const bool exchanges = facts.exchanges_blocks();
+  const auto all_of = [&](Rank rank) {
+    return facts.output.holds == Holds::kBlocks ? counts(rank).output_counts
+                                                : counts(rank).input_counts;
+  };
   for (Rank a = 0; a < call_.calls->size(); ++a) {
     for (Rank b = 0; b < call_.calls->size(); ++b) {
-      std::uint64_t by_a = 0;
-      std::uint64_t by_b = 0;
-      switch (collective) {
-        case Collective::kAllGatherV:
-          by_a = counts(0).output_counts[b];
-          by_b = counts(a).output_counts[b];
-          break;
-        case Collective::kReduceScatterV:
-          by_a = counts(0).input_counts[b];
-          by_b = counts(a).input_counts[b];
-          break;
-        case Collective::kGatherV:
-          by_a = counts(root).output_counts[b];
-          by_b = part(b).count;
-          break;
-        case Collective::kScatterV:
-          by_a = counts(root).input_counts[b];
-          by_b = part(b).count;
-          break;
-        default:
-          by_a = counts(a).input_counts[b];
-          by_b = counts(b).output_counts[a];
-          break;
-      }
-      if (by_a == by_b) continue;
-      const bool rooted = is_rooted(collective);
-      const Rank first = rooted ? root : collective == Collective::kAllToAllV ? a : 0;
-      const Rank second = rooted || collective == Collective::kAllToAllV ? b : a;
+      const Rank first = facts.has_root() ? call_.call.root : exchanges ? a : 0;
+      const Rank second = facts.has_root() || exchanges ? b : a;
+      const std::uint64_t by_first = exchanges ? counts(a).input_counts[b] : all_of(first)[b];
+      const std::uint64_t by_second = exchanges          ? counts(b).output_counts[a]
+                                      : facts.has_root() ? part(b).count
+                                                         : all_of(second)[b];
+      if (by_first == by_second) continue;
       return Status(ErrorCode::kMismatch,
-                    "rank " + std::to_string(first) + " called " +
-                        std::string(name_of(collective)) + " with " + std::to_string(by_a) +
+                    "rank " + std::to_string(first) + " called " + std::string(facts.name) +
+                        " with " + std::to_string(by_first) +
                         " elements for a block of which rank " + std::to_string(second) + " has " +
-                        std::to_string(by_b),
+                        std::to_string(by_second),
                     second);
     }
   }

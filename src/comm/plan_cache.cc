@@ -33,35 +33,21 @@ Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank ra
     }
     return BufferLayout::with_blocks(counts, ends, bytes, chunks);
   };
-  const bool is_root = rank == call.root;
-  switch (call.collective) {
-    case Collective::kAllGather:
-    case Collective::kGather:
-      return {one(call.count, plan.input_blocks), one(call.count * n, plan.output_blocks)};
-    case Collective::kReduceScatter:
-    case Collective::kScatter:
-      return {one(call.count * n, plan.input_blocks), one(call.count, plan.output_blocks)};
-    case Collective::kAllToAll:
-      return {one(call.count * n, plan.input_blocks), one(call.count * n, plan.output_blocks)};
-    case Collective::kAllGatherV:
-      return {one(call.out_counts[static_cast<std::size_t>(rank)], plan.input_blocks),
-              placed(call.out_counts, call.out_displacements)};
-    case Collective::kReduceScatterV:
-      return {placed(call.in_counts, {}),
-              one(call.in_counts[static_cast<std::size_t>(rank)], plan.output_blocks)};
-    case Collective::kGatherV:
-      return {
-          one(call.count, plan.input_blocks),
-          is_root ? placed(call.out_counts, call.out_displacements) : one(0, plan.output_blocks)};
-    case Collective::kScatterV:
-      return {is_root ? placed(call.in_counts, call.in_displacements) : one(0, plan.input_blocks),
-              one(call.count, plan.output_blocks)};
-    case Collective::kAllToAllV:
-      return {placed(call.in_counts, call.in_displacements),
-              placed(call.out_counts, call.out_displacements)};
-    default:
-      return {one(call.count, plan.input_blocks), one(call.count, plan.output_blocks)};
-  }
+  const CollectiveFacts& facts = facts_of(call.collective);
+  const auto side = [&](const BufferFacts& buffer, const BlockCounts& blocks, int plan_blocks) {
+    if (buffer.at_root_alone && rank != call.root) return one(0, plan_blocks);
+    if (buffer.holds == Holds::kBlocks) {
+      return facts.is_uneven ? placed(blocks.counts, blocks.displacements)
+                             : one(call.count * n, plan_blocks);
+    }
+    if (buffer.holds != Holds::kBlock || !facts.all_give_counts()) {
+      return one(call.count, plan_blocks);
+    }
+    const BlockCounts& of_all = &buffer == &facts.input ? output_counts(call) : input_counts(call);
+    return one(of_all.counts[static_cast<std::size_t>(rank)], plan_blocks);
+  };
+  return {side(facts.input, input_counts(call), plan.input_blocks),
+          side(facts.output, output_counts(call), plan.output_blocks)};
 }
 
 }  // namespace

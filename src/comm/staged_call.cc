@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "comm/cuda_calls.h"
-#include "plan/plan_sizes.h"
 
 namespace unisono {
 
@@ -35,7 +34,7 @@ Status StagedCall::begin() {
 std::size_t StagedCall::elements_of_a_part() const {
   const std::size_t element = size_of(call_.call.type);
   const bool splits = call_.calls->all_have_devices() &&
-                      plan::is_one_vector(call_.call.collective) &&
+                      facts_of(call_.call.collective).is_one_vector() &&
                       call_.call.count * element > 2 * kPartBytes;
   return splits ? kPartBytes / element : 0;
 }
@@ -152,20 +151,18 @@ Status StagedCall::retire_parts() {
   return Status();
 }
 
-// A receive may have got less than its room; a scan's first rank gets nothing.
+// A receive may have got less than its room; what the root broadcasts it has, and no rank is below
+// the first.
 std::size_t StagedCall::result_bytes(const StagedPart& part) const {
-  const Call& call = part.call();
   const std::size_t whole = part.shape().output_bytes;
-  switch (call.collective) {
-    case Collective::kReceive:
-      return std::min(whole, call_.calls->received_bytes(*call_.request));
-    case Collective::kExscan:
-      return call_.calls->rank() == 0 ? 0 : whole;
-    case Collective::kBroadcast:
-      return call_.calls->rank() == call.root ? 0 : whole;
-    default:
-      return whole;
+  const CollectiveFacts& facts = facts_of(part.call().collective);
+  const Rank rank = call_.calls->rank();
+  if (part.call().collective == Collective::kReceive) {
+    return std::min(whole, call_.calls->received_bytes(*call_.request));
   }
+  const bool gets_nothing = (facts.in_place == InPlace::kAlways && rank == part.call().root) ||
+                            (facts.flow == Flow::kBelowOwn && rank == 0);
+  return gets_nothing ? 0 : whole;
 }
 
 // Copies wait for nothing but each other: they are over in a moment, and the buffers free.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/collective.h"
 #include "base/traffic_count.h"
 
 namespace unisono::native {
@@ -38,18 +39,43 @@ struct Context {
   }
 };
 
-void all_to_one(const Context& context, CallShape* shape) {
-  shape->readers = context.only_root();
-  if (context.is_root()) shape->sources = context.all();
+// Whom a rank needs, and who needs it.
+Members sources_of(const Context& context, Flow flow) {
+  switch (flow) {
+    case Flow::kAllToAll:
+      return context.all();
+    case Flow::kAllToRoot:
+      return context.is_root() ? context.all() : Members{};
+    case Flow::kRootToAll:
+      return context.only_root();
+    case Flow::kUpToOwn:
+      return {0, context.self + 1};
+    case Flow::kBelowOwn:
+      return {0, context.self};
+    case Flow::kNone:
+    case Flow::kBetweenTwo:
+      return {};
+  }
+  return {};
 }
 
-void one_to_all(const Context& context, CallShape* shape) {
-  shape->sources = context.only_root();
-  if (context.is_root()) shape->readers = context.all();
-}
-
-void all_to_all(const Context& context, CallShape* shape) {
-  shape->sources = shape->readers = context.all();
+Members readers_of(const Context& context, Flow flow) {
+  switch (flow) {
+    case Flow::kAllToAll:
+      return context.all();
+    case Flow::kAllToRoot:
+      return context.only_root();
+    case Flow::kRootToAll:
+      return context.is_root() ? context.all() : Members{};
+    case Flow::kUpToOwn:
+      return {context.self, context.size};
+    case Flow::kBelowOwn:
+      return {context.self + 1, context.size};
+    case Flow::kNone:
+    case Flow::kBetweenTwo:
+      return {};
+  }
+  return {};
 }
 
 void combine_all(const Context& context, CallShape* shape) {
@@ -59,7 +85,6 @@ void combine_all(const Context& context, CallShape* shape) {
 }
 
 void broadcast(const Context& context, CallShape* shape) {
-  one_to_all(context, shape);
   shape->agreed_bytes = context.bytes;
   if (context.is_root()) shape->input_bytes = context.bytes;
   shape->take.bytes = context.bytes;
@@ -71,7 +96,6 @@ void gather(const Context& context, CallShape* shape) {
 }
 
 void scatter(const Context& context, CallShape* shape) {
-  one_to_all(context, shape);
   shape->in_parts = true;
   if (context.is_root()) context.give_parts(shape, context.equal_blocks());
   shape->agreed_bytes = context.bytes * static_cast<std::size_t>(context.size);
@@ -87,7 +111,6 @@ void gather_v(const Context& context, CallShape* shape, std::size_t input_bytes)
 }
 
 void scatter_v(const Context& context, CallShape* shape) {
-  one_to_all(context, shape);
   shape->in_parts = true;
   if (context.is_root()) context.give_parts(shape, context.in_blocks());
   shape->agreed_bytes = kNotAgreed;
@@ -95,7 +118,6 @@ void scatter_v(const Context& context, CallShape* shape) {
 }
 
 void exchange(const Context& context, CallShape* shape) {
-  all_to_all(context, shape);
   context.give_parts(shape, context.equal_blocks());
   shape->agreed_bytes = shape->input_bytes;
   shape->source_offset = context.bytes * static_cast<std::size_t>(context.self);
@@ -103,14 +125,12 @@ void exchange(const Context& context, CallShape* shape) {
 }
 
 void exchange_v(const Context& context, CallShape* shape) {
-  all_to_all(context, shape);
   context.give_parts(shape, context.in_blocks());
   shape->agreed_bytes = kNotAgreed;
   shape->take = context.out_blocks();
 }
 
 void reduce_scatter(const Context& context, CallShape* shape, const Blocks& blocks) {
-  all_to_all(context, shape);
   context.give_parts(shape, blocks);
   shape->agreed_bytes = shape->input_bytes;
   shape->combines = true;
@@ -119,12 +139,9 @@ void reduce_scatter(const Context& context, CallShape* shape, const Blocks& bloc
   shape->take.bytes = own.bytes;
 }
 
-// Rank r combines 0..r (scan) or 0..r-1 (exscan); r is read by r.. or r+1.. .
-void prefix(const Context& context, CallShape* shape, bool with_own) {
+void prefix(const Context& context, CallShape* shape) {
   context.give_whole(shape, context.bytes);
   shape->combines = true;
-  shape->sources = {0, context.self + (with_own ? 1 : 0)};
-  shape->readers = {context.self + (with_own ? 0 : 1), context.size};
   shape->take.bytes = context.bytes;
 }
 
@@ -155,32 +172,29 @@ CallShape shape_of(const Arguments& arguments, int size, int self) {
   shape.input = static_cast<const std::byte*>(arguments.input);
   shape.output = static_cast<std::byte*>(arguments.output);
   const Context context{arguments, size, self, arguments.count * arguments.element_bytes};
+  const Flow flow = facts_of(arguments.collective).flow;
+  shape.sources = sources_of(context, flow);
+  shape.readers = readers_of(context, flow);
   switch (arguments.collective) {
     case Collective::kAllReduce:
-      all_to_all(context, &shape);
       combine_all(context, &shape);
       break;
     case Collective::kReduce:
-      all_to_one(context, &shape);
       combine_all(context, &shape);
       break;
     case Collective::kBroadcast:
       broadcast(context, &shape);
       break;
     case Collective::kAllGather:
-      all_to_all(context, &shape);
       gather(context, &shape);
       break;
     case Collective::kAllGatherV:
-      all_to_all(context, &shape);
       gather_v(context, &shape, context.out_blocks().at(self).bytes);
       break;
     case Collective::kGather:
-      all_to_one(context, &shape);
       gather(context, &shape);
       break;
     case Collective::kGatherV:
-      all_to_one(context, &shape);
       gather_v(context, &shape, context.bytes);
       break;
     case Collective::kScatter:
@@ -203,14 +217,10 @@ CallShape shape_of(const Arguments& arguments, int size, int self) {
       shape.agreed_bytes = kNotAgreed;
       break;
     case Collective::kScan:
-      prefix(context, &shape, true);
-      break;
     case Collective::kExscan:
-      prefix(context, &shape, false);
+      prefix(context, &shape);
       break;
     case Collective::kBarrier:
-      all_to_all(context, &shape);
-      break;
     case Collective::kSend:
     case Collective::kReceive:
       break;

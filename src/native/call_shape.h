@@ -1,6 +1,5 @@
 // What a collective means for one rank, in bytes: what it gives, what it takes from whom, and
-// whether what it takes is combined. The only place that knows the collectives apart; small and
-// large calls run shapes.
+// whether what it takes is combined. Small and large calls run shapes.
 //
 // Thread rule: values.
 #pragma once

@@ -5,7 +5,7 @@
 #include <queue>
 #include <tuple>
 
-#include "plan/plan_sizes.h"
+#include "base/collective.h"
 
 namespace unisono::plan {
 namespace {
@@ -176,8 +176,9 @@ ChunkLayout layout_for(const Plan& plan, std::size_t bytes) {
   const PlanRequest& request = plan.request;
   const std::size_t block = bytes / static_cast<std::size_t>(request.ranks);
   const auto buffer = [&](int blocks) {
-    const std::size_t length =
-        is_one_vector(request.collective) ? bytes : block * static_cast<std::size_t>(blocks);
+    const std::size_t length = facts_of(request.collective).is_one_vector()
+                                   ? bytes
+                                   : block * static_cast<std::size_t>(blocks);
     return BufferLayout::contiguous(length, 1, blocks, request.chunks);
   };
   return ChunkLayout::bind(plan, buffer(plan.input_blocks), buffer(plan.output_blocks));
