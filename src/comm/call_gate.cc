@@ -9,7 +9,7 @@ namespace unisono {
 Status CallGate::make(const DeviceCall& call) {
   if (exists_ || !call.has_stream || call.stream == CU_STREAM_LEGACY ||
       !call.device->has_memops() || call.device->has_enough_gates() || Runtime::alive() > 1 ||
-      call.device->share()->may_hold_up_copies(call.stream)) {
+      call.device->share()->may_hold_up_others(call.stream)) {
     return Status();
   }
   UNISONO_ASSIGN(gate_, call.device->take_gate());

@@ -1,9 +1,9 @@
 // Where the caller's stream waits for the result of a call whose work goes on elsewhere, until the
 // host opens it. There is one only where nothing that opens it can be held up by it: not in the
-// default stream, not in one of the highest priority, which is that of the copies, and not where
-// the process has other ranks, whose streams may share a hardware queue with this one. There, on
-// devices that cannot wait for words of memory, and behind many gates that are still closed, the
-// caller itself waits.
+// default stream, not in one of the two highest priorities, which are those of the library's own
+// copies and work, and not where the process has other ranks, whose streams may share a hardware
+// queue with this one. There, on devices that cannot wait for words of memory, and behind many
+// gates that are still closed, the caller itself waits.
 //
 // Thread rule: the engine's lock.
 #pragma once

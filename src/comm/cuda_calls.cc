@@ -39,14 +39,16 @@ Published published_by(const World& world, Rank world_rank) {
   return {text.substr(0, colon) + " " + std::to_string(member.pid), text.substr(colon + 1)};
 }
 
-// No other rank of the world is in the process of one of these, on its device.
+// No other rank of the world is in the process of one of these and uses its device, or may come to.
 bool have_devices_alone(const World& world, std::span<const Rank> world_ranks) {
   std::map<Published, int> ranks_at;
   for (Rank rank = 0; rank < static_cast<Rank>(world.members.size()); ++rank) {
     ++ranks_at[published_by(world, rank)];
   }
-  return std::all_of(world_ranks.begin(), world_ranks.end(),
-                     [&](Rank rank) { return ranks_at[published_by(world, rank)] == 1; });
+  return std::all_of(world_ranks.begin(), world_ranks.end(), [&](Rank rank) {
+    const Published here = published_by(world, rank);
+    return ranks_at[here] == 1 && !ranks_at.contains({here.process, ""});
+  });
 }
 
 // What `launch` made the request's operation. The request keeps its own.
@@ -139,22 +141,17 @@ void CudaCalls::find_reach() {
     if (devices_.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
-  if (!one_host && find_layout()) reach_ = Reach::kHosts;
-  if (!one_host || size() > device::kRanksMax) return;
-  reach_ = reach_on_host(processes.size(), communicator_.members());
-}
-
-CudaCalls::Reach CudaCalls::reach_on_host(std::size_t processes,
-                                          std::span<const Rank> world_ranks) const {
-  if (processes == 1) return Reach::kThreads;
-  const bool alone = processes == world_ranks.size() &&
-                     have_devices_alone(communicator_.runtime().world(), world_ranks);
-  return alone ? Reach::kProcesses : Reach::kStaged;
+  const bool alone = processes.size() > 1 && have_devices_alone(world, communicator_.members());
+  if (!one_host) {
+    if (find_layout(alone)) reach_ = Reach::kHosts;
+  } else if (size() <= device::kRanksMax) {
+    reach_ = processes.size() == 1 ? Reach::kThreads : alone ? Reach::kProcesses : Reach::kStaged;
+  }
 }
 
 // True where every host has as many members as the others, at least two, whose kernels reach each
-// other's memory.
-bool CudaCalls::find_layout() {
+// other's memory: the threads of one process, or processes that have their devices alone.
+bool CudaCalls::find_layout(bool have_devices_alone) {
   const World& world = communicator_.runtime().world();
   std::vector<std::vector<Rank>> hosts;
   for (Rank rank = 0; rank < size(); ++rank) {
@@ -168,15 +165,10 @@ bool CudaCalls::find_layout() {
   HostGroups::Layout layout;
   for (const std::vector<Rank>& ranks : hosts) {
     std::set<std::string> processes;
-    std::vector<Rank> world_ranks;
     for (const Rank rank : ranks) {
-      world_ranks.push_back(world_rank(rank));
       processes.insert(published_by(world, world_rank(rank)).process);
     }
-    if (ranks.size() != place_count ||
-        reach_on_host(processes.size(), world_ranks) == Reach::kStaged) {
-      return false;
-    }
+    if (ranks.size() != place_count || (processes.size() > 1 && !have_devices_alone)) return false;
     if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) continue;
     layout.local = ranks;
     has_local_processes_ = processes.size() > 1;

@@ -147,9 +147,8 @@ class CudaCalls final : public DeviceCalls {
   };
   const Member& member(Rank rank) const;
   void find_reach();
-  /// How kernels of these, which are in so many processes of one host, get at each other's buffers.
-  Reach reach_on_host(std::size_t processes, std::span<const Rank> world_ranks) const;
-  bool find_layout();
+  /// `have_devices_alone`: no other rank of their processes uses the members' devices.
+  bool find_layout(bool have_devices_alone);
   const Queue& queue_of(Collective collective) const {
     return is_point_to_point(collective) ? messages_ : collectives_;
   }

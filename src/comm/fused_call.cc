@@ -367,11 +367,13 @@ Status FusedCall::launch_for_threads() {
   // A graph outlives the communicator and its word.
   const std::uint32_t* abort = nullptr;
   if (call_.capture == 0) {
-    UNISONO_ASSIGN(abort, call_.calls->team().abort_word());
+    UNISONO_ASSIGN(abort, call_.calls->team().abort_word(device));
   }
   const auto launching = call_.calls->team().launching();
-  UNISONO_TRY(launch_pieces(stream, parts, abort));
-  return api.check(api.EventRecord(done, stream), "recording on " + device.name());
+  const Status launched = launch_pieces(stream, parts, abort);
+  // Behind the first of several, should a later one fail.
+  const Status recorded = api.check(api.EventRecord(done, stream), "recording on " + device.name());
+  return launched.ok() ? recorded : launched;
 }
 
 // The second meeting: whose launches to wait for.

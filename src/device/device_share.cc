@@ -1,13 +1,18 @@
 #include "device/device_share.h"
 
+#include <cstddef>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "compute/driver_section.h"
 
 namespace unisono::device {
 namespace {
+
+constexpr std::size_t kWordPageBytes = 4096;
+constexpr std::size_t kWordBytes = 64;  // a line each
 
 /// Of one context. Ranks that come second wait for the first one's kernels, and for no other
 /// device's.
@@ -43,16 +48,43 @@ Status DeviceShare::make() {
   UNISONO_ASSIGN(kernels_, cuda::Kernels::load(api_, device_, context_));
   UNISONO_ASSIGN(outward_, make_stream(cuda::kHighestStreamPriority));
   UNISONO_ASSIGN(inward_, make_stream(cuda::kHighestStreamPriority));
-  return api_->check(api_->StreamGetPriority(outward_, &copy_priority_), "asking for a priority");
+  int of_copies = 0;
+  UNISONO_TRY(api_->check(api_->StreamGetPriority(outward_, &of_copies), "asking for a priority"));
+  work_priority_ = of_copies + 1;
+  return add_words();
 }
 
-bool DeviceShare::may_hold_up_copies(CUstream stream) const {
+bool DeviceShare::may_hold_up_others(CUstream stream) const {
   int priority = 0;
-  return api_->StreamGetPriority(stream, &priority) != CUDA_SUCCESS || priority <= copy_priority_;
+  return api_->StreamGetPriority(stream, &priority) != CUDA_SUCCESS || priority <= work_priority_;
 }
 
-Result<CUstream> DeviceShare::make_waiting_stream() const {
-  return make_stream(copy_priority_ + 1);
+Result<CUstream> DeviceShare::make_waiting_stream() const { return make_stream(work_priority_); }
+
+Result<std::uint32_t*> DeviceShare::take_word() {
+  const std::lock_guard guard(words_mutex_);
+  if (free_words_.empty()) UNISONO_TRY(add_words());
+  std::uint32_t* const word = free_words_.back();
+  free_words_.pop_back();
+  *word = 0;
+  return word;
+}
+
+void DeviceShare::give_back_word(std::uint32_t* word) {
+  const std::lock_guard guard(words_mutex_);
+  free_words_.push_back(word);
+}
+
+Status DeviceShare::add_words() {
+  void* page = nullptr;
+  UNISONO_TRY(api_->check(api_->MemHostAlloc(&page, kWordPageBytes,
+                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
+                          "page-locking words"));
+  word_pages_.push_back(page);
+  for (std::size_t at = 0; at < kWordPageBytes; at += kWordBytes) {
+    free_words_.push_back(new (static_cast<std::byte*>(page) + at) std::uint32_t(0));
+  }
+  return Status();
 }
 
 Result<CUstream> DeviceShare::make_stream(int priority) const {
@@ -65,6 +97,7 @@ Result<CUstream> DeviceShare::make_stream(int priority) const {
 DeviceShare::~DeviceShare() {
   const cuda::DriverSection section(*api_, context_);
   if (!section.status()) return;  // the process was forked, or the context broke
+  for (void* const page : word_pages_) api_->MemFreeHost(page);
   for (CUstream stream : {outward_, inward_}) {
     if (stream == nullptr) continue;
     api_->StreamSynchronize(stream);

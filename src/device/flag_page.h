@@ -39,7 +39,7 @@ class FlagPage {
   /// A peer that has done so; -1: none. Any thread.
   Rank failed_peer() const;
   /// Kernels of this rank that have not begun do nothing from now on, and its streams wait no
-  /// more. Any thread.
+  /// more.
   void abort();
   const std::uint32_t* abort_word() const;
 

@@ -12,10 +12,21 @@
 namespace unisono::device {
 namespace {
 
+std::string text_of_process() {
+  const std::uint64_t key = cuda::process_identity().key;
+  std::array<std::uint8_t, 8> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(key >> (8 * i));
+  }
+  return hex_text(bytes);
+}
+
 class CudaRankDevice final : public RankDevice {
  public:
   CudaRankDevice(std::shared_ptr<const cuda::CudaApi> api, std::size_t staging_bytes_max)
-      : api_(std::move(api)), staging_bytes_max_(staging_bytes_max) {}
+      : api_(std::move(api)),
+        staging_bytes_max_(staging_bytes_max),
+        published_(text_of_process() + ':') {}
 
   ~CudaRankDevice() override;
 
@@ -106,12 +117,7 @@ Status CudaRankDevice::choose(const DeviceWish& wish, bool required) {
   if (ordinal < 0 && required) ordinal = wish.local_rank % devices;
   if (ordinal < 0) return Status();
   UNISONO_TRY(open(ordinal));
-  const std::uint64_t key = cuda::process_identity().key;
-  std::array<std::uint8_t, 8> bytes;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(key >> (8 * i));
-  }
-  published_ = hex_text(bytes) + ':' + hex_text(device_->memory().uuid());
+  published_ += hex_text(device_->memory().uuid());
   return Status();
 }
 

@@ -32,7 +32,8 @@ class RankDevice {
   /// device everything that is missing is an error, that says what.
   static Result<std::unique_ptr<RankDevice>> open(const Config& config, const DeviceWish& wish);
 
-  /// For the peers, as a value of Member::addresses; empty: no device was chosen.
+  /// For the peers, as a value of Member::addresses: "process:device", without a device where none
+  /// was chosen.
   virtual std::string published() const = 0;
   /// False on any doubt. Asks the driver: some 50 ns on host memory.
   virtual bool is_device_memory(const void* pointer) const = 0;

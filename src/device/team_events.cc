@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <map>
-#include <new>
 
 namespace unisono::device {
 
@@ -28,7 +27,7 @@ TeamEvents::~TeamEvents() {
   for (CUevent event : events_) {
     if (event != nullptr) api_->EventDestroy(event);
   }
-  if (abort_word_ != nullptr) api_->MemFreeHost(abort_word_);
+  if (abort_word_ != nullptr) word_owner_->give_back_word(abort_word_);
 }
 
 Result<CUevent> TeamEvents::event_of(Rank rank, const Device& device) {
@@ -47,15 +46,12 @@ CUevent TeamEvents::known_event_of(Rank rank) {
   return events_[static_cast<std::size_t>(rank)];
 }
 
-Result<const std::uint32_t*> TeamEvents::abort_word() {
+Result<const std::uint32_t*> TeamEvents::abort_word(const Device& device) {
   const std::lock_guard guard(mutex_);
   if (abort_word_ == nullptr) {
-    void* memory = nullptr;
-    UNISONO_TRY(
-        api_->check(api_->MemHostAlloc(&memory, sizeof(std::uint32_t),
-                                       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-                    "page-locking a word"));
-    abort_word_ = new (memory) std::uint32_t(is_aborted_ ? 1 : 0);
+    UNISONO_ASSIGN(abort_word_, device.share()->take_word());
+    word_owner_ = device.share();
+    *abort_word_ = is_aborted_ ? 1 : 0;
   }
   return abort_word_;
 }

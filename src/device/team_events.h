@@ -30,9 +30,8 @@ class TeamEvents {
   /// The same where it was made; null: the rank has launched nothing.
   CUevent known_event_of(Rank rank);
 
-  /// What every launch looks at when it begins; made by the first call, with a context current that
-  /// event_of() keeps.
-  Result<const std::uint32_t*> abort_word();
+  /// What every launch looks at when it begins; taken by the first call, with its context current.
+  Result<const std::uint32_t*> abort_word(const Device& device);
   /// Held from before a launch until its event is recorded: abort() finds a launch that it can
   /// wait for, or comes before it.
   std::unique_lock<std::mutex> launching() { return std::unique_lock(mutex_); }
@@ -46,7 +45,8 @@ class TeamEvents {
   std::mutex mutex_;
   std::vector<CUevent> events_;
   std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
-  std::uint32_t* abort_word_ = nullptr;               // page-locked
+  std::shared_ptr<DeviceShare> word_owner_;
+  std::uint32_t* abort_word_ = nullptr;
   bool is_aborted_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "compute/cuda/abort_answer.h"
 #include "compute/cuda/kernel_list.h"
 #include "compute/cuda/kernel_names.h"
 #include "compute/cuda/move_loop.h"
@@ -26,9 +27,7 @@ struct Touched {
   std::size_t written_bytes = 0;
 };
 
-bool is_called_off(const DeviceWork& work) {
-  return work.abort != nullptr && __atomic_load_n(work.abort, __ATOMIC_RELAXED) != 0;
-}
+AnswerLine answers[kAnswerLines];
 
 // A number that came twice would get the answer of the first time: a graph's replays have none.
 void expect_new(std::uint64_t launch) {
@@ -46,7 +45,7 @@ void translate_work(void* parameters, fake_cuda::Translator& translator,
   work.abort = static_cast<const std::uint32_t*>(
       translator.at(work.abort, sizeof *work.abort, fake_cuda::Access::kRead));
   // What is called off touches nothing: the buffers may be gone.
-  if (is_called_off(work)) return;
+  if (is_called_off(work, answers)) return;
   std::array<Touched, kWorkPointersMax> touched{};
   for (std::uint32_t p = 0; p < work.piece_count; ++p) {
     const WorkPiece& piece = work.pieces[p];
@@ -79,7 +78,7 @@ template <Body kBody>
 void run_grid(const void* parameters, fake_cuda::Dimensions grid, fake_cuda::Dimensions block) {
   const DeviceWork& work = *static_cast<const DeviceWork*>(parameters);
   expect_new(work.launch);
-  if (is_called_off(work)) return;
+  if (is_called_off(work, answers)) return;
   const std::uint64_t threads =
       std::min(kTwinThreads, std::uint64_t{grid.x} * std::uint64_t{block.x});
   for (unsigned p = 0; p < grid.y; ++p) {

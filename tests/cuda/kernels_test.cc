@@ -218,7 +218,7 @@ TEST_F(DeviceKernels, ComputeEveryKindLikeTheCpu) {
     work.pointers[11] = to_device(poison);
     work.piece_count = 1;
     work.pieces[0] = {.count = kCount, .inputs = kInputs, .first_output = 10, .outputs = 2};
-    const Status status = kernels->launch(stream_, work, kind);
+    const Status status = kernels->launch(stream_, work, kind, Runs::kOnce);
     ASSERT_TRUE(status.ok()) << status.message();
     for (const int output : {10, 11}) {
       const Bytes actual = from_device(work.pointers[output], expected.size());
@@ -251,10 +251,10 @@ TEST_F(DeviceKernels, MoveBytesOfAnyType) {
                           : at == 1000 ? DataType::kFloat16
                                        : DataType::kComplex64;
     part.pieces[0].count = 1000 / size_of(type);
-    ASSERT_TRUE(kernels->launch(stream_, part, {type, false}).ok());
+    ASSERT_TRUE(kernels->launch(stream_, part, {type, false}, Runs::kOnce).ok());
   }
   work.pieces[0] = {.count = 3000, .inputs = 1, .first_output = 4, .outputs = 1};
-  ASSERT_TRUE(kernels->launch(stream_, work, {DataType::kInt8, false}).ok());
+  ASSERT_TRUE(kernels->launch(stream_, work, {DataType::kInt8, false}, Runs::kOnce).ok());
   EXPECT_EQ(from_device(work.pointers[0], 3000), second);
   EXPECT_EQ(from_device(work.pointers[1], 3000), first);
   EXPECT_EQ(from_device(work.pointers[4], 3000), second);
@@ -278,11 +278,47 @@ TEST_F(DeviceKernels, TouchNothingOnceTheCallIsCalledOff) {
       std::memcpy(word, &value, sizeof value);
       const Bytes poison(64, 0xee);
       work.pointers[1] = to_device(poison);
-      ASSERT_TRUE(kernels->launch(stream_, work, {DataType::kInt32, reduces}).ok());
+      ASSERT_TRUE(kernels->launch(stream_, work, {DataType::kInt32, reduces}, Runs::kOnce).ok());
       EXPECT_EQ(from_device(work.pointers[1], 64), value == 0 ? ones : poison);
     }
   }
   EXPECT_EQ(api_->MemFreeHost(word), CUDA_SUCCESS);
+}
+
+// Many blocks, which share one answer, in launches that follow each other in two streams.
+TEST_F(DeviceKernels, OfManyBlocksAreCalledOffWholeOrNotAtAll) {
+  const auto kernels = load();
+  ASSERT_NE(kernels, nullptr);
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  constexpr int kLaunches = 50;
+  void* memory = nullptr;
+  ASSERT_EQ(api_->MemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  CUdeviceptr words = 0;
+  ASSERT_EQ(api_->MemHostGetDevicePointer(&words, memory, 0), CUDA_SUCCESS);
+  const std::uint32_t values[]{0, 1};
+  std::memcpy(memory, values, sizeof values);
+  CUstream other = nullptr;
+  ASSERT_EQ(api_->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+  const Bytes ones(kBytes, 1), poison(kBytes, 0xee);
+  DeviceWork moved, called_off;
+  moved.pointers[0] = called_off.pointers[0] = to_device(ones);
+  moved.pointers[1] = to_device(poison);
+  called_off.pointers[1] = to_device(poison);
+  moved.piece_count = called_off.piece_count = 1;
+  moved.pieces[0] =
+      called_off.pieces[0] = {.count = kBytes, .inputs = 1, .first_output = 1, .outputs = 1};
+  moved.abort = reinterpret_cast<const std::uint32_t*>(words);
+  called_off.abort = moved.abort + 1;
+  for (int i = 0; i < kLaunches; ++i) {
+    const WorkKind kind{DataType::kInt8, false};
+    ASSERT_TRUE(kernels->launch(stream_, moved, kind, Runs::kOnce).ok());
+    ASSERT_TRUE(kernels->launch(other, called_off, kind, Runs::kOnce).ok());
+  }
+  EXPECT_EQ(api_->StreamSynchronize(other), CUDA_SUCCESS);
+  EXPECT_EQ(from_device(moved.pointers[1], kBytes), ones);
+  EXPECT_EQ(from_device(called_off.pointers[1], kBytes), poison);
+  EXPECT_EQ(api_->StreamDestroy(other), CUDA_SUCCESS);
+  EXPECT_EQ(api_->MemFreeHost(memory), CUDA_SUCCESS);
 }
 
 TEST_F(DeviceKernels, RefuseWorkThatNoKernelMayTouch) {
@@ -297,7 +333,7 @@ TEST_F(DeviceKernels, RefuseWorkThatNoKernelMayTouch) {
   const auto code_with = [&](const WorkKind& kind, auto change) {
     DeviceWork work = good;
     change(work, work.pieces[0]);
-    return kernels->launch(stream_, work, kind).code();
+    return kernels->launch(stream_, work, kind, Runs::kOnce).code();
   };
   const auto kInvalid = ErrorCode::kInvalidArgument;
   using W = DeviceWork;
@@ -366,11 +402,11 @@ TEST_F(DeviceKernels, ReportALaunchThatTheDriverRefuses) {
   work.piece_count = 1;
   work.pieces[0] = {.count = 16, .inputs = 1, .first_output = 1, .outputs = 1};
   fake->fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  const Status status = kernels->launch(stream_, work, {DataType::kFloat32, false});
+  const Status status = kernels->launch(stream_, work, {DataType::kFloat32, false}, Runs::kOnce);
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("unisono_move"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("device 0"), std::string::npos) << status.message();
-  EXPECT_TRUE(kernels->launch(stream_, work, {DataType::kFloat32, false}).ok());
+  EXPECT_TRUE(kernels->launch(stream_, work, {DataType::kFloat32, false}, Runs::kOnce).ok());
   EXPECT_EQ(api_->StreamSynchronize(stream_), CUDA_SUCCESS);
 }
 

@@ -100,7 +100,7 @@ TEST_F(DeviceQueues, AreNeverFilledByCallsThatWait) {
   }
 }
 
-// The number of a stream that is destroyed with this.
+// A stream that is destroyed with this.
 class OwnStream {
  public:
   explicit OwnStream(int priority) {
@@ -190,6 +190,46 @@ TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
                 }
                 require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
               });
+  });
+}
+
+// With a device each the two ranks of a process share no queue, and kernels serve both pairs.
+TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
+  expect_success_alone([] {
+    run_hosts(
+        {.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2, .devices = {0, 1}},
+        [](Communicator& comm) {
+          Communicator pair = comm.split(comm.rank() % 2, comm.rank());
+          DeviceUser user(comm.rank() % 2);
+          float* const data = user.make(std::vector<float>(10, 1.0F));
+          pair.all_reduce(data, data, 10, kFloat, sum,
+                          {.timeout = kDeadline, .stream = user.stream()});
+          require(user.look(data, 10) == std::vector<float>(10, 2.0F), "wrong");
+          require(comm.rank() > 1 || fake()->counts().launches > 0, "no kernel was launched");
+          comm.barrier();
+        });
+  });
+}
+
+// What a driver frees waits for all streams: a communicator is closed while one waits for a peer.
+TEST_F(DeviceQueues, DoNotHoldUpACommunicatorThatIsClosed) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make(std::vector<float>(10, 1.0F));
+      {
+        Communicator alone = comm.split(comm.rank(), 0);
+        alone.all_reduce(data, data, 10, kFloat, sum,
+                         {.timeout = kDeadline, .stream = user.stream()});
+        user.finish();
+        const CallOptions in_stream{.timeout = kDeadline, .stream = user.stream()};
+        if (comm.rank() == 0) comm.receive(data, 10, kFloat, 1, 7, in_stream);
+      }
+      // Only now is there anything to receive.
+      comm.barrier({.timeout = kDeadline});
+      if (comm.rank() == 1) comm.send(data, 10, kFloat, 0, 7, {.timeout = kDeadline});
+      require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
+    });
   });
 }
 

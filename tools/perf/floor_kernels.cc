@@ -34,7 +34,7 @@ Status FloorKernels::move(CUstream stream, void* to, const void* from, std::size
   work.pieces[0] = {.count = bytes, .inputs = 1, .first_output = 1, .outputs = 1};
   work.pointers[0] = const_cast<void*>(from);
   work.pointers[1] = to;
-  return moving_->launch(stream, work, {});
+  return moving_->launch(stream, work, {}, cuda::Runs::kOnce);
 }
 
 Status FloorKernels::launch_empty(CUstream stream) const {

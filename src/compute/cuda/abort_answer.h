@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "compute/cuda/device_work.h"
 #include "compute/cuda/host_device.h"
 
 namespace unisono::cuda {
@@ -69,6 +70,15 @@ UNISONO_HOST_DEVICE bool ask_once(AnswerLine* lines, std::uint64_t launch,
   if (seen == answer_of(launch, Answer::kGoOn)) return false;
   if (seen == answer_of(launch, Answer::kCalledOff)) return true;
   return read_word();
+}
+
+/// What a block asks before it touches anything. `lines` are the device's.
+UNISONO_HOST_DEVICE bool is_called_off(const DeviceWork& work, AnswerLine* lines) {
+  if (work.abort == nullptr) return false;
+  const auto read_word = [&] {
+    return *static_cast<const volatile std::uint32_t*>(work.abort) != 0;
+  };
+  return work.launch == 0 ? read_word() : ask_once(lines, work.launch, read_word);
 }
 
 }  // namespace unisono::cuda

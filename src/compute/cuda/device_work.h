@@ -47,8 +47,8 @@ struct DeviceWork {
   /// Host memory that the device can read; the launch moves nothing when it is not zero once the
   /// kernel starts: the call has failed, and peers' buffers are their owners' again. Null: none.
   const std::uint32_t* abort = nullptr;
-  /// The number of this launch, of those that run once: its blocks share one read of the abort word
-  /// (abort_answer.h). 0: each reads it, as replays of a graph must. Kernels::launch() fills it.
+  /// The number of this launch where its blocks share one read of the abort word (abort_answer.h).
+  /// 0: each reads it, as replays of a graph must. Kernels::launch() fills it.
   std::uint64_t launch = 0;
   std::uint32_t piece_count = 0;
   std::int32_t ranks = 1;  ///< the divisor of kAverage

@@ -21,14 +21,7 @@ static __device__ AnswerLine abort_answers[kAnswerLines];
 /// Whether the call has failed. One thread of each block asks.
 __device__ __forceinline__ bool called_off(const DeviceWork& work) {
   if (work.abort == nullptr) return false;
-  bool failed = false;
-  if (threadIdx.x == 0) {
-    const auto read_word = [&] {
-      return *static_cast<const volatile std::uint32_t*>(work.abort) != 0;
-    };
-    failed = work.launch == 0 ? read_word() : ask_once(abort_answers, work.launch, read_word);
-  }
-  return __syncthreads_or(failed) != 0;
+  return __syncthreads_or(threadIdx.x == 0 && is_called_off(work, abort_answers)) != 0;
 }
 
 }  // namespace unisono::cuda

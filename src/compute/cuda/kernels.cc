@@ -102,6 +102,9 @@ std::uint64_t factor_for(DataType type, double scalar) {
   }
 }
 
+/// So few reads over PCIe take no longer than one and what sharing its answer costs. Not measured.
+constexpr unsigned kBlocksThatAskAlone = 16;
+
 /// Of this process: never 0, and never the same twice.
 std::uint64_t next_launch() {
   static std::atomic<std::uint64_t> launches = 0;
@@ -281,8 +284,9 @@ Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, R
   UNISONO_TRY(check_work(work, kind));
   if (work.piece_count == 0) return Status();
   complete_work(work, kind);
-  work.launch = runs == Runs::kOnce ? next_launch() : 0;
   const Geometry grid = geometry_of(work, counted(kind).bytes, state_->multiprocessors);
+  const bool shares_answer = runs == Runs::kOnce && grid.blocks * grid.pieces > kBlocksThatAskAlone;
+  work.launch = shares_answer ? next_launch() : 0;
   void* parameters[] = {&work};
   const CUresult result =
       state_->api->LaunchKernel(state_->find(kind), grid.blocks, grid.pieces, 1, grid.threads, 1, 1,

@@ -22,7 +22,7 @@ struct WorkKind {
   Order order = Order::kAny;
 };
 
-/// A launch that is captured runs once for each replay of its graph.
+/// A launch that is captured runs once for each replay of its graph: kInGraph.
 enum class Runs : bool { kOnce, kInGraph };
 
 class Kernels {
@@ -40,7 +40,7 @@ class Kernels {
   /// first (see complete_work). kInvalidArgument: pieces that no kernel may touch, or that move and
   /// have an operator, or the other way round. Work of no pieces is done at once.
   Status launch(CUstream stream, DeviceWork work, const WorkKind& kind,
-                Runs runs = Runs::kOnce) const;
+                Runs runs) const;
 
  private:
   Kernels();

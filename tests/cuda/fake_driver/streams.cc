@@ -19,8 +19,7 @@ struct Streams {
   std::vector<StreamPointer> dead;
   std::vector<StreamPointer> legacy;
   std::uint64_t made = 0;
-  // Of each context, given to its streams in turn.
-  /// Of a context and a priority.
+  // Of a context and a priority, given to streams in turn.
   struct Queues {
     std::vector<std::shared_ptr<HardwareQueue>> all;
     std::size_t given = 0;
