@@ -31,6 +31,10 @@ void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_
 
 }  // namespace
 
+bool FusedCall::is_of_processes() const {
+  return call_.calls->reach() == CudaCalls::Reach::kProcesses;
+}
+
 Status FusedCall::begin() {
   host_ = nullptr;
   refused_ = false;
@@ -40,6 +44,7 @@ Status FusedCall::begin() {
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
   UNISONO_TRY(describe());
+  if (is_of_processes()) call_.device->line_up(this);
   state_ = State::kWaitingForTurn;
   return Status();
 }
@@ -54,7 +59,7 @@ Status FusedCall::describe() {
   if (call_.shape.output_bytes > 0) {
     UNISONO_ASSIGN(mine_.output, memory.ticket(call.out, call_.shape.output_bytes));
   }
-  const bool processes = call_.calls->reach() == CudaCalls::Reach::kProcesses;
+  const bool processes = is_of_processes();
   const auto is = [&](cuda::BufferTicket::Kind kind) {
     return mine_.input.kind == kind || mine_.output.kind == kind;
   };
@@ -101,8 +106,11 @@ Result<StageState> FusedCall::advance() {
     UNISONO_TRY(start_meeting());
   }
   if (state_ == State::kMeeting) {
-    if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_TRY(end_meeting());
+    if (host_ != nullptr) {
+      if (!host_->advance()) return StageState::kWaiting;
+      UNISONO_TRY(end_meeting());
+    }
+    if (is_of_processes() && !call_.device->is_first_in_line(this)) return StageState::kWaiting;
     UNISONO_ASSIGN(const StageState met, after_meeting());
     if (met != StageState::kWaiting) return met;
   }
@@ -135,8 +143,7 @@ Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
 
 Status FusedCall::start_meeting() {
   // Now: the captured calls before this one have taken their flags.
-  if (call_.capture != 0 && mine_.detour == 0 &&
-      call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+  if (call_.capture != 0 && mine_.detour == 0 && is_of_processes()) {
     UNISONO_ASSIGN(mine_.graph_flags, call_.calls->captured(*call_.device).flags().offer());
   }
   const auto ranks = static_cast<std::size_t>(call_.calls->size());
@@ -194,7 +201,7 @@ Result<StageState> FusedCall::after_meeting() {
     return StageState::kDetour;
   }
   // From here on something may be in streams, whatever fails.
-  if (call_.calls->reach() == CudaCalls::Reach::kProcesses) {
+  if (is_of_processes()) {
     state_ = State::kInStreams;
     UNISONO_TRY(enqueue_for_processes());
   } else {
@@ -208,7 +215,7 @@ Result<StageState> FusedCall::after_meeting() {
 // Graphs hold a call whole or not at all: one graph that of threads, which are all in one capture,
 // and one on each rank that of processes.
 Status FusedCall::check_captures() const {
-  const bool processes = call_.calls->reach() == CudaCalls::Reach::kProcesses;
+  const bool processes = is_of_processes();
   const std::uint64_t first = part(0).capture;
   for (Rank rank = 1; rank < call_.calls->size(); ++rank) {
     const std::uint64_t theirs = part(rank).capture;
@@ -481,6 +488,7 @@ Status FusedCall::finish_in_stream() {
     call_.calls->enter_streams(*this, *call_.device);
   }
   state_ = State::kInStreams;
+  call_.device->leave_line(this);
   call_.calls->pass_turn(*call_.request);
   call_.calls->note_enqueued(*call_.request);
   return Status();
@@ -507,6 +515,7 @@ void FusedCall::end() {
   over_ = nullptr;
   sequence_ = 0;
   state_ = State::kOver;
+  call_.device->leave_line(this);
   call_.calls->leave_streams(*this, *call_.device);
 }
 

@@ -48,6 +48,7 @@ class FusedCall {
  private:
   enum class State : std::uint8_t { kWaitingForTurn, kMeeting, kAgreeing, kInStreams, kOver };
 
+  bool is_of_processes() const;
   Status describe();
   Status start_meeting();
   Status end_meeting();

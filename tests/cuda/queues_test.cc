@@ -174,6 +174,52 @@ TEST_F(OneDeviceQueue, TakesCallsOfSeveralCommunicators) {
   }
 }
 
+enum class Way { kWithoutStreams, kOneStream, kAStreamEach };
+
+void call_two_at_once(Communicator& comm, Way way) {
+  DeviceUser user;
+  const OwnStream other(0);
+  Communicator a = comm.split(0, comm.rank());
+  Communicator b = comm.split(0, comm.rank());
+  float* const data = user.make(std::vector<float>(20, 1.0F));
+  CallOptions first{.timeout = kDeadline}, second = first;
+  if (way != Way::kWithoutStreams) first.stream = second.stream = user.stream();
+  if (way == Way::kAStreamEach) second.stream = other.get();
+  const auto call_on = [&](float* at, const CallOptions& options) {
+    return Call{.collective = Collective::kAllReduce,
+                .in = at,
+                .out = at,
+                .count = 10,
+                .type = kFloat,
+                .op = max,
+                .options = options};
+  };
+  for (int call = 0; call < 100; ++call) {
+    if (way == Way::kWithoutStreams) {
+      Request one = a.start(call_on(data, first));
+      Request two = b.start(call_on(data + 10, second));
+      one.wait();
+      two.wait();
+    } else {
+      group(std::vector<MemberCall>{{&a, call_on(data, first)}, {&b, call_on(data + 10, second)}});
+    }
+  }
+  user.finish();
+  driver()->StreamSynchronize(other.get());
+  require(a.status().ok() && b.status().ok(), a.status().message() + b.status().message());
+}
+
+// Their ranks meet in whichever order, and come into the streams in that of the calls.
+TEST_F(OneDeviceQueue, TakesCallsOfTwoCommunicatorsAtOnce) {
+  for (const Way way : {Way::kWithoutStreams, Way::kOneStream, Way::kAStreamEach}) {
+    SCOPED_TRACE(static_cast<int>(way));
+    expect_success_alone([&] {
+      run_device_ranks({.ranks = 2, .processes = true},
+                       [&](Communicator& comm) { call_two_at_once(comm, way); });
+    });
+  }
+}
+
 // A rank of the first process and one of the second, twice: the streams of a process share the
 // queue, and nobody says which pair is first in it.
 TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
