@@ -77,9 +77,9 @@ Gpu::~Gpu() {
   EXPECT_EQ(api.DevicePrimaryCtxRelease(device_), CUDA_SUCCESS);
 }
 
-CUstream Gpu::stream(unsigned flags) {
+CUstream Gpu::stream(unsigned flags, int priority) {
   CUstream stream = nullptr;
-  EXPECT_EQ(driver()->StreamCreateWithPriority(&stream, flags, 0), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->StreamCreateWithPriority(&stream, flags, priority), CUDA_SUCCESS);
   streams_.push_back(stream);
   return stream;
 }

@@ -21,7 +21,7 @@ class Gpu {
 
   CUcontext context() const { return context_; }
   /// Not blocking, unless `flags` say so.
-  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING);
+  CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING, int priority = 0);
   CUevent event();
   CUdeviceptr allocate(std::size_t bytes);
   void free(CUdeviceptr pointer);

@@ -310,6 +310,69 @@ TEST(FakeStream, TellsItsFlags) {
   EXPECT_EQ(flags, unsigned{CU_STREAM_DEFAULT});
 }
 
+int priority_of(CUstream stream) {
+  int priority = 9;
+  EXPECT_EQ(driver()->StreamGetPriority(stream, &priority), CUDA_SUCCESS);
+  return priority;
+}
+
+TEST(FakeStream, HasAPriorityOfTheRangeThatIsTold) {
+  const auto range = reinterpret_cast<decltype(&cuCtxGetStreamPriorityRange)>(
+      driver_function("cuCtxGetStreamPriorityRange"));
+  ASSERT_NE(range, nullptr);
+  Gpu gpu;
+  int least = 9;
+  int greatest = 9;
+  EXPECT_EQ(range(&least, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(range(nullptr, &greatest), CUDA_SUCCESS);
+  ASSERT_LT(greatest, least);  // smaller numbers go first
+  EXPECT_EQ(priority_of(nullptr), 0);
+  EXPECT_EQ(priority_of(gpu.stream(CU_STREAM_NON_BLOCKING, greatest)), greatest);
+  EXPECT_EQ(priority_of(gpu.stream(CU_STREAM_NON_BLOCKING, greatest + 1)), greatest + 1);
+  EXPECT_EQ(priority_of(gpu.stream(CU_STREAM_NON_BLOCKING, greatest - 1)), greatest);
+  EXPECT_EQ(priority_of(gpu.stream(CU_STREAM_NON_BLOCKING, least + 1)), least);
+}
+
+// One stream of each priority waits for its word; others of the same priority stand still behind
+// it.
+int share_a_queue_for_each_priority() {
+  Gpu gpu;
+  alignas(4) std::uint32_t words[2] = {0, 0};
+  require(driver()->MemHostRegister(words, sizeof words, 0) == CUDA_SUCCESS, "registered");
+  const int priorities[2] = {0, -5};
+  CUstream behind[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    CUstreamBatchMemOpParams wait[1] = {};
+    wait[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    wait[0].waitValue.address = address(&words[i]);
+    wait[0].waitValue.value = 1;
+    wait[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    CUstream waiting = gpu.stream(CU_STREAM_NON_BLOCKING, priorities[i]);
+    require(driver()->StreamBatchMemOp(waiting, 1, wait, 0) == CUDA_SUCCESS, "waits");
+    behind[i] = gpu.stream(CU_STREAM_NON_BLOCKING, priorities[i]);
+  }
+  CUstream between = gpu.stream(CU_STREAM_NON_BLOCKING, -4);
+  CUevent event = gpu.event();
+  for (CUstream stream : {behind[0], behind[1], between}) {
+    require(driver()->EventRecord(event, stream) == CUDA_SUCCESS, "recorded");
+  }
+  require(driver()->StreamSynchronize(between) == CUDA_SUCCESS, "another priority goes on");
+  require(stands_still(behind[0]) && stands_still(behind[1]), "these stand behind what waits");
+  std::atomic_ref<std::uint32_t>(words[1]).store(1);
+  require(driver()->StreamSynchronize(behind[1]) == CUDA_SUCCESS, "the greatest goes on");
+  require(stands_still(behind[0]), "the least does not");
+  std::atomic_ref<std::uint32_t>(words[0]).store(1);
+  require(driver()->StreamSynchronize(behind[0]) == CUDA_SUCCESS, "all go on");
+  require(driver()->MemHostUnregister(words) == CUDA_SUCCESS, "no longer registered");
+  return 0;
+}
+const RoleEntry share_role("share a queue for each priority", share_a_queue_for_each_priority);
+
+TEST(FakeStream, SharesAHardwareQueueWithThoseOfItsPriorityAlone) {
+  ChildProcess child = start("share a queue for each priority", {"FAKE_CUDA_QUEUES=1"});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+}
+
 TEST(FakeStream, RefusesKernelsThatNoDeviceRuns) {
   Gpu gpu;
   CUstream stream = gpu.stream();

@@ -11,7 +11,9 @@
 namespace fake_cuda {
 namespace {
 
-constexpr int kGreatestPriority = -5;  // as GPUs of today have it; lower numbers are ahead
+// As GPUs of today have them; lower numbers are ahead.
+constexpr int kLeastPriority = 0;
+constexpr int kGreatestPriority = -5;
 
 struct Streams {
   std::map<CUstream_st*, StreamPointer> live;
@@ -97,7 +99,7 @@ StreamPointer make_stream(CUctx_st& context, unsigned flags, int priority) {
   auto stream = std::make_shared<CUstream_st>();
   stream->context = &context;
   stream->flags = flags;
-  stream->priority = std::clamp(priority, kGreatestPriority, 0);
+  stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   stream->number = ++streams().made;
   stream->hardware = choose_queue(context, stream->priority);
   stream->random.seed(static_cast<unsigned>(settings().seed * 7919 + stream->number));
@@ -198,6 +200,16 @@ CUresult stream_priority(CUstream handle, int* priority) {
     return result;
   }
   *priority = stream->priority;
+  return CUDA_SUCCESS;
+}
+
+// As the real one: either may be null.
+CUresult priority_range(int* least, int* greatest) {
+  const Lock lock(machine().mutex);
+  CUctx_st* context = nullptr;
+  if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
+  if (least != nullptr) *least = kLeastPriority;
+  if (greatest != nullptr) *greatest = kGreatestPriority;
   return CUDA_SUCCESS;
 }
 
@@ -359,6 +371,7 @@ std::vector<Entry> stream_entries() {
           entry<&stream_synchronize>("cuStreamSynchronize", 2000),
           entry<&stream_query>("cuStreamQuery", 2000),
           entry<&stream_priority>("cuStreamGetPriority", 5050),
+          entry<&priority_range>("cuCtxGetStreamPriorityRange", 5050),
           entry<&stream_flags>("cuStreamGetFlags", 5050),
           entry<&stream_context>("cuStreamGetCtx", 9020, 12050),
           entry<&stream_context_of_12_5>("cuStreamGetCtx", 12050),

@@ -33,8 +33,8 @@ struct Operation {
   std::uint64_t turn = 0;  ///< in the hardware queue, where there are such
 };
 
-/// A hardware queue that several streams of a context share: what was enqueued first runs first,
-/// and what waits holds up all behind it, of whichever stream.
+/// A hardware queue that several streams of a context and a priority share: what was enqueued first
+/// runs first, and what waits holds up all behind it, of whichever stream.
 struct HardwareQueue {
   std::uint64_t enqueued = 0;
   std::uint64_t completed = 0;
