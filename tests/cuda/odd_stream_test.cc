@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <barrier>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <ostream>
 
@@ -132,6 +134,53 @@ TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpStagedCallsOfAnotherCommunicator
   for (const bool other_has_stream : {false, true}) {
     expect_success_alone([=] {
       expect_another_goes_on({.ranks = 2, .processes = true, .devices = {}}, other_has_stream);
+    });
+  }
+}
+
+// How often the driver of this process was asked about events, and how often the library looked at
+// a call, which each time makes its context current.
+struct Looks {
+  std::uint64_t at_calls;
+  std::uint64_t at_events;
+};
+
+// While the library looks at each of the `calls` that are outstanding so many times, and more.
+Looks looks_at(Request& any, std::uint64_t calls, std::uint64_t times) {
+  const auto at_calls = [] { return fake()->calls("cuCtxPushCurrent"); };
+  const auto at_events = [] { return fake()->calls("cuEventQuery"); };
+  const Looks before{at_calls(), at_events()};
+  while (at_calls() - before.at_calls < calls * times) {
+    require(!any.test(), "a call is over before the work that it comes after");
+  }
+  const std::uint64_t events = at_events() - before.at_events;
+  return {at_calls() - before.at_calls, events};
+}
+
+// Calls are over in their order: only the oldest can be the next.
+TEST_F(DeviceOddStream, OfManyCallsTheDriverIsAskedAboutTheOldestAlone) {
+  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
+    SCOPED_TRACE(devices.empty() ? "staged" : "by kernels");
+    expect_success_alone([&] {
+      run_device_ranks({.ranks = 2, .processes = true, .devices = devices}, [](Communicator& comm) {
+        constexpr int kCalls = 40;
+        DeviceUser user;
+        float* const data = user.make<float>({1});
+        const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+        HeldStream hold(user.stream());
+        for (int call = 1; call < kCalls; ++call) {
+          comm.all_reduce(data, data, 1, kFloat, sum, options);
+        }
+        Request last = comm.all_reduce_async(data, data, 1, kFloat, sum, options);
+        const Looks looks = looks_at(last, kCalls, 100);
+        // The first and the last round of looks may be seen in part.
+        require(looks.at_events > 0 && looks.at_events <= looks.at_calls / kCalls + 2,
+                std::to_string(looks.at_events) + " questions about events in " +
+                    std::to_string(looks.at_calls) + " looks at calls");
+        hold.let_go();
+        last.wait();
+        require(user.look(data, 1)[0] == std::ldexp(1.0F, kCalls), "a wrong sum");
+      });
     });
   }
 }
