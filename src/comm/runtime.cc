@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/fnv.h"
 #include "base/log.h"
 #include "base/same_user.h"
 #include "comm/communicator_state.h"
@@ -25,7 +26,7 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
     text << name << "=" << value_text(config, name) << "\n";
   }
   text << "UNISONO_TUNING=table " << std::hex
-       << (std::hash<std::string>{}(selection.to_text()) & 0xffffff) << "\n";
+       << fnv1a(selection.to_text()) << "\n";
   return text.str();
 }
 

@@ -16,10 +16,7 @@ namespace {
 
 bool update_golden = false;
 
-std::string golden_folder() {
-  const std::string here = __FILE__;
-  return here.substr(0, here.rfind('/')) + "/golden/";
-}
+std::string golden_folder() { return UNISONO_GOLDEN_FOLDER "/"; }
 
 std::string text_of_all(const algorithms::Algorithm& algorithm, int chunks) {
   const plan::PlanRequest request{.collective = algorithm.collective, .ranks = 4, .chunks = chunks};

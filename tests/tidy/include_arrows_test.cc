@@ -59,8 +59,6 @@ const std::vector<Arrow>& arrows() {
       {"transports/cuda",
        {"transports/cuda/", "transports/shm/fabric.h", "transports/shm/fabric_message.h",
         "compute/cuda_api.h", "compute/driver_section.h", "base/", "unisono/types.h"}},
-      {"transports/wrap",
-       {"transports/wrap/", "transports/transport.h", "transports/frame.h", "base/"}},
       {"transports", {"transports/transport.h", "transports/frame.h", "base/", "unisono/"}},
       // Users of the public headers. What looks inside says so here.
       {"tools/common", {"tools/common/", "config/config.h", "base/", "unisono/"}},

@@ -12,8 +12,8 @@
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/stream_transport.h"
-#include "transports/wrap/faulty_transport.h"
-#include "transports/wrap/tracing_transport.h"
+#include "tests/transport/faulty_transport.h"
+#include "tests/transport/tracing_transport.h"
 
 namespace unisono::test {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "tests/transport/recorder.h"
 #include "transports/loopback/loopback_transport.h"
-#include "transports/wrap/faulty_transport.h"
-#include "transports/wrap/tracing_transport.h"
+#include "tests/transport/faulty_transport.h"
+#include "tests/transport/tracing_transport.h"
 
 namespace unisono {
 namespace {

@@ -1,5 +1,5 @@
 // Counting around another transport. Owned by one rank's engine, on its thread.
-#include "transports/wrap/tracing_transport.h"
+#include "tests/transport/tracing_transport.h"
 
 #include <optional>
 #include <utility>

@@ -1,6 +1,6 @@
 // Faults around another transport. Every frame is copied when posted, so that a connection may
 // drop at any moment without leaving the caller's payload referenced below.
-#include "transports/wrap/faulty_transport.h"
+#include "tests/transport/faulty_transport.h"
 
 #include <algorithm>
 #include <cstring>
