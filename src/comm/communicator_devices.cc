@@ -11,8 +11,7 @@ namespace unisono::detail {
 bool CommunicatorState::needs_devices(const Call& call) const {
   if (devices_ == nullptr) return call.options.stream.has_value();
   if (devices_->has_unlaunched(call.collective)) return true;
-  const bool same_buffers =
-      last_start_ != 0 && call.in == last_call_.in && call.out == last_call_.out;
+  const bool same_buffers = native_calls_.last().has_buffers_of(call);
   return !(same_buffers && !call.options.stream) && devices_->concerns(call);
 }
 
@@ -103,7 +102,7 @@ Status CommunicatorState::settle(RequestState& request, const Call& call) {
 void CommunicatorState::drain_devices() {
   const auto is_drained = [this] {
     const Engine::Lock lock(runtime_->engine());
-    return closed_ || failed_.load(std::memory_order_relaxed) ||
+    return closed_ || failure_.has_cause() ||
            std::none_of(running_.begin(), running_.end(),
                         [](const RequestState* request) { return request->on_device; });
   };

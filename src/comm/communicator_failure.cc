@@ -6,20 +6,10 @@
 
 #include "base/log.h"
 #include "comm/communicator_state.h"
+#include "comm/grace_periods.h"
 
 namespace unisono::detail {
 namespace {
-
-// A call that has not moved for so long lets its peers know which call it is in, ...
-constexpr auto kProbeAfter = std::chrono::milliseconds(20);
-// ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
-constexpr auto kReportAfter = std::chrono::milliseconds(500);
-// How long what a rank sent before it left may take to be seen.
-constexpr auto kLeftGrace = std::chrono::milliseconds(200);
-// How long the arbiter's verdict on a passed deadline or on calls that differ is waited for.
-constexpr auto kVerdictGrace = std::chrono::seconds(1);
-// The same on a member whose streams its failure has let go.
-constexpr auto kReleasedGrace = std::chrono::milliseconds(300);
 
 std::string list_of(const std::vector<Rank>& ranks) {
   std::string text;
@@ -31,16 +21,11 @@ std::string list_of(const std::vector<Rank>& ranks) {
 
 }  // namespace
 
-Status CommunicatorState::failure() const {
-  const std::lock_guard guard(failure_mutex_);
-  return failure_;
-}
-
 // The verdict is on its way, and says more.
 Status CommunicatorState::status() {
   const Status suspicion = devices_ == nullptr ? Status() : devices_->members_failure();
   if (suspicion.ok()) return failure();
-  const TimePoint limit = Clock::now() + kReleasedGrace;
+  const TimePoint limit = Clock::now() + grace::kCause;
   while (failure().ok() && Clock::now() < limit) {
     runtime_->engine().beat();
     sched_yield();
@@ -50,12 +35,7 @@ Status CommunicatorState::status() {
 }
 
 void CommunicatorState::fail(Status cause, Tell tell) {
-  if (failed_.load(std::memory_order_relaxed)) return;
-  {
-    const std::lock_guard guard(failure_mutex_);
-    failure_ = cause;
-  }
-  failed_.store(true, std::memory_order_release);
+  if (!failure_.set(cause)) return;
   end_replays(true);
   give_back_buffers(cause);
   if (host_groups_ != nullptr) host_groups_->fail(cause);
@@ -72,9 +52,7 @@ Verdict CommunicatorState::verdict_of(const Status& cause) const {
 }
 
 void CommunicatorState::disagree(const Status& seen) {
-  if (failed_.load(std::memory_order_relaxed) || !disagreement_.ok()) return;
-  disagreement_ = seen;
-  decided_until_ = Clock::now() + kVerdictGrace;
+  if (!failure_.dispute(seen, Clock::now() + grace::kDecision)) return;
   runtime_->arbiter().report_differing(verdict_of(seen), own_calls());
 }
 
@@ -87,7 +65,7 @@ Status CommunicatorState::look_at_peers() {
     {
       const Engine::Lock lock(engine);
       runtime_->handle_events();
-      if (disagreement_.ok() || failed_.load(std::memory_order_relaxed)) return failure();
+      if (!failure_.is_disputed() || failure_.has_cause()) return failure();
     }
     sched_yield();
   }
@@ -95,9 +73,9 @@ Status CommunicatorState::look_at_peers() {
 
 // Nobody reads this rank's memory in place afterwards.
 void CommunicatorState::give_back_buffers(const Status& cause) {
-  if (native_ == nullptr) return;
-  native_->raise(cause.code(), cause.rank());
-  native_->await_readers();
+  if (native() == nullptr) return;
+  native()->raise(cause.code(), cause.rank());
+  native()->await_readers();
 }
 
 void CommunicatorState::abort(const std::string& reason) {
@@ -113,21 +91,17 @@ void CommunicatorState::close() {
     const Engine::Lock lock(runtime_->engine());
     if (closed_) return;
     closed_ = true;
-    if (!failed_.load(std::memory_order_relaxed)) {
-      const std::lock_guard guard(failure_mutex_);
-      failure_ = Status(ErrorCode::kClosed, "the communicator was closed on this rank");
-      failed_.store(true, std::memory_order_release);
-    }
+    failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
     end_replays(false);
     const std::vector<RequestState*> running = running_;
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
-    fold_last_calls();
-    if (native_ != nullptr) native_->leave();
+    native_calls_.count_last();
+    if (native() != nullptr) native()->leave();
     runtime_->engine().messenger().close(id_);
     last = runtime_->remove(*this);
   }
-  native_.reset();
+  native_calls_.close();
   if (last) {
     runtime_->shut_down();
   } else {
@@ -141,15 +115,15 @@ void CommunicatorState::note_left(Rank member) {
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   if (watches_replays_) tend_replays(peer_left);
-  if (running_.empty() && disagreement_.ok()) return;
+  if (running_.empty() && !failure_.is_disputed()) return;
   const TimePoint now = Clock::now();
-  if (!disagreement_.ok()) {  // explains whatever else is missing meanwhile
-    if (now >= decided_until_) fail(disagreement_, Tell::kEveryone);
+  if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
+    if (failure_.is_overdue(now)) fail(failure_.disputed(), Tell::kEveryone);
     return;
   }
   // A request leaves running_ here by a failure only, which ends them all.
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (failed_.load(std::memory_order_relaxed)) return;
+    if (failure_.has_cause()) return;
     tend_request(*running_[i], now, peer_left);
   }
 }
@@ -161,7 +135,7 @@ bool CommunicatorState::has_gone(Rank member, bool asks_native,
                                  const std::vector<bool>& peer_left) const {
   const auto index = static_cast<std::size_t>(member);
   return left_[index] || peer_left[static_cast<std::size_t>(members_[index])] ||
-         (asks_native && native_ != nullptr && native_->has_left(member));
+         (asks_native && native() != nullptr && native()->has_left(member));
 }
 
 Rank CommunicatorState::first_gone(const std::vector<Rank>& waiting, bool asks_native,
@@ -191,7 +165,7 @@ bool CommunicatorState::misses(Rank gone, TimePoint* since) {
   }
   const TimePoint now = Clock::now();
   if (*since == TimePoint{}) *since = now;
-  return now - *since >= kLeftGrace;
+  return now - *since >= grace::kAfterGoodbye;
 }
 
 void CommunicatorState::fail_without(Rank gone, const std::string& what) {
@@ -232,7 +206,7 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
     request.began = now;
     request.deadline = deadline_of(request.call, now);
   }
-  if (now - request.began < kProbeAfter && now < request.deadline) return;
+  if (now - request.began < grace::kProbeAfter && now < request.deadline) return;
   std::vector<Rank>& waiting = waiting_;
   waiting.clear();
   request.operation->waiting_for(&waiting);
@@ -247,7 +221,7 @@ void CommunicatorState::tend_request(RequestState& request, TimePoint now,
     request.probed = true;
     probe_peers(request, waiting);
   }
-  if (!request.reported && request.is_numbered && now - request.began >= kReportAfter) {
+  if (!request.reported && request.is_numbered && now - request.began >= grace::kReportAfter) {
     request.reported = true;
     std::vector<Rank> world;
     for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
@@ -289,7 +263,7 @@ void CommunicatorState::time_out(RequestState& request, TimePoint now,
   if (!request.timed_out && request.is_numbered && !is_point_to_point(request.call.collective) &&
       size() > 1) {
     request.timed_out = true;
-    request.deadline = now + kVerdictGrace;
+    request.deadline = now + grace::kDecision;
     std::vector<Rank> world;
     for (const Rank member : waiting) world.push_back(members_[static_cast<std::size_t>(member)]);
     runtime_->arbiter().report_timeout(id_, request.sequence, world, members_);

@@ -31,12 +31,18 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       id_(id),
       members_(std::move(members)),
       rank_(rank),
-      native_(std::move(native)),
-      link_(native_ != nullptr ? algorithms::Link::kShm : runtime_->link_of(members_)),
+      native_calls_(std::move(native), traffic_),
+      link_(this->native() != nullptr ? algorithms::Link::kShm : runtime_->link_of(members_)),
       shared_cores_(runtime_->shares_cores(members_)),
       sends_(members_.size(), 0),
+      last_reduction_(size()),
       left_(members_.size(), false) {
   traffic_.by_peer.resize(members_.size());
+}
+
+void CommunicatorState::set_inside(int outer_size) {
+  outer_size_ = outer_size;
+  last_reduction_.set_ranks(averaged_ranks());
 }
 
 void CommunicatorState::enlist() {
@@ -59,7 +65,7 @@ Rank CommunicatorState::member_of(Rank world_rank) const {
 }
 
 Status CommunicatorState::usable() const {
-  if (failed_.load(std::memory_order_acquire)) return failure();
+  if (failure_.has_cause()) return failure();
   if (closed_) return Status(ErrorCode::kClosed, "the communicator was closed on this rank");
   return Status();
 }
@@ -84,7 +90,7 @@ Status CommunicatorState::run(const Call& call, Received* received) {
     return run_with_devices({&call, 1}, nullptr, received);
   }
   if (is_point_to_point(call.collective)) return run_group({&call, 1}, nullptr, received);
-  if (is_last_call_again(call)) {
+  if (native_calls_.last().is_again(call)) {
     if (const std::optional<Status> outcome = run_again(call)) return *outcome;
   }
   UNISONO_TRY(usable());
@@ -362,7 +368,7 @@ void CommunicatorState::on_done(RequestState& request) {
   request.plan = nullptr;
   if (!request.outcome && request.concerns_call_alone) return;
   if (!request.outcome) {
-    if (!failed_.load(std::memory_order_relaxed)) fail(request.outcome, Tell::kEveryone);
+    if (!failure_.has_cause()) fail(request.outcome, Tell::kEveryone);
     request.outcome = failure();
     return;
   }
@@ -418,7 +424,7 @@ void CommunicatorState::count_send(const Call& call) {
 TrafficReport CommunicatorState::traffic() {
   const Engine::Lock lock(runtime_->engine());
   if (devices_ != nullptr) runtime_->engine().poll();  // what is over in its stream has ended
-  fold_last_calls();
+  native_calls_.count_last();
   TrafficReport report = traffic_;
   if (host_groups_ != nullptr) host_groups_->add_traffic(&report);
   return report;
@@ -446,7 +452,7 @@ algorithms::SelectionRequest CommunicatorState::selection_request(Collective col
           .bytes = bytes,
           .link = link_,
           .shared_cores = shared_cores_,
-          .native = native_ != nullptr,
+          .native = native() != nullptr,
           .access = runtime_->config().access};
 }
 

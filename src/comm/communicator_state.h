@@ -14,7 +14,9 @@
 #include "base/call_history.h"
 #include "comm/call_check.h"
 #include "comm/device_calls.h"
+#include "comm/failure.h"
 #include "comm/host_groups.h"
+#include "comm/native_calls.h"
 #include "comm/operations.h"
 #include "comm/plan_cache.h"
 #include "comm/runtime.h"
@@ -98,14 +100,15 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void watch_replays();
   Status launch_meeting(RequestState& request, const Call& call, std::span<const std::byte> mine,
                         std::span<std::byte> all);
-  native::Group* native() { return native_.get(); }
+  native::Group* native() const { return native_calls_.group(); }
+  NativeCalls& native_calls() { return native_calls_; }
   /// Communicators of the library's own inside of this one; null before open_host_groups(). Under
   /// the engine's lock, as all that has to do with them.
   HostGroups* host_groups() { return host_groups_.get(); }
   void open_host_groups(const HostGroups::Layout& layout, const HostGroups::Ids& ids);
   /// Of a communicator inside of another: errors name the ranks of that one, and averages divide by
   /// as many.
-  void set_inside(int outer_size) { outer_size_ = outer_size; }
+  void set_inside(int outer_size);
   bool is_inside() const { return outer_size_ > 0; }
   /// A call of the library's own on device memory: begins at once and never holds its stream. The
   /// request is the caller's until it is done and `held` is false. Errors are the caller's to tell.
@@ -133,7 +136,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// First failure wins. Under the engine's lock.
   void fail(Status cause, Tell tell);
   /// Any thread, without the lock.
-  Status failure() const;
+  Status failure() const { return failure_.cause(); }
   /// The same, as the public class gives it: whoever finds a replay over hears whether it is right.
   Status status();
   /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said
@@ -158,8 +161,6 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Error error(const Status& status, Collective collective) const;
 
  private:
-  friend class unisono::NativeOperation;
-
   Status usable() const;
   int averaged_ranks() const { return is_inside() ? outer_size_ : size(); }
   bool needs_devices(const Call& call) const;
@@ -180,16 +181,12 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Way way_of(const Call& call, const CallShape& shape);
   Status run_native(const Call& call, const CallShape& shape, AccessPath path);
   std::optional<Status> run_again(const Call& call);
-  bool is_last_call_again(const Call& call) const;
-  void remember_call(const Call& call, const CallShape& shape, const CallRecord& record);
-  void fold_last_calls();
   std::optional<Status> watch(native::NativeCall& operation);
   RequestState& hand_over(const Call& call, std::uint64_t sequence, const CallRecord& record);
   Result<RequestState*> admit(const Call& call, const CallShape& shape);
   Status finish(RequestState& request);
   Status look_at_peers();
   Verdict verdict_of(const Status& cause) const;
-  const compute::Reduction* reduction_for(const Call& call, Status* status);
   native::Arguments native_arguments(const Call& call, const compute::Reduction* reduction,
                                      const CallRecord& record, AccessPath path) const;
   Received received_by(const RequestState& request, const Call& call) const;
@@ -231,7 +228,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const std::uint32_t id_;
   const std::vector<Rank> members_;
   const Rank rank_;
-  std::unique_ptr<native::Group> native_;
+  TrafficReport traffic_;  // but for the last native call
+  NativeCalls native_calls_;
   const algorithms::Link link_;
   const bool shared_cores_;
   int outer_size_ = 0;
@@ -240,35 +238,20 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
   CallHistory calls_;
   std::vector<std::uint64_t> sends_;  // point-to-point messages so far, by member
-  std::optional<compute::Reduction> last_reduction_;
-  DataType last_type_ = DataType::kUint8;
-  ReduceOp last_op_;
+  LastReduction last_reduction_;
   PlanCache plans_;
   std::unique_ptr<HostGroups> host_groups_;
-  std::unique_ptr<DeviceCalls> devices_;        // null where no device memory can come
-  bool begins_group_ = false;                   // what begins now is not the last of its group
-  std::vector<NativeOperation*> native_queue_;  // operations not yet finished, in order
+  std::unique_ptr<DeviceCalls> devices_;  // null where no device memory can come
+  bool begins_group_ = false;             // what begins now is not the last of its group
   std::vector<std::shared_ptr<RequestState>> requests_;
   std::vector<RequestState*> running_;
   std::vector<Task*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   bool watches_replays_ = false;
   TimePoint replays_miss_since_{};  // a member that has left
-  TrafficReport traffic_;           // but for last_calls_
+  std::vector<Rank> waiting_;       // of tend_request(), kept for its memory
 
-  // The last blocking native call, if it was a small one: written by the caller's thread only.
-  Call last_call_;
-  CallShape last_shape_;
-  CallRecord last_record_;
-  std::uint64_t last_start_ = 0;  // Group::starts() when it began; 0: no call to repeat
-  std::uint64_t last_calls_ = 0;  // how often it ran and is not counted; under the lock
-  std::vector<Rank> waiting_;     // of tend_request(), kept for its memory
-
-  mutable std::mutex failure_mutex_;
-  std::atomic<bool> failed_{false};
-  Status failure_;
-  Status disagreement_;        // not decided on yet
-  TimePoint decided_until_{};  // then it is this rank's own word
+  Failure failure_;
   bool closed_ = false;
 };
 

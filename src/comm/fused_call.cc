@@ -6,11 +6,10 @@
 
 #include "base/log.h"
 #include "comm/cuda_calls.h"
+#include "comm/grace_periods.h"
 
 namespace unisono {
 namespace {
-
-constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
 
 using device::Descriptor;
 using device::DescriptorCounts;
@@ -137,7 +136,7 @@ Result<StageState> FusedCall::advance() {
 Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
   const TimePoint now = Clock::now();
   if (suspected_at_ == TimePoint{}) suspected_at_ = now;
-  if (now - suspected_at_ < kVerdictGrace) return StageState::kWaiting;
+  if (now - suspected_at_ < grace::kCause) return StageState::kWaiting;
   return suspicion;
 }
 

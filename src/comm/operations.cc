@@ -3,15 +3,9 @@
 #include <algorithm>
 
 #include "comm/communicator_state.h"
+#include "comm/grace_periods.h"
 
 namespace unisono {
-namespace {
-
-// How long the job's own words on a raised failure are waited for.
-constexpr auto kVerdictGrace = std::chrono::milliseconds(300);
-
-}  // namespace
-
 void NativeOperation::begin(detail::CommunicatorState& communicator,
                             const native::Arguments& arguments, bool counted) {
   communicator_ = &communicator;
@@ -20,7 +14,7 @@ void NativeOperation::begin(detail::CommunicatorState& communicator,
   running_ = nullptr;
   raised_at_ = {};
   status_ = Status();
-  communicator.native_queue_.push_back(this);
+  communicator.native_calls().line_up(*this);
 }
 
 void NativeOperation::adopt(detail::CommunicatorState& communicator, Collective collective,
@@ -31,24 +25,24 @@ void NativeOperation::adopt(detail::CommunicatorState& communicator, Collective 
   running_ = &running;
   raised_at_ = {};
   status_ = Status();
-  communicator.native_queue_.push_back(this);
+  communicator.native_calls().line_up(*this);
 }
 
 bool NativeOperation::advance() {
+  NativeCalls& calls = communicator_->native_calls();
   if (running_ == nullptr) {
-    if (communicator_->native_queue_.front() != this) return false;
-    communicator_->fold_last_calls();
-    running_ = &communicator_->native_->start(arguments_);
+    if (calls.first() != this) return false;
+    running_ = &calls.start(arguments_);
   }
   const bool ended = running_->advance();
   Rank culprit = -1;
-  const ErrorCode raised = communicator_->native_->raised(&culprit);
+  const ErrorCode raised = calls.group()->raised(&culprit);
   // What this rank finds wrong after another's failure may only follow from that.
   const bool disagrees = ended && running_->status().code() == ErrorCode::kMismatch;
   if (ended && !disagrees && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
     if (status_.ok() && counted_) {
-      running_->count(arguments_.collective, 1, &communicator_->traffic_);
+      running_->count(arguments_.collective, 1, &calls.traffic());
     }
     leave_queue();
     return true;
@@ -60,7 +54,7 @@ bool NativeOperation::advance() {
   // The verdict that follows says more than the raised word: it ends this operation by fail().
   const TimePoint now = Clock::now();
   if (raised_at_ == TimePoint{}) raised_at_ = now;
-  if (now - raised_at_ < kVerdictGrace) return false;
+  if (now - raised_at_ < grace::kCause) return false;
   status_ = Status(raised, "rank " + std::to_string(culprit) + " ended the call", culprit);
   running_->fail(status_);
   leave_queue();
@@ -75,13 +69,13 @@ void NativeOperation::fail(const Status& cause) {
 
 void NativeOperation::leave_queue() {
   running_ = nullptr;
-  std::erase(communicator_->native_queue_, this);
+  communicator_->native_calls().leave(*this);
 }
 
 void NativeOperation::waiting_for(std::vector<Rank>* ranks) const {
   // One that has its turn to come waits for whom the first in the queue waits.
-  const std::vector<NativeOperation*>& queue = communicator_->native_queue_;
-  const NativeOperation* first = queue.empty() ? this : queue.front();
+  const NativeOperation* const in_turn = communicator_->native_calls().first();
+  const NativeOperation* const first = in_turn == nullptr ? this : in_turn;
   if (first->running_ != nullptr) first->running_->waiting_for(ranks);
 }
 

@@ -25,8 +25,7 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
   for (const char* name : {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_EAGER_BYTES"}) {
     text << name << "=" << value_text(config, name) << "\n";
   }
-  text << "UNISONO_TUNING=table " << std::hex
-       << fnv1a(selection.to_text()) << "\n";
+  text << "UNISONO_TUNING=table " << std::hex << fnv1a(selection.to_text()) << "\n";
   return text.str();
 }
 

@@ -1,0 +1,21 @@
+// How long what may still come is waited for before this rank goes by what it knows: one constant
+// for each meaning.
+#pragma once
+
+#include <chrono>
+
+namespace unisono::grace {
+
+/// A call that has not moved for so long lets its peers know which call it is in, ...
+inline constexpr std::chrono::milliseconds kProbeAfter{20};
+/// ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
+inline constexpr std::chrono::milliseconds kReportAfter{500};
+/// What a rank sent before it left may take so long to be seen.
+inline constexpr std::chrono::milliseconds kAfterGoodbye{200};
+/// The arbiter's decision on a passed deadline or on calls that differ.
+inline constexpr std::chrono::seconds kDecision{1};
+/// The job's own words on a failure that this rank has seen only the effect of: a word that another
+/// raised, a peer that cannot be reached, streams that were let go.
+inline constexpr std::chrono::milliseconds kCause{300};
+
+}  // namespace unisono::grace

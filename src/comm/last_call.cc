@@ -1,0 +1,51 @@
+#include "comm/last_call.h"
+
+namespace unisono {
+namespace {
+
+bool same_op(const ReduceOp& a, const ReduceOp& b) {
+  return a.kind == b.kind && a.scalar == b.scalar && a.function == b.function &&
+         a.context == b.context && a.name == b.name && a.commutative == b.commutative;
+}
+
+}  // namespace
+
+bool has_counts(const Call& call) {
+  return !(call.in_counts.empty() && call.in_displacements.empty() && call.out_counts.empty() &&
+           call.out_displacements.empty());
+}
+
+void LastCall::remember(const Call& call, const CallShape& shape, const CallRecord& record,
+                        std::uint64_t start) {
+  call_ = call;
+  shape_ = shape;
+  record_ = record;
+  start_ = start;
+  uncounted_ = 1;
+}
+
+bool LastCall::is_again(const Call& call) const {
+  if (start_ == 0 || call.collective != call_.collective || call.count != call_.count ||
+      call.type != call_.type || call.root != call_.root ||
+      call.options.timeout != call_.options.timeout || call.options.order != call_.options.order ||
+      !call.options.algorithm.empty() || !call_.options.algorithm.empty() || has_counts(call) ||
+      !same_op(call.op, call_.op)) {
+    return false;
+  }
+  if (call.in == call_.in && call.out == call_.out) return true;
+  if (shape_.in_place || call.in == nullptr || call.out == nullptr) return false;
+  const auto* in = static_cast<const std::byte*>(call.in);
+  const auto* out = static_cast<const std::byte*>(call.out);
+  return in + shape_.input_bytes <= out || out + shape_.output_bytes <= in;
+}
+
+Result<const compute::Reduction*> LastReduction::of(const Call& call) {
+  if (!reduction_ || type_ != call.type || !same_op(op_, call.op)) {
+    UNISONO_ASSIGN(reduction_, compute::Reduction::make(call.type, call.op, ranks_));
+    type_ = call.type;
+    op_ = call.op;
+  }
+  return &*reduction_;
+}
+
+}  // namespace unisono
