@@ -103,7 +103,7 @@ void CommunicatorState::drain_devices() {
   const auto is_drained = [this] {
     const Engine::Lock lock(runtime_->engine());
     return closed_ || failure_.has_cause() ||
-           std::none_of(running_.begin(), running_.end(),
+           std::none_of(requests_.running().begin(), requests_.running().end(),
                         [](const RequestState* request) { return request->on_device; });
   };
   while (!is_drained()) {
@@ -136,8 +136,8 @@ Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank_, size(), &shape));
-  RequestState& request = prepare(call);
-  copy_counts(request);
+  RequestState& request = requests_.prepare(call);
+  RequestPool::copy_counts(request);
   begins_group_ = true;
   const Status launched = launch_on_device(request, shape);
   begins_group_ = false;
@@ -145,7 +145,7 @@ Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
     request.held = false;
     return launched;
   }
-  running_.push_back(&request);
+  requests_.note_running(request);
   runtime_->engine().start(request);
   return &request;
 }

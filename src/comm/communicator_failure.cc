@@ -42,7 +42,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   if (tell == Tell::kEveryone && size() > 1) {
     runtime_->arbiter().report_failure(verdict_of(cause));
   }
-  const std::vector<RequestState*> running = running_;
+  const std::vector<RequestState*> running = requests_.running();
   for (RequestState* request : running) runtime_->engine().fail(*request, cause);
 }
 
@@ -93,7 +93,7 @@ void CommunicatorState::close() {
     closed_ = true;
     failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
     end_replays(false);
-    const std::vector<RequestState*> running = running_;
+    const std::vector<RequestState*> running = requests_.running();
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank_));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
     native_calls_.count_last();
@@ -115,16 +115,16 @@ void CommunicatorState::note_left(Rank member) {
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   if (watches_replays_) tend_replays(peer_left);
-  if (running_.empty() && !failure_.is_disputed()) return;
+  if (requests_.running().empty() && !failure_.is_disputed()) return;
   const TimePoint now = Clock::now();
   if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
     if (failure_.is_overdue(now)) fail(failure_.disputed(), Tell::kEveryone);
     return;
   }
-  // A request leaves running_ here by a failure only, which ends them all.
-  for (std::size_t i = 0; i < running_.size(); ++i) {
+  // A request ends here by a failure only, which ends them all.
+  for (std::size_t i = 0; i < requests_.running().size(); ++i) {
     if (failure_.has_cause()) return;
-    tend_request(*running_[i], now, peer_left);
+    tend_request(*requests_.running()[i], now, peer_left);
   }
 }
 

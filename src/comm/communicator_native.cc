@@ -111,11 +111,11 @@ std::optional<Status> CommunicatorState::watch(native::NativeCall& operation) {
 // A request that is to go on with a native call.
 RequestState& CommunicatorState::hand_over(const Call& call, std::uint64_t sequence,
                                            const CallRecord& record) {
-  RequestState& request = prepare(call);
+  RequestState& request = requests_.prepare(call);
   request.sequence = sequence;
   request.record = record;
   request.operation = &request.native;
-  running_.push_back(&request);
+  requests_.note_running(request);
   return request;
 }
 

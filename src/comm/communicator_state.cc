@@ -36,6 +36,7 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
       shared_cores_(runtime_->shares_cores(members_)),
       sends_(members_.size(), 0),
       last_reduction_(size()),
+      requests_([this](RequestState& request) { on_done(request); }),
       left_(members_.size(), false) {
   traffic_.by_peer.resize(members_.size());
 }
@@ -174,65 +175,16 @@ Result<RequestState*> CommunicatorState::admit_message(const Call& call) {
     CallShape shape;
     UNISONO_TRY(check_call(call, rank_, size(), &shape));
   }
-  RequestState& request = acquire();
+  RequestState& request = requests_.acquire();
   launch_point_to_point(request, call);
   if (call.collective == Collective::kSend && request.point_to_point.advance()) {
     request.held = false;
     count_send(call);
     return nullptr;
   }
-  fill(request, call);
-  running_.push_back(&request);
+  RequestPool::fill(request, call);
+  requests_.note_running(request);
   return &request;
-}
-
-// A pooled request for this call. Under the lock.
-RequestState& CommunicatorState::prepare(const Call& call) {
-  RequestState& request = acquire();
-  fill(request, call);
-  return request;
-}
-
-RequestState& CommunicatorState::acquire() {
-  const auto found = std::find_if(requests_.begin(), requests_.end(), [](const auto& candidate) {
-    return !candidate->held && !candidate->running && candidate.use_count() == 1;
-  });
-  RequestState* request = nullptr;
-  if (found != requests_.end()) {
-    request = found->get();
-  } else {
-    request = requests_.emplace_back(std::make_shared<RequestState>()).get();
-    request->on_done = [this](Task& done) { on_done(static_cast<RequestState&>(done)); };
-  }
-  request->held = true;
-  return *request;
-}
-
-void CommunicatorState::fill(RequestState& request, const Call& call) {
-  request.call = call;
-  request.outcome = Status();
-  request.reduction.reset();
-  request.probed = request.reported = request.warned = request.timed_out = false;
-  request.plan = nullptr;
-  request.done.store(false, std::memory_order_relaxed);
-  request.gone_since = {};
-  request.began = {};
-  request.on_device = false;
-  request.only_sends = false;
-  request.is_numbered = true;
-  request.enqueued.store(false, std::memory_order_relaxed);
-  request.concerns_call_alone = false;
-}
-
-// An asynchronous call outlives the caller's count arrays.
-void CommunicatorState::copy_counts(RequestState& request) {
-  std::span<const std::size_t>* spans[]{&request.call.in_counts, &request.call.in_displacements,
-                                        &request.call.out_counts, &request.call.out_displacements};
-  for (int i = 0; i < 4; ++i) {
-    if (spans[i]->empty()) continue;
-    request.counts[i].assign(spans[i]->begin(), spans[i]->end());
-    *spans[i] = request.counts[i];
-  }
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
@@ -271,8 +223,8 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call,
 // Makes a checked call's operation, which the engine is then to start. Under the lock.
 Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape& shape) {
   UNISONO_TRY(usable());
-  RequestState* request = &prepare(call);
-  copy_counts(*request);
+  RequestState* request = &requests_.prepare(call);
+  RequestPool::copy_counts(*request);
   const Status launched =
       concerns_devices(call) ? launch_on_device(*request, shape) : launch_on_host(*request, shape);
   if (!launched) {
@@ -283,7 +235,7 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape
     fail(Status(code, launched.message(), rank_), Tell::kEveryone);
     return failure();
   }
-  running_.push_back(request);
+  requests_.note_running(*request);
   return request;
 }
 
@@ -361,7 +313,7 @@ void CommunicatorState::launch_point_to_point(RequestState& request, const Call&
 
 // Under the lock, once per request, by whoever finishes it.
 void CommunicatorState::on_done(RequestState& request) {
-  std::erase(running_, &request);
+  requests_.note_ended(request);
   request.outcome = request.operation->status();
   if (request.outcome.ok()) count(request);
   if (request.plan != nullptr) --request.plan->in_use;

@@ -19,45 +19,12 @@
 #include "comm/native_calls.h"
 #include "comm/operations.h"
 #include "comm/plan_cache.h"
+#include "comm/request_pool.h"
 #include "comm/runtime.h"
 #include "native/native.h"
 #include "unisono/communicator.h"
 
 namespace unisono::detail {
-
-/// One call from start to collection; behind every Request, pooled by its communicator.
-class RequestState final : public Task, public std::enable_shared_from_this<RequestState> {
- public:
-  std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
-  bool held = false;                                ///< by a blocking call, until it returns
-  Call call;
-  std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
-  std::optional<compute::Reduction> reduction;
-  CallRecord record;
-  std::uint64_t sequence = 0;
-  Status outcome;  ///< final once done
-
-  NativeOperation native;
-  PointToPointOperation point_to_point;
-  std::unique_ptr<Execution> execution;
-  std::unique_ptr<Operation> device;  ///< of calls on device memory, made when first needed
-  bool on_device = false;             ///< this is such a call
-  bool only_sends = false;            ///< it hears of no peer by itself
-  bool is_numbered = true;  ///< `sequence` is of something that the peers take part in now
-  /// Of those: the work is in the caller's stream, or over.
-  std::atomic<bool> enqueued = false;
-  bool concerns_call_alone = false;  ///< a failure that all ranks found in the call
-  PlanCache::Entry* plan = nullptr;
-
-  /// When tend() first saw it, about a millisecond after its start: quick calls read no clock. The
-  /// deadline counts from then.
-  TimePoint began{};
-  TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
-  bool probed = false;
-  bool reported = false;
-  bool warned = false;
-  bool timed_out = false;
-};
 
 /// Of calls that are ended one after the other: the first that failed, and its call where `failed`
 /// is not null.
@@ -193,10 +160,6 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Status check_received(const RequestState& request) const;
   Result<RequestState*> check_and_admit(const Call& call);
   Result<RequestState*> admit_message(const Call& call);
-  RequestState& acquire();
-  static void fill(RequestState& request, const Call& call);
-  RequestState& prepare(const Call& call);
-  static void copy_counts(RequestState& request);
   Status launch_native(RequestState& request, AccessPath path);
   /// `arguments` have the record of the next collective. `counted`: in the traffic.
   void begin_native(RequestState& request, const native::Arguments& arguments, bool counted);
@@ -243,8 +206,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   std::unique_ptr<HostGroups> host_groups_;
   std::unique_ptr<DeviceCalls> devices_;  // null where no device memory can come
   bool begins_group_ = false;             // what begins now is not the last of its group
-  std::vector<std::shared_ptr<RequestState>> requests_;
-  std::vector<RequestState*> running_;
+  RequestPool requests_;
   std::vector<Task*> group_;  // of run_group(), kept for its memory
   std::vector<bool> left_;
   bool watches_replays_ = false;

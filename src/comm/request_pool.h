@@ -1,0 +1,38 @@
+// The requests of a communicator: made when first needed, used again once nobody refers to them.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/request_state.h"
+
+namespace unisono::detail {
+
+class RequestPool {
+ public:
+  /// `on_done` runs once for each that was started, by whoever finishes it.
+  explicit RequestPool(std::function<void(RequestState&)> on_done) : on_done_(std::move(on_done)) {}
+
+  /// One that is nobody's, `held` for the caller and with what was before in it.
+  RequestState& acquire();
+  /// Of this call, with nothing of the one before.
+  static void fill(RequestState& request, const Call& call);
+  RequestState& prepare(const Call& call);
+  /// Of an asynchronous call, which outlives the caller's count arrays.
+  static void copy_counts(RequestState& request);
+
+  /// Calls that the engine has, in the order in which they were made.
+  const std::vector<RequestState*>& running() const { return running_; }
+  void note_running(RequestState& request) { running_.push_back(&request); }
+  void note_ended(const RequestState& request) { std::erase(running_, &request); }
+
+ private:
+  const std::function<void(RequestState&)> on_done_;
+  std::vector<std::shared_ptr<RequestState>> all_;
+  std::vector<RequestState*> running_;
+};
+
+}  // namespace unisono::detail
