@@ -281,7 +281,7 @@ Status CudaCalls::members_failure() const {
 // Callers have ended them before they close the communicator, or it has failed and they end soon.
 void CudaCalls::await_replays(device::Device& device) {
   end_replays(false);
-  const TimePoint limit = Clock::now() + kReleaseLimit;
+  const TimePoint limit = Clock::now() + device::kReleaseLimit;
   while (!captured_->flags().is_idle()) {
     if (Clock::now() >= limit) return device.note_stuck();
     nanosleep(&kBetweenLooks, nullptr);
@@ -370,7 +370,7 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
 
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
 void CudaCalls::release_streams(device::Device& device, CUevent over) {
-  if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + kReleaseLimit;
+  if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + device::kReleaseLimit;
   if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
     if (flags_ != nullptr) flags_->abort();

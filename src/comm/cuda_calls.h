@@ -5,7 +5,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -39,9 +38,6 @@ class CudaCalls final : public DeviceCalls {
     kProcesses,  ///< all members are processes of one host
     kHosts,      ///< on every host as many, at least two, that are kThreads or kProcesses there
   };
-
-  /// How long a failed call waits for what its streams still do.
-  static constexpr std::chrono::milliseconds kReleaseLimit{300};
 
   CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device);
   ~CudaCalls() override;

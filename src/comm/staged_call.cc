@@ -86,22 +86,19 @@ Status StagedCall::start_parts() {
       UNISONO_ASSIGN(const bool ready, is_ready());
       if (!ready) break;
     }
-    const Status started = start_part();
-    if (started) continue;
-    if (started.code() != ErrorCode::kOutOfResources || !call_.device->has_lent_staging()) {
-      return started;
-    }
-    break;
+    UNISONO_ASSIGN(const bool started, start_part());
+    if (!started) break;
   }
   return Status();
 }
 
-Status StagedCall::start_part() {
+Result<bool> StagedCall::start_part() {
   Call call;
   CallShape shape;
   choose_part(started_, &call, &shape);
-  UNISONO_TRY(part(started_).place(call_, call, shape));
-  return part(started_++).copy_out();
+  UNISONO_ASSIGN(const bool placed, part(started_).place(call_, call, shape));
+  if (placed) UNISONO_TRY(part(started_++).copy_out());
+  return placed;
 }
 
 // The host has one part at a time. True when it has got on.

@@ -50,7 +50,7 @@ class StagedCall {
   void choose_part(std::size_t index, Call* call, CallShape* shape) const;
   Result<bool> is_ready();
   Status start_parts();
-  Status start_part();
+  Result<bool> start_part();
   Result<bool> move_host();
   Status end_on_host();
   Status launch_part();

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "comm/cuda_calls.h"
+#include "device/left_behind.h"
 
 namespace unisono {
 namespace {
@@ -14,7 +16,7 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 
 }  // namespace
 
-Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallShape& shape) {
+Result<bool> StagedPart::place(const DeviceCall& whole, const Call& call, const CallShape& shape) {
   device_ = whole.device;
   call_ = call;
   shape_ = shape;
@@ -25,40 +27,48 @@ Status StagedPart::place(const DeviceCall& whole, const Call& call, const CallSh
   input_on_host_ = whole.input_on_host;
   output_on_host_ = whole.output_on_host;
   UNISONO_ASSIGN(copied_, device_->take_event());
-  const Status placed = place_buffers();
-  if (!placed) release();
+  Result<bool> placed = place_buffers();
+  if (!placed || !*placed) release();
   return placed;
 }
 
 // Staging memory that lies to itself as the caller's buffers do.
-Status StagedPart::place_buffers() {
+Result<bool> StagedPart::place_buffers() {
   host_input_ = host_output_ = nullptr;
   if (direct_ != nullptr) {
     host_input_ = const_cast<std::byte*>(static_cast<const std::byte*>(call_.in));
     host_output_ = static_cast<std::byte*>(call_.out);
-    return Status();
+    return true;
   }
-  // Messages that wait for each other's room would wait for ever.
-  const auto bound = is_point_to_point(call_.collective) ? device::Device::Bound::kMayExceed
-                                                         : device::Device::Bound::kHolds;
   if (shape_.in_place) {
     const auto* in = static_cast<const std::byte*>(call_.in);
     const auto* out = static_cast<const std::byte*>(call_.out);
-    UNISONO_ASSIGN(input_,
-                   device_->take_staging(std::max(shape_.input_bytes, shape_.output_bytes), bound));
+    UNISONO_ASSIGN(const bool taken,
+                   take_staging(std::max(shape_.input_bytes, shape_.output_bytes), &input_));
+    if (!taken) return false;
     host_input_ = input_.data() + (in > out ? in - out : 0);
     host_output_ = input_.data() + (out > in ? out - in : 0);
-    return Status();
+    return true;
   }
-  if (shape_.input_bytes > 0) {
-    UNISONO_ASSIGN(input_, device_->take_staging(shape_.input_bytes, bound));
-    host_input_ = input_.data();
+  for (auto [bytes, block] :
+       {std::pair(shape_.input_bytes, &input_), std::pair(shape_.output_bytes, &output_)}) {
+    if (bytes == 0) continue;
+    UNISONO_ASSIGN(const bool taken, take_staging(bytes, block));
+    if (!taken) return false;
   }
-  if (shape_.output_bytes > 0) {
-    UNISONO_ASSIGN(output_, device_->take_staging(shape_.output_bytes, bound));
-    host_output_ = output_.data();
-  }
-  return Status();
+  host_input_ = input_.data();
+  host_output_ = output_.data();
+  return true;
+}
+
+// Messages that wait for each other's room would wait for ever.
+Result<bool> StagedPart::take_staging(std::size_t bytes, device::StagingPool::Block* block) {
+  using Bound = device::StagingPool::Bound;
+  const Bound bound = is_point_to_point(call_.collective) ? Bound::kMayExceed : Bound::kHolds;
+  UNISONO_ASSIGN(auto taken, device_->staging().take(bytes, bound));
+  if (!taken.has_value()) return false;
+  *block = std::move(*taken);
+  return true;
 }
 
 Status StagedPart::copy_out() {
@@ -103,7 +113,7 @@ Status StagedPart::record(CUstream stream) {
 
 // Other ranks' copies may come first, and a stream that waits may hold all of them up.
 void StagedPart::finish() {
-  const TimePoint limit = Clock::now() + CudaCalls::kReleaseLimit;
+  const TimePoint limit = Clock::now() + device::kReleaseLimit;
   while (copied_ != nullptr && device_->api().EventQuery(copied_) == CUDA_ERROR_NOT_READY) {
     if (Clock::now() < limit) continue;
     device_->note_stuck();

@@ -13,8 +13,8 @@ namespace unisono {
 class StagedPart {
  public:
   /// `call` and `shape` are the part's own, with the buffers of `whole`. Takes staging memory:
-  /// kOutOfResources leaves nothing taken.
-  Status place(const DeviceCall& whole, const Call& call, const CallShape& shape);
+  /// false, and nothing taken, where there is none now.
+  Result<bool> place(const DeviceCall& whole, const Call& call, const CallShape& shape);
   /// What the caller's stream does before the call is over where anything is copied.
   Status copy_out();
   /// `bytes` of the result.
@@ -33,7 +33,8 @@ class StagedPart {
   void release();
 
  private:
-  Status place_buffers();
+  Result<bool> place_buffers();
+  Result<bool> take_staging(std::size_t bytes, device::StagingPool::Block* block);
   Status copy(void* to, const void* from, std::size_t bytes, bool on_host, CUstream stream);
   Status record(CUstream stream);
 
@@ -45,7 +46,7 @@ class StagedPart {
   bool output_on_host_ = false;
   Call call_;
   CallShape shape_;
-  device::Device::Staging input_, output_;  // one block for both where the call is in place
+  device::StagingPool::Block input_, output_;  // one block for both where the call is in place
   std::byte* host_input_ = nullptr;
   std::byte* host_output_ = nullptr;
   CUevent copied_ = nullptr;

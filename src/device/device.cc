@@ -1,8 +1,6 @@
 #include "device/device.h"
 
-#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -22,12 +20,13 @@ constexpr std::size_t kGateBytes = 64;
 Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
                                              std::size_t staging_bytes_max) {
   std::unique_ptr<Device> device(new Device(api));
-  device->staging_bytes_max_ = staging_bytes_max;
   UNISONO_ASSIGN(device->memory_, cuda::DeviceMemory::open(api, ordinal));
   const cuda::DriverSection section(*api, device->context());
   UNISONO_TRY(section.status());
   UNISONO_ASSIGN(device->share_,
                  DeviceShare::of(api, device->memory_->device(), device->context()));
+  device->staging_ =
+      std::make_unique<StagingPool>(api, device->context(), device->name(), staging_bytes_max);
   device->find_memops();
   return device;
 }
@@ -81,7 +80,7 @@ Device::~Device() {
   if (memory_ == nullptr) return;
   const cuda::DriverSection section(*api_, context());
   for (CUevent event : events_) api_->EventDestroy(event);
-  for (const Block& block : free_) api_->MemFreeHost(block.data);
+  staging_.reset();
   for (std::byte* page : pages_) api_->MemFreeHost(page);
 }
 
@@ -99,68 +98,6 @@ Result<CUevent> Device::take_event() {
 
 void Device::give_back(CUevent event) {
   if (event != nullptr) events_.push_back(event);
-}
-
-Device::Staging& Device::Staging::operator=(Staging&& other) noexcept {
-  release();
-  device_ = std::exchange(other.device_, nullptr);
-  data_ = std::exchange(other.data_, nullptr);
-  bytes_ = std::exchange(other.bytes_, 0);
-  charged_ = std::exchange(other.charged_, 0);
-  return *this;
-}
-
-void Device::Staging::release() {
-  if (data_ != nullptr) {
-    device_->free_.push_back({data_, bytes_});
-    device_->charged_bytes_ -= charged_;
-  }
-  data_ = nullptr;
-}
-
-// Page-locking costs far more than the copy: blocks are kept, in powers of two, until the device is
-// closed. To free one the driver waits for all of the device's streams, and one of them may be
-// waiting for this call. Where what is kept comes to the bound a longer block will do.
-Result<Device::Staging> Device::take_staging(std::size_t bytes, Bound bound) {
-  constexpr std::size_t kSmallest = 64 << 10;
-  const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
-  if (bound == Bound::kHolds && charged_bytes_ + wanted > staging_bytes_max_) {
-    return Status(ErrorCode::kOutOfResources, "staging " + std::to_string(bytes) + " bytes of " +
-                                                  name() + " needs " + std::to_string(wanted) +
-                                                  " bytes of page-locked memory; " +
-                                                  std::to_string(charged_bytes_) + " of at most " +
-                                                  std::to_string(staging_bytes_max_) +
-                                                  " are in use: raise UNISONO_SCRATCH_BYTES");
-  }
-  Staging staging;
-  staging.device_ = this;
-  staging.charged_ = bound == Bound::kHolds ? wanted : 0;
-  if (const auto found = find_free(wanted); found != free_.end()) {
-    staging.data_ = found->data;
-    staging.bytes_ = found->bytes;
-    charged_bytes_ += staging.charged_;
-    free_.erase(found);
-    return staging;
-  }
-  void* memory = nullptr;
-  UNISONO_TRY(api_->check(api_->MemHostAlloc(&memory, wanted, CU_MEMHOSTALLOC_PORTABLE),
-                          "page-locking " + std::to_string(wanted) + " bytes for " + name()));
-  staging.data_ = static_cast<std::byte*>(memory);
-  staging.bytes_ = wanted;
-  staging_bytes_ += wanted;
-  charged_bytes_ += staging.charged_;
-  return staging;
-}
-
-// The shortest that will do.
-std::vector<Device::Block>::iterator Device::find_free(std::size_t wanted) {
-  const bool is_full = staging_bytes_ + wanted > staging_bytes_max_;
-  auto best = free_.end();
-  for (auto block = free_.begin(); block != free_.end(); ++block) {
-    const bool will_do = block->bytes == wanted || (is_full && block->bytes > wanted);
-    if (will_do && (best == free_.end() || block->bytes < best->bytes)) best = block;
-  }
-  return best;
 }
 
 Result<Device::Gate> Device::take_gate() {

@@ -1,5 +1,5 @@
-// The GPU of one rank: its memory, kernels, streams of the library's own, events and page-locked
-// staging blocks.
+// The GPU of one rank: its memory, kernels, streams of the library's own, events, gates and staging
+// memory.
 //
 // Thread rule: the engine's lock of its rank, but for what DeviceMemory and Kernels say of theirs.
 #pragma once
@@ -16,6 +16,7 @@
 #include "compute/cuda_api.h"
 #include "compute/driver_section.h"
 #include "device/device_share.h"
+#include "device/staging_pool.h"
 #include "transports/cuda/device_memory.h"
 
 namespace unisono::device {
@@ -60,30 +61,7 @@ class Device {
   Result<CUevent> take_event();
   void give_back(CUevent event);
 
-  /// Page-locked host memory. What is kHolds takes at most `staging_bytes_max` at a time:
-  /// kOutOfResources names that bound and its variable. What comes back is kept.
-  class Staging {
-   public:
-    Staging() = default;
-    Staging(Staging&& other) noexcept { *this = std::move(other); }
-    Staging& operator=(Staging&& other) noexcept;
-    ~Staging() { release(); }
-    std::byte* data() const { return data_; }
-    void release();
-    /// A stream may still use it: it is nobody's again.
-    void abandon() { data_ = nullptr; }
-
-   private:
-    friend class Device;
-    Device* device_ = nullptr;
-    std::byte* data_ = nullptr;
-    std::size_t bytes_ = 0;    // of the block
-    std::size_t charged_ = 0;  // against the bound
-  };
-  enum class Bound : std::uint8_t { kHolds, kMayExceed };
-  Result<Staging> take_staging(std::size_t bytes, Bound bound);
-  /// Some of the bound is in use: what does not fit now may fit later.
-  bool has_lent_staging() const { return charged_bytes_ > 0; }
+  StagingPool& staging() { return *staging_; }
 
   /// A word of host memory that streams wait for: `value` is what opens this use of it.
   struct Gate {
@@ -116,28 +94,19 @@ class Device {
   bool try_memops();
   bool try_wide_memops();
 
-  struct Block {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-  };
-  std::vector<Block>::iterator find_free(std::size_t wanted);
-
   std::shared_ptr<const cuda::CudaApi> api_;
   std::unique_ptr<cuda::DeviceMemory> memory_;
   std::shared_ptr<DeviceShare> share_;
+  std::unique_ptr<StagingPool> staging_;
   bool has_memops_ = false;
   bool has_wide_memops_ = false;
   bool is_stuck_ = false;
   std::vector<CUevent> events_;
-  std::vector<Block> free_;        // of staging memory
   std::vector<std::byte*> pages_;  // of gates
   std::vector<Gate> gates_;
   std::size_t lent_gates_ = 0;
   std::deque<const void*> line_;
   int in_streams_ = 0;
-  std::size_t staging_bytes_ = 0;  // lent and free
-  std::size_t charged_bytes_ = 0;
-  std::size_t staging_bytes_max_ = 0;
 };
 
 }  // namespace unisono::device

@@ -11,7 +11,8 @@
 namespace unisono::device {
 namespace {
 
-constexpr std::size_t kWordPageBytes = 4096;
+// Enough for all communicators of nearly every program: more are page-locked when they are needed.
+constexpr std::size_t kWordPageBytes = 64 << 10;
 constexpr std::size_t kWordBytes = 64;  // a line each
 
 /// Of one context. Ranks that come second wait for the first one's kernels, and for no other

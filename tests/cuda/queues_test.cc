@@ -279,6 +279,46 @@ TEST_F(DeviceQueues, DoNotHoldUpACommunicatorThatIsClosed) {
   });
 }
 
+// A driver may wait for all streams before it page-locks memory: the call that one of them waits
+// for goes on meanwhile.
+TEST_F(DeviceQueues, GoOnWhileMemoryIsPageLocked) {
+  constexpr std::size_t kMany = std::size_t{2} << 20;
+  const Setting waits("FAKE_CUDA_PAGE_LOCKING", "waits");
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const few = user.make(std::vector<float>(10, 1.0F));
+      float* const many = user.make(std::vector<float>(kMany, 1.0F));
+      const CallOptions without_stream{.timeout = kDeadline};
+      const CallOptions in_stream{.timeout = kDeadline, .stream = user.stream()};
+      const auto send = [&](float* data, std::size_t count, int tag) {
+        comm.send(data, count, kFloat, 1 - comm.rank(), tag, without_stream);
+      };
+      const auto receive = [&](float* data, std::size_t count, int tag) {
+        return comm.receive_async(data, count, kFloat, 1 - comm.rank(), tag, without_stream);
+      };
+      // Short blocks are there before anything waits, long ones are not.
+      if (comm.rank() == 1) send(few, 10, 6);
+      if (comm.rank() == 0) receive(few, 10, 6).wait();
+      Request long_one;
+      if (comm.rank() == 0) {
+        comm.receive(few, 10, kFloat, 1, 7, in_stream);
+        long_one = receive(many, kMany, 8);
+      }
+      comm.barrier(without_stream);
+      if (comm.rank() == 1) {
+        send(few, 10, 7);
+        send(many, kMany, 8);
+      } else {
+        long_one.wait();
+      }
+      user.finish();
+      require(user.look(few, 10) == std::vector<float>(10, 1.0F), "wrong");
+      require(user.look(many, kMany) == std::vector<float>(kMany, 1.0F), "wrong");
+    });
+  });
+}
+
 // The kernels and the streams of copies are the process's, whoever of its ranks came first.
 TEST_F(DeviceQueues, OutliveTheRankThatMadeThem) {
   expect_success_alone([] {

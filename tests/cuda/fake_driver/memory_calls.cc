@@ -77,11 +77,15 @@ CUresult mem_get_info(std::size_t* free_bytes, std::size_t* total_bytes) {
 }
 
 CUresult host_alloc(void** pointer, std::size_t bytes, unsigned flags) {
-  const Lock lock(machine().mutex);
+  Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
   if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
   if (const CUresult result = refuse_while_capturing(); result != CUDA_SUCCESS) return result;
   if (bytes == 0 || (flags & ~7u) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (settings().page_locking_waits) {
+    const CUresult result = drain_streams_of(*context, lock);
+    if (result != CUDA_SUCCESS) return result;
+  }
   void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (range == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   memory().host[reinterpret_cast<std::uint64_t>(range)] = {bytes, true, context};

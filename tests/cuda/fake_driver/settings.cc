@@ -116,6 +116,7 @@ Settings read_settings() {
   s.queues = static_cast<int>(number("FAKE_CUDA_QUEUES", 0));
   s.queue_depth = number("FAKE_CUDA_QUEUE_DEPTH", s.queue_depth);
   if (s.queue_depth == 0) refuse("FAKE_CUDA_QUEUE_DEPTH", "0");
+  s.page_locking_waits = choice("FAKE_CUDA_PAGE_LOCKING", {"free", "waits"}) == 1;
   s.trace = number("FAKE_CUDA_TRACE", 0) != 0;
   return s;
 }

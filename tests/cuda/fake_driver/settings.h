@@ -42,6 +42,7 @@ struct Settings {
   int queues = 0;                ///< FAKE_CUDA_QUEUES: hardware queues of a context for each
                                  ///< priority; 0: one for each stream
   std::uint64_t queue_depth = 1024;  ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
+  bool page_locking_waits = false;   ///< FAKE_CUDA_PAGE_LOCKING=free|waits: for all streams
   bool trace = false;                ///< FAKE_CUDA_TRACE=1: every call on stderr
 };
 
