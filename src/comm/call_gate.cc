@@ -21,7 +21,7 @@ Status CallGate::close(const DeviceCall& call) {
   if (!exists_ || closed_) return Status();
   closed_ = true;
   UNISONO_TRY(call.device->enqueue_wait(call.stream, gate_));
-  call.calls->note_enqueued(*call.request);
+  CudaCalls::note_enqueued(*call.started);
   return Status();
 }
 

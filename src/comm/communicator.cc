@@ -76,7 +76,7 @@ std::string Communicator::describe() const {
 
 std::string Communicator::host_of(Rank rank) const {
   if (state_ == nullptr || rank < 0 || rank >= size()) return "";
-  const Rank world = state_->members()[static_cast<std::size_t>(rank)];
+  const Rank world = state_->members().world_rank(rank);
   return state_->runtime().world().members[static_cast<std::size_t>(world)].host_name;
 }
 
@@ -109,9 +109,8 @@ Received Communicator::receive(void* data, std::size_t count, DataType type, Ran
 }
 
 void Communicator::group(std::span<const Call> calls) {
-  Collective failed = Collective::kBarrier;
-  const Status status = member(state_, "group").run_group(calls, &failed);
-  if (!status) throw state_->error(status, failed);
+  const detail::FirstFailure first = member(state_, "group").run_group(calls);
+  if (!first.status) throw state_->error(first.status, first.collective);
 }
 
 Communicator Communicator::split(int color, int key) {
@@ -201,13 +200,13 @@ Status Request::status() const {
 
 Rank Request::source() const {
   if (state_ == nullptr) return -1;
-  return state_->communicator->member_of(state_->point_to_point.result().peer);
+  return state_->communicator->members().find(state_->at_peers().message.result().peer);
 }
 
-Tag Request::tag() const { return state_ == nullptr ? 0 : state_->point_to_point.result().tag; }
+Tag Request::tag() const { return state_ == nullptr ? 0 : state_->at_peers().message.result().tag; }
 
 std::size_t Request::bytes() const {
-  return state_ == nullptr ? 0 : state_->point_to_point.result().bytes;
+  return state_ == nullptr ? 0 : state_->at_peers().message.result().bytes;
 }
 
 }  // namespace unisono

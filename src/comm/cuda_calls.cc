@@ -51,16 +51,6 @@ bool have_devices_alone(const World& world, std::span<const Rank> world_ranks) {
   });
 }
 
-// What `launch` made the request's operation. The request keeps its own.
-template <typename Launch>
-Result<Operation*> host_side_of(detail::RequestState& request, const Launch& launch) {
-  Operation* const device_side = request.operation;
-  Status launched = launch();
-  Operation* const host_side = std::exchange(request.operation, device_side);
-  UNISONO_TRY(std::move(launched));
-  return host_side;
-}
-
 }  // namespace
 
 std::unique_ptr<DeviceCalls> DeviceCalls::make(detail::CommunicatorState& communicator) {
@@ -74,11 +64,11 @@ CudaCalls::CudaCalls(detail::CommunicatorState& communicator, device::RankDevice
   find_reach();
   if (reach_ != Reach::kThreads) return;
   const Runtime& runtime = communicator.runtime();
-  team_ =
-      device::TeamEvents::join(device.device()->shared_api(),
-                               runtime.world().job_id + "/" + std::to_string(communicator.id()) +
-                                   "/" + std::to_string(world_rank(0)),
-                               size());
+  team_ = device::TeamEvents::join(device.device()->shared_api(),
+                                   runtime.world().job_id + "/" +
+                                       std::to_string(communicator.members().id()) + "/" +
+                                       std::to_string(world_rank(0)),
+                                   size());
 }
 
 CudaCalls::~CudaCalls() {
@@ -119,9 +109,7 @@ bool CudaCalls::is_owner() const {
 Rank CudaCalls::rank() const { return communicator_.rank(); }
 int CudaCalls::size() const { return communicator_.size(); }
 bool CudaCalls::is_inside() const { return communicator_.is_inside(); }
-Rank CudaCalls::world_rank(Rank rank) const {
-  return communicator_.members()[static_cast<std::size_t>(rank)];
-}
+Rank CudaCalls::world_rank(Rank rank) const { return communicator_.members().world_rank(rank); }
 const Member& CudaCalls::member(Rank rank) const {
   return communicator_.runtime().world().members[static_cast<std::size_t>(world_rank(rank))];
 }
@@ -141,7 +129,8 @@ void CudaCalls::find_reach() {
     if (devices_.insert(published.device).second) owners_.push_back(rank);
   }
   all_have_devices_ = true;
-  const bool alone = processes.size() > 1 && have_devices_alone(world, communicator_.members());
+  const bool alone =
+      processes.size() > 1 && have_devices_alone(world, communicator_.members().world_ranks());
   if (!one_host) {
     if (find_layout(alone)) reach_ = Reach::kHosts;
   } else if (size() <= device::kRanksMax) {
@@ -211,35 +200,35 @@ bool CudaCalls::concerns(const Call& call) const {
          (call.out != nullptr && call.out != call.in && rank_device_.is_device_memory(call.out));
 }
 
-Status CudaCalls::launch(detail::RequestState& request, const CallShape& shape) {
+Result<Operation*> CudaCalls::start(StartedCall& call, const CallShape& shape) {
   UNISONO_TRY(rank_device_.refusal());
-  const void* const some = request.call.in != nullptr ? request.call.in : request.call.out;
+  const void* const some = call.call.in != nullptr ? call.call.in : call.call.out;
   UNISONO_ASSIGN(device::Device* const device, rank_device_.device_for(some));
-  if (request.device == nullptr) request.device = std::make_unique<DeviceOperation>(*this, request);
-  Queue& queue = queue_of(request.call.collective);
-  queue.calls.push_back(&request);
+  if (call.device == nullptr) call.device = std::make_unique<DeviceOperation>(*this, call);
+  Queue& queue = queue_of(call.call.collective);
+  queue.calls.push_back(&call);
   queue.waiting.store(queue.calls.size(), std::memory_order_release);
-  auto& operation = static_cast<DeviceOperation&>(*request.device);
-  request.operation = &operation;
-  request.record = communicator_.device_record(request.call);
-  request.is_numbered = false;
-  return operation.begin(*device, shape);
+  auto& operation = static_cast<DeviceOperation&>(*call.device);
+  UNISONO_TRY(operation.begin(*device, shape));
+  return &operation;
 }
 
-Status CudaCalls::close_gate(detail::RequestState& request) {
-  return static_cast<DeviceOperation&>(*request.device).close_gate();
+Status CudaCalls::close_gate(StartedCall& call) {
+  return static_cast<DeviceOperation&>(*call.device).close_gate();
 }
+
+HostBackends& CudaCalls::host() const { return communicator_.host(); }
 
 bool CudaCalls::begins_group() const { return communicator_.begins_group(); }
 
-bool CudaCalls::has_turn(const detail::RequestState& request) const {
-  const Queue& queue = queue_of(request.call.collective);
-  return !queue.calls.empty() && queue.calls.front() == &request;
+bool CudaCalls::has_turn(const StartedCall& call) const {
+  const Queue& queue = queue_of(call.call.collective);
+  return !queue.calls.empty() && queue.calls.front() == &call;
 }
 
-void CudaCalls::pass_turn(const detail::RequestState& request) {
-  Queue& queue = queue_of(request.call.collective);
-  std::erase(queue.calls, &request);
+void CudaCalls::pass_turn(const StartedCall& call) {
+  Queue& queue = queue_of(call.call.collective);
+  std::erase(queue.calls, &call);
   queue.waiting.store(queue.calls.size(), std::memory_order_release);
 }
 
@@ -302,34 +291,6 @@ Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) 
   return *stream;
 }
 
-Result<Operation*> CudaCalls::launch_host(detail::RequestState& request, const Call& call,
-                                          const CallShape& shape) {
-  request.call = call;
-  return host_side_of(request, [&] { return communicator_.launch_on_host(request, shape); });
-}
-
-Result<Operation*> CudaCalls::launch_meeting(detail::RequestState& request, const Call& call,
-                                             std::span<const std::byte> mine,
-                                             std::span<std::byte> all) {
-  return host_side_of(request,
-                      [&] { return communicator_.launch_meeting(request, call, mine, all); });
-}
-
-void CudaCalls::end_host_side(detail::RequestState& request) {
-  communicator_.count_plan(request);
-  end_meeting(request);
-}
-
-void CudaCalls::end_meeting(detail::RequestState& request) {
-  if (request.plan != nullptr) --request.plan->in_use;
-  request.plan = nullptr;
-  request.is_numbered = false;
-}
-
-std::size_t CudaCalls::received_bytes(const detail::RequestState& request) const {
-  return request.point_to_point.result().bytes;
-}
-
 Status CudaCalls::admits_direct(const Call& call, std::size_t bytes) const {
   Runtime& runtime = communicator_.runtime();
   if (!runtime.config().cuda.direct) {
@@ -352,8 +313,8 @@ void CudaCalls::tell_why_not_direct(const device::Device& device, const Status& 
             " passes through host memory: " + why.message());
 }
 
-void CudaCalls::note_enqueued(detail::RequestState& request) {
-  request.enqueued.store(true, std::memory_order_release);
+void CudaCalls::note_enqueued(StartedCall& call) {
+  call.enqueued.store(true, std::memory_order_release);
 }
 
 bool CudaCalls::is_past(const device::Device& device, CUevent event) {

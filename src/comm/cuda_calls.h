@@ -43,8 +43,8 @@ class CudaCalls final : public DeviceCalls {
   ~CudaCalls() override;
 
   bool concerns(const Call& call) const override;
-  Status launch(detail::RequestState& request, const CallShape& shape) override;
-  Status close_gate(detail::RequestState& request) override;
+  Result<Operation*> start(StartedCall& call, const CallShape& shape) override;
+  Status close_gate(StartedCall& call) override;
   bool has_unlaunched(Collective like) const override {
     return queue_of(like).waiting.load(std::memory_order_acquire) > 0;
   }
@@ -94,8 +94,8 @@ class CudaCalls final : public DeviceCalls {
 
   /// Calls tell the peers about themselves in the order in which they were made. Sends and
   /// receives have an order of their own.
-  bool has_turn(const detail::RequestState& request) const;
-  void pass_turn(const detail::RequestState& request);
+  bool has_turn(const StartedCall& call) const;
+  void pass_turn(const StartedCall& call);
 
   /// Calls of kThreads and kProcesses whose work is in streams. They are over in their order: the
   /// driver is asked about the oldest alone.
@@ -108,18 +108,8 @@ class CudaCalls final : public DeviceCalls {
     device.note_in_streams(-static_cast<int>(std::erase(in_streams_, &call)));
   }
 
-  /// The call on host memory, or a part of it.
-  Result<Operation*> launch_host(detail::RequestState& request, const Call& call,
-                                 const CallShape& shape);
-  /// An all-gather of `bytes` per rank under the call's own record, so that ranks in other calls
-  /// find out.
-  Result<Operation*> launch_meeting(detail::RequestState& request, const Call& call,
-                                    std::span<const std::byte> mine, std::span<std::byte> all);
-  /// It is over, and counted: what it used is free for the next operation of the call.
-  void end_host_side(detail::RequestState& request);
-  /// The same for a meeting, which is not counted.
-  void end_meeting(detail::RequestState& request);
-  std::size_t received_bytes(const detail::RequestState& request) const;
+  /// What runs the parts of calls that are on the host.
+  HostBackends& host() const;
   /// Whether the transports to all peers of a call take messages to and from device buffers of
   /// `bytes` in all.
   Status admits_direct(const Call& call, std::size_t bytes) const;
@@ -128,7 +118,7 @@ class CudaCalls final : public DeviceCalls {
   /// The call is one of several: close_gate() follows.
   bool begins_group() const;
   /// The work is in the caller's stream: it may go on.
-  void note_enqueued(detail::RequestState& request);
+  static void note_enqueued(StartedCall& call);
 
   /// After the communicator's failure: no kernel that has not begun moves anything, and streams of
   /// this rank stop waiting for other processes. Returns when they are past `over` and all launches
@@ -138,7 +128,7 @@ class CudaCalls final : public DeviceCalls {
  private:
   /// Calls that have not told the peers about themselves, in the order they were made.
   struct Queue {
-    std::deque<const detail::RequestState*> calls;
+    std::deque<const StartedCall*> calls;
     std::atomic<std::size_t> waiting{0};
   };
   const Member& member(Rank rank) const;

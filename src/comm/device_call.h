@@ -6,30 +6,31 @@
 
 #include <cstdint>
 
-#include "comm/call_check.h"
+#include "backend/call_check.h"
 #include "comm/call_gate.h"
 #include "comm/direct_buffers.h"
+#include "comm/host_part.h"
 #include "device/device.h"
 #include "unisono/communicator.h"
 
 namespace unisono {
 
-namespace detail {
-class RequestState;
-}
-
 class CudaCalls;
 
 struct DeviceCall {
-  CudaCalls* calls = nullptr;
-  detail::RequestState* request = nullptr;
+  DeviceCall(CudaCalls& of, StartedCall& whole, HostBackends& backends)
+      : calls(&of), started(&whole), host(backends) {}
+
+  CudaCalls* calls;
+  StartedCall* started;  ///< as the communicator has it
   device::Device* device = nullptr;
-  Call call;  ///< with the caller's buffers; the request's own may point to staging memory
+  Call call;
   CallShape shape;
   CUstream stream = nullptr;
   bool has_stream = false;     ///< the caller named it, and goes on before the work is over
   bool input_on_host = false;  ///< the caller's buffers are host memory all the same
   bool output_on_host = false;
+  HostPart host;
   DirectBuffers direct;
   std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
   CallGate gate;              ///< of hierarchical and staged calls

@@ -7,31 +7,25 @@
 #include <memory>
 #include <vector>
 
-#include "comm/call_check.h"
+#include "backend/backend.h"
 #include "unisono/communicator.h"
 
 namespace unisono {
 
 namespace detail {
 class CommunicatorState;
-class RequestState;
 }  // namespace detail
 
-class DeviceCalls {
+class DeviceCalls : public Backend {
  public:
-  virtual ~DeviceCalls() = default;
-
   /// Null where the rank can have no device memory.
   static std::unique_ptr<DeviceCalls> make(detail::CommunicatorState& communicator);
 
   /// A stream was given, or one of the buffers is device memory.
   virtual bool concerns(const Call& call) const = 0;
-  /// Makes the operation of a checked call. Errors are the call's alone, or the communicator's,
-  /// by their code, as those of any launch.
-  virtual Status launch(detail::RequestState& request, const CallShape& shape) = 0;
   /// A call that began as part of a group has only taken note of where its stream stands: from
   /// here on the stream waits for its result.
-  virtual Status close_gate(detail::RequestState& request) = 0;
+  virtual Status close_gate(StartedCall& call) = 0;
   /// A call of before has not yet told the peers about itself: it waits for its meeting, or for its
   /// input to leave the device. Calls like this one must come after it: collectives after
   /// collectives, sends and receives after sends and receives.

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "comm/communicator_state.h"
 #include "comm/cuda_calls.h"
 
 namespace unisono {
@@ -14,17 +13,16 @@ bool reads_input(const DeviceCall& call) {
   return call.shape.input_bytes > 0 && !only_receives;
 }
 
-DeviceOperation::DeviceOperation(CudaCalls& calls, detail::RequestState& request)
-    : fused_(call_), hierarchical_(call_), staged_(call_) {
-  call_.calls = &calls;
-  call_.request = &request;
-}
+DeviceOperation::DeviceOperation(CudaCalls& calls, StartedCall& call)
+    : call_(calls, call, calls.host()), fused_(call_), hierarchical_(call_), staged_(call_) {}
 
 Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   status_ = Status();
   call_.device = &device;
-  call_.call = call_.request->call;
+  call_.call = call_.started->call;
   call_.shape = shape;
+  call_.host.serve(call_.call);
+  call_.started->on_host = &call_.host.call();
   const cuda::DriverSection section(device.api(), device.context());
   UNISONO_TRY(section.status());
   stage_ = first_stage();
@@ -167,10 +165,10 @@ bool DeviceOperation::advance() {
   if (state && *state == StageState::kWaiting) return false;
   if (!state) {
     status_ = named(state.error());
-    call_.request->concerns_call_alone = fused_.refused();
+    call_.started->concerns_call_alone = fused_.refused();
     stop(status_);
   }
-  call_.calls->note_enqueued(*call_.request);
+  CudaCalls::note_enqueued(*call_.started);
   end();
   return true;
 }
@@ -178,27 +176,21 @@ bool DeviceOperation::advance() {
 void DeviceOperation::fail(const Status& cause) {
   stop(cause);
   status_ = cause;
-  call_.calls->note_enqueued(*call_.request);
+  CudaCalls::note_enqueued(*call_.started);
   end();
 }
 
 // Neither the peers nor the streams reach the buffers afterwards.
 void DeviceOperation::stop(const Status& cause) {
-  if (Operation* const host = host_side()) host->fail(cause);
+  call_.host.fail(cause);
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kFused) fused_.fail();
   if (stage_ == Stage::kHierarchical) hierarchical_.fail();
   if (stage_ == Stage::kStaged) staged_.fail();
 }
 
-Operation* DeviceOperation::host_side() const {
-  if (stage_ == Stage::kFused) return fused_.host_side();
-  if (stage_ == Stage::kHierarchical) return hierarchical_.host_side();
-  return stage_ == Stage::kStaged ? staged_.host_side() : nullptr;
-}
-
 void DeviceOperation::waiting_for(std::vector<Rank>* ranks) const {
-  if (const Operation* const host = host_side()) {
+  if (const Operation* const host = call_.host.operation()) {
     host->waiting_for(ranks);
   } else if (stage_ == Stage::kFused) {
     fused_.waiting_for(ranks);
@@ -209,7 +201,7 @@ void DeviceOperation::waiting_for(std::vector<Rank>* ranks) const {
 
 void DeviceOperation::end() {
   if (stage_ == Stage::kNone) return;
-  call_.calls->pass_turn(*call_.request);
+  call_.calls->pass_turn(*call_.started);
   fused_.end();
   hierarchical_.end();
   staged_.end();

@@ -17,10 +17,10 @@ namespace unisono {
 
 class DeviceOperation final : public Operation {
  public:
-  DeviceOperation(CudaCalls& calls, detail::RequestState& request);
+  DeviceOperation(CudaCalls& calls, StartedCall& call);
   ~DeviceOperation() override { end(); }
 
-  /// Errors as DeviceCalls::launch().
+  /// Errors as Backend::start().
   Status begin(device::Device& device, const CallShape& shape);
 
   /// See DeviceCalls::close_gate(); of a call that is not over.
@@ -29,8 +29,6 @@ class DeviceOperation final : public Operation {
   bool advance() override;
   void fail(const Status& cause) override;
   void waiting_for(std::vector<Rank>* ranks) const override;
-  /// What talks to the peers right now, or null.
-  Operation* host_side() const;
 
  private:
   enum class Stage : std::uint8_t { kNone, kFused, kHierarchical, kStaged };

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <string>
 
+#include "base/grace_periods.h"
 #include "base/log.h"
 #include "comm/cuda_calls.h"
-#include "comm/grace_periods.h"
 
 namespace unisono {
 namespace {
@@ -35,7 +35,6 @@ bool FusedCall::is_of_processes() const {
 }
 
 Status FusedCall::begin() {
-  host_ = nullptr;
   refused_ = false;
   suspicion_ = {};
   suspected_at_ = {};
@@ -99,23 +98,23 @@ Status FusedCall::describe() {
 
 Result<StageState> FusedCall::advance() {
   if (state_ == State::kWaitingForTurn) {
-    if (!call_.calls->has_turn(*call_.request) || !call_.device->has_room_in_streams()) {
+    if (!call_.calls->has_turn(*call_.started) || !call_.device->has_room_in_streams()) {
       return StageState::kWaiting;
     }
     UNISONO_TRY(start_meeting());
   }
   if (state_ == State::kMeeting) {
-    if (host_ != nullptr) {
-      if (!host_->advance()) return StageState::kWaiting;
-      UNISONO_TRY(end_meeting());
+    if (call_.host.is_running()) {
+      UNISONO_ASSIGN(const bool met, call_.host.advance());
+      if (!met) return StageState::kWaiting;
     }
     if (is_of_processes() && !call_.device->is_first_in_line(this)) return StageState::kWaiting;
     UNISONO_ASSIGN(const StageState met, after_meeting());
     if (met != StageState::kWaiting) return met;
   }
   if (state_ == State::kAgreeing) {
-    if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_TRY(end_meeting());
+    UNISONO_ASSIGN(const bool agreed, call_.host.advance());
+    if (!agreed) return StageState::kWaiting;
     UNISONO_TRY(join_launches());
   }
   if (!suspicion_.ok()) return await_verdict(suspicion_);
@@ -150,16 +149,9 @@ Status FusedCall::start_meeting() {
   received_.resize(stride_ * ranks);
   std::memcpy(sent_.data(), &mine_, sizeof mine_);
   if (has_counts_) std::memcpy(sent_.data() + sizeof mine_, &my_counts_, sizeof my_counts_);
-  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call, sent_, received_));
+  UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, sent_, received_));
   state_ = State::kMeeting;
   return Status();
-}
-
-Status FusedCall::end_meeting() {
-  const Status outcome = host_->status();
-  host_ = nullptr;
-  call_.calls->end_meeting(*call_.request);
-  return outcome;
 }
 
 const Descriptor& FusedCall::part(Rank rank) const {
@@ -393,7 +385,7 @@ Status FusedCall::start_agreement() {
   sent_.resize(sizeof done);
   received_.resize(sizeof done * static_cast<std::size_t>(call_.calls->size()));
   std::memcpy(sent_.data(), &done, sizeof done);
-  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call, sent_, received_));
+  UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, sent_, received_));
   state_ = State::kAgreeing;
   return Status();
 }
@@ -488,8 +480,8 @@ Status FusedCall::finish_in_stream() {
   }
   state_ = State::kInStreams;
   call_.device->leave_line(this);
-  call_.calls->pass_turn(*call_.request);
-  call_.calls->note_enqueued(*call_.request);
+  call_.calls->pass_turn(*call_.started);
+  CudaCalls::note_enqueued(*call_.started);
   return Status();
 }
 

@@ -37,8 +37,6 @@ class FusedCall {
   Result<StageState> advance();
   /// Its streams wait for nobody any more. The host's operation has ended.
   void fail();
-  /// What talks to the peers right now, or null.
-  Operation* host_side() const { return host_; }
   /// Members whose streams this rank's stream waits for.
   void waiting_for(std::vector<Rank>* ranks) const;
   /// An error that all ranks found alike, in the call and not in the communicator.
@@ -51,7 +49,6 @@ class FusedCall {
   bool is_of_processes() const;
   Status describe();
   Status start_meeting();
-  Status end_meeting();
   Result<StageState> after_meeting();
   Status check_captures() const;
   Status refuse_capture(device::DetourReason reason, Rank who) const;
@@ -79,7 +76,6 @@ class FusedCall {
 
   DeviceCall& call_;
   State state_ = State::kOver;
-  Operation* host_ = nullptr;
   bool refused_ = false;
   device::Descriptor mine_;
   device::DescriptorCounts my_counts_;

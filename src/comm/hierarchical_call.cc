@@ -39,7 +39,6 @@ bool HierarchicalCall::takes(const Call& call) {
 }
 
 Status HierarchicalCall::begin() {
-  host_ = nullptr;
   count_ = scatters_ = scattered_ = exchanges_ = exchanged_ = gathers_ = gathered_ = 0;
   mine_ = {};
   UNISONO_ASSIGN(const DetourReason reason, own_detour());
@@ -68,13 +67,13 @@ Status HierarchicalCall::close_gate() { return call_.gate.close(call_); }
 
 Result<StageState> HierarchicalCall::advance() {
   if (state_ == State::kWaitingForTurn) {
-    if (!call_.calls->has_turn(*call_.request)) return StageState::kWaiting;
+    if (!call_.calls->has_turn(*call_.started)) return StageState::kWaiting;
     UNISONO_TRY(start_meeting());
   }
   if (state_ == State::kMeeting) {
-    if (!host_->advance()) return StageState::kWaiting;
-    UNISONO_ASSIGN(const StageState met, end_meeting());
-    if (met != StageState::kWaiting) return met;
+    UNISONO_ASSIGN(const bool met, call_.host.advance());
+    if (!met) return StageState::kWaiting;
+    if (falls_back()) return StageState::kDetour;
     UNISONO_TRY(start_parts());
   }
   for (bool moved = true; moved;) {
@@ -84,7 +83,7 @@ Result<StageState> HierarchicalCall::advance() {
     UNISONO_ASSIGN(const bool gathered, end_steps(&gathering_, &gathered_));
     moved = scattered || exchanged || gathered;
   }
-  if (is_enqueued()) call_.calls->pass_turn(*call_.request);
+  if (is_enqueued()) call_.calls->pass_turn(*call_.started);
   if (gathered_ < count_) return StageState::kWaiting;
   call_.gate.open();
   state_ = State::kOver;
@@ -101,26 +100,22 @@ Status HierarchicalCall::start_meeting() {
     if (has_none) mine_.detour = static_cast<std::uint32_t>(DetourReason::kNoNumber);
   }
   told_.assign(static_cast<std::size_t>(call_.calls->size()), {});
-  UNISONO_ASSIGN(host_, call_.calls->launch_meeting(*call_.request, call_.call,
-                                                    std::as_bytes(std::span(&mine_, 1)),
-                                                    std::as_writable_bytes(std::span(told_))));
+  UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, std::as_bytes(std::span(&mine_, 1)),
+                                                 std::as_writable_bytes(std::span(told_))));
   state_ = State::kMeeting;
   return Status();
 }
 
-Result<StageState> HierarchicalCall::end_meeting() {
-  const Status outcome = host_->status();
-  host_ = nullptr;
-  call_.calls->end_meeting(*call_.request);
-  UNISONO_TRY(outcome);
+// As some member must.
+bool HierarchicalCall::falls_back() {
   const auto obstacle =
       std::find_if(told_.begin(), told_.end(), [](const Told& told) { return told.detour != 0; });
-  if (obstacle == told_.end()) return StageState::kWaiting;
+  if (obstacle == told_.end()) return false;
   log::debug("all_reduce goes through host memory: rank " +
              std::to_string(obstacle - told_.begin()) + " has " +
              device::words_for(static_cast<DetourReason>(obstacle->detour)));
   state_ = State::kOver;
-  return StageState::kDetour;
+  return true;
 }
 
 Status HierarchicalCall::start_parts() {
@@ -275,7 +270,6 @@ void HierarchicalCall::waiting_for(std::vector<Rank>* ranks) const {
 
 void HierarchicalCall::fail() {
   call_.gate.open();
-  host_ = nullptr;
   state_ = State::kOver;
 }
 

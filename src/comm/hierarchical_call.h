@@ -40,8 +40,6 @@ class HierarchicalCall {
   /// Lets the caller's stream go on. What talks to the peers has ended, or ends with the
   /// communicator.
   void fail();
-  /// What talks to the peers right now, but for the steps; or null.
-  Operation* host_side() const { return host_; }
   /// Members that its steps wait for.
   void waiting_for(std::vector<Rank>* ranks) const;
   void end();
@@ -68,7 +66,7 @@ class HierarchicalCall {
 
   Result<device::DetourReason> own_detour() const;
   Status start_meeting();
-  Result<StageState> end_meeting();
+  bool falls_back();
   Status start_parts();
   Status start_steps();
   Status start_scatter();
@@ -83,7 +81,6 @@ class HierarchicalCall {
 
   DeviceCall& call_;
   State state_ = State::kOver;
-  Operation* host_ = nullptr;
   Told mine_;
   std::vector<Told> told_;
   detail::HostGroups* groups_ = nullptr;

@@ -23,7 +23,7 @@ std::shared_ptr<CommunicatorState> HostGroups::make(const std::vector<Rank>& ran
   Rank self = -1;
   for (const Rank rank : ranks) {
     if (rank == around_.rank()) self = static_cast<Rank>(members.size());
-    members.push_back(around_.members()[static_cast<std::size_t>(rank)]);
+    members.push_back(around_.members().world_rank(rank));
   }
   auto made = std::make_shared<CommunicatorState>(around_.shared_runtime(), id, std::move(members),
                                                   self, nullptr);
@@ -33,7 +33,7 @@ std::shared_ptr<CommunicatorState> HostGroups::make(const std::vector<Rank>& ran
 
 Rank HostGroups::outer_rank(const CommunicatorState& group, Rank rank) const {
   if (rank < 0 || rank >= group.size()) return -1;
-  return around_.member_of(group.members()[static_cast<std::size_t>(rank)]);
+  return around_.members().find(group.members().world_rank(rank));
 }
 
 Status HostGroups::outer_status(const CommunicatorState& group, const Status& failure) const {
@@ -49,9 +49,7 @@ Status HostGroups::outer_status(const CommunicatorState& group, const Status& fa
 void HostGroups::fail(const Status& cause) {
   for (CommunicatorState* group : {local_.get(), across_.get()}) {
     const Rank culprit =
-        cause.rank() < 0
-            ? -1
-            : group->member_of(around_.members()[static_cast<std::size_t>(cause.rank())]);
+        cause.rank() < 0 ? -1 : group->members().find(around_.members().world_rank(cause.rank()));
     group->fail(Status(cause.code(), cause.message(), culprit), CommunicatorState::Tell::kNobody);
   }
 }

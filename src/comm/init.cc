@@ -4,8 +4,8 @@
 #include <atomic>
 #include <utility>
 
+#include "backend/call_check.h"
 #include "base/log.h"
-#include "comm/call_check.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
 #include "rendezvous/meeting_point.h"

@@ -13,8 +13,8 @@ class RefusedCalls final : public DeviceCalls {
            (call.in != nullptr && device_.is_device_memory(call.in)) ||
            (call.out != nullptr && device_.is_device_memory(call.out));
   }
-  Status launch(detail::RequestState&, const CallShape&) override { return device_.refusal(); }
-  Status close_gate(detail::RequestState&) override { return Status(); }
+  Result<Operation*> start(StartedCall&, const CallShape&) override { return device_.refusal(); }
+  Status close_gate(StartedCall&) override { return Status(); }
   bool has_unlaunched(Collective) const override { return false; }
   void replays_wait_for(std::vector<Rank>*) const override {}
   void end_replays(bool) override {}

@@ -26,19 +26,10 @@ RequestState& RequestPool::acquire() {
 }
 
 void RequestPool::fill(RequestState& request, const Call& call) {
-  request.call = call;
+  request.reset(call);
   request.outcome = Status();
-  request.reduction.reset();
-  request.probed = request.reported = request.warned = request.timed_out = false;
-  request.plan = nullptr;
   request.done.store(false, std::memory_order_relaxed);
-  request.gone_since = {};
-  request.began = {};
-  request.on_device = false;
-  request.only_sends = false;
-  request.is_numbered = true;
-  request.enqueued.store(false, std::memory_order_relaxed);
-  request.concerns_call_alone = false;
+  request.notes = {};
 }
 
 void RequestPool::copy_counts(RequestState& request) {

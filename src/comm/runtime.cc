@@ -237,7 +237,7 @@ void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
   for (const Verdict& death : deaths_) apply(death, communicator);
   // A member that was quicker may have left or failed the communicator before it was made here.
-  for (const Verdict& verdict : recall(communicator.id(), &unknown_verdicts_)) {
+  for (const Verdict& verdict : recall(communicator.members().id(), &unknown_verdicts_)) {
     apply(verdict, communicator);
   }
 }
@@ -248,7 +248,7 @@ bool Runtime::remove(detail::CommunicatorState& communicator) {
 
 detail::CommunicatorState* Runtime::find(std::uint32_t id) const {
   for (auto* communicator : communicators_) {
-    if (communicator->id() == id) return communicator;
+    if (communicator->members().id() == id) return communicator;
   }
   return nullptr;
 }
@@ -302,17 +302,18 @@ void Runtime::mismatch(std::uint32_t communicator, Rank peer, const CallRecord& 
   detail::CommunicatorState* found = find(communicator);
   if (found == nullptr) return;
   events_.push_back({communicator, ErrorCode::kMismatch, peer,
-                     "rank " + std::to_string(found->member_of(world().rank)) + " called " +
-                         describe(ours) + " while rank " + std::to_string(found->member_of(peer)) +
-                         " called " + describe(theirs)});
+                     "rank " + std::to_string(found->members().find(world().rank)) + " called " +
+                         describe(ours) + " while rank " +
+                         std::to_string(found->members().find(peer)) + " called " +
+                         describe(theirs)});
 }
 
 void Runtime::counts_differ(std::uint32_t communicator, Rank peer, std::string what) {
   detail::CommunicatorState* found = find(communicator);
   if (found == nullptr) return;
   events_.push_back({communicator, ErrorCode::kMismatch, peer,
-                     "the counts of rank " + std::to_string(found->member_of(world().rank)) +
-                         " and rank " + std::to_string(found->member_of(peer)) +
+                     "the counts of rank " + std::to_string(found->members().find(world().rank)) +
+                         " and rank " + std::to_string(found->members().find(peer)) +
                          " differ: the latter " + what});
 }
 
@@ -367,7 +368,7 @@ void Runtime::handle_events() {
 }
 
 void Runtime::handle(const Event& event, detail::CommunicatorState& communicator) {
-  const Rank member = communicator.member_of(event.peer);
+  const Rank member = communicator.members().find(event.peer);
   if (event.code == ErrorCode::kRankLeft) {
     communicator.note_left(member);
     return;
@@ -414,10 +415,10 @@ void Runtime::answer_questions() {
 }
 
 void Runtime::apply(const Verdict& verdict, detail::CommunicatorState& communicator) {
-  const Rank member = communicator.member_of(verdict.culprit);
+  const Rank member = communicator.members().find(verdict.culprit);
   const bool concerned = verdict.communicator == kEveryCommunicator
                              ? member >= 0
-                             : verdict.communicator == communicator.id();
+                             : verdict.communicator == communicator.members().id();
   if (concerned) {
     communicator.fail(Status(verdict.code, verdict.message, member),
                       detail::CommunicatorState::Tell::kNobody);

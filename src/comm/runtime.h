@@ -52,9 +52,9 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Engine& engine() { return *engine_; }
   ScratchPool& scratch() { return scratch_; }
   const algorithms::SelectionTable& selection() const { return selection_; }
-  /// UNISONO_ALGORITHM's choice for this collective; empty: none.
-  const std::string& algorithm_hint(Collective collective) const {
-    return algorithm_hints_[static_cast<std::size_t>(collective)];
+  /// UNISONO_ALGORITHM's choices, by collective; empty: none.
+  const std::array<std::string, kCollectiveCount>& algorithm_hints() const {
+    return algorithm_hints_;
   }
   /// Null where this rank can have no device memory.
   device::RankDevice* device() { return device_.get(); }

@@ -17,7 +17,8 @@ Selected selected_for(Communicator& communicator, Collective collective, std::si
 }
 
 std::string link_of(Communicator& communicator) {
-  return std::string(algorithms::name_of(CommunicatorAccess::state(communicator)->link()));
+  return std::string(
+      algorithms::name_of(CommunicatorAccess::state(communicator)->host().selection().link()));
 }
 
 }  // namespace unisono

@@ -116,7 +116,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
     return votes[static_cast<std::size_t>(a)].key < votes[static_cast<std::size_t>(b)].key;
   });
   std::vector<Rank> members;
-  for (const Rank r : ranks) members.push_back(parent.members()[static_cast<std::size_t>(r)]);
+  for (const Rank r : ranks) members.push_back(parent.members().world_rank(r));
   const std::vector<int> indices = local_indices(runtime, members);
   const bool leads = !ranks.empty() && ranks.front() == parent.rank();
 

@@ -20,7 +20,6 @@ Status StagedCall::look_ahead() {
 }
 
 Status StagedCall::begin() {
-  host_ = nullptr;
   is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
@@ -81,7 +80,7 @@ Result<bool> StagedCall::is_ready() {
 // that they need.
 Status StagedCall::start_parts() {
   while (started_ < count_ && started_ - retired_ < kPartsAtOnce &&
-         call_.calls->has_turn(*call_.request)) {
+         call_.calls->has_turn(*call_.started)) {
     if (reads_input(call_) || !call_.call.out_displacements.empty()) {
       UNISONO_ASSIGN(const bool ready, is_ready());
       if (!ready) break;
@@ -103,9 +102,9 @@ Result<bool> StagedCall::start_part() {
 
 // The host has one part at a time. True when it has got on.
 Result<bool> StagedCall::move_host() {
-  if (host_ != nullptr) {
-    if (!host_->advance()) return false;
-    UNISONO_TRY(end_on_host());
+  if (call_.host.is_running()) {
+    UNISONO_ASSIGN(host_has_ended_, call_.host.advance());
+    if (!host_has_ended_) return false;
   }
   if (host_has_ended_) {
     UNISONO_ASSIGN(const bool ready, is_ready());
@@ -121,21 +120,13 @@ Result<bool> StagedCall::move_host() {
   return is_here;
 }
 
-Status StagedCall::end_on_host() {
-  const Status outcome = host_->status();
-  host_ = nullptr;
-  call_.calls->end_host_side(*call_.request);
-  host_has_ended_ = true;
-  return outcome;
-}
-
 Status StagedCall::launch_part() {
   const StagedPart& here = part(launched_++);
   Call call = here.call();
   call.in = here.host_input();
   call.out = here.host_output();
-  UNISONO_ASSIGN(host_, call_.calls->launch_host(*call_.request, call, here.shape()));
-  if (launched_ == count_) call_.calls->pass_turn(*call_.request);
+  UNISONO_TRY(call_.host.start(call, here.shape()));
+  if (launched_ == count_) call_.calls->pass_turn(*call_.started);
   return Status();
 }
 
@@ -155,7 +146,7 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
   const CollectiveFacts& facts = facts_of(part.call().collective);
   const Rank rank = call_.calls->rank();
   if (part.call().collective == Collective::kReceive) {
-    return std::min(whole, call_.calls->received_bytes(*call_.request));
+    return std::min(whole, call_.host.call().message.result().bytes);
   }
   const bool gets_nothing = (facts.in_place == InPlace::kAlways && rank == part.call().root) ||
                             (facts.flow == Flow::kBelowOwn && rank == 0);
@@ -166,7 +157,6 @@ std::size_t StagedCall::result_bytes(const StagedPart& part) const {
 void StagedCall::fail() {
   call_.gate.open();
   for (; retired_ < started_; ++retired_) part(retired_).finish();
-  host_ = nullptr;
 }
 
 void StagedCall::end() { call_.direct.withdraw(); }

@@ -37,8 +37,6 @@ class StagedCall {
   Result<StageState> advance();
   /// Lets the caller's stream go on. The host's operation has ended.
   void fail();
-  /// What talks to the peers right now, or null.
-  Operation* host_side() const { return host_; }
   /// Gives everything back.
   void end();
 
@@ -52,14 +50,12 @@ class StagedCall {
   Status start_parts();
   Result<bool> start_part();
   Result<bool> move_host();
-  Status end_on_host();
   Status launch_part();
   Status retire_parts();
   std::size_t result_bytes(const StagedPart& part) const;
   StagedPart& part(std::size_t index) { return parts_[index % kPartsAtOnce]; }
 
   DeviceCall& call_;
-  Operation* host_ = nullptr;
   std::array<StagedPart, kPartsAtOnce> parts_;
   // Parts that have come so far; those between two numbers are under way.
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;

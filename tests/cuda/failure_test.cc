@@ -232,5 +232,31 @@ TEST(DeviceGroup, OneThreadDrivesSeveralRanks) {
   job.join();
 }
 
+// A call on host memory has to wait for the one on device memory before it to meet; what comes
+// after them waits too.
+TEST(DeviceGroup, CallsOfACommunicatorBeginInTheirOrder) {
+  run_device_ranks({.ranks = 2}, [](Communicator& comm) {
+    DeviceUser user;
+    std::int32_t* const first = user.make<std::int32_t>({1});
+    std::int32_t second = 2;
+    std::int32_t* const third = user.make<std::int32_t>({3});
+    std::vector<MemberCall> calls;
+    for (std::int32_t* const data : {first, &second, third}) {
+      calls.push_back({&comm,
+                       {.collective = Collective::kAllReduce,
+                        .in = data,
+                        .out = data,
+                        .count = 1,
+                        .type = DataType::kInt32}});
+    }
+    if (comm.rank() == 0) {
+      group(calls);
+    } else {
+      for (const MemberCall& each : calls) comm.run(each.call);
+    }
+    require(user.look(first, 1)[0] == 2 && second == 4 && user.look(third, 1)[0] == 6, "wrong");
+  });
+}
+
 }  // namespace
 }  // namespace unisono::test

@@ -7,7 +7,7 @@
 #include <array>
 #include <tuple>
 
-#include "comm/call_check.h"
+#include "backend/call_check.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"

@@ -35,9 +35,12 @@ const std::vector<Arrow>& arrows() {
       {"src/device",
        {"device/", "compute/cuda/", "compute/cuda_api.h", "compute/driver_section.h",
         "transports/cuda/", "transports/shm/segment.h", "config/", "base/", "unisono/"}},
+      // What runs a call: plans, shared memory, messages, devices.
+      {"src/backend",
+       {"backend/", "engine/", "native/", "plan/", "compute/", "algorithms/", "base/", "unisono/"}},
       {"src/comm",
-       {"comm/", "engine/", "native/", "device/", "plan/", "compute/", "topology/", "rendezvous/",
-        "config/", "base/", "algorithms/", "transports/", "unisono/"}},
+       {"comm/", "backend/", "engine/", "native/", "device/", "plan/", "compute/", "topology/",
+        "rendezvous/", "config/", "base/", "algorithms/", "transports/", "unisono/"}},
       // A user of the public calls; only the settings of its runtime come from inside.
       {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
       // The backend of a GPU finds the driver as the runtime does.

@@ -3,8 +3,12 @@
 
 #include <vector>
 
+#include "backend/call_selection.h"
+#include "backend/last_call.h"
+#include "backend/members.h"
+#include "backend/traffic_counter.h"
 #include "comm/failure.h"
-#include "comm/last_call.h"
+#include "comm/request_pool.h"
 
 namespace unisono {
 namespace {
@@ -115,6 +119,112 @@ TEST(LastReduction, IsMadeAnewForAnotherTypeOrOperator) {
   EXPECT_EQ(last.of(call).status().code(), ErrorCode::kInvalidArgument);
   call.op = max;
   EXPECT_TRUE(last.of(call).has_value());
+}
+
+TEST(Members, AreKnownByBothTheirRanks) {
+  const Members members(7, {4, 2, 9}, 1);
+  EXPECT_EQ(members.id(), 7u);
+  EXPECT_EQ(members.self(), 1);
+  EXPECT_EQ(members.size(), 3);
+  EXPECT_EQ(members.world_rank(2), 9);
+  EXPECT_EQ(members.find(4), 0);
+  EXPECT_EQ(members.find(3), -1);
+}
+
+TEST(TrafficCounter, CountsWhatPlansMoveByCollectiveAndByPeer) {
+  TrafficCounter counter(2);
+  PreparedPlan plan;
+  plan.messages = {{.peer = 1, .sent = true, .bytes = 8}, {.peer = 1, .sent = false, .bytes = 3}};
+  counter.count_call(Collective::kScan);
+  counter.count_plan(Collective::kScan, plan);
+  const TrafficReport& report = counter.report();
+  const Traffic moved{
+      .messages_sent = 1, .bytes_sent = 8, .messages_received = 1, .bytes_received = 3};
+  const auto scan = static_cast<std::size_t>(Collective::kScan);
+  EXPECT_EQ(report.calls[scan], 1u);
+  EXPECT_EQ(report.by_collective[scan], moved);
+  ASSERT_EQ(report.by_peer.size(), 2u);
+  EXPECT_EQ(report.by_peer[1], moved);
+  EXPECT_EQ(report.by_peer[0], Traffic());
+}
+
+class CallSelectionTest : public ::testing::Test {
+ protected:
+  // "shared memory", the algorithm, or the error.
+  std::string chosen(const CallOptions& options, bool shared_memory, std::size_t bytes = 8) {
+    CallSelection selection(
+        {.table = table_,
+         .hints = hints_,
+         .ranks = 4,
+         .link = shared_memory ? algorithms::Link::kShm : algorithms::Link::kTcp,
+         .shared_memory = shared_memory});
+    const auto choice = selection.select({.collective = Collective::kAllReduce, .options = options},
+                                         {.agreed_bytes = bytes});
+    if (!choice) return choice.error().message();
+    if (choice->algorithm == nullptr) return "shared memory";
+    return std::string(choice->algorithm->name);
+  }
+
+  const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
+  CallSelection::Hints hints_;
+};
+
+TEST_F(CallSelectionTest, TakesSharedMemoryOnlyWhereThereIsSome) {
+  EXPECT_EQ(chosen({}, true), "shared memory");
+  EXPECT_NE(chosen({}, false), "shared memory");
+}
+
+TEST_F(CallSelectionTest, FollowsTheCallsHintBeforeThatOfTheSettings) {
+  hints_[static_cast<std::size_t>(Collective::kAllReduce)] = "ring";
+  EXPECT_EQ(chosen({}, true), "ring");
+  EXPECT_EQ(chosen({.algorithm = "native"}, true), "shared memory");
+  EXPECT_NE(chosen({.algorithm = "native"}, false).find("native"), std::string::npos);
+}
+
+struct RequestPoolTest : ::testing::Test {
+  detail::RequestPool pool{[](detail::RequestState&) {}};
+  const Call call{.collective = Collective::kAllReduce, .count = 3};
+};
+
+TEST_F(RequestPoolTest, LendsARequestAgainOnceNobodyRefersToIt) {
+  detail::RequestState& first = pool.prepare(call);
+  EXPECT_NE(&pool.prepare(call), &first) << "a blocking call still has it";
+  const auto asynchronous = first.shared_from_this();
+  first.held = false;
+  EXPECT_NE(&pool.prepare(call), &first) << "a Request refers to it";
+}
+
+TEST_F(RequestPoolTest, LeavesNothingOfTheCallBefore) {
+  detail::RequestState* before = &pool.prepare(call);
+  before->notes.timed_out = before->only_sends = before->concerns_call_alone = true;
+  before->done.store(true);
+  before->outcome = kFirst;
+  before->on_host = before;
+  before->held = false;
+  detail::RequestState& after = pool.prepare({.collective = Collective::kScan});
+  ASSERT_EQ(&after, before);
+  EXPECT_EQ(after.call.collective, Collective::kScan);
+  EXPECT_FALSE(after.notes.timed_out || after.only_sends || after.concerns_call_alone);
+  EXPECT_FALSE(after.done.load() || after.is_on_device());
+  EXPECT_TRUE(after.outcome.ok());
+}
+
+TEST_F(RequestPoolTest, CopiesCountsThatTheCallerMayChange) {
+  std::size_t counts[]{1, 2};
+  detail::RequestState& request =
+      pool.prepare({.collective = Collective::kAllGatherV, .out_counts = counts});
+  detail::RequestPool::copy_counts(request);
+  counts[1] = 5;
+  EXPECT_EQ(request.call.out_counts[1], 2u);
+}
+
+TEST_F(RequestPoolTest, KnowsWhatRunsInTheOrderOfTheCalls) {
+  detail::RequestState& first = pool.prepare(call);
+  detail::RequestState& second = pool.prepare(call);
+  detail::RequestState& third = pool.prepare(call);
+  for (auto* each : {&first, &second, &third}) pool.note_running(*each);
+  pool.note_ended(second);
+  EXPECT_EQ(pool.running(), (std::vector<detail::RequestState*>{&first, &third}));
 }
 
 }  // namespace

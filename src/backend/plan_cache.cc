@@ -1,8 +1,8 @@
-#include "comm/plan_cache.h"
+#include "backend/plan_cache.h"
 
 #include <algorithm>
 
-#include "comm/call_check.h"
+#include "backend/call_check.h"
 
 namespace unisono {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/last_call.h"
+#include "backend/last_call.h"
 
 namespace unisono {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/call_check.h"
+#include "backend/call_check.h"
 
 #include <algorithm>
 #include <numeric>

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "comm/call_check.h"
+#include "backend/call_check.h"
 #include "compute/compute.h"
 
 namespace unisono {

@@ -1,0 +1,23 @@
+// What runs calls: plans over transports, shared memory, messages, devices. A call is checked once,
+// a backend is selected for it once, and what that starts goes on by itself.
+#pragma once
+
+#include "backend/call_check.h"
+#include "backend/started_call.h"
+#include "base/result.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+/// Thread rule: the engine's lock.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Starts a checked call: `call` has what was asked for, its choice, reduction and record. What
+  /// is returned is the engine's to advance or to fail, and says for whom it waits; it belongs to
+  /// `call` and reads it until it has ended. kInvalidArgument and kUnsupported concern the call
+  /// alone, any other error the communicator.
+  virtual Result<Operation*> start(StartedCall& call, const CallShape& shape) = 0;
+};
+
+}  // namespace unisono

@@ -1,0 +1,55 @@
+// What runs a call on host memory: an algorithm, or shared memory and by which path.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "algorithms/selection.h"
+#include "backend/call_check.h"
+#include "base/result.h"
+#include "unisono/communicator.h"
+
+namespace unisono {
+
+class CallSelection {
+ public:
+  /// By collective; empty: none.
+  using Hints = std::array<std::string, kCollectiveCount>;
+  /// What does not change from call to call.
+  struct Circumstances {
+    const algorithms::SelectionTable& table;
+    const Hints& hints;  ///< of the settings
+    int ranks = 0;
+    algorithms::Link link;
+    bool shared_cores = false;  ///< more ranks than processors on some host
+    bool shared_memory = false;
+    AccessPath access = AccessPath::kAutomatic;
+  };
+  explicit CallSelection(const Circumstances& circumstances) : fixed_(circumstances) {}
+
+  algorithms::Link link() const { return fixed_.link; }
+  /// `own`, or where that is empty the hint of the settings.
+  std::string_view hint_for(Collective collective, std::string_view own) const {
+    return own.empty() ? std::string_view(fixed_.hints[static_cast<std::size_t>(collective)]) : own;
+  }
+  /// For a checked collective. Without a hint most often a look at the first entry of a short list.
+  Result<algorithms::Choice> select(const Call& call, const CallShape& shape);
+  /// What a call runs whose order and operator are free.
+  Result<algorithms::Choice> select(Collective collective, std::size_t bytes,
+                                    std::string_view hint) const;
+  std::string explain(Collective collective, std::size_t bytes) const;
+
+ private:
+  algorithms::SelectionRequest request_for(Collective collective, std::size_t bytes) const;
+
+  Circumstances fixed_;
+  // The table's answers, by collective, each made at its first call.
+  std::array<std::vector<algorithms::NativeRange>, kCollectiveCount> native_ranges_;
+};
+
+}  // namespace unisono

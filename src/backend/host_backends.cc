@@ -1,0 +1,98 @@
+#include "backend/host_backends.h"
+
+#include <utility>
+
+namespace unisono {
+namespace {
+
+std::uint8_t hint_number(Collective collective, std::string_view hint) {
+  if (hint.empty()) return 0;
+  if (hint == "native") return 255;
+  std::uint8_t number = 1;
+  for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
+    if (algorithm.collective != collective) continue;
+    if (algorithm.name == hint) return number;
+    ++number;
+  }
+  return 254;
+}
+
+}  // namespace
+
+HostBackends::HostBackends(Context context)
+    : members_(context.members),
+      averaged_ranks_(members_.size()),
+      traffic_(members_.size()),
+      selection_(context.circumstances),
+      plans_(context.engine.messenger(), context.scratch, members_, calls_),
+      shared_memory_(std::move(context.group),
+                     {context.engine, calls_, traffic_, std::move(context.on_disagreement)},
+                     averaged_ranks_),
+      messages_(context.engine.messenger(), members_) {}
+
+void HostBackends::set_averaged_ranks(int ranks) {
+  averaged_ranks_ = ranks;
+  shared_memory_.set_averaged_ranks(ranks);
+}
+
+CallRecord HostBackends::record_of(const Call& call) const {
+  return make_record(
+      call, calls_.digest(),
+      hint_number(call.collective, selection_.hint_for(call.collective, call.options.algorithm)));
+}
+
+CallRecord HostBackends::device_record_of(const Call& call) const {
+  return make_record(call, calls_.digest(), kRecordOnDevice);
+}
+
+Result<Operation*> HostBackends::start(StartedCall& call, const CallShape& shape,
+                                       const std::optional<Result<algorithms::Choice>>& choice) {
+  if (is_point_to_point(call.call.collective)) return messages_.start(call, shape);
+  if (reduces(call.call.collective)) {
+    UNISONO_ASSIGN(call.reduction,
+                   compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
+  }
+  call.record = record_of(call.call);
+  return start_collective(call, shape, choice ? *choice : selection_.select(call.call, shape));
+}
+
+Result<Operation*> HostBackends::start_collective(StartedCall& call, const CallShape& shape,
+                                                  const Result<algorithms::Choice>& choice) {
+  UNISONO_TRY(choice.status());
+  call.choice = *choice;
+  if (call.choice.algorithm == nullptr) return shared_memory_.start(call, shape);
+  return plans_.start(call, shape);
+}
+
+Result<Operation*> HostBackends::start_metadata_exchange(StartedCall& exchange, const Call& served,
+                                                         std::span<const std::byte> mine,
+                                                         std::span<std::byte> all) {
+  exchange.reset({.collective = Collective::kAllGather,
+                  .in = mine.data(),
+                  .out = all.data(),
+                  .count = mine.size()});
+  exchange.is_counted = false;
+  exchange.record = device_record_of(served);
+  CallShape shape;
+  UNISONO_TRY(check_call(exchange.call, members_.self(), members_.size(), &shape));
+  return start_collective(exchange, shape,
+                          selection_.select(Collective::kAllGather, shape.agreed_bytes, ""));
+}
+
+void HostBackends::end(StartedCall& call, bool succeeded) {
+  const Collective collective = call.call.collective;
+  if (succeeded && call.is_counted) {
+    const TaggedResult& got = call.message.result();
+    if (collective == Collective::kSend) {
+      traffic_.count_sent(collective, call.call.root, call.call.count * size_of(call.call.type));
+    } else if (collective == Collective::kReceive) {
+      traffic_.count_received(collective, members_.find(got.peer), got.bytes);
+    } else if (call.plan != nullptr) {
+      traffic_.count_plan(collective, call.plan->plan);
+    }
+  }
+  if (call.plan != nullptr) --call.plan->in_use;
+  call.plan = nullptr;
+}
+
+}  // namespace unisono

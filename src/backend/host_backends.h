@@ -1,0 +1,75 @@
+// What runs a communicator's calls on host memory: each is selected a backend, numbered, and
+// counted when it is over.
+//
+// Thread rule: the engine's lock, but for what SharedMemoryBackend and CallSelection say of theirs.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "backend/call_selection.h"
+#include "backend/message_backend.h"
+#include "backend/plan_backend.h"
+#include "backend/shared_memory_backend.h"
+#include "backend/traffic_counter.h"
+
+namespace unisono {
+
+class HostBackends {
+ public:
+  struct Context {
+    Engine& engine;
+    ScratchPool& scratch;
+    const Members& members;
+    CallSelection::Circumstances circumstances;
+    std::unique_ptr<native::Group> group;  ///< null: members do not share memory
+    /// Hears of calls that differ from a peer's.
+    std::function<void(const Status&)> on_disagreement;
+  };
+  explicit HostBackends(Context context);
+
+  /// Of averages; otherwise as many as there are members.
+  void set_averaged_ranks(int ranks);
+
+  const CallHistory& calls() const { return calls_; }
+  TrafficCounter& traffic() { return traffic_; }
+  const TrafficCounter& traffic() const { return traffic_; }
+  CallSelection& selection() { return selection_; }
+  const CallSelection& selection() const { return selection_; }
+  SharedMemoryBackend& shared_memory() { return shared_memory_; }
+  const SharedMemoryBackend& shared_memory() const { return shared_memory_; }
+  MessageBackend& messages() { return messages_; }
+
+  /// Of the next collective, if it is this one.
+  CallRecord record_of(const Call& call) const;
+  /// The same for a call on device memory, and for what it does on the host.
+  CallRecord device_record_of(const Call& call) const;
+
+  /// Starts a checked call of `call.call`; see Backend. `choice`: of select(), none: not known yet.
+  Result<Operation*> start(StartedCall& call, const CallShape& shape,
+                           const std::optional<Result<algorithms::Choice>>& choice = {});
+  /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.
+  /// It has that call's record, so that ranks in other calls find out, and is not counted.
+  Result<Operation*> start_metadata_exchange(StartedCall& exchange, const Call& served,
+                                             std::span<const std::byte> mine,
+                                             std::span<std::byte> all);
+  /// The operation is over: counts what moved if `succeeded`, and gives back what it used.
+  void end(StartedCall& call, bool succeeded);
+
+ private:
+  Result<Operation*> start_collective(StartedCall& call, const CallShape& shape,
+                                      const Result<algorithms::Choice>& choice);
+
+  const Members& members_;
+  int averaged_ranks_;
+  CallHistory calls_;
+  TrafficCounter traffic_;  // but for the last short call
+  CallSelection selection_;
+  PlanBackend plans_;
+  SharedMemoryBackend shared_memory_;
+  MessageBackend messages_;
+};
+
+}  // namespace unisono

@@ -1,0 +1,41 @@
+#include "backend/message_backend.h"
+
+#include <string>
+
+namespace unisono {
+
+void MessageBackend::start(StartedCall& call, const Call& what) {
+  const std::size_t bytes = what.count * size_of(what.type);
+  const Rank peer = what.root == kAnyRank ? kAnyRank : members_.world_rank(what.root);
+  MessageKey key{members_.id(), FrameClass::kPointToPoint, what.tag, 0};
+  call.record = make_record(what, 0, 0);
+  if (what.collective == Collective::kSend) {
+    key.sequence = sends_[static_cast<std::size_t>(what.root)]++;
+    call.message.begin_send(messenger_, peer, what.root, key, call.record,
+                            {static_cast<const std::byte*>(what.in), bytes});
+  } else {
+    call.message.begin_receive(messenger_, peer, what.root, key,
+                               {static_cast<std::byte*>(what.out), bytes});
+  }
+  call.sequence = key.sequence;
+}
+
+Status MessageBackend::check_received(const Call& receive, const TaggedResult& result) const {
+  const std::size_t element_bytes = size_of(receive.type);
+  const std::size_t room = receive.count * element_bytes;
+  const bool fits = result.bytes <= room;
+  if (fits && result.bytes % element_bytes == 0) return Status();
+  const Rank sender = members_.find(result.peer);
+  const std::string message = "the message of rank " + std::to_string(sender) + " with tag " +
+                              std::to_string(result.tag) + " has " + std::to_string(result.bytes) +
+                              " bytes and ";
+  const std::string type(name_of(receive.type));
+  return Status(
+      ErrorCode::kInvalidArgument,
+      fits ? message + "that is no whole number of " + type + " elements of " +
+                 std::to_string(element_bytes) + " bytes; receive it as what it was sent as"
+           : message + "the room is " + std::to_string(room) + "; the message was dropped",
+      sender);
+}
+
+}  // namespace unisono

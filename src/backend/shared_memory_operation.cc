@@ -1,0 +1,80 @@
+#include "backend/shared_memory_operation.h"
+
+#include <string>
+
+#include "backend/shared_memory_backend.h"
+#include "base/grace_periods.h"
+
+namespace unisono {
+
+void SharedMemoryOperation::begin(SharedMemoryBackend& backend, const native::Arguments& arguments,
+                                  bool counted) {
+  arguments_ = arguments;
+  line_up(backend, nullptr, counted);
+}
+
+void SharedMemoryOperation::adopt(SharedMemoryBackend& backend, Collective collective,
+                                  native::NativeCall& running) {
+  arguments_.collective = collective;
+  line_up(backend, &running, true);
+}
+
+void SharedMemoryOperation::line_up(SharedMemoryBackend& backend, native::NativeCall* running,
+                                    bool counted) {
+  backend_ = &backend;
+  running_ = running;
+  counted_ = counted;
+  raised_at_ = {};
+  status_ = Status();
+  backend.line_up(*this);
+}
+
+bool SharedMemoryOperation::advance() {
+  if (running_ == nullptr) {
+    if (backend_->first() != this) return false;
+    running_ = &backend_->start_native(arguments_);
+  }
+  const bool ended = running_->advance();
+  Rank culprit = -1;
+  const ErrorCode raised = backend_->group()->raised(&culprit);
+  // What this rank finds wrong after another's failure may only follow from that.
+  const bool disagrees = ended && running_->status().code() == ErrorCode::kMismatch;
+  if (ended && !disagrees && (running_->status().ok() || raised == ErrorCode::kOk)) {
+    status_ = running_->status();
+    if (status_.ok() && counted_) backend_->count(*running_, arguments_.collective);
+    leave_queue();
+    return true;
+  }
+  if (raised == ErrorCode::kOk) {
+    if (ended) backend_->disagree(running_->status());
+    return false;
+  }
+  // The verdict that follows says more than the raised word: it ends this operation by fail().
+  const TimePoint now = Clock::now();
+  if (raised_at_ == TimePoint{}) raised_at_ = now;
+  if (now - raised_at_ < grace::kCause) return false;
+  status_ = Status(raised, "rank " + std::to_string(culprit) + " ended the call", culprit);
+  running_->fail(status_);
+  leave_queue();
+  return true;
+}
+
+void SharedMemoryOperation::fail(const Status& cause) {
+  if (running_ != nullptr) running_->fail(cause);
+  status_ = cause;
+  leave_queue();
+}
+
+void SharedMemoryOperation::leave_queue() {
+  running_ = nullptr;
+  backend_->leave(*this);
+}
+
+// One that has its turn to come waits for whom the first in the queue waits.
+void SharedMemoryOperation::waiting_for(std::vector<Rank>* ranks) const {
+  const SharedMemoryOperation* const in_turn = backend_->first();
+  const SharedMemoryOperation* const first = in_turn == nullptr ? this : in_turn;
+  if (first->running_ != nullptr) first->running_->waiting_for(ranks);
+}
+
+}  // namespace unisono

@@ -1,0 +1,62 @@
+// One call as the backend that runs it has it: what was asked for, and the operations that it may
+// come to, kept for their memory.
+//
+// Thread rule: the engine's lock, but for what is atomic.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "algorithms/selection.h"
+#include "backend/message_operation.h"
+#include "backend/plan_cache.h"
+#include "backend/shared_memory_operation.h"
+#include "base/call_record.h"
+#include "compute/compute.h"
+#include "engine/execution.h"
+#include "unisono/communicator.h"
+
+namespace unisono {
+
+struct StartedCall {
+  StartedCall() = default;
+  StartedCall(const StartedCall&) = delete;
+  /// Of `what`, with nothing of the call before.
+  void reset(const Call& what) {
+    call = what;
+    is_counted = true;
+    reduction.reset();
+    plan = nullptr;
+    only_sends = false;
+    is_numbered = true;
+    on_host = nullptr;
+    enqueued.store(false, std::memory_order_relaxed);
+    concerns_call_alone = false;
+  }
+  /// What the peers take part in: this call, or what a call on device memory does on the host.
+  const StartedCall& at_peers() const { return on_host == nullptr ? *this : *on_host; }
+  bool is_on_device() const { return on_host != nullptr; }
+
+  Call call;
+  bool is_counted = true;  ///< in the traffic
+  algorithms::Choice choice;
+  std::optional<compute::Reduction> reduction;
+  CallRecord record;
+  std::uint64_t sequence = 0;
+  bool is_numbered = true;           ///< `sequence` is of something that the peers take part in now
+  bool only_sends = false;           ///< it hears of no peer by itself
+  PlanCache::Entry* plan = nullptr;  ///< in use
+  std::unique_ptr<Execution> execution;
+  SharedMemoryOperation shared_memory;
+  MessageOperation message;
+
+  // Of calls on device memory.
+  std::unique_ptr<Operation> device;     ///< made when first needed
+  const StartedCall* on_host = nullptr;  ///< in `device`
+  std::atomic<bool> enqueued = false;    ///< the work is in the caller's stream, or over
+  bool concerns_call_alone = false;      ///< a failure that all ranks found in the call
+};
+
+}  // namespace unisono

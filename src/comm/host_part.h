@@ -1,0 +1,41 @@
+// What a call on device memory does on the host right now: a part of the call, or the exchange of
+// metadata before it. A call of its own, which the engine does not have: the device call advances
+// it.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "backend/host_backends.h"
+
+namespace unisono {
+
+class HostPart {
+ public:
+  explicit HostPart(HostBackends& backends) : backends_(backends) {}
+
+  /// Before anything has begun for `served`: the peers hear of that call.
+  void serve(const Call& served);
+  /// All members' `mine`. Errors as Backend::start().
+  Status start_metadata_exchange(const Call& served, std::span<const std::byte> mine,
+                                 std::span<std::byte> all);
+  Status start(const Call& part, const CallShape& shape);
+  bool is_running() const { return operation_ != nullptr; }
+  /// Of what runs: false while it does, its failure once it is over.
+  Result<bool> advance();
+  void fail(const Status& cause);
+  /// What runs, or null.
+  const Operation* operation() const { return operation_; }
+  const StartedCall& call() const { return call_; }
+
+ private:
+  void end(bool succeeded);
+
+  HostBackends& backends_;
+  StartedCall call_;
+  Operation* operation_ = nullptr;
+};
+
+}  // namespace unisono

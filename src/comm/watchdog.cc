@@ -1,0 +1,169 @@
+#include "comm/watchdog.h"
+
+#include <algorithm>
+
+#include "backend/host_backends.h"
+#include "base/grace_periods.h"
+#include "base/log.h"
+#include "comm/runtime.h"
+
+namespace unisono {
+namespace {
+
+std::string list_of(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[i]);
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Runtime& runtime, const Members& members, const HostBackends& host)
+    : runtime_(runtime),
+      members_(members),
+      host_(host),
+      left_(static_cast<std::size_t>(members.size()), false) {}
+
+Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
+                         const std::vector<bool>& peer_left) {
+  detail::WatchNotes& notes = request.notes;
+  if (notes.began == TimePoint{}) {
+    const auto own = request.call.options.timeout;
+    notes.began = now;
+    request.deadline = later(now, own.count() > 0 ? own : runtime_.config().timeout);
+  }
+  if (now - notes.began < grace::kProbeAfter && now < request.deadline) return Status();
+  const StartedCall& call = request.at_peers();
+  waiting_.clear();
+  request.operation->waiting_for(&waiting_);
+  const bool for_any = std::erase(waiting_, kAnyRank) > 0;
+  const Rank gone = for_any ? last_gone(peer_left) : first_gone(call.plan == nullptr, peer_left);
+  if (misses(gone, now, &notes.gone_since)) {
+    return failure_without(gone, describe(call.record, call.sequence));
+  }
+  const bool collective = !is_point_to_point(request.call.collective);
+  if (!notes.probed && collective && call.is_numbered) {
+    notes.probed = true;
+    probe_peers(call);
+  }
+  if (!notes.reported && call.is_numbered && now - notes.began >= grace::kReportAfter) {
+    notes.reported = true;
+    report_waiting(call);
+  }
+  if (!notes.warned && now - notes.began >= runtime_.config().warn_after) {
+    notes.warned = true;
+    log::warning("rank " + std::to_string(members_.self()) + " waits in " +
+                 describe(call.record, call.sequence) + "; " + waiting_text());
+  }
+  return now >= request.deadline ? time_out(request, now) : Status();
+}
+
+// Nothing is asked while all are there.
+Status Watchdog::look_at_replays(const DeviceCalls& devices, TimePoint now,
+                                 const std::vector<bool>& peer_left) {
+  waiting_.clear();
+  bool some_left = false;
+  for (Rank member = 0; member < members_.size(); ++member) {
+    some_left = some_left || has_gone(member, true, peer_left);
+  }
+  if (some_left) devices.replays_wait_for(&waiting_);
+  const Rank gone = first_gone(true, peer_left);
+  if (!misses(gone, now, &replays_miss_since_)) return Status();
+  return failure_without(gone, "a replay of a CUDA graph");
+}
+
+// The flag in shared memory runs ahead of messages: plans are told by their probes instead.
+bool Watchdog::has_gone(Rank member, bool asks_group, const std::vector<bool>& peer_left) const {
+  const native::Group* const group = host_.shared_memory().group();
+  return left_[static_cast<std::size_t>(member)] ||
+         peer_left[static_cast<std::size_t>(members_.world_rank(member))] ||
+         (asks_group && group != nullptr && group->has_left(member));
+}
+
+Rank Watchdog::first_gone(bool asks_group, const std::vector<bool>& peer_left) const {
+  const auto gone = std::find_if(waiting_.begin(), waiting_.end(), [&](Rank member) {
+    return has_gone(member, asks_group, peer_left);
+  });
+  return gone == waiting_.end() ? -1 : *gone;
+}
+
+// What waits for any rank is lost only when all have left: one of them then.
+Rank Watchdog::last_gone(const std::vector<bool>& peer_left) const {
+  Rank gone = -1;
+  for (Rank member = 0; member < members_.size(); ++member) {
+    if (member == members_.self()) continue;
+    if (!has_gone(member, true, peer_left)) return -1;
+    gone = member;
+  }
+  return gone;
+}
+
+// What a member sent before it left may still be on its way here: that it is still waited for
+// counts only after a while.
+bool Watchdog::misses(Rank gone, TimePoint now, TimePoint* since) {
+  if (gone < 0) {
+    *since = {};
+    return false;
+  }
+  if (*since == TimePoint{}) *since = now;
+  return now - *since >= grace::kAfterGoodbye;
+}
+
+Status Watchdog::failure_without(Rank gone, const std::string& what) {
+  return Status(
+      ErrorCode::kRankLeft,
+      "rank " + std::to_string(gone) + " has closed the communicator and is needed by " + what,
+      gone);
+}
+
+// Makes peers that are in another call notice, and this rank notice what they said. A call without
+// a plan, in shared memory or in the streams of a device, sends nothing itself, but a peer may have
+// taken a plan for it.
+void Watchdog::probe_peers(const StartedCall& call) const {
+  Messenger& messenger = runtime_.engine().messenger();
+  if (call.plan == nullptr) {
+    messenger.compare_call(members_.id(), call.sequence, call.record);
+    return;
+  }
+  for (const Rank member : waiting_) {
+    messenger.probe(members_.world_rank(member), members_.id(), call.sequence, call.record);
+  }
+}
+
+void Watchdog::report_waiting(const StartedCall& call) const {
+  const std::uint64_t number =
+      is_point_to_point(call.call.collective) ? kPointToPointSequence : call.sequence;
+  runtime_.arbiter().report_waiting(members_.id(), number, waiting_world_ranks());
+}
+
+// The arbiter is asked first: it has heard from the other ranks too.
+Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
+  const StartedCall& call = request.at_peers();
+  if (!request.notes.timed_out && call.is_numbered && !is_point_to_point(request.call.collective) &&
+      members_.size() > 1) {
+    request.notes.timed_out = true;
+    request.deadline = now + grace::kDecision;
+    runtime_.arbiter().report_timeout(members_.id(), call.sequence, waiting_world_ranks(),
+                                      members_.world_ranks());
+    return Status();
+  }
+  return Status(ErrorCode::kTimeout,
+                describe(call.record, call.sequence) + " did not finish within its deadline; " +
+                    waiting_text(),
+                waiting_.size() == 1 ? waiting_.front() : -1);
+}
+
+std::vector<Rank> Watchdog::waiting_world_ranks() const {
+  std::vector<Rank> ranks;
+  for (const Rank member : waiting_) ranks.push_back(members_.world_rank(member));
+  return ranks;
+}
+
+std::string Watchdog::waiting_text() const {
+  return "waiting for " + std::string(waiting_.size() == 1 ? "rank " : "ranks ") +
+         list_of(waiting_);
+}
+
+}  // namespace unisono

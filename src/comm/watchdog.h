@@ -1,0 +1,53 @@
+// Looks at calls that take long: lets the peers know which call this rank is in, tells the job and
+// the user for whom it waits, and says when it has failed, because a member that it waits for has
+// left or because its deadline has passed.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/device_calls.h"
+#include "comm/request_state.h"
+
+namespace unisono {
+
+class HostBackends;
+class Members;
+class Runtime;
+
+class Watchdog {
+ public:
+  Watchdog(Runtime& runtime, const Members& members, const HostBackends& host);
+
+  /// The member has closed the communicator.
+  void note_left(Rank member) { left_[static_cast<std::size_t>(member)] = true; }
+  /// Of a call that runs: ok, or what the communicator fails of. `peer_left`: by world rank, those
+  /// that have left the job.
+  Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
+  /// The same of replays of captured calls.
+  Status look_at_replays(const DeviceCalls& devices, TimePoint now,
+                         const std::vector<bool>& peer_left);
+
+ private:
+  bool has_gone(Rank member, bool asks_group, const std::vector<bool>& peer_left) const;
+  Rank first_gone(bool asks_group, const std::vector<bool>& peer_left) const;
+  Rank last_gone(const std::vector<bool>& peer_left) const;
+  static bool misses(Rank gone, TimePoint now, TimePoint* since);
+  static Status failure_without(Rank gone, const std::string& what);
+  void probe_peers(const StartedCall& call) const;
+  void report_waiting(const StartedCall& call) const;
+  Status time_out(detail::RequestState& request, TimePoint now) const;
+  std::vector<Rank> waiting_world_ranks() const;
+  std::string waiting_text() const;
+
+  Runtime& runtime_;
+  const Members& members_;
+  const HostBackends& host_;
+  std::vector<bool> left_;
+  std::vector<Rank> waiting_;       // for whom what is looked at waits
+  TimePoint replays_miss_since_{};  // a member that has left
+};
+
+}  // namespace unisono
