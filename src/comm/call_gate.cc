@@ -2,13 +2,13 @@
 
 #include "comm/cuda_calls.h"
 #include "comm/device_call.h"
-#include "comm/runtime.h"
 
 namespace unisono {
 
 Status CallGate::make(const DeviceCall& call) {
   if (exists_ || !call.has_stream || call.stream == CU_STREAM_LEGACY ||
-      !call.device->has_memops() || call.device->has_enough_gates() || Runtime::alive() > 1 ||
+      !call.device->has_memops() || call.device->has_enough_gates() ||
+      call.calls->communicator().ranks_in_process() > 1 ||
       call.device->share()->may_hold_up_others(call.stream)) {
     return Status();
   }

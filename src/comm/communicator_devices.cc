@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/communicator_state.h"
+#include "comm/split.h"
 
 namespace unisono::detail {
 
@@ -92,9 +93,23 @@ void CommunicatorState::drain_devices() {
   }
 }
 
-void CommunicatorState::open_host_groups(const HostGroups::Layout& layout,
-                                         const HostGroups::Ids& ids) {
-  host_groups_ = std::make_unique<HostGroups>(*this, layout, ids);
+Status CommunicatorState::admits_direct(Rank member, std::size_t bytes) const {
+  if (!runtime_->config().cuda.direct) {
+    return Status(ErrorCode::kUnsupported, "UNISONO_CUDA_DIRECT is off");
+  }
+  const Rank to = members_.world_rank(member);
+  return runtime_->engine().messenger().route(to).admits_direct(to, bytes);
+}
+
+HostGroupIds CommunicatorState::offer_groups(const HostLayout& layout) {
+  HostGroupIds ids;
+  if (layout.local.front() == rank()) ids.local = take_communicator_id(*runtime_);
+  if (layout.across.front() == rank()) ids.across = take_communicator_id(*runtime_);
+  return ids;
+}
+
+void CommunicatorState::open_groups(const HostLayout& layout, const HostGroupIds& ids) {
+  groups_ = std::make_unique<HostGroups>(*this, layout, ids);
 }
 
 // They lock the engine themselves. Nobody opens any once the device calls are over.
@@ -102,7 +117,7 @@ void CommunicatorState::close_host_groups() {
   HostGroups* groups = nullptr;
   {
     const Engine::Lock lock(runtime_->engine());
-    groups = host_groups_.get();
+    groups = groups_.get();
   }
   if (groups != nullptr) groups->close();
 }

@@ -24,7 +24,7 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   if (!failure_.set(cause)) return;
   end_replays(true);
   give_back_buffers(cause);
-  if (host_groups_ != nullptr) host_groups_->fail(cause);
+  if (groups_ != nullptr) groups_->fail(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     runtime_->arbiter().report_failure(verdict_of(cause));
   }

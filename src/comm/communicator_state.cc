@@ -35,14 +35,14 @@ void CommunicatorState::set_inside(int outer_size) {
 }
 
 void CommunicatorState::enlist() {
-  devices_ = DeviceCalls::make(*this);
+  devices_ = DeviceCalls::make(*this, runtime_->device());
   runtime_->engine().messenger().open(members_.id(), members_.world_ranks());
   runtime_->add(*this);
 }
 
 CommunicatorState::~CommunicatorState() {
   close();
-  host_groups_.reset();
+  groups_.reset();
   if (devices_ == nullptr) return;
   const Engine::Lock lock(runtime_->engine());
   devices_.reset();
@@ -277,7 +277,7 @@ TrafficReport CommunicatorState::traffic() {
   if (devices_ != nullptr) runtime_->engine().poll();  // what is over in its stream has ended
   host_.shared_memory().count_last();
   TrafficReport report = counted();
-  if (host_groups_ != nullptr) host_groups_->add_traffic(&report);
+  if (groups_ != nullptr) groups_->add_traffic(&report);
   return report;
 }
 

@@ -23,39 +23,44 @@
 
 namespace unisono::detail {
 
-class CommunicatorState final : public std::enable_shared_from_this<CommunicatorState> {
+class CommunicatorState final : public BackendHost,
+                                public std::enable_shared_from_this<CommunicatorState> {
  public:
   enum class Tell { kNobody, kEveryone };
 
   CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id, std::vector<Rank> members,
                     Rank rank, std::unique_ptr<native::Group> native);
-  ~CommunicatorState();
+  ~CommunicatorState() override;
   /// Once, before anything else; under the engine's lock.
   void enlist();
 
-  const Members& members() const { return members_; }
+  const Members& members() const override { return members_; }
   Rank rank() const { return members_.self(); }
   int size() const { return members_.size(); }
   Runtime& runtime() { return *runtime_; }
   const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
-  HostBackends& host() { return host_; }
+  HostBackends& host() override { return host_; }
   native::Group* native() const { return host_.shared_memory().group(); }
-  bool begins_group() const { return begins_group_; }
-  /// Graphs of the caller's hold calls of this communicator from here on: their replays are
-  /// nobody's request, so the peers are watched until it fails or is closed.
-  void watch_replays();
-  /// Communicators of the library's own inside of this one; null before open_host_groups(). Under
-  /// the engine's lock, as all that has to do with them.
-  HostGroups* host_groups() { return host_groups_.get(); }
-  void open_host_groups(const HostGroups::Layout& layout, const HostGroups::Ids& ids);
   /// Of a communicator inside of another: errors name the ranks of that one, and averages divide by
   /// as many.
   void set_inside(int outer_size);
-  bool is_inside() const { return outer_size_ > 0; }
   /// A call of the library's own on device memory: begins at once and never holds its stream. The
   /// request is the caller's until it is done and `held` is false. Errors are the caller's to tell.
   Result<RequestState*> begin_inner(const Call& call);
   const TrafficReport& counted() const { return host_.traffic().report(); }
+
+  // BackendHost
+  const World& world() const override { return runtime_->world(); }
+  int ranks_in_process() const override { return Runtime::alive(); }
+  bool is_gone(Rank world_rank) const override { return runtime_->is_gone(world_rank); }
+  bool is_inside() const override { return outer_size_ > 0; }
+  bool begins_group() const override { return begins_group_; }
+  Status admits_direct(Rank member, std::size_t bytes) const override;
+  void watch_replays() override;
+  InnerGroup* local_group() override { return groups_ == nullptr ? nullptr : &groups_->local(); }
+  InnerGroup* across_group() override { return groups_ == nullptr ? nullptr : &groups_->across(); }
+  HostGroupIds offer_groups(const HostLayout& layout) override;
+  void open_groups(const HostLayout& layout, const HostGroupIds& ids) override;
 
   /// Blocking: the outcome. Throws nothing.
   Status run(const Call& call, Received* received = nullptr);
@@ -130,7 +135,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const Members members_;
   int outer_size_ = 0;
   HostBackends host_;
-  std::unique_ptr<HostGroups> host_groups_;
+  std::unique_ptr<HostGroups> groups_;    // null before open_groups()
   std::unique_ptr<DeviceCalls> devices_;  // null where no device memory can come
   bool begins_group_ = false;             // what begins now is not the last of its group
   RequestPool requests_;

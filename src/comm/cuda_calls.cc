@@ -9,14 +9,11 @@
 #include <utility>
 
 #include "base/log.h"
-#include "comm/communicator_state.h"
 #include "comm/device_operation.h"
-#include "comm/split.h"
 #include "device/left_behind.h"
+#include "rendezvous/peer_information.h"
 
 namespace unisono {
-
-using detail::HostGroups;
 
 namespace {
 
@@ -53,19 +50,18 @@ bool have_devices_alone(const World& world, std::span<const Rank> world_ranks) {
 
 }  // namespace
 
-std::unique_ptr<DeviceCalls> DeviceCalls::make(detail::CommunicatorState& communicator) {
-  device::RankDevice* const device = communicator.runtime().device();
+std::unique_ptr<DeviceCalls> DeviceCalls::make(BackendHost& communicator,
+                                               device::RankDevice* device) {
   if (device == nullptr) return nullptr;
   return std::make_unique<CudaCalls>(communicator, *device);
 }
 
-CudaCalls::CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device)
+CudaCalls::CudaCalls(BackendHost& communicator, device::RankDevice& device)
     : communicator_(communicator), rank_device_(device) {
   find_reach();
   if (reach_ != Reach::kThreads) return;
-  const Runtime& runtime = communicator.runtime();
   team_ = device::TeamEvents::join(device.device()->shared_api(),
-                                   runtime.world().job_id + "/" +
+                                   communicator.world().job_id + "/" +
                                        std::to_string(communicator.members().id()) + "/" +
                                        std::to_string(world_rank(0)),
                                    size());
@@ -96,7 +92,7 @@ CudaCalls::~CudaCalls() {
 void CudaCalls::forget_members(device::Device& device) {
   if (reach_ != Reach::kProcesses) return;
   for (Rank member = 0; member < size(); ++member) {
-    if (communicator_.runtime().is_gone(world_rank(member))) {
+    if (communicator_.is_gone(world_rank(member))) {
       device.memory().forget(world_rank(member));
     }
   }
@@ -106,19 +102,15 @@ bool CudaCalls::is_owner() const {
   return std::find(owners_.begin(), owners_.end(), rank()) != owners_.end();
 }
 
-Rank CudaCalls::rank() const { return communicator_.rank(); }
-int CudaCalls::size() const { return communicator_.size(); }
-bool CudaCalls::is_inside() const { return communicator_.is_inside(); }
-Rank CudaCalls::world_rank(Rank rank) const { return communicator_.members().world_rank(rank); }
 const Member& CudaCalls::member(Rank rank) const {
-  return communicator_.runtime().world().members[static_cast<std::size_t>(world_rank(rank))];
+  return communicator_.world().members[static_cast<std::size_t>(world_rank(rank))];
 }
 
 // From what all ranks published, so that all members find the same. A process with a second rank on
 // the device is staged: their streams may share a hardware queue, in which the one that waits for
 // another process would hold up what that process waits for.
 void CudaCalls::find_reach() {
-  const World& world = communicator_.runtime().world();
+  const World& world = communicator_.world();
   std::set<std::string> processes;
   bool one_host = true;
   for (Rank rank = 0; rank < size(); ++rank) {
@@ -141,7 +133,7 @@ void CudaCalls::find_reach() {
 // True where every host has as many members as the others, at least two, whose kernels reach each
 // other's memory: the threads of one process, or processes that have their devices alone.
 bool CudaCalls::find_layout(bool have_devices_alone) {
-  const World& world = communicator_.runtime().world();
+  const World& world = communicator_.world();
   std::vector<std::vector<Rank>> hosts;
   for (Rank rank = 0; rank < size(); ++rank) {
     const auto host = std::find_if(hosts.begin(), hosts.end(), [&](const auto& ranks) {
@@ -151,7 +143,7 @@ bool CudaCalls::find_layout(bool have_devices_alone) {
   }
   const std::size_t place_count = hosts.front().size();
   if (place_count < 2 || place_count > static_cast<std::size_t>(device::kRanksMax)) return false;
-  HostGroups::Layout layout;
+  HostLayout layout;
   for (const std::vector<Rank>& ranks : hosts) {
     std::set<std::string> processes;
     for (const Rank rank : ranks) {
@@ -180,20 +172,6 @@ bool CudaCalls::reaches_members(const device::Device& device) {
   return *reaches_members_;
 }
 
-HostGroups* CudaCalls::host_groups() const { return communicator_.host_groups(); }
-
-HostGroups::Ids CudaCalls::offer_groups() const {
-  Runtime& runtime = communicator_.runtime();
-  HostGroups::Ids ids;
-  if (layout_.local.front() == rank()) ids.local = detail::take_communicator_id(runtime);
-  if (layout_.across.front() == rank()) ids.across = detail::take_communicator_id(runtime);
-  return ids;
-}
-
-void CudaCalls::open_groups(const HostGroups::Ids& ids) {
-  communicator_.open_host_groups(layout_, ids);
-}
-
 bool CudaCalls::concerns(const Call& call) const {
   if (call.options.stream.has_value()) return true;
   return (call.in != nullptr && rank_device_.is_device_memory(call.in)) ||
@@ -216,10 +194,6 @@ Result<Operation*> CudaCalls::start(StartedCall& call, const CallShape& shape) {
 Status CudaCalls::close_gate(StartedCall& call) {
   return static_cast<DeviceOperation&>(*call.device).close_gate();
 }
-
-HostBackends& CudaCalls::host() const { return communicator_.host(); }
-
-bool CudaCalls::begins_group() const { return communicator_.begins_group(); }
 
 bool CudaCalls::has_turn(const StartedCall& call) const {
   const Queue& queue = queue_of(call.call.collective);
@@ -292,14 +266,7 @@ Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) 
 }
 
 Status CudaCalls::admits_direct(const Call& call, std::size_t bytes) const {
-  Runtime& runtime = communicator_.runtime();
-  if (!runtime.config().cuda.direct) {
-    return Status(ErrorCode::kUnsupported, "UNISONO_CUDA_DIRECT is off");
-  }
-  const auto admits = [&](Rank peer) {
-    const Rank to = world_rank(peer);
-    return runtime.engine().messenger().route(to).admits_direct(to, bytes);
-  };
+  const auto admits = [&](Rank peer) { return communicator_.admits_direct(peer, bytes); };
   if (is_point_to_point(call.collective)) return admits(call.root);
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank()) UNISONO_TRY(admits(peer));

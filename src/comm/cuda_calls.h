@@ -17,7 +17,6 @@
 #include "comm/captured_calls.h"
 #include "comm/device_call.h"
 #include "comm/device_calls.h"
-#include "comm/host_groups.h"
 #include "device/descriptor.h"
 #include "device/flag_page.h"
 #include "device/rank_device.h"
@@ -39,7 +38,7 @@ class CudaCalls final : public DeviceCalls {
     kHosts,      ///< on every host as many, at least two, that are kThreads or kProcesses there
   };
 
-  CudaCalls(detail::CommunicatorState& communicator, device::RankDevice& device);
+  CudaCalls(BackendHost& communicator, device::RankDevice& device);
   ~CudaCalls() override;
 
   bool concerns(const Call& call) const override;
@@ -52,20 +51,15 @@ class CudaCalls final : public DeviceCalls {
   void end_replays(bool failed) override;
   Status members_failure() const override;
 
-  Rank rank() const;
-  int size() const;
-  Rank world_rank(Rank rank) const;
-  /// The communicator around this one names the ranks.
-  bool is_inside() const;
+  BackendHost& communicator() const { return communicator_; }
+  Rank rank() const { return communicator_.members().self(); }
+  int size() const { return communicator_.members().size(); }
+  Rank world_rank(Rank rank) const { return communicator_.members().world_rank(rank); }
   Reach reach() const { return reach_; }
   /// Every member has chosen a device, wherever it is.
   bool all_have_devices() const { return all_have_devices_; }
-  /// Of kHosts: their communicators, null before the first call that opens them.
-  detail::HostGroups* host_groups() const;
-  const detail::HostGroups::Layout& layout() const { return layout_; }
-  /// A rank that is first in a group names it; 0: not the first, or no number is left.
-  detail::HostGroups::Ids offer_groups() const;
-  void open_groups(const detail::HostGroups::Ids& ids);
+  /// Of kHosts.
+  const HostLayout& layout() const { return layout_; }
   /// Of kHosts: members of this rank's host are processes.
   bool has_local_processes() const { return has_local_processes_; }
   /// False where some member's memory is out of the device's reach.
@@ -108,15 +102,11 @@ class CudaCalls final : public DeviceCalls {
     device.note_in_streams(-static_cast<int>(std::erase(in_streams_, &call)));
   }
 
-  /// What runs the parts of calls that are on the host.
-  HostBackends& host() const;
   /// Whether the transports to all peers of a call take messages to and from device buffers of
   /// `bytes` in all.
   Status admits_direct(const Call& call, std::size_t bytes) const;
   /// To the log, once: buffers that are large enough for it.
   void tell_why_not_direct(const device::Device& device, const Status& why);
-  /// The call is one of several: close_gate() follows.
-  bool begins_group() const;
   /// The work is in the caller's stream: it may go on.
   static void note_enqueued(StartedCall& call);
 
@@ -147,14 +137,14 @@ class CudaCalls final : public DeviceCalls {
   void forget_members(device::Device& device);
   void await_replays(device::Device& device);
 
-  detail::CommunicatorState& communicator_;
+  BackendHost& communicator_;
   device::RankDevice& rank_device_;
   Reach reach_ = Reach::kStaged;
   bool all_have_devices_ = false;
   std::vector<Rank> owners_;
   std::set<std::string> devices_;  // of all members, by the text of their uuids
   std::optional<bool> reaches_members_;
-  detail::HostGroups::Layout layout_;
+  HostLayout layout_;
   bool has_local_processes_ = false;
   std::unique_ptr<device::FlagPage> flags_;
   std::atomic<const device::FlagPage*> readable_flags_ = nullptr;  // the same, for any thread

@@ -8,18 +8,19 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/backend_host.h"
 #include "unisono/communicator.h"
 
 namespace unisono {
 
-namespace detail {
-class CommunicatorState;
-}  // namespace detail
+namespace device {
+class RankDevice;
+}
 
 class DeviceCalls : public Backend {
  public:
-  /// Null where the rank can have no device memory.
-  static std::unique_ptr<DeviceCalls> make(detail::CommunicatorState& communicator);
+  /// Null where the rank can have no device memory: without a `device`. Both outlive it.
+  static std::unique_ptr<DeviceCalls> make(BackendHost& communicator, device::RankDevice* device);
 
   /// A stream was given, or one of the buffers is device memory.
   virtual bool concerns(const Call& call) const = 0;

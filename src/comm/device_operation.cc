@@ -14,7 +14,10 @@ bool reads_input(const DeviceCall& call) {
 }
 
 DeviceOperation::DeviceOperation(CudaCalls& calls, StartedCall& call)
-    : call_(calls, call, calls.host()), fused_(call_), hierarchical_(call_), staged_(call_) {}
+    : call_(calls, call, calls.communicator().host()),
+      fused_(call_),
+      hierarchical_(call_),
+      staged_(call_) {}
 
 Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
   status_ = Status();
@@ -52,7 +55,8 @@ DeviceOperation::Stage DeviceOperation::first_stage() const {
 Status DeviceOperation::named(const Status& failure) const {
   if (failure.rank() >= 0) return failure;
   const Rank self = call_.calls->rank();
-  const std::string who = call_.calls->is_inside() ? "" : "rank " + std::to_string(self) + ": ";
+  const std::string who =
+      call_.calls->communicator().is_inside() ? "" : "rank " + std::to_string(self) + ": ";
   return Status(failure.code(), who + failure.message(), self);
 }
 

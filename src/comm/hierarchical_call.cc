@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "comm/communicator_state.h"
 #include "comm/cuda_calls.h"
 
 namespace unisono {
@@ -44,7 +43,7 @@ Status HierarchicalCall::begin() {
   UNISONO_ASSIGN(const DetourReason reason, own_detour());
   mine_.detour = static_cast<std::uint32_t>(reason);
   UNISONO_TRY(call_.gate.make(call_));
-  if (!call_.calls->begins_group()) UNISONO_TRY(close_gate());
+  if (!call_.calls->communicator().begins_group()) UNISONO_TRY(close_gate());
   state_ = State::kWaitingForTurn;
   return Status();
 }
@@ -91,9 +90,10 @@ Result<StageState> HierarchicalCall::advance() {
 }
 
 Status HierarchicalCall::start_meeting() {
-  if (call_.calls->host_groups() == nullptr && mine_.detour == 0) {
-    const detail::HostGroups::Layout& layout = call_.calls->layout();
-    mine_.ids = call_.calls->offer_groups();
+  BackendHost& communicator = call_.calls->communicator();
+  if (communicator.local_group() == nullptr && mine_.detour == 0) {
+    const HostLayout& layout = call_.calls->layout();
+    mine_.ids = communicator.offer_groups(layout);
     const Rank self = call_.calls->rank();
     const bool has_none = (layout.local.front() == self && mine_.ids.local == 0) ||
                           (layout.across.front() == self && mine_.ids.across == 0);
@@ -119,13 +119,15 @@ bool HierarchicalCall::falls_back() {
 }
 
 Status HierarchicalCall::start_parts() {
-  const detail::HostGroups::Layout& layout = call_.calls->layout();
-  if (call_.calls->host_groups() == nullptr) {
+  const HostLayout& layout = call_.calls->layout();
+  BackendHost& communicator = call_.calls->communicator();
+  if (communicator.local_group() == nullptr) {
     const auto told = [&](Rank rank) { return told_[static_cast<std::size_t>(rank)]; };
-    call_.calls->open_groups({.local = told(layout.local.front()).ids.local,
-                              .across = told(layout.across.front()).ids.across});
+    communicator.open_groups(layout, {.local = told(layout.local.front()).ids.local,
+                                      .across = told(layout.across.front()).ids.across});
   }
-  groups_ = call_.calls->host_groups();
+  local_ = communicator.local_group();
+  across_ = communicator.across_group();
   const std::size_t part = slice_elements() * layout.local.size();
   count_ = (call_.call.count + part - 1) / part;
   UNISONO_ASSIGN(stream_, call_.calls->work_stream(*call_.device));
@@ -150,7 +152,7 @@ void HierarchicalCall::choose_part(std::size_t part) {
   for (std::size_t place = 0; place < places; ++place) {
     slices_[place] = std::min(slice, left);
     left -= slices_[place];
-    if (static_cast<Rank>(place) < groups_->local().rank()) own_first_ += slices_[place];
+    if (static_cast<Rank>(place) < local_->rank()) own_first_ += slices_[place];
   }
 }
 
@@ -184,7 +186,7 @@ Status HierarchicalCall::start_scatter() {
             .op = op_on_host(whole.op),
             .in_counts = slices_};
   call.options = {.timeout = whole.options.timeout, .stream = stream_};
-  return start(groups_->local(), call, &scattering_);
+  return start(*local_, call, &scattering_);
 }
 
 // Where the slice is, in an idle stream: the work stream may be far ahead of it.
@@ -194,7 +196,7 @@ Status HierarchicalCall::start_exchange() {
   Call call{.collective = Collective::kAllReduce,
             .in = own_slice(),
             .out = own_slice(),
-            .count = slices_[static_cast<std::size_t>(groups_->local().rank())],
+            .count = slices_[static_cast<std::size_t>(local_->rank())],
             .type = whole.type,
             .op = op_between_hosts(whole.op)};
   if (call.count == 0) {
@@ -203,7 +205,7 @@ Status HierarchicalCall::start_exchange() {
   }
   UNISONO_ASSIGN(const CUstream idle, call_.calls->idle_stream(*call_.device));
   call.options = {.timeout = whole.options.timeout, .stream = idle};
-  return start(groups_->across(), call, &exchanging_);
+  return start(*across_, call, &exchanging_);
 }
 
 Status HierarchicalCall::start_gather() {
@@ -215,37 +217,32 @@ Status HierarchicalCall::start_gather() {
             .type = whole.type,
             .out_counts = slices_};
   call.options = {.timeout = whole.options.timeout, .stream = stream_};
-  return start(groups_->local(), call, &gathering_);
+  return start(*local_, call, &gathering_);
 }
 
 // All of it is in the work stream: the next call may wait there for the stream that it comes after,
 // which may be behind this call's gate.
 bool HierarchicalCall::is_enqueued() const {
   if (gathers_ < count_) return false;
-  return gathering_.empty() || gathering_.back().request->enqueued.load(std::memory_order_relaxed);
+  return gathering_.empty() || gathering_.back().call.is_enqueued();
 }
 
-Status HierarchicalCall::start(detail::CommunicatorState& group, const Call& call,
-                               std::deque<Step>* steps) {
-  Result<detail::RequestState*> request = group.begin_inner(call);
-  if (!request) return groups_->outer_status(group, request.error());
-  steps->push_back({&group, *request});
+Status HierarchicalCall::start(InnerGroup& group, const Call& call, std::deque<Step>* steps) {
+  UNISONO_ASSIGN(const InnerCall begun, group.begin(call));
+  steps->push_back({&group, begun});
   return Status();
 }
 
 // Those at the front that are over. True when there were any.
 Result<bool> HierarchicalCall::end_steps(std::deque<Step>* steps, std::size_t* ended) {
   bool some = false;
-  for (; !steps->empty(); some = true) {
+  for (; !steps->empty() && steps->front().call.is_over(); some = true) {
     const Step step = steps->front();
-    if (step.request != nullptr) {
-      if (!step.request->done.load(std::memory_order_relaxed)) break;
-      step.request->held = false;
-    }
+    step.call.release();
     steps->pop_front();
     ++*ended;
-    if (step.request != nullptr && !step.request->outcome) {
-      return groups_->outer_status(*step.group, step.request->outcome);
+    if (const Status outcome = step.call.outcome(); !outcome) {
+      return step.group->outer_status(outcome);
     }
   }
   return some;
@@ -255,11 +252,11 @@ void HierarchicalCall::waiting_for(std::vector<Rank>* ranks) const {
   std::vector<Rank> inner;
   for (const std::deque<Step>* steps : {&scattering_, &exchanging_, &gathering_}) {
     for (const Step& step : *steps) {
-      if (step.request == nullptr || step.request->done.load(std::memory_order_relaxed)) continue;
+      if (step.call.is_over()) continue;
       inner.clear();
-      step.request->operation->waiting_for(&inner);
+      step.call.waiting_for(&inner);
       for (const Rank rank : inner) {
-        const Rank outer = groups_->outer_rank(*step.group, rank);
+        const Rank outer = step.group->outer_rank(rank);
         if (std::find(ranks->begin(), ranks->end(), outer) == ranks->end()) {
           ranks->push_back(outer);
         }
@@ -275,9 +272,7 @@ void HierarchicalCall::fail() {
 
 void HierarchicalCall::end() {
   for (std::deque<Step>* steps : {&scattering_, &exchanging_, &gathering_}) {
-    for (const Step& step : *steps) {
-      if (step.request != nullptr) step.request->held = false;
-    }
+    for (const Step& step : *steps) step.call.release();
     steps->clear();
   }
 }

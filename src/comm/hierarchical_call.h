@@ -16,8 +16,8 @@
 #include <deque>
 #include <vector>
 
+#include "backend/backend_host.h"
 #include "comm/device_call.h"
-#include "comm/host_groups.h"
 #include "device/descriptor.h"
 #include "engine/operation.h"
 
@@ -56,12 +56,12 @@ class HierarchicalCall {
   /// What a rank tells the others.
   struct Told {
     std::uint32_t detour = 0;  ///< DetourReason
-    detail::HostGroups::Ids ids;
+    HostGroupIds ids;
   };
   /// One step of one part, on a communicator inside.
   struct Step {
-    detail::CommunicatorState* group = nullptr;
-    detail::RequestState* request = nullptr;  ///< null: there is nothing to do, and it is over
+    InnerGroup* group = nullptr;
+    InnerCall call;  ///< empty: there is nothing to do
   };
 
   Result<device::DetourReason> own_detour() const;
@@ -73,8 +73,8 @@ class HierarchicalCall {
   Status start_exchange();
   Status start_gather();
   bool is_enqueued() const;
-  Status start(detail::CommunicatorState& group, const Call& call, std::deque<Step>* steps);
-  Result<bool> end_steps(std::deque<Step>* steps, std::size_t* ended);
+  static Status start(InnerGroup& group, const Call& call, std::deque<Step>* steps);
+  static Result<bool> end_steps(std::deque<Step>* steps, std::size_t* ended);
   void choose_part(std::size_t part);
   std::size_t slice_elements() const;
   std::byte* own_slice() const;
@@ -83,7 +83,8 @@ class HierarchicalCall {
   State state_ = State::kOver;
   Told mine_;
   std::vector<Told> told_;
-  detail::HostGroups* groups_ = nullptr;
+  InnerGroup* local_ = nullptr;
+  InnerGroup* across_ = nullptr;
   CUstream stream_ = nullptr;  // the communicator's, for the steps of the device
   std::size_t count_ = 0;      // parts
   // Parts that have come so far, in order; each step of a part begins when the one before is over.

@@ -6,66 +6,65 @@
 
 namespace unisono::detail {
 
-HostGroups::HostGroups(CommunicatorState& around, const Layout& layout, const Ids& ids)
-    : around_(around),
-      local_(make(layout.local, ids.local)),
-      across_(make(layout.across, ids.across)) {
-  for (CommunicatorState* group : {local_.get(), across_.get()}) group->set_inside(around.size());
-}
-
-HostGroups::~HostGroups() = default;
-
 // Without memory of their own that ranks share: what they say to each other is short, or leaves the
 // host.
-std::shared_ptr<CommunicatorState> HostGroups::make(const std::vector<Rank>& ranks,
-                                                    std::uint32_t id) const {
+HostGroup::HostGroup(CommunicatorState& around, const std::vector<Rank>& ranks, std::uint32_t id)
+    : around_(around) {
   std::vector<Rank> members;
   Rank self = -1;
   for (const Rank rank : ranks) {
-    if (rank == around_.rank()) self = static_cast<Rank>(members.size());
-    members.push_back(around_.members().world_rank(rank));
+    if (rank == around.rank()) self = static_cast<Rank>(members.size());
+    members.push_back(around.members().world_rank(rank));
   }
-  auto made = std::make_shared<CommunicatorState>(around_.shared_runtime(), id, std::move(members),
-                                                  self, nullptr);
-  made->enlist();
-  return made;
+  state_ = std::make_shared<CommunicatorState>(around.shared_runtime(), id, std::move(members),
+                                               self, nullptr);
+  state_->enlist();
+  state_->set_inside(around.size());
 }
 
-Rank HostGroups::outer_rank(const CommunicatorState& group, Rank rank) const {
-  if (rank < 0 || rank >= group.size()) return -1;
-  return around_.members().find(group.members().world_rank(rank));
+Rank HostGroup::rank() const { return state_->rank(); }
+
+Result<InnerCall> HostGroup::begin(const Call& call) {
+  const Result<RequestState*> request = state_->begin_inner(call);
+  if (!request) return outer_status(request.error());
+  return InnerCall(**request, **request, (*request)->outcome, (*request)->held);
 }
 
-Status HostGroups::outer_status(const CommunicatorState& group, const Status& failure) const {
-  const Rank culprit = outer_rank(group, failure.rank());
+Rank HostGroup::outer_rank(Rank rank) const {
+  if (rank < 0 || rank >= state_->size()) return -1;
+  return around_.members().find(state_->members().world_rank(rank));
+}
+
+Status HostGroup::outer_status(const Status& failure) const {
+  const Rank culprit = outer_rank(failure.rank());
   std::string words = culprit < 0 ? "" : "rank " + std::to_string(culprit) + ": ";
   words += failure.message() + " (in a step of ranks";
-  for (Rank rank = 0; rank < group.size(); ++rank) {
-    words += (rank == 0 ? " " : ", ") + std::to_string(outer_rank(group, rank));
+  for (Rank rank = 0; rank < state_->size(); ++rank) {
+    words += (rank == 0 ? " " : ", ") + std::to_string(outer_rank(rank));
   }
   return Status(failure.code(), words + ")", culprit);
 }
 
 void HostGroups::fail(const Status& cause) {
-  for (CommunicatorState* group : {local_.get(), across_.get()}) {
-    const Rank culprit =
-        cause.rank() < 0 ? -1 : group->members().find(around_.members().world_rank(cause.rank()));
-    group->fail(Status(cause.code(), cause.message(), culprit), CommunicatorState::Tell::kNobody);
+  const Rank world = cause.rank() < 0 ? -1 : around_.members().world_rank(cause.rank());
+  for (HostGroup* group : {&local_, &across_}) {
+    group->state().fail(Status(cause.code(), cause.message(), group->state().members().find(world)),
+                        CommunicatorState::Tell::kNobody);
   }
 }
 
 void HostGroups::close() {
-  local_->close();
-  across_->close();
+  local_.state().close();
+  across_.state().close();
 }
 
 void HostGroups::add_traffic(TrafficReport* report) const {
-  const TrafficReport& counted = across_->counted();
+  const TrafficReport& counted = across_.state().counted();
   for (std::size_t c = 0; c < counted.by_collective.size(); ++c) {
     report->by_collective[c] += counted.by_collective[c];
   }
-  for (Rank rank = 0; rank < across_->size(); ++rank) {
-    report->by_peer[static_cast<std::size_t>(outer_rank(*across_, rank))] +=
+  for (Rank rank = 0; rank < across_.state().size(); ++rank) {
+    report->by_peer[static_cast<std::size_t>(across_.outer_rank(rank))] +=
         counted.by_peer[static_cast<std::size_t>(rank)];
   }
 }

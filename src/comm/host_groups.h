@@ -5,41 +5,43 @@
 // Thread rule: the engine's lock, but for close().
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "unisono/error.h"
+#include "backend/backend_host.h"
 #include "unisono/traffic.h"
-#include "unisono/types.h"
 
 namespace unisono::detail {
 
 class CommunicatorState;
 
+class HostGroup final : public InnerGroup {
+ public:
+  /// `ranks` of the communicator around.
+  HostGroup(CommunicatorState& around, const std::vector<Rank>& ranks, std::uint32_t id);
+
+  Rank rank() const override;
+  Result<InnerCall> begin(const Call& call) override;
+  Rank outer_rank(Rank rank) const override;
+  Status outer_status(const Status& failure) const override;
+
+  CommunicatorState& state() { return *state_; }
+  const CommunicatorState& state() const { return *state_; }
+
+ private:
+  CommunicatorState& around_;
+  std::shared_ptr<CommunicatorState> state_;
+};
+
 class HostGroups {
  public:
-  /// Ranks of the communicator around them, ascending. Every host has as many members.
-  struct Layout {
-    std::vector<Rank> local;   ///< of this rank's host
-    std::vector<Rank> across;  ///< of this rank's place on every host
-  };
-  /// Each named by its group's first rank, with take_communicator_id().
-  struct Ids {
-    std::uint32_t local = 0;
-    std::uint32_t across = 0;
-  };
+  HostGroups(CommunicatorState& around, const HostLayout& layout, const HostGroupIds& ids)
+      : around_(around),
+        local_(around, layout.local, ids.local),
+        across_(around, layout.across, ids.across) {}
 
-  HostGroups(CommunicatorState& around, const Layout& layout, const Ids& ids);
-  ~HostGroups();
-  HostGroups(const HostGroups&) = delete;
-
-  CommunicatorState& local() { return *local_; }
-  CommunicatorState& across() { return *across_; }
-  /// The rank of a group's member in the communicator around it; -1 for -1.
-  Rank outer_rank(const CommunicatorState& group, Rank rank) const;
-  /// `failure` of a group, with the ranks of the communicator around it.
-  Status outer_status(const CommunicatorState& group, const Status& failure) const;
+  HostGroup& local() { return local_; }
+  HostGroup& across() { return across_; }
 
   /// `cause` as the communicator around has it.
   void fail(const Status& cause);
@@ -49,11 +51,8 @@ class HostGroups {
   void add_traffic(TrafficReport* report) const;
 
  private:
-  std::shared_ptr<CommunicatorState> make(const std::vector<Rank>& ranks, std::uint32_t id) const;
-
   CommunicatorState& around_;
-  std::shared_ptr<CommunicatorState> local_;
-  std::shared_ptr<CommunicatorState> across_;
+  HostGroup local_, across_;
 };
 
 }  // namespace unisono::detail

@@ -3,9 +3,9 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <sstream>
 #include <tuple>
 
+#include "rendezvous/peer_information.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 
@@ -23,20 +23,6 @@ double parse_quota(const std::string& text) {
 }
 
 }  // namespace
-
-std::string find_address(const std::string& addresses, std::string_view kind) {
-  std::istringstream lines(addresses);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(kind) && line.size() > kind.size() && line[kind.size()] == ' ') {
-      return line.substr(kind.size() + 1);
-    }
-  }
-  return "";
-}
-
-bool same_host(const Member& a, const Member& b) {
-  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
-}
 
 std::string processor_lines() {
   std::string lines = "cpus " + topology::read_allowed_cpus() + "\n";

@@ -6,18 +6,11 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "rendezvous/arbiter.h"
 
 namespace unisono {
-
-/// The rest of the line of Member::addresses that begins with `kind`; empty when there is none.
-std::string find_address(const std::string& addresses, std::string_view kind);
-
-/// True when the two can share memory.
-bool same_host(const Member& a, const Member& b);
 
 /// The lines of Member::addresses that host_load() reads: what the calling thread may run on, and
 /// the time that its control group grants.

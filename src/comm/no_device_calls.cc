@@ -1,6 +1,6 @@
 // Builds without CUDA: device memory is noticed and refused. See device_calls.h.
-#include "comm/communicator_state.h"
 #include "comm/device_calls.h"
+#include "device/rank_device.h"
 
 namespace unisono {
 namespace {
@@ -26,8 +26,7 @@ class RefusedCalls final : public DeviceCalls {
 
 }  // namespace
 
-std::unique_ptr<DeviceCalls> DeviceCalls::make(detail::CommunicatorState& communicator) {
-  device::RankDevice* const device = communicator.runtime().device();
+std::unique_ptr<DeviceCalls> DeviceCalls::make(BackendHost&, device::RankDevice* device) {
   if (device == nullptr) return nullptr;
   return std::make_unique<RefusedCalls>(*device);
 }

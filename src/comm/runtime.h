@@ -21,6 +21,7 @@
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/peer_information.h"
 #include "transports/shm/fabric.h"
 #include "unisono/helper_threads.h"
 #include "unisono/options.h"

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/host_load.h"
 #include "comm/verbs_settings.h"
+#include "rendezvous/peer_information.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/stream_transport.h"

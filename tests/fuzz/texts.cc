@@ -6,6 +6,7 @@
 
 #include "algorithms/selection.h"
 #include "comm/host_load.h"
+#include "rendezvous/peer_information.h"
 #include "config/config.h"
 #include "config/value_text.h"
 #include "tests/fuzz/target.h"

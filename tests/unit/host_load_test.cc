@@ -1,5 +1,6 @@
 // Who shares a host's processors, from what ranks published. The text comes from other processes.
 #include "comm/host_load.h"
+#include "rendezvous/peer_information.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,21 @@
+#include "rendezvous/peer_information.h"
+
+#include <sstream>
+
+namespace unisono {
+
+std::string find_address(const std::string& addresses, std::string_view kind) {
+  std::istringstream lines(addresses);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kind) && line.size() > kind.size() && line[kind.size()] == ' ') {
+      return line.substr(kind.size() + 1);
+    }
+  }
+  return "";
+}
+
+bool same_host(const Member& a, const Member& b) {
+  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
+}
+
+}  // namespace unisono
