@@ -17,7 +17,7 @@
 #include <exception>
 #include <string>
 
-#include "compute/cuda/survey.h"
+#include "cuda/driver/survey.h"
 
 namespace unisono::gpu_probe {
 namespace {

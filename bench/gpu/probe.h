@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compute/cuda_api.h"
+#include "cuda/driver/cuda_api.h"
 
 namespace unisono::gpu_probe {
 

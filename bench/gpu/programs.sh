@@ -93,7 +93,7 @@ pack_programs() { # archive
     strip -o "$folder/programs/lib/${file##*/}" "$file" || return 1
   done
   # What ptxas said of the kernels: tests read it.
-  cp "$programs"/src/compute/cuda/*.ptxas "$programs"/src/train/cuda/*.ptxas \
+  cp "$programs"/src/cuda/kernels/*.ptxas "$programs"/src/train/cuda/*.ptxas \
     "$folder/programs/images" 2> /dev/null
   pack_data "$folder/programs/data"
   cp -L "$(command -v xz)" "$folder/xz" || return 1

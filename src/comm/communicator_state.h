@@ -12,13 +12,13 @@
 
 #include "backend/host_backends.h"
 #include "backend/members.h"
-#include "comm/device_calls.h"
 #include "comm/failure.h"
 #include "comm/group.h"
 #include "comm/host_groups.h"
 #include "comm/request_pool.h"
 #include "comm/runtime.h"
 #include "comm/watchdog.h"
+#include "cuda/collectives/device_calls.h"
 #include "unisono/communicator.h"
 
 namespace unisono::detail {

@@ -17,7 +17,7 @@
 #include "comm/host_load.h"
 #include "comm/transport_set.h"
 #include "config/config.h"
-#include "device/rank_device.h"
+#include "cuda/device/rank_device.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/device_calls.h"
 #include "comm/request_state.h"
+#include "cuda/collectives/device_calls.h"
 
 namespace unisono {
 

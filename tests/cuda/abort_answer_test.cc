@@ -1,5 +1,5 @@
 // How the blocks of a launch share what one of them read of the abort word.
-#include "compute/cuda/abort_answer.h"
+#include "cuda/kernels/abort_answer.h"
 
 #include <gtest/gtest.h>
 

@@ -138,7 +138,7 @@ TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
   });
 }
 
-// All learn of the operator in their meeting; then none of them can go on in kernels.
+// All learn of the operator in their exchange of metadata; then none of them can go on in kernels.
 TEST(DeviceCapture, OfAUserOperatorIsRefusedOnAllRanksAndTheCommunicatorGoesOn) {
   constexpr int kRanks = 2;
   SharedCapture capture(kRanks);

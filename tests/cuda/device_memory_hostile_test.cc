@@ -9,11 +9,11 @@
 #include <functional>
 #include <thread>
 
+#include "cuda/memory/descriptor_server.h"
+#include "cuda/memory/ticket_check.h"
 #include "tests/cuda/memory_owner.h"
 #include "tests/cuda/memory_rig.h"
 #include "tests/support/log_guard.h"
-#include "transports/cuda/descriptor_server.h"
-#include "transports/cuda/ticket_check.h"
 #include "transports/shm/fabric_message.h"
 
 namespace unisono::test {

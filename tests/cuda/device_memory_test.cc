@@ -1,5 +1,5 @@
 // DeviceMemory within one process: what pointers are, own memory, tickets, ranks that are threads.
-#include "transports/cuda/device_memory.h"
+#include "cuda/memory/device_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "compute/cuda/survey.h"
+#include "cuda/driver/survey.h"
 #include "tests/cuda/fake_driver_rig.h"
 
 namespace unisono::test {

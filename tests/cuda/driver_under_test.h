@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "compute/cuda_api.h"
+#include "cuda/driver/cuda_api.h"
 #include "tests/cuda/fake_driver/fake_cuda.h"
 
 namespace unisono::test {

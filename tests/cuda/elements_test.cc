@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "compute/compute.h"
-#include "compute/cuda/arithmetic.h"
-#include "compute/cuda/kernel_names.h"
+#include "cuda/kernels/arithmetic.h"
+#include "cuda/kernels/kernel_names.h"
 #include "tests/cuda/kernel_twins.h"
 #include "tests/unit/compute_oracle.h"
 

@@ -173,7 +173,7 @@ TEST(DeviceFailure, BuffersOfAnotherDeviceAreRefusedWithBothNames) {
   });
 }
 
-TEST(DeviceFailure, ADeviceThatDoesNotExistIsRefusedAtTheMeeting) {
+TEST(DeviceFailure, ADeviceThatDoesNotExistIsRefusedAtTheRendezvous) {
   std::string told;
   try {
     spawn(1, [](Communicator&) {}, {.timeout = kCallTimeout, .devices = {99}});

@@ -238,7 +238,7 @@ TEST(HierarchicalCalls, GoThroughLittleStagingMemory) {
   unsetenv("UNISONO_SCRATCH_BYTES");
 }
 
-// All of them find the same in the meeting.
+// All of them find the same in the exchange of metadata.
 TEST(HierarchicalCalls, WithABufferInHostMemoryAreStaged) {
   run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
@@ -429,7 +429,7 @@ void survive(Communicator& comm, OutcomeBoard& board, DeviceUser& user) {
 TEST(HierarchicalProcesses, KilledInEveryStepIsToldToAllSurvivors) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   for (const Moment& moment :
-       {Moment{"meeting", nullptr, 0}, Moment{"scatter", "cuLaunchKernel", 1},
+       {Moment{"metadata", nullptr, 0}, Moment{"scatter", "cuLaunchKernel", 1},
         Moment{"exchange", "cuMemcpyAsync", 1}, Moment{"gather", "cuLaunchKernel", 2}}) {
     for (const Rank victim : {0, 3}) {
       SCOPED_TRACE(std::string(moment.step) + ", rank " + std::to_string(victim));

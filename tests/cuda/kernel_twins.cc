@@ -8,11 +8,11 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "compute/cuda/abort_answer.h"
-#include "compute/cuda/kernel_list.h"
-#include "compute/cuda/kernel_names.h"
-#include "compute/cuda/move_loop.h"
-#include "compute/cuda/work_loop.h"
+#include "cuda/kernels/abort_answer.h"
+#include "cuda/kernels/kernel_list.h"
+#include "cuda/kernels/kernel_names.h"
+#include "cuda/kernels/move_loop.h"
+#include "cuda/kernels/work_loop.h"
 
 namespace unisono::cuda {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "compute/cuda/kernels.h"
-#include "compute/cuda/piece_buffers.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/kernels/piece_buffers.h"
 #include "tests/cuda/fake_driver/fake_cuda.h"
 
 namespace unisono::cuda {

@@ -1,6 +1,6 @@
 // Kernels: which exist, what the compiler made of them, and launches through the driver's table. On
 // the fake driver host twins run in the kernels' place; on a real one the kernels themselves do.
-#include "compute/cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "compute/compute.h"
-#include "compute/cuda/kernel_names.h"
+#include "cuda/kernels/kernel_names.h"
 #include "tests/cuda/driver_under_test.h"
 #include "tests/cuda/kernel_reports.h"
 #include "tests/cuda/kernel_twins.h"

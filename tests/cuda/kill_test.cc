@@ -80,8 +80,8 @@ TEST(DeviceKill, OfARankWhoseMemoryIsMappedIsToldToAllSurvivors) {
   }
 }
 
-// Rank 0 cannot map what the victim told it of in their meeting, as when that has died before.
-TEST(DeviceKill, BetweenTheMeetingAndTheMappingIsNotTheMappersFault) {
+// Rank 0 cannot map what the victim told it of in their exchange, as when that has died before.
+TEST(DeviceKill, BetweenTheExchangeAndTheMappingIsNotTheMappersFault) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver, which refuses to map";
   cuda::register_kernel_twins(*fake());
   SharedBoard board;

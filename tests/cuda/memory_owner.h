@@ -9,8 +9,8 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "cuda/memory/device_memory.h"
 #include "tests/support/child_process.h"
-#include "transports/cuda/device_memory.h"
 
 namespace unisono::test {
 

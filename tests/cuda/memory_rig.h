@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "compute/cuda_api.h"
+#include "cuda/driver/cuda_api.h"
+#include "cuda/memory/device_memory.h"
 #include "tests/cuda/driver_under_test.h"
-#include "transports/cuda/device_memory.h"
 
 namespace unisono::test {
 

@@ -1,6 +1,6 @@
 // How a collective is divided into pieces, without a driver: carried out on host memory, whoever
 // the owners are, the pieces give what the collective promises, and no element is written twice.
-#include "device/pieces.h"
+#include "cuda/collectives/pieces.h"
 
 #include <gtest/gtest.h>
 

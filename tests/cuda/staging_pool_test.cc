@@ -1,5 +1,5 @@
 // StagingPool: what is lent, kept and refused, and memory that is page-locked meanwhile.
-#include "device/staging_pool.h"
+#include "cuda/device/staging_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "compute/driver_section.h"
+#include "cuda/driver/driver_section.h"
 #include "tests/cuda/memory_rig.h"
 
 namespace unisono::test {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "compute/cuda/kernel_names.h"
+#include "cuda/kernels/kernel_names.h"
 #include "tests/cuda/kernel_twins.h"
 
 namespace unisono::cuda {

@@ -31,23 +31,31 @@ const std::vector<Arrow>& arrows() {
       // Native algorithms stand beside the engine, over the memory of one host.
       {"src/native",
        {"native/", "engine/operation.h", "transports/shm/", "compute/", "base/", "unisono/"}},
-      // The GPU of a rank: kernels, streams, memory that peers can map.
-      {"src/device",
-       {"device/", "compute/cuda/", "compute/cuda_api.h", "compute/driver_section.h",
-        "transports/cuda/", "transports/shm/segment.h", "config/", "base/", "unisono/"}},
+      // One room for GPUs: the driver, kernels, memory that peers can map, and above them the
+      // calls.
+      {"src/cuda/driver", {"cuda/driver/", "base/", "unisono/"}},
+      {"src/cuda/kernels", {"cuda/kernels/", "cuda/driver/", "base/", "unisono/"}},
+      {"src/cuda/memory",
+       {"cuda/memory/", "cuda/driver/", "transports/shm/fabric.h",
+        "transports/shm/fabric_message.h", "base/", "unisono/types.h"}},
+      {"src/cuda/device", {"cuda/", "config/", "base/", "unisono/"}},
+      {"src/cuda/synchronisation", {"cuda/", "transports/shm/segment.h", "base/", "unisono/"}},
+      {"src/cuda/collectives",
+       {"cuda/", "backend/", "engine/", "rendezvous/", "base/", "unisono/"}},
       // What runs a call: plans, shared memory, messages, devices.
       {"src/backend",
        {"backend/", "engine/", "native/", "plan/", "compute/", "algorithms/", "base/", "unisono/"}},
       {"src/comm",
-       {"comm/", "backend/", "engine/", "native/", "device/", "plan/", "compute/", "topology/",
-        "rendezvous/", "config/", "base/", "algorithms/", "transports/", "unisono/"}},
+       {"comm/", "cuda/collectives/device_calls.h", "cuda/device/rank_device.h", "backend/",
+        "engine/", "native/", "plan/", "compute/", "topology/", "rendezvous/", "config/", "base/",
+        "algorithms/", "transports/", "unisono/"}},
       // A user of the public calls; only the settings of its runtime come from inside.
       {"src/objects", {"objects/", "comm/", "config/", "base/", "unisono/"}},
       // The backend of a GPU finds the driver as the runtime does.
       {"src/train/cuda",
-       {"train/cuda/", "train/host/", "train/model/", "compute/cuda_api.h",
-        "compute/driver_section.h", "compute/cuda/embedded_kernels.h", "compute/cuda/host_device.h",
-        "config/config.h", "base/result.h", "unisono/"}},
+       {"train/cuda/", "train/host/", "train/model/", "cuda/driver/cuda_api.h",
+        "cuda/driver/driver_section.h", "cuda/kernels/embedded_kernels.h",
+        "cuda/kernels/host_device.h", "config/config.h", "base/result.h", "unisono/"}},
       // A user of the public calls; only the mask of its own threads comes from inside.
       {"src/train", {"train/", "base/signals_blocked.h", "unisono/"}},
       {"algorithms", {"algorithms/", "plan/", "base/", "unisono/types.h"}},
@@ -59,25 +67,22 @@ const std::vector<Arrow>& arrows() {
        {"transports/tcp/", "transports/transport.h", "transports/frame.h", "base/"}},
       {"transports/verbs",
        {"transports/verbs/", "transports/transport.h", "transports/frame.h", "base/"}},
-      {"transports/cuda",
-       {"transports/cuda/", "transports/shm/fabric.h", "transports/shm/fabric_message.h",
-        "compute/cuda_api.h", "compute/driver_section.h", "base/", "unisono/types.h"}},
       {"transports", {"transports/transport.h", "transports/frame.h", "base/", "unisono/"}},
       // Users of the public headers. What looks inside says so here.
       {"tools/common", {"tools/common/", "config/config.h", "base/", "unisono/"}},
       {"tools/run", {"tools/run/", "tools/common/", "topology/", "base/", "unisono/"}},
       {"tools/perf",
-       {"tools/perf/", "tools/common/", "compute/cuda/embedded_kernels.h", "compute/cuda/kernels.h",
-        "compute/cuda/survey.h", "compute/cuda_api.h", "config/config.h", "comm/selected.h",
+       {"tools/perf/", "tools/common/", "cuda/kernels/embedded_kernels.h", "cuda/kernels/kernels.h",
+        "cuda/driver/survey.h", "cuda/driver/cuda_api.h", "config/config.h", "comm/selected.h",
         "topology/", "base/", "unisono/"}},
       {"tools/plan", {"tools/plan/", "tools/common/", "algorithms/", "plan/", "base/", "unisono/"}},
       {"tools/tune", {"tools/", "algorithms/", "config/", "base/", "unisono/"}},
       {"tools/train",
-       {"tools/train/", "tools/common/", "compute/cuda/survey.h", "config/config.h", "base/",
+       {"tools/train/", "tools/common/", "cuda/driver/survey.h", "config/config.h", "base/",
         "unisono/"}},
       {"tools/info",
        {"tools/info/", "tools/common/", "algorithms/", "plan/", "topology/", "compute/", "config/",
-        "transports/", "comm/verbs_settings.h", "base/", "unisono/"}},
+        "cuda/driver/survey.h", "transports/", "comm/verbs_settings.h", "base/", "unisono/"}},
   };
   return table;
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "compute/cuda/survey.h"
 #include "config/config.h"
+#include "cuda/driver/survey.h"
 #include "transports/transport.h"
 #include "transports/verbs/verbs_transport.h"
 

@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "compute/cuda/survey.h"
-#include "compute/cuda_api.h"
+#include "cuda/driver/cuda_api.h"
+#include "cuda/driver/survey.h"
 #include "tools/perf/floor_kernels.h"
 
 namespace unisono::perf {

@@ -1,6 +1,6 @@
 #include "tools/perf/floor_kernels.h"
 
-#include "compute/cuda/embedded_kernels.h"
+#include "cuda/kernels/embedded_kernels.h"
 
 UNISONO_EMBED_KERNELS(unisono_perf_kernels, UNISONO_PERF_KERNELS)
 

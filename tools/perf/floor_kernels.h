@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/result.h"
-#include "compute/cuda/kernels.h"
-#include "compute/cuda_api.h"
+#include "cuda/driver/cuda_api.h"
+#include "cuda/kernels/kernels.h"
 
 namespace unisono::perf {
 

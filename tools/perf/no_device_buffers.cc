@@ -1,5 +1,5 @@
 // Builds without CUDA: says so. No state.
-#include "compute/cuda/survey.h"
+#include "cuda/driver/survey.h"
 #include "tools/perf/device_buffers.h"
 
 namespace unisono::perf {

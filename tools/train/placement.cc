@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "compute/cuda/survey.h"
 #include "config/config.h"
+#include "cuda/driver/survey.h"
 #include "tools/common/local_ranks.h"
 
 namespace unisono::train {

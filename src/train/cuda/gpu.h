@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "compute/cuda_api.h"
-#include "compute/driver_section.h"
+#include "cuda/driver/cuda_api.h"
+#include "cuda/driver/driver_section.h"
 
 namespace unisono::train {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compute/cuda/embedded_kernels.h"
+#include "cuda/kernels/embedded_kernels.h"
 #include "train/cuda/kernels/launch_shape.h"
 
 UNISONO_EMBED_KERNELS(unisono_train_kernels_elements,

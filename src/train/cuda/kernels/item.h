@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "compute/cuda/host_device.h"
+#include "cuda/kernels/host_device.h"
 
 namespace unisono::train::kernels {
 

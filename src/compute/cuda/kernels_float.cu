@@ -1,8 +1,0 @@
-// Kernels: fp32, fp64 and products of complex numbers. See kernel_list.h for their names.
-#include "compute/cuda/kernel_entry.h"
-
-namespace unisono::cuda {
-
-UNISONO_FLOAT_KERNELS(UNISONO_REDUCING_KERNEL)
-
-}  // namespace unisono::cuda

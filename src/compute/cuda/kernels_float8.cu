@@ -1,8 +1,0 @@
-// Kernels: fp8 in its two forms. See kernel_list.h for their names.
-#include "compute/cuda/kernel_entry.h"
-
-namespace unisono::cuda {
-
-UNISONO_FLOAT8_KERNELS(UNISONO_REDUCING_KERNEL)
-
-}  // namespace unisono::cuda

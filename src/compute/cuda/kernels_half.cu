@@ -1,8 +1,0 @@
-// Kernels: fp16 and bf16. See kernel_list.h for their names.
-#include "compute/cuda/kernel_entry.h"
-
-namespace unisono::cuda {
-
-UNISONO_HALF_KERNELS(UNISONO_REDUCING_KERNEL)
-
-}  // namespace unisono::cuda

@@ -1,0 +1,33 @@
+// Where the caller's stream waits for the result of a call whose work goes on elsewhere, until the
+// host opens it. There is one only where nothing that opens it can be held up by it: not in the
+// default stream, not in one of the two highest priorities, which are those of the library's own
+// copies and work, and not where the process has other ranks, whose streams may share a hardware
+// queue with this one. There, on devices that cannot wait for words of memory, and behind many
+// gates that are still closed, the caller itself waits.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include "cuda/device/device.h"
+
+namespace unisono {
+
+struct DeviceCall;
+
+class CallGate {
+ public:
+  /// Of one call; keeps what it has. Errors: kOutOfResources.
+  Status make(const DeviceCall& call);
+  /// The stream waits from here on, and the caller goes on.
+  Status close(const DeviceCall& call);
+  /// From the host.
+  void open() const;
+  void give_back(device::Device& device);
+
+ private:
+  device::Device::Gate gate_;
+  bool exists_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace unisono

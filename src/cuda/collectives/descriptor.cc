@@ -1,0 +1,28 @@
+#include "cuda/collectives/descriptor.h"
+
+namespace unisono::device {
+
+const char* words_for(FallbackReason reason) {
+  switch (reason) {
+    case FallbackReason::kNone:
+      return "nothing in the way";
+    case FallbackReason::kHostMemory:
+      return "a buffer in host memory";
+    case FallbackReason::kUnshareable:
+      return "a buffer that other processes cannot map (use unisono::allocate with "
+             "MemoryKind::kCuda, or cudaMalloc)";
+    case FallbackReason::kUserOperator:
+      return "an operator that is a function of the host";
+    case FallbackReason::kNoMemops:
+      return "a device without stream memory operations";
+    case FallbackReason::kNoWideMemops:
+      return "a device without stream memory operations of 64 bits";
+    case FallbackReason::kNoPeerAccess:
+      return "a device that cannot reach another one's memory (no NVLink or PCIe peer access)";
+    case FallbackReason::kNoNumber:
+      return "no number left for another communicator";
+  }
+  return "an unknown obstacle";
+}
+
+}  // namespace unisono::device

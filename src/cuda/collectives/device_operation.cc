@@ -1,0 +1,218 @@
+#include "cuda/collectives/device_operation.h"
+
+#include <string>
+
+#include "cuda/collectives/cuda_calls.h"
+
+namespace unisono {
+
+// A broadcast's buffer is input on the root alone.
+bool reads_input(const DeviceCall& call) {
+  const bool only_receives =
+      call.call.collective == Collective::kBroadcast && call.calls->rank() != call.call.root;
+  return call.shape.input_bytes > 0 && !only_receives;
+}
+
+DeviceOperation::DeviceOperation(CudaCalls& calls, StartedCall& call)
+    : call_(calls, call, calls.communicator().host()),
+      fused_(call_),
+      hierarchical_(call_),
+      staged_(call_) {}
+
+Status DeviceOperation::begin(device::Device& device, const CallShape& shape) {
+  status_ = Status();
+  call_.device = &device;
+  call_.call = call_.started->call;
+  call_.shape = shape;
+  call_.host.serve(call_.call);
+  call_.started->on_host = &call_.host.call();
+  const cuda::DriverSection section(device.api(), device.context());
+  UNISONO_TRY(section.status());
+  stage_ = first_stage();
+  const Status begun = begin_stage();
+  if (begun) return begun;
+  stop(begun);
+  end();
+  return named(begun);
+}
+
+// From what all members know alike.
+DeviceOperation::Stage DeviceOperation::first_stage() const {
+  if (is_point_to_point(call_.call.collective)) return Stage::kStaged;
+  switch (call_.calls->reach()) {
+    case CudaCalls::Reach::kThreads:
+    case CudaCalls::Reach::kProcesses:
+      return Stage::kFused;
+    case CudaCalls::Reach::kHosts:
+      return HierarchicalCall::takes(call_.call) ? Stage::kHierarchical : Stage::kStaged;
+    case CudaCalls::Reach::kStaged:
+      break;
+  }
+  return Stage::kStaged;
+}
+
+// Messages of the driver and of memory know the device, not the rank.
+Status DeviceOperation::named(const Status& failure) const {
+  if (failure.rank() >= 0) return failure;
+  const Rank self = call_.calls->rank();
+  const std::string who =
+      call_.calls->communicator().is_inside() ? "" : "rank " + std::to_string(self) + ": ";
+  return Status(failure.code(), who + failure.message(), self);
+}
+
+Status DeviceOperation::begin_stage() {
+  const device::Device& device = *call_.device;
+  UNISONO_TRY(read_stream());
+  UNISONO_TRY(check_buffers());
+  if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
+  UNISONO_ASSIGN(call_.ready, call_.device->take_event());
+  UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
+                                 "recording on " + device.name()));
+  if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
+  return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
+}
+
+Status DeviceOperation::close_gate() {
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  if (stage_ == Stage::kHierarchical) return hierarchical_.close_gate();
+  return stage_ == Stage::kStaged ? staged_.close_gate() : Status();
+}
+
+// The caller's stream, or the default one: what was enqueued there comes before the call.
+Status DeviceOperation::read_stream() {
+  const device::Device& device = *call_.device;
+  const cuda::CudaApi& api = device.api();
+  call_.has_stream = call_.call.options.stream.has_value();
+  call_.capture = 0;
+  call_.stream = CU_STREAM_LEGACY;
+  if (!call_.has_stream) return Status();
+  if (*call_.call.options.stream == CU_STREAM_PER_THREAD) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "the per-thread default stream cannot be given to " +
+                      std::string(name_of(call_.call.collective)) +
+                      ": threads of the library work on the call too; give a stream of your own");
+  }
+  if (*call_.call.options.stream != nullptr) {
+    call_.stream = static_cast<CUstream>(*call_.call.options.stream);
+    CUcontext context = nullptr;
+    const CUresult found = api.StreamGetCtx(call_.stream, &context);
+    if (found != CUDA_SUCCESS) {
+      const Status why = api.check(
+          found, "looking at the stream given to " + std::string(name_of(call_.call.collective)));
+      return Status(ErrorCode::kInvalidArgument,
+                    why.message() + "; a stream must live until the work in it is over");
+    }
+    if (context != device.context()) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "the stream of " + std::string(name_of(call_.call.collective)) + " on rank " +
+                        std::to_string(call_.calls->rank()) + " belongs to another context than " +
+                        device.name() + "; make it with the rank's device current");
+    }
+  }
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  UNISONO_TRY(api.check(api.StreamIsCapturing(call_.stream, &capturing),
+                        "looking at the stream on " + device.name()));
+  if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+  if (api.StreamGetCaptureInfo == nullptr) {
+    return Status(ErrorCode::kUnsupported,
+                  "this driver cannot tell which graph a stream is captured into: call " +
+                      std::string(name_of(call_.call.collective)) + " outside of the capture");
+  }
+  cuuint64_t id = 0;
+  UNISONO_TRY(api.check(
+      api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr, nullptr),
+      "looking at the capture on " + device.name()));
+  call_.capture = id;
+  return Status();
+}
+
+// Device memory must be the rank's own device's.
+Status DeviceOperation::check_buffers() {
+  const auto check = [&](const char* what, const void* pointer, std::size_t bytes,
+                         bool* on_host) -> Status {
+    *on_host = false;
+    if (pointer == nullptr || bytes == 0) return Status();
+    UNISONO_ASSIGN(const cuda::PointerFacts facts, call_.device->memory().facts(pointer, bytes));
+    *on_host = !facts.device;
+    if (!facts.device || facts.ordinal == call_.device->memory().ordinal()) return Status();
+    return Status(ErrorCode::kInvalidArgument,
+                  std::string(what) + " of " + std::string(name_of(call_.call.collective)) +
+                      " is memory of device " + std::to_string(facts.ordinal) + " and rank " +
+                      std::to_string(call_.calls->rank()) + " uses " + call_.device->name() +
+                      "; give buffers of that device, or name the other one in "
+                      "InitOptions::device");
+  };
+  UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes, &call_.input_on_host));
+  return check("out", call_.call.out, call_.shape.output_bytes, &call_.output_on_host);
+}
+
+Result<StageState> DeviceOperation::advance_stage() {
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  UNISONO_TRY(section.status());
+  if (stage_ == Stage::kFused) {
+    Result<StageState> state = fused_.advance();
+    if (!state || *state != StageState::kFallback) return state;
+    fused_.end();
+    stage_ = Stage::kStaged;
+    UNISONO_TRY(staged_.begin());
+  } else if (stage_ == Stage::kHierarchical) {
+    Result<StageState> state = hierarchical_.advance();
+    if (!state || *state != StageState::kFallback) return state;
+    stage_ = Stage::kStaged;
+    UNISONO_TRY(staged_.begin());
+  }
+  return staged_.advance();
+}
+
+bool DeviceOperation::advance() {
+  const Result<StageState> state = advance_stage();
+  if (state && *state == StageState::kWaiting) return false;
+  if (!state) {
+    status_ = named(state.error());
+    call_.started->concerns_call_alone = fused_.refused();
+    stop(status_);
+  }
+  CudaCalls::note_enqueued(*call_.started);
+  end();
+  return true;
+}
+
+void DeviceOperation::fail(const Status& cause) {
+  stop(cause);
+  status_ = cause;
+  CudaCalls::note_enqueued(*call_.started);
+  end();
+}
+
+// Neither the peers nor the streams reach the buffers afterwards.
+void DeviceOperation::stop(const Status& cause) {
+  call_.host.fail(cause);
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  if (stage_ == Stage::kFused) fused_.fail();
+  if (stage_ == Stage::kHierarchical) hierarchical_.fail();
+  if (stage_ == Stage::kStaged) staged_.fail();
+}
+
+void DeviceOperation::waiting_for(std::vector<Rank>* ranks) const {
+  if (const Operation* const host = call_.host.operation()) {
+    host->waiting_for(ranks);
+  } else if (stage_ == Stage::kFused) {
+    fused_.waiting_for(ranks);
+  } else if (stage_ == Stage::kHierarchical) {
+    hierarchical_.waiting_for(ranks);
+  }
+}
+
+void DeviceOperation::end() {
+  if (stage_ == Stage::kNone) return;
+  call_.calls->pass_turn(*call_.started);
+  fused_.end();
+  hierarchical_.end();
+  staged_.end();
+  call_.gate.give_back(*call_.device);
+  if (call_.ready != nullptr) call_.device->give_back(call_.ready);
+  call_.ready = nullptr;
+  stage_ = Stage::kNone;
+}
+
+}  // namespace unisono

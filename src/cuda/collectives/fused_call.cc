@@ -1,0 +1,513 @@
+#include "cuda/collectives/fused_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/grace_periods.h"
+#include "base/log.h"
+#include "cuda/collectives/cuda_calls.h"
+
+namespace unisono {
+namespace {
+
+using device::Descriptor;
+using device::DescriptorCounts;
+using device::FallbackReason;
+
+// Displacements that were not given are end to end. Arrays that the call does not use may have any
+// length.
+void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
+                 std::uint64_t* to_counts, std::uint64_t* to_displacements) {
+  std::uint64_t next = 0;
+  const auto ranks = std::min<std::size_t>(counts.size(), device::kRanksMax);
+  for (std::size_t i = 0; i < ranks; ++i) {
+    to_counts[i] = counts[i];
+    to_displacements[i] = i < displacements.size() ? displacements[i] : next;
+    next += counts[i];
+  }
+}
+
+}  // namespace
+
+bool FusedCall::is_of_processes() const {
+  return call_.calls->reach() == CudaCalls::Reach::kProcesses;
+}
+
+Status FusedCall::begin() {
+  refused_ = false;
+  suspicion_ = {};
+  suspected_at_ = {};
+  has_counts_ = facts_of(call_.call.collective).is_uneven;
+  stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
+  UNISONO_ASSIGN(over_, call_.device->take_event());
+  UNISONO_TRY(describe());
+  if (is_of_processes()) call_.device->line_up(this);
+  state_ = State::kWaitingForTurn;
+  return Status();
+}
+
+Status FusedCall::describe() {
+  cuda::DeviceMemory& memory = call_.device->memory();
+  const Call& call = call_.call;
+  mine_ = {};
+  if (call_.shape.input_bytes > 0) {
+    UNISONO_ASSIGN(mine_.input, memory.ticket(call.in, call_.shape.input_bytes));
+  }
+  if (call_.shape.output_bytes > 0) {
+    UNISONO_ASSIGN(mine_.output, memory.ticket(call.out, call_.shape.output_bytes));
+  }
+  const bool processes = is_of_processes();
+  const auto is = [&](cuda::BufferTicket::Kind kind) {
+    return mine_.input.kind == kind || mine_.output.kind == kind;
+  };
+  FallbackReason fallback = FallbackReason::kNone;
+  if (is(cuda::BufferTicket::Kind::kHost)) {
+    fallback = FallbackReason::kHostMemory;
+  } else if (processes && is(cuda::BufferTicket::Kind::kUnshareable)) {
+    fallback = FallbackReason::kUnshareable;
+  } else if (call.op.kind == OpKind::kUser && reduces(call.collective)) {
+    fallback = FallbackReason::kUserOperator;
+  } else if (!call_.calls->reaches_members(*call_.device)) {
+    fallback = FallbackReason::kNoPeerAccess;
+  } else if (processes && !call_.device->has_memops()) {
+    fallback = FallbackReason::kNoMemops;
+  } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
+    fallback = FallbackReason::kNoWideMemops;
+  }
+  mine_.fallback = static_cast<std::uint32_t>(fallback);
+  mine_.capture = call_.capture;
+  mine_.ready = reinterpret_cast<std::uint64_t>(call_.ready);
+  mine_.input_bytes = call_.shape.input_bytes;
+  mine_.output_bytes = call_.shape.output_bytes;
+  mine_.count = call.count;
+  mine_.scalar = call.op.scalar;
+  if (processes && fallback != FallbackReason::kNoMemops) {
+    UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
+    mine_.flags = flags->pages().ticket();
+  }
+  if (has_counts_) {
+    my_counts_ = {};
+    copy_counts(call.in_counts, call.in_displacements, my_counts_.input_counts,
+                my_counts_.input_displacements);
+    copy_counts(call.out_counts, call.out_displacements, my_counts_.output_counts,
+                my_counts_.output_displacements);
+  }
+  return Status();
+}
+
+Result<StageState> FusedCall::advance() {
+  if (state_ == State::kWaitingForTurn) {
+    if (!call_.calls->has_turn(*call_.started) || !call_.device->has_room_in_streams()) {
+      return StageState::kWaiting;
+    }
+    UNISONO_TRY(start_metadata_exchange());
+  }
+  if (state_ == State::kExchangingMetadata) {
+    if (call_.host.is_running()) {
+      UNISONO_ASSIGN(const bool met, call_.host.advance());
+      if (!met) return StageState::kWaiting;
+    }
+    if (is_of_processes() && !call_.device->is_first_in_line(this)) return StageState::kWaiting;
+    UNISONO_ASSIGN(const StageState met, after_metadata_exchange());
+    if (met != StageState::kWaiting) return met;
+  }
+  if (state_ == State::kAgreeing) {
+    UNISONO_ASSIGN(const bool agreed, call_.host.advance());
+    if (!agreed) return StageState::kWaiting;
+    UNISONO_TRY(join_launches());
+  }
+  if (!suspicion_.ok()) return await_verdict(suspicion_);
+  // What a captured stream holds runs when its graph is launched.
+  if (call_.capture == 0) {
+    if (!call_.calls->is_oldest_in_streams(*this)) return StageState::kWaiting;
+    UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
+    if (!over) return StageState::kWaiting;
+    if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
+      return await_verdict(suspicion);
+    }
+  }
+  state_ = State::kOver;
+  return StageState::kOver;
+}
+
+// It ends this call by fail(), and says more.
+Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
+  const TimePoint now = Clock::now();
+  if (suspected_at_ == TimePoint{}) suspected_at_ = now;
+  if (now - suspected_at_ < grace::kCause) return StageState::kWaiting;
+  return suspicion;
+}
+
+Status FusedCall::start_metadata_exchange() {
+  // Now: the captured calls before this one have taken their flags.
+  if (call_.capture != 0 && mine_.fallback == 0 && is_of_processes()) {
+    UNISONO_ASSIGN(mine_.graph_flags, call_.calls->captured(*call_.device).flags().offer());
+  }
+  const auto ranks = static_cast<std::size_t>(call_.calls->size());
+  sent_.resize(stride_);
+  received_.resize(stride_ * ranks);
+  std::memcpy(sent_.data(), &mine_, sizeof mine_);
+  if (has_counts_) std::memcpy(sent_.data() + sizeof mine_, &my_counts_, sizeof my_counts_);
+  UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, sent_, received_));
+  state_ = State::kExchangingMetadata;
+  return Status();
+}
+
+const Descriptor& FusedCall::part(Rank rank) const {
+  return *reinterpret_cast<const Descriptor*>(received_.data() +
+                                              static_cast<std::size_t>(rank) * stride_);
+}
+
+const DescriptorCounts& FusedCall::counts(Rank rank) const {
+  return *reinterpret_cast<const DescriptorCounts*>(
+      received_.data() + static_cast<std::size_t>(rank) * stride_ + sizeof(Descriptor));
+}
+
+// What any rank's buffers make impossible; all ranks see the same.
+FallbackReason FusedCall::fallback(Rank* who) const {
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    if (part(rank).fallback == 0) continue;
+    *who = rank;
+    return static_cast<FallbackReason>(part(rank).fallback);
+  }
+  return FallbackReason::kNone;
+}
+
+Result<StageState> FusedCall::after_metadata_exchange() {
+  if (const Status captures = check_captures(); !captures) {
+    refused_ = true;
+    return captures;
+  }
+  UNISONO_TRY(check_counts());
+  Rank who = -1;
+  if (const FallbackReason reason = fallback(&who); reason != FallbackReason::kNone) {
+    if (call_.capture != 0) {
+      refused_ = true;
+      return refuse_capture(reason, who);
+    }
+    log::debug(std::string(name_of(call_.call.collective)) + " goes through host memory: rank " +
+               std::to_string(who) + " has " + device::words_for(reason));
+    state_ = State::kOver;
+    return StageState::kFallback;
+  }
+  // From here on something may be in streams, whatever fails.
+  if (is_of_processes()) {
+    state_ = State::kInStreams;
+    UNISONO_TRY(enqueue_for_processes());
+  } else {
+    state_ = State::kAgreeing;
+    UNISONO_TRY(launch_for_threads());
+    UNISONO_TRY(start_agreement());
+  }
+  return StageState::kWaiting;
+}
+
+// Graphs hold a call whole or not at all: one graph that of threads, which are all in one capture,
+// and one on each rank that of processes.
+Status FusedCall::check_captures() const {
+  const bool processes = is_of_processes();
+  const std::uint64_t first = part(0).capture;
+  for (Rank rank = 1; rank < call_.calls->size(); ++rank) {
+    const std::uint64_t theirs = part(rank).capture;
+    if (processes ? (theirs != 0) == (first != 0) : theirs == first) continue;
+    return Status(ErrorCode::kUnsupported,
+                  "rank " + std::to_string(rank) + " calls " +
+                      std::string(name_of(call_.call.collective)) +
+                      (theirs == 0 ? " outside of a capture" : " in a capture") + " and rank 0 " +
+                      (first == 0    ? "outside of one"
+                       : theirs == 0 ? "in one"
+                                     : "in another one") +
+                      (processes ? ": capture the call on all ranks or on none"
+                                 : ": capture the streams of all ranks into one graph"),
+                  rank);
+  }
+  return Status();
+}
+
+Status FusedCall::refuse_capture(FallbackReason reason, Rank who) const {
+  return Status(ErrorCode::kUnsupported,
+                "a CUDA graph cannot hold " + std::string(name_of(call_.call.collective)) +
+                    " here: rank " + std::to_string(who) + " has " + device::words_for(reason) +
+                    "; call it outside of the capture",
+                who);
+}
+
+// Blocks lie in the buffers that were mapped. Callers may give arrays that their call does not use.
+Status FusedCall::check_blocks() const {
+  const CollectiveFacts& facts = facts_of(call_.call.collective);
+  const std::uint64_t element = size_of(call_.call.type);
+  const auto fits = [&](std::uint64_t first, std::uint64_t count, std::uint64_t bytes) {
+    std::uint64_t end = 0;
+    return !__builtin_add_overflow(first, count, &end) &&
+           !__builtin_mul_overflow(end, element, &end) && end <= bytes;
+  };
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    const DescriptorCounts& arrays = counts(rank);
+    const auto has_blocks = [&](const BufferFacts& buffer) {
+      return buffer.holds == Holds::kBlocks && (!buffer.at_root_alone || rank == call_.call.root);
+    };
+    const bool reads_blocks = has_blocks(facts.input), writes_blocks = has_blocks(facts.output);
+    for (Rank i = 0; i < call_.calls->size(); ++i) {
+      const bool in_bounds =
+          (!reads_blocks || arrays.input_counts[i] == 0 ||
+           fits(arrays.input_displacements[i], arrays.input_counts[i], part(rank).input_bytes)) &&
+          (!writes_blocks || arrays.output_counts[i] == 0 ||
+           fits(arrays.output_displacements[i], arrays.output_counts[i], part(rank).output_bytes));
+      if (in_bounds) continue;
+      return Status(ErrorCode::kProtocol,
+                    "rank " + std::to_string(rank) + " told of a block outside of its buffer",
+                    rank);
+    }
+  }
+  return Status();
+}
+
+// What two ranks say of the same block: both ends of an exchange, the root and its peer, or any two
+// of those that give all counts.
+Status FusedCall::check_counts() const {
+  if (!has_counts_) return Status();
+  UNISONO_TRY(check_blocks());
+  const CollectiveFacts& facts = facts_of(call_.call.collective);
+  const bool exchanges = facts.exchanges_blocks();
+  const auto all_of = [&](Rank rank) {
+    return facts.output.holds == Holds::kBlocks ? counts(rank).output_counts
+                                                : counts(rank).input_counts;
+  };
+  for (Rank a = 0; a < call_.calls->size(); ++a) {
+    for (Rank b = 0; b < call_.calls->size(); ++b) {
+      const Rank first = facts.has_root() ? call_.call.root : exchanges ? a : 0;
+      const Rank second = facts.has_root() || exchanges ? b : a;
+      const std::uint64_t by_first = exchanges ? counts(a).input_counts[b] : all_of(first)[b];
+      const std::uint64_t by_second = exchanges          ? counts(b).output_counts[a]
+                                      : facts.has_root() ? part(b).count
+                                                         : all_of(second)[b];
+      if (by_first == by_second) continue;
+      return Status(ErrorCode::kMismatch,
+                    "rank " + std::to_string(first) + " called " + std::string(facts.name) +
+                        " with " + std::to_string(by_first) +
+                        " elements for a block of which rank " + std::to_string(second) + " has " +
+                        std::to_string(by_second),
+                    second);
+    }
+  }
+  return Status();
+}
+
+Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,
+                                    std::size_t bytes) {
+  if (bytes == 0) return static_cast<std::byte*>(nullptr);
+  UNISONO_ASSIGN(void* const here,
+                 call_.device->memory().map(ticket, call_.calls->world_rank(rank), bytes));
+  return static_cast<std::byte*>(here);
+}
+
+// Everybody's part as this rank's device reaches it.
+Result<std::vector<device::RankPart>> FusedCall::reach_parts() {
+  std::vector<device::RankPart> parts(static_cast<std::size_t>(call_.calls->size()));
+  const auto ranks = static_cast<std::size_t>(call_.calls->size());
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    device::RankPart& reached = parts[static_cast<std::size_t>(rank)];
+    const Descriptor& theirs = part(rank);
+    UNISONO_ASSIGN(reached.input, reach(theirs.input, rank, theirs.input_bytes));
+    UNISONO_ASSIGN(reached.output, reach(theirs.output, rank, theirs.output_bytes));
+    if (!has_counts_) continue;
+    const DescriptorCounts& arrays = counts(rank);
+    reached.input_counts = {arrays.input_counts, ranks};
+    reached.input_displacements = {arrays.input_displacements, ranks};
+    reached.output_counts = {arrays.output_counts, ranks};
+    reached.output_displacements = {arrays.output_displacements, ranks};
+  }
+  return parts;
+}
+
+Status FusedCall::launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
+                                const std::uint32_t* abort) {
+  const Call& call = call_.call;
+  const device::CollectiveParts collective{.collective = call.collective,
+                                           .root = call.root,
+                                           .count = call.count,
+                                           .element_bytes = size_of(call.type),
+                                           .ranks = parts,
+                                           .owners = call_.calls->owners()};
+  const cuda::WorkKind kind{.type = call.type,
+                            .reduces = reduces(call.collective),
+                            .op = call.op.kind,
+                            .order = call.options.order};
+  for (cuda::DeviceWork& work : device::pieces_of(collective, call_.calls->rank())) {
+    work.abort = abort;
+    for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+      work.scalars[rank] = part(rank).scalar;
+    }
+    UNISONO_TRY(call_.device->kernels().launch(
+        stream, work, kind, call_.capture == 0 ? cuda::Runs::kOnce : cuda::Runs::kInGraph));
+  }
+  return Status();
+}
+
+// The owners' part: behind everybody's ready event, in a stream of the library's own, which also
+// puts the calls of a communicator one behind the other.
+Status FusedCall::launch_for_threads() {
+  if (!call_.calls->is_owner()) return Status();
+  const device::Device& device = *call_.device;
+  const cuda::CudaApi& api = device.api();
+  UNISONO_ASSIGN(const CUstream stream, call_.capture == 0
+                                            ? call_.calls->work_stream(*call_.device)
+                                            : call_.calls->capture_stream(*call_.device));
+  UNISONO_ASSIGN(const std::vector<device::RankPart> parts, reach_parts());
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+    const auto ready = reinterpret_cast<CUevent>(part(rank).ready);
+    UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
+                          "waiting for rank " + std::to_string(rank) + " on " + device.name()));
+  }
+  UNISONO_ASSIGN(const CUevent done,
+                 call_.calls->team().event_of(call_.calls->rank(), *call_.device));
+  // A graph outlives the communicator and its word.
+  const std::uint32_t* abort = nullptr;
+  if (call_.capture == 0) {
+    UNISONO_ASSIGN(abort, call_.calls->team().abort_word(device));
+  }
+  const auto launching = call_.calls->team().launching();
+  const Status launched = launch_pieces(stream, parts, abort);
+  // Behind the first of several, should a later one fail.
+  const Status recorded = api.check(api.EventRecord(done, stream), "recording on " + device.name());
+  return launched.ok() ? recorded : launched;
+}
+
+// The second exchange: whose launches to wait for.
+Status FusedCall::start_agreement() {
+  std::uint64_t done = 0;
+  if (call_.calls->is_owner()) {
+    UNISONO_ASSIGN(const CUevent event,
+                   call_.calls->team().event_of(call_.calls->rank(), *call_.device));
+    done = reinterpret_cast<std::uint64_t>(event);
+  }
+  sent_.resize(sizeof done);
+  received_.resize(sizeof done * static_cast<std::size_t>(call_.calls->size()));
+  std::memcpy(sent_.data(), &done, sizeof done);
+  UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, sent_, received_));
+  state_ = State::kAgreeing;
+  return Status();
+}
+
+Status FusedCall::join_launches() {
+  const cuda::CudaApi& api = call_.device->api();
+  for (const Rank owner : call_.calls->owners()) {
+    CUevent done = nullptr;
+    std::memcpy(&done, received_.data() + static_cast<std::size_t>(owner) * sizeof done,
+                sizeof done);
+    UNISONO_TRY(
+        api.check(api.StreamWaitEvent(call_.stream, done, 0),
+                  "waiting for rank " + std::to_string(owner) + " on " + call_.device->name()));
+  }
+  return finish_in_stream();
+}
+
+Status FusedCall::enqueue_for_processes() {
+  UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
+  const Result<std::vector<device::RankPart>> parts = connect_and_reach(*flags);
+  if (!parts) {
+    suspicion_ = parts.error();
+    return Status();
+  }
+  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, *parts) : enqueue_call(*flags, *parts));
+  return finish_in_stream();
+}
+
+// Fails, too, where a peer has died since the exchange: not for this rank to say whose fault it is.
+Result<std::vector<device::RankPart>> FusedCall::connect_and_reach(device::FlagPage& flags) {
+  UNISONO_TRY(connect_flags(flags));
+  if (!call_.calls->is_owner()) return std::vector<device::RankPart>();
+  return reach_parts();
+}
+
+Status FusedCall::connect_flags(device::FlagPage& flags) const {
+  if (flags.pages().is_connected()) return Status();
+  return flags.pages().connect(offers(&Descriptor::flags));
+}
+
+std::vector<device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) const {
+  std::vector<device::PageTicket> tickets;
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) tickets.push_back(part(rank).*which);
+  return tickets;
+}
+
+Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
+  const cuda::CudaApi& api = call_.device->api();
+  UNISONO_ASSIGN(const CUevent before, call_.calls->done_event(*call_.device));
+  UNISONO_TRY(api.check(api.StreamWaitEvent(call_.stream, before, 0),
+                        "waiting for the call before on " + call_.device->name()));
+  sequence_ = flags.next_sequence();
+  UNISONO_TRY(flags.enqueue_ready(call_.stream, sequence_));
+  UNISONO_TRY(launch_if_owner(parts, flags));
+  UNISONO_TRY(flags.enqueue_done(call_.stream, sequence_));
+  return api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
+}
+
+// The same in a graph, with flags that serve every replay.
+Status FusedCall::capture_call(const device::FlagPage& flags,
+                               std::span<const device::RankPart> parts) {
+  CapturedCalls& captured = call_.calls->captured(*call_.device);
+  if (call_.calls->is_owner()) {
+    for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
+      if (part(rank).input_bytes > 0) UNISONO_TRY(captured.keep(part(rank).input));
+      if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
+    }
+  }
+  UNISONO_ASSIGN(const std::uint64_t number,
+                 captured.flags().take(offers(&Descriptor::graph_flags)));
+  UNISONO_TRY(captured.begin(call_.stream, call_.capture));
+  UNISONO_TRY(captured.flags().enqueue_ready(call_.stream, number));
+  UNISONO_TRY(launch_if_owner(parts, flags));
+  UNISONO_TRY(captured.flags().enqueue_done(call_.stream, number));
+  return captured.end(call_.stream, call_.capture);
+}
+
+// One rank of each device launches: processes that share one would take turns on it, and each turn
+// costs a change of contexts. The others' streams wait and tell.
+Status FusedCall::launch_if_owner(std::span<const device::RankPart> parts,
+                                  const device::FlagPage& flags) {
+  return call_.calls->is_owner() ? launch_pieces(call_.stream, parts, flags.abort_word())
+                                 : Status();
+}
+
+Status FusedCall::finish_in_stream() {
+  const cuda::CudaApi& api = call_.device->api();
+  if (call_.capture == 0) {
+    UNISONO_TRY(
+        api.check(api.EventRecord(over_, call_.stream), "recording on " + call_.device->name()));
+    call_.calls->enter_streams(*this, *call_.device);
+  }
+  state_ = State::kInStreams;
+  call_.device->leave_line(this);
+  call_.calls->pass_turn(*call_.started);
+  CudaCalls::note_enqueued(*call_.started);
+  return Status();
+}
+
+void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
+  if (state_ != State::kInStreams || sequence_ == 0) return;
+  if (const Result<device::FlagPage*> flags = call_.calls->flags(*call_.device)) {
+    (*flags)->waiting_for(sequence_, ranks);
+  }
+}
+
+// Members of one process may have launched what this rank has not heard of.
+void FusedCall::fail() {
+  const bool may_be_launched =
+      !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kAgreeing);
+  if (may_be_launched) call_.calls->release_streams(*call_.device, nullptr);
+  if (state_ == State::kInStreams) call_.calls->release_streams(*call_.device, over_);
+  state_ = State::kOver;
+}
+
+void FusedCall::end() {
+  if (over_ != nullptr) call_.device->give_back(over_);
+  over_ = nullptr;
+  sequence_ = 0;
+  state_ = State::kOver;
+  call_.device->leave_line(this);
+  call_.calls->leave_streams(*this, *call_.device);
+}
+
+}  // namespace unisono

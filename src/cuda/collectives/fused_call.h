@@ -1,0 +1,97 @@
+// A device call of ranks that share device memory: they meet on the host, so that all know whose
+// buffers are where, and leave the rest to their streams.
+//
+//   threads:    exchange of metadata -> one rank of each device makes a stream of the library's
+//   wait
+//               for everybody's ready event and launches -> agreement -> every rank's stream waits
+//               for those launches
+//   processes:  exchange of metadata -> every rank's own stream: tell all and wait for all, launch
+//               for its device where it is the first rank there, tell all and wait for all. In a
+//               capture too: replays then do the same without an exchange.
+//
+// No kernel ever waits for another one. Where a rank's buffers cannot be reached, all ranks find
+// that out in the exchange and stage the call (kFallback).
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "cuda/collectives/descriptor.h"
+#include "cuda/collectives/device_call.h"
+#include "cuda/collectives/pieces.h"
+#include "cuda/synchronisation/flag_page.h"
+#include "engine/operation.h"
+
+namespace unisono {
+
+class FusedCall {
+ public:
+  explicit FusedCall(DeviceCall& call) : call_(call) {}
+
+  /// What this rank will tell in the exchange of metadata.
+  Status begin();
+  Result<StageState> advance();
+  /// Its streams wait for nobody any more. The host's operation has ended.
+  void fail();
+  /// Members whose streams this rank's stream waits for.
+  void waiting_for(std::vector<Rank>* ranks) const;
+  /// An error that all ranks found alike, in the call and not in the communicator.
+  bool refused() const { return refused_; }
+  void end();
+
+ private:
+  enum class State : std::uint8_t {
+    kWaitingForTurn,
+    kExchangingMetadata,
+    kAgreeing,
+    kInStreams,
+    kOver
+  };
+
+  bool is_of_processes() const;
+  Status describe();
+  Status start_metadata_exchange();
+  Result<StageState> after_metadata_exchange();
+  Status check_captures() const;
+  Status refuse_capture(device::FallbackReason reason, Rank who) const;
+  Status check_blocks() const;
+  Status check_counts() const;
+  device::FallbackReason fallback(Rank* who) const;
+  Status launch_for_threads();
+  Status start_agreement();
+  Status join_launches();
+  Status enqueue_for_processes();
+  Result<std::vector<device::RankPart>> connect_and_reach(device::FlagPage& flags);
+  Status connect_flags(device::FlagPage& flags) const;
+  Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
+  Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
+  std::vector<device::PageTicket> offers(device::PageTicket device::Descriptor::*which) const;
+  Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
+  Result<std::vector<device::RankPart>> reach_parts();
+  Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
+  Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
+                       const std::uint32_t* abort);
+  Status finish_in_stream();
+  Result<StageState> await_verdict(const Status& suspicion);
+  const device::Descriptor& part(Rank rank) const;
+  const device::DescriptorCounts& counts(Rank rank) const;
+
+  DeviceCall& call_;
+  State state_ = State::kOver;
+  bool refused_ = false;
+  device::Descriptor mine_;
+  device::DescriptorCounts my_counts_;
+  bool has_counts_ = false;
+  std::size_t stride_ = 0;  // bytes of a rank's descriptor in an exchange
+  std::vector<std::byte> sent_, received_;
+  CUevent over_ = nullptr;
+  std::uint32_t sequence_ = 0;  // of the flag page
+  Status suspicion_;            // an error that a peer's death may explain
+  TimePoint suspected_at_{};
+};
+
+}  // namespace unisono

@@ -1,0 +1,44 @@
+#include "cuda/collectives/host_part.h"
+
+namespace unisono {
+
+void HostPart::serve(const Call& served) {
+  call_.reset(served);
+  call_.record = backends_.device_record_of(served);
+  call_.sequence = 0;
+  call_.is_numbered = false;
+}
+
+Status HostPart::start_metadata_exchange(const Call& served, std::span<const std::byte> mine,
+                                         std::span<std::byte> all) {
+  UNISONO_ASSIGN(operation_, backends_.start_metadata_exchange(call_, served, mine, all));
+  return Status();
+}
+
+Status HostPart::start(const Call& part, const CallShape& shape) {
+  call_.reset(part);
+  UNISONO_ASSIGN(operation_, backends_.start(call_, shape));
+  return Status();
+}
+
+Result<bool> HostPart::advance() {
+  if (!operation_->advance()) return false;
+  const Status outcome = operation_->status();
+  end(outcome.ok());
+  UNISONO_TRY(outcome);
+  return true;
+}
+
+void HostPart::fail(const Status& cause) {
+  if (operation_ == nullptr) return;
+  operation_->fail(cause);
+  end(false);
+}
+
+void HostPart::end(bool succeeded) {
+  operation_ = nullptr;
+  backends_.end(call_, succeeded);
+  call_.is_numbered = false;
+}
+
+}  // namespace unisono

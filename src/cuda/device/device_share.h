@@ -1,0 +1,68 @@
+// What all ranks of one process have of a device together: the kernels, loaded once, the
+// streams of copies, and words of page-locked memory, which to free a driver would wait for all
+// streams. Streams share a few hardware queues, so a process has a pair of them however
+// many ranks it has, and kernels are never loaded beside a stream that waits for a rank of this
+// process.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "cuda/driver/cuda_api.h"
+#include "cuda/kernels/kernels.h"
+
+namespace unisono::device {
+
+class DeviceShare {
+ public:
+  /// The same for all that name the device's primary context while any of them has it; keeps the
+  /// context. It is current.
+  static Result<std::shared_ptr<DeviceShare>> of(const std::shared_ptr<const cuda::CudaApi>& api,
+                                                 CUdevice device, CUcontext context);
+  ~DeviceShare();
+  DeviceShare(const DeviceShare&) = delete;
+
+  const cuda::Kernels& kernels() const { return *kernels_; }
+  /// Of the highest priority, from the device to the host and back. Nothing in them waits.
+  CUstream outward_stream() const { return outward_; }
+  CUstream inward_stream() const { return inward_; }
+
+  /// What waits in a stream of the user's may hold up streams of the library's: those of one
+  /// priority may share a hardware queue.
+  bool may_hold_up_others(CUstream stream) const;
+  /// A stream for work that waits for other streams, the caller's to destroy: ahead of streams of
+  /// no priority, and behind the copies where the device has so many priorities. The context is
+  /// current.
+  Result<CUstream> make_waiting_stream() const;
+
+  /// A word of host memory that kernels can read, 0. Where none is left the context is current.
+  Result<std::uint32_t*> take_word();
+  void give_back_word(std::uint32_t* word);
+
+ private:
+  DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context)
+      : api_(std::move(api)), device_(device), context_(context) {}
+  Status make();
+  Result<CUstream> make_stream(int priority) const;
+  Status add_words();
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  CUdevice device_;
+  CUcontext context_;
+  bool is_retained_ = false;
+  std::unique_ptr<cuda::Kernels> kernels_;
+  CUstream outward_ = nullptr;
+  CUstream inward_ = nullptr;
+  int work_priority_ = 0;  // of waiting streams; lower numbers are ahead
+  std::mutex words_mutex_;
+  std::vector<void*> word_pages_;
+  std::vector<std::uint32_t*> free_words_;
+};
+
+}  // namespace unisono::device

@@ -1,0 +1,117 @@
+#include "cuda/device/staging_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "cuda/device/left_behind.h"
+#include "cuda/driver/driver_section.h"
+
+namespace unisono::device {
+
+StagingPool::StagingPool(std::shared_ptr<const cuda::CudaApi> api, CUcontext context,
+                         std::string device, std::size_t bytes_max)
+    : api_(std::move(api)), context_(context), device_(std::move(device)), bytes_max_(bytes_max) {}
+
+// A driver that does not answer keeps what it was asked for until the process ends.
+StagingPool::~StagingPool() {
+  if (order_.has_value() && order_->memory.wait_for(kReleaseLimit) == std::future_status::ready) {
+    const Result<std::byte*> memory = order_->memory.get();
+    if (memory) free_.push_back({*memory, order_->bytes});
+  }
+  for (const Free& block : free_) api_->MemFreeHost(block.data);
+}
+
+StagingPool::Block& StagingPool::Block::operator=(Block&& other) noexcept {
+  release();
+  pool_ = std::exchange(other.pool_, nullptr);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  charged_ = std::exchange(other.charged_, 0);
+  return *this;
+}
+
+void StagingPool::Block::release() {
+  if (data_ != nullptr) {
+    pool_->free_.push_back({data_, bytes_});
+    pool_->charged_bytes_ -= charged_;
+  }
+  data_ = nullptr;
+}
+
+Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, Bound bound) {
+  constexpr std::size_t kSmallest = 64 << 10;
+  const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
+  const std::size_t charged = bound == Bound::kHolds ? wanted : 0;
+  if (charged_bytes_ + charged > bytes_max_) {
+    if (charged_bytes_ > 0) return std::optional<Block>();
+    return Status(ErrorCode::kOutOfResources,
+                  "staging " + std::to_string(bytes) + " bytes of " + device_ + " needs " +
+                      std::to_string(wanted) + " bytes of page-locked memory, and at most " +
+                      std::to_string(bytes_max_) +
+                      " are in use at a time: raise UNISONO_SCRATCH_BYTES");
+  }
+  UNISONO_TRY(collect(wanted));
+  if (const auto found = find_free(wanted); found != free_.end()) {
+    const Free block = *found;
+    free_.erase(found);
+    return std::optional<Block>(lend(block, charged));
+  }
+  if (!order_.has_value()) order(wanted);
+  return std::optional<Block>();
+}
+
+// The shortest that will do. Where what is kept comes to the bound a longer block will do.
+std::vector<StagingPool::Free>::iterator StagingPool::find_free(std::size_t wanted) {
+  const bool is_full = bytes_ + wanted > bytes_max_;
+  auto best = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const bool will_do = block->bytes == wanted || (is_full && block->bytes > wanted);
+    if (will_do && (best == free_.end() || block->bytes < best->bytes)) best = block;
+  }
+  return best;
+}
+
+StagingPool::Block StagingPool::lend(Free block, std::size_t charged) {
+  Block lent;
+  lent.pool_ = this;
+  lent.data_ = block.data;
+  lent.bytes_ = block.bytes;
+  lent.charged_ = charged;
+  charged_bytes_ += charged;
+  return lent;
+}
+
+// What was ordered, if it is here. A refusal is for those who want as much; others order their own.
+Status StagingPool::collect(std::size_t wanted) {
+  if (!order_.has_value() ||
+      order_->memory.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return Status();
+  }
+  Order over = std::move(*order_);
+  order_.reset();
+  const Result<std::byte*> memory = over.memory.get();
+  if (!memory) return wanted == over.bytes ? memory.error() : Status();
+  free_.push_back({*memory, over.bytes});
+  bytes_ += over.bytes;
+  return Status();
+}
+
+void StagingPool::order(std::size_t bytes) {
+  const auto lock_pages = [api = api_, context = context_, device = device_,
+                           bytes]() -> Result<std::byte*> {
+    const cuda::DriverSection section(*api, context);
+    UNISONO_TRY(section.status());
+    void* memory = nullptr;
+    UNISONO_TRY(api->check(api->MemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE),
+                           "page-locking " + std::to_string(bytes) + " bytes for " + device));
+    return static_cast<std::byte*>(memory);
+  };
+  std::packaged_task<Result<std::byte*>()> task(lock_pages);
+  order_ = {bytes, task.get_future()};
+  std::thread(std::move(task)).detach();
+}
+
+}  // namespace unisono::device

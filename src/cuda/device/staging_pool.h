@@ -1,0 +1,84 @@
+// Page-locked host memory through which calls of one rank are staged.
+//
+// A driver may wait for all streams before it page-locks memory, and one of them may be waiting for
+// a call of this rank: a thread of its own asks for each block, so that whoever wants it goes on
+// with its other calls. To free a block the driver waits for all streams too: blocks are kept, in
+// powers of two, until the pool is closed.
+//
+// Thread rule: the engine's lock of its rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cuda/driver/cuda_api.h"
+
+namespace unisono::device {
+
+class StagingPool {
+ public:
+  /// Messages name `device`. Blocks that are lent and count come to at most `bytes_max`.
+  StagingPool(std::shared_ptr<const cuda::CudaApi> api, CUcontext context, std::string device,
+              std::size_t bytes_max);
+  /// The context is current, and all blocks are back or abandoned.
+  ~StagingPool();
+  StagingPool(const StagingPool&) = delete;
+
+  /// Lent to whoever has it; what is released comes back.
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept { *this = std::move(other); }
+    Block& operator=(Block&& other) noexcept;
+    ~Block() { release(); }
+    std::byte* data() const { return data_; }
+    void release();
+    /// A stream may still use it: it is nobody's again.
+    void abandon() { data_ = nullptr; }
+
+   private:
+    friend class StagingPool;
+    StagingPool* pool_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
+    std::size_t charged_ = 0;  // against the bound
+  };
+
+  enum class Bound : std::uint8_t { kHolds, kMayExceed };
+  /// Nothing where there is none now: what is lent has to come back, or memory is being
+  /// page-locked. kOutOfResources names the bound and its variable where the block alone exceeds
+  /// it; otherwise what the driver says of a block of this size.
+  Result<std::optional<Block>> take(std::size_t bytes, Bound bound);
+
+ private:
+  struct Free {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Order {
+    std::size_t bytes = 0;
+    std::future<Result<std::byte*>> memory;
+  };
+
+  std::vector<Free>::iterator find_free(std::size_t wanted);
+  Block lend(Free block, std::size_t charged);
+  Status collect(std::size_t wanted);
+  void order(std::size_t bytes);
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  CUcontext context_;
+  std::string device_;
+  std::size_t bytes_max_;
+  std::vector<Free> free_;
+  std::optional<Order> order_;  // one at a time
+  std::size_t bytes_ = 0;       // lent and free
+  std::size_t charged_bytes_ = 0;
+};
+
+}  // namespace unisono::device

@@ -1,0 +1,298 @@
+// Loading the kernels of a device and launching them: see kernels.h.
+#include "cuda/kernels/kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/kernels/arithmetic.h"
+#include "cuda/kernels/kernel_names.h"
+#include "cuda/kernels/kernel_shape.h"
+
+namespace unisono::cuda {
+namespace {
+
+bool is_complex(DataType type) {
+  return type == DataType::kComplex64 || type == DataType::kComplex128;
+}
+
+/// What a kernel counts. Moves count bytes, sums of complex numbers their parts.
+struct Counted {
+  std::size_t per_element;
+  std::size_t bytes;
+};
+Counted counted(const WorkKind& kind) {
+  const std::size_t bytes = size_of(kind.type);
+  if (!kind.reduces) return {bytes, 1};
+  if (is_complex(kind.type) && kind.op != OpKind::kProduct) return {2, bytes / 2};
+  return {1, bytes};
+}
+
+Status refused(std::size_t piece, const std::string& why) {
+  return Status(ErrorCode::kInvalidArgument,
+                "piece " + std::to_string(piece) + " of a device launch " + why);
+}
+
+bool in_table(unsigned first, unsigned count) {
+  return first + count <= static_cast<unsigned>(kWorkPointersMax);
+}
+
+Status check_piece(const DeviceWork& work, std::size_t index, bool reduces) {
+  const WorkPiece& piece = work.pieces[index];
+  if (piece.inputs < 1 || piece.inputs > kWorkRanksMax || piece.outputs > kWorkRanksMax) {
+    return refused(index, "has " + std::to_string(piece.inputs) + " inputs and " +
+                              std::to_string(piece.outputs) + " outputs; the limit is " +
+                              std::to_string(kWorkRanksMax) + ", and at least one input");
+  }
+  if (!in_table(piece.first_input, piece.inputs) || !in_table(piece.first_output, piece.outputs))
+    return refused(index, "names pointers behind the " + std::to_string(kWorkPointersMax));
+  const bool moves =
+      piece.mode == PieceMode::kPermute || (piece.mode == PieceMode::kSpread && piece.inputs == 1);
+  const bool scans = piece.mode == PieceMode::kPrefix || piece.mode == PieceMode::kExclusive;
+  if (!reduces && !moves) return refused(index, "needs an operator");
+  if (reduces && piece.mode == PieceMode::kPermute)
+    return refused(index, "moves, but was given an operator");
+  if ((scans || piece.mode == PieceMode::kPermute) && piece.outputs != piece.inputs)
+    return refused(index, "needs as many outputs as inputs");
+  // Sixteen bytes are the largest element.
+  if (piece.count > std::numeric_limits<std::uint64_t>::max() / 16)
+    return refused(index, "has " + std::to_string(piece.count) + " elements, more than any memory");
+  for (int i = 0; piece.count != 0 && i < piece.inputs; ++i) {
+    if (work.pointers[piece.first_input + i] == nullptr)
+      return refused(index, "has no buffer for input " + std::to_string(i));
+  }
+  return Status();
+}
+
+Status check_work(const DeviceWork& work, const WorkKind& kind) {
+  if (work.piece_count > static_cast<unsigned>(kWorkPiecesMax)) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "a device launch of " + std::to_string(work.piece_count) +
+                      " pieces; the limit is " + std::to_string(kWorkPiecesMax));
+  }
+  if (kind.reduces && kind.op == OpKind::kAverage && work.ranks < 1) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "an average over " + std::to_string(work.ranks) + " ranks; it takes at least 1");
+  }
+  for (std::size_t i = 0; i < work.piece_count; ++i)
+    UNISONO_TRY(check_piece(work, i, kind.reduces));
+  return Status();
+}
+
+std::uint64_t factor_for(DataType type, double scalar) {
+  switch (type) {
+    case DataType::kFloat64:
+    case DataType::kComplex128:
+      return Sum<double>::factor_of(scalar);
+    case DataType::kFloat16:
+    case DataType::kBfloat16:
+    case DataType::kFloat8E4m3:
+    case DataType::kFloat8E5m2:
+    case DataType::kFloat32:
+    case DataType::kComplex64:
+      return Sum<float>::factor_of(scalar);
+    default:
+      return Sum<std::uint64_t>::factor_of(scalar);
+  }
+}
+
+/// So few reads over PCIe take no longer than one and what sharing its answer costs. Not measured.
+constexpr unsigned kBlocksThatAskAlone = 16;
+
+/// Of this process: never 0, and never the same twice.
+std::uint64_t next_launch() {
+  static std::atomic<std::uint64_t> launches = 0;
+  return ++launches;
+}
+
+/// No code in the image for this device, and no PTX that its driver can compile.
+bool lacks_code(CUresult result) {
+  return result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
+         result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+}
+
+}  // namespace
+
+void complete_work(DeviceWork& work, const WorkKind& kind) {
+  work.op = static_cast<std::uint8_t>(kind.op);
+  work.type = static_cast<std::uint8_t>(kind.type);
+  work.finish =
+      kind.reduces && kind.op == OpKind::kAverage ? WorkFinish::kAverage : WorkFinish::kNothing;
+  work.premultiplied = kind.reduces && kind.op == OpKind::kPremultipliedSum;
+  for (int i = 0; work.premultiplied && i < kWorkRanksMax; ++i)
+    work.factors[i] = factor_for(kind.type, work.scalars[i]);
+  for (std::uint32_t i = 0; i < work.piece_count; ++i)
+    work.pieces[i].count *= counted(kind).per_element;
+}
+
+Geometry geometry_of(const DeviceWork& work, std::size_t element_bytes, int multiprocessors) {
+  constexpr std::uint64_t kUnitBytes = 16;
+  std::uint64_t units = 1;
+  for (std::uint32_t i = 0; i < work.piece_count; ++i) {
+    const WorkPiece& piece = work.pieces[i];
+    const bool scans = piece.mode == PieceMode::kPrefix || piece.mode == PieceMode::kExclusive;
+    const std::uint64_t of_piece =
+        scans ? piece.count : (piece.count * element_bytes + kUnitBytes - 1) / kUnitBytes;
+    units = std::max(units, of_piece);
+  }
+  Geometry geometry;
+  geometry.pieces = work.piece_count;
+  geometry.threads = kBlockThreads;
+  const std::uint64_t resident =
+      std::uint64_t{kBlocksPerMultiprocessor} * static_cast<unsigned>(std::max(multiprocessors, 1));
+  const std::uint64_t share = (resident + work.piece_count - 1) / std::max(work.piece_count, 1u);
+  const std::uint64_t wanted = (units + kBlockThreads - 1) / kBlockThreads;
+  geometry.blocks = static_cast<unsigned>(
+      std::clamp<std::uint64_t>(wanted, 1, std::max<std::uint64_t>(share, 1)));
+  return geometry;
+}
+
+struct Kernels::State {
+  std::shared_ptr<const CudaApi> api;
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  int multiprocessors = 1;
+  int compute_capability = 0;  ///< 90 is 9.0
+  std::vector<CUlibrary> libraries;
+  CUfunction move = nullptr;
+  /// By type, operator and order.
+  CUfunction reducing[kDataTypeCount][kOpKindCount][2] = {};
+
+  CUfunction find(const WorkKind& kind) const {
+    if (!kind.reduces) return move;
+    return reducing[static_cast<int>(kind.type)][static_cast<int>(kind.op)]
+                   [kind.order == Order::kCanonical];
+  }
+
+  std::string on_device() const { return " on device " + std::to_string(device); }
+
+  Status checked(CUresult result, const std::string& what) const {
+    if (!lacks_code(result)) return api->check(result, what + on_device());
+    return Status(ErrorCode::kUnsupported,
+                  "the kernels of this build have no code for device " + std::to_string(device) +
+                      ", whose compute capability is " + std::to_string(compute_capability / 10) +
+                      "." + std::to_string(compute_capability % 10) +
+                      "; build with it among UNISONO_CUDA_ARCHITECTURES, or update the driver");
+  }
+
+  Status ask_device();
+  Status load_image(const KernelImage& image, std::map<std::string, CUfunction>& functions);
+  void index(const std::map<std::string, CUfunction>& functions);
+};
+
+Status Kernels::State::ask_device() {
+  const auto ask = [&](CUdevice_attribute attribute, int* value) {
+    return checked(api->DeviceGetAttribute(value, attribute, device), "asking for an attribute");
+  };
+  int major = 0;
+  int minor = 0;
+  UNISONO_TRY(ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
+  UNISONO_TRY(ask(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
+  compute_capability = 10 * major + minor;
+  return ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &multiprocessors);
+}
+
+Status Kernels::State::load_image(const KernelImage& image,
+                                  std::map<std::string, CUfunction>& functions) {
+  CUlibrary library = nullptr;
+  UNISONO_TRY(
+      checked(api->LibraryLoadData(&library, image.begin, nullptr, nullptr, 0, nullptr, nullptr, 0),
+              "loading the kernels"));
+  libraries.push_back(library);
+  for (const std::string& name : image.names) {
+    CUkernel kernel = nullptr;
+    CUfunction function = nullptr;
+    UNISONO_TRY(checked(api->LibraryGetKernel(&kernel, library, name.c_str()), "finding " + name));
+    UNISONO_TRY(checked(api->KernelGetFunction(&function, kernel), "loading " + name));
+    if (api->FuncLoad != nullptr) UNISONO_TRY(checked(api->FuncLoad(function), "loading " + name));
+    functions[name] = function;
+  }
+  return Status();
+}
+
+void Kernels::State::index(const std::map<std::string, CUfunction>& functions) {
+  move = functions.at(kMoveKernel);
+  for (int type = 0; type < kDataTypeCount; ++type) {
+    for (int op = 0; op < kOpKindCount; ++op) {
+      for (const Order order : {Order::kAny, Order::kCanonical}) {
+        const WorkKind kind{static_cast<DataType>(type), true, static_cast<OpKind>(op), order};
+        if (!supports(kind).ok()) continue;
+        const auto found = functions.find(kernel_name(kind));
+        UNISONO_ASSERT(found != functions.end(), "a kind of work without a kernel");
+        reducing[type][op][order == Order::kCanonical] = found->second;
+      }
+    }
+  }
+}
+
+Kernels::Kernels() : state_(std::make_unique<State>()) {}
+
+Kernels::~Kernels() {
+  const CurrentContext current(*state_->api, state_->context);
+  if (!current.status().ok()) return;  // the context is gone, and the libraries with it
+  for (CUlibrary library : state_->libraries) (void)state_->api->LibraryUnload(library);
+}
+
+Result<std::unique_ptr<Kernels>> Kernels::load(std::shared_ptr<const CudaApi> api, CUdevice device,
+                                               CUcontext context) {
+  const CurrentContext current(*api, context);
+  UNISONO_TRY(current.status());
+  std::unique_ptr<Kernels> kernels(new Kernels());
+  State& state = *kernels->state_;
+  state.api = std::move(api);
+  state.device = device;
+  state.context = context;
+  UNISONO_TRY(state.ask_device());
+  std::map<std::string, CUfunction> functions;
+  for (const KernelImage& image : kernel_images()) UNISONO_TRY(state.load_image(image, functions));
+  state.index(functions);
+  return kernels;
+}
+
+Status Kernels::supports(const WorkKind& kind) {
+  const bool known = static_cast<int>(kind.type) < kDataTypeCount &&
+                     (!kind.reduces || static_cast<int>(kind.op) < kOpKindCount);
+  if (!known) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "unknown element type " + std::to_string(static_cast<int>(kind.type)) +
+                      " or operator " + std::to_string(static_cast<int>(kind.op)) + ", limits " +
+                      std::to_string(kDataTypeCount - 1) + " and " +
+                      std::to_string(kOpKindCount - 1));
+  }
+  if (!kind.reduces) return Status();
+  if (kind.op == OpKind::kUser) {
+    return Status(ErrorCode::kUnsupported,
+                  "user operators run on the host; a device has no code for them");
+  }
+  if (!is_meaningful(kind.op, kind.type)) {
+    return Status(ErrorCode::kInvalidArgument, "operator " + std::string(name_of(kind.op)) +
+                                                   " has no meaning on " +
+                                                   std::string(name_of(kind.type)) +
+                                                   "; choose another operator or element type");
+  }
+  return Status();
+}
+
+Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, Runs runs) const {
+  UNISONO_TRY(supports(kind));
+  UNISONO_TRY(check_work(work, kind));
+  if (work.piece_count == 0) return Status();
+  complete_work(work, kind);
+  const Geometry grid = geometry_of(work, counted(kind).bytes, state_->multiprocessors);
+  const bool shares_answer = runs == Runs::kOnce && grid.blocks * grid.pieces > kBlocksThatAskAlone;
+  work.launch = shares_answer ? next_launch() : 0;
+  void* parameters[] = {&work};
+  const CUresult result =
+      state_->api->LaunchKernel(state_->find(kind), grid.blocks, grid.pieces, 1, grid.threads, 1, 1,
+                                0, stream, parameters, nullptr);
+  if (result == CUDA_SUCCESS) return Status();
+  return state_->checked(result, "launching " + kernel_name(kind));
+}
+
+}  // namespace unisono::cuda

@@ -1,0 +1,31 @@
+// The parts of a DeviceMemory and the locks that guard them. Internal to this folder.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "cuda/memory/device.h"
+#include "cuda/memory/device_memory.h"
+#include "cuda/memory/direct_buffer.h"
+#include "cuda/memory/own_memory.h"
+#include "cuda/memory/peer_mappings.h"
+#include "cuda/memory/process_identity.h"
+#include "cuda/memory/ticket_book.h"
+
+namespace unisono::cuda {
+
+struct DeviceMemory::State {
+  Device device;
+  /// A forked child has neither the driver's state nor the server's thread.
+  const ProcessIdentity process = process_identity();
+  std::mutex own_mutex;  ///< own, tickets
+  OwnMemory own{device};
+  std::optional<TicketBook> tickets{std::in_place, device, own};
+  /// Apart from the other: mapping may wait for a peer, and peers must get their tickets meanwhile.
+  std::mutex peers_mutex;
+  PeerMappings peers{device};
+  std::mutex lane_mutex;
+  std::shared_ptr<CopyLane> lane;  ///< made when first needed
+};
+
+}  // namespace unisono::cuda

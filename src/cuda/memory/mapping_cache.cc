@@ -1,0 +1,117 @@
+#include "cuda/memory/mapping_cache.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "cuda/driver/driver_section.h"
+#include "cuda/memory/descriptor_server.h"
+
+namespace unisono::cuda {
+namespace {
+
+/// For the owner's server to answer: it waits for nobody, so only a stopped process takes longer.
+constexpr auto kOwnerPatience = std::chrono::seconds(5);
+
+}  // namespace
+
+MappingKey key_of(const Device& device, const BufferTicket& ticket) {
+  return {.api = device.api.get(),
+          .device = device.handle,
+          .process_key = ticket.process_key,
+          .base = ticket.base,
+          .allocation_id = ticket.allocation_id,
+          .allocation_bytes = ticket.allocation_bytes,
+          .kind = ticket.kind,
+          .ipc_handle = ticket.ipc_handle};
+}
+
+MappingCache& MappingCache::of_process() {
+  static MappingCache* const cache = new MappingCache;
+  return *cache;
+}
+
+Result<CUdeviceptr> MappingCache::acquire(const Device& device, const BufferTicket& ticket) {
+  const MappingKey key = key_of(device, ticket);
+  const std::lock_guard lock(mutex_);
+  auto found = mappings_.find(key);
+  if (found == mappings_.end()) {
+    const DriverSection section(*device.api, device.context);
+    UNISONO_TRY(section.status());
+    auto opened = ticket.kind == BufferTicket::Kind::kWindow ? open_window(device, ticket)
+                                                             : open_legacy(device, ticket);
+    if (!opened) return opened.error();
+    found = mappings_.emplace(key, std::move(*opened)).first;
+  }
+  ++found->second.holders;
+  return found->second.base;
+}
+
+Result<MappingCache::Mapping> MappingCache::open_window(const Device& device,
+                                                        const BufferTicket& ticket) {
+  if (!device.windows_missing.empty()) {
+    return Status(ErrorCode::kUnsupported, device.name + ": " + device.windows_missing);
+  }
+  UNISONO_ASSIGN(UniqueFd descriptor, request_descriptor(ticket.socket.data(), ticket.allocation_id,
+                                                         Clock::now() + kOwnerPatience));
+  Mapping mapping;
+  UNISONO_ASSIGN(mapping.window, Window::import(*device.api, device.handle, device.name,
+                                                std::move(descriptor), ticket.allocation_bytes));
+  mapping.base = mapping.window->address();
+  return mapping;
+}
+
+Result<MappingCache::Mapping> MappingCache::open_legacy(const Device& device,
+                                                        const BufferTicket& ticket) {
+  const CudaApi& api = *device.api;
+  if (api.IpcOpenMemHandle == nullptr || api.IpcCloseMemHandle == nullptr) {
+    return Status(ErrorCode::kUnsupported, "the driver has no cuIpcOpenMemHandle");
+  }
+  CUipcMemHandle handle;
+  static_assert(sizeof handle == sizeof ticket.ipc_handle);
+  std::memcpy(&handle, ticket.ipc_handle.data(), sizeof handle);
+  Mapping mapping;
+  const std::string what =
+      fmt::format("opening an IPC handle of {} bytes on {}", ticket.allocation_bytes, device.name);
+  UNISONO_TRY(api.check(
+      api.IpcOpenMemHandle(&mapping.base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), what));
+  // A ticket that claims more than the handle opens would let kernels run past its end.
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  const CUresult asked = api.MemGetAddressRange(&base, &bytes, mapping.base);
+  if (asked == CUDA_SUCCESS && base <= mapping.base &&
+      mapping.base - base + ticket.allocation_bytes <= bytes) {
+    return mapping;
+  }
+  api.IpcCloseMemHandle(mapping.base);
+  UNISONO_TRY(api.check(asked, what));
+  return Status(ErrorCode::kProtocol, fmt::format("{}: it has only {} bytes", what, bytes));
+}
+
+void MappingCache::release(const Device& device, const MappingKey& key, CleanupReport& report) {
+  const std::lock_guard lock(mutex_);
+  const auto found = mappings_.find(key);
+  UNISONO_ASSERT(found != mappings_.end(), "a mapping is released more often than acquired");
+  if (--found->second.holders > 0) return;
+  const DriverSection section(*device.api, device.context);
+  report.note(section.status());
+  if (found->second.window != nullptr) {
+    found->second.window->close(report);
+  } else {
+    report.note(device.api->IpcCloseMemHandle(found->second.base),
+                "closing an IPC handle on " + device.name);
+  }
+  mappings_.erase(found);
+}
+
+Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket) {
+  UNISONO_ASSIGN(const CUdeviceptr base, acquire(device, ticket));
+  const auto release_it = [device, key = key_of(device, ticket)](void*) {
+    CleanupReport report(*device.api, "unmapping memory of a peer's that graphs used");
+    of_process().release(device, key, report);
+  };
+  return std::shared_ptr<void>(reinterpret_cast<void*>(base), release_it);
+}
+
+}  // namespace unisono::cuda

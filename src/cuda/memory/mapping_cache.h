@@ -1,0 +1,64 @@
+// Memory of other processes that is mapped into this one: once per device and allocation, however
+// many ranks of this process use it, because a legacy IPC handle may be opened by one context per
+// device and process, and old drivers refuse to open it twice.
+//
+// Thread rule: any thread. Opening and closing happen under one lock: a handle must not be closed
+// while another rank opens it.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/result.h"
+#include "cuda/memory/cleanup_report.h"
+#include "cuda/memory/device.h"
+#include "cuda/memory/device_memory.h"
+#include "cuda/memory/window.h"
+
+namespace unisono::cuda {
+
+/// Which allocation of which process, mapped for which device.
+struct MappingKey {
+  const CudaApi* api = nullptr;
+  CUdevice device = 0;
+  std::uint64_t process_key = 0;
+  std::uint64_t base = 0;
+  std::uint64_t allocation_id = 0;
+  std::uint64_t allocation_bytes = 0;
+  BufferTicket::Kind kind = BufferTicket::Kind::kNone;
+  std::array<std::uint8_t, 64> ipc_handle = {};
+
+  auto operator<=>(const MappingKey&) const = default;
+};
+MappingKey key_of(const Device& device, const BufferTicket& ticket);
+
+class MappingCache {
+ public:
+  /// The process's one; never destroyed, since ranks may end after static destructors.
+  static MappingCache& of_process();
+
+  /// Where the allocation's base lies here; held until release().
+  Result<CUdeviceptr> acquire(const Device& device, const BufferTicket& ticket);
+  void release(const Device& device, const MappingKey& key, CleanupReport& report);
+  /// As acquire(); held for as long as the result lives.
+  Result<std::shared_ptr<void>> keep(const Device& device, const BufferTicket& ticket);
+
+ private:
+  struct Mapping {
+    CUdeviceptr base = 0;
+    std::unique_ptr<Window> window;  ///< null: legacy IPC
+    int holders = 0;
+  };
+  static Result<Mapping> open_window(const Device& device, const BufferTicket& ticket);
+  static Result<Mapping> open_legacy(const Device& device, const BufferTicket& ticket);
+
+  std::mutex mutex_;
+  std::map<MappingKey, Mapping> mappings_;
+};
+
+}  // namespace unisono::cuda

@@ -1,0 +1,49 @@
+// The buffers of peers as one rank sees them: which of their allocations are mapped here, and
+// where. Owned and guarded by DeviceMemory.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+
+#include "base/result.h"
+#include "cuda/memory/cleanup_report.h"
+#include "cuda/memory/device.h"
+#include "cuda/memory/device_memory.h"
+#include "cuda/memory/mapping_cache.h"
+#include "cuda/memory/peer_access.h"
+
+namespace unisono::cuda {
+
+class PeerMappings {
+ public:
+  explicit PeerMappings(const Device& device) : device_(device), access_(device) {}
+
+  /// As DeviceMemory::map.
+  Result<CUdeviceptr> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  void forget(Rank peer);
+  /// As DeviceMemory::out_of_reach.
+  std::vector<std::array<std::uint8_t, 16>> out_of_reach() const { return access_.out_of_reach(); }
+  void close(CleanupReport& report);
+
+ private:
+  struct Mapping {
+    MappingKey key;
+    CUdeviceptr base = 0;  ///< here
+  };
+  /// An allocation of this process, by its address: the number that it was opened with.
+  using OpenedHere = std::map<CUdeviceptr, std::uint64_t>;
+
+  Result<CUdeviceptr> map_own(const BufferTicket& ticket, Rank peer);
+  Status open_here(const BufferTicket& ticket);
+  Status check_reachable(const BufferTicket& ticket) const;
+  void drop_stale(const BufferTicket& ticket, Rank peer);
+  Status explain(const Status& cause, const BufferTicket& ticket, Rank peer) const;
+
+  const Device& device_;
+  PeerAccess access_;
+  OpenedHere opened_here_;
+  std::map<Rank, std::list<Mapping>> by_peer_;
+};
+
+}  // namespace unisono::cuda

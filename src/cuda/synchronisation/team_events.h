@@ -1,0 +1,53 @@
+// Events by which ranks that are threads of one process wait for each other's launches, and the
+// word that calls them off. They belong to all of the communicator's ranks here: a rank may have
+// left before another one has looked.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/device/device.h"
+#include "cuda/driver/cuda_api.h"
+
+namespace unisono::device {
+
+class TeamEvents {
+ public:
+  /// The same for all ranks of this process that name it alike while any of them has it.
+  static std::shared_ptr<TeamEvents> join(std::shared_ptr<const cuda::CudaApi> api,
+                                          const std::string& name, int ranks);
+  ~TeamEvents();
+  TeamEvents(const TeamEvents&) = delete;
+
+  /// The rank's event, made by its first call, with the rank's context current: recorded behind its
+  /// latest launch. The context is kept for as long.
+  Result<CUevent> event_of(Rank rank, const Device& device);
+  /// The same where it was made; null: the rank has launched nothing.
+  CUevent known_event_of(Rank rank);
+
+  /// What every launch looks at when it begins; taken by the first call, with its context current.
+  Result<const std::uint32_t*> abort_word(const Device& device);
+  /// Held from before a launch until its event is recorded: abort() finds a launch that it can
+  /// wait for, or comes before it.
+  std::unique_lock<std::mutex> launching() { return std::unique_lock(mutex_); }
+  /// Launches that have not begun move nothing from now on.
+  void abort();
+
+ private:
+  TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
+
+  std::shared_ptr<const cuda::CudaApi> api_;
+  std::mutex mutex_;
+  std::vector<CUevent> events_;
+  std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
+  std::shared_ptr<DeviceShare> word_owner_;
+  std::uint32_t* abort_word_ = nullptr;
+  bool is_aborted_ = false;
+};
+
+}  // namespace unisono::device
