@@ -9,53 +9,53 @@
 
 #include "unisono/types.h"
 
-namespace unisono __attribute__((visibility("default"))) {
+namespace unisono {
 
-  class Store;
+class Store;
 
-  /// A CUDA stream: CUstream or cudaStream_t, the same handle. Null is the default stream.
-  using CudaStream = void*;
+/// A CUDA stream: CUstream or cudaStream_t, the same handle. Null is the default stream.
+using CudaStream = void*;
 
-  struct InitOptions {
-    /// Where the ranks meet:
-    ///   "env://" (default): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
-    ///       MASTER_PORT as torchrun and `unisono run` set them, else what mpirun and srun set;
-    ///       with none of them a world of one.
-    ///   "tcp://host:port": rank 0 listens there; needs UNISONO_JOB_KEY (or job_key).
-    ///   "file:///path": rank 0 writes the file, the others read it; a stale file does no harm.
-    /// Empty: UNISONO_RENDEZVOUS, else "env://".
-    std::string rendezvous{};
-    /// Instead of `rendezvous`: a store of your own. Must outlive init().
-    Store* store = nullptr;
-    Rank rank = -1;         ///< -1: from RANK
-    int size = -1;          ///< -1: from WORLD_SIZE
-    std::string job_key{};  ///< empty: UNISONO_JOB_KEY. Never logged.
-    /// "auto", "shm", "tcp", "unix", "verbs" or "loopback"; the same on all ranks. Empty:
-    /// UNISONO_TRANSPORT.
-    std::string transport{};
-    /// For meeting, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
-    std::chrono::milliseconds timeout{0};
-    /// The rank's GPU, counted among those that CUDA_VISIBLE_DEVICES leaves. -1: the one whose
-    /// context is current on this thread, else the only one that this process uses already; with
-    /// neither the rank counts as one without a GPU, whose device buffers go through host memory.
-    /// With UNISONO_CUDA=require: LOCAL_RANK then.
-    int device = -1;
-  };
+struct InitOptions {
+  /// Where the ranks meet:
+  ///   "env://" (default): RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
+  ///       MASTER_PORT as torchrun and `unisono run` set them, else what mpirun and srun set;
+  ///       with none of them a world of one.
+  ///   "tcp://host:port": rank 0 listens there; needs UNISONO_JOB_KEY (or job_key).
+  ///   "file:///path": rank 0 writes the file, the others read it; a stale file does no harm.
+  /// Empty: UNISONO_RENDEZVOUS, else "env://".
+  std::string rendezvous{};
+  /// Instead of `rendezvous`: a store of your own. Must outlive init().
+  Store* store = nullptr;
+  Rank rank = -1;         ///< -1: from RANK
+  int size = -1;          ///< -1: from WORLD_SIZE
+  std::string job_key{};  ///< empty: UNISONO_JOB_KEY. Never logged.
+  /// "auto", "shm", "tcp", "unix", "verbs" or "loopback"; the same on all ranks. Empty:
+  /// UNISONO_TRANSPORT.
+  std::string transport{};
+  /// For rendezvous, and the default of every call. Zero: UNISONO_TIMEOUT (10 minutes).
+  std::chrono::milliseconds timeout{0};
+  /// The rank's GPU, counted among those that CUDA_VISIBLE_DEVICES leaves. -1: the one whose
+  /// context is current on this thread, else the only one that this process uses already; with
+  /// neither the rank counts as one without a GPU, whose device buffers go through host memory.
+  /// With UNISONO_CUDA=require: LOCAL_RANK then.
+  int device = -1;
+};
 
-  struct CallOptions {
-    /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
-    /// error lists who had arrived.
-    std::chrono::milliseconds timeout{0};
-    /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
-    /// same on all ranks. Must outlive the call.
-    std::string_view algorithm{};
-    Order order = Order::kAny;
-    /// For calls on device memory. The work comes after all that is in the stream, and what is put
-    /// there later comes after the work; the call returns, and a Request is made, as soon as that
-    /// is arranged, which may wait for the other ranks' calls but never for the work itself. A
-    /// failure then shows in the communicator's status() and in its next call. Without a stream:
-    /// the default one, and the call returns when the result is there.
-    std::optional<CudaStream> stream{};
-  };
+struct CallOptions {
+  /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
+  /// error lists who had arrived.
+  std::chrono::milliseconds timeout{0};
+  /// An algorithm of `unisono plan --list` ("ring", "native", ...); empty: selection decides. The
+  /// same on all ranks. Must outlive the call.
+  std::string_view algorithm{};
+  Order order = Order::kAny;
+  /// For calls on device memory. The work comes after all that is in the stream, and what is put
+  /// there later comes after the work; the call returns, and a Request is made, as soon as that
+  /// is arranged, which may wait for the other ranks' calls but never for the work itself. A
+  /// failure then shows in the communicator's status() and in its next call. Without a stream:
+  /// the default one, and the call returns when the result is there.
+  std::optional<CudaStream> stream{};
+};
 
-}  // namespace )
+}  // namespace unisono

@@ -5,7 +5,7 @@
 //   comm.all_reduce(gradient, unisono::average);
 #pragma once
 
-// Meeting, communicators, collectives, point to point, shared buffers.
+// Rendezvous, communicators, collectives, point to point, shared buffers.
 #include "unisono/communicator.h"
 // Byte blobs, values and lists that differ in size from rank to rank.
 #include "unisono/objects.h"

@@ -35,8 +35,8 @@ bool SharedMemoryOperation::advance() {
     running_ = &backend_->start_native(arguments_);
   }
   const bool ended = running_->advance();
-  Rank culprit = -1;
-  const ErrorCode raised = backend_->group()->raised(&culprit);
+  Rank failed_rank = -1;
+  const ErrorCode raised = backend_->group()->raised(&failed_rank);
   // What this rank finds wrong after another's failure may only follow from that.
   const bool disagrees = ended && running_->status().code() == ErrorCode::kMismatch;
   if (ended && !disagrees && (running_->status().ok() || raised == ErrorCode::kOk)) {
@@ -49,11 +49,11 @@ bool SharedMemoryOperation::advance() {
     if (ended) backend_->disagree(running_->status());
     return false;
   }
-  // The verdict that follows says more than the raised word: it ends this operation by fail().
+  // The decision that follows says more than the raised word: it ends this operation by fail().
   const TimePoint now = Clock::now();
   if (raised_at_ == TimePoint{}) raised_at_ = now;
   if (now - raised_at_ < grace::kCause) return false;
-  status_ = Status(raised, "rank " + std::to_string(culprit) + " ended the call", culprit);
+  status_ = Status(raised, "rank " + std::to_string(failed_rank) + " ended the call", failed_rank);
   running_->fail(status_);
   leave_queue();
   return true;

@@ -2,11 +2,11 @@
 // file or a user's argument can bring about may be asserted.
 #pragma once
 
-#include "base/visible.h"
+#include "unisono/export.h"
 
 namespace unisono {
-[[noreturn]] UNISONO_VISIBLE void assertion_failed(const char* condition, const char* message,
-                                                   const char* file, int line);
+[[noreturn]] UNISONO_API void assertion_failed(const char* condition, const char* message,
+                                               const char* file, int line);
 }  // namespace unisono
 
 #define UNISONO_ASSERT(condition, message)                                  \

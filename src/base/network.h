@@ -1,4 +1,4 @@
-// What the meeting and the stream transport both ask of the network: this host's addresses, how
+// What the rendezvous and the stream transport both ask of the network: this host's addresses, how
 // addresses look in messages, listening sockets, and who is at the other end of a socket.
 //
 // Thread rule: any thread. Set-up only.

@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/visible.h"
+#include "unisono/export.h"
 
 namespace unisono {
 
 /// Clears memory in a way that no compiler leaves out.
-UNISONO_VISIBLE void cleanse_bytes(void* memory, std::size_t bytes);
+UNISONO_API void cleanse_bytes(void* memory, std::size_t bytes);
 
 /// Clears memory before giving it back to `Upstream`.
 template <typename T, typename Upstream = std::allocator<T>>

@@ -7,7 +7,7 @@
 #include "comm/communicator_state.h"
 
 namespace unisono::detail {
-// The verdict is on its way, and says more.
+// The decision is on its way, and says more.
 Status CommunicatorState::status() {
   const Status suspicion = devices_ == nullptr ? Status() : devices_->members_failure();
   if (suspicion.ok()) return failure();
@@ -26,20 +26,20 @@ void CommunicatorState::fail(Status cause, Tell tell) {
   give_back_buffers(cause);
   if (groups_ != nullptr) groups_->fail(cause);
   if (tell == Tell::kEveryone && size() > 1) {
-    runtime_->arbiter().report_failure(verdict_of(cause));
+    runtime_->arbiter().report_failure(decision_of(cause));
   }
   const std::vector<RequestState*> running = requests_.running();
   for (RequestState* request : running) runtime_->engine().fail(*request, cause);
 }
 
-Verdict CommunicatorState::verdict_of(const Status& cause) const {
-  const Rank culprit = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
-  return {cause.code(), culprit, members_.id(), 0, cause.message()};
+FailureDecision CommunicatorState::decision_of(const Status& cause) const {
+  const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
+  return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
 }
 
 void CommunicatorState::disagree(const Status& seen) {
   if (!failure_.dispute(seen, Clock::now() + grace::kDecision)) return;
-  runtime_->arbiter().report_differing(verdict_of(seen), own_calls());
+  runtime_->arbiter().report_differing(decision_of(seen), own_calls());
 }
 
 // After a blocking call that waited for nobody: what the peers have said meanwhile would else be

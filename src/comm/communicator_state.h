@@ -125,7 +125,7 @@ class CommunicatorState final : public BackendHost,
   Result<RequestState*> admit(const Call& call, const CallShape& shape, const Selected& selected);
   Status finish(RequestState& request);
   Status look_at_peers();
-  Verdict verdict_of(const Status& cause) const;
+  FailureDecision decision_of(const Status& cause) const;
   Result<RequestState*> check_and_admit(const Call& call);
   Result<RequestState*> admit_message(const Call& call);
   void on_done(RequestState& request);

@@ -36,13 +36,13 @@ Rank HostGroup::outer_rank(Rank rank) const {
 }
 
 Status HostGroup::outer_status(const Status& failure) const {
-  const Rank culprit = outer_rank(failure.rank());
-  std::string words = culprit < 0 ? "" : "rank " + std::to_string(culprit) + ": ";
+  const Rank failed_rank = outer_rank(failure.rank());
+  std::string words = failed_rank < 0 ? "" : "rank " + std::to_string(failed_rank) + ": ";
   words += failure.message() + " (in a step of ranks";
   for (Rank rank = 0; rank < state_->size(); ++rank) {
     words += (rank == 0 ? " " : ", ") + std::to_string(outer_rank(rank));
   }
-  return Status(failure.code(), words + ")", culprit);
+  return Status(failure.code(), words + ")", failed_rank);
 }
 
 void HostGroups::fail(const Status& cause) {

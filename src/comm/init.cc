@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
-#include "rendezvous/meeting_point.h"
+#include "rendezvous/rendezvous_point.h"
 #include "unisono/version.h"
 
 namespace unisono {
@@ -98,12 +98,12 @@ Communicator init(const InitOptions& options) {
   runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
   LauncherVariables variables = value_or_throw(LauncherVariables::from_environment());
   place_in_job(options, runtime.config.rendezvous, &variables);
-  runtime.meeting = value_or_throw(
+  runtime.rendezvous = value_or_throw(
       options.store != nullptr
-          ? meeting_point_at_store(options.store, variables, runtime.config.job_key.view())
-          : meeting_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
-                                   runtime.config.job_key.view()));
-  runtime.meeting.interface_address = runtime.config.interface_address;
+          ? rendezvous_point_at_store(options.store, variables, runtime.config.job_key.view())
+          : rendezvous_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
+                                      runtime.config.job_key.view()));
+  runtime.rendezvous.interface_address = runtime.config.interface_address;
   runtime.rank = std::max(variables.rank, 0);
   runtime.size = std::max(variables.world_size, 1);
   runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size

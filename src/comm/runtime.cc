@@ -1,4 +1,4 @@
-// Meeting, and what is looked at once a millisecond while a rank waits.
+// Rendezvous, and what is looked at once a millisecond while a rank waits.
 #include "comm/runtime.h"
 
 #include <pthread.h>
@@ -29,7 +29,7 @@ std::string settings_text(const Config& config, const algorithms::SelectionTable
   return text.str();
 }
 
-constexpr std::size_t kVerdictsKept = 256, kQuestionsKept = 64;
+constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64;
 
 // Of communicators that do not exist here most are closed ones: the latest `most` are kept.
 template <typename T>
@@ -39,9 +39,11 @@ void remember(const T& what, std::size_t most, std::deque<T>* kept) {
 }
 
 // What was remembered of this communicator, in order.
-std::vector<Verdict> recall(std::uint32_t communicator, std::deque<Verdict>* kept) {
-  const auto concerns = [&](const Verdict& each) { return each.communicator == communicator; };
-  std::vector<Verdict> recalled;
+std::vector<FailureDecision> recall(std::uint32_t communicator, std::deque<FailureDecision>* kept) {
+  const auto concerns = [&](const FailureDecision& each) {
+    return each.communicator == communicator;
+  };
+  std::vector<FailureDecision> recalled;
   std::copy_if(kept->begin(), kept->end(), std::back_inserter(recalled), concerns);
   std::erase_if(*kept, concerns);
   return recalled;
@@ -131,7 +133,7 @@ Status Runtime::connect(const RuntimeOptions& options) {
   UNISONO_TRY(open_device(options.device, &self));
   UNISONO_TRY(open_transports(options, &self));
   UNISONO_ASSIGN(arbiter_,
-                 ArbiterClient::join(options.meeting, options.size, self, options.deadline));
+                 ArbiterClient::join(options.rendezvous, options.size, self, options.deadline));
   host_loads_ = host_loads(world().members);
   engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_choice());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
@@ -151,7 +153,7 @@ IdleChoice Runtime::idle_choice() const {
 Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
   const std::string& kind = config_.transport;
   const bool trusts_users = kind == "auto" || kind == "shm" || kind == "unix";
-  if (options.size > 1 && trusts_users && !options.meeting.within_process) {
+  if (options.size > 1 && trusts_users && !options.rendezvous.within_process) {
     UNISONO_TRY(check_own_user());
   }
   if (options.size > 1 && (kind == "auto" || kind == "shm")) {
@@ -209,10 +211,10 @@ Status Runtime::meet_fabric(TimePoint deadline) {
 
 // What the job says of the first of these ranks that will never come; ok while all may.
 Status Runtime::find_lost(const std::vector<Rank>& ranks) {
-  handle_verdicts();
-  for (const Verdict& death : deaths_) {
-    if (std::find(ranks.begin(), ranks.end(), death.culprit) == ranks.end()) continue;
-    return Status(death.code, death.message, death.culprit);
+  handle_decisions();
+  for (const FailureDecision& death : deaths_) {
+    if (std::find(ranks.begin(), ranks.end(), death.failed_rank) == ranks.end()) continue;
+    return Status(death.code, death.message, death.failed_rank);
   }
   for (const Rank rank : ranks) {
     if (!peer_left_[static_cast<std::size_t>(rank)]) continue;
@@ -224,7 +226,7 @@ Status Runtime::find_lost(const std::vector<Rank>& ranks) {
 bool Runtime::is_gone(Rank rank) const {
   return peer_left_[static_cast<std::size_t>(rank)] ||
          std::any_of(deaths_.begin(), deaths_.end(),
-                     [rank](const Verdict& death) { return death.culprit == rank; });
+                     [rank](const FailureDecision& death) { return death.failed_rank == rank; });
 }
 
 bool Runtime::shares_cores(const std::vector<Rank>& members) const {
@@ -235,10 +237,10 @@ bool Runtime::shares_cores(const std::vector<Rank>& members) const {
 
 void Runtime::add(detail::CommunicatorState& communicator) {
   communicators_.push_back(&communicator);
-  for (const Verdict& death : deaths_) apply(death, communicator);
+  for (const FailureDecision& death : deaths_) apply(death, communicator);
   // A member that was quicker may have left or failed the communicator before it was made here.
-  for (const Verdict& verdict : recall(communicator.members().id(), &unknown_verdicts_)) {
-    apply(verdict, communicator);
+  for (const FailureDecision& decision : recall(communicator.members().id(), &unknown_decisions_)) {
+    apply(decision, communicator);
   }
 }
 
@@ -346,7 +348,7 @@ void Runtime::stranger(std::uint32_t communicator, Rank peer) {
 
 void Runtime::tend() {
   // The job's word first: what this rank finds out by itself may only follow from it.
-  handle_verdicts();
+  handle_decisions();
   handle_events();
   for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->tend(peer_left_);
 }
@@ -382,22 +384,22 @@ void Runtime::handle(const Event& event, detail::CommunicatorState& communicator
                     detail::CommunicatorState::Tell::kEveryone);
 }
 
-void Runtime::handle_verdicts() {
-  verdicts_.clear();
-  arbiter_->poll(&verdicts_);
-  for (const Verdict& verdict : verdicts_) {
-    if (verdict.code == ErrorCode::kRankLeft && verdict.culprit >= 0 &&
-        verdict.communicator == kEveryCommunicator) {
+void Runtime::handle_decisions() {
+  decisions_.clear();
+  arbiter_->poll(&decisions_);
+  for (const FailureDecision& decision : decisions_) {
+    if (decision.code == ErrorCode::kRankLeft && decision.failed_rank >= 0 &&
+        decision.communicator == kEveryCommunicator) {
       // No failure by itself: only calls that still need the rank fail, and they say which.
-      peer_left_[static_cast<std::size_t>(verdict.culprit)] = true;
+      peer_left_[static_cast<std::size_t>(decision.failed_rank)] = true;
       continue;
     }
-    if (verdict.communicator == kEveryCommunicator) {
-      deaths_.push_back(verdict);
-    } else if (find(verdict.communicator) == nullptr) {
-      remember(verdict, kVerdictsKept, &unknown_verdicts_);
+    if (decision.communicator == kEveryCommunicator) {
+      deaths_.push_back(decision);
+    } else if (find(decision.communicator) == nullptr) {
+      remember(decision, kDecisionsKept, &unknown_decisions_);
     }
-    for (std::size_t i = 0; i < communicators_.size(); ++i) apply(verdict, *communicators_[i]);
+    for (std::size_t i = 0; i < communicators_.size(); ++i) apply(decision, *communicators_[i]);
   }
   answer_questions();
 }
@@ -414,13 +416,13 @@ void Runtime::answer_questions() {
   });
 }
 
-void Runtime::apply(const Verdict& verdict, detail::CommunicatorState& communicator) {
-  const Rank member = communicator.members().find(verdict.culprit);
-  const bool concerned = verdict.communicator == kEveryCommunicator
+void Runtime::apply(const FailureDecision& decision, detail::CommunicatorState& communicator) {
+  const Rank member = communicator.members().find(decision.failed_rank);
+  const bool concerned = decision.communicator == kEveryCommunicator
                              ? member >= 0
-                             : verdict.communicator == communicator.members().id();
+                             : decision.communicator == communicator.members().id();
   if (concerned) {
-    communicator.fail(Status(verdict.code, verdict.message, member),
+    communicator.fail(Status(decision.code, decision.message, member),
                       detail::CommunicatorState::Tell::kNobody);
   }
 }

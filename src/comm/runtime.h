@@ -1,6 +1,6 @@
 // What a rank has once, however many communicators it is in: its place in the job, the control
-// connection, the engine, transports and shared memory. Made by meeting the other ranks; ends when
-// the rank's last communicator is closed.
+// connection, the engine, transports and shared memory. Made by rendezvous the other ranks; ends
+// when the rank's last communicator is closed.
 //
 // Thread rule: as the engine's; members marked "any thread" are safe without its lock.
 #pragma once
@@ -34,10 +34,10 @@ class CommunicatorState;
 
 struct RuntimeOptions {
   Config config;
-  MeetingPoint meeting;
+  RendezvousPoint rendezvous;
   Rank rank = 0;
   int size = 1;
-  int local_size = 0;  ///< ranks of this host; 0: not known before the meeting
+  int local_size = 0;  ///< ranks of this host; 0: not known before the rendezvous
   TimePoint deadline = kNever;
   device::DeviceWish device;
 };
@@ -125,9 +125,9 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status meet_fabric(TimePoint deadline);
   Status find_lost(const std::vector<Rank>& ranks);
-  void handle_verdicts();
+  void handle_decisions();
   void handle(const Event& event, detail::CommunicatorState& communicator);
-  void apply(const Verdict& verdict, detail::CommunicatorState& communicator);
+  void apply(const FailureDecision& decision, detail::CommunicatorState& communicator);
   void answer_questions();
   detail::CommunicatorState* find(std::uint32_t communicator) const;
 
@@ -148,11 +148,12 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::unique_ptr<Engine> engine_;
   std::vector<detail::CommunicatorState*> communicators_;
   std::vector<Event> events_;
-  std::vector<Verdict> verdicts_;
+  std::vector<FailureDecision> decisions_;
   std::vector<bool> peer_left_;
-  std::vector<Verdict> deaths_;           // for communicators made after them
-  std::deque<Verdict> unknown_verdicts_;  // of communicators that do not exist here, or not yet
-  std::deque<std::uint32_t> questions_;   // of the arbiter about such communicators
+  std::vector<FailureDecision> deaths_;  // for communicators made after them
+  std::deque<FailureDecision>
+      unknown_decisions_;                // of communicators that do not exist here, or not yet
+  std::deque<std::uint32_t> questions_;  // of the arbiter about such communicators
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;

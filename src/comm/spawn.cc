@@ -17,9 +17,10 @@ namespace {
 RuntimeOptions rank_options(const SpawnJob& job, int rank) {
   RuntimeOptions options;
   options.config = job.config;
-  options.meeting.kind = job.size == 1 ? MeetingPoint::Kind::kAlone : MeetingPoint::Kind::kAbstract;
-  options.meeting.name = job.name;
-  options.meeting.within_process = job.as == SpawnOptions::As::kThreads;
+  options.rendezvous.kind =
+      job.size == 1 ? RendezvousPoint::Kind::kAlone : RendezvousPoint::Kind::kAbstract;
+  options.rendezvous.name = job.name;
+  options.rendezvous.within_process = job.as == SpawnOptions::As::kThreads;
   options.rank = rank;
   options.size = options.local_size = job.size;
   const std::vector<int>& devices = job.devices;

@@ -12,7 +12,7 @@
 #include "base/access_path.h"
 #include "base/result.h"
 #include "base/secret_text.h"
-#include "base/visible.h"
+#include "unisono/export.h"
 
 namespace unisono {
 
@@ -64,7 +64,7 @@ struct Config {
 
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;
   /// an unknown variable that begins with UNISONO_ is reported too.
-  UNISONO_VISIBLE static Result<Config> from_environment();
+  UNISONO_API static Result<Config> from_environment();
   /// What a caller gave beside the environment; empty changes nothing. As check_transport().
   Status set_transport(std::string_view name);
 };

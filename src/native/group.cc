@@ -10,9 +10,9 @@
 namespace unisono::native {
 namespace {
 
-// The raised word: code in the low byte, culprit + 1 above.
-std::uint64_t pack(ErrorCode code, Rank culprit) {
-  return static_cast<std::uint64_t>(code) | static_cast<std::uint64_t>(culprit + 1) << 8;
+// The raised word: code in the low byte, failed rank + 1 above.
+std::uint64_t pack(ErrorCode code, Rank failed_rank) {
+  return static_cast<std::uint64_t>(code) | static_cast<std::uint64_t>(failed_rank + 1) << 8;
 }
 
 }  // namespace
@@ -87,10 +87,10 @@ void Group::leave() {
   state_->fabric->counters(self).left.value.store(1, std::memory_order_release);
 }
 
-bool Group::raise(ErrorCode code, Rank culprit) {
+bool Group::raise(ErrorCode code, Rank failed_rank) {
   std::uint64_t none = 0;
   const bool is_first = state_->fabric->header().raised.compare_exchange_strong(
-      none, pack(code, culprit), std::memory_order_seq_cst, std::memory_order_seq_cst);
+      none, pack(code, failed_rank), std::memory_order_seq_cst, std::memory_order_seq_cst);
   // Before the owner writes its buffers again: pairs with LargeCall::what_was_read_counts.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return is_first;
@@ -105,13 +105,13 @@ void Group::await_readers() const {
   }
 }
 
-ErrorCode Group::raised(Rank* culprit) const {
+ErrorCode Group::raised(Rank* failed_rank) const {
   const std::uint64_t word = state_->fabric->header().raised.load(std::memory_order_acquire);
   if (word == 0) return ErrorCode::kOk;
   // Any member may have written it: a rank that does not exist is nobody.
   const std::uint64_t named = word >> 8;
   const auto size = static_cast<std::uint64_t>(state_->fabric->size());
-  if (culprit != nullptr) *culprit = named <= size ? static_cast<Rank>(named) - 1 : -1;
+  if (failed_rank != nullptr) *failed_rank = named <= size ? static_cast<Rank>(named) - 1 : -1;
   const auto code = static_cast<ErrorCode>(word & 0xff);
   return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
 }

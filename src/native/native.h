@@ -72,14 +72,15 @@ class Group {
   /// Tells the members that this rank will make no further call. Idempotent.
   void leave();
   /// Makes every running and later wait of all members of the group end: the first cause wins.
-  /// `culprit` is a communicator rank or -1. Any thread may call it. True when this call was first.
-  bool raise(ErrorCode code, Rank culprit);
+  /// `failed_rank` is a communicator rank or -1. Any thread may call it. True when this call was
+  /// first.
+  bool raise(ErrorCode code, Rank failed_rank);
   /// After raise(): returns when no other thread of this process reads this rank's buffers any
   /// more, which then are the caller's again. Waits for one step of a reader, never for a peer's
   /// call.
   void await_readers() const;
   /// The raised cause, if any (code kOk: none). A single load: any thread.
-  ErrorCode raised(Rank* culprit) const;
+  ErrorCode raised(Rank* failed_rank) const;
   /// Bytes of shared memory this rank has reserved for the group so far.
   std::size_t reserved_bytes() const;
 

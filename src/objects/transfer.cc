@@ -78,21 +78,21 @@ void allocate_result(Communicator& communicator, Kind kind, std::uint64_t total,
 
 void settle(Communicator& communicator, Kind kind, const Stream& stream, const Agreement& agreement,
             const CallOptions& options) {
-  Rank culprit = -1;
+  Rank failed_rank = -1;
   if (agreement.any_producer) {
     const std::vector<std::uint64_t> failed =
         exchange_word(communicator, stream.producer_failed() ? 1 : 0, {.timeout = options.timeout});
-    for (std::size_t r = 0; r < failed.size() && culprit < 0; ++r) {
-      if (failed[r] != 0) culprit = static_cast<Rank>(r);
+    for (std::size_t r = 0; r < failed.size() && failed_rank < 0; ++r) {
+      if (failed[r] != 0) failed_rank = static_cast<Rank>(r);
     }
   }
   if (stream.callback_failure() != nullptr) std::rethrow_exception(stream.callback_failure());
-  if (culprit < 0) return;
+  if (failed_rank < 0) return;
   fail(communicator, kind,
        Status(ErrorCode::kInvalidArgument,
-              "the producer of rank " + std::to_string(culprit) +
+              "the producer of rank " + std::to_string(failed_rank) +
                   " threw; what came of its object is void",
-              culprit));
+              failed_rank));
 }
 
 }  // namespace unisono::objects

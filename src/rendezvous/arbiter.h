@@ -1,8 +1,8 @@
 // How the ranks of a job meet, and who says which rank failed. One arbiter per job (a thread in
 // rank 0's process, see arbiter_server.h); every rank holds one control connection to it. The
-// arbiter collects all ranks, hands out the world table, and later broadcasts one verdict per
-// failure so that every survivor names the same culprit. A control connection that closes without
-// goodbye means that its rank died; if the arbiter's own connection closes, rank 0 died.
+// arbiter collects all ranks, hands out the world table, and later broadcasts one decision per
+// failure so that every survivor names the same failed rank. A control connection that closes
+// without goodbye means that its rank died; if the arbiter's own connection closes, rank 0 died.
 //
 // Thread rule: an ArbiterClient belongs to one engine; one thread at a time.
 #pragma once
@@ -45,18 +45,18 @@ inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
 /// Stands for the sequence of sends and receives in reports: they have none that ranks agree on.
 inline constexpr std::uint64_t kPointToPointSequence = ~std::uint64_t{0};
 
-/// The job's word on a failure. `culprit` is a world rank or -1.
-struct Verdict {
+/// The job's word on a failure. `failed_rank` is a world rank or -1.
+struct FailureDecision {
   ErrorCode code = ErrorCode::kRankFailed;
-  Rank culprit = -1;
-  /// kEveryCommunicator: all communicators that contain `culprit`.
+  Rank failed_rank = -1;
+  /// kEveryCommunicator: all communicators that contain `failed_rank`.
   std::uint32_t communicator = kEveryCommunicator;
   std::uint64_t sequence = 0;
   std::string message;
 };
 
 /// Where and how to meet. Made from UNISONO_*/torchrun variables or from a URL (rendezvous.h).
-struct MeetingPoint {
+struct RendezvousPoint {
   enum class Kind : std::uint8_t {
     kAlone,     ///< a world of one rank
     kAbstract,  ///< single host: abstract UNIX socket of a name all ranks can compute
@@ -90,33 +90,33 @@ class ArbiterClient {
   /// Blocks until all `size` ranks have joined or the deadline passed. Rank 0 starts the arbiter
   /// and joins it like everyone else. Errors: kRendezvous (names the missing ranks, a rank given
   /// twice, differing world sizes or settings, address in use), kAuthentication.
-  static Result<std::unique_ptr<ArbiterClient>> join(const MeetingPoint& point, int size,
+  static Result<std::unique_ptr<ArbiterClient>> join(const RendezvousPoint& point, int size,
                                                      Member self, TimePoint deadline);
   ~ArbiterClient();
 
   const World& world() const { return world_; }
 
   /// One non-blocking read of the control connection; appends what the arbiter has said. Cheap
-  /// enough to call once a millisecond. Allocates only when there is a verdict.
-  void poll(std::vector<Verdict>* verdicts);
+  /// enough to call once a millisecond. Allocates only when there is a decision.
+  void poll(std::vector<FailureDecision>* decisions);
 
   /// "I have waited a while in operation `sequence` of `communicator` for these world ranks."
   void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
                       const std::vector<Rank>& waiting_for);
   /// "My deadline passed." The arbiter gathers the reports of the others for a moment, then sends
-  /// everyone a kTimeout verdict that lists who was waited for and had not arrived.
+  /// everyone a kTimeout decision that lists who was waited for and had not arrived.
   void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
                       const std::vector<Rank>& waiting_for, const std::vector<Rank>& members);
   /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
-  void report_failure(const Verdict& verdict);
+  void report_failure(const FailureDecision& decision);
   /// "`suspicion`: a peer makes other calls there than this rank", whose latest `calls` are, as
   /// `member` of the communicator. The arbiter compares the calls of all and sends everyone a
-  /// verdict that names the rank that differs from most.
-  void report_differing(const Verdict& suspicion, const CallsOfRank& own);
+  /// decision that names the rank that differs from most.
+  void report_differing(const FailureDecision& suspicion, const CallsOfRank& own);
   /// The communicators whose calls the arbiter has asked for since the last time.
   std::vector<std::uint32_t> take_questions();
   void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
-  /// A data link broke. The arbiter answers with a verdict about `peer` if `peer`'s control
+  /// A data link broke. The arbiter answers with a decision about `peer` if `peer`'s control
   /// connection is gone too, within 300 ms; else with one that names the link.
   void report_broken_link(Rank peer, const std::string& reason);
 

@@ -1,12 +1,12 @@
-// The rank's side of the control connection once all have met: reports out, verdicts in. See
+// The rank's side of the control connection once all have met: reports out, decisions in. See
 // arbiter.h for the contract and joiner.h for how the connection comes about. One thread at a time.
 #include <utility>
 
 #include "base/log.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/failure_decider.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/rank_text.h"
-#include "rendezvous/verdict_desk.h"
 
 namespace unisono {
 
@@ -25,7 +25,7 @@ rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRan
 
 }  // namespace
 
-// The control connection after the meeting; absent in a world of one.
+// The control connection after the rendezvous; absent in a world of one.
 struct ArbiterClient::Connection {
   enum class State : std::uint8_t { kOpen, kFarewell, kLost, kLeft };
 
@@ -40,20 +40,20 @@ struct ArbiterClient::Connection {
     static_cast<void>(stream.flush());
   }
 
-  void deliver(Verdict verdict, std::vector<Verdict>* verdicts) {
-    if (ledger.admit(verdict)) verdicts->push_back(std::move(verdict));
+  void deliver(FailureDecision decision, std::vector<FailureDecision>* decisions) {
+    if (ledger.admit(decision)) decisions->push_back(std::move(decision));
   }
 
   // What this rank says about rank 0 when its arbiter is gone or talks nonsense.
-  void lose(ErrorCode code, const char* how, std::vector<Verdict>* verdicts) {
+  void lose(ErrorCode code, const char* how, std::vector<FailureDecision>* decisions) {
     state = State::kLost;
     deliver({code, 0, kEveryCommunicator, 0,
              rendezvous::member_text(arbiter) + ", which holds the arbiter, " + how},
-            verdicts);
+            decisions);
     stream.close();
   }
 
-  void take(const rendezvous::Message& message, int size, std::vector<Verdict>* verdicts) {
+  void take(const rendezvous::Message& message, int size, std::vector<FailureDecision>* decisions) {
     if (message.type == MessageType::kFarewell) {
       state = State::kFarewell;
       return;
@@ -63,25 +63,25 @@ struct ArbiterClient::Connection {
       if (communicator && questions.size() < kQuestionsMax)
         return questions.push_back(*communicator);
     }
-    auto verdict = rendezvous::decode_verdict(message.body, size);
-    if (message.type != MessageType::kVerdict || !verdict) {
-      return lose(ErrorCode::kProtocol, "sent what no arbiter sends", verdicts);
+    auto decision = rendezvous::decode_decision(message.body, size);
+    if (message.type != MessageType::kDecision || !decision) {
+      return lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
     }
-    deliver(std::move(*verdict), verdicts);
+    deliver(std::move(*decision), decisions);
   }
 
   rendezvous::ControlStream stream;
   Member arbiter;
-  rendezvous::VerdictLedger ledger;
+  rendezvous::DecisionLedger ledger;
   std::vector<std::uint32_t> questions;  // of the arbiter, not answered yet
-  std::vector<Verdict> own;              // found by this rank itself, with no arbiter left to ask
+  std::vector<FailureDecision> own;      // found by this rank itself, with no arbiter left to ask
   State state = State::kOpen;
 };
 
 ArbiterClient::ArbiterClient() = default;
 ArbiterClient::~ArbiterClient() = default;
 
-Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const MeetingPoint& point, int size,
+Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint& point, int size,
                                                            Member self, TimePoint deadline) {
   UNISONO_TRY(rendezvous::check_member(self, size));
   std::unique_ptr<ArbiterClient> client(new ArbiterClient);
@@ -91,23 +91,24 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const MeetingPoint& p
     client->world_.members.push_back(std::move(self));
     return client;
   }
-  if (point.kind == MeetingPoint::Kind::kAlone) {
+  if (point.kind == RendezvousPoint::Kind::kAlone) {
     return Status(ErrorCode::kRendezvous,
                   "a world of " + std::to_string(size) +
                       " ranks needs a place to meet: tcp://host:port, file:///path, or the "
                       "variables that torchrun and 'unisono run' set");
   }
-  UNISONO_ASSIGN(auto joined, rendezvous::join_meeting(point, size, self, deadline));
+  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, size, self, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ =
       std::make_unique<Connection>(std::move(joined.stream), client->world_.members.front());
   return client;
 }
 
-void ArbiterClient::poll(std::vector<Verdict>* verdicts) {
+void ArbiterClient::poll(std::vector<FailureDecision>* decisions) {
   Connection* const connection = connection_.get();
   if (connection == nullptr) return;
-  for (Verdict& verdict : connection->own) connection->deliver(std::move(verdict), verdicts);
+  for (FailureDecision& decision : connection->own)
+    connection->deliver(std::move(decision), decisions);
   connection->own.clear();
   if (connection->state != Connection::State::kOpen) return;
   if (connection->stream.has_output()) static_cast<void>(connection->stream.flush());
@@ -115,14 +116,14 @@ void ArbiterClient::poll(std::vector<Verdict>* verdicts) {
   while (connection->state == Connection::State::kOpen) {
     auto message = connection->stream.next();
     if (!message) {
-      return connection->lose(ErrorCode::kProtocol, "sent what no arbiter sends", verdicts);
+      return connection->lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
     }
     if (!*message) break;
-    connection->take(**message, world_.size, verdicts);
+    connection->take(**message, world_.size, decisions);
   }
   if (!open && connection->state == Connection::State::kOpen) {
     connection->lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye",
-                     verdicts);
+                     decisions);
   }
 }
 
@@ -141,11 +142,11 @@ void ArbiterClient::report_timeout(std::uint32_t communicator, std::uint64_t seq
       MessageType::kTimedOut, {communicator, sequence, waiting_for, members}, world_.size));
 }
 
-void ArbiterClient::report_failure(const Verdict& verdict) {
-  if (connection_) connection_->send(rendezvous::encode(MessageType::kFailure, verdict));
+void ArbiterClient::report_failure(const FailureDecision& decision) {
+  if (connection_) connection_->send(rendezvous::encode(MessageType::kFailure, decision));
 }
 
-void ArbiterClient::report_differing(const Verdict& suspicion, const CallsOfRank& own) {
+void ArbiterClient::report_differing(const FailureDecision& suspicion, const CallsOfRank& own) {
   if (!connection_) return;
   rendezvous::CallsMessage message = message_of(suspicion.communicator, own);
   message.suspicion = suspicion;

@@ -16,7 +16,7 @@ namespace {
 constexpr int kEventsPerWait = 4 * static_cast<int>(kStrangersMax);
 // Then those that are in have their turn again.
 constexpr int kAcceptsPerTurn = 16;
-// How long the reason of a failed meeting waits for ranks that have not arrived and for slow
+// How long the reason of a failed rendezvous waits for ranks that have not arrived and for slow
 // sockets.
 constexpr Duration kEndingTime = std::chrono::seconds(1);
 // A rank that computes reads nothing for a while; what exceeds this and the table passes it by.
@@ -53,7 +53,7 @@ Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, U
 ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
       strangers_(options_.handshake_job_id, options_.key),
-      meeting_(options_.size, options_.started),
+      rendezvous_(options_.size, options_.started),
       backlog_bytes_max_(kBacklogBytesMax),
       now_(Clock::now()),
       stop_(stop),
@@ -150,7 +150,7 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
     told_.insert(rank);
     return;
   }
-  const Status admitted = meeting_.admit(std::move(arrival.join.member), arrival.join.size);
+  const Status admitted = rendezvous_.admit(std::move(arrival.join.member), arrival.join.size);
   Seat seat{std::move(arrival.stream), rank, arrival.proved_key};
   if (!admitted) {
     // Not among seats_: its descriptor must not stand for a rank that sits elsewhere.
@@ -159,7 +159,7 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
     return seat.stream.close();
   }
   seats_.emplace(fd, std::move(seat));
-  if (meeting_.complete()) welcome();
+  if (rendezvous_.complete()) welcome();
   // What came along with its join makes no event of its own.
   read_seat(fd);
 }
@@ -196,11 +196,11 @@ void ArbiterLoop::read_seat(int fd) {
     }
     if (rank == 0 && left) rank_zero_left_ = true;
   } else if (phase_ == Phase::kGathering) {
-    meeting_.depart(rank);
+    rendezvous_.depart(rank);
   }
   seat.stream.close();
   seats_.erase(entry);
-  // Fails nothing but a meeting that still gathers.
+  // Fails nothing but a rendezvous that still gathers.
   if (rank == 0) fail({ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});
 }
 
@@ -218,8 +218,8 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
       return {};
     }
     case MessageType::kFailure: {
-      UNISONO_ASSIGN(Verdict verdict, decode_verdict(message.body, options_.size));
-      desk_->on_failure(std::move(verdict));
+      UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, options_.size));
+      desk_->on_failure(std::move(decision));
       return {};
     }
     case MessageType::kBrokenLink: {
@@ -250,24 +250,24 @@ Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& 
   if (message.type != MessageType::kGiveUp) {
     return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat.rank)};
   }
-  fail(meeting_.overdue(now_));
+  fail(rendezvous_.overdue(now_));
   return {};
 }
 
 void ArbiterLoop::on_timers() {
-  if (phase_ == Phase::kGathering && now_ >= options_.deadline) fail(meeting_.overdue(now_));
+  if (phase_ == Phase::kGathering && now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
   if (phase_ == Phase::kGathering || phase_ == Phase::kEnding) {
     strangers_.expire(now_);
     watch_listeners();
   }
-  if (phase_ == Phase::kServing) say_verdicts();
+  if (phase_ == Phase::kServing) say_decisions();
 }
 
 void ArbiterLoop::welcome() {
   // First of all, so that no rank of this process's next job can end up here.
   close_listeners();
   phase_ = Phase::kServing;
-  const std::vector<Member> members = meeting_.take_members();
+  const std::vector<Member> members = rendezvous_.take_members();
   const auto table = std::make_shared<const std::string>(encode_members(members));
   const auto with_key =
       secret_frame(encode(WelcomeMessage{options_.size, options_.job_id, options_.key.to_hex()}));
@@ -295,12 +295,12 @@ void ArbiterLoop::fail(const Status& why) {
   }
 }
 
-void ArbiterLoop::say_verdicts() {
-  for (const VerdictDesk::Outgoing& outgoing : desk_->take(now_)) {
-    if (!outgoing.asks) log::info(outgoing.verdict.message);
+void ArbiterLoop::say_decisions() {
+  for (const FailureDecider::Outgoing& outgoing : desk_->take(now_)) {
+    if (!outgoing.asks) log::info(outgoing.decision.message);
     const auto bytes = std::make_shared<const std::string>(
-        outgoing.asks ? encode_question(outgoing.verdict.communicator)
-                      : encode(MessageType::kVerdict, outgoing.verdict));
+        outgoing.asks ? encode_question(outgoing.decision.communicator)
+                      : encode(MessageType::kDecision, outgoing.decision));
     for (auto& [fd, seat] : seats_) {
       if (outgoing.target == -1 || outgoing.target == seat.rank) send(&seat, bytes);
     }
@@ -316,7 +316,7 @@ void ArbiterLoop::stop() {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
   } else if (phase_ == Phase::kServing) {
     if (!rank_zero_left_) desk_->on_closed(0, "ended with its process, without goodbye");
-    say_verdicts();
+    say_decisions();
     const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
     for (auto& [fd, seat] : seats_) {
       if (rank_zero_left_) send(&seat, farewell);

@@ -1,7 +1,7 @@
 // The arbiter's event loop: gathers the ranks of one job, hands out the world, then carries
-// reports in and verdicts out until every rank is gone. Sockets and timers are here; what is
-// decided is decided in Meeting and VerdictDesk. Runs on a thread of its own in rank 0's process
-// (arbiter_server.h); that thread only.
+// reports in and decisions out until every rank is gone. Sockets and timers are here; what is
+// decided is decided in Rendezvous and FailureDecider. Runs on a thread of its own in rank 0's
+// process (arbiter_server.h); that thread only.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,20 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/failure_decider.h"
+#include "rendezvous/rendezvous.h"
 #include "rendezvous/strangers.h"
-#include "rendezvous/verdict_desk.h"
 
 namespace unisono::rendezvous {
 
 struct ArbiterOptions {
   int size = 1;
-  std::string meeting;           ///< the name that ranks meet at
+  std::string rendezvous;        ///< the name that ranks meet at
   std::string job_id;            ///< of the world
   std::string handshake_job_id;  ///< what TCP ranks know before they have met
   JobKey key;
   TimePoint started;
-  TimePoint deadline;  ///< of the meeting
+  TimePoint deadline;  ///< of the rendezvous
   std::vector<Listener> listeners;
 };
 
@@ -35,9 +35,9 @@ class ArbiterLoop {
   /// process ends and outlives the loop. kOutOfResources without descriptors to wait with.
   static Result<std::unique_ptr<ArbiterLoop>> open(ArbiterOptions options, UniqueFd rank_zero,
                                                    int stop);
-  /// Returns when all ranks are gone, the meeting failed, or `stop` was given.
+  /// Returns when all ranks are gone, the rendezvous failed, or `stop` was given.
   void run();
-  /// Any thread: the meeting has failed, and the loop lingers only to tell late ranks why.
+  /// Any thread: the rendezvous has failed, and the loop lingers only to tell late ranks why.
   bool failed() const { return failed_; }
 
  private:
@@ -64,7 +64,7 @@ class ArbiterLoop {
   void on_timers();
   void welcome();
   void fail(const Status& why);
-  void say_verdicts();
+  void say_decisions();
   void stop();
   void send(Seat* seat, std::shared_ptr<const std::string> bytes);
   void write_seat(Seat* seat);
@@ -74,9 +74,9 @@ class ArbiterLoop {
   ArbiterOptions options_;
   Phase phase_ = Phase::kGathering;
   Strangers strangers_;
-  Meeting meeting_;
-  std::optional<VerdictDesk> desk_;  // once serving
-  std::map<int, Seat> seats_;        // by descriptor
+  Rendezvous rendezvous_;
+  std::optional<FailureDecider> desk_;  // once serving
+  std::map<int, Seat> seats_;           // by descriptor
   std::size_t backlog_bytes_max_;
   bool rank_zero_left_ = false;
   std::atomic<bool> failed_{false};

@@ -24,10 +24,10 @@ struct Running {
   std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
   std::atomic<bool> finished{false};
   std::thread thread;
-  const std::string meeting;
+  const std::string rendezvous;
   const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
-  explicit Running(std::string name) : meeting(std::move(name)) {}
+  explicit Running(std::string name) : rendezvous(std::move(name)) {}
   void end() {
     const std::uint64_t one = 1;
     // An event counter takes one more always; there is nothing to do about a failure.
@@ -93,7 +93,7 @@ Arbiters& arbiters() {
 Result<UniqueFd> start_arbiter(ArbiterOptions options) {
   Arbiters& all = arbiters();
   UNISONO_ASSIGN(auto ends, connected_pair());
-  auto running = std::make_unique<Running>(options.meeting);
+  auto running = std::make_unique<Running>(options.rendezvous);
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!running->stop) {
     return Status(ErrorCode::kOutOfResources,
@@ -126,8 +126,8 @@ void end_failed_arbiters() {
   });
 }
 
-void end_arbiters_of(const std::string& meeting) {
-  arbiters().end_if([&](const Running& running) { return running.meeting == meeting; });
+void end_arbiters_of(const std::string& rendezvous) {
+  arbiters().end_if([&](const Running& running) { return running.rendezvous == rendezvous; });
 }
 
 }  // namespace unisono::rendezvous

@@ -16,12 +16,12 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options);
 /// static destructors.
 void end_arbiters();
 
-/// Ends the arbiters of this process whose meeting failed and that linger for late ranks, so that
-/// the next job can listen at the same place.
+/// Ends the arbiters of this process whose rendezvous failed and that linger for late ranks, so
+/// that the next job can listen at the same place.
 void end_failed_arbiters();
 
 /// Ends the arbiters of this process that listened at this name and whose ranks are all gone: the
 /// process may fork next, and what threads hold then is lost to the child.
-void end_arbiters_of(const std::string& meeting);
+void end_arbiters_of(const std::string& rendezvous);
 
 }  // namespace unisono::rendezvous

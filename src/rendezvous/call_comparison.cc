@@ -49,23 +49,23 @@ std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t seque
   return groups;
 }
 
-Verdict CallComparison::judge(std::size_t silent) const {
+FailureDecision CallComparison::judge(std::size_t silent) const {
   std::set<std::uint64_t> sequences;
   for (const auto& [rank, account] : accounts_) {
     for (const NumberedCall& call : account.calls) sequences.insert(call.sequence);
   }
   for (const std::uint64_t sequence : sequences) {
     const std::vector<Group> groups = groups_of(sequence);
-    if (groups.size() > 1) return verdict_of(groups, sequence, silent);
+    if (groups.size() > 1) return decision_of(groups, sequence, silent);
   }
-  Verdict suspected = suspicion_;
+  FailureDecision suspected = suspicion_;
   const bool is_one_word_alone = accounts_.size() == 1 && silent > 0;
-  if (is_one_word_alone && members_.size() > 2) suspected.culprit = -1;
+  if (is_one_word_alone && members_.size() > 2) suspected.failed_rank = -1;
   return suspected;
 }
 
-Verdict CallComparison::verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
-                                   std::size_t silent) const {
+FailureDecision CallComparison::decision_of(const std::vector<Group>& groups,
+                                            std::uint64_t sequence, std::size_t silent) const {
   const Group& most = groups[0];
   const auto odd = std::min_element(
       groups.begin() + 1, groups.end(),

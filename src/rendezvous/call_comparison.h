@@ -31,7 +31,7 @@ class CallComparison {
   /// Where the calls that are known do not differ, what was suspected: the ranks disagree about
   /// something that no record tells. `silent` members are here and have not been heard; where they
   /// could turn the majority no rank is named.
-  Verdict judge(std::size_t silent) const;
+  FailureDecision judge(std::size_t silent) const;
 
  private:
   struct Group {
@@ -41,12 +41,12 @@ class CallComparison {
   /// Who called what as this operation; the largest group first, of equal ones that of the lowest
   /// rank.
   std::vector<Group> groups_of(std::uint64_t sequence) const;
-  Verdict verdict_of(const std::vector<Group>& groups, std::uint64_t sequence,
-                     std::size_t silent) const;
+  FailureDecision decision_of(const std::vector<Group>& groups, std::uint64_t sequence,
+                              std::size_t silent) const;
 
   std::uint32_t communicator_;
   std::set<Rank> members_;
-  Verdict suspicion_;
+  FailureDecision suspicion_;
   TimePoint due_;
   std::map<Rank, CallsMessage> accounts_;  // by world rank
 };

@@ -17,7 +17,7 @@
 namespace unisono::rendezvous {
 namespace {
 
-constexpr std::string_view kTitle = "unisono meeting 1";
+constexpr std::string_view kTitle = "unisono rendezvous 1";
 constexpr std::size_t kFileBytesMax = 8 << 10;
 constexpr std::size_t kIdDigits = 32;
 constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
@@ -99,7 +99,7 @@ SecretText to_text(const Contact& contact) {
 }
 
 Result<Contact> contact_from_text(std::string_view text) {
-  if (text.size() > kFileBytesMax) return bad("too long to be a meeting file");
+  if (text.size() > kFileBytesMax) return bad("too long to be a rendezvous file");
   Contact contact;
   bool first = true;
   while (!text.empty()) {
@@ -108,7 +108,7 @@ Result<Contact> contact_from_text(std::string_view text) {
     const std::string_view line = text.substr(0, newline);
     text.remove_prefix(newline + 1);
     if (std::exchange(first, false)) {
-      if (line != kTitle) return bad("not a meeting file of this version of unisono");
+      if (line != kTitle) return bad("not a rendezvous file of this version of unisono");
       continue;
     }
     if (line == "end") {
@@ -119,7 +119,7 @@ Result<Contact> contact_from_text(std::string_view text) {
     if (space == std::string_view::npos) return bad("a malformed line");
     UNISONO_TRY(read_line(line.substr(0, space), line.substr(space + 1), &contact));
   }
-  return bad("an incomplete meeting file");
+  return bad("an incomplete rendezvous file");
 }
 
 Status write_contact_file(const std::string& path, const Contact& contact) {
@@ -129,7 +129,7 @@ Status write_contact_file(const std::string& path, const Contact& contact) {
   const auto failed = [&](const std::string& why) {
     ::unlink(temporary.c_str());
     return bad(
-        fmt::format("cannot write the meeting file '{}': {}; choose a directory that all "
+        fmt::format("cannot write the rendezvous file '{}': {}; choose a directory that all "
                     "ranks see and may write",
                     path, why));
   };

@@ -121,12 +121,12 @@ Member read_member(Reader* reader) {
   return member;
 }
 
-void write_verdict(Writer* writer, const Verdict& verdict) {
-  writer->number(static_cast<std::uint8_t>(verdict.code));
-  writer->number(verdict.culprit);
-  writer->number(verdict.communicator);
-  writer->number(verdict.sequence);
-  writer->text(shortened(verdict.message, kTextBytesMax), kTextBytesMax);
+void write_decision(Writer* writer, const FailureDecision& decision) {
+  writer->number(static_cast<std::uint8_t>(decision.code));
+  writer->number(decision.failed_rank);
+  writer->number(decision.communicator);
+  writer->number(decision.sequence);
+  writer->text(shortened(decision.message, kTextBytesMax), kTextBytesMax);
 }
 
 bool is_code_of_failure(std::uint8_t code) {
@@ -135,17 +135,17 @@ bool is_code_of_failure(std::uint8_t code) {
 }
 
 // False where it is none.
-bool read_verdict(Reader* reader, int size, Verdict* verdict) {
+bool read_decision(Reader* reader, int size, FailureDecision* decision) {
   const auto code = reader->number<std::uint8_t>();
-  verdict->culprit = reader->number<Rank>();
-  verdict->communicator = reader->number<std::uint32_t>();
-  verdict->sequence = reader->number<std::uint64_t>();
-  verdict->message = reader->text(kTextBytesMax);
-  if (!reader->ok() || !is_code_of_failure(code) || verdict->culprit < -1 ||
-      verdict->culprit >= size) {
+  decision->failed_rank = reader->number<Rank>();
+  decision->communicator = reader->number<std::uint32_t>();
+  decision->sequence = reader->number<std::uint64_t>();
+  decision->message = reader->text(kTextBytesMax);
+  if (!reader->ok() || !is_code_of_failure(code) || decision->failed_rank < -1 ||
+      decision->failed_rank >= size) {
     return false;
   }
-  verdict->code = static_cast<ErrorCode>(code);
+  decision->code = static_cast<ErrorCode>(code);
   return true;
 }
 
@@ -211,7 +211,7 @@ std::string encode_calls(MessageType type, const CallsMessage& message, int size
   writer.number(message.communicator);
   writer.number(message.member);
   writer.ranks(message.members, size);
-  if (type == MessageType::kDiffering) write_verdict(&writer, message.suspicion);
+  if (type == MessageType::kDiffering) write_decision(&writer, message.suspicion);
   writer.number(static_cast<std::uint8_t>(message.calls.size()));
   for (const NumberedCall& call : message.calls) write_call(&writer, call);
   return writer.finish();
@@ -232,9 +232,9 @@ std::string encode(const WelcomeMessage& message) {
   return writer.finish();
 }
 
-std::string encode(MessageType type, const Verdict& verdict) {
+std::string encode(MessageType type, const FailureDecision& decision) {
   Writer writer(type);
-  write_verdict(&writer, verdict);
+  write_decision(&writer, decision);
   return writer.finish();
 }
 
@@ -329,7 +329,7 @@ Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int s
   message.member = reader.number<Rank>();
   message.members = reader.ranks(size);
   const bool suspects = type == MessageType::kDiffering;
-  if (suspects && !read_verdict(&reader, size, &message.suspicion)) return malformed("calls");
+  if (suspects && !read_decision(&reader, size, &message.suspicion)) return malformed("calls");
   const std::size_t count = reader.number<std::uint8_t>();
   if (!reader.ok() || count > kCallsMax || message.member < 0 || message.member >= size ||
       message.suspicion.communicator != (suspects ? message.communicator : kEveryCommunicator)) {
@@ -357,11 +357,11 @@ Result<WelcomeMessage> decode_welcome(std::string_view body) {
   return message;
 }
 
-Result<Verdict> decode_verdict(std::string_view body, int size) {
+Result<FailureDecision> decode_decision(std::string_view body, int size) {
   Reader reader(body);
-  Verdict verdict;
-  if (!read_verdict(&reader, size, &verdict) || !reader.finished()) return malformed("verdict");
-  return verdict;
+  FailureDecision decision;
+  if (!read_decision(&reader, size, &decision) || !reader.finished()) return malformed("decision");
+  return decision;
 }
 
 Status decode_refusal(std::string_view body) {

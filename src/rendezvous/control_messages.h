@@ -32,10 +32,10 @@ enum class MessageType : std::uint8_t {
   kDiffering,     ///< rank: a peer makes other calls than this rank, whose latest follow
   kCalls,         ///< rank: its latest calls, having been asked
   kGoodbye,       ///< rank: leaves
-  kRefusal = 32,  ///< arbiter: the meeting failed
+  kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
-  kVerdict,       ///< arbiter: who failed
+  kDecision,      ///< arbiter: who failed
   kFarewell,      ///< arbiter: rank 0 left and its process ends; nothing failed
   kAskCalls,      ///< arbiter: which calls has this rank made?
 };
@@ -63,7 +63,7 @@ struct CallsMessage {
   std::uint32_t communicator = 0;
   Rank member = 0;                  ///< the sender's rank in the communicator
   std::vector<Rank> members;        ///< ascending world ranks
-  Verdict suspicion;                ///< kDiffering only
+  FailureDecision suspicion;        ///< kDiffering only
   std::vector<NumberedCall> calls;  ///< at most kCallsMax
 };
 struct WelcomeMessage {
@@ -83,8 +83,8 @@ std::string encode_calls(MessageType type, const CallsMessage& message, int size
 std::string encode_question(std::uint32_t communicator);
 /// May hold the key: to be cleansed.
 std::string encode(const WelcomeMessage& message);
-/// kVerdict or kFailure.
-std::string encode(MessageType type, const Verdict& verdict);
+/// kDecision or kFailure.
+std::string encode(MessageType type, const FailureDecision& decision);
 std::string encode_refusal(const Status& status);
 /// Members in as many messages as the bound makes necessary; without their settings, which are
 /// the same on all ranks.
@@ -100,7 +100,7 @@ Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int s
 /// The communicator.
 Result<std::uint32_t> decode_question(std::string_view body);
 Result<WelcomeMessage> decode_welcome(std::string_view body);
-Result<Verdict> decode_verdict(std::string_view body, int size);
+Result<FailureDecision> decode_decision(std::string_view body, int size);
 /// The refusal itself; kProtocol where it cannot be read.
 Status decode_refusal(std::string_view body);
 /// Appends the members, which must continue `members` by rank.

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kStoreKey = "unisono/meeting";
+constexpr const char* kStoreKey = "unisono/rendezvous";
 constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
@@ -30,29 +30,30 @@ constexpr std::size_t kPublishedHostsMax = 8;
 // How often in a row a rank believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
 
-std::string place_text(const MeetingPoint& point) {
+std::string place_text(const RendezvousPoint& point) {
   switch (point.kind) {
-    case MeetingPoint::Kind::kAlone:
+    case RendezvousPoint::Kind::kAlone:
       return "alone";
-    case MeetingPoint::Kind::kAbstract:
+    case RendezvousPoint::Kind::kAbstract:
       return unix_text(point.name);
-    case MeetingPoint::Kind::kTcp:
+    case RendezvousPoint::Kind::kTcp:
       return tcp_text(point.name, point.port);
-    case MeetingPoint::Kind::kFile:
+    case RendezvousPoint::Kind::kFile:
       return fmt::format("the file '{}'", point.name);
-    case MeetingPoint::Kind::kStore:
+    case RendezvousPoint::Kind::kStore:
       return "the given store";
   }
   return "";
 }
 
 // Ranks read where to meet, and may read what an earlier job has left.
-bool is_published(const MeetingPoint& point) {
-  return point.kind == MeetingPoint::Kind::kFile || point.kind == MeetingPoint::Kind::kStore;
+bool is_published(const RendezvousPoint& point) {
+  return point.kind == RendezvousPoint::Kind::kFile || point.kind == RendezvousPoint::Kind::kStore;
 }
 
-std::string_view handshake_job_id(const MeetingPoint& point, const Contact& contact) {
-  return point.kind == MeetingPoint::Kind::kTcp ? kMeetingJobId : std::string_view(contact.job_id);
+std::string_view handshake_job_id(const RendezvousPoint& point, const Contact& contact) {
+  return point.kind == RendezvousPoint::Kind::kTcp ? kRendezvousJobId
+                                                   : std::string_view(contact.job_id);
 }
 
 Status store_failed(const std::string& what) {
@@ -91,7 +92,7 @@ Result<Contact> read_store(Store* store, TimePoint deadline) {
 }
 
 // A key is either published or given to every rank.
-Status take_key(const MeetingPoint& point, Contact* contact) {
+Status take_key(const RendezvousPoint& point, Contact* contact) {
   if (contact->has_key && point.has_key) {
     return {ErrorCode::kAuthentication,
             fmt::format("rank 0 has no job key, this rank has one, at {}; set the same "
@@ -109,29 +110,29 @@ Status take_key(const MeetingPoint& point, Contact* contact) {
 }
 
 // Where to look now; a file or store may say something newer each time.
-Result<Contact> look_up(const MeetingPoint& point, TimePoint deadline) {
+Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
   Contact contact;
   contact.has_key = point.has_key;
   contact.key = point.key;
   switch (point.kind) {
-    case MeetingPoint::Kind::kAbstract:
+    case RendezvousPoint::Kind::kAbstract:
       contact.unix_name = point.name;
       return contact;
-    case MeetingPoint::Kind::kTcp:
+    case RendezvousPoint::Kind::kTcp:
       contact.tcp.emplace_back(point.name, point.port);
       return contact;
-    case MeetingPoint::Kind::kFile:
+    case RendezvousPoint::Kind::kFile:
       return read_contact_file(point.name);
-    case MeetingPoint::Kind::kStore:
+    case RendezvousPoint::Kind::kStore:
       return read_store(point.store, deadline);
-    case MeetingPoint::Kind::kAlone:
+    case RendezvousPoint::Kind::kAlone:
       break;
   }
-  return Status(ErrorCode::kRendezvous, "a world of one rank has no meeting");
+  return Status(ErrorCode::kRendezvous, "a world of one rank has no rendezvous");
 }
 
 // The arbiter's own name, random unless ranks compute it: what listens there is no other job.
-Attempt<Joined> attend_over_unix(const MeetingPoint& point, const Contact& contact, UniqueFd fd,
+Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& contact, UniqueFd fd,
                                  int size, const Member& self, TimePoint deadline) {
   ControlStream stream(std::move(fd));
   if (is_published(point) && point.has_key) {
@@ -145,7 +146,7 @@ Attempt<Joined> attend_over_unix(const MeetingPoint& point, const Contact& conta
   return converse(std::move(stream), size, self, contact.key, deadline);
 }
 
-Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contact,
+Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& contact,
                                 const std::pair<std::string, std::uint16_t>& address, int size,
                                 const Member& self, TimePoint deadline) {
   const TimePoint patience = std::min(deadline, Clock::now() + kConnectTime);
@@ -170,7 +171,7 @@ Attempt<Joined> attend_over_tcp(const MeetingPoint& point, const Contact& contac
 }
 
 // Tries every address of the contact once.
-Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& self,
+Attempt<Joined> attend_once(const RendezvousPoint& point, int size, const Member& self,
                             TimePoint deadline) {
   auto contact = look_up(point, deadline);
   if (!contact) return Failure{contact.error()};
@@ -195,7 +196,7 @@ Attempt<Joined> attend_once(const MeetingPoint& point, int size, const Member& s
   return last;
 }
 
-Result<Joined> attend(const MeetingPoint& point, int size, const Member& self, TimePoint started,
+Result<Joined> attend(const RendezvousPoint& point, int size, const Member& self, TimePoint started,
                       TimePoint deadline) {
   Duration backoff = kBackoffMin;
   int refused_proofs = 0;
@@ -217,23 +218,23 @@ Result<Joined> attend(const MeetingPoint& point, int size, const Member& self, T
   }
 }
 
-Status cannot_open(const MeetingPoint& point, const Status& why) {
+Status cannot_open(const RendezvousPoint& point, const Status& why) {
   std::string remedy;
-  if (point.kind == MeetingPoint::Kind::kTcp) {
+  if (point.kind == RendezvousPoint::Kind::kTcp) {
     remedy =
         "; another job or program may use the port: give another one by UNISONO_PORT or in "
         "the address";
-  } else if (point.kind == MeetingPoint::Kind::kAbstract) {
+  } else if (point.kind == RendezvousPoint::Kind::kAbstract) {
     remedy = "; another job with the same address, port and run id may be starting";
   }
   return {ErrorCode::kRendezvous,
-          fmt::format("rank 0 cannot open the meeting: {}{}", why.message(), remedy), 0};
+          fmt::format("rank 0 cannot open the rendezvous: {}{}", why.message(), remedy), 0};
 }
 
-// Opens the sockets of the meeting and notes in `contact` how to reach them.
-Result<std::vector<Listener>> open_listeners(const MeetingPoint& point, Contact* contact) {
+// Opens the sockets of the rendezvous and notes in `contact` how to reach them.
+Result<std::vector<Listener>> open_listeners(const RendezvousPoint& point, Contact* contact) {
   std::vector<Listener> listeners;
-  if (point.kind == MeetingPoint::Kind::kTcp) {
+  if (point.kind == RendezvousPoint::Kind::kTcp) {
     UNISONO_ASSIGN(Listener listener, listen_tcp(point.name, point.port, point.interface_address));
     listeners.push_back(std::move(listener));
     return listeners;
@@ -262,7 +263,7 @@ Result<Joined> converse_as_host(ArbiterOptions options, int size, const Member& 
   return std::get<Failure>(attempt).why;
 }
 
-Result<Joined> host(const MeetingPoint& point, int size, const Member& self, TimePoint started,
+Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, TimePoint started,
                     TimePoint deadline) {
   Contact contact;
   contact.job_id = random_id();
@@ -273,9 +274,9 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
   if (!listeners) return cannot_open(point, listeners.error());
 
   // Who comes before the arbiter runs waits in the backlog.
-  if (point.kind == MeetingPoint::Kind::kFile) {
+  if (point.kind == RendezvousPoint::Kind::kFile) {
     UNISONO_TRY(write_contact_file(point.name, contact));
-  } else if (point.kind == MeetingPoint::Kind::kStore) {
+  } else if (point.kind == RendezvousPoint::Kind::kStore) {
     UNISONO_TRY(write_store(point.store, contact));
   }
   ArbiterOptions options{
@@ -283,7 +284,7 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
       contact.key, started,    deadline,       std::move(*listeners)};
   auto joined = converse_as_host(std::move(options), size, self, deadline);
   // After a failure late ranks must still find the way to its reason.
-  if (point.kind == MeetingPoint::Kind::kFile && joined) {
+  if (point.kind == RendezvousPoint::Kind::kFile && joined) {
     remove_contact_file(point.name, contact.job_id);
   }
   return joined;
@@ -291,19 +292,20 @@ Result<Joined> host(const MeetingPoint& point, int size, const Member& self, Tim
 
 }  // namespace
 
-Result<Joined> join_meeting(const MeetingPoint& point, int size, const Member& self,
-                            TimePoint deadline) {
-  if (point.kind == MeetingPoint::Kind::kTcp && !point.has_key) {
-    return Status(ErrorCode::kAuthentication,
-                  fmt::format("meeting at {} needs a job key: set the same UNISONO_JOB_KEY on all "
-                              "ranks (openssl rand -hex 32 makes one)",
-                              place_text(point)));
+Result<Joined> join_rendezvous(const RendezvousPoint& point, int size, const Member& self,
+                               TimePoint deadline) {
+  if (point.kind == RendezvousPoint::Kind::kTcp && !point.has_key) {
+    return Status(
+        ErrorCode::kAuthentication,
+        fmt::format("rendezvous at {} needs a job key: set the same UNISONO_JOB_KEY on all "
+                    "ranks (openssl rand -hex 32 makes one)",
+                    place_text(point)));
   }
-  if (point.kind == MeetingPoint::Kind::kStore && point.store == nullptr) {
+  if (point.kind == RendezvousPoint::Kind::kStore && point.store == nullptr) {
     return Status(ErrorCode::kInvalidArgument, "no store was given to meet at");
   }
   // Every other place is told by its user, if only that of a file.
-  if (point.kind != MeetingPoint::Kind::kTcp && !point.within_process) {
+  if (point.kind != RendezvousPoint::Kind::kTcp && !point.within_process) {
     UNISONO_TRY(check_own_user());
   }
   const TimePoint started = Clock::now();

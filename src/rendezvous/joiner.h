@@ -1,4 +1,4 @@
-// One rank's way into its job: rank 0 opens the meeting and starts the arbiter, the others look
+// One rank's way into its job: rank 0 opens the rendezvous and starts the arbiter, the others look
 // for it until the deadline; then both wait for the world table on the same kind of connection.
 //
 // Thread rule: the thread that joins; blocks.
@@ -16,7 +16,7 @@ struct Joined {
 };
 
 /// `size` is at least 2 and `self` has passed check_member.
-Result<Joined> join_meeting(const MeetingPoint& point, int size, const Member& self,
-                            TimePoint deadline);
+Result<Joined> join_rendezvous(const RendezvousPoint& point, int size, const Member& self,
+                               TimePoint deadline);
 
 }  // namespace unisono::rendezvous

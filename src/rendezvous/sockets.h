@@ -1,4 +1,4 @@
-// The few socket calls the meeting needs: abstract UNIX and TCP, listening and connecting, all
+// The few socket calls the rendezvous needs: abstract UNIX and TCP, listening and connecting, all
 // non-blocking and close-on-exec. Errors carry the address and the system's words.
 //
 // Thread rule: any thread.

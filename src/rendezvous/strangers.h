@@ -18,7 +18,7 @@
 namespace unisono::rendezvous {
 
 /// The job id in handshakes where ranks know no other before they have met.
-inline constexpr const char* kMeetingJobId = "unisono rendezvous";
+inline constexpr const char* kRendezvousJobId = "unisono rendezvous";
 inline constexpr std::size_t kStrangersMax = 64;
 inline constexpr Duration kStrangerTime = std::chrono::seconds(2);
 

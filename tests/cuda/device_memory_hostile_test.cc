@@ -11,8 +11,8 @@
 
 #include "cuda/memory/descriptor_server.h"
 #include "cuda/memory/ticket_check.h"
+#include "tests/cuda/memory_fixture.h"
 #include "tests/cuda/memory_owner.h"
-#include "tests/cuda/memory_rig.h"
 #include "tests/support/log_guard.h"
 #include "transports/shm/fabric_message.h"
 

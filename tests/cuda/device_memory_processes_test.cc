@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/cuda/memory_fixture.h"
 #include "tests/cuda/memory_owner.h"
-#include "tests/cuda/memory_rig.h"
 #include "tests/support/log_guard.h"
 
 namespace unisono::test {

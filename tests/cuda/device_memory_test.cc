@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/cuda/memory_rig.h"
+#include "tests/cuda/memory_fixture.h"
 #include "tests/support/log_guard.h"
 
 namespace unisono::test {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cuda/driver/survey.h"
-#include "tests/cuda/fake_driver_rig.h"
+#include "tests/cuda/fake_driver_fixture.h"
 
 namespace unisono::test {
 namespace {

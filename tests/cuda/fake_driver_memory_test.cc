@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tests/cuda/fake_driver_rig.h"
+#include "tests/cuda/fake_driver_fixture.h"
 
 namespace unisono::test {
 namespace {

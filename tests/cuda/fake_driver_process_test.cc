@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "tests/cuda/fake_driver_rig.h"
+#include "tests/cuda/fake_driver_fixture.h"
 
 namespace unisono::test {
 namespace {

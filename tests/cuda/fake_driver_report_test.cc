@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/cuda/fake_driver_rig.h"
+#include "tests/cuda/fake_driver_fixture.h"
 
 namespace unisono::test {
 namespace {

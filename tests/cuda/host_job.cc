@@ -39,8 +39,8 @@ RuntimeOptions options_of(const HostJob& job, const std::string& name, Rank rank
   options.config.interface_address = "127.0.0.1";
   options.config.timeout = kCallTimeout;
   options.config.transport = job.transport;
-  options.meeting.kind = MeetingPoint::Kind::kAbstract;
-  options.meeting.name = name;
+  options.rendezvous.kind = RendezvousPoint::Kind::kAbstract;
+  options.rendezvous.name = name;
   options.rank = rank;
   options.size = static_cast<int>(job.hosts.size());
   options.deadline = later(Clock::now(), options.config.timeout);

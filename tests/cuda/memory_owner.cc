@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/cuda/memory_rig.h"
+#include "tests/cuda/memory_fixture.h"
 
 namespace unisono::test {
 

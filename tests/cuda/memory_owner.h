@@ -30,7 +30,7 @@ class MemoryOwner {
   Status forget(Rank peer);
   Result<std::uint64_t> dma_buf_offset(const void* pointer, std::size_t bytes);
 
-  /// memory_rig.h's there.
+  /// memory_fixture.h's there.
   Result<void*> cuda_malloc(std::size_t bytes);
   Status cuda_free(void* pointer);
   Result<void*> map_range(std::size_t piece_bytes, int pieces, bool exportable);

@@ -67,21 +67,22 @@ void survive(Communicator& comm, OutcomeBoard& board) {
   board.later[self] = outcome_of([&] { replays.call(); });
 }
 
-void expect_outcomes(const OutcomeBoard& board, Rank culprit, ErrorCode code, const char* words) {
+void expect_outcomes(const OutcomeBoard& board, Rank failed_rank, ErrorCode code,
+                     const char* words) {
   for (Rank rank = 0; rank < kRanks; ++rank) {
-    if (rank == culprit) continue;
+    if (rank == failed_rank) continue;
     const auto index = static_cast<std::size_t>(rank);
     for (const Outcome& outcome : {board.blocking[index], board.later[index]}) {
       EXPECT_TRUE(outcome.written) << "rank " << rank << " heard nothing, or its stream is stuck";
       EXPECT_EQ(outcome.code, code) << outcome.message;
-      EXPECT_EQ(outcome.rank, culprit) << outcome.message;
+      EXPECT_EQ(outcome.rank, failed_rank) << outcome.message;
       EXPECT_NE(std::strstr(outcome.message, words), nullptr) << outcome.message;
     }
   }
 }
 
-// What the culprit does when it has taken part in `replays` replays and the others are in more.
-void run_doomed(Rank culprit, int replays, ErrorCode code, const char* words,
+// What the failed rank does when it has taken part in `replays` replays and the others are in more.
+void run_doomed(Rank failed_rank, int replays, ErrorCode code, const char* words,
                 const std::function<void(Communicator&)>& fault) {
   SharedBoard board;
   OutcomeBoard& shared = *board.operator->();
@@ -89,7 +90,7 @@ void run_doomed(Rank culprit, int replays, ErrorCode code, const char* words,
   try {
     spawn(kRanks,
           [&](Communicator& comm) {
-            if (comm.rank() != culprit) return survive(comm, shared);
+            if (comm.rank() != failed_rank) return survive(comm, shared);
             Replays mine(comm);
             mine.launch(replays);
             mine.finish();
@@ -100,7 +101,7 @@ void run_doomed(Rank culprit, int replays, ErrorCode code, const char* words,
   } catch (const Error&) {
     // What the survivors heard is looked at below.
   }
-  expect_outcomes(shared, culprit, code, words);
+  expect_outcomes(shared, failed_rank, code, words);
 }
 
 TEST(DeviceReplayFailure, AKilledPeerEndsTheWaitAndIsNamed) {
@@ -115,8 +116,8 @@ TEST(DeviceReplayFailure, AKilledPeerEndsTheWaitAndIsNamed) {
 }
 
 TEST(DeviceReplayFailure, AnAbortEndsTheWaitOnAllRanks) {
-  for (const Rank culprit : {0, 2}) {
-    run_doomed(culprit, 2, ErrorCode::kAborted, "enough",
+  for (const Rank failed_rank : {0, 2}) {
+    run_doomed(failed_rank, 2, ErrorCode::kAborted, "enough",
                [](Communicator& comm) { comm.abort("enough"); });
   }
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda/driver/driver_section.h"
-#include "tests/cuda/memory_rig.h"
+#include "tests/cuda/memory_fixture.h"
 
 namespace unisono::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "tests/engine/messenger_rig.h"
+#include "tests/engine/messenger_fixture.h"
 
 namespace unisono::test {
 namespace {
@@ -221,15 +221,15 @@ TEST_P(CreditOf, CollectiveMessageComesThoughEarlierOnesHaveTakenTheCredit) {
 // Its sender refuses to hear of more.
 TEST(Wanted, AreNoMoreTagsThanMayBeNamed) {
   constexpr Tag kTags = 1 << 14;
-  Rig rig;
-  rig.spend_credit(1);
+  Fixture fixture;
+  fixture.spend_credit(1);
   std::vector<TaggedResult> results(kTags + 1);
   Bytes room(8);
   for (Tag i = 0; i <= kTags; ++i) {
     const MessageKey key{kCommunicator, FrameClass::kPointToPoint, 2000 + i, 0};
-    rig.messenger.receive_tagged(1, key, room.data(), 8, &results[i], rig.owner, i);
+    fixture.messenger.receive_tagged(1, key, room.data(), 8, &results[i], fixture.owner, i);
   }
-  EXPECT_EQ(rig.to(1).of(FrameKind::kWant).size(), kTags);
+  EXPECT_EQ(fixture.to(1).of(FrameKind::kWant).size(), kTags);
 }
 
 TEST_F(Credit, OperationIsNotStarvedByThoseBehindIt) {

@@ -1,6 +1,6 @@
 // A member that breaks the protocol. What it sends is refused before it is written anywhere,
 // completes nothing and is told once; nothing more of it counts in that communicator.
-#include "tests/engine/messenger_rig.h"
+#include "tests/engine/messenger_fixture.h"
 
 namespace unisono::test {
 namespace {
@@ -18,59 +18,59 @@ class Hostile : public testing::Test {
  public:
   /// The test fails unless rank 1 has been found out, in these words.
   void expect_violation(const std::string& words) {
-    EXPECT_THAT(rig.events.violations, ElementsAre(HasSubstr("7 1 "))) << words;
-    EXPECT_THAT(rig.events.violations, ElementsAre(HasSubstr(words)));
-    EXPECT_THAT(rig.owner.done, IsEmpty());
+    EXPECT_THAT(fixture.events.violations, ElementsAre(HasSubstr("7 1 "))) << words;
+    EXPECT_THAT(fixture.events.violations, ElementsAre(HasSubstr(words)));
+    EXPECT_THAT(fixture.owner.done, IsEmpty());
   }
   /// The same of counts that rank 1 and this rank do not share.
   void expect_counts_differ(const std::string& words) {
-    EXPECT_THAT(rig.events.differing_counts, ElementsAre("7 1 " + words));
-    EXPECT_THAT(rig.events.violations, IsEmpty());
-    EXPECT_THAT(rig.owner.done, IsEmpty());
+    EXPECT_THAT(fixture.events.differing_counts, ElementsAre("7 1 " + words));
+    EXPECT_THAT(fixture.events.violations, IsEmpty());
+    EXPECT_THAT(fixture.owner.done, IsEmpty());
   }
   /// A posted receive of rank 1's; above the eager size it is granted.
   void post(std::uint64_t sequence, Bytes* target, std::uint32_t slot = 0) {
-    EXPECT_FALSE(rig.messenger.receive(1, key_of(sequence), {}, target->data(), target->size(),
-                                       rig.owner, slot));
+    EXPECT_FALSE(fixture.messenger.receive(1, key_of(sequence), {}, target->data(), target->size(),
+                                           fixture.owner, slot));
   }
   void post_tagged(Tag tag, Bytes* room, Rank peer = 1, std::uint32_t slot = 0) {
     EXPECT_FALSE(
-        rig.messenger.receive_tagged(peer, {kCommunicator, FrameClass::kPointToPoint, tag, 0},
-                                     room->data(), room->size(), &result, rig.owner, slot));
+        fixture.messenger.receive_tagged(peer, {kCommunicator, FrameClass::kPointToPoint, tag, 0},
+                                         room->data(), room->size(), &result, fixture.owner, slot));
   }
   void send(std::uint64_t sequence, const Bytes& payload) {
-    rig.messenger.send(1, key_of(sequence), {}, payload, rig.owner, 0);
+    fixture.messenger.send(1, key_of(sequence), {}, payload, fixture.owner, 0);
   }
 
-  Rig rig;
+  Fixture fixture;
   TaggedResult result;
 };
 
 TEST_F(Hostile, EagerFrameOfAnotherLengthIsRefused) {
   Bytes target(100);
   post(0, &target);
-  EXPECT_EQ(rig.frame(1, header_of(FrameKind::kEager, key_of(0), 100, 200), filled(200, 1)),
+  EXPECT_EQ(fixture.frame(1, header_of(FrameKind::kEager, key_of(0), 100, 200), filled(200, 1)),
             Kind::kDiscard);
   expect_violation("not the whole of its message");
 }
 
 TEST_F(Hostile, EagerFrameThatPointsBeyondItsMessageIsRefused) {
-  EXPECT_FALSE(rig.messenger.receive(1, key_of(0), {}, nullptr, 100, rig.owner, 0));
+  EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), {}, nullptr, 100, fixture.owner, 0));
   FrameHeader header = eager(0, 100);
   header.offset = 4096;
-  EXPECT_EQ(rig.frame(1, header, filled(100, 1)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, header, filled(100, 1)), Kind::kDiscard);
   expect_violation("not the whole of its message");
-  EXPECT_EQ(rig.owner.piece_bytes, 0u) << "the pieces of a reduction go where the frame says";
+  EXPECT_EQ(fixture.owner.piece_bytes, 0u) << "the pieces of a reduction go where the frame says";
 }
 
 TEST_F(Hostile, EagerFrameBeyondItsCreditIsRefusedAndCompletesNothing) {
   Bytes target(100);
   post(0, &target);
   for (std::size_t spent = 0; spent + 264 <= kCreditBytes; spent += 264) {
-    EXPECT_EQ(rig.frame(1, eager(100 + spent, 200), filled(200, 1)), Kind::kInto);
+    EXPECT_EQ(fixture.frame(1, eager(100 + spent, 200), filled(200, 1)), Kind::kInto);
   }
-  EXPECT_TRUE(rig.events.none());
-  EXPECT_EQ(rig.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_EQ(fixture.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
   expect_violation("more eager bytes than it had credit for");
   EXPECT_EQ(target, Bytes(100));
 }
@@ -80,23 +80,23 @@ TEST_F(Hostile, CreditThatWasNotReturnedYetIsNotItsToSpend) {
   Bytes target(kEagerBytes);
   for (std::uint64_t sequence = 0; sequence < 3; ++sequence) {
     post(sequence, &target);
-    rig.frame(1, eager(sequence, kEagerBytes), filled(kEagerBytes, 1));
+    fixture.frame(1, eager(sequence, kEagerBytes), filled(kEagerBytes, 1));
   }
-  ASSERT_THAT(rig.owner.done, ElementsAre(testing::Pair(0u, 3)));
-  ASSERT_THAT(rig.to(1).of(FrameKind::kCredit), IsEmpty());
-  rig.owner.done.clear();
+  ASSERT_THAT(fixture.owner.done, ElementsAre(testing::Pair(0u, 3)));
+  ASSERT_THAT(fixture.to(1).of(FrameKind::kCredit), IsEmpty());
+  fixture.owner.done.clear();
   for (std::size_t spent = 3 * 320; spent + 64 <= kCreditBytes; spent += 64) {
-    rig.frame(1, tagged(FrameKind::kAnnounce, 1, spent, 1000));
+    fixture.frame(1, tagged(FrameKind::kAnnounce, 1, spent, 1000));
   }
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, tagged(FrameKind::kAnnounce, 1, kCreditBytes, 1000));
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, tagged(FrameKind::kAnnounce, 1, kCreditBytes, 1000));
   expect_violation("announced more messages than it had credit for");
 }
 
 TEST_F(Hostile, EagerMessageOfAnotherCountIsRefused) {
   Bytes target(100);
   post(0, &target);
-  EXPECT_EQ(rig.frame(1, eager(0, 101), filled(101, 1)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, eager(0, 101), filled(101, 1)), Kind::kDiscard);
   expect_counts_differ("sent 101 bytes where 100 were expected");
 }
 
@@ -105,23 +105,23 @@ TEST_F(Hostile, EagerMessageOfAnotherCallIsAMismatch) {
   post(0, &target);
   FrameHeader header = eager(0, 100);
   header.record.count = 5;
-  EXPECT_EQ(rig.frame(1, header, filled(100, 1)), Kind::kDiscard);
-  EXPECT_THAT(rig.events.mismatches, ElementsAre("7 1"));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
+  EXPECT_EQ(fixture.frame(1, header, filled(100, 1)), Kind::kDiscard);
+  EXPECT_THAT(fixture.events.mismatches, ElementsAre("7 1"));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
   EXPECT_EQ(target, Bytes(100));
 }
 
 TEST_F(Hostile, UnexpectedMessageOfAnotherCallIsAMismatchAndNotKept) {
   CallRecord ours;
   ours.count = 9;
-  rig.enter(0, ours);
-  EXPECT_EQ(rig.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
-  rig.frame(1, header_of(FrameKind::kAnnounce, key_of(0), 100));
-  rig.frame(1, header_of(FrameKind::kGrant, key_of(0), 100));
-  EXPECT_THAT(rig.events.mismatches, ElementsAre("7 1", "7 1", "7 1"));
+  fixture.enter(0, ours);
+  EXPECT_EQ(fixture.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
+  fixture.frame(1, header_of(FrameKind::kAnnounce, key_of(0), 100));
+  fixture.frame(1, header_of(FrameKind::kGrant, key_of(0), 100));
+  EXPECT_THAT(fixture.events.mismatches, ElementsAre("7 1", "7 1", "7 1"));
   Bytes target(100);
-  EXPECT_FALSE(rig.messenger.receive(1, key_of(0), ours, target.data(), 100, rig.owner, 0));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), IsEmpty());
+  EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), ours, target.data(), 100, fixture.owner, 0));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), IsEmpty());
 }
 
 TEST_F(Hostile, WhatWasSaidOfACallBeforeItIsMadeIsComparedWithIt) {
@@ -131,7 +131,7 @@ TEST_F(Hostile, WhatWasSaidOfACallBeforeItIsMadeIsComparedWithIt) {
   FrameHeader unexpected = eager(3, 10);
   probe.record = unexpected.record = theirs;
   for (const bool by_probe : {true, false}) {
-    Rig late;
+    Fixture late;
     late.frame(1, by_probe ? probe : unexpected, by_probe ? Bytes{} : filled(10, 1));
     late.enter(2, {});
     EXPECT_TRUE(late.events.none()) << "another call";
@@ -146,15 +146,15 @@ TEST_F(Hostile, AnnouncementOfAnotherCallOrCountIsNotGranted) {
   post(1, &target);
   FrameHeader header = header_of(FrameKind::kAnnounce, key_of(0), 100);
   header.record.count = 5;
-  rig.frame(1, header);
-  EXPECT_THAT(rig.events.mismatches, ElementsAre("7 1"));
-  rig.frame(1, header_of(FrameKind::kAnnounce, key_of(1), 50));
+  fixture.frame(1, header);
+  EXPECT_THAT(fixture.events.mismatches, ElementsAre("7 1"));
+  fixture.frame(1, header_of(FrameKind::kAnnounce, key_of(1), 50));
   expect_counts_differ("sent 50 bytes where 100 were expected");
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), IsEmpty());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), IsEmpty());
 }
 
 TEST_F(Hostile, ReceiveThatFindsAMessageOfAnotherCountTakesNothing) {
-  rig.frame(1, eager(0, 100), filled(100, 1));
+  fixture.frame(1, eager(0, 100), filled(100, 1));
   Bytes target(50);
   post(0, &target);
   expect_counts_differ("sent 100 bytes where 50 were expected");
@@ -162,19 +162,19 @@ TEST_F(Hostile, ReceiveThatFindsAMessageOfAnotherCountTakesNothing) {
 }
 
 TEST_F(Hostile, DataForNoReceiveAreRefused) {
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 0)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 0)), Kind::kDiscard);
   expect_violation("not been asked for");
   // They cannot count for a receive that is posted while they are on their way either.
   Bytes target(kPiece);
   post(0, &target);
-  rig.received(1, piece(0, kPiece, 0));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
+  fixture.received(1, piece(0, kPiece, 0));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
 }
 
 TEST_F(Hostile, DataForAReceiveThatWasNotGrantedAreRefused) {
   Bytes target(100);
   post(0, &target);
-  EXPECT_EQ(rig.frame(1, piece(0, 100, 0), filled(100, 1)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, piece(0, 100, 0), filled(100, 1)), Kind::kDiscard);
   expect_violation("not been asked for");
   EXPECT_EQ(target, Bytes(100));
 }
@@ -203,21 +203,22 @@ TEST_P(HostilePiece, IsRefused) {
   Bytes target(kLong);
   post(0, &target);
   const NoPiece& lie = GetParam();
-  EXPECT_EQ(rig.frame(1, header_of(FrameKind::kData, key_of(0), lie.total, lie.bytes, lie.offset)),
-            Kind::kDiscard);
+  EXPECT_EQ(
+      fixture.frame(1, header_of(FrameKind::kData, key_of(0), lie.total, lie.bytes, lie.offset)),
+      Kind::kDiscard);
   expect_violation("which is no piece of a message of 786532");
 }
 
 TEST_F(Hostile, EmptyPieceAtTheEndOfWholePiecesIsRefused) {
   Bytes target(2 * kPiece);
   post(0, &target);
-  EXPECT_EQ(rig.frame(1, piece(0, 2 * kPiece, 2)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, piece(0, 2 * kPiece, 2)), Kind::kDiscard);
   expect_violation("no piece");
 }
 
 TEST_F(Hostile, PieceThatAnotherStreamBringsTooIsRefusedWhileTheFirstIsOnItsWay) {
   for (const std::size_t index : {std::size_t{0}, std::size_t{2}}) {
-    Rig fresh;
+    Fixture fresh;
     Bytes target(kLong);
     fresh.messenger.receive(1, key_of(0), {}, target.data(), kLong, fresh.owner, 0);
     EXPECT_NE(fresh.place(1, piece(0, kLong, index)), nullptr);
@@ -234,10 +235,10 @@ TEST_F(Hostile, PieceThatAnotherStreamBringsTooIsRefusedWhileTheFirstIsOnItsWay)
 TEST_F(Hostile, PieceThatHasComeIsRefusedWhenItComesAgain) {
   Bytes target(kLong);
   post(0, &target);
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 0)), Kind::kInto);
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 2)), Kind::kInto);
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 1)), Kind::kInto);
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 2)), Kind::kDiscard);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 0)), Kind::kInto);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 2)), Kind::kInto);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 1)), Kind::kInto);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 2)), Kind::kDiscard);
   expect_violation("same piece of a message twice");
 }
 
@@ -248,50 +249,50 @@ TEST_F(Hostile, PiecesMayOvertakeOneAnother) {
     post(order.front(), &target);
     for (const std::size_t index : order) {
       const FrameHeader header = piece(order.front(), kLong, index);
-      EXPECT_EQ(rig.place(1, header), target.data() + index * kPiece);
+      EXPECT_EQ(fixture.place(1, header), target.data() + index * kPiece);
     }
-    EXPECT_THAT(rig.owner.done, IsEmpty());
-    for (const std::size_t index : order) rig.received(1, piece(order.front(), kLong, index));
-    EXPECT_THAT(rig.owner.done, SizeIs(1));
-    rig.owner.done.clear();
+    EXPECT_THAT(fixture.owner.done, IsEmpty());
+    for (const std::size_t index : order) fixture.received(1, piece(order.front(), kLong, index));
+    EXPECT_THAT(fixture.owner.done, SizeIs(1));
+    fixture.owner.done.clear();
   }
-  EXPECT_TRUE(rig.events.none());
+  EXPECT_TRUE(fixture.events.none());
 }
 
 TEST_F(Hostile, EmptyPieceComesOnce) {
-  rig.spend_credit(1);
-  EXPECT_FALSE(rig.messenger.receive(1, key_of(0), {}, nullptr, 0, rig.owner, 0));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), SizeIs(1));
-  rig.place(1, piece(0, 0, 0));
-  rig.place(1, piece(0, 0, 0));
+  fixture.spend_credit(1);
+  EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), {}, nullptr, 0, fixture.owner, 0));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), SizeIs(1));
+  fixture.place(1, piece(0, 0, 0));
+  fixture.place(1, piece(0, 0, 0));
   expect_violation("twice");
 }
 
 TEST_F(Hostile, ReductionIsHandedEachPieceOnce) {
-  EXPECT_FALSE(rig.messenger.receive(1, key_of(0), {}, nullptr, kLong, rig.owner, 0));
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 0), Bytes(kPiece)), Kind::kDeliver);
-  EXPECT_EQ(rig.frame(1, piece(0, kLong, 0), Bytes(kPiece)), Kind::kDiscard);
+  EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), {}, nullptr, kLong, fixture.owner, 0));
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 0), Bytes(kPiece)), Kind::kDeliver);
+  EXPECT_EQ(fixture.frame(1, piece(0, kLong, 0), Bytes(kPiece)), Kind::kDiscard);
   expect_violation("twice");
-  EXPECT_EQ(rig.owner.piece_bytes, kPiece);
+  EXPECT_EQ(fixture.owner.piece_bytes, kPiece);
 }
 
 TEST_F(Hostile, MessageThatDoesNotFitIsCountedOnceToo) {
   Bytes room(10);
   post_tagged(5, &room);
   FrameHeader header = tagged(FrameKind::kAnnounce, 5, 0, kLong);
-  rig.frame(1, header);
+  fixture.frame(1, header);
   header.kind = FrameKind::kData;
   header.payload_bytes = kPiece;
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(rig.frame(1, header), Kind::kDiscard);
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, header);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(fixture.frame(1, header), Kind::kDiscard);
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, header);
   expect_violation("twice");
   EXPECT_EQ(room, Bytes(10));
 }
 
 TEST_F(Hostile, EagerMessageAndItsPiecesExcludeEachOther) {
   for (const bool eager_first : {false, true}) {
-    Rig fresh;
+    Fixture fresh;
     Bytes target(100);
     fresh.messenger.receive(1, key_of(0), {}, target.data(), 100, fresh.owner, 0);
     // Announced without need, so granted.
@@ -310,117 +311,117 @@ TEST_F(Hostile, NothingCountsAfterAViolation) {
   Bytes target(kLong), small(100);
   post(0, &target);
   post(1, &small, 1);
-  EXPECT_NE(rig.place(1, piece(0, kLong, 0)), nullptr);
-  rig.frame(1, piece(5, 100, 0));
-  ASSERT_THAT(rig.events.violations, SizeIs(1));
-  rig.received(1, piece(0, kLong, 0));
+  EXPECT_NE(fixture.place(1, piece(0, kLong, 0)), nullptr);
+  fixture.frame(1, piece(5, 100, 0));
+  ASSERT_THAT(fixture.events.violations, SizeIs(1));
+  fixture.received(1, piece(0, kLong, 0));
   for (std::size_t i = 1; i < 4; ++i) {
-    EXPECT_EQ(rig.frame(1, piece(0, kLong, i)), Kind::kDiscard);
+    EXPECT_EQ(fixture.frame(1, piece(0, kLong, i)), Kind::kDiscard);
   }
-  EXPECT_EQ(rig.frame(1, eager(1, 100), filled(100, 1)), Kind::kDiscard);
-  EXPECT_THAT(rig.owner.done, IsEmpty());
-  EXPECT_THAT(rig.events.violations, SizeIs(1)) << "once is enough";
+  EXPECT_EQ(fixture.frame(1, eager(1, 100), filled(100, 1)), Kind::kDiscard);
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
+  EXPECT_THAT(fixture.events.violations, SizeIs(1)) << "once is enough";
   // Others are not concerned.
-  EXPECT_FALSE(rig.messenger.receive(2, key_of(1), {}, small.data(), 100, rig.owner, 2));
-  rig.frame(2, eager(1, 100), filled(100, 1));
-  EXPECT_THAT(rig.owner.done, SizeIs(1));
+  EXPECT_FALSE(fixture.messenger.receive(2, key_of(1), {}, small.data(), 100, fixture.owner, 2));
+  fixture.frame(2, eager(1, 100), filled(100, 1));
+  EXPECT_THAT(fixture.owner.done, SizeIs(1));
 }
 
 TEST_F(Hostile, UnexpectedMessageStaysUntilItHasComeThoughItsSenderIsFoundOut) {
-  std::byte* const arriving = rig.place(1, eager(0, 100));
+  std::byte* const arriving = fixture.place(1, eager(0, 100));
   ASSERT_NE(arriving, nullptr);
   Bytes target(100);
   post(0, &target);  // waits for it
-  rig.frame(1, piece(5, 100, 0));
+  fixture.frame(1, piece(5, 100, 0));
   std::fill_n(arriving, 100, std::byte{1});
-  rig.received(1, eager(0, 100));
+  fixture.received(1, eager(0, 100));
   expect_violation("not been asked for");
   EXPECT_EQ(target, Bytes(100));
-  rig.messenger.cancel(rig.owner);
-  EXPECT_THAT(rig.to(1).abandoned, ElementsAre(target.data())) << "it was lost";
+  fixture.messenger.cancel(fixture.owner);
+  EXPECT_THAT(fixture.to(1).abandoned, ElementsAre(target.data())) << "it was lost";
 }
 
 TEST_F(Hostile, UnexpectedMessageStaysUntilItHasComeThoughItsCommunicatorIsClosed) {
-  std::byte* const arriving = rig.place(1, eager(0, 100));
+  std::byte* const arriving = fixture.place(1, eager(0, 100));
   ASSERT_NE(arriving, nullptr);
-  rig.messenger.close(kCommunicator);
+  fixture.messenger.close(kCommunicator);
   // Frames of other streams with its name are nobody's.
-  rig.frame(1, piece(0, 100, 0));
+  fixture.frame(1, piece(0, 100, 0));
   std::fill_n(arriving, 100, std::byte{1});
-  rig.received(1, eager(0, 100));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
+  fixture.received(1, eager(0, 100));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
 }
 
 TEST_F(Hostile, CancelledReceiveIsNotCompletedByWhatWasOnItsWay) {
   Bytes target(100), other(100);
   post(0, &target, 0);
-  ASSERT_EQ(rig.place(1, eager(0, 100)), target.data());
-  rig.messenger.cancel(rig.owner);
-  EXPECT_THAT(rig.to(1).abandoned, ElementsAre(target.data()));
+  ASSERT_EQ(fixture.place(1, eager(0, 100)), target.data());
+  fixture.messenger.cancel(fixture.owner);
+  EXPECT_THAT(fixture.to(1).abandoned, ElementsAre(target.data()));
   post(1, &other, 1);
-  rig.received(1, eager(0, 100));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
-  EXPECT_TRUE(rig.events.none());
+  fixture.received(1, eager(0, 100));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
+  EXPECT_TRUE(fixture.events.none());
 }
 
 TEST_F(Hostile, CancelledReceiveIsNotCompletedByPiecesThatWereOnTheirWay) {
   Bytes target(kPiece);
   post(0, &target);
-  ASSERT_EQ(rig.place(1, piece(0, kPiece, 0)), target.data());
-  rig.messenger.cancel(rig.owner);
-  EXPECT_THAT(rig.to(1).abandoned, ElementsAre(target.data()));
-  rig.received(1, piece(0, kPiece, 0));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
-  EXPECT_TRUE(rig.events.none());
+  ASSERT_EQ(fixture.place(1, piece(0, kPiece, 0)), target.data());
+  fixture.messenger.cancel(fixture.owner);
+  EXPECT_THAT(fixture.to(1).abandoned, ElementsAre(target.data()));
+  fixture.received(1, piece(0, kPiece, 0));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
+  EXPECT_TRUE(fixture.events.none());
 }
 
 TEST_F(Hostile, CancelledMessageThatWasHeldBackIsNotSent) {
   Bytes payload(kEagerBytes);
   for (std::uint64_t sequence = 0; sequence < 100; ++sequence) send(sequence, payload);
-  rig.messenger.cancel(rig.owner);
-  const std::size_t sent = rig.to(1).frames.size();
-  rig.frame(1, header_of(FrameKind::kCredit, key_of(0), 1000));
-  rig.frame(1, header_of(FrameKind::kGrant, key_of(99), kEagerBytes));
-  rig.poll();
-  EXPECT_THAT(rig.to(1).frames, SizeIs(sent));
+  fixture.messenger.cancel(fixture.owner);
+  const std::size_t sent = fixture.to(1).frames.size();
+  fixture.frame(1, header_of(FrameKind::kCredit, key_of(0), 1000));
+  fixture.frame(1, header_of(FrameKind::kGrant, key_of(99), kEagerBytes));
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).frames, SizeIs(sent));
 }
 
 TEST_F(Hostile, CancelledReductionIsHandedNothingMore) {
-  EXPECT_FALSE(rig.messenger.receive(1, key_of(0), {}, nullptr, 100, rig.owner, 0));
-  EXPECT_EQ(rig.messenger.place(1, eager(0, 100)).kind, Kind::kDeliver);
-  rig.messenger.cancel(rig.owner);
-  rig.messenger.deliver(1, eager(0, 100), 0, Bytes(100));
-  EXPECT_EQ(rig.owner.piece_bytes, 0u);
+  EXPECT_FALSE(fixture.messenger.receive(1, key_of(0), {}, nullptr, 100, fixture.owner, 0));
+  EXPECT_EQ(fixture.messenger.place(1, eager(0, 100)).kind, Kind::kDeliver);
+  fixture.messenger.cancel(fixture.owner);
+  fixture.messenger.deliver(1, eager(0, 100), 0, Bytes(100));
+  EXPECT_EQ(fixture.owner.piece_bytes, 0u);
 }
 
 TEST_F(Hostile, AnnouncementBeyondItsCreditIsRefused) {
-  rig.spend_credit(1);
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, tagged(FrameKind::kAnnounce, 5, 0, 1000));
+  fixture.spend_credit(1);
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, tagged(FrameKind::kAnnounce, 5, 0, 1000));
   expect_violation("announced more messages than it had credit for");
   Bytes room(1000);
   post_tagged(5, &room);
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), IsEmpty());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), IsEmpty());
 }
 
 TEST_F(Hostile, AnnouncementThatClaimsToBeWantedIsRefused) {
   FrameHeader header = tagged(FrameKind::kAnnounce, 5, 0, 1000);
   header.offset = kAnswer;
-  rig.frame(1, header);
+  fixture.frame(1, header);
   expect_violation("nobody had waited for");
 }
 
 TEST_F(Hostile, WantedAnnouncementIsAnsweredOnce) {
-  rig.spend_credit(1);
+  fixture.spend_credit(1);
   Bytes room(1000);
   post_tagged(5, &room);
-  ASSERT_THAT(rig.to(1).of(FrameKind::kWant), SizeIs(1));
+  ASSERT_THAT(fixture.to(1).of(FrameKind::kWant), SizeIs(1));
   FrameHeader header = tagged(FrameKind::kAnnounce, 5, 0, 1000);
   header.offset = kAnswer;
-  rig.frame(1, header);
-  EXPECT_TRUE(rig.events.none());
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), SizeIs(1));
-  rig.frame(1, header);
+  fixture.frame(1, header);
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), SizeIs(1));
+  fixture.frame(1, header);
   expect_violation("nobody had waited for");
 }
 
@@ -429,167 +430,167 @@ TEST_F(Hostile, GrantOfAnotherCallIsAMismatch) {
   send(0, payload);
   FrameHeader header = header_of(FrameKind::kGrant, key_of(0), 1000);
   header.record.count = 5;
-  rig.frame(1, header);
-  rig.poll();
-  EXPECT_THAT(rig.events.mismatches, ElementsAre("7 1"));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), IsEmpty());
+  fixture.frame(1, header);
+  fixture.poll();
+  EXPECT_THAT(fixture.events.mismatches, ElementsAre("7 1"));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), IsEmpty());
 }
 
 TEST_F(Hostile, GrantOfAnotherCountIsRefused) {
   const Bytes payload(1000);
   send(0, payload);
-  rig.frame(1, header_of(FrameKind::kGrant, key_of(0), 999));
-  rig.poll();
+  fixture.frame(1, header_of(FrameKind::kGrant, key_of(0), 999));
+  fixture.poll();
   expect_counts_differ("expected 999 bytes where 1000 were sent");
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), IsEmpty());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), IsEmpty());
 }
 
 TEST_F(Hostile, GrantOfAMessageThatWasNotAnnouncedIsRefused) {
-  rig.frame(1, tagged(FrameKind::kGrant, 5, 0, 1000));
+  fixture.frame(1, tagged(FrameKind::kGrant, 5, 0, 1000));
   expect_violation("had not been announced");
 }
 
 TEST_F(Hostile, GrantIsGoodForOneMessage) {
   const Bytes payload(1000);
   send(0, payload);
-  for (int i = 0; i < 2; ++i) rig.frame(1, header_of(FrameKind::kGrant, key_of(0), 1000));
-  rig.poll();
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), SizeIs(1));
+  for (int i = 0; i < 2; ++i) fixture.frame(1, header_of(FrameKind::kGrant, key_of(0), 1000));
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), SizeIs(1));
 }
 
 TEST_F(Hostile, GrantsThatNobodyNeedsAreKeptUpToABound) {
   constexpr std::uint64_t kGrants = 4096;
   for (std::uint64_t sequence = 0; sequence <= kGrants; ++sequence) {
-    rig.frame(1, header_of(FrameKind::kGrant, key_of(sequence), 1000));
+    fixture.frame(1, header_of(FrameKind::kGrant, key_of(sequence), 1000));
   }
-  EXPECT_TRUE(rig.events.none()) << "a peer may have that many receives posted";
+  EXPECT_TRUE(fixture.events.none()) << "a peer may have that many receives posted";
   const Bytes payload(1000);
   send(kGrants - 1, payload);
-  rig.poll();
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), SizeIs(1));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kAsk), IsEmpty());
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), SizeIs(1));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kAsk), IsEmpty());
   send(kGrants, payload);
-  rig.poll();
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), SizeIs(1)) << "its grant was kept";
-  EXPECT_THAT(rig.to(1).of(FrameKind::kAsk), SizeIs(1));
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), SizeIs(1)) << "its grant was kept";
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kAsk), SizeIs(1));
 }
 
 TEST_F(Hostile, AnswerToNoQuestionIsNotKept) {
   FrameHeader header = header_of(FrameKind::kGrant, key_of(0), 1000);
   header.offset = kAnswer;
-  rig.frame(1, header);
+  fixture.frame(1, header);
   const Bytes payload(1000);
   send(0, payload);
-  rig.poll();
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), IsEmpty());
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), IsEmpty());
 }
 
 TEST_F(Hostile, AskingTwiceForOneGrantIsRefused) {
   Bytes target(1000);
   const FrameHeader ask = header_of(FrameKind::kAsk, key_of(0), 1000);
-  rig.frame(1, ask);
-  EXPECT_THAT(rig.to(1).frames, IsEmpty()) << "it is granted when it is posted";
+  fixture.frame(1, ask);
+  EXPECT_THAT(fixture.to(1).frames, IsEmpty()) << "it is granted when it is posted";
   post(0, &target);
-  rig.frame(1, ask);
-  EXPECT_TRUE(rig.events.none());
-  ASSERT_THAT(rig.to(1).of(FrameKind::kGrant), SizeIs(2));
-  EXPECT_EQ(rig.to(1).of(FrameKind::kGrant)[1].offset, kAnswer);
-  rig.frame(1, ask);
+  fixture.frame(1, ask);
+  EXPECT_TRUE(fixture.events.none());
+  ASSERT_THAT(fixture.to(1).of(FrameKind::kGrant), SizeIs(2));
+  EXPECT_EQ(fixture.to(1).of(FrameKind::kGrant)[1].offset, kAnswer);
+  fixture.frame(1, ask);
   expect_violation("asked twice");
-  EXPECT_THAT(rig.to(1).of(FrameKind::kGrant), SizeIs(2));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kGrant), SizeIs(2));
 }
 
 TEST_F(Hostile, AskingForWhatIsNotGrantedGrantsNothing) {
   Bytes target(100);
   post(0, &target);
-  rig.frame(1, header_of(FrameKind::kAsk, key_of(0), 100));
-  EXPECT_THAT(rig.to(1).frames, IsEmpty());
+  fixture.frame(1, header_of(FrameKind::kAsk, key_of(0), 100));
+  EXPECT_THAT(fixture.to(1).frames, IsEmpty());
 }
 
 // The receiver of fewer bytes waits for an eager message, and grants nothing.
 TEST_F(Hostile, MoreThanIsExpectedIsOfferedAndSeen) {
   Bytes target(kEagerBytes);
   post(0, &target);
-  EXPECT_THAT(rig.to(1).frames, IsEmpty());
-  rig.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes));
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes + 4));
-  EXPECT_THAT(rig.events.differing_counts,
+  EXPECT_THAT(fixture.to(1).frames, IsEmpty());
+  fixture.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes));
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, header_of(FrameKind::kOffer, key_of(0), kEagerBytes + 4));
+  EXPECT_THAT(fixture.events.differing_counts,
               ElementsAre(HasSubstr("sent 260 bytes where 256 were expected")));
-  rig.frame(1, header_of(FrameKind::kOffer, key_of(9), 1));
-  EXPECT_THAT(rig.events.differing_counts, SizeIs(1)) << "nothing is posted there";
+  fixture.frame(1, header_of(FrameKind::kOffer, key_of(9), 1));
+  EXPECT_THAT(fixture.events.differing_counts, SizeIs(1)) << "nothing is posted there";
 }
 
 TEST_F(Hostile, WhatWaitsIsOfferedTwiceAtMost) {
   const Bytes large(kEagerBytes + 4), other(kEagerBytes + 8);
   send(0, large);
   send(1, other);
-  rig.messenger.probe(1, kCommunicator, 0, {});
-  ASSERT_THAT(rig.to(1).of(FrameKind::kOffer), SizeIs(1)) << "of that call alone";
-  EXPECT_EQ(rig.to(1).of(FrameKind::kOffer)[0].total_bytes, large.size());
-  for (int i = 0; i < 3; ++i) rig.frame(1, header_of(FrameKind::kProbe, key_of(0), 0));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kOffer), SizeIs(2));
-  rig.frame(1, header_of(FrameKind::kGrant, key_of(0), large.size()));
-  rig.poll();
-  EXPECT_THAT(rig.to(1).of(FrameKind::kData), SizeIs(1));
-  EXPECT_TRUE(rig.events.none());
+  fixture.messenger.probe(1, kCommunicator, 0, {});
+  ASSERT_THAT(fixture.to(1).of(FrameKind::kOffer), SizeIs(1)) << "of that call alone";
+  EXPECT_EQ(fixture.to(1).of(FrameKind::kOffer)[0].total_bytes, large.size());
+  for (int i = 0; i < 3; ++i) fixture.frame(1, header_of(FrameKind::kProbe, key_of(0), 0));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kOffer), SizeIs(2));
+  fixture.frame(1, header_of(FrameKind::kGrant, key_of(0), large.size()));
+  fixture.poll();
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kData), SizeIs(1));
+  EXPECT_TRUE(fixture.events.none());
 }
 
 TEST_F(Hostile, CreditThatWasNotSpentCannotBeReturned) {
   const Bytes payload(36);
   send(0, payload);  // 100 of credit
   FrameHeader header = header_of(FrameKind::kCredit, key_of(0), 100);
-  rig.frame(1, header);
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, header);
-  ASSERT_THAT(rig.events.violations, ElementsAre(HasSubstr("more credit than")));
-  Rig other;
+  fixture.frame(1, header);
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, header);
+  ASSERT_THAT(fixture.events.violations, ElementsAre(HasSubstr("more credit than")));
+  Fixture other;
   other.frame(1, header_of(FrameKind::kCredit, key_of(0), ~std::size_t{0}));
   EXPECT_THAT(other.events.violations, ElementsAre(HasSubstr("more credit than")));
 }
 
 TEST_F(Hostile, TagIsNamedOnce) {
-  for (const Tag tag : {1u, 2u}) rig.frame(1, tagged(FrameKind::kWant, tag, 0, 0));
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, tagged(FrameKind::kWant, 2, 0, 0));
+  for (const Tag tag : {1u, 2u}) fixture.frame(1, tagged(FrameKind::kWant, tag, 0, 0));
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, tagged(FrameKind::kWant, 2, 0, 0));
   expect_violation("more tags that it waits for");
 }
 
 TEST_F(Hostile, TagsAreNamedUpToABound) {
   constexpr Tag kTags = 1 << 14;
-  for (Tag tag = 0; tag < kTags; ++tag) rig.frame(1, tagged(FrameKind::kWant, tag, 0, 0));
-  EXPECT_TRUE(rig.events.none());
-  rig.frame(1, tagged(FrameKind::kWant, kTags, 0, 0));
+  for (Tag tag = 0; tag < kTags; ++tag) fixture.frame(1, tagged(FrameKind::kWant, tag, 0, 0));
+  EXPECT_TRUE(fixture.events.none());
+  fixture.frame(1, tagged(FrameKind::kWant, kTags, 0, 0));
   expect_violation("more tags that it waits for");
 }
 
 TEST_F(Hostile, FrameOfNoKindOfTheEnginesIsRefused) {
-  rig.frame(1, header_of(FrameKind::kTransport, key_of(0), 0));
+  fixture.frame(1, header_of(FrameKind::kTransport, key_of(0), 0));
   expect_violation("unknown kind");
 }
 
 TEST_F(Hostile, LeavingTwiceIsToldOnce) {
-  for (int i = 0; i < 3; ++i) rig.frame(1, header_of(FrameKind::kLeft, key_of(0), 0));
-  EXPECT_THAT(rig.events.left_by, ElementsAre("7 1"));
+  for (int i = 0; i < 3; ++i) fixture.frame(1, header_of(FrameKind::kLeft, key_of(0), 0));
+  EXPECT_THAT(fixture.events.left_by, ElementsAre("7 1"));
 }
 
 TEST_F(Hostile, WhoSpeaksInAClosedCommunicatorIsToldOnce) {
-  rig.messenger.close(kCommunicator);
+  fixture.messenger.close(kCommunicator);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(rig.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
-    rig.frame(1, header_of(FrameKind::kLeft, key_of(0), 0));
-    rig.frame(2, header_of(FrameKind::kCredit, key_of(0), 1));
+    EXPECT_EQ(fixture.frame(1, eager(0, 100), filled(100, 1)), Kind::kDiscard);
+    fixture.frame(1, header_of(FrameKind::kLeft, key_of(0), 0));
+    fixture.frame(2, header_of(FrameKind::kCredit, key_of(0), 1));
   }
-  EXPECT_THAT(rig.to(1).of(FrameKind::kLeft), SizeIs(1));
-  EXPECT_THAT(rig.to(2).frames, IsEmpty()) << "it has left too, or needs no answer";
-  EXPECT_TRUE(rig.events.none());
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kLeft), SizeIs(1));
+  EXPECT_THAT(fixture.to(2).frames, IsEmpty()) << "it has left too, or needs no answer";
+  EXPECT_TRUE(fixture.events.none());
 }
 
 TEST_F(Hostile, WhoWasToldOfTheClosingIsNotToldAgain) {
-  rig.frame(1, eager(0, 100), filled(100, 1));
-  rig.messenger.close(kCommunicator);
-  rig.frame(1, eager(1, 100), filled(100, 1));
-  EXPECT_THAT(rig.to(1).of(FrameKind::kLeft), SizeIs(1));
+  fixture.frame(1, eager(0, 100), filled(100, 1));
+  fixture.messenger.close(kCommunicator);
+  fixture.frame(1, eager(1, 100), filled(100, 1));
+  EXPECT_THAT(fixture.to(1).of(FrameKind::kLeft), SizeIs(1));
 }
 
 }  // namespace

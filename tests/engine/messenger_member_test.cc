@@ -1,6 +1,6 @@
 // Who is heard in a communicator: its members, and before this rank knows who they are anybody, for
 // the time being and within bounds.
-#include "tests/engine/messenger_rig.h"
+#include "tests/engine/messenger_fixture.h"
 
 namespace unisono::test {
 namespace {
@@ -19,27 +19,28 @@ const std::vector<Rank> kMembers{0, 1, 2};
 MessageKey tag_key(Tag tag) { return {kCommunicator, FrameClass::kPointToPoint, tag, 0}; }
 
 TEST(Stranger, IsNotMatchedWithAnyReceive) {
-  Rig rig;
+  Fixture fixture;
   Bytes room(100), target(100);
   TaggedResult result;
-  rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, rig.owner, 0);
-  rig.messenger.receive(kStranger, key_of(0), {}, target.data(), 100, rig.owner, 1);
-  EXPECT_EQ(rig.frame(kStranger, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 1)),
+  fixture.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, fixture.owner,
+                                   0);
+  fixture.messenger.receive(kStranger, key_of(0), {}, target.data(), 100, fixture.owner, 1);
+  EXPECT_EQ(fixture.frame(kStranger, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 1)),
             Kind::kDiscard);
-  EXPECT_EQ(rig.frame(kStranger, eager(0, 100), filled(100, 1)), Kind::kDiscard);
-  rig.frame(kStranger, tagged(FrameKind::kAnnounce, 5, 0, 100));
-  EXPECT_THAT(rig.owner.done, IsEmpty());
-  EXPECT_THAT(rig.to(kStranger).of(FrameKind::kGrant), IsEmpty());
-  rig.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 1));
-  EXPECT_EQ(rig.owner.done.size(), 1u);
+  EXPECT_EQ(fixture.frame(kStranger, eager(0, 100), filled(100, 1)), Kind::kDiscard);
+  fixture.frame(kStranger, tagged(FrameKind::kAnnounce, 5, 0, 100));
+  EXPECT_THAT(fixture.owner.done, IsEmpty());
+  EXPECT_THAT(fixture.to(kStranger).of(FrameKind::kGrant), IsEmpty());
+  fixture.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 1));
+  EXPECT_EQ(fixture.owner.done.size(), 1u);
   EXPECT_EQ(result.peer, kMember);
 }
 
 TEST(Stranger, FailsNothingAndIsToldOnce) {
-  Rig rig;
+  Fixture fixture;
   CallRecord ours, theirs;
   theirs.count = 9;
-  rig.enter(0, ours);
+  fixture.enter(0, ours);
   for (const FrameKind kind :
        {FrameKind::kEager, FrameKind::kAnnounce, FrameKind::kGrant, FrameKind::kData,
         FrameKind::kCredit, FrameKind::kProbe, FrameKind::kWant, FrameKind::kAsk, FrameKind::kLeft,
@@ -47,84 +48,86 @@ TEST(Stranger, FailsNothingAndIsToldOnce) {
     FrameHeader header = header_of(kind, key_of(0), 100, 77, 13);
     header.record = theirs;
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(rig.frame(kStranger, header, filled(77, 1)), Kind::kDiscard);
+      EXPECT_EQ(fixture.frame(kStranger, header, filled(77, 1)), Kind::kDiscard);
     }
   }
-  EXPECT_THAT(rig.events.strangers, ElementsAre("7 3"));
-  EXPECT_THAT(rig.events.violations, IsEmpty());
-  EXPECT_THAT(rig.events.mismatches, IsEmpty());
-  EXPECT_THAT(rig.events.left_by, IsEmpty());
-  EXPECT_THAT(rig.to(kStranger).frames, IsEmpty());
+  EXPECT_THAT(fixture.events.strangers, ElementsAre("7 3"));
+  EXPECT_THAT(fixture.events.violations, IsEmpty());
+  EXPECT_THAT(fixture.events.mismatches, IsEmpty());
+  EXPECT_THAT(fixture.events.left_by, IsEmpty());
+  EXPECT_THAT(fixture.to(kStranger).frames, IsEmpty());
 }
 
 TEST(Stranger, GetsNoGoodbye) {
-  Rig rig;
-  rig.frame(kStranger, eager(0, 10), filled(10, 1));
-  rig.frame(kMember, eager(0, 10), filled(10, 1));
-  rig.messenger.close(kCommunicator);
-  EXPECT_THAT(rig.to(kStranger).frames, IsEmpty());
-  EXPECT_THAT(rig.to(kMember).of(FrameKind::kLeft), SizeIs(1));
+  Fixture fixture;
+  fixture.frame(kStranger, eager(0, 10), filled(10, 1));
+  fixture.frame(kMember, eager(0, 10), filled(10, 1));
+  fixture.messenger.close(kCommunicator);
+  EXPECT_THAT(fixture.to(kStranger).frames, IsEmpty());
+  EXPECT_THAT(fixture.to(kMember).of(FrameKind::kLeft), SizeIs(1));
 }
 
 TEST(UnknownCommunicator, MembersWaitUntilItIsKnown) {
-  Rig rig(false);
-  EXPECT_EQ(rig.frame(kMember, eager(0, 100), filled(100, 1)), Kind::kInto);
-  rig.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
-  rig.frame(kMember, header_of(FrameKind::kGrant, key_of(1), 1000));
-  rig.messenger.open(kCommunicator, kMembers);
-  EXPECT_TRUE(rig.events.none());
+  Fixture fixture(false);
+  EXPECT_EQ(fixture.frame(kMember, eager(0, 100), filled(100, 1)), Kind::kInto);
+  fixture.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
+  fixture.frame(kMember, header_of(FrameKind::kGrant, key_of(1), 1000));
+  fixture.messenger.open(kCommunicator, kMembers);
+  EXPECT_TRUE(fixture.events.none());
   Bytes target(100), room(100);
   TaggedResult result;
-  EXPECT_TRUE(rig.messenger.receive(kMember, key_of(0), {}, target.data(), 100, rig.owner, 0));
-  EXPECT_EQ(target, filled(100, 1));
   EXPECT_TRUE(
-      rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, rig.owner, 0));
+      fixture.messenger.receive(kMember, key_of(0), {}, target.data(), 100, fixture.owner, 0));
+  EXPECT_EQ(target, filled(100, 1));
+  EXPECT_TRUE(fixture.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
+                                               fixture.owner, 0));
   EXPECT_EQ(room, filled(100, 2));
   const Bytes payload(1000);
-  rig.messenger.send(kMember, key_of(1), {}, payload, rig.owner, 0);
-  rig.poll();
-  EXPECT_THAT(rig.to(kMember).of(FrameKind::kData), SizeIs(1));
+  fixture.messenger.send(kMember, key_of(1), {}, payload, fixture.owner, 0);
+  fixture.poll();
+  EXPECT_THAT(fixture.to(kMember).of(FrameKind::kData), SizeIs(1));
 }
 
 TEST(UnknownCommunicator, StrangersAreForgottenWhenItIsKnown) {
-  Rig rig(false);
+  Fixture fixture(false);
   CallRecord other;
   other.count = 3;
   FrameHeader probe = header_of(FrameKind::kProbe, key_of(0), 0);
   probe.record = other;
-  rig.frame(kStranger, probe);
-  rig.frame(kStranger, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
-  rig.frame(kStranger, tagged(FrameKind::kAnnounce, 5, 1, 100));
+  fixture.frame(kStranger, probe);
+  fixture.frame(kStranger, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
+  fixture.frame(kStranger, tagged(FrameKind::kAnnounce, 5, 1, 100));
   FrameHeader foreign = eager(0, 100);
   foreign.record = other;
-  rig.frame(kStranger, foreign, filled(100, 2));
-  rig.frame(kStranger, header_of(FrameKind::kGrant, key_of(1), 1000));
-  rig.frame(kStranger, header_of(FrameKind::kLeft, key_of(0), 0));
-  EXPECT_THAT(rig.events.strangers, IsEmpty()) << "nobody knows yet";
-  rig.messenger.open(kCommunicator, kMembers);
-  EXPECT_THAT(rig.events.strangers, ElementsAre("7 3"));
-  rig.enter(0, {});
+  fixture.frame(kStranger, foreign, filled(100, 2));
+  fixture.frame(kStranger, header_of(FrameKind::kGrant, key_of(1), 1000));
+  fixture.frame(kStranger, header_of(FrameKind::kLeft, key_of(0), 0));
+  EXPECT_THAT(fixture.events.strangers, IsEmpty()) << "nobody knows yet";
+  fixture.messenger.open(kCommunicator, kMembers);
+  EXPECT_THAT(fixture.events.strangers, ElementsAre("7 3"));
+  fixture.enter(0, {});
   Bytes room(100);
   TaggedResult result;
-  EXPECT_FALSE(
-      rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, rig.owner, 0));
+  EXPECT_FALSE(fixture.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
+                                                fixture.owner, 0));
   const Bytes payload(1000);
-  rig.messenger.send(kStranger, key_of(1), {}, payload, rig.owner, 0);
-  rig.poll();
-  EXPECT_THAT(rig.to(kStranger).frames, IsEmpty());
-  EXPECT_THAT(rig.events.mismatches, IsEmpty());
-  EXPECT_THAT(rig.events.left_by, IsEmpty());
+  fixture.messenger.send(kStranger, key_of(1), {}, payload, fixture.owner, 0);
+  fixture.poll();
+  EXPECT_THAT(fixture.to(kStranger).frames, IsEmpty());
+  EXPECT_THAT(fixture.events.mismatches, IsEmpty());
+  EXPECT_THAT(fixture.events.left_by, IsEmpty());
 }
 
 TEST(UnknownCommunicator, WhatAStrangerIsSendingKeepsItsMemoryUntilItHasCome) {
-  Rig rig(false);
-  std::byte* const arriving = rig.place(kStranger, eager(0, 100));
+  Fixture fixture(false);
+  std::byte* const arriving = fixture.place(kStranger, eager(0, 100));
   ASSERT_NE(arriving, nullptr);
-  rig.messenger.open(kCommunicator, kMembers);
+  fixture.messenger.open(kCommunicator, kMembers);
   std::fill_n(arriving, 100, std::byte{1});
-  rig.received(kStranger, eager(0, 100));
+  fixture.received(kStranger, eager(0, 100));
   Bytes target(100);
-  EXPECT_FALSE(rig.messenger.receive(kStranger, key_of(0), {}, target.data(), 100, rig.owner, 0));
+  EXPECT_FALSE(
+      fixture.messenger.receive(kStranger, key_of(0), {}, target.data(), 100, fixture.owner, 0));
 }
 
 TEST(UnknownCommunicator, WhatAStrangerIsStillSendingIsMatchedWithNothing) {
@@ -133,18 +136,18 @@ TEST(UnknownCommunicator, WhatAStrangerIsStillSendingIsMatchedWithNothing) {
   FrameHeader collective = eager(0, 100);
   collective.record = other;
   for (const FrameHeader& header : {tagged(FrameKind::kEager, 5, 0, 100, 100), collective}) {
-    Rig rig(false);
-    ASSERT_NE(rig.place(kStranger, header), nullptr);
-    rig.messenger.open(kCommunicator, kMembers);
-    rig.enter(0, {});
-    EXPECT_THAT(rig.events.mismatches, IsEmpty());
+    Fixture fixture(false);
+    ASSERT_NE(fixture.place(kStranger, header), nullptr);
+    fixture.messenger.open(kCommunicator, kMembers);
+    fixture.enter(0, {});
+    EXPECT_THAT(fixture.events.mismatches, IsEmpty());
     Bytes room(100);
     TaggedResult result;
-    EXPECT_FALSE(rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
-                                              rig.owner, 0));
-    rig.received(kStranger, header);
-    rig.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
-    EXPECT_EQ(rig.owner.done[0], 1) << "the member's message is the first";
+    EXPECT_FALSE(fixture.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
+                                                  fixture.owner, 0));
+    fixture.received(kStranger, header);
+    fixture.frame(kMember, tagged(FrameKind::kEager, 5, 0, 100, 100), filled(100, 2));
+    EXPECT_EQ(fixture.owner.done[0], 1) << "the member's message is the first";
     EXPECT_EQ(result.peer, kMember);
     EXPECT_EQ(room, filled(100, 2));
   }
@@ -152,57 +155,58 @@ TEST(UnknownCommunicator, WhatAStrangerIsStillSendingIsMatchedWithNothing) {
 
 TEST(UnknownCommunicator, NothingIsWantedOfStrangersWhoHaveSpentTheirCredit) {
   for (const bool posted_before : {true, false}) {
-    Rig rig(false);
+    Fixture fixture(false);
     Bytes room(100);
     TaggedResult result;
     const auto post = [&] {
-      rig.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result, rig.owner, 0);
+      fixture.messenger.receive_tagged(kAnyRank, tag_key(5), room.data(), 100, &result,
+                                       fixture.owner, 0);
     };
-    if (posted_before) rig.messenger.open(kCommunicator, kMembers);
+    if (posted_before) fixture.messenger.open(kCommunicator, kMembers);
     if (posted_before) post();
-    rig.spend_credit(kStranger);
-    rig.spend_credit(kMember);
-    if (!posted_before) rig.messenger.open(kCommunicator, kMembers);
+    fixture.spend_credit(kStranger);
+    fixture.spend_credit(kMember);
+    if (!posted_before) fixture.messenger.open(kCommunicator, kMembers);
     if (!posted_before) post();
-    EXPECT_THAT(rig.to(kMember).of(FrameKind::kWant), SizeIs(1));
-    EXPECT_THAT(rig.to(kStranger).frames, IsEmpty());
+    EXPECT_THAT(fixture.to(kMember).of(FrameKind::kWant), SizeIs(1));
+    EXPECT_THAT(fixture.to(kStranger).frames, IsEmpty());
   }
 }
 
 TEST(UnknownCommunicator, ViolationOfAMemberIsToldWhenItIsKnown) {
-  Rig rig(false);
-  rig.frame(kMember, piece(0, 100, 0), filled(100, 1));
-  rig.frame(kStranger, piece(0, 100, 0), filled(100, 1));
-  rig.frame(2, header_of(FrameKind::kLeft, key_of(0), 0));
-  EXPECT_TRUE(rig.events.none());
-  EXPECT_THAT(rig.events.left_by, IsEmpty());
-  rig.messenger.open(kCommunicator, kMembers);
-  EXPECT_THAT(rig.events.violations, ElementsAre(HasSubstr("7 1 sent data")));
-  EXPECT_THAT(rig.events.left_by, ElementsAre("7 2"));
+  Fixture fixture(false);
+  fixture.frame(kMember, piece(0, 100, 0), filled(100, 1));
+  fixture.frame(kStranger, piece(0, 100, 0), filled(100, 1));
+  fixture.frame(2, header_of(FrameKind::kLeft, key_of(0), 0));
+  EXPECT_TRUE(fixture.events.none());
+  EXPECT_THAT(fixture.events.left_by, IsEmpty());
+  fixture.messenger.open(kCommunicator, kMembers);
+  EXPECT_THAT(fixture.events.violations, ElementsAre(HasSubstr("7 1 sent data")));
+  EXPECT_THAT(fixture.events.left_by, ElementsAre("7 2"));
 }
 
 TEST(UnknownCommunicator, APeerSpeaksInABoundedNumberOfThem) {
-  Rig rig;
+  Fixture fixture;
   constexpr std::uint32_t kUnknownMax = 256;
   const auto speak = [&](Rank peer, std::uint32_t communicator) {
     FrameHeader header = eager(0, 10);
     header.communicator = communicator;
-    return rig.frame(peer, header, filled(10, 1));
+    return fixture.frame(peer, header, filled(10, 1));
   };
   for (std::uint32_t i = 0; i < kUnknownMax; ++i) EXPECT_EQ(speak(1, 100 + i), Kind::kInto);
   // One that becomes known makes room.
-  rig.messenger.open(100, kMembers);
+  fixture.messenger.open(100, kMembers);
   EXPECT_EQ(speak(1, 1000), Kind::kInto);
-  EXPECT_TRUE(rig.events.none());
+  EXPECT_TRUE(fixture.events.none());
   EXPECT_EQ(speak(1, 1001), Kind::kDiscard);
-  ASSERT_THAT(rig.events.closed, SizeIs(1));
-  EXPECT_EQ(rig.events.closed[0].code(), ErrorCode::kProtocol);
-  EXPECT_EQ(rig.events.closed[0].rank(), 1);
-  EXPECT_THAT(rig.events.closed[0].message(), HasSubstr("256 communicators"));
+  ASSERT_THAT(fixture.events.closed, SizeIs(1));
+  EXPECT_EQ(fixture.events.closed[0].code(), ErrorCode::kProtocol);
+  EXPECT_EQ(fixture.events.closed[0].rank(), 1);
+  EXPECT_THAT(fixture.events.closed[0].message(), HasSubstr("256 communicators"));
   // It is given up as a whole, and nobody else is.
   EXPECT_EQ(speak(1, kCommunicator), Kind::kDiscard);
   EXPECT_EQ(speak(2, 1001), Kind::kInto);
-  EXPECT_THAT(rig.events.closed, SizeIs(1));
+  EXPECT_THAT(fixture.events.closed, SizeIs(1));
 }
 
 }  // namespace

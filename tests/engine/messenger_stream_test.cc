@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tests/engine/messenger_rig.h"
+#include "tests/engine/messenger_fixture.h"
 
 namespace unisono::test {
 namespace {

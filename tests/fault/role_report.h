@@ -1,4 +1,4 @@
-// How a role of the meeting tests says that it failed.
+// How a role of the rendezvous tests says that it failed.
 #pragma once
 
 #include <cstdio>

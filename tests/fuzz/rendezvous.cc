@@ -9,7 +9,7 @@
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/introduction.h"
-#include "rendezvous/meeting_point.h"
+#include "rendezvous/rendezvous_point.h"
 #include "rendezvous/sockets.h"
 #include "tests/fuzz/target.h"
 
@@ -63,12 +63,12 @@ void check_wait(std::string_view body, int size) {
           "another waiting message");
 }
 
-void check_verdict(std::string_view body, int size) {
-  const auto verdict = decode_verdict(body, size);
-  if (!verdict) return;
-  require(verdict->culprit >= -1 && verdict->culprit < size, "a culprit of no rank");
-  require(verdict->code != ErrorCode::kOk, "a verdict without a failure");
-  require(body_of(encode(MessageType::kVerdict, *verdict)) == body, "another verdict");
+void check_decision(std::string_view body, int size) {
+  const auto decision = decode_decision(body, size);
+  if (!decision) return;
+  require(decision->failed_rank >= -1 && decision->failed_rank < size, "a failed_rank of no rank");
+  require(decision->code != ErrorCode::kOk, "a decision without a failure");
+  require(body_of(encode(MessageType::kDecision, *decision)) == body, "another decision");
 }
 
 void check_calls(MessageType type, std::string_view body, int size) {
@@ -105,8 +105,8 @@ void check_body(MessageType type, std::string_view body, int size) {
     case MessageType::kTimedOut:
       return check_wait(body, size);
     case MessageType::kFailure:
-    case MessageType::kVerdict:
-      return check_verdict(body, size);
+    case MessageType::kDecision:
+      return check_decision(body, size);
     case MessageType::kBrokenLink:
       if (const auto broken = decode_broken_link(body, size)) {
         require(broken->peer >= 0 && broken->peer < size, "a link to no rank");
@@ -158,7 +158,7 @@ std::vector<std::string> messages() {
           encode_wait(MessageType::kWaiting, wait, 4), encode_wait(MessageType::kTimedOut, wait, 4),
           encode(BrokenLinkMessage{3, "connection reset"}),
           encode(WelcomeMessage{2, "0123456789abcdef", SecretText(std::string(64, 'a'))}),
-          encode(MessageType::kVerdict, Verdict{ErrorCode::kMismatch, 1, 7, 9, "why"}),
+          encode(MessageType::kDecision, FailureDecision{ErrorCode::kMismatch, 1, 7, 9, "why"}),
           encode_refusal({ErrorCode::kRendezvous, "rank 1 is missing", 1}),
           // Once taken as it was: a rank that no world has.
           encode_refusal({ErrorCode::kRendezvous, "rank", -77}),
@@ -307,7 +307,8 @@ std::vector<Bytes> authentication_corpus() {
   return {{}, hello, hello + Bytes(32, std::byte{0}), hello + Bytes(500, std::byte{7}), greeting};
 }
 
-// ---- Meeting files and URLs ---------------------------------------------------------------------
+// ---- Rendezvous files and URLs
+// ---------------------------------------------------------------------
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -349,7 +350,7 @@ std::vector<Bytes> contact_corpus() {
   return {least, to_bytes(text), to_bytes(damaged)};
 }
 
-void fuzz_meeting_point(std::span<const std::byte> input) {
+void fuzz_rendezvous_point(std::span<const std::byte> input) {
   Input in(input);
   LauncherVariables launcher;
   launcher.rank = in.number<std::int8_t>();
@@ -360,23 +361,23 @@ void fuzz_meeting_point(std::span<const std::byte> input) {
   const int port = in.number<std::int16_t>();
   launcher.master_address = Input::text_of(in.piece());
   const std::string job_key(Input::text_of(in.piece()));
-  const auto point = meeting_point_from_url(in.text(), launcher, port, job_key);
+  const auto point = rendezvous_point_from_url(in.text(), launcher, port, job_key);
   if (!point) {
     const ErrorCode code = point.error().code();
     require(code == ErrorCode::kInvalidArgument || code == ErrorCode::kAuthentication,
             "an undocumented error");
     return;
   }
-  using Kind = MeetingPoint::Kind;
+  using Kind = RendezvousPoint::Kind;
   if (point->kind == Kind::kTcp) {
-    require(point->has_key && point->port != 0, "a meeting over TCP without key or port");
+    require(point->has_key && point->port != 0, "a rendezvous over TCP without key or port");
     require(!point->name.empty() && point->name.size() <= 255, "a host beyond its limits");
   }
   require(point->name.find('\0') == std::string::npos, "a name that is cut short later");
   require(point->kind != Kind::kFile || point->name.front() == '/', "a relative path");
 }
 
-std::vector<Bytes> meeting_point_corpus() {
+std::vector<Bytes> rendezvous_point_corpus() {
   const auto input = [](std::vector<int> bytes, std::string_view address, std::string_view url) {
     Bytes out;
     for (const int byte : bytes) out.push_back(static_cast<std::byte>(byte));
@@ -388,7 +389,7 @@ std::vector<Bytes> meeting_point_corpus() {
           input(ranks, "127.0.0.1", "env://"),
           input(ranks, "node-1", "tcp://10.0.0.1:29501"),
           input(ranks, "node-1", "tcp://[fd00::1%eth0]:1"),
-          input(ranks, "node-1", "file:///tmp/meeting"),
+          input(ranks, "node-1", "file:///tmp/rendezvous"),
           input(ranks, "node-1", "alone://")};
 }
 
@@ -400,7 +401,7 @@ void add_rendezvous(Targets* targets) {
   targets->push_back({"introduction", fuzz_introduction, introduction_corpus, 500});
   targets->push_back({"authentication", fuzz_authentication, authentication_corpus, 300});
   targets->push_back({"contact", fuzz_contact, contact_corpus, 5000});
-  targets->push_back({"meeting_point", fuzz_meeting_point, meeting_point_corpus, 5000});
+  targets->push_back({"rendezvous_point", fuzz_rendezvous_point, rendezvous_point_corpus, 5000});
 }
 
 }  // namespace unisono::fuzz

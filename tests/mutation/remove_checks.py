@@ -21,8 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 # first row that a path begins with holds.
 TESTS = {
     "src/base/handshake.cc": ["handshake_test", "stream_strangers_test", "fuzz_test"],
-    "src/rendezvous": ["rendezvous_rules_test", "fuzz_test", "rendezvous_meeting_test",
-                       "fault_meeting_test"],
+    "src/rendezvous": ["rendezvous_rules_test", "fuzz_test", "rendezvous_joining_test",
+                       "fault_rendezvous_test"],
     "transports/tcp": ["stream_frames_test", "fuzz_test", "stream_strangers_test",
                        "stream_transport_test", "transport_conformance_test"],
     "transports/shm": ["fuzz_test", "native_test", "transport_lane_ring_test",
@@ -211,7 +211,7 @@ def limits_of(build, programs):
 
 
 def judge(build, number, guard, limits):
-    """(verdict, by whom) of one check that is missing."""
+    """(decision, by whom) of one check that is missing."""
     log = os.path.join(build.folder, f"output-{number}.txt")
     try:
         for program in programs_for(guard.file):
@@ -221,8 +221,8 @@ def judge(build, number, guard, limits):
             test = "hangs" if status == "hang" else failed_test(log)
             # On a machine that is too busy tests fail by themselves.
             again, _ = build.test(program, limits[program], log, only=test)
-            verdict = "caught" if again == 0 else "unclear"
-            return verdict, f"{program}: {test or 'it ended before a test had failed'}"
+            decision = "caught" if again == 0 else "unclear"
+            return decision, f"{program}: {test or 'it ended before a test had failed'}"
         return "survived", ""
     finally:
         if os.path.exists(log):
@@ -234,17 +234,17 @@ def report(guards, results):
     explained, used, counts, left = explanations(), set(), {}, []
     for key, guard in guards:
         result = results.get(key)
-        verdict = result["verdict"] if result else "not tried"
+        decision = result["decision"] if result else "not tried"
         says = (guard.file, guard.function, guard.condition)
         if says in explained:
             used.add(says)
-            verdict = "explained" if verdict in ("survived", "not tried") else verdict
-        counts[verdict] = counts.get(verdict, 0) + 1
-        if verdict in ("survived", "unclear"):
-            left.append((verdict, guard))
-    print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
-    for verdict, guard in left:
-        print(f"{guard.file}:{guard.line}: {verdict}, in {guard.function}: {guard.condition}")
+            decision = "explained" if decision in ("survived", "not tried") else decision
+        counts[decision] = counts.get(decision, 0) + 1
+        if decision in ("survived", "unclear"):
+            left.append((decision, guard))
+    print(", ".join(f"{count} {decision}" for decision, count in sorted(counts.items())))
+    for decision, guard in left:
+        print(f"{guard.file}:{guard.line}: {decision}, in {guard.function}: {guard.condition}")
     for says in explained:
         if says not in used and any(says[0] == guard.file for _, guard in guards):
             print("explained, but no such check is found: " + ", ".join(says))
@@ -265,9 +265,9 @@ def try_all(build, guards, wanted, jobs, results, journal):
 
     def try_one(each):
         key, guard = each
-        verdict, by = (("not compilable", "") if number_of(key) in hopeless
+        decision, by = (("not compilable", "") if number_of(key) in hopeless
                        else judge(build, number_of(key), guard, limits))
-        return {"key": key, "verdict": verdict, "by": by, "file": guard.file,
+        return {"key": key, "decision": decision, "by": by, "file": guard.file,
                 "function": guard.function, "condition": guard.condition}
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool, open(journal, "a") as file:
@@ -277,7 +277,7 @@ def try_all(build, guards, wanted, jobs, results, journal):
             file.flush()
             by = " by " + result["by"] if result["by"] else ""
             print(f"{at + 1}/{len(wanted)} {result['file']}:{wanted[at][1].line} "
-                  f"{result['condition']}: {result['verdict']}{by}", flush=True)
+                  f"{result['condition']}: {result['decision']}{by}", flush=True)
 
 
 def main():
@@ -309,7 +309,7 @@ def main():
                   if (guard.file, guard.function, guard.condition) not in explained
                   and (key not in results
                        or (arguments.retry
-                           and results[key]["verdict"] in ("survived", "unclear")))]
+                           and results[key]["decision"] in ("survived", "unclear")))]
         if wanted:
             files = {guard.file for _, guard in wanted}
             of_files = [(key, guard) for key, guard in guards if guard.file in files]

@@ -20,29 +20,29 @@ using algorithms::Link;
 
 constexpr const char* kPlain = "tcp:1:10.0.0.1";
 
-struct Rig {
+struct Fixture {
   const char* host;
   std::vector<std::string> networks;  ///< none: a rank without verbs
 };
 
-World world_of(Rank self, const std::vector<Rig>& rigs) {
+World world_of(Rank self, const std::vector<Fixture>& rigs) {
   World world;
   world.rank = self;
   world.size = static_cast<int>(rigs.size());
-  for (const Rig& rig : rigs) {
+  for (const Fixture& fixture : rigs) {
     Member member;
     member.rank = static_cast<Rank>(world.members.size());
-    member.host = rig.host;
+    member.host = fixture.host;
     member.addresses = std::string("cpus 1\ntcp ") + kPlain + "\n";
-    if (!rig.networks.empty()) {
-      member.addresses += "verbs " + verbs::world_address_text({rig.networks, kPlain}) + "\n";
+    if (!fixture.networks.empty()) {
+      member.addresses += "verbs " + verbs::world_address_text({fixture.networks, kPlain}) + "\n";
     }
     world.members.push_back(std::move(member));
   }
   return world;
 }
 
-LinkMap map_of(Rank self, const std::vector<Rig>& rigs, const std::string& transport = "auto",
+LinkMap map_of(Rank self, const std::vector<Fixture>& rigs, const std::string& transport = "auto",
                bool shares_memory = false) {
   const World world = world_of(self, rigs);
   auto made = LinkMap::make(world, transport, [&](Rank rank) {
@@ -53,7 +53,7 @@ LinkMap map_of(Rank self, const std::vector<Rig>& rigs, const std::string& trans
   return made ? *made : LinkMap();
 }
 
-std::vector<Rank> all_of(const std::vector<Rig>& rigs) {
+std::vector<Rank> all_of(const std::vector<Fixture>& rigs) {
   std::vector<Rank> ranks(rigs.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
@@ -85,7 +85,7 @@ TEST(WorldAddress, OfAnotherVersionIsRefused) {
 }
 
 TEST(LinkMap, JoinsHostsByVerbsWhereBothHaveThem) {
-  const std::vector<Rig> rigs{{"a", {"eth:7fff"}}, {"b", {"eth:7fff"}}, {"c", {}}};
+  const std::vector<Fixture> rigs{{"a", {"eth:7fff"}}, {"b", {"eth:7fff"}}, {"c", {}}};
   EXPECT_EQ(map_of(0, rigs).to(1), Link::kVerbs);
   EXPECT_EQ(map_of(1, rigs).to(0), Link::kVerbs);
   EXPECT_EQ(map_of(0, rigs).to(2), Link::kTcp);
@@ -93,7 +93,7 @@ TEST(LinkMap, JoinsHostsByVerbsWhereBothHaveThem) {
 }
 
 TEST(LinkMap, LeavesLocalRanksTheirMemoryUnlessVerbsIsAskedFor) {
-  const std::vector<Rig> rigs{{"a", {"eth:7fff"}}, {"a", {"eth:7fff"}}};
+  const std::vector<Fixture> rigs{{"a", {"eth:7fff"}}, {"a", {"eth:7fff"}}};
   EXPECT_EQ(map_of(0, rigs, "auto", true).to(1), Link::kShm);
   EXPECT_EQ(map_of(0, rigs, "auto").to(1), Link::kUnix);
   EXPECT_EQ(map_of(0, rigs, "verbs", true).to(1), Link::kVerbs);
@@ -102,7 +102,7 @@ TEST(LinkMap, LeavesLocalRanksTheirMemoryUnlessVerbsIsAskedFor) {
 }
 
 TEST(LinkMap, FallsBackToTcpWherePortsHaveNothingInCommon) {
-  const std::vector<Rig> rigs{{"a", {"eth:7fff", "ib:1"}}, {"b", {"ib:2"}}, {"c", {"ib:1"}}};
+  const std::vector<Fixture> rigs{{"a", {"eth:7fff", "ib:1"}}, {"b", {"ib:2"}}, {"c", {"ib:1"}}};
   for (const char* transport : {"auto", "verbs"}) {
     EXPECT_EQ(map_of(0, rigs, transport).to(1), Link::kTcp);
     EXPECT_EQ(map_of(1, rigs, transport).to(0), Link::kTcp);
@@ -111,7 +111,7 @@ TEST(LinkMap, FallsBackToTcpWherePortsHaveNothingInCommon) {
 }
 
 TEST(LinkMap, GivesEveryMemberTheSameSlowestLink) {
-  const std::vector<std::pair<std::vector<Rig>, Link>> jobs{
+  const std::vector<std::pair<std::vector<Fixture>, Link>> jobs{
       {{{"a", {"ib:1"}}, {"b", {"ib:1"}}, {"c", {"ib:1", "eth:7fff"}}}, Link::kVerbs},
       // The second reaches both others by verbs, and they each other by TCP alone.
       {{{"a", {"ib:1"}}, {"b", {"ib:1", "eth:7fff"}}, {"c", {"eth:7fff"}}}, Link::kTcp},
@@ -129,7 +129,7 @@ TEST(LinkMap, GivesEveryMemberTheSameSlowestLink) {
 }
 
 TEST(LinkMap, LooksAtTheMembersAlone) {
-  const std::vector<Rig> rigs{{"a", {"ib:1"}}, {"b", {"ib:1"}}, {"c", {}}};
+  const std::vector<Fixture> rigs{{"a", {"ib:1"}}, {"b", {"ib:1"}}, {"c", {}}};
   EXPECT_EQ(map_of(0, rigs).slowest({0, 1}), Link::kVerbs);
   EXPECT_EQ(map_of(0, rigs).slowest({0, 2}), Link::kTcp);
 }

@@ -361,9 +361,10 @@ TEST(NativeFailures, TheFirstRaisedCauseWinsAndIsSeenByAll) {
       rank.check(rank.group->raise(ErrorCode::kRankFailed, 1), "the first raise lost");
       rank.check(!rank.group->raise(ErrorCode::kAborted, 0), "the second raise won");
     }
-    Rank culprit = -1;
-    while (rank.group->raised(&culprit) == ErrorCode::kOk) std::this_thread::yield();
-    rank.check(rank.group->raised(&culprit) == ErrorCode::kRankFailed && culprit == 1, "raised");
+    Rank failed_rank = -1;
+    while (rank.group->raised(&failed_rank) == ErrorCode::kOk) std::this_thread::yield();
+    rank.check(rank.group->raised(&failed_rank) == ErrorCode::kRankFailed && failed_rank == 1,
+               "raised");
   };
   EXPECT_THAT(run_threads(3, {}, body), IsEmpty());
 }
@@ -452,11 +453,11 @@ TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
     rank.check(fabric_group.has_value(), "open_group");
     shm::GroupHeader& header = (*fabric_group)->header();
     native::Group group(std::move(*fabric_group));
-    for (const std::uint64_t culprit_word : {3ull, 1ull << 33, ~0ull >> 8}) {
-      header.raised.store(culprit_word << 8 | static_cast<std::uint64_t>(ErrorCode::kAborted));
-      Rank culprit = 7;
-      rank.check(group.raised(&culprit) == ErrorCode::kAborted, "the cause is lost");
-      rank.check(culprit == -1, "it names rank " + std::to_string(culprit));
+    for (const std::uint64_t failed_word : {3ull, 1ull << 33, ~0ull >> 8}) {
+      header.raised.store(failed_word << 8 | static_cast<std::uint64_t>(ErrorCode::kAborted));
+      Rank failed_rank = 7;
+      rank.check(group.raised(&failed_rank) == ErrorCode::kAborted, "the cause is lost");
+      rank.check(failed_rank == -1, "it names rank " + std::to_string(failed_rank));
     }
   };
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());

@@ -107,9 +107,9 @@ Status TestRank::finish(Operation& operation) {
   while (!operation.advance()) {
     sched_yield();
     if (on_stall) on_stall(operation);
-    Rank culprit = -1;
-    if (const ErrorCode code = group->raised(&culprit); code != ErrorCode::kOk) {
-      operation.fail(Status(code, "raised by a member", culprit));
+    Rank failed_rank = -1;
+    if (const ErrorCode code = group->raised(&failed_rank); code != ErrorCode::kOk) {
+      operation.fail(Status(code, "raised by a member", failed_rank));
     } else if (Clock::now() > deadline) {
       std::vector<Rank> ranks;
       operation.waiting_for(&ranks);

@@ -5,7 +5,7 @@
 #include "base/call_history.h"
 #include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
-#include "rendezvous/verdict_desk.h"
+#include "rendezvous/failure_decider.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -30,7 +30,7 @@ CallRecord broadcast_from(Rank root) {
 
 // Of world rank 10 + `member`.
 CallsMessage calls_of(Rank member, std::vector<NumberedCall> calls) {
-  const Verdict suspicion{ErrorCode::kMismatch, 11, kCommunicator, 0, "suspected"};
+  const FailureDecision suspicion{ErrorCode::kMismatch, 11, kCommunicator, 0, "suspected"};
   return {kCommunicator, member, {10, 11, 12, 13, 14}, suspicion, std::move(calls)};
 }
 
@@ -79,30 +79,31 @@ TEST(CallHistory, DigestTellsApartWhatWasCalledWhenAndHowOften) {
 
 TEST(CallComparison, NamesWhoDiffersFromTheMajority) {
   const CallRecord usual = broadcast_from(0), odd = broadcast_from(1);
-  const Verdict verdict = compare({{{5, odd}}, {{5, usual}}, {{5, usual}}}).judge(0);
-  EXPECT_EQ(verdict.code, ErrorCode::kMismatch);
-  EXPECT_EQ(verdict.culprit, 10) << "though it was the first to complain";
-  EXPECT_EQ(verdict.communicator, kCommunicator);
-  EXPECT_EQ(verdict.sequence, 5u);
-  EXPECT_THAT(verdict.message, AllOf(HasSubstr("rank 0 called broadcast(count 10, int8, root 1)"),
-                                     HasSubstr("ranks 1 and 2 called broadcast(count 10, int8, "
-                                               "root 0) (operation 5)")));
+  const FailureDecision decision = compare({{{5, odd}}, {{5, usual}}, {{5, usual}}}).judge(0);
+  EXPECT_EQ(decision.code, ErrorCode::kMismatch);
+  EXPECT_EQ(decision.failed_rank, 10) << "though it was the first to complain";
+  EXPECT_EQ(decision.communicator, kCommunicator);
+  EXPECT_EQ(decision.sequence, 5u);
+  EXPECT_THAT(decision.message, AllOf(HasSubstr("rank 0 called broadcast(count 10, int8, root 1)"),
+                                      HasSubstr("ranks 1 and 2 called broadcast(count 10, int8, "
+                                                "root 0) (operation 5)")));
 }
 
 TEST(CallComparison, BetweenTwoTheLowerRankIsTakenToBeRight) {
-  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge(0);
-  EXPECT_EQ(verdict.culprit, 11);
+  const FailureDecision decision =
+      compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge(0);
+  EXPECT_EQ(decision.failed_rank, 11);
 }
 
 TEST(CallComparison, TheFirstDifferenceCounts) {
   const CallRecord usual = broadcast_from(0), odd = broadcast_from(1);
-  const Verdict verdict = compare({{{4, usual}, {5, usual}},
-                                   {{4, odd}, {5, usual}},
-                                   {{4, usual}, {5, odd}},
-                                   {{3, usual}, {4, usual}}})
-                              .judge(0);
-  EXPECT_EQ(verdict.culprit, 11);
-  EXPECT_EQ(verdict.sequence, 4u);
+  const FailureDecision decision = compare({{{4, usual}, {5, usual}},
+                                            {{4, odd}, {5, usual}},
+                                            {{4, usual}, {5, odd}},
+                                            {{3, usual}, {4, usual}}})
+                                       .judge(0);
+  EXPECT_EQ(decision.failed_rank, 11);
+  EXPECT_EQ(decision.sequence, 4u);
 }
 
 TEST(CallComparison, SaysWhatNoRecordShows) {
@@ -116,9 +117,10 @@ TEST(CallComparison, SaysWhatNoRecordShows) {
 }
 
 TEST(CallComparison, WithoutADifferenceBelievesTheReporter) {
-  const Verdict verdict = compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(0)}}}).judge(0);
-  EXPECT_EQ(verdict.culprit, 11);
-  EXPECT_EQ(verdict.message, "suspected");
+  const FailureDecision decision =
+      compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(0)}}}).judge(0);
+  EXPECT_EQ(decision.failed_rank, 11);
+  EXPECT_EQ(decision.message, "suspected");
 }
 
 TEST(CallComparison, HearsEachMemberOnceAndNobodyElse) {
@@ -143,15 +145,15 @@ CallsMessage calls_in_world(Rank rank, Rank root) {
           {{5, broadcast_from(root)}}};
 }
 
-TEST(VerdictDesk, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
-  VerdictDesk desk(world_of(5));
+TEST(FailureDecider, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
+  FailureDecider desk(world_of(5));
   desk.on_goodbye(3);
   desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
   const auto asked = desk.take(kFirstReport);
   ASSERT_THAT(asked, SizeIs(2)) << "neither who has left nor who is no member";
   for (const auto& question : asked) {
     EXPECT_TRUE(question.asks);
-    EXPECT_EQ(question.verdict.communicator, kCommunicator);
+    EXPECT_EQ(question.decision.communicator, kCommunicator);
   }
   EXPECT_EQ(asked[0].target, 1);
   EXPECT_EQ(asked[1].target, 2);
@@ -164,54 +166,54 @@ TEST(VerdictDesk, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_FALSE(said[0].asks);
   EXPECT_EQ(said[0].target, -1);
-  EXPECT_EQ(said[0].verdict.culprit, 0);
+  EXPECT_EQ(said[0].decision.failed_rank, 0);
   desk.on_differing(2, calls_in_world(2, 1), kFirstReport);
-  EXPECT_THAT(desk.take(kFirstReport), IsEmpty()) << "the communicator has its verdict";
+  EXPECT_THAT(desk.take(kFirstReport), IsEmpty()) << "the communicator has its decision";
   EXPECT_EQ(desk.next_due(), kNever);
 }
 
-TEST(VerdictDesk, JudgesDifferingCallsWithoutThoseThatDoNotAnswer) {
-  VerdictDesk desk(world_of(4));
+TEST(FailureDecider, JudgesDifferingCallsWithoutThoseThatDoNotAnswer) {
+  FailureDecider desk(world_of(4));
   desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
   ASSERT_THAT(desk.take(kFirstReport), SizeIs(3));
   desk.on_calls(1, calls_in_world(1, 1));
   EXPECT_THAT(desk.take(kFirstReport + kCallsTime - Duration(1)), IsEmpty());
   const auto said = desk.take(kFirstReport + kCallsTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.code, ErrorCode::kMismatch);
-  EXPECT_EQ(said[0].verdict.culprit, -1) << "ranks 2 and 3 may agree with either";
-  EXPECT_THAT(said[0].verdict.message, HasSubstr("rank 1 called"));
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kMismatch);
+  EXPECT_EQ(said[0].decision.failed_rank, -1) << "ranks 2 and 3 may agree with either";
+  EXPECT_THAT(said[0].decision.message, HasSubstr("rank 1 called"));
 }
 
-TEST(VerdictDesk, NamesWhoDiffersFromMoreThanTheSilentCouldOutweigh) {
-  VerdictDesk desk(world_of(4));
+TEST(FailureDecider, NamesWhoDiffersFromMoreThanTheSilentCouldOutweigh) {
+  FailureDecider desk(world_of(4));
   desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
   desk.on_calls(1, calls_in_world(1, 1));
   desk.on_calls(2, calls_in_world(2, 1));
   desk.on_calls(3, calls_in_world(3, 1));
   const auto said = desk.take(kFirstReport);
   ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said.back().verdict.culprit, 0);
-  VerdictDesk one_computes(world_of(5));
+  EXPECT_EQ(said.back().decision.failed_rank, 0);
+  FailureDecider one_computes(world_of(5));
   CallsMessage all_five = calls_in_world(0, 0);
   all_five.members.push_back(4);
   one_computes.on_differing(0, all_five, kFirstReport);
   for (Rank rank = 1; rank <= 3; ++rank) one_computes.on_calls(rank, calls_in_world(rank, 1));
-  EXPECT_EQ(one_computes.take(kFirstReport + kCallsTime).back().verdict.culprit, 0);
+  EXPECT_EQ(one_computes.take(kFirstReport + kCallsTime).back().decision.failed_rank, 0);
 }
 
-TEST(VerdictDesk, NamesNobodyOnASuspicionWhileOthersAreSilent) {
-  VerdictDesk desk(world_of(4));
+TEST(FailureDecider, NamesNobodyOnASuspicionWhileOthersAreSilent) {
+  FailureDecider desk(world_of(4));
   desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
   const auto said = desk.take(kFirstReport + kCallsTime);
   ASSERT_FALSE(said.empty());
-  EXPECT_EQ(said.back().verdict.culprit, -1);
-  EXPECT_EQ(said.back().verdict.message, "suspected");
+  EXPECT_EQ(said.back().decision.failed_rank, -1);
+  EXPECT_EQ(said.back().decision.message, "suspected");
 }
 
-TEST(VerdictDesk, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
+TEST(FailureDecider, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
   constexpr std::uint32_t kAtATime = 1024;
-  VerdictDesk desk(world_of(4));
+  FailureDecider desk(world_of(4));
   for (std::uint32_t id = 1; id <= kAtATime + 1; ++id) {
     CallsMessage differing = calls_in_world(0, 0);
     differing.communicator = differing.suspicion.communicator = id;
@@ -219,13 +221,13 @@ TEST(VerdictDesk, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
   }
   std::size_t asked_about_the_last = 0;
   for (const auto& said : desk.take(kFirstReport)) {
-    if (said.verdict.communicator == kAtATime + 1) ++asked_about_the_last;
+    if (said.decision.communicator == kAtATime + 1) ++asked_about_the_last;
   }
   EXPECT_EQ(asked_about_the_last, 0u);
 }
 
-TEST(VerdictDesk, AnAnswerThatNobodyAskedForIsIgnored) {
-  VerdictDesk desk(world_of(4));
+TEST(FailureDecider, AnAnswerThatNobodyAskedForIsIgnored) {
+  FailureDecider desk(world_of(4));
   desk.on_calls(1, calls_in_world(1, 1));
   EXPECT_EQ(desk.next_due(), kNever);
 }
@@ -270,7 +272,7 @@ TEST(ControlMessages, MalformedCallsAreRefused) {
                             without_head(encode_calls(MessageType::kDiffering, sent, 4)), 4))
       << "a suspicion about another communicator";
   sent = calls_in_world(2, 3);
-  sent.suspicion.culprit = 4;
+  sent.suspicion.failed_rank = 4;
   EXPECT_FALSE(decode_calls(MessageType::kDiffering,
                             without_head(encode_calls(MessageType::kDiffering, sent, 4)), 4))
       << "a suspicion against no rank of this world";

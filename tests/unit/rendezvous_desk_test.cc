@@ -1,9 +1,9 @@
-// Who is admitted and who is blamed: Meeting and VerdictDesk with time as an argument.
+// Who is admitted and who is blamed: Rendezvous and FailureDecider with time as an argument.
 #include <gmock/gmock.h>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/failure_decider.h"
 #include "rendezvous/rank_text.h"
-#include "rendezvous/verdict_desk.h"
+#include "rendezvous/rendezvous.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -44,70 +44,71 @@ TEST(RankText, ListsRanksAsPeopleDo) {
   EXPECT_EQ(duration_text(milliseconds(250)), "250 ms");
 }
 
-TEST(Meeting, IsCompleteWhenAllHaveArrived) {
-  Meeting meeting(3, kStart);
+TEST(Rendezvous, IsCompleteWhenAllHaveArrived) {
+  Rendezvous rendezvous(3, kStart);
   for (const Rank rank : {2, 0, 1}) {
-    EXPECT_FALSE(meeting.complete());
-    EXPECT_TRUE(meeting.admit(member_of_rank(rank), 3));
+    EXPECT_FALSE(rendezvous.complete());
+    EXPECT_TRUE(rendezvous.admit(member_of_rank(rank), 3));
   }
-  ASSERT_TRUE(meeting.complete());
-  EXPECT_EQ(meeting.take_members()[2].pid, 102);
+  ASSERT_TRUE(rendezvous.complete());
+  EXPECT_EQ(rendezvous.take_members()[2].pid, 102);
 }
 
-TEST(Meeting, TakesNoRankBeyondItsSize) {
-  Meeting meeting(2, kStart);
-  EXPECT_THAT(meeting.admit(member_of_rank(2), 2).message(), HasSubstr("rank 2 is not within"));
-  EXPECT_THAT(meeting.admit(member_of_rank(-1), 2).message(), HasSubstr("rank -1 is not within"));
+TEST(Rendezvous, TakesNoRankBeyondItsSize) {
+  Rendezvous rendezvous(2, kStart);
+  EXPECT_THAT(rendezvous.admit(member_of_rank(2), 2).message(), HasSubstr("rank 2 is not within"));
+  EXPECT_THAT(rendezvous.admit(member_of_rank(-1), 2).message(),
+              HasSubstr("rank -1 is not within"));
 }
 
-TEST(Meeting, NamesTheMissing) {
-  Meeting meeting(8, kStart);
-  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(meeting.admit(member_of_rank(rank), 8));
-  EXPECT_EQ(meeting.overdue(kStart + seconds(30)).message(),
+TEST(Rendezvous, NamesTheMissing) {
+  Rendezvous rendezvous(8, kStart);
+  for (const Rank rank : {0, 1, 3, 4, 6}) ASSERT_TRUE(rendezvous.admit(member_of_rank(rank), 8));
+  EXPECT_EQ(rendezvous.overdue(kStart + seconds(30)).message(),
             "ranks 2, 5 and 7 of 8 did not arrive within 30 s");
 }
 
-TEST(Meeting, TellsWhoCameAndLeft) {
-  Meeting meeting(2, kStart);
-  ASSERT_TRUE(meeting.admit(member_of_rank(0), 2));
-  ASSERT_TRUE(meeting.admit(member_of_rank(1), 2));
-  meeting.depart(1);
-  EXPECT_FALSE(meeting.complete());
-  const Status overdue = meeting.overdue(kStart + seconds(1));
+TEST(Rendezvous, TellsWhoCameAndLeft) {
+  Rendezvous rendezvous(2, kStart);
+  ASSERT_TRUE(rendezvous.admit(member_of_rank(0), 2));
+  ASSERT_TRUE(rendezvous.admit(member_of_rank(1), 2));
+  rendezvous.depart(1);
+  EXPECT_FALSE(rendezvous.complete());
+  const Status overdue = rendezvous.overdue(kStart + seconds(1));
   EXPECT_THAT(overdue.message(), HasSubstr("rank 1 (host node1, pid 101) came and left again"));
   EXPECT_EQ(overdue.rank(), 1);
-  EXPECT_TRUE(meeting.admit(member_of_rank(1), 2)) << "its seat is free again";
+  EXPECT_TRUE(rendezvous.admit(member_of_rank(1), 2)) << "its seat is free again";
 }
 
-TEST(Meeting, RankGivenTwiceNamesBothProcesses) {
-  Meeting meeting(3, kStart);
-  ASSERT_TRUE(meeting.admit(member_of_rank(1), 3));
+TEST(Rendezvous, RankGivenTwiceNamesBothProcesses) {
+  Rendezvous rendezvous(3, kStart);
+  ASSERT_TRUE(rendezvous.admit(member_of_rank(1), 3));
   Member second = member_of_rank(1);
   second.pid = 999;
-  EXPECT_THAT(meeting.admit(second, 3).message(),
+  EXPECT_THAT(rendezvous.admit(second, 3).message(),
               AllOf(HasSubstr("rank 1 was given twice"), HasSubstr("pid 101"), HasSubstr("999")));
 }
 
-TEST(Meeting, DifferingWorldSizeNamesBoth) {
-  Meeting meeting(3, kStart);
-  EXPECT_THAT(meeting.admit(member_of_rank(1), 4).message(),
+TEST(Rendezvous, DifferingWorldSizeNamesBoth) {
+  Rendezvous rendezvous(3, kStart);
+  EXPECT_THAT(rendezvous.admit(member_of_rank(1), 4).message(),
               AllOf(HasSubstr("4"), HasSubstr("says 3")));
 }
 
 std::string complaint_about(const std::string& first, const std::string& second) {
-  Meeting meeting(3, kStart);
+  Rendezvous rendezvous(3, kStart);
   Member one = member_of_rank(2);
   one.settings = first;
-  EXPECT_TRUE(meeting.admit(one, 3));
+  EXPECT_TRUE(rendezvous.admit(one, 3));
   Member other = member_of_rank(1);
   other.settings = second;
-  const Status status = meeting.admit(other, 3);
+  const Status status = rendezvous.admit(other, 3);
   EXPECT_EQ(status.code(), ErrorCode::kMismatch);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 2"), HasSubstr("rank 1")));
   return status.message();
 }
 
-TEST(Meeting, DifferingSettingsNameBothRanksTheVariableAndItsValues) {
+TEST(Rendezvous, DifferingSettingsNameBothRanksTheVariableAndItsValues) {
   EXPECT_THAT(complaint_about("UNISONO_A=1\nUNISONO_B=x=y\nUNISONO_C=3\n",
                               "UNISONO_A=1\nUNISONO_B=z\nUNISONO_C=4\n"),
               HasSubstr("differ in UNISONO_B, which all ranks must share: 'x=y' and 'z'"));
@@ -115,7 +116,7 @@ TEST(Meeting, DifferingSettingsNameBothRanksTheVariableAndItsValues) {
               HasSubstr("differ in UNISONO_A, which all ranks must share: '' and '1'"));
 }
 
-TEST(Meeting, DifferingTextsThatAreNoSettingsAreShown) {
+TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
   EXPECT_THAT(complaint_about("UNISONO_A=1", "UNISONO_AB=1"),
               HasSubstr("differ in settings, which all ranks must share: "
                         "'UNISONO_A=1' and 'UNISONO_AB=1'"));
@@ -123,27 +124,27 @@ TEST(Meeting, DifferingTextsThatAreNoSettingsAreShown) {
   EXPECT_THAT(complaint_about("", "\n\n"), HasSubstr("differ in settings"));
 }
 
-TEST(VerdictDesk, DeathIsToldToAllAtOnce) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, DeathIsToldToAllAtOnce) {
+  FailureDecider desk(members(4));
   desk.on_closed(2, "closed without goodbye");
   const auto said = desk.take(kStart);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].target, -1);
-  EXPECT_EQ(said[0].verdict.code, ErrorCode::kRankFailed);
-  EXPECT_EQ(said[0].verdict.culprit, 2);
-  EXPECT_EQ(said[0].verdict.communicator, kEveryCommunicator);
-  EXPECT_THAT(said[0].verdict.message, HasSubstr("rank 2 (host node2, pid 102) died"));
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kRankFailed);
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_EQ(said[0].decision.communicator, kEveryCommunicator);
+  EXPECT_THAT(said[0].decision.message, HasSubstr("rank 2 (host node2, pid 102) died"));
 }
 
-TEST(VerdictDesk, LeavingIsNoFailure) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, LeavingIsNoFailure) {
+  FailureDecider desk(members(4));
   desk.on_goodbye(2);
   desk.on_closed(2, "closed");
   EXPECT_THAT(desk.take(kStart), IsEmpty());
 }
 
-TEST(VerdictDesk, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
+  FailureDecider desk(members(4));
   desk.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
   EXPECT_THAT(desk.take(kStart), IsEmpty());
   EXPECT_EQ(desk.next_due(), kStart + kGatherTime);
@@ -151,55 +152,55 @@ TEST(VerdictDesk, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   desk.on_waiting(1, {5, 9, {2}, {}});
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.code, ErrorCode::kTimeout);
-  EXPECT_EQ(said[0].verdict.culprit, 2);
-  EXPECT_EQ(said[0].verdict.communicator, 5u);
-  EXPECT_EQ(said[0].verdict.sequence, 9u);
-  EXPECT_THAT(said[0].verdict.message,
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kTimeout);
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_EQ(said[0].decision.communicator, 5u);
+  EXPECT_EQ(said[0].decision.sequence, 9u);
+  EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
                     HasSubstr("alive and waits for nobody")));
   EXPECT_EQ(desk.next_due(), kNever);
 }
 
-TEST(VerdictDesk, TimeoutTellsWhereTheMissingWait) {
-  VerdictDesk desk(members(3));
+TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
+  FailureDecider desk(members(3));
   desk.on_waiting(2, {5, 8, {1}, {}});
   desk.on_timed_out(0, {5, 9, {1, 2}, {0, 1, 2}}, kStart);
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.culprit, -1);
-  EXPECT_THAT(said[0].verdict.message, AllOf(HasSubstr("ranks 1 and 2 had not"),
-                                             HasSubstr("waits in operation 8 for rank 1")));
+  EXPECT_EQ(said[0].decision.failed_rank, -1);
+  EXPECT_THAT(said[0].decision.message, AllOf(HasSubstr("ranks 1 and 2 had not"),
+                                              HasSubstr("waits in operation 8 for rank 1")));
 }
 
-TEST(VerdictDesk, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
-  VerdictDesk desk(members(3));
+TEST(FailureDecider, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
+  FailureDecider desk(members(3));
   for (const Rank rank : {0, 1}) {
     for (const std::uint64_t sequence : {5, 6, 7}) desk.on_waiting(rank, {3, sequence, {2}, {}});
   }
   desk.on_timed_out(0, {3, 5, {1, 2}, {0, 1, 2}}, kStart);
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.culprit, 2);
-  EXPECT_EQ(said[0].verdict.sequence, 5u);
-  EXPECT_THAT(said[0].verdict.message,
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_EQ(said[0].decision.sequence, 5u);
+  EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0 and 1 had")));
 }
 
-TEST(VerdictDesk, AWaitInALaterOperationProvesArrivalOnlyInItsCommunicator) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, AWaitInALaterOperationProvesArrivalOnlyInItsCommunicator) {
+  FailureDecider desk(members(4));
   desk.on_waiting(1, {3, 9, {0}, {}});
   desk.on_waiting(2, {4, 9, {0}, {}});
   desk.on_waiting(3, {3, kPointToPointSequence, {0}, {}});
   desk.on_timed_out(0, {3, 5, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_THAT(said[0].verdict.message,
+  EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("ranks 2 and 3 had not arrived"), HasSubstr("ranks 0 and 1 had")));
 }
 
-TEST(VerdictDesk, WaitsInTwoCommunicatorsAreKeptApart) {
-  VerdictDesk desk(members(3));
+TEST(FailureDecider, WaitsInTwoCommunicatorsAreKeptApart) {
+  FailureDecider desk(members(3));
   for (const Rank rank : {0, 1}) {
     desk.on_waiting(rank, {3, 5, {2}, {}});
     desk.on_waiting(rank, {4, 1, {1 - rank}, {}});
@@ -208,15 +209,15 @@ TEST(VerdictDesk, WaitsInTwoCommunicatorsAreKeptApart) {
   desk.on_timed_out(1, {4, 1, {0}, {0, 1}}, kStart);
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(2));
-  EXPECT_EQ(said[0].verdict.communicator, 3u);
-  EXPECT_EQ(said[0].verdict.culprit, 2);
-  EXPECT_EQ(said[1].verdict.communicator, 4u);
-  EXPECT_EQ(said[1].verdict.culprit, -1);
-  EXPECT_THAT(said[1].verdict.message, HasSubstr("although all that were waited for had arrived"));
+  EXPECT_EQ(said[0].decision.communicator, 3u);
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_EQ(said[1].decision.communicator, 4u);
+  EXPECT_EQ(said[1].decision.failed_rank, -1);
+  EXPECT_THAT(said[1].decision.message, HasSubstr("although all that were waited for had arrived"));
 }
 
-TEST(VerdictDesk, ForgetsTheOldestOfTooManyReports) {
-  VerdictDesk desk(members(3));
+TEST(FailureDecider, ForgetsTheOldestOfTooManyReports) {
+  FailureDecider desk(members(3));
   desk.on_waiting(0, {3, 0, {1}, {}});
   for (std::uint64_t sequence = 1; sequence <= 1000; ++sequence) {
     desk.on_waiting(0, {3, sequence, {2}, {}});
@@ -227,79 +228,79 @@ TEST(VerdictDesk, ForgetsTheOldestOfTooManyReports) {
   EXPECT_THAT(desk.take(kStart), SizeIs(1));
 }
 
-TEST(VerdictDesk, TimeoutWithoutMissingRanksSaysSo) {
-  VerdictDesk desk(members(2));
+TEST(FailureDecider, TimeoutWithoutMissingRanksSaysSo) {
+  FailureDecider desk(members(2));
   desk.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
   desk.on_timed_out(1, {5, 9, {0}, {0, 1}}, kStart);
   const auto said = desk.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.culprit, -1);
-  EXPECT_THAT(said[0].verdict.message, HasSubstr("although all that were waited for had arrived"));
+  EXPECT_EQ(said[0].decision.failed_rank, -1);
+  EXPECT_THAT(said[0].decision.message, HasSubstr("although all that were waited for had arrived"));
 }
 
-TEST(VerdictDesk, FirstFailureOfACommunicatorWins) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, FirstFailureOfACommunicatorWins) {
+  FailureDecider desk(members(4));
   desk.on_failure({ErrorCode::kMismatch, 1, 7, 3, "first"});
   desk.on_failure({ErrorCode::kAborted, 2, 7, 4, "second"});
   desk.on_failure({ErrorCode::kAborted, 2, 8, 1, "elsewhere"});
   const auto said = desk.take(kStart);
   ASSERT_THAT(said, SizeIs(2));
-  EXPECT_EQ(said[0].verdict.message, "first");
-  EXPECT_EQ(said[1].verdict.message, "elsewhere");
+  EXPECT_EQ(said[0].decision.message, "first");
+  EXPECT_EQ(said[1].decision.message, "elsewhere");
 }
 
-TEST(VerdictDesk, BrokenLinkWaitsForTheDeathThatExplainsIt) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, BrokenLinkWaitsForTheDeathThatExplainsIt) {
+  FailureDecider desk(members(4));
   desk.on_broken_link(1, {2, "connection reset"}, kStart);
   EXPECT_THAT(desk.take(kStart + milliseconds(299)), IsEmpty());
   desk.on_closed(2, "closed without goodbye");
   const auto said = desk.take(kStart + milliseconds(299));
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_THAT(said[0].verdict.message, HasSubstr("died"));
+  EXPECT_THAT(said[0].decision.message, HasSubstr("died"));
   EXPECT_THAT(desk.take(kStart + seconds(1)), IsEmpty());
 }
 
-TEST(VerdictDesk, NeighbourOfTheVictimIsNotBlamed) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, NeighbourOfTheVictimIsNotBlamed) {
+  FailureDecider desk(members(4));
   // Rank 2 dies; its neighbours report both the broken link to it and each other's.
   desk.on_broken_link(1, {2, "reset"}, kStart);
   desk.on_broken_link(3, {2, "reset"}, kStart);
   desk.on_closed(2, "closed without goodbye");
-  for (const auto& said : desk.take(kStart + seconds(1))) EXPECT_EQ(said.verdict.culprit, 2);
+  for (const auto& said : desk.take(kStart + seconds(1))) EXPECT_EQ(said.decision.failed_rank, 2);
 }
 
-TEST(VerdictDesk, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
+  FailureDecider desk(members(4));
   desk.on_broken_link(1, {2, "connection reset"}, kStart);
   desk.on_broken_link(2, {1, "connection reset"}, kStart);
   const auto said = desk.take(kStart + kLinkGraceTime);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_THAT(said[0].verdict.message,
+  EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("link between rank 1"), HasSubstr("rank 2"),
                     HasSubstr("both are alive"), HasSubstr("connection reset")));
 }
 
-TEST(VerdictDesk, LinkToARankThatLeftIsToldToTheReporterAlone) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, LinkToARankThatLeftIsToldToTheReporterAlone) {
+  FailureDecider desk(members(4));
   desk.on_broken_link(1, {2, "end of stream"}, kStart);
   desk.on_goodbye(2);
   const auto said = desk.take(kStart + milliseconds(1));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].target, 1);
-  EXPECT_EQ(said[0].verdict.code, ErrorCode::kRankLeft);
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
 }
 
-TEST(VerdictDesk, NonsenseNamesItsSender) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, NonsenseNamesItsSender) {
+  FailureDecider desk(members(4));
   desk.on_broken_link(1, {1, ""}, kStart);
   const auto said = desk.take(kStart);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_EQ(said[0].verdict.code, ErrorCode::kProtocol);
-  EXPECT_EQ(said[0].verdict.culprit, 1);
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kProtocol);
+  EXPECT_EQ(said[0].decision.failed_rank, 1);
 }
 
-TEST(VerdictDesk, ReportThatAliveRankFailedIsBroadcastAndOneAboutTheDeadIsNot) {
-  VerdictDesk desk(members(4));
+TEST(FailureDecider, ReportThatAliveRankFailedIsBroadcastAndOneAboutTheDeadIsNot) {
+  FailureDecider desk(members(4));
   desk.on_closed(3, "closed without goodbye");
   ASSERT_THAT(desk.take(kStart), SizeIs(1));
   desk.on_failure({ErrorCode::kRankFailed, 3, kEveryCommunicator, 0, "late"});

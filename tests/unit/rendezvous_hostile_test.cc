@@ -1,5 +1,5 @@
 // Those inside the job who talk nonsense: an arbiter to its ranks, a rank to the arbiter. The
-// others get a verdict that names who it was.
+// others get a decision that names who it was.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -48,7 +48,7 @@ struct Met {
 
 /// Rank 1 of `size`, to which the arbiter says this behind the members.
 Met met(int size, const std::string& said) {
-  const MeetingPoint point = abstract_point();
+  const RendezvousPoint point = abstract_point();
   auto listener = listen_unix(point.name);
   EXPECT_TRUE(listener.has_value());
   auto joined = std::async(std::launch::async, [&] {
@@ -66,16 +66,16 @@ Met met(int size, const std::string& said) {
 }
 
 TEST(HostileArbiter, IsNamedToTheUser) {
-  const std::string verdict =
-      encode(MessageType::kVerdict, Verdict{ErrorCode::kRankFailed, 1, 0, 0, "it died"});
+  const std::string decision =
+      encode(MessageType::kDecision, FailureDecision{ErrorCode::kRankFailed, 1, 0, 0, "it died"});
   for (const std::string& said :
-       {hostile_length(), retyped(verdict, MessageType::kMembers), encode(MessageType::kVerdict),
-        encode(MessageType::kVerdict, Verdict{ErrorCode::kOk, 1}),
-        encode(MessageType::kVerdict, Verdict{ErrorCode::kRankFailed, 2})}) {
+       {hostile_length(), retyped(decision, MessageType::kMembers), encode(MessageType::kDecision),
+        encode(MessageType::kDecision, FailureDecision{ErrorCode::kOk, 1}),
+        encode(MessageType::kDecision, FailureDecision{ErrorCode::kRankFailed, 2})}) {
     const Met rank = met(2, said);
     ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
-    const Verdict got = await_verdict(rank.client->get());
-    EXPECT_EQ(got.culprit, 0);
+    const FailureDecision got = await_decision(rank.client->get());
+    EXPECT_EQ(got.failed_rank, 0);
     EXPECT_EQ(got.code, ErrorCode::kProtocol);
     EXPECT_THAT(got.message, HasSubstr("no arbiter sends"));
   }
@@ -85,17 +85,17 @@ TEST(HostileArbiter, IsNamedToTheUser) {
 TEST(Arbiter, AfterItsFarewellABrokenLinkIsTheReportersToJudge) {
   const Met rank = met(3, encode(MessageType::kFarewell));
   ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
-  std::vector<Verdict> verdicts;
-  rank.client->get()->poll(&verdicts);
-  EXPECT_TRUE(verdicts.empty());
+  std::vector<FailureDecision> decisions;
+  rank.client->get()->poll(&decisions);
+  EXPECT_TRUE(decisions.empty());
   (*rank.client)->report_broken_link(2, "connection reset");
-  const Verdict got = await_verdict(rank.client->get());
-  EXPECT_EQ(got.culprit, 2);
+  const FailureDecision got = await_decision(rank.client->get());
+  EXPECT_EQ(got.failed_rank, 2);
   EXPECT_EQ(got.code, ErrorCode::kRankFailed);
 }
 
 /// A rank of a world of `size` that says what it likes, after its join.
-ControlStream rank_at(const MeetingPoint& point, Rank rank, int size) {
+ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {
   UniqueFd fd;
   EXPECT_TRUE(eventually([&] {
     auto connected = connect_unix(point.name);
@@ -117,10 +117,10 @@ TEST(HostileRank, IsNamedToTheOthers) {
       too_wide,
       retyped(too_wide, MessageType::kTimedOut),
       encode(MessageType::kFailure),
-      encode(MessageType::kFailure, Verdict{ErrorCode::kRankFailed, 2}),
+      encode(MessageType::kFailure, FailureDecision{ErrorCode::kRankFailed, 2}),
       encode(BrokenLinkMessage{2, "no such rank"})};
   for (const std::string& said : nonsense) {
-    const MeetingPoint point = abstract_point();
+    const RendezvousPoint point = abstract_point();
     auto joined = std::async(std::launch::async, [&] {
       return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
     });
@@ -129,15 +129,15 @@ TEST(HostileRank, IsNamedToTheOthers) {
     auto client = joined.get();
     ASSERT_TRUE(client.has_value()) << client.status().message();
     say(&rank, said);
-    const Verdict verdict = await_verdict(client->get());
-    EXPECT_EQ(verdict.culprit, 1);
+    const FailureDecision decision = await_decision(client->get());
+    EXPECT_EQ(decision.failed_rank, 1);
     (*client)->leave();
   }
 }
 
-// It loses its seat; the meeting goes on without the nonsense.
+// It loses its seat; the rendezvous goes on without the nonsense.
 TEST(HostileRank, ThatSpeaksBeforeItsTurnCanComeAgain) {
-  const MeetingPoint point = abstract_point();
+  const RendezvousPoint point = abstract_point();
   auto candidates = world_of(point, 3);
   auto first = std::async(std::launch::async, [&] { return meet({candidates[0]}); });
   ControlStream rank = rank_at(point, 1, 3);

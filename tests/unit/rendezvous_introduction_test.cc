@@ -63,7 +63,7 @@ TEST(Introduction, TakesNothingButAWelcomeAndThenTheMembers) {
   const std::string members = encode_members({member_of(0), member_of(1)});
   EXPECT_TRUE(joined(welcome + members).ok());
   std::string of_another_type = members;
-  of_another_type[4] = static_cast<char>(MessageType::kVerdict);
+  of_another_type[4] = static_cast<char>(MessageType::kDecision);
   for (const std::string& said :
        {members, welcome + welcome + members, welcome + of_another_type,
         encode(WelcomeMessage{3, job, {}}) + members, encode(WelcomeMessage{2, "", {}}) + members,

@@ -1,4 +1,4 @@
-// Ranks as threads: every kind of meeting and every reason to refuse one.
+// Ranks as threads: every kind of rendezvous and every reason to refuse one.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -55,9 +55,9 @@ class BrokenStore : public Store {
   std::string get(std::string_view, milliseconds) override { throw 42; }
 };
 
-MeetingPoint store_point(Store* store) {
-  MeetingPoint point;
-  point.kind = MeetingPoint::Kind::kStore;
+RendezvousPoint store_point(Store* store) {
+  RendezvousPoint point;
+  point.kind = RendezvousPoint::Kind::kStore;
   point.store = store;
   return point;
 }
@@ -65,12 +65,12 @@ MeetingPoint store_point(Store* store) {
 TEST(Join, WorldOfOneNeedsNobody) {
   auto outcomes = meet(world_of({}, 1));
   expect_one_world(outcomes);
-  std::vector<Verdict> verdicts;
-  outcomes[0].client->poll(&verdicts);
+  std::vector<FailureDecision> decisions;
+  outcomes[0].client->poll(&decisions);
   outcomes[0].client->report_failure({});
   EXPECT_TRUE(outcomes[0].client->take_questions().empty());
   outcomes[0].client->leave();
-  EXPECT_TRUE(verdicts.empty());
+  EXPECT_TRUE(decisions.empty());
 }
 
 TEST(Join, AloneWithSeveralRanksIsAnError) {
@@ -79,9 +79,9 @@ TEST(Join, AloneWithSeveralRanksIsAnError) {
 }
 
 // As a user whom the new namespace does not map.
-[[noreturn]] void join_unmapped(const MeetingPoint& point) {
+[[noreturn]] void join_unmapped(const RendezvousPoint& point) {
   test::enter_user_namespace();
-  const Result<Joined> joined = join_meeting(point, 2, test_member(1), Clock::now() + kPatience);
+  const Result<Joined> joined = join_rendezvous(point, 2, test_member(1), Clock::now() + kPatience);
   std::fprintf(stderr, "%s\n", joined.status().message().c_str());
   ::_exit(joined.status().code() == ErrorCode::kAuthentication ? 0 : 1);
 }
@@ -90,14 +90,14 @@ TEST(Join, AloneWithSeveralRanksIsAnError) {
 TEST(Join, OfAUserWhomTheNamespaceDoesNotMapIsRefused) {
   if (!test::may_make_user_namespaces())
     GTEST_SKIP() << "SKIPPED: no user namespaces may be made here";
-  for (const MeetingPoint& point : {abstract_point(), file_point()}) {
+  for (const RendezvousPoint& point : {abstract_point(), file_point()}) {
     EXPECT_EXIT(join_unmapped(point), testing::ExitedWithCode(0), "UNISONO_JOB_KEY");
   }
 }
 
 class JoinAt : public testing::TestWithParam<const char*> {
  protected:
-  MeetingPoint point() {
+  RendezvousPoint point() {
     const std::string_view kind = GetParam();
     if (kind == "abstract") return abstract_point();
     if (kind == "tcp") return tcp_point();
@@ -114,7 +114,7 @@ TEST_P(JoinAt, AllRanksGetTheSameWorld) {
 }
 
 TEST_P(JoinAt, TheSamePlaceServesTheNextJobs) {
-  const MeetingPoint place = point();
+  const RendezvousPoint place = point();
   std::string previous;
   for (int job = 0; job < 3; ++job) {
     auto outcomes = meet(world_of(place, 3));
@@ -194,19 +194,19 @@ INSTANTIATE_TEST_SUITE_P(Places, JoinAt, testing::Values("abstract", "tcp", "fil
 // Meetings whose place holds a text that rank 0 has written.
 class JoinPublished : public JoinAt {
  protected:
-  MeetingPoint point_with(const JobKey& key) {
-    MeetingPoint point = JoinAt::point();
+  RendezvousPoint point_with(const JobKey& key) {
+    RendezvousPoint point = JoinAt::point();
     point.has_key = true;
     point.key = key;
     return point;
   }
-  std::string published(const MeetingPoint& point) {
-    if (point.kind == MeetingPoint::Kind::kStore) return store_.get("unisono/meeting", {});
+  std::string published(const RendezvousPoint& point) {
+    if (point.kind == RendezvousPoint::Kind::kStore) return store_.get("unisono/rendezvous", {});
     std::ifstream file(point.name);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // Rank 0 with `first` meets nobody but a rank 1 with `second`, which is refused at once.
-  Status refusal(const MeetingPoint& first, const MeetingPoint& second) {
+  Status refusal(const RendezvousPoint& first, const RendezvousPoint& second) {
     auto candidates = world_of(first, 2);
     candidates[0].deadline = Clock::now() + milliseconds(500);
     candidates[1].point = second;
@@ -219,7 +219,7 @@ class JoinPublished : public JoinAt {
 };
 
 TEST_P(JoinPublished, AGivenKeyIsNeverWritten) {
-  const MeetingPoint point = point_with(test_key());
+  const RendezvousPoint point = point_with(test_key());
   auto candidates = world_of(point, 2, milliseconds(200));
   candidates.pop_back();
   meet(candidates);  // fails, and leaves what rank 0 wrote
@@ -235,22 +235,22 @@ TEST_P(JoinPublished, AGivenKeyIsTheJobs) {
 }
 
 TEST_P(JoinPublished, AnotherKeyIsRefusedByName) {
-  MeetingPoint other = point_with(test_key());
-  const MeetingPoint first = other;
+  RendezvousPoint other = point_with(test_key());
+  const RendezvousPoint first = other;
   other.key = JobKey::random();
   EXPECT_THAT(refusal(first, other).message(), HasSubstr("refused this rank's proof"));
 }
 
 TEST_P(JoinPublished, NoKeyWhereRankZeroHasOneIsRefusedByName) {
-  const MeetingPoint first = point_with(test_key());
-  MeetingPoint none = first;
+  const RendezvousPoint first = point_with(test_key());
+  RendezvousPoint none = first;
   none.has_key = false;
   EXPECT_THAT(refusal(first, none).message(), HasSubstr("this rank has none"));
 }
 
 TEST_P(JoinPublished, AKeyWhereRankZeroHasNoneIsRefusedByName) {
-  const MeetingPoint keyed = point_with(test_key());
-  MeetingPoint first = keyed;
+  const RendezvousPoint keyed = point_with(test_key());
+  RendezvousPoint first = keyed;
   first.has_key = false;
   EXPECT_THAT(refusal(first, keyed).message(), HasSubstr("rank 0 has no job key"));
 }
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(Places, JoinPublished, testing::Values("file", "store")
 
 // A rank of another host finds no UNIX socket.
 TEST(Join, FileAndKeyLeadRanksOfOtherHostsOverTcp) {
-  MeetingPoint point = file_point(), remote = file_point();
+  RendezvousPoint point = file_point(), remote = file_point();
   point.has_key = remote.has_key = true;
   point.key = remote.key = test_key();
   point.interface_address = "127.0.0.1";
@@ -311,7 +311,7 @@ TEST(Join, RankOutOfRangeIsRefusedBeforeAnythingIsSent) {
 }
 
 TEST(Join, WrongKeyIsNamedAndTheMeetingGoesOn) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   auto candidates = world_of(point, 2);
   candidates.push_back(candidates[1]);
   candidates[2].point.key = JobKey::random();
@@ -324,7 +324,7 @@ TEST(Join, WrongKeyIsNamedAndTheMeetingGoesOn) {
 }
 
 TEST(Join, TcpWithoutKeyIsRefused) {
-  MeetingPoint point = tcp_point();
+  RendezvousPoint point = tcp_point();
   point.has_key = false;
   for (const Outcome& outcome : meet(world_of(point, 2))) {
     EXPECT_EQ(outcome.status.code(), ErrorCode::kAuthentication);
@@ -335,7 +335,7 @@ TEST(Join, TcpWithoutKeyIsRefused) {
 TEST(Join, PortInUseIsNamed) {
   auto taken = listen_tcp("127.0.0.1", 0);
   ASSERT_TRUE(taken.has_value());
-  MeetingPoint point = tcp_point();
+  RendezvousPoint point = tcp_point();
   point.port = taken->port;
   const auto outcomes = meet({world_of(point, 2)[0]});
   EXPECT_EQ(outcomes[0].status.code(), ErrorCode::kRendezvous);
@@ -345,7 +345,7 @@ TEST(Join, PortInUseIsNamed) {
 }
 
 TEST(Join, MeetsOverIpv6Loopback) {
-  MeetingPoint point = tcp_point();
+  RendezvousPoint point = tcp_point();
   point.name = "::1";
   if (!listen_tcp("::1", 0)) GTEST_SKIP() << "this machine has no IPv6 loopback";
   auto outcomes = meet(world_of(point, 2));
@@ -361,7 +361,7 @@ TEST(Join, KeyOfATcpMeetingIsTheGivenOne) {
 }
 
 TEST(Join, FileOfADeadJobDoesNotMatter) {
-  const MeetingPoint point = file_point();
+  const RendezvousPoint point = file_point();
   Contact stale;
   stale.job_id = random_id();
   stale.has_key = true;
@@ -380,10 +380,10 @@ TEST(Join, FileOfADeadJobDoesNotMatter) {
 
 TEST(Join, FileLeadingToAnArbiterOfAnotherKeyIsReadAgain) {
   // Another job's arbiter listens at the address of the stale file and refuses the key.
-  const MeetingPoint other = tcp_point();
+  const RendezvousPoint other = tcp_point();
   auto other_job = world_of(other, 2, milliseconds(500));
   other_job.pop_back();
-  const MeetingPoint point = file_point();
+  const RendezvousPoint point = file_point();
   Contact stale;
   stale.job_id = random_id();
   stale.has_key = true;
@@ -400,7 +400,7 @@ TEST(Join, FileLeadingToAnArbiterOfAnotherKeyIsReadAgain) {
 }
 
 TEST(Join, FileOfAJobWithoutAKeyIsNoneForARankThatHasOne) {
-  MeetingPoint point = file_point();
+  RendezvousPoint point = file_point();
   point.has_key = true;
   point.key = test_key();
   Contact contact;
@@ -418,7 +418,7 @@ TEST(Join, NoStoreIsAnError) {
 }
 
 TEST(Join, FileInADirectoryThatDoesNotExistIsNamed) {
-  MeetingPoint point = file_point();
+  RendezvousPoint point = file_point();
   point.name = "/nonexistent/unisono/meet";
   const auto outcomes = meet({world_of(point, 2)[0]});
   EXPECT_THAT(outcomes[0].status.message(), HasSubstr("/nonexistent/unisono/meet"));
@@ -435,14 +435,14 @@ std::size_t threads_of_arbiters() {
 }
 
 TEST(Join, ArbitersOfANameEndWhenTold) {
-  const MeetingPoint place = abstract_point();
+  const RendezvousPoint place = abstract_point();
   auto ended = meet(world_of(place, 2));
   auto kept = meet(world_of(abstract_point(), 2));
   ASSERT_TRUE(eventually([] { return threads_of_arbiters() == 2; }));  // of other tests: none
   end_arbiters_of(place.name);
   EXPECT_TRUE(eventually([] { return threads_of_arbiters() == 1; }));
   kept[0].client->report_failure({ErrorCode::kAborted, -1, 0, 0, "served"});
-  EXPECT_EQ(await_verdict(kept[1].client.get()).message, "served");
+  EXPECT_EQ(await_decision(kept[1].client.get()).message, "served");
   leave_all(&kept);
   leave_all(&ended);
 }

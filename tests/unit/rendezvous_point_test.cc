@@ -1,12 +1,12 @@
-// URLs and launcher variables to meeting points: what is accepted, and what the errors name.
-#include <gmock/gmock.h>
+// URLs and launcher variables to rendezvous points: what is accepted, and what the errors name.
+#include "rendezvous/rendezvous_point.h"
 
-#include "rendezvous/meeting_point.h"
+#include <gmock/gmock.h>
 
 namespace unisono {
 namespace {
 
-using Kind = MeetingPoint::Kind;
+using Kind = RendezvousPoint::Kind;
 using testing::HasSubstr;
 
 constexpr const char* kKey = "a text of sixteen or more characters";
@@ -23,19 +23,19 @@ LauncherVariables launched(int rank, int size, int local_size) {
   return launcher;
 }
 
-Result<MeetingPoint> point_of(std::string_view url, const LauncherVariables& launcher = {},
-                              int port = 0, std::string_view key = kKey) {
-  return meeting_point_from_url(url, launcher, port, key);
+Result<RendezvousPoint> point_of(std::string_view url, const LauncherVariables& launcher = {},
+                                 int port = 0, std::string_view key = kKey) {
+  return rendezvous_point_from_url(url, launcher, port, key);
 }
 
-TEST(MeetingPoint, IsAloneWithoutVariables) {
+TEST(RendezvousPoint, IsAloneWithoutVariables) {
   EXPECT_EQ(point_of("env://")->kind, Kind::kAlone);
   EXPECT_EQ(point_of("")->kind, Kind::kAlone);
   EXPECT_EQ(point_of("alone://")->kind, Kind::kAlone);
   EXPECT_EQ(point_of("env://", launched(0, 1, 1))->kind, Kind::kAlone);
 }
 
-TEST(MeetingPoint, OneHostMeetsAtANameOfItsVariables) {
+TEST(RendezvousPoint, OneHostMeetsAtANameOfItsVariables) {
   const auto first = point_of("env://", launched(0, 4, 4));
   const auto second = point_of("env://", launched(3, 4, 4));
   ASSERT_EQ(first->kind, Kind::kAbstract);
@@ -49,17 +49,17 @@ TEST(MeetingPoint, OneHostMeetsAtANameOfItsVariables) {
   EXPECT_NE(point_of("env://", other)->name, first->name);
 }
 
-TEST(MeetingPoint, LoopbackAddressWithoutLocalSizeIsOneHost) {
+TEST(RendezvousPoint, LoopbackAddressWithoutLocalSizeIsOneHost) {
   LauncherVariables launcher = launched(0, 2, -1);
   launcher.master_address = "localhost";
   EXPECT_EQ(point_of("env://", launcher)->kind, Kind::kAbstract);
 }
 
-TEST(MeetingPoint, OneHostNeedsNoKey) {
+TEST(RendezvousPoint, OneHostNeedsNoKey) {
   EXPECT_TRUE(point_of("env://", launched(0, 4, 4), 0, "").has_value());
 }
 
-TEST(MeetingPoint, SeveralHostsMeetNextToTheMasterPort) {
+TEST(RendezvousPoint, SeveralHostsMeetNextToTheMasterPort) {
   const auto point = point_of("env://", launched(0, 4, 2));
   ASSERT_TRUE(point.has_value());
   EXPECT_EQ(point->kind, Kind::kTcp);
@@ -69,7 +69,7 @@ TEST(MeetingPoint, SeveralHostsMeetNextToTheMasterPort) {
   EXPECT_EQ(point_of("env://", launched(0, 4, 2), 4000)->port, 4000);
 }
 
-TEST(MeetingPoint, NeverBindsThePortOfTheAgentsStore) {
+TEST(RendezvousPoint, NeverBindsThePortOfTheAgentsStore) {
   LauncherVariables launcher = launched(0, 4, 2);
   launcher.agent_store = true;
   const auto point = point_of("env://", launcher, 29500);
@@ -77,13 +77,13 @@ TEST(MeetingPoint, NeverBindsThePortOfTheAgentsStore) {
   EXPECT_THAT(point.error().message(), HasSubstr("UNISONO_PORT is 29500"));
 }
 
-TEST(MeetingPoint, LastMasterPortHasNoNeighbour) {
+TEST(RendezvousPoint, LastMasterPortHasNoNeighbour) {
   LauncherVariables launcher = launched(0, 4, 2);
   launcher.master_port = 65535;
   EXPECT_THAT(point_of("env://", launcher).error().message(), HasSubstr("MASTER_PORT is 65535"));
 }
 
-TEST(MeetingPoint, TcpWithoutKeySaysHowToMakeOne) {
+TEST(RendezvousPoint, TcpWithoutKeySaysHowToMakeOne) {
   for (const auto& point : {point_of("env://", launched(0, 4, 2), 0, ""),
                             point_of("tcp://127.0.0.1:5000", {}, 0, "")}) {
     ASSERT_FALSE(point.has_value());
@@ -93,18 +93,18 @@ TEST(MeetingPoint, TcpWithoutKeySaysHowToMakeOne) {
   }
 }
 
-TEST(MeetingPoint, ShortKeyIsRefusedByName) {
+TEST(RendezvousPoint, ShortKeyIsRefusedByName) {
   EXPECT_THAT(point_of("tcp://h:1", {}, 0, "short").error().message(),
               HasSubstr("UNISONO_JOB_KEY"));
 }
 
-TEST(MeetingPoint, ReadsHostAndPort) {
+TEST(RendezvousPoint, ReadsHostAndPort) {
   EXPECT_EQ(point_of("tcp://node-1.example:5000")->name, "node-1.example");
   EXPECT_EQ(point_of("tcp://node-1.example:5000")->port, 5000);
   EXPECT_EQ(point_of("tcp://[fe80::1]:5000")->name, "fe80::1");
 }
 
-TEST(MeetingPoint, RefusesMalformedUrlsNamingThePart) {
+TEST(RendezvousPoint, RefusesMalformedUrlsNamingThePart) {
   for (const char* url : {"tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
                           "tcp://host:12a", "tcp://host:-1", "tcp://host: 1", "tcp://29501"}) {
     EXPECT_THAT(point_of(url).error().message(), HasSubstr("port")) << url;
@@ -118,32 +118,32 @@ TEST(MeetingPoint, RefusesMalformedUrlsNamingThePart) {
   EXPECT_THAT(point_of("ftp://x").error().message(), HasSubstr("'ftp://x' is not known"));
 }
 
-TEST(MeetingPoint, RefusesPortsThatThereAreNot) {
+TEST(RendezvousPoint, RefusesPortsThatThereAreNot) {
   for (const int port : {-1, 65536}) {
-    const auto point = meeting_point_from_url("env://", launched(0, 4, 2), port, kKey);
+    const auto point = rendezvous_point_from_url("env://", launched(0, 4, 2), port, kKey);
     EXPECT_THAT(point.status().message(), HasSubstr("UNISONO_PORT is")) << port;
   }
 }
 
-TEST(MeetingPoint, FileOfASingleHostJobListensLocallyOnly) {
+TEST(RendezvousPoint, FileOfASingleHostJobListensLocallyOnly) {
   EXPECT_EQ(point_of("file:///tmp/x")->name, "/tmp/x");
   EXPECT_FALSE(point_of("file:///tmp/x")->single_host);
   EXPECT_TRUE(point_of("file:///tmp/x", launched(0, 4, 4))->single_host);
   EXPECT_FALSE(point_of("file:///tmp/x", launched(0, 4, 2))->single_host);
 }
 
-TEST(MeetingPoint, AStoreTakesTheJobKey) {
-  const auto keyed = meeting_point_at_store(nullptr, launched(0, 4, 4), kKey);
+TEST(RendezvousPoint, AStoreTakesTheJobKey) {
+  const auto keyed = rendezvous_point_at_store(nullptr, launched(0, 4, 4), kKey);
   ASSERT_TRUE(keyed.has_value());
   EXPECT_EQ(keyed->kind, Kind::kStore);
   EXPECT_TRUE(keyed->has_key);
   EXPECT_TRUE(keyed->single_host);
-  EXPECT_FALSE(meeting_point_at_store(nullptr, {}, "")->has_key);
-  EXPECT_THAT(meeting_point_at_store(nullptr, {}, "short").error().message(),
+  EXPECT_FALSE(rendezvous_point_at_store(nullptr, {}, "")->has_key);
+  EXPECT_THAT(rendezvous_point_at_store(nullptr, {}, "short").error().message(),
               HasSubstr("UNISONO_JOB_KEY"));
 }
 
-TEST(MeetingPoint, IncompleteVariablesAreNamed) {
+TEST(RendezvousPoint, IncompleteVariablesAreNamed) {
   const auto complaint = [](auto spoil) {
     LauncherVariables launcher = launched(0, 4, 2);
     spoil(&launcher);
@@ -176,7 +176,7 @@ LauncherVariables by_mpirun(int local_size) {
   return launcher;
 }
 
-TEST(MeetingPoint, RanksOfMpirunMeetByItsNameOfTheJob) {
+TEST(RendezvousPoint, RanksOfMpirunMeetByItsNameOfTheJob) {
   const auto point = point_of("env://", by_mpirun(4), 0, "");
   ASSERT_TRUE(point.has_value()) << point.error().message();
   EXPECT_EQ(point->kind, Kind::kAbstract);
@@ -185,7 +185,7 @@ TEST(MeetingPoint, RanksOfMpirunMeetByItsNameOfTheJob) {
   EXPECT_NE(point_of("env://", other)->name, point->name);
 }
 
-TEST(MeetingPoint, RanksOfMpirunOnSeveralHostsMeetWhereTheUserSays) {
+TEST(RendezvousPoint, RanksOfMpirunOnSeveralHostsMeetWhereTheUserSays) {
   LauncherVariables launcher = by_mpirun(2);
   launcher.master_address = "10.0.0.1";
   launcher.master_port = 29500;
@@ -196,7 +196,7 @@ TEST(MeetingPoint, RanksOfMpirunOnSeveralHostsMeetWhereTheUserSays) {
   EXPECT_EQ(point_of("env://", launcher, 0, "").error().code(), ErrorCode::kAuthentication);
 }
 
-TEST(MeetingPoint, RanksOfMpirunWithoutAPlaceAreToldWhatToSet) {
+TEST(RendezvousPoint, RanksOfMpirunWithoutAPlaceAreToldWhatToSet) {
   LauncherVariables nameless = by_mpirun(4);
   nameless.run_id.clear();
   for (const LauncherVariables& launcher : {by_mpirun(2), by_mpirun(-1), nameless}) {

@@ -30,7 +30,7 @@ TEST(Processes, KilledRankIsNamedToAllOthers) {
   expect_joined(&ranks);
   ranks[2].kill();
   for (const int survivor : {0, 1, 3}) {
-    EXPECT_THAT(ranks[survivor].line(), StartsWith("verdict 2 rank 2 (host testhost, pid "));
+    EXPECT_THAT(ranks[survivor].line(), StartsWith("decision 2 rank 2 (host testhost, pid "));
   }
   for (const int survivor : {1, 3, 0}) EXPECT_EQ(ranks[survivor].finish(), 0);
 }
@@ -40,7 +40,7 @@ TEST(Processes, KilledRankZeroIsNamedToAllOthers) {
   expect_joined(&ranks);
   ranks[0].kill();
   for (const int survivor : {1, 2, 3}) {
-    EXPECT_THAT(ranks[survivor].line(), StartsWith("verdict 0 rank 0 (host testhost, pid "));
+    EXPECT_THAT(ranks[survivor].line(), StartsWith("decision 0 rank 0 (host testhost, pid "));
   }
 }
 
@@ -50,9 +50,9 @@ TEST(Processes, KilledRankIsNamedThoughItsForkedChildLives) {
   for (Rank rank = 0; rank < 3; ++rank) ranks.emplace_back(url, rank, 3, "forks");
   expect_joined(&ranks);
   ranks[1].kill();
-  for (const int survivor : {0, 2}) EXPECT_THAT(ranks[survivor].line(), StartsWith("verdict 1"));
+  for (const int survivor : {0, 2}) EXPECT_THAT(ranks[survivor].line(), StartsWith("decision 1"));
   ranks[0].kill();
-  EXPECT_THAT(ranks[2].line(), StartsWith("verdict 0"));
+  EXPECT_THAT(ranks[2].line(), StartsWith("decision 0"));
 }
 
 TEST(Processes, RankZeroMayLeaveAndEndBeforeTheOthers) {
@@ -61,7 +61,7 @@ TEST(Processes, RankZeroMayLeaveAndEndBeforeTheOthers) {
   EXPECT_EQ(ranks[0].finish(), 0);
   for (const int survivor : {1, 2}) {
     EXPECT_EQ(ranks[survivor].finish(), 0);
-    EXPECT_EQ(ranks[survivor].line(), "") << "no verdict";
+    EXPECT_EQ(ranks[survivor].line(), "") << "no decision";
   }
 }
 
@@ -73,7 +73,7 @@ TEST(Processes, ArbiterServesOnAfterRankZeroLeft) {
   ranks.emplace_back(url, 2, 3);
   expect_joined(&ranks);
   ranks[1].kill();
-  EXPECT_THAT(ranks[2].line(), StartsWith("verdict 1"));
+  EXPECT_THAT(ranks[2].line(), StartsWith("decision 1"));
   EXPECT_EQ(ranks[0].finish(), 0) << "the arbiter does not hold up the end of the process";
 }
 
@@ -84,7 +84,7 @@ TEST(Processes, RankZeroExitingWithoutGoodbyeIsAFailure) {
   ranks.emplace_back(url, 1, 2);
   expect_joined(&ranks);
   EXPECT_EQ(ranks[0].finish(), 0);
-  EXPECT_THAT(ranks[1].line(), StartsWith("verdict 0"));
+  EXPECT_THAT(ranks[1].line(), StartsWith("decision 0"));
 }
 
 TEST(Processes, FileServesTheNextJobAndTheOneAfterAKilledJob) {
@@ -114,9 +114,9 @@ TEST(Processes, TcpServesTheNextJobAfterAKilledOne) {
     auto ranks = start(url, 3);
     expect_joined(&ranks);
     ranks[1].kill();
-    EXPECT_THAT(ranks[2].line(), StartsWith("verdict 1"));
+    EXPECT_THAT(ranks[2].line(), StartsWith("decision 1"));
     ranks[0].kill();
-    EXPECT_THAT(ranks[2].line(), StartsWith("verdict 0"));
+    EXPECT_THAT(ranks[2].line(), StartsWith("decision 0"));
   }
 }
 

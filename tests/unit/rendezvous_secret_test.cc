@@ -88,11 +88,11 @@ TEST(Secrets, AreFoundWhileTheyAreThere) {
   EXPECT_GE(occurrences(veiled_text(key)), 1u);
 }
 
-class SecretsOf : public testing::TestWithParam<MeetingPoint::Kind> {};
+class SecretsOf : public testing::TestWithParam<RendezvousPoint::Kind> {};
 
 TEST_P(SecretsOf, AJobAreGoneWithIt) {
-  const MeetingPoint point =
-      GetParam() == MeetingPoint::Kind::kFile ? file_point() : abstract_point();
+  const RendezvousPoint point =
+      GetParam() == RendezvousPoint::Kind::kFile ? file_point() : abstract_point();
   std::string hidden;
   {
     auto outcomes = meet(world_of(point, 3));
@@ -106,9 +106,10 @@ TEST_P(SecretsOf, AJobAreGoneWithIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, SecretsOf,
-                         testing::Values(MeetingPoint::Kind::kAbstract, MeetingPoint::Kind::kFile),
+                         testing::Values(RendezvousPoint::Kind::kAbstract,
+                                         RendezvousPoint::Kind::kFile),
                          [](const auto& info) {
-                           return info.param == MeetingPoint::Kind::kFile ? "File" : "Abstract";
+                           return info.param == RendezvousPoint::Kind::kFile ? "File" : "Abstract";
                          });
 
 }  // namespace

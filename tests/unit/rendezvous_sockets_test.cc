@@ -1,4 +1,4 @@
-// The sockets of a meeting: which addresses they take, and who keeps them open.
+// The sockets of a rendezvous: which addresses they take, and who keeps them open.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/un.h>

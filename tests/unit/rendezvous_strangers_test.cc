@@ -1,5 +1,5 @@
-// Whoever else finds the meeting's TCP port: scanners, garbage, silent and many connections. None
-// may fail the job, and the log stays short.
+// Whoever else finds the rendezvous's TCP port: scanners, garbage, silent and many connections.
+// None may fail the job, and the log stays short.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -34,8 +34,8 @@ class StrangersTest : public testing::Test {
   }
   void TearDown() override { log::set_hook(nullptr); }
 
-  // A meeting of two whose second rank comes only after `nuisance` has run.
-  void meet_in_spite_of(const MeetingPoint& point, const std::function<void()>& nuisance) {
+  // A rendezvous of two whose second rank comes only after `nuisance` has run.
+  void meet_in_spite_of(const RendezvousPoint& point, const std::function<void()>& nuisance) {
     auto candidates = world_of(point, 2);
     std::vector<Outcome> first, second;
     std::thread waiting([&] { first = meet({candidates[0]}); });
@@ -49,8 +49,8 @@ class StrangersTest : public testing::Test {
     first[0].client->leave();
   }
 
-  static Result<UniqueFd> connect(const MeetingPoint& point) {
-    if (point.kind == MeetingPoint::Kind::kAbstract) return connect_unix(point.name);
+  static Result<UniqueFd> connect(const RendezvousPoint& point) {
+    if (point.kind == RendezvousPoint::Kind::kAbstract) return connect_unix(point.name);
     return connect_tcp(point.name, point.port, Clock::now() + kPatience);
   }
 
@@ -73,7 +73,7 @@ class StrangersTest : public testing::Test {
 };
 
 TEST_F(StrangersTest, PortScannersAreIgnored) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   meet_in_spite_of(point, [&] {
     for (int i = 0; i < 50; ++i) static_cast<void>(connect(point).has_value());
   });
@@ -82,7 +82,7 @@ TEST_F(StrangersTest, PortScannersAreIgnored) {
 }
 
 TEST_F(StrangersTest, GarbageIsRefused) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   std::mt19937 random(4);
   meet_in_spite_of(point, [&] {
     for (int i = 0; i < 100; ++i) {
@@ -98,7 +98,7 @@ TEST_F(StrangersTest, GarbageIsRefused) {
 }
 
 TEST_F(StrangersTest, WhoHangUpHalfWayArePassedOverHoweverOften) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   auto squatter = listen_tcp(point.name, point.port);
   ASSERT_TRUE(squatter.has_value()) << squatter.status().message();
   auto candidates = world_of(point, 2);
@@ -123,7 +123,7 @@ TEST_F(StrangersTest, WhoHangUpHalfWayArePassedOverHoweverOften) {
 }
 
 TEST_F(StrangersTest, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
-  const MeetingPoint point = abstract_point();
+  const RendezvousPoint point = abstract_point();
   const std::string join = encode(JoinMessage{2, test_member(1)});
   int refused = 0;
   meet_in_spite_of(point, [&] {
@@ -147,7 +147,7 @@ TEST_F(StrangersTest, GarbageOfTheSameUserIsRefusedOnTheUnixSocket) {
 }
 
 TEST_F(StrangersTest, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   std::vector<UniqueFd> silent;
   meet_in_spite_of(point, [&] {
     for (int i = 0; i < 200; ++i) {
@@ -161,7 +161,7 @@ TEST_F(StrangersTest, TwoHundredSilentConnectionsDoNotLockTheRanksOut) {
 // away.
 class Flood {
  public:
-  Flood(const MeetingPoint& point, std::function<std::string()> greeting)
+  Flood(const RendezvousPoint& point, std::function<std::string()> greeting)
       : point_(point), greeting_(std::move(greeting)), thread_([this] { run(); }) {}
   ~Flood() {
     done_ = true;
@@ -196,7 +196,7 @@ class Flood {
     }
   }
 
-  const MeetingPoint point_;
+  const RendezvousPoint point_;
   const std::function<std::string()> greeting_;
   std::atomic<bool> done_{false}, up_{false};
   std::thread thread_;
@@ -205,7 +205,7 @@ class Flood {
 class Floods : public StrangersTest {
  protected:
   void meet_in_a_flood_of(std::function<std::string()> greeting) {
-    const MeetingPoint point = tcp_point();
+    const RendezvousPoint point = tcp_point();
     std::optional<Flood> flood;
     meet_in_spite_of(point, [&] {
       flood.emplace(point, std::move(greeting));
@@ -220,13 +220,13 @@ TEST_F(Floods, OfThoseThatBeginAGreetingDoNotLockTheRanksOut) {
 
 TEST_F(Floods, OfThoseThatGreetDoNotLockTheRanksOut) {
   meet_in_a_flood_of([] {
-    HandshakeIdentity identity{kMeetingJobId, 1, 0, HandshakePurpose::kControl, 0};
+    HandshakeIdentity identity{kRendezvousJobId, 1, 0, HandshakePurpose::kControl, 0};
     return Handshake(JobKey::random(), Handshake::Role::kInitiator, identity).take_output();
   });
 }
 
 TEST_F(StrangersTest, AfterTheMeetingThePortIsClosed) {
-  const MeetingPoint point = tcp_point();
+  const RendezvousPoint point = tcp_point();
   auto outcomes = meet(world_of(point, 2));
   ASSERT_TRUE(outcomes[0].status && outcomes[1].status);
   EXPECT_FALSE(connect(point).has_value());

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "rendezvous/meeting_point.h"
+#include "rendezvous/rendezvous_point.h"
 #include "rendezvous/sockets.h"
 
 extern char** environ;
@@ -36,7 +36,7 @@ bool input_closed() {
   return ::poll(&entry, 1, 1) > 0;
 }
 
-// Directories of file meetings, removed when the program ends.
+// Directories of file rendezvous, removed when the program ends.
 struct Litter {
   ~Litter() {
     for (const auto& directory : directories) std::filesystem::remove_all(directory);
@@ -65,17 +65,17 @@ Member test_member(Rank rank) {
 
 JobKey test_key() { return *JobKey::from_text(kKeyText); }
 
-MeetingPoint abstract_point() {
+RendezvousPoint abstract_point() {
   static std::atomic<int> count{0};
-  MeetingPoint point;
-  point.kind = MeetingPoint::Kind::kAbstract;
+  RendezvousPoint point;
+  point.kind = RendezvousPoint::Kind::kAbstract;
   point.name = "unisono-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
   return point;
 }
 
-MeetingPoint tcp_point() {
-  MeetingPoint point;
-  point.kind = MeetingPoint::Kind::kTcp;
+RendezvousPoint tcp_point() {
+  RendezvousPoint point;
+  point.kind = RendezvousPoint::Kind::kTcp;
   point.name = "127.0.0.1";
   point.port = listen_tcp("127.0.0.1", 0)->port;
   point.has_key = true;
@@ -83,13 +83,13 @@ MeetingPoint tcp_point() {
   return point;
 }
 
-MeetingPoint file_point() {
+RendezvousPoint file_point() {
   std::string directory = testing::TempDir() + "/unisono_meet_XXXXXX";
   EXPECT_NE(::mkdtemp(directory.data()), nullptr);
-  MeetingPoint point;
+  RendezvousPoint point;
   static Litter litter;
   litter.directories.push_back(directory);
-  point.kind = MeetingPoint::Kind::kFile;
+  point.kind = RendezvousPoint::Kind::kFile;
   point.name = directory + "/meet";
   return point;
 }
@@ -109,7 +109,7 @@ std::vector<Outcome> meet(std::vector<Candidate> candidates) {
   return outcomes;
 }
 
-std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration deadline) {
+std::vector<Candidate> world_of(const RendezvousPoint& point, int size, Duration deadline) {
   std::vector<Candidate> candidates;
   for (Rank rank = 0; rank < size; ++rank) {
     candidates.push_back({point, size, test_member(rank), Clock::now() + deadline});
@@ -146,14 +146,14 @@ bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-Verdict await_verdict(ArbiterClient* client) {
-  std::vector<Verdict> verdicts;
+FailureDecision await_decision(ArbiterClient* client) {
+  std::vector<FailureDecision> decisions;
   EXPECT_TRUE(eventually([&] {
-    client->poll(&verdicts);
-    return !verdicts.empty();
+    client->poll(&decisions);
+    return !decisions.empty();
   })) << "rank "
-      << client->world().rank << " heard no verdict";
-  return verdicts.empty() ? Verdict() : verdicts.front();
+      << client->world().rank << " heard no decision";
+  return decisions.empty() ? FailureDecision() : decisions.front();
 }
 
 RankProcess::RankProcess(const std::string& url, Rank rank, int size, const std::string& manner) {
@@ -223,9 +223,9 @@ int run_as_rank(int argc, char** argv) {
   launcher.world_size = launcher.local_world_size = std::atoi(argv[4]);
   launcher.master_address = "127.0.0.1";
   launcher.master_port = 29500;
-  launcher.run_id = url;  // "env://NAME": a meeting of that name
-  auto point =
-      meeting_point_from_url(url.rfind("env://", 0) == 0 ? "env://" : url, launcher, 0, kKeyText);
+  launcher.run_id = url;  // "env://NAME": a rendezvous of that name
+  auto point = rendezvous_point_from_url(url.rfind("env://", 0) == 0 ? "env://" : url, launcher, 0,
+                                         kKeyText);
   if (!point) return print(point.error().message()), 1;
   auto joined =
       ArbiterClient::join(*point, launcher.world_size, test_member(rank), Clock::now() + kPatience);
@@ -241,13 +241,13 @@ int run_as_rank(int argc, char** argv) {
   }
   if (manner == "leaves") client.leave();
   print("joined");
-  std::vector<Verdict> verdicts;
+  std::vector<FailureDecision> decisions;
   while (!input_closed()) {
-    client.poll(&verdicts);
-    for (const Verdict& verdict : verdicts) {
-      print("verdict " + std::to_string(verdict.culprit) + " " + verdict.message);
+    client.poll(&decisions);
+    for (const FailureDecision& decision : decisions) {
+      print("decision " + std::to_string(decision.failed_rank) + " " + decision.message);
     }
-    verdicts.clear();
+    decisions.clear();
   }
   if (manner == "exits") std::exit(0);  // without destroying the client
   client.leave();

@@ -19,11 +19,11 @@ inline constexpr Duration kPatience = std::chrono::seconds(30);
 
 Member test_member(Rank rank);
 /// Abstract, with a name of its own.
-MeetingPoint abstract_point();
+RendezvousPoint abstract_point();
 /// Loopback, at a port that was free a moment ago.
-MeetingPoint tcp_point();
+RendezvousPoint tcp_point();
 /// A file of its own in a new directory.
-MeetingPoint file_point();
+RendezvousPoint file_point();
 JobKey test_key();
 
 struct Outcome {
@@ -34,25 +34,26 @@ struct Outcome {
 /// Joins `ranks.size()` ranks as threads, each with what `prepare` made of its arguments, and
 /// returns when all have an answer.
 struct Candidate {
-  MeetingPoint point;
+  RendezvousPoint point;
   int size = 0;
   Member member;
   TimePoint deadline;
 };
 std::vector<Outcome> meet(std::vector<Candidate> candidates);
 /// All ranks of a world of `size` at `point`.
-std::vector<Candidate> world_of(const MeetingPoint& point, int size, Duration deadline = kPatience);
+std::vector<Candidate> world_of(const RendezvousPoint& point, int size,
+                                Duration deadline = kPatience);
 
 /// All have joined and hold the same table.
 void expect_one_world(const std::vector<Outcome>& outcomes);
 void leave_all(std::vector<Outcome>* outcomes);
 
-/// Polls until a verdict comes; fails the test and returns an empty one after kPatience.
-Verdict await_verdict(ArbiterClient* client);
+/// Polls until a decision comes; fails the test and returns an empty one after kPatience.
+FailureDecision await_decision(ArbiterClient* client);
 /// Calls `condition` until it holds or kPatience has passed.
 bool eventually(const std::function<bool()>& condition);
 
-/// A rank in a process of its own. It prints "joined" or the error, then "verdict <rank> <text>"
+/// A rank in a process of its own. It prints "joined" or the error, then "decision <rank> <text>"
 /// for what the arbiter says, until its standard input closes; then it leaves.
 class RankProcess {
  public:

@@ -1,5 +1,5 @@
-// Control messages and meeting files: round trips, truncation at every byte, hostile lengths, and
-// random bytes, none of which may do more than yield an error.
+// Control messages and rendezvous files: round trips, truncation at every byte, hostile lengths,
+// and random bytes, none of which may do more than yield an error.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -54,21 +54,21 @@ TEST(ControlMessages, JoinOfARankBeyondItsWorldIsRefused) {
   EXPECT_FALSE(reads(kWorldSizeMax + 1, 0));
 }
 
-TEST(ControlMessages, VerdictRoundTrips) {
-  const Verdict sent{ErrorCode::kMismatch, 2, 7, std::uint64_t{1} << 40, "text"};
-  const auto got = decode_verdict(body_of(encode(MessageType::kVerdict, sent)), 4);
+TEST(ControlMessages, DecisionRoundTrips) {
+  const FailureDecision sent{ErrorCode::kMismatch, 2, 7, std::uint64_t{1} << 40, "text"};
+  const auto got = decode_decision(body_of(encode(MessageType::kDecision, sent)), 4);
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ(got->code, sent.code);
-  EXPECT_EQ(got->culprit, 2);
+  EXPECT_EQ(got->failed_rank, 2);
   EXPECT_EQ(got->communicator, 7u);
   EXPECT_EQ(got->sequence, sent.sequence);
   EXPECT_EQ(got->message, "text");
 }
 
-TEST(ControlMessages, VerdictAboutNobodysRankIsRefused) {
+TEST(ControlMessages, DecisionAboutNobodysRankIsRefused) {
   const auto about = [](Rank rank) {
-    const Verdict verdict{ErrorCode::kRankFailed, rank, 0, 0, ""};
-    return decode_verdict(body_of(encode(MessageType::kVerdict, verdict)), 4).has_value();
+    const FailureDecision decision{ErrorCode::kRankFailed, rank, 0, 0, ""};
+    return decode_decision(body_of(encode(MessageType::kDecision, decision)), 4).has_value();
   };
   EXPECT_TRUE(about(-1));
   EXPECT_TRUE(about(3));
@@ -169,7 +169,7 @@ void decode_as_everything(std::string_view bytes) {
   static_cast<void>(decode_wait(bytes, 100).has_value());
   static_cast<void>(decode_broken_link(bytes, 100).has_value());
   static_cast<void>(decode_welcome(bytes).has_value());
-  static_cast<void>(decode_verdict(bytes, 100).has_value());
+  static_cast<void>(decode_decision(bytes, 100).has_value());
   EXPECT_FALSE(decode_refusal(bytes).ok());
   static_cast<void>(decode_members(bytes, 100, &members).ok());
   static_cast<void>(contact_from_text(bytes).has_value());
@@ -213,7 +213,7 @@ TEST(ControlMessages, SurviveDamageOfEveryKind) {
       encode(JoinMessage{8, a_member(3)}), encode_members({a_member(0), a_member(1)}),
       encode(WelcomeMessage{8, "job", SecretText(std::string(64, 'a'))}),
       encode_wait(MessageType::kTimedOut, {1, 2, {3}, {4}}, 100),
-      encode(MessageType::kVerdict, {ErrorCode::kTimeout, 1, 2, 3, "text"})};
+      encode(MessageType::kDecision, {ErrorCode::kTimeout, 1, 2, 3, "text"})};
   for (int round = 0; round < 20000; ++round) {
     std::string bytes(body_of(whole[random() % whole.size()]));
     for (unsigned change = 0; change < 1 + random() % 4; ++change) {
@@ -399,7 +399,7 @@ TEST_F(ContactFile, DirectoryThatDoesNotExistIsNamed) {
 }
 
 TEST(Contact, EveryMalformedLineIsRefused) {
-  const std::string title = "unisono meeting 1\n", job = "job " + std::string(32, 'a') + "\n";
+  const std::string title = "unisono rendezvous 1\n", job = "job " + std::string(32, 'a') + "\n";
   const auto reads = [&](const std::string& lines) {
     return contact_from_text(title + job + lines + "end\n").has_value();
   };
@@ -436,7 +436,7 @@ TEST(Contact, EveryMalformedLineIsRefused) {
   }
   EXPECT_FALSE(contact_from_text(title + "end\n").has_value());
   EXPECT_FALSE(contact_from_text(job + "end\n").has_value());
-  EXPECT_FALSE(contact_from_text("unisono meeting 2\n" + job + "end\n").has_value());
+  EXPECT_FALSE(contact_from_text("unisono rendezvous 2\n" + job + "end\n").has_value());
   EXPECT_FALSE(contact_from_text(title + job).has_value());
 }
 

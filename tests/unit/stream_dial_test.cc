@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/unique_fd.h"
-#include "tests/unit/stream_rig.h"
+#include "tests/unit/stream_fixture.h"
 #include "transports/tcp/connector.h"
 #include "transports/tcp/dial.h"
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "tests/unit/stream_rig.h"
+#include "tests/unit/stream_fixture.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/frame_writer.h"
 #include "transports/tcp/link_frames.h"

@@ -7,7 +7,7 @@
 
 #include "base/handshake.h"
 #include "base/unique_fd.h"
-#include "tests/unit/stream_rig.h"
+#include "tests/unit/stream_fixture.h"
 #include "transports/tcp/link_frames.h"
 #include "transports/tcp/peer_address.h"
 #include "transports/tcp/peer_link.h"
@@ -177,7 +177,7 @@ class Intruder {
   void send(const FrameHeader& header) {
     say(fd_, {reinterpret_cast<const char*>(&header), sizeof header});
   }
-  Status verdict() {
+  Status decision() {
     EXPECT_TRUE(job_->until([&] { return job_->sinks[0]->closed_causes.count(1) == 1; }));
     return job_->sinks[0]->closed_causes[1];
   }
@@ -195,10 +195,10 @@ TEST_P(Strangers, AHostileLengthEndsTheLinkAsAProtocolError) {
   auto header = frame_of(0, 0);
   header.payload_bytes = kFramePayloadMax + 1;
   peer.send(header);
-  const Status verdict = peer.verdict();
-  EXPECT_EQ(verdict.code(), ErrorCode::kProtocol);
-  EXPECT_EQ(verdict.rank(), 1);
-  EXPECT_NE(verdict.message().find("262145"), std::string::npos) << verdict.message();
+  const Status decision = peer.decision();
+  EXPECT_EQ(decision.code(), ErrorCode::kProtocol);
+  EXPECT_EQ(decision.rank(), 1);
+  EXPECT_NE(decision.message().find("262145"), std::string::npos) << decision.message();
 }
 
 // Two streams could otherwise fill the memory of one message, the slower one when it was given
@@ -211,11 +211,11 @@ TEST_P(Strangers, AMessageOnAStreamForDataEndsTheLinkAsAProtocolError) {
   first.send(frame_of(2, 0));
   ASSERT_TRUE(job.until([&] { return job.sinks[0]->frames.size() == 2; }));
   second.send(frame_of(3, 0));
-  const Status verdict = second.verdict();
-  EXPECT_EQ(verdict.code(), ErrorCode::kProtocol);
-  EXPECT_EQ(verdict.rank(), 1);
-  EXPECT_NE(verdict.message().find("only pieces of granted messages"), std::string::npos)
-      << verdict.message();
+  const Status decision = second.decision();
+  EXPECT_EQ(decision.code(), ErrorCode::kProtocol);
+  EXPECT_EQ(decision.rank(), 1);
+  EXPECT_NE(decision.message().find("only pieces of granted messages"), std::string::npos)
+      << decision.message();
   EXPECT_EQ(job.sinks[0]->frames.size(), 2u);
 }
 

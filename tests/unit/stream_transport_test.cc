@@ -10,7 +10,7 @@
 #include <system_error>
 #include <thread>
 
-#include "tests/unit/stream_rig.h"
+#include "tests/unit/stream_fixture.h"
 #include "transports/tcp/peer_address.h"
 
 namespace unisono {

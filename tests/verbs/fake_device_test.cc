@@ -14,20 +14,20 @@ namespace {
 
 TEST(FakeDevice, ShowsPortsWithAddressesOfBothKindsAndEmptyEntries) {
   FakeFabric fabric(seeded(fake_world(2, 3)));
-  Rig rig(fabric.api(1), 2, 64);
-  EXPECT_STREQ(rig.api->get_device_name(rig.context->device), "fake2");
+  Fixture fixture(fabric.api(1), 2, 64);
+  EXPECT_STREQ(fixture.api->get_device_name(fixture.context->device), "fake2");
   ibv_port_attr port{};
-  ASSERT_EQ(rig.api->query_port(rig.context, 1, &port), 0);
+  ASSERT_EQ(fixture.api->query_port(fixture.context, 1, &port), 0);
   EXPECT_EQ(port.state, IBV_PORT_ACTIVE);
   EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
-  EXPECT_EQ(rig.api->query_port(rig.context, 2, &port), EINVAL);
+  EXPECT_EQ(fixture.api->query_port(fixture.context, 2, &port), EINVAL);
   ibv_gid_entry entry{};
-  ASSERT_EQ(rig.api->query_gid_ex(rig.context, 1, 3, &entry), 0);
+  ASSERT_EQ(fixture.api->query_gid_ex(fixture.context, 1, 3, &entry), 0);
   EXPECT_EQ(entry.gid_type, static_cast<std::uint32_t>(IBV_GID_TYPE_ROCE_V2));
   EXPECT_EQ(std::memcmp(entry.gid.raw, ipv4_gid(10, 2, 0, 2).raw, 16), 0);
-  EXPECT_EQ(rig.api->query_gid_ex(rig.context, 1, 4, &entry), ENODATA);
+  EXPECT_EQ(fixture.api->query_gid_ex(fixture.context, 1, 4, &entry), ENODATA);
   __be16 pkey = 0;
-  ASSERT_EQ(rig.api->query_pkey(rig.context, 1, 0, &pkey), 0);
+  ASSERT_EQ(fixture.api->query_pkey(fixture.context, 1, 0, &pkey), 0);
   EXPECT_EQ(pkey, 0xffff);
 }
 
@@ -47,8 +47,8 @@ TEST(FakeDevice, FreesSendQueueSlotsOnlyWhenACompletionThatCoversThemIsPolled) {
 
 TEST(FakeDevice, WalksTheStatesOnlyInOrderAndWithEveryAttribute) {
   FakeFabric fabric(seeded(fake_world(2, 1, {.mtu = IBV_MTU_1024})));
-  Rig a(fabric.api(0), 0, 64);
-  Rig b(fabric.api(1), 0, 64);
+  Fixture a(fabric.api(0), 0, 64);
+  Fixture b(fabric.api(1), 0, 64);
   ibv_qp* qp = a.make_qp();
   ibv_qp* peer = b.make_qp();
   const Wiring wiring;
@@ -114,8 +114,8 @@ TEST(FakeDevice, KeepsOrForgetsCompletionsOfDestroyedQueuePairsAsAsked) {
 TEST(FakeDevice, CountsWhatItDidAndWhatIsAlive) {
   FakeFabric fabric(seeded(fake_world(2, 1)));
   {
-    Rig a(fabric.api(0), 0, 4096);
-    Rig b(fabric.api(1), 0, 4096);
+    Fixture a(fabric.api(0), 0, 4096);
+    Fixture b(fabric.api(1), 0, 4096);
     ibv_qp* to_b = a.make_qp();
     connect(a, to_b, b, b.make_qp());
     for (const bool signalled : {false, true}) {
@@ -144,18 +144,18 @@ TEST(FakeDevice, CountsWhatItDidAndWhatIsAlive) {
 
 TEST(FakeDevice, RegistersOnlyMemoryThatIsThereForWhatIsAsked) {
   FakeFabric fabric(seeded(fake_world(1, 1)));
-  Rig rig(fabric.api(0), 0, 64);
+  Fixture fixture(fabric.api(0), 0, 64);
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   void* memory = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  EXPECT_EQ(rig.api->reg_mr(rig.pd, memory, page, kAllAccess), nullptr);
+  EXPECT_EQ(fixture.api->reg_mr(fixture.pd, memory, page, kAllAccess), nullptr);
   EXPECT_EQ(errno, EFAULT);
-  ibv_mr* readable = rig.api->reg_mr(rig.pd, memory, page, IBV_ACCESS_REMOTE_READ);
+  ibv_mr* readable = fixture.api->reg_mr(fixture.pd, memory, page, IBV_ACCESS_REMOTE_READ);
   ASSERT_NE(readable, nullptr);
-  EXPECT_EQ(rig.api->dereg_mr(readable), 0);
+  EXPECT_EQ(fixture.api->dereg_mr(readable), 0);
   // Not unmapped: another thread's memory might come to lie there.
   ASSERT_EQ(::mprotect(memory, page, PROT_NONE), 0);
-  EXPECT_EQ(rig.api->reg_mr(rig.pd, memory, page, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_EQ(fixture.api->reg_mr(fixture.pd, memory, page, IBV_ACCESS_REMOTE_READ), nullptr);
   EXPECT_EQ(errno, EFAULT);
   ::munmap(memory, page);
 }

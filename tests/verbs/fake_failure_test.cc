@@ -217,20 +217,20 @@ TEST(FakeFailure, RefusesReadsBeyondWhatThePeerAnswersAtOnce) {
 
 TEST(FakeFailure, FailsTheCallThatATestNames) {
   FakeFabric fabric(seeded(fake_world(1, 1)));
-  Rig rig(fabric.api(0), 0, 4096);
+  Fixture fixture(fabric.api(0), 0, 4096);
   fabric.fail_call(0, FakeCall::kRegMr, 2, ENOMEM);
-  ibv_mr* first = rig.api->reg_mr(rig.pd, rig.memory.data(), 64, kAllAccess);
+  ibv_mr* first = fixture.api->reg_mr(fixture.pd, fixture.memory.data(), 64, kAllAccess);
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(rig.api->reg_mr(rig.pd, rig.memory.data(), 64, kAllAccess), nullptr);
+  EXPECT_EQ(fixture.api->reg_mr(fixture.pd, fixture.memory.data(), 64, kAllAccess), nullptr);
   EXPECT_EQ(errno, ENOMEM);
-  ibv_mr* third = rig.api->reg_mr(rig.pd, rig.memory.data(), 64, kAllAccess);
+  ibv_mr* third = fixture.api->reg_mr(fixture.pd, fixture.memory.data(), 64, kAllAccess);
   ASSERT_NE(third, nullptr);
-  EXPECT_EQ(rig.api->dereg_mr(first), 0);
-  EXPECT_EQ(rig.api->dereg_mr(third), 0);
+  EXPECT_EQ(fixture.api->dereg_mr(first), 0);
+  EXPECT_EQ(fixture.api->dereg_mr(third), 0);
   fabric.fail_call(0, FakeCall::kPollCq, 1, EIO);
   ibv_wc none;
-  EXPECT_EQ(rig.api->poll_cq(rig.cq, 1, &none), -1);
-  EXPECT_EQ(rig.api->poll_cq(rig.cq, 1, &none), 0);
+  EXPECT_EQ(fixture.api->poll_cq(fixture.cq, 1, &none), -1);
+  EXPECT_EQ(fixture.api->poll_cq(fixture.cq, 1, &none), 0);
 }
 
 TEST(FakeFailure, CompletesTheNextRequestAsATestWants) {

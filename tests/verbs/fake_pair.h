@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "tests/support/seed.h"
-#include "tests/verbs/fake_rig.h"
+#include "tests/verbs/fake_fixture.h"
 
 namespace unisono::verbs::test {
 
@@ -16,14 +16,14 @@ inline FakeFabricOptions seeded(FakeFabricOptions options) {
   return options;
 }
 
-inline void fill(Rig& rig, std::size_t offset, std::size_t bytes, unsigned start) {
+inline void fill(Fixture& fixture, std::size_t offset, std::size_t bytes, unsigned start) {
   for (std::size_t i = 0; i < bytes; ++i) {
-    rig.memory[offset + i] = static_cast<std::byte>((start + i * 7) & 0xff);
+    fixture.memory[offset + i] = static_cast<std::byte>((start + i * 7) & 0xff);
   }
 }
-inline bool holds(const Rig& rig, std::size_t offset, std::size_t bytes, unsigned start) {
+inline bool holds(const Fixture& fixture, std::size_t offset, std::size_t bytes, unsigned start) {
   for (std::size_t i = 0; i < bytes; ++i) {
-    if (rig.memory[offset + i] != static_cast<std::byte>((start + i * 7) & 0xff)) return false;
+    if (fixture.memory[offset + i] != static_cast<std::byte>((start + i * 7) & 0xff)) return false;
   }
   return true;
 }
@@ -60,8 +60,8 @@ struct Pair {
   }
 
   FakeFabric fabric;
-  Rig a;
-  Rig b;
+  Fixture a;
+  Fixture b;
   ibv_qp* to_b;
   ibv_qp* to_a;
 };

@@ -134,9 +134,11 @@ struct LongMove {
                     .rkey = b.mr->rkey}),
               0);
   }
-  static void mark(Rig& rig) { std::fill(rig.memory.begin(), rig.memory.end(), std::byte{0xff}); }
-  static bool is_marked(const Rig& rig) {
-    return std::count(rig.memory.begin(), rig.memory.end(), std::byte{0xff}) ==
+  static void mark(Fixture& fixture) {
+    std::fill(fixture.memory.begin(), fixture.memory.end(), std::byte{0xff});
+  }
+  static bool is_marked(const Fixture& fixture) {
+    return std::count(fixture.memory.begin(), fixture.memory.end(), std::byte{0xff}) ==
            static_cast<std::ptrdiff_t>(kBytes);
   }
   static void let_it_begin(int round) {
@@ -144,8 +146,8 @@ struct LongMove {
   }
 
   FakeFabric fabric{options()};
-  Rig a;
-  Rig b;
+  Fixture a;
+  Fixture b;
   ibv_qp* to_b = nullptr;
   ibv_qp* to_a = nullptr;
 };
@@ -258,15 +260,15 @@ TEST(FakeTraffic, ConnectsInfinibandPortsByTheirLids) {
 
 /// One rank: sends `rounds` messages over every device to the next rank, checks those from the one
 /// before, and gives each receive back.
-void pass_around(std::vector<std::unique_ptr<Rig>>& rigs, std::vector<std::unique_ptr<Rig>>& next,
-                 unsigned rounds, std::size_t bytes) {
+void pass_around(std::vector<std::unique_ptr<Fixture>>& rigs,
+                 std::vector<std::unique_ptr<Fixture>>& next, unsigned rounds, std::size_t bytes) {
   for (unsigned round = 0; round < rounds; ++round) {
     for (std::size_t d = 0; d < rigs.size(); ++d) {
-      Rig& rig = *rigs[d];
-      fill(rig, 0, bytes, round);
-      ASSERT_EQ(post(rig, rig.qps[0],
+      Fixture& fixture = *rigs[d];
+      fill(fixture, 0, bytes, round);
+      ASSERT_EQ(post(fixture, fixture.qps[0],
                      {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                      .pieces = {rig.piece(0, bytes)},
+                      .pieces = {fixture.piece(0, bytes)},
                       .remote = next[d]->address(bytes),
                       .rkey = next[d]->mr->rkey,
                       .immediate = round}),
@@ -274,17 +276,19 @@ void pass_around(std::vector<std::unique_ptr<Rig>>& rigs, std::vector<std::uniqu
       // Its own completion, the message from the rank before, the word that the next one has read.
       int awaited = 3;
       while (awaited > 0) {
-        const auto found = rig.poll(1);
+        const auto found = fixture.poll(1);
         ASSERT_EQ(found.size(), 1u);
         ASSERT_EQ(found[0].status, IBV_WC_SUCCESS);
         --awaited;
-        if (found[0].qp_num != rig.qps[1]->qp_num || found[0].opcode == IBV_WC_RDMA_WRITE) continue;
+        if (found[0].qp_num != fixture.qps[1]->qp_num || found[0].opcode == IBV_WC_RDMA_WRITE)
+          continue;
         ASSERT_EQ(found[0].imm_data, round);
-        ASSERT_TRUE(holds(rig, bytes, bytes, round));
-        ASSERT_TRUE(rig.post_receives(1));
-        ASSERT_EQ(post(rig, rig.qps[1], {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .flags = 0}), 0);
+        ASSERT_TRUE(holds(fixture, bytes, bytes, round));
+        ASSERT_TRUE(fixture.post_receives(1));
+        ASSERT_EQ(post(fixture, fixture.qps[1], {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .flags = 0}),
+                  0);
       }
-      ASSERT_TRUE(rig.post_receives(1));
+      ASSERT_TRUE(fixture.post_receives(1));
     }
   }
 }
@@ -297,21 +301,21 @@ TEST(FakeTraffic, ServesRanksOnThreadsOfTheirOwnOnSeveralDevices) {
     FakeFabricOptions options = seeded(fake_world(kRanks, kDevices));
     options.exact_order = exact;
     FakeFabric fabric(options);
-    std::vector<std::vector<std::unique_ptr<Rig>>> ranks(kRanks);
+    std::vector<std::vector<std::unique_ptr<Fixture>>> ranks(kRanks);
     for (int rank = 0; rank < kRanks; ++rank) {
       for (int device = 0; device < kDevices; ++device) {
-        auto rig = std::make_unique<Rig>(fabric.api(rank), device, 2 * kBytes);
-        rig->make_qp();  // to the next rank
-        rig->make_qp();  // to the one before
-        ASSERT_TRUE(rig->post_receives(4));
-        ranks[rank].push_back(std::move(rig));
+        auto fixture = std::make_unique<Fixture>(fabric.api(rank), device, 2 * kBytes);
+        fixture->make_qp();  // to the next rank
+        fixture->make_qp();  // to the one before
+        ASSERT_TRUE(fixture->post_receives(4));
+        ranks[rank].push_back(std::move(fixture));
       }
     }
     for (int rank = 0; rank < kRanks; ++rank) {
       for (int device = 0; device < kDevices; ++device) {
-        Rig& rig = *ranks[rank][device];
-        Rig& next = *ranks[(rank + 1) % kRanks][device];
-        connect(rig, rig.qps[0], next, next.qps[1]);
+        Fixture& fixture = *ranks[rank][device];
+        Fixture& next = *ranks[(rank + 1) % kRanks][device];
+        connect(fixture, fixture.qps[0], next, next.qps[1]);
       }
     }
     std::vector<std::thread> threads;

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "tests/verbs/direct_memory_double.h"
-#include "tests/verbs/transport_rig.h"
+#include "tests/verbs/transport_fixture.h"
 
 namespace unisono::verbs::test {
 namespace {

@@ -285,7 +285,7 @@ TEST(Ending, OfAPeerThatGoesWhileTheyMeetIsAFailureThatNamesIt) {
     EXPECT_EQ(cause.rank(), 1);
     EXPECT_THAT(cause.message(), HasSubstr("rank 1"));
     EXPECT_EQ(world.witness(0).tokens_outstanding(), 0u);
-    impostor.rig.reset();
+    impostor.fixture.reset();
   }
 }
 

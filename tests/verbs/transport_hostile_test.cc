@@ -23,7 +23,7 @@ struct Scene {
     EXPECT_TRUE(world.send(2, 0, {.bytes = 8}));
     EXPECT_TRUE(world.settle(0, 2) && world.settle(2, 0));
   }
-  ~Scene() { impostor.rig.reset(); }
+  ~Scene() { impostor.fixture.reset(); }
 
   WorldShape shape() const {
     WorldShape shape{.ranks = 3};
@@ -170,10 +170,10 @@ TEST(HostileHello, LeavingOutALentPayloadEndsTheLink) {
   header.total_bytes = kLarge;
   header.reserved = static_cast<std::uint16_t>(RecordKind::kLent);
   Source source;
-  source.address = scene.impostor.rig->address(0);
-  source.keys.fill(scene.impostor.rig->mr->rkey);
-  std::memcpy(scene.impostor.rig->memory.data(), &header, sizeof header);
-  std::memcpy(scene.impostor.rig->memory.data() + kLine, &source, sizeof source);
+  source.address = scene.impostor.fixture->address(0);
+  source.keys.fill(scene.impostor.fixture->mr->rkey);
+  std::memcpy(scene.impostor.fixture->memory.data(), &header, sizeof header);
+  std::memcpy(scene.impostor.fixture->memory.data() + kLine, &source, sizeof source);
   const Hello& theirs = scene.impostor.hello_of(0);
   scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], 2 * kLine,
                        encode(ImmediateKind::kWritten, 2));
@@ -222,13 +222,13 @@ TEST(HostileImmediate, MorePiecesThanGrantedEndTheLink) {
   FrameHeader header;
   header.payload_bytes = 1000;
   header.reserved = static_cast<std::uint16_t>(RecordKind::kWhole);
-  std::memcpy(scene.impostor.rig->memory.data(), &header, sizeof header);
+  std::memcpy(scene.impostor.fixture->memory.data(), &header, sizeof header);
   const Hello& theirs = scene.impostor.hello_of(0);
   scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], kLine,
                        encode(ImmediateKind::kWritten, 1));
   for (int piece = 0; piece < 300 && !scene.world.has_ended(0, 1); ++piece) {
     scene.impostor.immediate(encode(ImmediateKind::kWritten, 1));
-    scene.impostor.rig->poll(1);
+    scene.impostor.fixture->poll(1);
     scene.world.turn();
   }
   scene.expect_end(ErrorCode::kProtocol, "more pieces");
@@ -240,7 +240,7 @@ TEST(HostileRing, RubbishRecordsEndTheLink) {
   for (int round = 0; round < 10; ++round) {
     Scene scene;
     ASSERT_TRUE(scene.impostor.meet(scene.world, 0));
-    auto& memory = scene.impostor.rig->memory;
+    auto& memory = scene.impostor.fixture->memory;
     for (std::size_t i = 0; i < 4096; ++i) memory[i] = static_cast<std::byte>(random());
     const Hello& theirs = scene.impostor.hello_of(0);
     scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], 4096,
@@ -259,8 +259,8 @@ TEST(HostileRing, LentPayloadThatIsNotThereEndsTheLink) {
   Source source;
   source.address = 4096;
   source.keys.fill(0x1234567);
-  std::memcpy(scene.impostor.rig->memory.data(), &header, sizeof header);
-  std::memcpy(scene.impostor.rig->memory.data() + kLine, &source, sizeof source);
+  std::memcpy(scene.impostor.fixture->memory.data(), &header, sizeof header);
+  std::memcpy(scene.impostor.fixture->memory.data() + kLine, &source, sizeof source);
   const Hello& theirs = scene.impostor.hello_of(0);
   scene.impostor.write(theirs.ring_address, theirs.ring_keys[0], 2 * kLine,
                        encode(ImmediateKind::kWritten, 2));
@@ -276,7 +276,7 @@ TEST(HostileAccess, WithAWrongKeyOrPlaceHarmsNothing) {
     FrameHeader header;
     header.payload_bytes = header.total_bytes = static_cast<std::uint32_t>(kLarge);
     const Hello& theirs = scene.impostor.hello_of(0);
-    std::fill_n(scene.impostor.rig->memory.begin(), 4096, std::byte{0xff});
+    std::fill_n(scene.impostor.fixture->memory.begin(), 4096, std::byte{0xff});
     const auto place = reinterpret_cast<std::uint64_t>(secret.data());
     if (attempt == 0) scene.impostor.write(theirs.ring_address, theirs.ring_keys[0] + 1, 4096);
     if (attempt == 1) {
@@ -284,7 +284,7 @@ TEST(HostileAccess, WithAWrongKeyOrPlaceHarmsNothing) {
     }
     if (attempt == 2) scene.impostor.write(place, theirs.ring_keys[0], 4096);
     if (attempt == 3) scene.impostor.read(place, theirs.ring_keys[0], 4096);
-    const auto done = scene.impostor.rig->poll(1);
+    const auto done = scene.impostor.fixture->poll(1);
     ASSERT_EQ(done.size(), 1u);
     EXPECT_EQ(done[0].status, IBV_WC_REM_ACCESS_ERR);
     EXPECT_TRUE(std::all_of(secret.begin(), secret.end(),
@@ -303,10 +303,10 @@ TEST(HostileAccess, LentMemoryIsOnlyReadable) {
   scene.world.network().wait_until_idle();
   scene.world.network().see_what_was_written();
   Source source;
-  std::memcpy(&source, scene.impostor.rig->memory.data() + 256 * 1024 + kLine, sizeof source);
+  std::memcpy(&source, scene.impostor.fixture->memory.data() + 256 * 1024 + kLine, sizeof source);
   ASSERT_NE(source.address, 0u);
   scene.impostor.write(source.address, source.keys[0], 4096);
-  EXPECT_EQ(scene.impostor.rig->poll(2).back().status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(scene.impostor.fixture->poll(2).back().status, IBV_WC_REM_ACCESS_ERR);
 }
 
 }  // namespace

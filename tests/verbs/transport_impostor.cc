@@ -29,8 +29,8 @@ void Impostor::join(World& world) {
   std::vector<std::string> addresses = world.addresses();
   for (std::string& address : addresses) address = parse_world_address(address)->side;
   EXPECT_TRUE(transport_->set_peers(std::move(addresses)).ok());
-  rig = std::make_unique<Rig>(world.network().api(rank_), 0, kMemoryBytes);
-  rig->post_receives(60);
+  fixture = std::make_unique<Fixture>(world.network().api(rank_), 0, kMemoryBytes);
+  fixture->post_receives(60);
   world.stranger = [this] {
     if (transport_ != nullptr) transport_->poll(*this);
   };
@@ -79,12 +79,12 @@ bool Impostor::await_hello(World& world, Rank from) {
 Hello Impostor::right_hello(World& world, Rank victim) {
   EXPECT_TRUE(await_hello(world, victim));
   const Hello& theirs = hellos_[victim];
-  qp_ = rig->make_qp();
+  qp_ = fixture->make_qp();
   Hello hello;
   hello.epoch = theirs.epoch;
-  hello.ring_address = rig->address(kMemoryBytes / 2);
+  hello.ring_address = fixture->address(kMemoryBytes / 2);
   hello.ring_bytes = theirs.ring_bytes;
-  hello.ring_keys.fill(rig->mr->rkey);
+  hello.ring_keys.fill(fixture->mr->rkey);
   hello.immediates = 64;
   ChannelEnd end;
   end.mtu = IBV_MTU_4096;
@@ -99,7 +99,7 @@ Hello Impostor::right_hello(World& world, Rank victim) {
 
 void Impostor::connect(const ChannelEnd& peer) {
   const Wiring wiring{.psn = kFirstPacket, .mtu = IBV_MTU_4096};
-  EXPECT_EQ(to_init(*rig, qp_, wiring), 0);
+  EXPECT_EQ(to_init(*fixture, qp_, wiring), 0);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = wiring.mtu;
@@ -113,11 +113,11 @@ void Impostor::connect(const ChannelEnd& peer) {
   attributes.ah_attr.grh.sgid_index = 3;  // RoCE v2 with the IPv4 address
   std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid.data(), peer.gid.size());
   EXPECT_EQ(
-      rig->api->modify_qp(qp_, &attributes,
-                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+      fixture->api->modify_qp(qp_, &attributes,
+                              IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
       0);
-  EXPECT_EQ(to_send(*rig, qp_, wiring), 0);
+  EXPECT_EQ(to_send(*fixture, qp_, wiring), 0);
 }
 
 bool Impostor::meet(World& world, Rank victim) {
@@ -131,9 +131,9 @@ bool Impostor::meet(World& world, Rank victim) {
 }
 
 void Impostor::write(std::uint64_t address, std::uint32_t key, std::size_t bytes) {
-  EXPECT_EQ(post(*rig, qp_,
+  EXPECT_EQ(post(*fixture, qp_,
                  {.opcode = IBV_WR_RDMA_WRITE,
-                  .pieces = {rig->piece(0, bytes)},
+                  .pieces = {fixture->piece(0, bytes)},
                   .remote = address,
                   .rkey = key}),
             0);
@@ -142,15 +142,15 @@ void Impostor::write(std::uint64_t address, std::uint32_t key, std::size_t bytes
 void Impostor::write(std::uint64_t address, std::uint32_t key, std::size_t bytes,
                      std::uint32_t immediate) {
   Request request{.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .remote = address, .rkey = key};
-  if (bytes > 0) request.pieces = {rig->piece(0, bytes)};
+  if (bytes > 0) request.pieces = {fixture->piece(0, bytes)};
   request.immediate = htobe32(immediate);
-  EXPECT_EQ(post(*rig, qp_, std::move(request)), 0);
+  EXPECT_EQ(post(*fixture, qp_, std::move(request)), 0);
 }
 
 void Impostor::read(std::uint64_t address, std::uint32_t key, std::size_t bytes) {
-  EXPECT_EQ(post(*rig, qp_,
+  EXPECT_EQ(post(*fixture, qp_,
                  {.opcode = IBV_WR_RDMA_READ,
-                  .pieces = {rig->piece(0, bytes)},
+                  .pieces = {fixture->piece(0, bytes)},
                   .remote = address,
                   .rkey = key}),
             0);

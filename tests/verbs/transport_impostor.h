@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/verbs/fake_rig.h"
-#include "tests/verbs/transport_rig.h"
+#include "tests/verbs/fake_fixture.h"
+#include "tests/verbs/transport_fixture.h"
 #include "transports/verbs/hello.h"
 #include "transports/verbs/record.h"
 
@@ -39,13 +39,13 @@ class Impostor final : public FrameSink {
   Hello right_hello(World& world, Rank victim);
   /// Meets the victim as a correct rank would.
   bool meet(World& world, Rank victim);
-  /// One RDMA write of the first bytes of `rig->memory`.
+  /// One RDMA write of the first bytes of `fixture->memory`.
   void write(std::uint64_t address, std::uint32_t key, std::size_t bytes);
   void write(std::uint64_t address, std::uint32_t key, std::size_t bytes, std::uint32_t immediate);
   void immediate(std::uint32_t bits) { write(0, 0, 0, bits); }
   void read(std::uint64_t address, std::uint32_t key, std::size_t bytes);
 
-  std::unique_ptr<Rig> rig;
+  std::unique_ptr<Fixture> fixture;
 
   Placement place(Rank peer, const FrameHeader& header) override;
   void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}

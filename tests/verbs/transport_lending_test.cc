@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/support/seed.h"
-#include "tests/verbs/transport_rig.h"
+#include "tests/verbs/transport_fixture.h"
 
 namespace unisono::verbs::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "tests/verbs/transport_rig.h"
+#include "tests/verbs/transport_fixture.h"
 
 namespace unisono::verbs::test {
 namespace {

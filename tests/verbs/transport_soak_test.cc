@@ -8,7 +8,7 @@
 
 #include "tests/support/seed.h"
 #include "tests/support/watchdog.h"
-#include "tests/verbs/transport_rig.h"
+#include "tests/verbs/transport_fixture.h"
 
 namespace unisono::verbs::test {
 namespace {

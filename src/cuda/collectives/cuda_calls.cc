@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "cuda/collectives/device_operation.h"
-#include "cuda/device/left_behind.h"
+#include "cuda/device/leaked.h"
 #include "rendezvous/peer_information.h"
 
 namespace unisono {
@@ -73,9 +73,9 @@ CudaCalls::~CudaCalls() {
   if (captured_ != nullptr) await_replays(*device);
   // What streams may still look at stays for as long as the process.
   if (device->is_stuck()) {
-    device::leave_behind(std::move(captured_));
-    device::leave_behind(std::move(flags_));
-    device::leave_behind(std::move(team_));
+    device::leak_until_exit(std::move(captured_));
+    device::leak_until_exit(std::move(flags_));
+    device::leak_until_exit(std::move(team_));
     return;
   }
   const cuda::DriverSection section(device->api(), device->context());

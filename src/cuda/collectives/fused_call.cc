@@ -117,14 +117,14 @@ Result<StageState> FusedCall::advance() {
     if (!agreed) return StageState::kWaiting;
     UNISONO_TRY(join_launches());
   }
-  if (!suspicion_.ok()) return await_verdict(suspicion_);
+  if (!suspicion_.ok()) return await_decision(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
     if (!call_.calls->is_oldest_in_streams(*this)) return StageState::kWaiting;
     UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
     if (!over) return StageState::kWaiting;
     if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
-      return await_verdict(suspicion);
+      return await_decision(suspicion);
     }
   }
   state_ = State::kOver;
@@ -132,7 +132,7 @@ Result<StageState> FusedCall::advance() {
 }
 
 // It ends this call by fail(), and says more.
-Result<StageState> FusedCall::await_verdict(const Status& suspicion) {
+Result<StageState> FusedCall::await_decision(const Status& suspicion) {
   const TimePoint now = Clock::now();
   if (suspected_at_ == TimePoint{}) suspected_at_ = now;
   if (now - suspected_at_ < grace::kCause) return StageState::kWaiting;

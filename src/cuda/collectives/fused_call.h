@@ -76,7 +76,7 @@ class FusedCall {
   Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
                        const std::uint32_t* abort);
   Status finish_in_stream();
-  Result<StageState> await_verdict(const Status& suspicion);
+  Result<StageState> await_decision(const Status& suspicion);
   const device::Descriptor& part(Rank rank) const;
   const device::DescriptorCounts& counts(Rank rank) const;
 

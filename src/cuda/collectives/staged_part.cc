@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cuda/collectives/cuda_calls.h"
-#include "cuda/device/left_behind.h"
+#include "cuda/device/leaked.h"
 
 namespace unisono {
 namespace {

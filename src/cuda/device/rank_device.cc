@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "cuda/device/device.h"
-#include "cuda/device/left_behind.h"
+#include "cuda/device/leaked.h"
 #include "cuda/device/refused_device.h"
 #include "cuda/memory/process_identity.h"
 
@@ -58,7 +58,7 @@ CudaRankDevice::~CudaRankDevice() {
   if (device_ == nullptr || !device_->is_stuck()) return;
   log::warning("streams of " + device_->name() +
                " still wait behind a failed call: what they may touch is left as it is");
-  leave_behind(std::move(device_));
+  leak_until_exit(std::move(device_));
 }
 
 Result<int> CudaRankDevice::count() const {

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "cuda/device/left_behind.h"
+#include "cuda/device/leaked.h"
 #include "cuda/driver/driver_section.h"
 
 namespace unisono::device {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "base/visible.h"
+#include "unisono/export.h"
 
 // clang-format off
 // Every function once: X(name without prefix). Without one of the first list there is no GPU use;
@@ -55,7 +55,7 @@ struct CudaApi {
   /// Ok for CUDA_SUCCESS. Otherwise the driver's own name and words behind `what`, which names the
   /// action and the device: "copying 4096 bytes to device 0: CUDA_ERROR_...". Out of memory becomes
   /// kOutOfResources, everything else kSystem.
-  UNISONO_VISIBLE Status check(CUresult result, const std::string& what) const;
+  UNISONO_API Status check(CUresult result, const std::string& what) const;
 };
 
 /// The driver of this machine (`file` is the value of UNISONO_CUDA_LIBRARY; empty: libcuda.so.1),
@@ -63,13 +63,13 @@ struct CudaApi {
 /// only might use a GPU never do). Kept for the life of the process: the same `file` gives the same
 /// table. kUnsupported says why there is none: no library, a required function missing, a driver
 /// older than the 12.0 that this was written for.
-UNISONO_VISIBLE Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file);
+UNISONO_API Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file);
 
 /// For cuStreamCreateWithPriority: the driver clamps a priority that is out of its range.
 inline constexpr int kHighestStreamPriority = -100;
 
 /// Makes `context` current on this thread and the one before it current again at the end.
-class UNISONO_VISIBLE CurrentContext {
+class UNISONO_API CurrentContext {
  public:
   CurrentContext(const CudaApi& api, CUcontext context);
   ~CurrentContext();

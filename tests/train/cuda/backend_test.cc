@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/cuda/driver_under_test.h"
-#include "tests/train/cuda/rig.h"
+#include "tests/train/cuda/fixture.h"
 #include "train/cuda/cublas_api.h"
 
 namespace unisono::test {

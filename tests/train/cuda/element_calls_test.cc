@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "tests/train/cuda/rig.h"
+#include "tests/train/cuda/fixture.h"
 #include "train/model/random.h"
 #include "unisono/float_types.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "tests/support/watchdog.h"
-#include "tests/train/cuda/rig.h"
+#include "tests/train/cuda/fixture.h"
 
 namespace unisono::test {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/train/cuda/cublas_under_test.h"
-#include "tests/train/cuda/training_rig.h"
+#include "tests/train/cuda/training_fixture.h"
 #include "unisono/train/distributed_data_parallel.h"
 #include "unisono/train/loss.h"
 #include "unisono/train/micro_batches.h"

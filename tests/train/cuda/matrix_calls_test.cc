@@ -1,7 +1,7 @@
 // Matrices and attention, against plain loops in double.
 #include <cmath>
 
-#include "tests/train/cuda/rig.h"
+#include "tests/train/cuda/fixture.h"
 
 namespace unisono::test {
 namespace {

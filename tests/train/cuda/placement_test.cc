@@ -6,7 +6,7 @@
 
 #include "tests/cuda/driver_under_test.h"
 #include "tests/train/cuda/cublas_under_test.h"
-#include "tests/train/cuda/training_rig.h"
+#include "tests/train/cuda/training_fixture.h"
 #include "tests/train/ddp/toy_model.h"
 #include "unisono/train/checkpoint.h"
 #include "unisono/train/checkpointing.h"

@@ -7,7 +7,7 @@
 
 #include "tests/cuda/device_user.h"
 #include "tests/train/cuda/cublas_under_test.h"
-#include "tests/train/cuda/training_rig.h"
+#include "tests/train/cuda/training_fixture.h"
 #include "tests/train/ddp/toy_model.h"
 #include "train/model/backend.h"
 #include "unisono/objects.h"

@@ -49,22 +49,22 @@ TEST_P(Failure, AMissingParameterIsADifferenceToo) {
   });
 }
 
-// Every rank but `culprit` must fail with an Error that names it and its words.
-void expect_blamed(Communicator& comm, Rank culprit, const std::function<void()>& train) {
+// Every rank but `failed_rank` must fail with an Error that names it and its words.
+void expect_blamed(Communicator& comm, Rank failed_rank, const std::function<void()>& train) {
   try {
     train();
     ADD_FAILURE() << "rank " << comm.rank() << " did not notice";
   } catch (const Error& error) {
-    EXPECT_NE(comm.rank(), culprit);
-    EXPECT_EQ(error.rank(), culprit) << error.what();
+    EXPECT_NE(comm.rank(), failed_rank);
+    EXPECT_EQ(error.rank(), failed_rank) << error.what();
     EXPECT_THAT(error.what(), HasSubstr("out of paper")) << "rank " << comm.rank();
   } catch (const std::runtime_error& error) {
-    EXPECT_EQ(comm.rank(), culprit) << error.what();
+    EXPECT_EQ(comm.rank(), failed_rank) << error.what();
   }
 }
 
 TEST_P(Failure, ARankThatThrowsInTheMiddleOfBackwardEndsTheOthers) {
-  for (const Rank culprit : {0, 2}) {
+  for (const Rank failed_rank : {0, 2}) {
     run_ranks(3, GetParam(), [&](Communicator& comm) {
       Communicator own = comm.duplicate();
       ToyModel model({.counts = {3, 5000, 2, 70'000}});
@@ -72,9 +72,9 @@ TEST_P(Failure, ARankThatThrowsInTheMiddleOfBackwardEndsTheOthers) {
       comm.barrier();
       train_with(ddp, 2, 1e-6F);
       model.before_gradient = [&](int parameter) {
-        if (comm.rank() == culprit && parameter == 1) throw std::runtime_error("out of paper");
+        if (comm.rank() == failed_rank && parameter == 1) throw std::runtime_error("out of paper");
       };
-      expect_blamed(comm, culprit, [&] { train_with(ddp, 2, 1e-6F); });
+      expect_blamed(comm, failed_rank, [&] { train_with(ddp, 2, 1e-6F); });
       comm.barrier();
     });
   }

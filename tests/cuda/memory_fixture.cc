@@ -1,4 +1,4 @@
-#include "tests/cuda/memory_rig.h"
+#include "tests/cuda/memory_fixture.h"
 
 #include <gtest/gtest.h>
 

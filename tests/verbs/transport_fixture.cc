@@ -1,5 +1,5 @@
-// See transport_rig.h.
-#include "tests/verbs/transport_rig.h"
+// See transport_fixture.h.
+#include "tests/verbs/transport_fixture.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

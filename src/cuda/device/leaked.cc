@@ -1,4 +1,4 @@
-#include "cuda/device/left_behind.h"
+#include "cuda/device/leaked.h"
 
 #include <mutex>
 #include <utility>
@@ -6,7 +6,7 @@
 
 namespace unisono::device {
 
-void leave_behind(std::shared_ptr<void> what) {
+void leak_until_exit(std::shared_ptr<void> what) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
   const std::lock_guard guard(mutex);

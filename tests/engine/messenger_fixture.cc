@@ -1,4 +1,4 @@
-#include "tests/engine/messenger_rig.h"
+#include "tests/engine/messenger_fixture.h"
 
 #include <algorithm>
 #include <cstring>
@@ -21,12 +21,12 @@ std::vector<FrameHeader> Outbox::of(FrameKind kind) const {
   return found;
 }
 
-Rig::Rig(bool opened) : messenger(4, events, 0) {
+Fixture::Fixture(bool opened) : messenger(4, events, 0) {
   for (Rank peer = 0; peer < 4; ++peer) messenger.set_route(peer, transport);
   if (opened) messenger.open(kCommunicator, std::vector<Rank>{0, 1, 2});
 }
 
-Placement::Kind Rig::frame(Rank peer, const FrameHeader& header, const Bytes& payload) {
+Placement::Kind Fixture::frame(Rank peer, const FrameHeader& header, const Bytes& payload) {
   const Placement placement = messenger.place(peer, header);
   if (placement.kind == Placement::Kind::kInto && !payload.empty()) {
     std::memcpy(placement.target, payload.data(), payload.size());
@@ -37,17 +37,17 @@ Placement::Kind Rig::frame(Rank peer, const FrameHeader& header, const Bytes& pa
   return placement.kind;
 }
 
-std::byte* Rig::place(Rank peer, const FrameHeader& header) {
+std::byte* Fixture::place(Rank peer, const FrameHeader& header) {
   const Placement placement = messenger.place(peer, header);
   return placement.kind == Placement::Kind::kInto ? placement.target : nullptr;
 }
 
-void Rig::enter(std::uint64_t sequence, const CallRecord& record) {
+void Fixture::enter(std::uint64_t sequence, const CallRecord& record) {
   events.calls[{kCommunicator, sequence}] = record;
   messenger.compare_call(kCommunicator, sequence, record);
 }
 
-void Rig::spend_credit(Rank peer) {
+void Fixture::spend_credit(Rank peer) {
   for (std::size_t spent = 0; spent < kCreditBytes; spent += sizeof(FrameHeader)) {
     frame(peer, tagged(FrameKind::kAnnounce, 1000, spent, kEagerBytes + 1));
   }

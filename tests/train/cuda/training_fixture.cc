@@ -1,4 +1,4 @@
-#include "tests/train/cuda/training_rig.h"
+#include "tests/train/cuda/training_fixture.h"
 
 #include <algorithm>
 #include <cmath>

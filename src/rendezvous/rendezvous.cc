@@ -1,4 +1,4 @@
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ Difference first_difference(std::string_view first, std::string_view second) {
 
 }  // namespace
 
-Status Meeting::admit(Member member, int size) {
+Status Rendezvous::admit(Member member, int size) {
   if (size != size_) {
     return {ErrorCode::kRendezvous,
             fmt::format("{} says that the world has {} ranks, rank 0 says {}; start all ranks with "
@@ -73,7 +73,7 @@ Status Meeting::admit(Member member, int size) {
   return {};
 }
 
-void Meeting::depart(Rank rank) {
+void Rendezvous::depart(Rank rank) {
   std::optional<Member>& seat = seats_[static_cast<std::size_t>(rank)];
   if (!seat) return;
   departed_[rank] = std::move(*seat);
@@ -81,7 +81,7 @@ void Meeting::depart(Rank rank) {
   --arrived_;
 }
 
-Status Meeting::overdue(TimePoint now) const {
+Status Rendezvous::overdue(TimePoint now) const {
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < size_; ++rank) {
     if (!seats_[static_cast<std::size_t>(rank)]) missing.push_back(rank);
@@ -94,7 +94,7 @@ Status Meeting::overdue(TimePoint now) const {
   return {ErrorCode::kRendezvous, text, missing.size() == 1 ? missing[0] : -1};
 }
 
-std::vector<Member> Meeting::take_members() {
+std::vector<Member> Rendezvous::take_members() {
   UNISONO_ASSERT(complete(), "members are taken once all have arrived");
   std::vector<Member> members;
   members.reserve(seats_.size());
@@ -102,7 +102,7 @@ std::vector<Member> Meeting::take_members() {
   return members;
 }
 
-const Member* Meeting::any_arrived() const {
+const Member* Rendezvous::any_arrived() const {
   for (const auto& seat : seats_) {
     if (seat) return &*seat;
   }

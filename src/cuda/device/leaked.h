@@ -10,6 +10,6 @@ namespace unisono::device {
 /// How long what has failed or is closed waits for what the driver still does.
 inline constexpr std::chrono::milliseconds kReleaseLimit{300};
 
-void leave_behind(std::shared_ptr<void> what);
+void leak_until_exit(std::shared_ptr<void> what);
 
 }  // namespace unisono::device

@@ -1,5 +1,5 @@
 // Plain verbs calls, checked.
-#include "tests/verbs/fake_rig.h"
+#include "tests/verbs/fake_fixture.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,17 +14,18 @@ constexpr std::chrono::seconds kPatience{20};
 /// The IPv4 address as RoCE v2 in the fake's table; InfiniBand has one GID.
 constexpr std::uint32_t kIpv4Index = 3;
 
-ibv_gid_entry chosen_gid(Rig& rig) {
+ibv_gid_entry chosen_gid(Fixture& fixture) {
   ibv_gid_entry entry{};
-  if (rig.api->query_gid_ex(rig.context, 1, kIpv4Index, &entry) != 0) {
-    EXPECT_EQ(rig.api->query_gid_ex(rig.context, 1, 0, &entry), 0);
+  if (fixture.api->query_gid_ex(fixture.context, 1, kIpv4Index, &entry) != 0) {
+    EXPECT_EQ(fixture.api->query_gid_ex(fixture.context, 1, 0, &entry), 0);
   }
   return entry;
 }
 
 }  // namespace
 
-Rig::Rig(std::shared_ptr<VerbsApi> verbs, int device, std::size_t memory_bytes, RigSizes wanted)
+Fixture::Fixture(std::shared_ptr<VerbsApi> verbs, int device, std::size_t memory_bytes,
+                 RigSizes wanted)
     : api(std::move(verbs)), sizes(wanted), memory(memory_bytes) {
   int count = 0;
   ibv_device** list = api->get_device_list(&count);
@@ -42,7 +43,7 @@ Rig::Rig(std::shared_ptr<VerbsApi> verbs, int device, std::size_t memory_bytes, 
   EXPECT_TRUE(pd && cq && srq && mr);
 }
 
-Rig::~Rig() {
+Fixture::~Fixture() {
   while (!qps.empty()) destroy_qp(qps.back());
   EXPECT_EQ(api->destroy_srq(srq), 0);
   EXPECT_EQ(api->destroy_cq(cq), 0);
@@ -53,7 +54,7 @@ Rig::~Rig() {
   EXPECT_EQ(api->close_device(context), 0);
 }
 
-ibv_qp* Rig::make_qp() {
+ibv_qp* Fixture::make_qp() {
   ibv_qp_init_attr attributes{};
   attributes.qp_type = IBV_QPT_RC;
   attributes.send_cq = attributes.recv_cq = cq;
@@ -66,12 +67,12 @@ ibv_qp* Rig::make_qp() {
   return qps.back();
 }
 
-void Rig::destroy_qp(ibv_qp* qp) {
+void Fixture::destroy_qp(ibv_qp* qp) {
   EXPECT_EQ(api->destroy_qp(qp), 0);
   std::erase(qps, qp);
 }
 
-bool Rig::post_receives(int count) {
+bool Fixture::post_receives(int count) {
   for (int i = 0; i < count; ++i) {
     ibv_recv_wr request{};
     ibv_recv_wr* bad = nullptr;
@@ -80,7 +81,7 @@ bool Rig::post_receives(int count) {
   return true;
 }
 
-std::vector<ibv_wc> Rig::poll(std::size_t count) {
+std::vector<ibv_wc> Fixture::poll(std::size_t count) {
   std::vector<ibv_wc> found(count);
   std::size_t have = 0;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -95,28 +96,28 @@ std::vector<ibv_wc> Rig::poll(std::size_t count) {
   return found;
 }
 
-ibv_sge Rig::piece(std::size_t offset, std::size_t bytes) const {
+ibv_sge Fixture::piece(std::size_t offset, std::size_t bytes) const {
   return {address(offset), static_cast<std::uint32_t>(bytes), mr->lkey};
 }
 
-int Rig::next_event() {
+int Fixture::next_event() {
   ibv_async_event event{};
   if (api->get_async_event(context, &event) != 0) return -1;
   api->ack_async_event(&event);
   return event.event_type;
 }
 
-int to_init(Rig& rig, ibv_qp* qp, const Wiring& wiring) {
+int to_init(Fixture& fixture, ibv_qp* qp, const Wiring& wiring) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
   attributes.pkey_index = wiring.pkey_index;
   attributes.port_num = 1;
   attributes.qp_access_flags = wiring.access;
-  return rig.api->modify_qp(qp, &attributes,
-                            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  return fixture.api->modify_qp(
+      qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-int to_receive(Rig& rig, ibv_qp* qp, Rig& peer, ibv_qp* peer_qp, const Wiring& wiring) {
+int to_receive(Fixture& fixture, ibv_qp* qp, Fixture& peer, ibv_qp* peer_qp, const Wiring& wiring) {
   ibv_port_attr port{};
   EXPECT_EQ(peer.api->query_port(peer.context, 1, &port), 0);
   ibv_qp_attr attributes{};
@@ -130,14 +131,15 @@ int to_receive(Rig& rig, ibv_qp* qp, Rig& peer, ibv_qp* peer_qp, const Wiring& w
   attributes.ah_attr.is_global = 1;
   attributes.ah_attr.dlid = port.lid;
   attributes.ah_attr.grh.hop_limit = 64;
-  attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen_gid(rig).gid_index);
+  attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(chosen_gid(fixture).gid_index);
   attributes.ah_attr.grh.dgid = chosen_gid(peer).gid;
-  return rig.api->modify_qp(qp, &attributes,
-                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return fixture.api->modify_qp(qp, &attributes,
+                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                    IBV_QP_MIN_RNR_TIMER);
 }
 
-int to_send(Rig& rig, ibv_qp* qp, const Wiring& wiring) {
+int to_send(Fixture& fixture, ibv_qp* qp, const Wiring& wiring) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = 14;
@@ -145,12 +147,12 @@ int to_send(Rig& rig, ibv_qp* qp, const Wiring& wiring) {
   attributes.rnr_retry = wiring.rnr_retry;
   attributes.sq_psn = wiring.psn;
   attributes.max_rd_atomic = wiring.rd_atomic;
-  return rig.api->modify_qp(qp, &attributes,
-                            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  return fixture.api->modify_qp(qp, &attributes,
+                                IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                    IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-void connect(Rig& a, ibv_qp* qp_a, Rig& b, ibv_qp* qp_b, const Wiring& wiring) {
+void connect(Fixture& a, ibv_qp* qp_a, Fixture& b, ibv_qp* qp_b, const Wiring& wiring) {
   EXPECT_EQ(to_init(a, qp_a, wiring), 0);
   EXPECT_EQ(to_init(b, qp_b, wiring), 0);
   EXPECT_EQ(to_receive(a, qp_a, b, qp_b, wiring), 0);
@@ -159,7 +161,7 @@ void connect(Rig& a, ibv_qp* qp_a, Rig& b, ibv_qp* qp_b, const Wiring& wiring) {
   EXPECT_EQ(to_send(b, qp_b, wiring), 0);
 }
 
-int post(Rig& rig, ibv_qp* qp, Request request) {
+int post(Fixture& fixture, ibv_qp* qp, Request request) {
   ibv_send_wr work{};
   work.wr_id = request.id;
   work.opcode = request.opcode;
@@ -170,7 +172,7 @@ int post(Rig& rig, ibv_qp* qp, Request request) {
   work.wr.rdma.remote_addr = request.remote;
   work.wr.rdma.rkey = request.rkey;
   ibv_send_wr* bad = nullptr;
-  return rig.api->post_send(qp, &work, &bad);
+  return fixture.api->post_send(qp, &work, &bad);
 }
 
 }  // namespace unisono::verbs::test

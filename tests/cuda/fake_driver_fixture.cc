@@ -1,4 +1,4 @@
-#include "tests/cuda/fake_driver_rig.h"
+#include "tests/cuda/fake_driver_fixture.h"
 
 #include <gtest/gtest.h>
 

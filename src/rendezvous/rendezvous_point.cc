@@ -1,4 +1,4 @@
-#include "rendezvous/meeting_point.h"
+#include "rendezvous/rendezvous_point.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -12,7 +12,7 @@
 namespace unisono {
 namespace {
 
-using Kind = MeetingPoint::Kind;
+using Kind = RendezvousPoint::Kind;
 
 constexpr int kPortMax = 65535;
 constexpr std::string_view kAccepted =
@@ -20,7 +20,7 @@ constexpr std::string_view kAccepted =
 
 Status bad(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message)}; }
 
-Status add_key(std::string_view job_key, MeetingPoint* point) {
+Status add_key(std::string_view job_key, RendezvousPoint* point) {
   if (job_key.empty()) return {};
   auto key = JobKey::from_text(job_key);
   if (!key) return {key.error().code(), "UNISONO_JOB_KEY: " + key.error().message()};
@@ -29,12 +29,13 @@ Status add_key(std::string_view job_key, MeetingPoint* point) {
   return {};
 }
 
-Status need_key(const MeetingPoint& point) {
+Status need_key(const RendezvousPoint& point) {
   if (point.has_key) return {};
-  return {ErrorCode::kAuthentication,
-          fmt::format("meeting at {}:{} needs a job key, and UNISONO_JOB_KEY is not set; make one "
-                      "with 'openssl rand -hex 32' and set it on all ranks",
-                      point.name, point.port)};
+  return {
+      ErrorCode::kAuthentication,
+      fmt::format("rendezvous at {}:{} needs a job key, and UNISONO_JOB_KEY is not set; make one "
+                  "with 'openssl rand -hex 32' and set it on all ranks",
+                  point.name, point.port)};
 }
 
 bool is_host_name(std::string_view host) {
@@ -44,7 +45,7 @@ bool is_host_name(std::string_view host) {
   });
 }
 
-Result<MeetingPoint> from_tcp(std::string_view url, std::string_view rest) {
+Result<RendezvousPoint> from_tcp(std::string_view url, std::string_view rest) {
   const auto wrong = [&](std::string_view what, std::string_view value) {
     return bad(
         fmt::format("the {} '{}' of '{}' is not valid; write tcp://host:port with a port "
@@ -60,7 +61,7 @@ Result<MeetingPoint> from_tcp(std::string_view url, std::string_view rest) {
   if (!is_host_name(host) || (!bracketed && host.find(':') != std::string_view::npos)) {
     return wrong("host", host);
   }
-  MeetingPoint point;
+  RendezvousPoint point;
   point.kind = Kind::kTcp;
   point.name = host;
   const char* const end = port_text.data() + port_text.size();
@@ -69,7 +70,7 @@ Result<MeetingPoint> from_tcp(std::string_view url, std::string_view rest) {
   return point;
 }
 
-Result<MeetingPoint> from_file(std::string_view url, std::string_view path) {
+Result<RendezvousPoint> from_file(std::string_view url, std::string_view path) {
   if (path.size() < 2 || path.front() != '/' || path.back() == '/' ||
       path.find('\0') != std::string_view::npos) {
     return bad(
@@ -77,7 +78,7 @@ Result<MeetingPoint> from_file(std::string_view url, std::string_view path) {
                     "absolute path of a file that all ranks can see",
                     path, url));
   }
-  MeetingPoint point;
+  RendezvousPoint point;
   point.kind = Kind::kFile;
   point.name = path;
   return point;
@@ -144,7 +145,7 @@ Status check_launcher(const LauncherVariables& launcher) {
   return {};
 }
 
-Result<std::uint16_t> meeting_port(const LauncherVariables& launcher, int port) {
+Result<std::uint16_t> rendezvous_port(const LauncherVariables& launcher, int port) {
   if (port == 0 && launcher.master_port == kPortMax) {
     return bad(
         fmt::format("MASTER_PORT is {}, so that the port after it does not exist; set "
@@ -161,8 +162,8 @@ Result<std::uint16_t> meeting_port(const LauncherVariables& launcher, int port) 
   return static_cast<std::uint16_t>(port == 0 ? launcher.master_port + 1 : port);
 }
 
-Result<MeetingPoint> from_launcher(const LauncherVariables& launcher, int port) {
-  MeetingPoint point;
+Result<RendezvousPoint> from_launcher(const LauncherVariables& launcher, int port) {
+  RendezvousPoint point;
   if (launcher.rank < 0 && launcher.world_size < 0) return point;
   UNISONO_TRY(check_launcher(launcher));
   if (launcher.world_size == 1) return point;
@@ -177,7 +178,7 @@ Result<MeetingPoint> from_launcher(const LauncherVariables& launcher, int port) 
   }
   point.kind = Kind::kTcp;
   point.name = launcher.master_address;
-  UNISONO_ASSIGN(point.port, meeting_port(launcher, port));
+  UNISONO_ASSIGN(point.port, rendezvous_port(launcher, port));
   return point;
 }
 
@@ -185,10 +186,10 @@ bool is_all_local(const LauncherVariables& launcher) {
   return launcher.world_size > 0 && launcher.local_world_size == launcher.world_size;
 }
 
-Result<MeetingPoint> parse(std::string_view url, const LauncherVariables& launcher, int port) {
+Result<RendezvousPoint> parse(std::string_view url, const LauncherVariables& launcher, int port) {
   const auto after = [&](std::string_view scheme) { return url.substr(scheme.size()); };
   if (url.empty() || url == "env://") return from_launcher(launcher, port);
-  if (url == "alone://") return MeetingPoint();
+  if (url == "alone://") return RendezvousPoint();
   if (url.rfind("tcp://", 0) == 0) return from_tcp(url, after("tcp://"));
   if (url.rfind("file://", 0) == 0) return from_file(url, after("file://"));
   return bad(fmt::format("the rendezvous '{}' is not known; {}", url, kAccepted));
@@ -196,22 +197,23 @@ Result<MeetingPoint> parse(std::string_view url, const LauncherVariables& launch
 
 }  // namespace
 
-Result<MeetingPoint> meeting_point_from_url(std::string_view url, const LauncherVariables& launcher,
-                                            int port, std::string_view job_key) {
+Result<RendezvousPoint> rendezvous_point_from_url(std::string_view url,
+                                                  const LauncherVariables& launcher, int port,
+                                                  std::string_view job_key) {
   if (port < 0 || port > kPortMax) {
     return bad(
         fmt::format("UNISONO_PORT is {}, accepted are 1 to {}, or 0 for any", port, kPortMax));
   }
-  UNISONO_ASSIGN(MeetingPoint point, parse(url, launcher, port));
+  UNISONO_ASSIGN(RendezvousPoint point, parse(url, launcher, port));
   if (point.kind == Kind::kFile) point.single_host = is_all_local(launcher);
   UNISONO_TRY(add_key(job_key, &point));
   if (point.kind == Kind::kTcp) UNISONO_TRY(need_key(point));
   return point;
 }
 
-Result<MeetingPoint> meeting_point_at_store(Store* store, const LauncherVariables& launcher,
-                                            std::string_view job_key) {
-  MeetingPoint point;
+Result<RendezvousPoint> rendezvous_point_at_store(Store* store, const LauncherVariables& launcher,
+                                                  std::string_view job_key) {
+  RendezvousPoint point;
   point.kind = Kind::kStore;
   point.store = store;
   point.single_host = is_all_local(launcher);

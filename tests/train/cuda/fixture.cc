@@ -1,4 +1,4 @@
-#include "tests/train/cuda/rig.h"
+#include "tests/train/cuda/fixture.h"
 
 #include <algorithm>
 #include <cmath>

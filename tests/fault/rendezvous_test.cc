@@ -152,16 +152,16 @@ class Folder {
 
 std::string key() { return "UNISONO_JOB_KEY=" + std::string(64, 'a'); }
 
-// ---- Meeting -------------------------------------------------------------------------------
+// ---- Rendezvous -------------------------------------------------------------------------------
 
-class Meeting : public testing::TestWithParam<const char*> {};
+class Rendezvous : public testing::TestWithParam<const char*> {};
 
-TEST_P(Meeting, ByLauncherVariablesWorksTwiceInOneProcess) {
+TEST_P(Rendezvous, ByLauncherVariablesWorksTwiceInOneProcess) {
   auto ranks = start("meet", 3, with(launcher(), {std::string("UNISONO_TRANSPORT=") + GetParam()}));
   expect_all_met(ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Meeting, testing::Values("auto", "shm", "unix", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous, testing::Values("auto", "shm", "unix", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(MeetingAlone, WithoutVariablesIsAWorldOfOne) {
@@ -337,8 +337,8 @@ void expect_to_meet_in_spite_of(const std::string& text) {
 
 TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
   expect_to_meet_in_spite_of(std::string(100'000, 'x'));
-  expect_to_meet_in_spite_of("unisono meeting 1\njob \n");
-  expect_to_meet_in_spite_of("unisono meeting 1\n" + std::string(7000, 'x') + "\nend\n");
+  expect_to_meet_in_spite_of("unisono rendezvous 1\njob \n");
+  expect_to_meet_in_spite_of("unisono rendezvous 1\n" + std::string(7000, 'x') + "\nend\n");
 }
 
 TEST(MeetingByFile, RefusesARankWithAnotherKey) {

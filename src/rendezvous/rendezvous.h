@@ -12,9 +12,9 @@
 
 namespace unisono::rendezvous {
 
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(int size, TimePoint started) : size_(size), started_(started), seats_(size) {}
+  Rendezvous(int size, TimePoint started) : size_(size), started_(started), seats_(size) {}
 
   /// Seats a rank. An error says why this job cannot succeed: a rank given twice, a differing
   /// world size or differing settings.

@@ -1,4 +1,4 @@
-#include "rendezvous/verdict_desk.h"
+#include "rendezvous/failure_decider.h"
 
 #include <fmt/format.h>
 
@@ -23,16 +23,17 @@ std::vector<Rank> to_vector(const std::set<Rank>& ranks) { return {ranks.begin()
 
 }  // namespace
 
-bool VerdictLedger::admit(const Verdict& verdict) {
-  if (verdict.communicator == kEveryCommunicator) return ranks_.insert(verdict.culprit).second;
+bool DecisionLedger::admit(const FailureDecision& decision) {
+  if (decision.communicator == kEveryCommunicator)
+    return ranks_.insert(decision.failed_rank).second;
   if (communicators_.size() >= kCommunicatorsMax) return false;
-  return communicators_.insert(verdict.communicator).second;
+  return communicators_.insert(decision.communicator).second;
 }
 
-VerdictDesk::VerdictDesk(std::vector<Member> members)
+FailureDecider::FailureDecider(std::vector<Member> members)
     : members_(std::move(members)), presence_(members_.size(), Presence::kHere) {}
 
-void VerdictDesk::on_goodbye(Rank rank) {
+void FailureDecider::on_goodbye(Rank rank) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
   waits_.erase(rank);
@@ -41,7 +42,7 @@ void VerdictDesk::on_goodbye(Rank rank) {
   }
 }
 
-void VerdictDesk::on_closed(Rank rank, const std::string& how) {
+void FailureDecider::on_closed(Rank rank, const std::string& how) {
   if (presence(rank) != Presence::kHere) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
   waits_.erase(rank);
@@ -49,7 +50,7 @@ void VerdictDesk::on_closed(Rank rank, const std::string& how) {
              fmt::format("{} died: its control connection {}", member_text(member(rank)), how)});
 }
 
-void VerdictDesk::on_violation(Rank rank, const std::string& what) {
+void FailureDecider::on_violation(Rank rank, const std::string& what) {
   if (presence(rank) == Presence::kDead) return;
   presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
   waits_.erase(rank);
@@ -57,7 +58,7 @@ void VerdictDesk::on_violation(Rank rank, const std::string& what) {
              fmt::format("{} sent the arbiter {}", member_text(member(rank)), what)});
 }
 
-void VerdictDesk::note(Rank rank, WaitMessage message) {
+void FailureDecider::note(Rank rank, WaitMessage message) {
   std::deque<WaitMessage>& reports = waits_[rank];
   std::erase_if(reports, [&](const WaitMessage& known) {
     return known.communicator == message.communicator && known.sequence == message.sequence;
@@ -66,7 +67,7 @@ void VerdictDesk::note(Rank rank, WaitMessage message) {
   if (reports.size() > kReportsMax) reports.pop_front();
 }
 
-bool VerdictDesk::waits_for(Rank rank, Rank peer) const {
+bool FailureDecider::waits_for(Rank rank, Rank peer) const {
   const auto found = waits_.find(rank);
   if (found == waits_.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [peer](const auto& report) {
@@ -76,7 +77,7 @@ bool VerdictDesk::waits_for(Rank rank, Rank peer) const {
 }
 
 // A communicator's operations are entered in order: who waits in a later one has been here.
-bool VerdictDesk::has_entered(Rank rank, const Operation& operation) const {
+bool FailureDecider::has_entered(Rank rank, const Operation& operation) const {
   const auto found = waits_.find(rank);
   if (found == waits_.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [&](const auto& report) {
@@ -85,7 +86,7 @@ bool VerdictDesk::has_entered(Rank rank, const Operation& operation) const {
   });
 }
 
-void VerdictDesk::on_waiting(Rank rank, WaitMessage message) {
+void FailureDecider::on_waiting(Rank rank, WaitMessage message) {
   if (presence(rank) != Presence::kHere) return;
   // Two ranks without a link between them have nobody else to hear it from.
   for (const Rank peer : message.waiting_for) {
@@ -94,7 +95,7 @@ void VerdictDesk::on_waiting(Rank rank, WaitMessage message) {
   note(rank, std::move(message));
 }
 
-void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
+void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
   if (presence(rank) != Presence::kHere) return;
   const Operation operation{message.communicator, message.sequence};
   if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
@@ -104,16 +105,17 @@ void VerdictDesk::on_timed_out(Rank rank, WaitMessage message, TimePoint now) {
   note(rank, std::move(message));
 }
 
-void VerdictDesk::on_failure(Verdict verdict) {
+void FailureDecider::on_failure(FailureDecision decision) {
   // Which rank is alive is known here better than there.
-  if (verdict.culprit >= 0 && verdict.code == ErrorCode::kRankFailed &&
-      presence(verdict.culprit) == Presence::kDead) {
+  if (decision.failed_rank >= 0 && decision.code == ErrorCode::kRankFailed &&
+      presence(decision.failed_rank) == Presence::kDead) {
     return;
   }
-  broadcast(std::move(verdict));
+  broadcast(std::move(decision));
 }
 
-void VerdictDesk::on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now) {
+void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& message,
+                                    TimePoint now) {
   const Rank peer = message.peer;
   if (peer == reporter) return on_violation(reporter, "a report about a link to itself");
   if (presence(peer) == Presence::kDead) return;
@@ -123,7 +125,7 @@ void VerdictDesk::on_broken_link(Rank reporter, const BrokenLinkMessage& message
 }
 
 // Everyone is asked at once; who sees the difference as well has answered by saying so.
-void VerdictDesk::on_differing(Rank reporter, CallsMessage message, TimePoint now) {
+void FailureDecider::on_differing(Rank reporter, CallsMessage message, TimePoint now) {
   if (presence(reporter) != Presence::kHere) return;
   const std::uint32_t communicator = message.communicator;
   const auto known = comparisons_.find(communicator);
@@ -138,19 +140,19 @@ void VerdictDesk::on_differing(Rank reporter, CallsMessage message, TimePoint no
                        CallComparison(reporter, std::move(message), now + kCallsTime));
 }
 
-void VerdictDesk::on_calls(Rank rank, CallsMessage message) {
+void FailureDecider::on_calls(Rank rank, CallsMessage message) {
   const auto known = comparisons_.find(message.communicator);
   if (known != comparisons_.end()) known->second.add(rank, std::move(message));
 }
 
-std::size_t VerdictDesk::silent_in(const CallComparison& comparison) const {
+std::size_t FailureDecider::silent_in(const CallComparison& comparison) const {
   const std::set<Rank>& members = comparison.members();
   return static_cast<std::size_t>(std::count_if(members.begin(), members.end(), [&](Rank rank) {
     return presence(rank) == Presence::kHere && !comparison.has_heard(rank);
   }));
 }
 
-std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
+std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
   for (auto at = comparisons_.begin(); at != comparisons_.end();) {
     const std::size_t silent = silent_in(at->second);
     if (at->second.due() > now && silent > 0) {
@@ -170,7 +172,7 @@ std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
   }
   for (auto at = links_.begin(); at != links_.end();) {
     const BrokenLink& link = at->second;
-    // A death explains the broken link and has its own verdict; a reporter that left needs none.
+    // A death explains the broken link and has its own decision; a reporter that left needs none.
     const bool both_here =
         presence(link.peer) == Presence::kHere && presence(link.reporter) == Presence::kHere;
     if (both_here && link.due > now) {
@@ -184,7 +186,7 @@ std::vector<VerdictDesk::Outgoing> VerdictDesk::take(TimePoint now) {
   return std::exchange(decided_, {});
 }
 
-TimePoint VerdictDesk::next_due() const {
+TimePoint FailureDecider::next_due() const {
   if (!decided_.empty()) return TimePoint::min();
   TimePoint due = kNever;
   for (const auto& [operation, timeout] : timeouts_) due = std::min(due, timeout.due);
@@ -195,18 +197,18 @@ TimePoint VerdictDesk::next_due() const {
   return due;
 }
 
-void VerdictDesk::broadcast(Verdict verdict) {
-  if (ledger_.admit(verdict)) decided_.push_back({-1, std::move(verdict), false});
+void FailureDecider::broadcast(FailureDecision decision) {
+  if (ledger_.admit(decision)) decided_.push_back({-1, std::move(decision), false});
 }
 
-void VerdictDesk::tell_that_peer_left(Rank reporter, Rank peer) {
+void FailureDecider::tell_that_peer_left(Rank reporter, Rank peer) {
   decided_.push_back({reporter,
                       {ErrorCode::kRankLeft, peer, kEveryCommunicator, 0,
                        fmt::format("{} left the job while rank {} still needed it",
                                    member_text(member(peer)), reporter)}});
 }
 
-Verdict VerdictDesk::judge(const Operation& operation, const Timeout& timeout) const {
+FailureDecision FailureDecider::judge(const Operation& operation, const Timeout& timeout) const {
   std::set<Rank> arrived, missing;
   for (const auto& [rank, reports] : waits_) {
     if (has_entered(rank, operation)) arrived.insert(rank);
@@ -218,37 +220,37 @@ Verdict VerdictDesk::judge(const Operation& operation, const Timeout& timeout) c
   std::set<Rank> awaited = missing;
   for (const Rank rank : arrived) missing.erase(rank);
 
-  Verdict verdict{ErrorCode::kTimeout, missing.size() == 1 ? *missing.begin() : -1, operation.first,
-                  operation.second, ""};
+  FailureDecision decision{ErrorCode::kTimeout, missing.size() == 1 ? *missing.begin() : -1,
+                           operation.first, operation.second, ""};
   const std::set<Rank>& members = timeout.members;
   const std::string of = members.empty() ? "" : fmt::format(" of {} members", members.size());
   if (missing.empty()) {
-    verdict.message = fmt::format(
+    decision.message = fmt::format(
         "operation {} of communicator {} timed out although all that were waited for "
         "had arrived: {}{} arrived, {} waited for",
         operation.second, operation.first, ranks_text(to_vector(arrived)), of,
         ranks_text(to_vector(awaited)));
-    return verdict;
+    return decision;
   }
-  verdict.message = fmt::format(
+  decision.message = fmt::format(
       "operation {} of communicator {} timed out: {} had not arrived, {} had{}", operation.second,
       operation.first, ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
   std::size_t described = 0;
   for (const Rank rank : missing) {
     if (described++ == kRanksDescribedMax) break;
-    verdict.message += whereabouts(rank, operation);
+    decision.message += whereabouts(rank, operation);
   }
-  return verdict;
+  return decision;
 }
 
-Verdict VerdictDesk::judge(const BrokenLink& link) const {
+FailureDecision FailureDecider::judge(const BrokenLink& link) const {
   return {
       ErrorCode::kRankFailed, link.peer, kEveryCommunicator, 0,
       fmt::format("the link between {} and {} broke although both are alive: {}",
                   member_text(member(link.reporter)), member_text(member(link.peer)), link.reason)};
 }
 
-std::string VerdictDesk::whereabouts(Rank rank, const Operation& operation) const {
+std::string FailureDecider::whereabouts(Rank rank, const Operation& operation) const {
   std::string text = "; " + member_text(member(rank));
   if (presence(rank) == Presence::kDead) return text + " died";
   if (presence(rank) == Presence::kLeft) return text + " left the job";

@@ -25,12 +25,13 @@ inline constexpr int kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 /// A device opened, with protection domain, queues and memory. Undoes all of it.
-class Rig {
+class Fixture {
  public:
-  Rig(std::shared_ptr<VerbsApi> verbs, int device, std::size_t memory_bytes, RigSizes sizes = {});
-  ~Rig();
-  Rig(const Rig&) = delete;
-  Rig& operator=(const Rig&) = delete;
+  Fixture(std::shared_ptr<VerbsApi> verbs, int device, std::size_t memory_bytes,
+          RigSizes sizes = {});
+  ~Fixture();
+  Fixture(const Fixture&) = delete;
+  Fixture& operator=(const Fixture&) = delete;
 
   ibv_qp* make_qp();
   void destroy_qp(ibv_qp* qp);
@@ -68,11 +69,11 @@ struct Wiring {
   std::uint16_t pkey_index = 0;
 };
 
-int to_init(Rig& rig, ibv_qp* qp, const Wiring& wiring);
-int to_receive(Rig& rig, ibv_qp* qp, Rig& peer, ibv_qp* peer_qp, const Wiring& wiring);
-int to_send(Rig& rig, ibv_qp* qp, const Wiring& wiring);
+int to_init(Fixture& fixture, ibv_qp* qp, const Wiring& wiring);
+int to_receive(Fixture& fixture, ibv_qp* qp, Fixture& peer, ibv_qp* peer_qp, const Wiring& wiring);
+int to_send(Fixture& fixture, ibv_qp* qp, const Wiring& wiring);
 /// All three on both sides.
-void connect(Rig& a, ibv_qp* qp_a, Rig& b, ibv_qp* qp_b, const Wiring& wiring = {});
+void connect(Fixture& a, ibv_qp* qp_a, Fixture& b, ibv_qp* qp_b, const Wiring& wiring = {});
 
 /// A work request, signalled.
 struct Request {
@@ -84,6 +85,6 @@ struct Request {
   std::uint32_t immediate = 0;
   unsigned flags = IBV_SEND_SIGNALED;
 };
-int post(Rig& rig, ibv_qp* qp, Request request);
+int post(Fixture& fixture, ibv_qp* qp, Request request);
 
 }  // namespace unisono::verbs::test

@@ -118,8 +118,8 @@ class OutboxTransport final : public Transport {
 };
 
 /// Ranks 0 (the messenger's), 1 and 2 are members of kCommunicator, 3 is not.
-struct Rig {
-  explicit Rig(bool opened = true);
+struct Fixture {
+  explicit Fixture(bool opened = true);
 
   Outbox& to(Rank peer) { return transport.peers[peer]; }
   /// A frame comes whole: placed, filled, received. What place() said.

@@ -1,5 +1,5 @@
-// Turns a rendezvous URL and the variables of torchrun or `unisono run` into a MeetingPoint. Pure
-// apart from the user's id, which goes into the name of a single-host meeting.
+// Turns a rendezvous URL and the variables of torchrun or `unisono run` into a RendezvousPoint.
+// Pure apart from the user's id, which goes into the name of a single-host rendezvous.
 //
 // Thread rule: any thread.
 #pragma once
@@ -20,11 +20,12 @@ namespace unisono {
 /// `port` is UNISONO_PORT (0: unset) and `job_key` the text of UNISONO_JOB_KEY (empty: unset).
 /// kInvalidArgument or kAuthentication name the variable or URL part, its value and what is
 /// accepted.
-Result<MeetingPoint> meeting_point_from_url(std::string_view url, const LauncherVariables& launcher,
-                                            int port, std::string_view job_key);
+Result<RendezvousPoint> rendezvous_point_from_url(std::string_view url,
+                                                  const LauncherVariables& launcher, int port,
+                                                  std::string_view job_key);
 
-/// A meeting at the user's `store`, which outlives it. Errors as above, about the key.
-Result<MeetingPoint> meeting_point_at_store(Store* store, const LauncherVariables& launcher,
-                                            std::string_view job_key);
+/// A rendezvous at the user's `store`, which outlives it. Errors as above, about the key.
+Result<RendezvousPoint> rendezvous_point_at_store(Store* store, const LauncherVariables& launcher,
+                                                  std::string_view job_key);
 
 }  // namespace unisono

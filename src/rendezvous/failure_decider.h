@@ -24,11 +24,11 @@ inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 /// judged.
 inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
 
-/// Lets the first verdict of each communicator through, and the first about each rank where all
+/// Lets the first decision of each communicator through, and the first about each rank where all
 /// communicators of that rank are meant.
-class VerdictLedger {
+class DecisionLedger {
  public:
-  bool admit(const Verdict& verdict);
+  bool admit(const FailureDecision& decision);
   bool has_judged(std::uint32_t communicator) const {
     return communicators_.count(communicator) > 0;
   }
@@ -38,15 +38,15 @@ class VerdictLedger {
   std::set<Rank> ranks_;
 };
 
-class VerdictDesk {
+class FailureDecider {
  public:
   struct Outgoing {
     Rank target = -1;  ///< -1: all
-    Verdict verdict;
-    bool asks = false;  ///< no verdict: the question for the calls of its communicator
+    FailureDecision decision;
+    bool asks = false;  ///< no decision: the question for the calls of its communicator
   };
 
-  explicit VerdictDesk(std::vector<Member> members);
+  explicit FailureDecider(std::vector<Member> members);
 
   void on_goodbye(Rank rank);
   /// The control connection of `rank` is gone; `how` completes "its control connection ...".
@@ -55,7 +55,7 @@ class VerdictDesk {
   void on_violation(Rank rank, const std::string& what);
   void on_waiting(Rank rank, WaitMessage message);
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
-  void on_failure(Verdict verdict);
+  void on_failure(FailureDecision decision);
   void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now);
   void on_differing(Rank reporter, CallsMessage message, TimePoint now);
   void on_calls(Rank rank, CallsMessage message);
@@ -82,12 +82,12 @@ class VerdictDesk {
   void note(Rank rank, WaitMessage message);
   bool waits_for(Rank rank, Rank peer) const;
   bool has_entered(Rank rank, const Operation& operation) const;
-  void broadcast(Verdict verdict);
+  void broadcast(FailureDecision decision);
   void tell_that_peer_left(Rank reporter, Rank peer);
   /// Members that are here and have not been heard yet.
   std::size_t silent_in(const CallComparison& comparison) const;
-  Verdict judge(const Operation& operation, const Timeout& timeout) const;
-  Verdict judge(const BrokenLink& link) const;
+  FailureDecision judge(const Operation& operation, const Timeout& timeout) const;
+  FailureDecision judge(const BrokenLink& link) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;
   Presence presence(Rank rank) const { return presence_[static_cast<std::size_t>(rank)]; }
   const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -100,7 +100,7 @@ class VerdictDesk {
   std::map<Operation, Timeout> timeouts_;
   std::map<std::pair<Rank, Rank>, BrokenLink> links_;    // by unordered pair
   std::map<std::uint32_t, CallComparison> comparisons_;  // by communicator
-  VerdictLedger ledger_;
+  DecisionLedger ledger_;
   std::vector<Outgoing> decided_;
 };
 
