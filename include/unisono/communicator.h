@@ -38,6 +38,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -415,6 +416,19 @@ class UNISONO_API Communicator {
     return receive(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<Out>>,
                    source, tag, options);
   }
+  /// A send and a receive at once, which wait for each other nowhere: as MPI_Sendrecv. The buffers
+  /// do not overlap. What the receive got.
+  Received send_receive(const void* sent, std::size_t sent_count, Rank target, void* received,
+                        std::size_t received_count, Rank source, DataType type, Tag tag = 0,
+                        const CallOptions& options = {});
+  template <Buffer In, Buffer Out>
+  Received send_receive(const In& sent, Rank target, Out&& received, Rank source, Tag tag = 0,
+                        const CallOptions& options = {}) {
+    static_assert(std::is_same_v<ElementOf<In>, ElementOf<Out>>, "of one element type");
+    return send_receive(std::ranges::data(sent), std::ranges::size(sent), target,
+                        std::ranges::data(received), std::ranges::size(received), source,
+                        data_type_of<ElementOf<In>>, tag, options);
+  }
   /// Starts all, then waits for all: any mixture of sends and receives, in any order on any rank,
   /// without deadlock (NCCL's group call). Throws the first failure after all have ended.
   void group(std::span<const Call> calls);
@@ -426,6 +440,11 @@ class UNISONO_API Communicator {
   Communicator split(int color, int key = 0);
   /// Same ranks, separate operations.
   Communicator duplicate() { return split(0, rank()); }
+
+  /// Collective: all ranks name the same ranks in the same order, and those form a communicator in
+  /// that order; the others get an empty one. Throws kInvalidArgument for a rank that does not
+  /// exist or is named twice, kMismatch on the named ranks where they differ.
+  Communicator subset(std::span<const Rank> ranks);
 
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
   /// thread; returns at once.
@@ -535,36 +554,36 @@ UNISONO_API void release(Communicator& communicator, void* pointer);
 namespace detail {
 /// Bytes of `count` elements; throws kInvalidArgument where no buffer can have as many.
 UNISONO_API std::size_t allocated_bytes(std::size_t count, std::size_t element_bytes);
+/// allocate(), released by whoever is the last to have it.
+UNISONO_API std::shared_ptr<void> allocate_owned(Communicator& communicator, std::size_t bytes);
 }  // namespace detail
 
-/// A typed array from allocate(), released with it.
+/// A typed array as from allocate(), released with it. It may outlive its communicator, and be
+/// moved wherever that goes; after the job is closed its memory is gone.
 template <Element T>
-class UNISONO_API SharedBuffer {
+class SharedBuffer {
  public:
   SharedBuffer(Communicator& communicator, std::size_t count)
-      : communicator_(&communicator),
-        data_(static_cast<T*>(allocate(communicator, detail::allocated_bytes(count, sizeof(T))))),
+      : memory_(detail::allocate_owned(communicator, detail::allocated_bytes(count, sizeof(T)))),
         count_(count) {}
   SharedBuffer(SharedBuffer&& other) noexcept
-      : communicator_(other.communicator_),
-        data_(std::exchange(other.data_, nullptr)),
-        count_(std::exchange(other.count_, 0)) {}
-  SharedBuffer& operator=(SharedBuffer&&) = delete;
-  ~SharedBuffer() {
-    if (data_ != nullptr) release(*communicator_, data_);
+      : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
+  SharedBuffer& operator=(SharedBuffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
   }
-  T* data() { return data_; }
-  const T* data() const { return data_; }
+  T* data() { return static_cast<T*>(memory_.get()); }
+  const T* data() const { return static_cast<const T*>(memory_.get()); }
   std::size_t size() const { return count_; }
-  T* begin() { return data_; }
-  T* end() { return data_ + count_; }
-  const T* begin() const { return data_; }
-  const T* end() const { return data_ + count_; }
-  T& operator[](std::size_t index) { return data_[index]; }
+  T* begin() { return data(); }
+  T* end() { return data() + count_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + count_; }
+  T& operator[](std::size_t index) { return data()[index]; }
 
  private:
-  Communicator* communicator_;
-  T* data_;
+  std::shared_ptr<void> memory_;
   std::size_t count_;
 };
 

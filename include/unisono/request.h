@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "unisono/error.h"
 #include "unisono/export.h"
@@ -16,9 +18,11 @@ class RequestState;
 }
 
 /// Buffers of the call are lent until the request is finished, success or failure. Movable; a
-/// default-constructed one is finished and ok. Thread rule: one thread at a time per request.
-/// The destructor of an unfinished request waits (bounded by its deadline), since its buffers are
-/// lent; its outcome is then lost, except that the communicator's failure is sticky.
+/// default-constructed one is finished and ok. Thread rule: any thread tests, waits and asks,
+/// several at once too; moving, detaching and destroying are for one that has it alone. The
+/// destructor of an unfinished request waits (bounded by its deadline), since its buffers are lent;
+/// its outcome is then lost, except that the communicator's failure is sticky. detach() is for
+/// those that must not wait there.
 class UNISONO_API Request {
  public:
   Request();
@@ -35,6 +39,14 @@ class UNISONO_API Request {
   bool wait_for(std::chrono::milliseconds limit);
   /// Outcome so far, without exception: ok while running. After test() returned true: final.
   Status status() const;
+  /// Runs `callback` once, when the request is finished, with its outcome: at once where it is,
+  /// else on whichever thread finds out (the library's own too), after the library's locks are
+  /// released. It may start calls, which counts as a use of their communicators by that thread; it
+  /// must not throw. Callbacks run in the order in which they were given.
+  void on_completion(std::function<void(const Status&)> callback);
+  /// Lets go of the call without waiting: `owner` keeps its buffers alive and is released as a
+  /// callback is run, when no peer can touch them any more. This request is empty afterwards.
+  void detach(std::shared_ptr<void> owner);
   /// A finished receive: who sent, which tag, how many bytes came.
   Rank source() const;
   Tag tag() const;
@@ -42,8 +54,17 @@ class UNISONO_API Request {
 
  private:
   friend class Communicator;
+  friend void wait_all(std::span<Request> requests);
+  friend std::size_t wait_any(std::span<Request> requests);
   explicit Request(std::shared_ptr<detail::RequestState> state);
   std::shared_ptr<detail::RequestState> state_;
 };
+
+/// Until all have finished, in whichever order. Throws the first failure in the order of the span
+/// after that.
+UNISONO_API void wait_all(std::span<Request> requests);
+/// Until one has finished, which test() says of others too; the lowest index of those. Its outcome
+/// is status(), or what wait() throws. Throws kInvalidArgument for none.
+UNISONO_API std::size_t wait_any(std::span<Request> requests);
 
 }  // namespace unisono

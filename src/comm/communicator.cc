@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -31,15 +30,6 @@ detail::CommunicatorState& member(const std::shared_ptr<detail::CommunicatorStat
   if (state != nullptr && !state->runtime().is_forked_copy()) return *state;
   throw Error(state == nullptr ? kEmpty : kInherited,
               {.operation = std::string(words_for(operation))});
-}
-
-// What a forked child has of its parent's job stays as it is until the child ends: destroying it
-// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
-void leave_to_parent(std::shared_ptr<void> inherited) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<void>>;
-  const std::lock_guard guard(mutex);
-  kept->push_back(std::move(inherited));
 }
 
 }  // namespace
@@ -108,6 +98,29 @@ Received Communicator::receive(void* data, std::size_t count, DataType type, Ran
   return received;
 }
 
+Received Communicator::send_receive(const void* sent, std::size_t sent_count, Rank target,
+                                    void* received, std::size_t received_count, Rank source,
+                                    DataType type, Tag tag, const CallOptions& options) {
+  const Call calls[]{{.collective = Collective::kSend,
+                      .in = sent,
+                      .count = sent_count,
+                      .type = type,
+                      .root = target,
+                      .tag = tag,
+                      .options = options},
+                     {.collective = Collective::kReceive,
+                      .out = received,
+                      .count = received_count,
+                      .type = type,
+                      .root = source,
+                      .tag = tag,
+                      .options = options}};
+  Received result;
+  const detail::FirstFailure first = member(state_, "send_receive").run_group(calls, &result);
+  if (!first.status) throw state_->error(first.status, first.collective);
+  return result;
+}
+
 void Communicator::group(std::span<const Call> calls) {
   const detail::FirstFailure first = member(state_, "group").run_group(calls);
   if (!first.status) throw state_->error(first.status, first.collective);
@@ -118,6 +131,33 @@ Communicator Communicator::split(int color, int key) {
       detail::split(member(state_, "split"), color, key);
   if (!part) throw Error(part.error(), {.operation = "split"});
   return Communicator(std::move(*part));
+}
+
+Communicator Communicator::subset(std::span<const Rank> ranks) {
+  const auto refuse = [](ErrorCode code, const std::string& why) {
+    throw Error(Status(code, why), {.operation = "subset"});
+  };
+  std::vector<bool> is_named(static_cast<std::size_t>(size()), false);
+  for (const Rank each : ranks) {
+    if (each < 0 || each >= size()) {
+      refuse(ErrorCode::kInvalidArgument, "rank " + std::to_string(each) +
+                                              " is not in a communicator of " +
+                                              std::to_string(size()));
+    }
+    if (is_named[static_cast<std::size_t>(each)]) {
+      refuse(ErrorCode::kInvalidArgument, "rank " + std::to_string(each) + " is named twice");
+    }
+    is_named[static_cast<std::size_t>(each)] = true;
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), rank());
+  if (self == ranks.end()) return split(-1);
+  const auto place = static_cast<int>(self - ranks.begin());
+  Communicator part = split(0, place);
+  if (part.size() != static_cast<int>(ranks.size()) || part.rank() != place) {
+    refuse(ErrorCode::kMismatch,
+           "the ranks named others in subset() than rank " + std::to_string(rank()) + " did");
+  }
+  return part;
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -190,6 +230,46 @@ bool Request::wait_for(std::chrono::milliseconds limit) {
   if (!communicator.wait(*state_, later(Clock::now(), limit))) return false;
   wait();
   return true;
+}
+
+void Request::on_completion(std::function<void(const Status&)> callback) {
+  if (state_ == nullptr) return callback(Status());
+  if (state_->communicator->runtime().is_forked_copy()) return;
+  state_->communicator->on_completion(*state_, std::move(callback));
+}
+
+void Request::detach(std::shared_ptr<void> owner) {
+  if (state_ == nullptr) return;
+  if (state_->communicator->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
+  on_completion([owner = std::move(owner)](const Status&) {});
+  const std::shared_ptr<detail::CommunicatorState> keep = std::move(state_->communicator);
+  state_.reset();
+}
+
+void wait_all(std::span<Request> requests) {
+  for (const Request& request : requests) {
+    if (request.state_ == nullptr || request.state_->communicator->runtime().is_forked_copy()) {
+      continue;
+    }
+    request.state_->communicator->wait(*request.state_, kNever);
+  }
+  for (Request& request : requests) request.wait();
+}
+
+// Each look moves all that its rank has; between them the first one's rank idles as it would.
+std::size_t wait_any(std::span<Request> requests) {
+  if (requests.empty()) {
+    throw Error(Status(ErrorCode::kInvalidArgument, "wait_any() was given no request"),
+                {.operation = "wait_any"});
+  }
+  constexpr std::chrono::milliseconds kBetweenLooks{1};
+  for (;;) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (requests[i].test()) return i;
+    }
+    const detail::RequestState& first = *requests.front().state_;
+    first.communicator->wait(*requests.front().state_, later(Clock::now(), kBetweenLooks));
+  }
 }
 
 Status Request::status() const {

@@ -138,27 +138,29 @@ FirstFailure CommunicatorState::run_group(std::span<const Call> calls, Received*
   FirstFailure first;
   Engine& engine = runtime_->engine();
   bool unsent = false;
-  group_.clear();
+  std::vector<Task*> group;  // with the memory of the one before; callbacks may begin another
   {
     const Engine::Lock lock(engine);
+    group = std::exchange(group_, {});
+    group.clear();
     for (const Call& call : calls) {
       const Result<RequestState*> request =
           is_point_to_point(call.collective) ? admit_message(call) : check_and_admit(call);
       first.note(request.status(), call.collective, this);
       if (!request) break;
-      if (*request != nullptr) group_.push_back(*request);
+      if (*request != nullptr) group.push_back(*request);
     }
-    engine.start_and_linger(group_);
+    engine.start_and_linger(group);
     unsent = engine.messenger().has_unsent();
   }
   std::optional<Collective> only_sent;
-  for (Task* task : group_) {
+  for (Task* task : group) {
     RequestState& request = static_cast<RequestState&>(*task);
     if (request.only_sends) only_sent = request.call.collective;
     first.note(finish(request), request.call.collective, this);
     if (received != nullptr) *received = received_by(request, request.call);
   }
-  group_.clear();
+  group_ = std::move(group);
   if (unsent) engine.flush();
   if (only_sent && first.status.ok()) first.note(look_at_peers(), *only_sent, this);
   return first;
@@ -260,16 +262,36 @@ void CommunicatorState::on_done(RequestState& request) {
   request.outcome = request.operation->status();
   if (request.outcome.ok()) host_.traffic().count_call(request.call.collective);
   if (!request.is_on_device()) host_.end(request, request.outcome.ok());
-  if (!request.outcome && request.concerns_call_alone) return;
+  request.outcome = outcome_of(request);
+  if (request.callbacks.empty()) return;
+  runtime_->engine().defer(
+      [callbacks = std::exchange(request.callbacks, {}), outcome = request.outcome] {
+        for (const auto& callback : callbacks) callback(outcome);
+      });
+}
+
+// As the caller hears of it. A failure ends the communicator, unless all ranks found it in the
+// call.
+Status CommunicatorState::outcome_of(RequestState& request) {
   if (!request.outcome) {
+    if (request.concerns_call_alone) return request.outcome;
     if (!failure_.has_cause()) fail(request.outcome, Tell::kEveryone);
-    request.outcome = failure();
-    return;
+    return failure();
   }
-  if (request.call.collective == Collective::kReceive) {
-    request.outcome =
-        host_.messages().check_received(request.call, request.at_peers().message.result());
+  if (request.call.collective != Collective::kReceive) return Status();
+  return host_.messages().check_received(request.call, request.at_peers().message.result());
+}
+
+void CommunicatorState::on_completion(RequestState& request,
+                                      std::function<void(const Status&)> callback) {
+  {
+    const Engine::Lock lock(runtime_->engine());
+    if (!request.done.load(std::memory_order_relaxed)) {
+      request.callbacks.push_back(std::move(callback));
+      return;
+    }
   }
+  callback(request.outcome);
 }
 
 TrafficReport CommunicatorState::traffic() {

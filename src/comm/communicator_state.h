@@ -78,6 +78,8 @@ class CommunicatorState final : public BackendHost,
   Status settle(RequestState& request, const Call& call);
   Received received_by(const RequestState& request, const Call& call) const;
   bool test(RequestState& request);
+  /// At once where the request is done.
+  void on_completion(RequestState& request, std::function<void(const Status&)> callback);
   /// False when `until` passed first.
   bool wait(RequestState& request, TimePoint until);
 
@@ -129,6 +131,7 @@ class CommunicatorState final : public BackendHost,
   Result<RequestState*> check_and_admit(const Call& call);
   Result<RequestState*> admit_message(const Call& call);
   void on_done(RequestState& request);
+  Status outcome_of(RequestState& request);
   void end_replays(bool failed);
 
   const std::shared_ptr<Runtime> runtime_;

@@ -134,6 +134,16 @@ void* allocate(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
   return *memory;
 }
 
+std::shared_ptr<void> detail::allocate_owned(Communicator& communicator, std::size_t bytes) {
+  void* const memory = allocate(communicator, bytes);
+  const auto release_it =
+      [runtime = CommunicatorAccess::state(communicator)->shared_runtime()](void* pointer) mutable {
+        if (runtime->is_forked_copy()) return leave_to_parent(std::move(runtime));
+        static_cast<void>(runtime->release(pointer));  // its job may be closed
+      };
+  return {memory, release_it};
+}
+
 void release(Communicator& communicator, void* pointer) {
   detail::CommunicatorState* state = CommunicatorAccess::state(communicator);
   if (state == nullptr || pointer == nullptr) return;

@@ -3,6 +3,7 @@
 // Thread rule: the engine's lock, but for what is atomic; `outcome` by anybody once `done` is seen.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,6 +37,8 @@ class RequestState final : public Task,
   Status outcome;                                   ///< final once done
 
   WatchNotes notes;
+  /// Of the caller, to run once the engine's lock is released.
+  std::vector<std::function<void(const Status&)>> callbacks;
 };
 
 }  // namespace unisono::detail

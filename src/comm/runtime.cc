@@ -268,6 +268,13 @@ void Runtime::shut_down() {
   arbiter_->leave();
 }
 
+void leave_to_parent(std::shared_ptr<void> inherited) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard guard(mutex);
+  kept->push_back(std::move(inherited));
+}
+
 Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {
   if (is_forked_copy()) {
     return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");

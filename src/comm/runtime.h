@@ -1,5 +1,5 @@
 // What a rank has once, however many communicators it is in: its place in the job, the control
-// connection, the engine, transports and shared memory. Made by rendezvous the other ranks; ends
+// connection, the engine, transports and shared memory. Made when the ranks meet; ends
 // when the rank's last communicator is closed.
 //
 // Thread rule: as the engine's; members marked "any thread" are safe without its lock.
@@ -41,6 +41,10 @@ struct RuntimeOptions {
   TimePoint deadline = kNever;
   device::DeviceWish device;
 };
+
+/// What a forked child has of its parent's job stays as it is until the child ends: destroying it
+/// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
+void leave_to_parent(std::shared_ptr<void> inherited);
 
 class Runtime final : public EngineHost, public std::enable_shared_from_this<Runtime> {
  public:

@@ -218,11 +218,18 @@ void Engine::wake_progress_thread() {
   }
 }
 
+// In the midst of a call, which what was deferred must not come between.
 void Engine::yield() {
-  unlock();
+  give_lock_away();
   do {
     sched_yield();
   } while (!try_lock());
+}
+
+void Engine::run_deferred() {
+  const std::vector<std::function<void()>> now = std::exchange(deferred_, {});
+  give_lock_away();
+  for (const std::function<void()>& work : now) work();
 }
 
 void Engine::watch() {

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -60,7 +61,14 @@ class Engine {
     Engine& engine_;
   };
   bool try_lock() { return !locked_.exchange(true, std::memory_order_acquire); }
-  void unlock() { locked_.store(false, std::memory_order_release); }
+  /// Then what was deferred.
+  void unlock() {
+    if (deferred_.empty()) {
+      give_lock_away();
+    } else {
+      run_deferred();
+    }
+  }
 
   /// Under the lock. The task stays the caller's and must outlive its end.
   void start(Task& task);
@@ -73,6 +81,9 @@ class Engine {
   bool wait(const std::atomic<bool>& done, TimePoint until);
   /// Under the lock: gives it and the core away for a moment.
   void yield();
+  /// Under the lock: `work` runs once that is released, on the thread that releases it. It may
+  /// start calls, and does not throw.
+  void defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
   /// After a blocking call: what it left behind in a transport must still go out, now or by the
   /// progress thread. Without the lock.
   void flush();
@@ -95,6 +106,8 @@ class Engine {
   const IdlePolicy& idle() const { return idle_.now(); }
 
  private:
+  void give_lock_away() { locked_.store(false, std::memory_order_release); }
+  void run_deferred();
   bool try_end(Task& task);
   void finish(Task& task);
   void enlist(Task& task);
@@ -109,6 +122,7 @@ class Engine {
   const IdleChoice idle_;
   std::atomic<bool> locked_{false};
   std::vector<Task*> tasks_;
+  std::vector<std::function<void()>> deferred_;
   TimePoint next_tend_{};
 
   std::atomic<int> waiters_{0};

@@ -1,6 +1,9 @@
 // Communicators: split, duplicate, many of them, threads, closing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "tests/support/rank_job.h"
@@ -227,6 +230,67 @@ TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
     EXPECT_TRUE(part.empty());
     moved.barrier();
   });
+}
+
+TEST_P(Communicators, SubsetsHaveTheNamedRanksInTheirOrder) {
+  run_ranks(4, GetParam(), [](Communicator& comm) {
+    const std::vector<Rank> ranks{3, 0, 2};
+    Communicator part = comm.subset(ranks);
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(part.empty());
+      return;
+    }
+    ASSERT_EQ(part.size(), 3);
+    EXPECT_EQ(ranks[static_cast<std::size_t>(part.rank())], comm.rank());
+    std::vector<Rank> all(3);
+    part.all_gather(std::vector<Rank>{comm.rank()}, all);
+    EXPECT_EQ(all, ranks);
+  });
+}
+
+TEST_P(Communicators, SubsetsOfStrangeRanksAreRefused) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (const std::vector<Rank>& ranks : {std::vector<Rank>{0, 2}, {-1}, {1, 0, 1}}) {
+      try {
+        comm.subset(ranks);
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      }
+    }
+    EXPECT_TRUE(comm.subset({}).empty());
+    // Both name themselves and not the other.
+    try {
+      comm.subset(std::vector<Rank>{comm.rank()});
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+    }
+    comm.barrier();
+  });
+}
+
+// Its destructor must need nothing of the communicator that it was made with.
+TEST_P(Communicators, SharedBuffersOutliveThem) {
+  std::vector<SharedBuffer<float>> kept;
+  std::mutex mutex;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    auto part = std::make_unique<Communicator>(comm.duplicate());
+    SharedBuffer<float> buffer(*part, 1000);
+    std::fill(buffer.begin(), buffer.end(), 1.0F);
+    Communicator elsewhere = std::move(*part);
+    part.reset();
+    SharedBuffer<float> moved(comm, 1);
+    moved = std::move(buffer);
+    EXPECT_EQ(buffer.size(), 0u);
+    ASSERT_EQ(moved.size(), 1000u);
+    elsewhere.all_reduce(moved, sum);
+    elsewhere.close();
+    EXPECT_EQ(moved[999], 2);
+    const std::lock_guard guard(mutex);
+    kept.push_back(std::move(moved));
+  });
+  kept.clear();  // the job is over
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Communicators,

@@ -205,6 +205,28 @@ TEST_P(PointToPoint, AMessageOfABrokenElementIsRefusedAndTheNextOneArrives) {
   });
 }
 
+// Longer than any transport takes before the receiver wants it.
+TEST_P(PointToPoint, ASendAndAReceiveAtOnceGoRoundARing) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    constexpr std::size_t kCount = 500'000;
+    const Rank next = (comm.rank() + 1) % comm.size();
+    const Rank before = (comm.rank() + comm.size() - 1) % comm.size();
+    const std::vector<int> out = numbers(comm.rank(), kCount);
+    std::vector<int> in(kCount + 5);
+    const Received got = comm.send_receive(out, next, in, before, 9);
+    in.resize(kCount);
+    EXPECT_EQ(in, numbers(before, kCount));
+    EXPECT_EQ(got.source, before);
+    EXPECT_EQ(got.tag, 9u);
+    EXPECT_EQ(got.count, kCount);
+    const Received short_one =
+        comm.send_receive(out.data(), 1, next, in.data(), 1, kAnyRank, DataType::kInt32);
+    EXPECT_EQ(short_one.source, before);
+    EXPECT_EQ(in[0], numbers(before, 1)[0]);
+    EXPECT_THROW(comm.send_receive(out, comm.size(), in, before), Error);
+  });
+}
+
 TEST_P(PointToPoint, GroupsInCrossingOrdersDoNotDeadlock) {
   run_ranks(4, GetParam(), [](Communicator& comm) {
     constexpr std::size_t kCount = 100'000;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
@@ -184,6 +186,176 @@ TEST_P(Requests, FinishWithTheCommunicatorWhenItIsClosed) {
       EXPECT_EQ(request.status().code(), ErrorCode::kClosed) << request.status().message();
     }
     comm.barrier();
+  });
+}
+
+TEST_P(Requests, MayBeWaitedForByOtherThreads) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::int64_t> data = filled(comm.rank(), 100'000);
+      Request request = comm.all_reduce_async(data, sum);
+      std::thread waiting([&] {
+        request.wait();
+        EXPECT_EQ(data, total(2, 100'000));
+      });
+      while (!request.test()) std::this_thread::yield();
+      EXPECT_TRUE(request.status().ok());
+      waiting.join();
+    }
+  });
+}
+
+TEST_P(Requests, CallBackOnceWithTheirOutcome) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data = filled(comm.rank(), 50'000);
+    std::string order;
+    Request request = comm.all_reduce_async(data, sum);
+    std::atomic<bool> called = false;
+    request.on_completion([&](const Status& outcome) {
+      EXPECT_TRUE(outcome.ok()) << outcome.message();
+      EXPECT_EQ(data, total(2, 50'000));
+      order += 'a';
+    });
+    request.on_completion([&](const Status&) {
+      order += 'b';
+      called = true;
+    });
+    while (!called) std::this_thread::yield();  // nobody waits for the call
+    EXPECT_TRUE(request.test());
+    request.on_completion([&](const Status&) { order += 'c'; });
+    EXPECT_EQ(order, "abc");
+    Request().on_completion([&](const Status& outcome) { order += outcome.ok() ? 'd' : 'x'; });
+    EXPECT_EQ(order, "abcd");
+  });
+}
+
+// With the engine's lock held the call would wait for it for ever.
+TEST_P(Requests, MayStartCallsWhenTheyCallBack) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> first = filled(comm.rank(), 10'000), second = first;
+    std::atomic<bool> is_over = false;
+    Request request = comm.all_reduce_async(first, sum);
+    request.on_completion([&](const Status&) {
+      other.all_reduce(second, sum);
+      is_over = true;
+    });
+    while (!is_over) std::this_thread::yield();
+    EXPECT_EQ(second, total(2, 10'000));
+    comm.barrier();
+  });
+}
+
+TEST_P(Requests, TellTheirCallbacksOfAFailure) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> data(10);
+    ErrorCode code = ErrorCode::kOk;
+    Request request;
+    if (comm.rank() == 0) {
+      request = other.all_reduce_async(data, sum);
+      request.on_completion([&](const Status& outcome) { code = outcome.code(); });
+      EXPECT_EQ(code, ErrorCode::kOk) << "it cannot be over";
+    }
+    other.close();
+    EXPECT_EQ(code, comm.rank() == 0 ? ErrorCode::kClosed : ErrorCode::kOk);
+    comm.barrier();
+  });
+}
+
+TEST_P(Requests, KeepTheBuffersOfADetachedCallUntilItIsOver) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    constexpr Tag kTag = 3;
+    if (comm.rank() == 0) {
+      auto buffer = std::make_shared<std::vector<std::int64_t>>(filled(4, 300'000));
+      const std::weak_ptr<void> alive = buffer;
+      Request request = comm.send_async(buffer->data(), buffer->size(), DataType::kInt64, 1, kTag);
+      request.detach(std::move(buffer));
+      EXPECT_TRUE(request.test()) << "an empty one";
+      comm.send(std::vector<int>{1}, 1, kTag + 1);
+      while (!alive.expired()) std::this_thread::yield();
+    } else {
+      std::vector<int> begins(1);
+      comm.receive(begins, 0, kTag + 1);
+      std::vector<std::int64_t> got(300'000);
+      comm.receive(got, 0, kTag);
+      EXPECT_EQ(got, filled(4, 300'000));
+    }
+    comm.barrier();
+  });
+}
+
+TEST_P(Requests, ReleaseADetachedBufferWhenTheCommunicatorIsClosed) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::weak_ptr<void> alive;
+    if (comm.rank() == 0) {
+      auto buffer = std::make_shared<std::vector<std::int64_t>>(10);
+      alive = buffer;
+      other.all_reduce_async(*buffer, sum).detach(std::move(buffer));
+      EXPECT_FALSE(alive.expired());
+    }
+    other.close();
+    EXPECT_TRUE(alive.expired());
+    comm.barrier();
+  });
+}
+
+TEST_P(Requests, AreWaitedForAllTogether) {
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> a = filled(comm.rank(), 20'000), b = a;
+    std::vector<Request> requests;
+    requests.emplace_back();
+    requests.push_back(comm.all_reduce_async(a, sum));
+    requests.push_back(other.all_reduce_async(b, sum));
+    wait_all(requests);
+    EXPECT_EQ(a, total(3, 20'000));
+    EXPECT_EQ(b, total(3, 20'000));
+    wait_all({});
+  });
+}
+
+TEST_P(Requests, ThrowTheFirstFailureOnceAllHaveEnded) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<int> room(1), good(2);
+    if (comm.rank() == 0) {
+      std::vector<Request> requests;
+      requests.push_back(comm.receive_async(room.data(), 1, DataType::kInt32, 1, 1));
+      requests.push_back(comm.receive_async(good.data(), 2, DataType::kInt32, 1, 2));
+      try {
+        wait_all(requests);
+        ADD_FAILURE() << "two elements do not fit one";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      }
+      EXPECT_EQ(good, (std::vector<int>{7, 8}));
+    } else {
+      comm.send(std::vector<int>{1, 2}, 0, 1);
+      comm.send(std::vector<int>{7, 8}, 0, 2);
+    }
+  });
+}
+
+TEST_P(Requests, OfSeveralOneIsFoundOver) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<int> never(1), soon(1);
+    if (comm.rank() == 0) {
+      std::vector<Request> requests;
+      requests.push_back(comm.receive_async(never.data(), 1, DataType::kInt32, 1, 1));
+      requests.push_back(comm.receive_async(soon.data(), 1, DataType::kInt32, 1, 2));
+      EXPECT_EQ(wait_any(requests), 1u);
+      EXPECT_EQ(soon[0], 5);
+      comm.send(std::vector<int>{0}, 1);
+      requests[0].wait();
+      EXPECT_EQ(wait_any(requests), 0u);
+      EXPECT_THROW(wait_any({}), Error);
+    } else {
+      comm.send(std::vector<int>{5}, 0, 2);
+      std::vector<int> go(1);
+      comm.receive(go, 0);
+      comm.send(std::vector<int>{6}, 0, 1);
+    }
   });
 }
 
