@@ -45,6 +45,7 @@
 #include "unisono/error.h"
 #include "unisono/export.h"
 #include "unisono/options.h"
+#include "unisono/rendezvous.h"
 #include "unisono/request.h"
 #include "unisono/traffic.h"
 #include "unisono/types.h"
@@ -511,6 +512,15 @@ class UNISONO_API Communicator {
 /// the malformed variable.
 UNISONO_API Communicator init(const InitOptions& options = {});
 
+/// The communicator of ranks that meet in `store` under a name, as frameworks make their groups:
+/// any number of times in a process, several at once from different threads, beside init(). `name`
+/// is not empty and used once in the store; `rank` is one of `size`, by the caller's own count. Of
+/// the options job_key, transport, timeout and device count; the variables of launchers do not.
+/// Each has a job of its own: what it costs init() costs, and split() and subset() cost less.
+/// Collective over its ranks. Throws as init(), and kInvalidArgument for options that do not count.
+UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, int size,
+                              const InitOptions& options = {});
+
 /// A call on one of several communicators.
 struct MemberCall {
   Communicator* communicator = nullptr;
@@ -539,53 +549,6 @@ struct SpawnOptions {
 /// on.
 UNISONO_API void spawn(int n, const std::function<void(Communicator&)>& body,
                        const SpawnOptions& options = {});
-
-/// Memory that the other ranks of this host can read in place: large collectives on it move
-/// each byte once. 64-byte aligned. Needs a communicator made by init() or spawn() in this
-/// thread's rank; belongs to that rank. kCuda: on the rank's device (InitOptions::device, or the
-/// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device;
-/// kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
-UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
-                           MemoryKind kind = MemoryKind::kHost);
-/// Gives it back. No call may be using it. After the communicator's job is closed the memory is
-/// gone.
-UNISONO_API void release(Communicator& communicator, void* pointer);
-
-namespace detail {
-/// Bytes of `count` elements; throws kInvalidArgument where no buffer can have as many.
-UNISONO_API std::size_t allocated_bytes(std::size_t count, std::size_t element_bytes);
-/// allocate(), released by whoever is the last to have it.
-UNISONO_API std::shared_ptr<void> allocate_owned(Communicator& communicator, std::size_t bytes);
-}  // namespace detail
-
-/// A typed array as from allocate(), released with it. It may outlive its communicator, and be
-/// moved wherever that goes; after the job is closed its memory is gone.
-template <Element T>
-class SharedBuffer {
- public:
-  SharedBuffer(Communicator& communicator, std::size_t count)
-      : memory_(detail::allocate_owned(communicator, detail::allocated_bytes(count, sizeof(T)))),
-        count_(count) {}
-  SharedBuffer(SharedBuffer&& other) noexcept
-      : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
-  SharedBuffer& operator=(SharedBuffer&& other) noexcept {
-    memory_ = std::move(other.memory_);
-    count_ = std::exchange(other.count_, 0);
-    return *this;
-  }
-  T* data() { return static_cast<T*>(memory_.get()); }
-  const T* data() const { return static_cast<const T*>(memory_.get()); }
-  std::size_t size() const { return count_; }
-  T* begin() { return data(); }
-  T* end() { return data() + count_; }
-  const T* begin() const { return data(); }
-  const T* end() const { return data() + count_; }
-  T& operator[](std::size_t index) { return data()[index]; }
-
- private:
-  std::shared_ptr<void> memory_;
-  std::size_t count_;
-};
 
 /// Version of the library, "0.1.0".
 UNISONO_API const char* version();

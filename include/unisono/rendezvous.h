@@ -10,9 +10,9 @@
 namespace unisono {
 
 /// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
-/// init() runs: rank 0 sets one value, the others get it. Without UNISONO_JOB_KEY the value holds
-/// a random key: whoever can read the store can join the job. Thread rule: called from the
-/// thread that calls init().
+/// init() or join() runs: rank 0 sets one value, the others get it. Without UNISONO_JOB_KEY the
+/// value holds a random key: whoever can read the store can join the job. Thread rule: called from
+/// the thread that calls init() or join().
 class UNISONO_API Store {
  public:
   virtual ~Store() = default;

@@ -5,8 +5,10 @@
 //   comm.all_reduce(gradient, unisono::average);
 #pragma once
 
-// Rendezvous, communicators, collectives, point to point, shared buffers.
+// Rendezvous, communicators, collectives, point to point.
 #include "unisono/communicator.h"
+// Memory that the ranks of a host share.
+#include "unisono/shared_buffer.h"
 // Byte blobs, values and lists that differ in size from rank to rank.
 #include "unisono/objects.h"
 // Types, operators, element formats.

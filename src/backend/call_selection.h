@@ -1,6 +1,6 @@
 // What runs a call on host memory: an algorithm, or shared memory and by which path.
 //
-// Thread rule: one thread at a time.
+// Thread rule: the engine's lock.
 #pragma once
 
 #include <array>

@@ -66,13 +66,13 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   UNISONO_TRY(usable());
   CallShape shape;
   UNISONO_TRY(check_call(call, rank(), size(), &shape));
-  const Selected selected = host_.selection().select(call, shape);
   Engine& engine = runtime_->engine();
   RequestState* request = nullptr;
   bool unsent = false;
   {
     const Engine::Lock lock(engine);
     UNISONO_TRY(usable());
+    const Selected selected = host_.selection().select(call, shape);
     if (*selected && (*selected)->algorithm == nullptr && memory.is_idle()) {
       UNISONO_ASSIGN(const auto begun,
                      memory.run(call, shape, host_.record_of(call), (*selected)->path));

@@ -9,6 +9,7 @@
 #include "comm/communicator_state.h"
 #include "comm/split.h"
 #include "rendezvous/rendezvous_point.h"
+#include "unisono/shared_buffer.h"
 #include "unisono/version.h"
 
 namespace unisono {
@@ -92,6 +93,23 @@ Communicator join_job(RuntimeOptions options) {
   return CommunicatorAccess::make(value_or_throw(detail::make_world(std::move(runtime))));
 }
 
+namespace {
+
+// What follows from its configuration and the rank's place.
+void complete(const LauncherVariables& variables, const InitOptions& options,
+              RuntimeOptions* runtime) {
+  runtime->rendezvous.interface_address = runtime->config.interface_address;
+  runtime->rank = std::max(variables.rank, 0);
+  runtime->size = std::max(variables.world_size, 1);
+  runtime->local_size = variables.local_world_size > 0 ? variables.local_world_size
+                        : runtime->size == 1           ? 1
+                                                       : 0;
+  runtime->device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
+  runtime->deadline = later(Clock::now(), runtime->config.timeout);
+}
+
+}  // namespace
+
 Communicator init(const InitOptions& options) {
   ProcessJob job;
   RuntimeOptions runtime;
@@ -103,17 +121,40 @@ Communicator init(const InitOptions& options) {
           ? rendezvous_point_at_store(options.store, variables, runtime.config.job_key.view())
           : rendezvous_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
                                       runtime.config.job_key.view()));
-  runtime.rendezvous.interface_address = runtime.config.interface_address;
-  runtime.rank = std::max(variables.rank, 0);
-  runtime.size = std::max(variables.world_size, 1);
-  runtime.local_size = variables.local_world_size > 0 ? variables.local_world_size
-                       : runtime.size == 1            ? 1
-                                                      : 0;
-  runtime.device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
-  runtime.deadline = later(Clock::now(), runtime.config.timeout);
+  complete(variables, options, &runtime);
   Communicator world = join_job(std::move(runtime));
   job.set(CommunicatorAccess::state(world)->shared_runtime());
   return world;
+}
+
+Communicator join(Store& store, std::string_view name, Rank rank, int size,
+                  const InitOptions& options) {
+  const auto refuse = [](const std::string& why) {
+    throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "join"});
+  };
+  if (name.empty()) refuse("join() needs a name, the same on all ranks of the communicator");
+  if (size < 1 || rank < 0 || rank >= size) {
+    refuse("rank " + std::to_string(rank) + " of " + std::to_string(size) +
+           " ranks does not exist: they count from 0");
+  }
+  if (options.store != nullptr || !options.rendezvous.empty() || options.rank >= 0 ||
+      options.size >= 0) {
+    refuse(
+        "join() has its store, rank and size from its arguments: leave InitOptions::store, "
+        "rendezvous, rank and size as they are");
+  }
+  RuntimeOptions runtime;
+  runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
+  LauncherVariables variables;
+  variables.rank = rank;
+  variables.world_size = size;
+  if (size > 1) {
+    runtime.rendezvous =
+        value_or_throw(rendezvous_point_at_store(&store, variables, runtime.config.job_key.view()));
+  }
+  runtime.rendezvous.name = name;
+  complete(variables, options, &runtime);
+  return join_job(std::move(runtime));
 }
 
 std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes) {

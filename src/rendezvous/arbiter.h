@@ -65,7 +65,7 @@ struct RendezvousPoint {
     kStore,     ///< a user's Store
   };
   Kind kind = Kind::kAlone;
-  std::string name;        ///< abstract name, host, or path
+  std::string name;        ///< abstract name, host, or path; kStore: among others in it, or empty
   std::uint16_t port = 0;  ///< kTcp
   bool has_key =
       false;  ///< kFile, kStore: every rank proves it; else rank 0 publishes a random one

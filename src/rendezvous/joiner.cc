@@ -21,7 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr const char* kStoreKey = "unisono/rendezvous";
 constexpr Duration kBackoffMin = milliseconds(2);
 constexpr Duration kBackoffMax = milliseconds(50);
 // One address may swallow packets; the next one, or a newer file, must have its turn.
@@ -29,6 +28,10 @@ constexpr Duration kConnectTime = seconds(2);
 constexpr std::size_t kPublishedHostsMax = 8;
 // How often in a row a rank believes that its proof of the key was refused by accident.
 constexpr int kRefusedProofsMax = 3;
+
+std::string store_key(const RendezvousPoint& point) {
+  return point.name.empty() ? "unisono/rendezvous" : "unisono/rendezvous/" + point.name;
+}
 
 std::string place_text(const RendezvousPoint& point) {
   switch (point.kind) {
@@ -60,11 +63,11 @@ Status store_failed(const std::string& what) {
   return {ErrorCode::kRendezvous, fmt::format("the given store failed: {}", what)};
 }
 
-Status write_store(Store* store, const Contact& contact) {
+Status write_store(const RendezvousPoint& point, const Contact& contact) {
   std::string text(to_text(contact).view());
   Status outcome;
   try {
-    store->set(kStoreKey, text);
+    point.store->set(store_key(point), text);
   } catch (const std::exception& error) {
     outcome = store_failed(error.what());
   } catch (...) {
@@ -74,18 +77,18 @@ Status write_store(Store* store, const Contact& contact) {
   return outcome;
 }
 
-Result<Contact> read_store(Store* store, TimePoint deadline) {
+Result<Contact> read_store(const RendezvousPoint& point, TimePoint deadline) {
   const auto left = std::chrono::ceil<milliseconds>(
       std::clamp<Duration>(deadline - Clock::now(), Duration(0), seconds(1)));
   std::string text;
   try {
-    text = store->get(kStoreKey, left);
+    text = point.store->get(store_key(point), left);
   } catch (const std::exception& error) {
     return store_failed(error.what());
   } catch (...) {
     return store_failed("unknown exception");
   }
-  if (text.empty()) return store_failed(fmt::format("it holds no '{}' yet", kStoreKey));
+  if (text.empty()) return store_failed(fmt::format("it holds no '{}' yet", store_key(point)));
   auto contact = contact_from_text(text);
   cleanse(&text);
   return contact;
@@ -124,7 +127,7 @@ Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
     case RendezvousPoint::Kind::kFile:
       return read_contact_file(point.name);
     case RendezvousPoint::Kind::kStore:
-      return read_store(point.store, deadline);
+      return read_store(point, deadline);
     case RendezvousPoint::Kind::kAlone:
       break;
   }
@@ -277,7 +280,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
   if (point.kind == RendezvousPoint::Kind::kFile) {
     UNISONO_TRY(write_contact_file(point.name, contact));
   } else if (point.kind == RendezvousPoint::Kind::kStore) {
-    UNISONO_TRY(write_store(point.store, contact));
+    UNISONO_TRY(write_store(point, contact));
   }
   ArbiterOptions options{
       size,        point.name, contact.job_id, std::string(handshake_job_id(point, contact)),

@@ -8,7 +8,7 @@
 
 #include "tools/perf/device_buffers.h"
 #include "tools/perf/options.h"
-#include "unisono/communicator.h"
+#include "unisono/shared_buffer.h"
 
 namespace unisono::perf {
 

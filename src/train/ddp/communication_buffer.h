@@ -13,7 +13,7 @@
 
 #include "train/model/backend.h"
 #include "train/model/device_memory.h"
-#include "unisono/communicator.h"
+#include "unisono/shared_buffer.h"
 
 namespace unisono::train {
 

@@ -1,0 +1,61 @@
+// Memory that the other ranks of a host read in place.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "unisono/communicator.h"
+#include "unisono/export.h"
+#include "unisono/types.h"
+
+namespace unisono {
+
+/// Memory that the other ranks of this host can read in place: large collectives on it move
+/// each byte once. 64-byte aligned. Needs a communicator made by init() or spawn() in this
+/// thread's rank; belongs to that rank. kCuda: on the rank's device (InitOptions::device, or the
+/// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device;
+/// kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
+UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
+                           MemoryKind kind = MemoryKind::kHost);
+/// Gives it back. No call may be using it. After the communicator's job is closed the memory is
+/// gone.
+UNISONO_API void release(Communicator& communicator, void* pointer);
+
+namespace detail {
+/// Bytes of `count` elements; throws kInvalidArgument where no buffer can have as many.
+UNISONO_API std::size_t allocated_bytes(std::size_t count, std::size_t element_bytes);
+/// allocate(), released by whoever is the last to have it.
+UNISONO_API std::shared_ptr<void> allocate_owned(Communicator& communicator, std::size_t bytes);
+}  // namespace detail
+
+/// A typed array as from allocate(), released with it. It may outlive its communicator, and be
+/// moved wherever that goes; after the job is closed its memory is gone.
+template <Element T>
+class SharedBuffer {
+ public:
+  SharedBuffer(Communicator& communicator, std::size_t count)
+      : memory_(detail::allocate_owned(communicator, detail::allocated_bytes(count, sizeof(T)))),
+        count_(count) {}
+  SharedBuffer(SharedBuffer&& other) noexcept
+      : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}
+  SharedBuffer& operator=(SharedBuffer&& other) noexcept {
+    memory_ = std::move(other.memory_);
+    count_ = std::exchange(other.count_, 0);
+    return *this;
+  }
+  T* data() { return static_cast<T*>(memory_.get()); }
+  const T* data() const { return static_cast<const T*>(memory_.get()); }
+  std::size_t size() const { return count_; }
+  T* begin() { return data(); }
+  T* end() { return data() + count_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + count_; }
+  T& operator[](std::size_t index) { return data()[index]; }
+
+ private:
+  std::shared_ptr<void> memory_;
+  std::size_t count_;
+};
+
+}  // namespace unisono

@@ -1,0 +1,137 @@
+// Communicators that ranks make by meeting in a store, as frameworks make their groups.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "unisono/unisono.h"
+
+namespace unisono::test {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+const InitOptions kOptions{.timeout = std::chrono::seconds(20)};
+
+class MapStore : public Store {
+ public:
+  void set(std::string_view key, std::string_view value) override {
+    const std::lock_guard lock(mutex_);
+    values_[std::string(key)] = value;
+    changed_.notify_all();
+  }
+  std::string get(std::string_view key, milliseconds timeout) override {
+    std::unique_lock lock(mutex_);
+    const std::string name(key);
+    changed_.wait_for(lock, timeout, [&] { return values_.contains(name); });
+    return values_.contains(name) ? values_[name] : "";
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+// Each by a thread of its own.
+void run_joined(Store& store, const std::string& name, int size,
+                const std::function<void(Communicator&)>& body) {
+  std::vector<std::jthread> ranks;
+  for (Rank rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        Communicator comm = join(store, name, rank, size, kOptions);
+        EXPECT_EQ(comm.rank(), rank);
+        EXPECT_EQ(comm.size(), size);
+        body(comm);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << name << ", rank " << rank << ": " << error.what();
+      }
+    });
+  }
+}
+
+void expect_sum(Communicator& comm, std::size_t count) {
+  std::vector<int> data(count, comm.rank() + 1);
+  comm.all_reduce(data, sum);
+  EXPECT_EQ(data, std::vector<int>(count, comm.size() * (comm.size() + 1) / 2));
+}
+
+TEST(Join, RanksMeetUnderANameAgainAndAgain) {
+  MapStore store;
+  for (const std::string name : {"first", "second", "third"}) {
+    run_joined(store, name, 3, [](Communicator& comm) { expect_sum(comm, 10'000); });
+  }
+}
+
+TEST(Join, SeveralAreMadeAndUsedAtOnceByDifferentThreads) {
+  MapStore store;
+  std::vector<std::jthread> jobs;
+  for (int job = 0; job < 4; ++job) {
+    jobs.emplace_back([&store, job] {
+      run_joined(store, "group " + std::to_string(job), 2, [](Communicator& comm) {
+        for (int round = 0; round < 5; ++round) expect_sum(comm, 1000);
+      });
+    });
+  }
+}
+
+TEST(Join, OneThreadMayHaveSeveral) {
+  MapStore store;
+  const auto both = [&store](Rank rank) {
+    Communicator plain = join(store, "plain", rank, 2, kOptions);
+    Communicator reversed = join(store, "reversed", 1 - rank, 2, kOptions);
+    for (Communicator* comm : {&plain, &reversed}) expect_sum(*comm, 100);
+    EXPECT_EQ(plain.rank(), 1 - reversed.rank());
+  };
+  std::jthread other([&] { both(1); });
+  both(0);
+}
+
+TEST(Join, GoesBesideInit) {
+  MapStore store;
+  Communicator world = init({.rank = 0, .size = 1});
+  run_joined(store, "beside", 2, [](Communicator& comm) { expect_sum(comm, 10); });
+  Communicator alone = join(store, "alone", 0, 1, kOptions);
+  expect_sum(alone, 10);
+  expect_sum(world, 10);
+}
+
+TEST(Join, RefusesWhatDoesNotExist) {
+  MapStore store;
+  const auto message = [&](std::string_view name, Rank rank, int size, const InitOptions& options) {
+    try {
+      join(store, name, rank, size, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(message("", 0, 1, {}), HasSubstr("needs a name"));
+  EXPECT_THAT(message("a", 2, 2, {}), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(message("a", -1, 2, {}), HasSubstr("rank -1 of 2"));
+  EXPECT_THAT(message("a", 0, 0, {}), HasSubstr("rank 0 of 0"));
+  EXPECT_THAT(message("a", 0, 1, {.rank = 0}), HasSubstr("from its arguments"));
+  EXPECT_THAT(message("a", 0, 1, {.store = &store}), HasSubstr("from its arguments"));
+}
+
+TEST(Join, SaysWhoDidNotCome) {
+  MapStore store;
+  try {
+    join(store, "lonely", 0, 2, {.timeout = milliseconds(300)});
+    ADD_FAILURE() << "joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRendezvous);
+    EXPECT_THAT(error.what(), HasSubstr("1"));
+  }
+}
+
+}  // namespace
+}  // namespace unisono::test
