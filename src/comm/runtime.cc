@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
 #include "base/fnv.h"
 #include "base/log.h"
@@ -89,8 +90,18 @@ Runtime::~Runtime() {
   runtimes_alive.fetch_sub(1);
 }
 
+// What a callback held may have been the last of it: its thread is the engine's own then, whose end
+// another one has to wait for.
+void Runtime::destroy(Runtime* runtime) {
+  if (runtime->engine_ == nullptr || !runtime->engine_->is_progress_thread()) {
+    delete runtime;
+  } else {
+    std::thread([runtime] { delete runtime; }).detach();
+  }
+}
+
 Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
-  std::shared_ptr<Runtime> runtime(new Runtime(options));
+  std::shared_ptr<Runtime> runtime(new Runtime(options), &Runtime::destroy);
   UNISONO_ASSIGN(runtime->selection_, algorithms::SelectionTable::load(runtime->config_.tuning));
   UNISONO_TRY(runtime->parse_algorithm_hints());
   UNISONO_TRY(runtime->connect(options));

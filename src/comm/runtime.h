@@ -122,6 +122,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   };
 
   explicit Runtime(RuntimeOptions& options);
+  static void destroy(Runtime* runtime);
   Status parse_algorithm_hints();
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);

@@ -218,6 +218,11 @@ void Engine::wake_progress_thread() {
   }
 }
 
+bool Engine::is_progress_thread() {
+  const std::lock_guard guard(parking_);
+  return progress_.get_id() == std::this_thread::get_id();
+}
+
 // In the midst of a call, which what was deferred must not come between.
 void Engine::yield() {
   give_lock_away();

@@ -97,6 +97,8 @@ class Engine {
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs.
   void wake_progress_thread();
+  /// Whether this is the thread, which cannot wait for its own end.
+  bool is_progress_thread();
   /// Until unwatch(), as often: about a beat a millisecond though nothing runs and nobody waits,
   /// for work that goes on without the engine and ends when it hears of a failure. Any thread.
   void watch();

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -63,6 +66,12 @@ void expect_sum(Communicator& comm, std::size_t count) {
   EXPECT_EQ(data, std::vector<int>(count, comm.size() * (comm.size() + 1) / 2));
 }
 
+void expect_sum_of_ones(Communicator& comm) {
+  std::vector<int> data(1000, 1);
+  comm.all_reduce(data, sum);
+  EXPECT_EQ(data, std::vector<int>(1000, comm.size()));
+}
+
 TEST(Join, RanksMeetUnderANameAgainAndAgain) {
   MapStore store;
   for (const std::string name : {"first", "second", "third"}) {
@@ -101,6 +110,34 @@ TEST(Join, GoesBesideInit) {
   Communicator alone = join(store, "alone", 0, 1, kOptions);
   expect_sum(alone, 10);
   expect_sum(world, 10);
+}
+
+// What it held is the last of its rank's job then, whose threads end: its own is one of them.
+TEST(Join, ACallbackMayBeTheLastToHaveMemoryOfTheJob) {
+  MapStore store;
+  std::atomic<bool> is_registered = false, is_running = false, is_closed = false, is_over = false;
+  const auto first = [&] {
+    Communicator comm = join(store, "held", 0, 2, kOptions);
+    auto buffer = std::make_shared<SharedBuffer<int>>(comm, 1000);
+    std::vector<int> data(1000, 1);
+    Request request = comm.all_reduce_async(data, sum);
+    request.on_completion([&, buffer = std::move(buffer)](const Status&) mutable {
+      is_running = true;
+      while (!is_closed) std::this_thread::yield();
+      buffer.reset();
+      is_over = true;
+    });
+    is_registered = true;
+    while (!is_running) std::this_thread::yield();  // on the library's own thread
+  };
+  std::jthread second([&] {
+    Communicator comm = join(store, "held", 1, 2, kOptions);
+    while (!is_registered) std::this_thread::yield();
+    expect_sum_of_ones(comm);
+  });
+  first();
+  is_closed = true;
+  while (!is_over) std::this_thread::yield();
 }
 
 TEST(Join, RefusesWhatDoesNotExist) {
