@@ -3,15 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/support/map_store.h"
 #include "unisono/unisono.h"
 
 namespace unisono::test {
@@ -21,26 +19,6 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 const InitOptions kOptions{.timeout = std::chrono::seconds(20)};
-
-class MapStore : public Store {
- public:
-  void set(std::string_view key, std::string_view value) override {
-    const std::lock_guard lock(mutex_);
-    values_[std::string(key)] = value;
-    changed_.notify_all();
-  }
-  std::string get(std::string_view key, milliseconds timeout) override {
-    std::unique_lock lock(mutex_);
-    const std::string name(key);
-    changed_.wait_for(lock, timeout, [&] { return values_.contains(name); });
-    return values_.contains(name) ? values_[name] : "";
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
 
 // Each by a thread of its own.
 void run_joined(Store& store, const std::string& name, int size,

@@ -2,13 +2,10 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
-#include <mutex>
 #include <thread>
 
 #include "rendezvous/arbiter_server.h"
@@ -16,6 +13,7 @@
 #include "rendezvous/joiner.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous_support.h"
+#include "tests/support/map_store.h"
 #include "tests/support/other_user.h"
 #include "unisono/rendezvous.h"
 
@@ -23,31 +21,10 @@ namespace unisono::rendezvous {
 namespace {
 
 using std::chrono::milliseconds;
+using test::MapStore;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-// In memory, shared by the threads of a test.
-class MapStore : public Store {
- public:
-  void set(std::string_view key, std::string_view value) override {
-    const std::lock_guard lock(mutex_);
-    values_[std::string(key)] = value;
-    changed_.notify_all();
-  }
-  std::string get(std::string_view key, milliseconds timeout) override {
-    std::unique_lock lock(mutex_);
-    const std::string name(key);
-    changed_.wait_for(lock, timeout, [&] { return values_.count(name) > 0; });
-    const auto value = values_.find(name);
-    return value == values_.end() ? "" : value->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
-};
 
 class BrokenStore : public Store {
  public:
