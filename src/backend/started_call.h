@@ -33,6 +33,7 @@ struct StartedCall {
     is_numbered = true;
     on_host = nullptr;
     enqueued.store(false, std::memory_order_relaxed);
+    failed.store(false, std::memory_order_relaxed);
     concerns_call_alone = false;
   }
   /// What the peers take part in: this call, or what a call on device memory does on the host.
@@ -56,6 +57,7 @@ struct StartedCall {
   std::unique_ptr<Operation> device;     ///< made when first needed
   const StartedCall* on_host = nullptr;  ///< in `device`
   std::atomic<bool> enqueued = false;    ///< the work is in the caller's stream, or over
+  std::atomic<bool> failed = false;      ///< before it was enqueued; read after `enqueued`
   bool concerns_call_alone = false;      ///< a failure that all ranks found in the call
 };
 

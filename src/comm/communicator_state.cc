@@ -263,6 +263,8 @@ void CommunicatorState::on_done(RequestState& request) {
   if (request.outcome.ok()) host_.traffic().count_call(request.call.collective);
   if (!request.is_on_device()) host_.end(request, request.outcome.ok());
   request.outcome = outcome_of(request);
+  request.failed.store(!request.outcome.ok(), std::memory_order_relaxed);
+  request.enqueued.store(true, std::memory_order_release);
   if (request.callbacks.empty()) return;
   runtime_->engine().defer(
       [callbacks = std::exchange(request.callbacks, {}), outcome = request.outcome] {

@@ -172,7 +172,6 @@ bool DeviceOperation::advance() {
     call_.started->concerns_call_alone = fused_.refused();
     stop(status_);
   }
-  CudaCalls::note_enqueued(*call_.started);
   end();
   return true;
 }
@@ -180,7 +179,6 @@ bool DeviceOperation::advance() {
 void DeviceOperation::fail(const Status& cause) {
   stop(cause);
   status_ = cause;
-  CudaCalls::note_enqueued(*call_.started);
   end();
 }
 
