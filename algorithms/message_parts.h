@@ -1,4 +1,4 @@
-// Cuts a run of chunks into the messages that pipeline it, the same way on both sides of a lane.
+// Cuts a run of chunks into the messages that pipeline it, the same way on both sides of a channel.
 // Pure; safe from any thread.
 #pragma once
 

@@ -18,7 +18,7 @@ struct DefaultRow {
   std::size_t chunk_bytes;
 };
 
-// Plans, over any lanes; ranks that share memory run natively by the rows before. Latency decides
+// Plans, over any links; ranks that share memory run natively by the rows before. Latency decides
 // below some tens of KiB, bytes on the wire above. Rows of one collective go from small to large
 // and end with algorithms that serve every rank count, operator and order. They were measured over
 // TCP and UNIX sockets; verbs, which is quicker, has the same until it is measured on a network.

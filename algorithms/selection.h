@@ -15,7 +15,7 @@
 
 namespace unisono::algorithms {
 
-/// What the lanes of a communicator are made of; the slowest kind when mixed.
+/// What the links of a communicator are made of; the slowest kind when mixed.
 enum class Link : std::uint8_t { kLoopback, kShm, kUnix, kVerbs, kTcp };
 std::string_view name_of(Link link);
 

@@ -58,17 +58,17 @@ class HandOver {
 /// One rank's places to send to and to hear from, by peer.
 class HandOverTransport final : public Transport {
  public:
-  /// `lanes`[from * ranks + to].
-  HandOverTransport(std::vector<HandOver>& lanes, Rank rank, int ranks) {
+  /// `channels`[from * ranks + to].
+  HandOverTransport(std::vector<HandOver>& channels, Rank rank, int ranks) {
     for (Rank peer = 0; peer < ranks; ++peer) {
-      const auto lane = [&](Rank from, Rank to) -> HandOver& {
-        return lanes[static_cast<std::size_t>(from * ranks + to)];
+      const auto channel = [&](Rank from, Rank to) -> HandOver& {
+        return channels[static_cast<std::size_t>(from * ranks + to)];
       };
-      links_.emplace_back(lane(rank, peer), lane(peer, rank));
+      links_.emplace_back(channel(rank, peer), channel(peer, rank));
     }
   }
   std::string_view name() const override { return "hand over"; }
-  LaneTraits traits() const override { return {.captures_sends = true}; }
+  EndpointTraits traits() const override { return {.captures_sends = true}; }
   std::string address() const override { return ""; }
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank peer) override {
@@ -136,7 +136,7 @@ const compute::Reduction& sum_of_floats() {
 /// All ranks of one ring all-reduce, in turn on this thread.
 class RingWorld {
  public:
-  RingWorld(int ranks, std::size_t count) : lanes_(static_cast<std::size_t>(ranks * ranks)) {
+  RingWorld(int ranks, std::size_t count) : channels_(static_cast<std::size_t>(ranks * ranks)) {
     members_.resize(static_cast<std::size_t>(ranks));
     std::iota(members_.begin(), members_.end(), 0);
     for (Rank rank = 0; rank < ranks; ++rank) add(rank, ranks, count);
@@ -181,7 +181,7 @@ class RingWorld {
 
   void add(Rank rank, int ranks, std::size_t count) {
     Seat& seat = seats_.emplace_back();
-    seat.transport = std::make_unique<HandOverTransport>(lanes_, rank, ranks);
+    seat.transport = std::make_unique<HandOverTransport>(channels_, rank, ranks);
     seat.messenger = std::make_unique<Messenger>(ranks, events_, 0);
     for (Rank peer = 0; peer < ranks; ++peer) {
       if (peer != rank) seat.messenger->set_route(peer, *seat.transport);
@@ -202,7 +202,7 @@ class RingWorld {
   NoEvents events_;
   ScratchPool scratch_{kScratchBytes};
   std::vector<Rank> members_;
-  std::vector<HandOver> lanes_;
+  std::vector<HandOver> channels_;
   std::deque<Seat> seats_;
   std::size_t steps_ = 0;
 };

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "native/native.h"
-#include "transports/shm/fabric_group.h"
+#include "transports/shm/segment_group.h"
 
 namespace {
 
@@ -91,15 +91,16 @@ Options parse(int argc, char** argv) {
 
 class Bench {
  public:
-  Bench(const Options& options, Shared* shared, int rank, std::shared_ptr<shm::Fabric> fabric)
+  Bench(const Options& options, Shared* shared, int rank,
+        std::shared_ptr<shm::SharedSegment> segment)
       : options_(options),
         shared_(shared),
         rank_(rank),
-        fabric_(std::move(fabric)),
+        shared_segment_(std::move(segment)),
         yields_(options.ranks > sysconf(_SC_NPROCESSORS_ONLN)) {
     std::vector<int> members;
     for (int i = 0; i < options.ranks; ++i) members.push_back(i);
-    group_ = std::make_unique<native::Group>(std::move(*fabric_->open_group(0, members)));
+    group_ = std::make_unique<native::Group>(std::move(*shared_segment_->open_group(0, members)));
   }
 
   void run() {
@@ -123,14 +124,14 @@ class Bench {
   }
 
   float* take(std::size_t bytes) {
-    void* memory = options_.heap ? *fabric_->allocate(bytes)
+    void* memory = options_.heap ? *shared_segment_->allocate(bytes)
                                  : std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
     return static_cast<float*>(memory);
   }
   void give_back(float* memory) {
     if (!options_.heap) return std::free(memory);
-    if (!fabric_->release(memory)) std::abort();
+    if (!shared_segment_->release(memory)) std::abort();
   }
 
   void call(std::size_t bytes, int pair) {
@@ -236,7 +237,7 @@ class Bench {
   const Options& options_;
   Shared* shared_;
   int rank_;
-  std::shared_ptr<shm::Fabric> fabric_;
+  std::shared_ptr<shm::SharedSegment> shared_segment_;
   bool yields_;
   std::unique_ptr<native::Group> group_;
   std::uint64_t phase_ = 0;
@@ -246,14 +247,14 @@ class Bench {
 };
 
 void run_rank(const Options& options, Shared* shared, int rank,
-              std::vector<std::unique_ptr<shm::FabricListener>>& listeners, const pid_t* pids) {
+              std::vector<std::unique_ptr<shm::LocalListener>>& listeners, const pid_t* pids) {
   if (options.ranks <= sysconf(_SC_NPROCESSORS_ONLN)) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(rank, &set);
     sched_setaffinity(0, sizeof set, &set);
   }
-  shm::FabricPeers peers;
+  shm::LocalPeers peers;
   peers.job_id = "native_bench";
   peers.self = rank;
   for (int i = 0; i < options.ranks; ++i) {
@@ -261,13 +262,13 @@ void run_rank(const Options& options, Shared* shared, int rank,
     peers.pids.push_back(pids[i]);
     peers.addresses.push_back(listeners[static_cast<std::size_t>(i)]->address());
   }
-  auto fabric = shm::Fabric::meet(*listeners[static_cast<std::size_t>(rank)], peers,
-                                  Clock::now() + std::chrono::seconds(10));
-  if (!fabric) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, fabric.error().message().c_str());
+  auto segment = shm::SharedSegment::open(*listeners[static_cast<std::size_t>(rank)], peers,
+                                          Clock::now() + std::chrono::seconds(10));
+  if (!segment) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, segment.error().message().c_str());
     _exit(1);
   }
-  Bench(options, shared, rank, *fabric).run();
+  Bench(options, shared, rank, *segment).run();
 }
 
 }  // namespace
@@ -280,9 +281,9 @@ int main(int argc, char** argv) {
   if (memory == MAP_FAILED || pid_memory == MAP_FAILED) return 1;
   auto* const shared = new (memory) Shared;
   auto* const pids = static_cast<std::atomic<pid_t>*>(pid_memory);
-  std::vector<std::unique_ptr<shm::FabricListener>> listeners;
+  std::vector<std::unique_ptr<shm::LocalListener>> listeners;
   for (int i = 0; i < options.ranks; ++i)
-    listeners.push_back(std::move(*shm::FabricListener::open()));
+    listeners.push_back(std::move(*shm::LocalListener::open()));
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t pid = fork();
     if (pid != 0) {

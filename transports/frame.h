@@ -35,9 +35,9 @@ struct FrameHeader {
   FrameClass frame_class = FrameClass::kCollective;
   std::uint16_t reserved = 0;
   std::uint32_t communicator = 0;
-  std::uint32_t index = 0;        ///< collective: the plan's lane index; point-to-point: the tag
-  std::uint64_t sequence = 0;     ///< collective: operation; point-to-point: message of this lane
-  std::uint64_t offset = 0;       ///< kData: of this piece in its message; see kAnswer
+  std::uint32_t index = 0;     ///< collective: the plan's message index; point-to-point: the tag
+  std::uint64_t sequence = 0;  ///< collective: operation; point-to-point: message of this channel
+  std::uint64_t offset = 0;    ///< kData: of this piece in its message; see kAnswer
   std::uint64_t total_bytes = 0;  ///< of the message
   CallRecord record;
 };

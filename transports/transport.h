@@ -64,26 +64,27 @@ class Endpoint {
                                std::uint64_t token) = 0;
   /// The operation behind a kPending token failed: afterwards its payload is not referenced and
   /// sent(token) will not come. A frame that has begun is completed from a copy of the rest, so
-  /// that the lane survives for others; one that has not begun is dropped.
+  /// that the channel survives for others; one that has not begun is dropped.
   virtual void cancel(std::uint64_t token) = 0;
   /// Frames that are being received into [begin, begin + bytes) are discarded from now on: the
   /// memory goes back to the user.
   virtual void abandon(const std::byte* begin, std::size_t bytes) = 0;
 };
 
-struct LaneTraits {
-  std::size_t eager_bytes_max = 16 * 1024;      ///< larger messages wait for a grant
-  std::size_t eager_credit_bytes = 256 * 1024;  ///< unconsumed eager bytes per (communicator, lane)
-  bool captures_sends = false;                  ///< post_send always answers kDone or kFull
+struct EndpointTraits {
+  std::size_t eager_bytes_max = 16 * 1024;  ///< larger messages wait for a grant
+  std::size_t eager_credit_bytes =
+      256 * 1024;               ///< unconsumed eager bytes per (communicator, channel)
+  bool captures_sends = false;  ///< post_send always answers kDone or kFull
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
-  virtual LaneTraits traits() const = 0;
-  /// Of the lane to one peer; both of its ends must come to the same.
-  virtual LaneTraits traits_to(Rank peer) const {
+  virtual EndpointTraits traits() const = 0;
+  /// Of the channel to one peer; both of its ends must come to the same.
+  virtual EndpointTraits traits_to(Rank peer) const {
     static_cast<void>(peer);
     return traits();
   }

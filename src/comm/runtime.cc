@@ -148,8 +148,8 @@ Status Runtime::connect(const RuntimeOptions& options) {
   host_loads_ = host_loads(world().members);
   engine_ = std::make_unique<Engine>(*this, options.size, config_.eager_bytes, idle_choice());
   peer_left_.assign(static_cast<std::size_t>(options.size), false);
-  UNISONO_TRY(meet_fabric(options.deadline));
-  return transports_.connect(world(), fabric_, engine_->messenger());
+  UNISONO_TRY(open_shared_segment(options.deadline));
+  return transports_.connect(world(), shared_segment_, engine_->messenger());
 }
 
 IdleChoice Runtime::idle_choice() const {
@@ -168,10 +168,10 @@ Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
     UNISONO_TRY(check_own_user());
   }
   if (options.size > 1 && (kind == "auto" || kind == "shm")) {
-    Result<std::unique_ptr<shm::FabricListener>> listener = shm::FabricListener::open();
+    Result<std::unique_ptr<shm::LocalListener>> listener = shm::LocalListener::open();
     if (listener) {
-      fabric_listener_ = std::move(*listener);
-      self->addresses += "shm " + fabric_listener_->address() + "\n";
+      local_listener_ = std::move(*listener);
+      self->addresses += "shm " + local_listener_->address() + "\n";
     } else if (kind == "shm") {
       return listener.error();
     } else {
@@ -191,10 +191,10 @@ Status Runtime::open_device(const device::DeviceWish& wish, Member* self) {
   return Status();
 }
 
-Status Runtime::meet_fabric(TimePoint deadline) {
-  if (fabric_listener_ == nullptr) return Status();
+Status Runtime::open_shared_segment(TimePoint deadline) {
+  if (local_listener_ == nullptr) return Status();
   const Member& self = world().members[static_cast<std::size_t>(world().rank)];
-  shm::FabricPeers peers;
+  shm::LocalPeers peers;
   peers.job_id = world().job_id;
   peers.single_copy = config_.access != AccessPath::kWindow;
   for (const Member& member : world().members) {
@@ -206,17 +206,17 @@ Status Runtime::meet_fabric(TimePoint deadline) {
     peers.addresses.push_back(address);
   }
   peers.watch = [this, ranks = peers.world_ranks] { return find_lost(ranks); };
-  Result<std::shared_ptr<shm::Fabric>> fabric =
-      shm::Fabric::meet(*fabric_listener_, std::move(peers), deadline);
-  fabric_listener_.reset();
-  if (fabric) {
-    fabric_ = std::move(*fabric);
+  Result<std::shared_ptr<shm::SharedSegment>> segment =
+      shm::SharedSegment::open(*local_listener_, std::move(peers), deadline);
+  local_listener_.reset();
+  if (segment) {
+    shared_segment_ = std::move(*segment);
     return Status();
   }
-  if (config_.transport == "shm" || fabric.error().code() == ErrorCode::kTimeout) {
-    return fabric.error();
+  if (config_.transport == "shm" || segment.error().code() == ErrorCode::kTimeout) {
+    return segment.error();
   }
-  log::warning("shared memory is not used: " + fabric.error().message());
+  log::warning("shared memory is not used: " + segment.error().message());
   return Status();
 }
 
@@ -295,7 +295,7 @@ Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {
     return Status(ErrorCode::kUnsupported,
                   "there is no CUDA device for this rank; `unisono info` says why");
   }
-  if (fabric_ != nullptr) return fabric_->allocate(bytes);
+  if (shared_segment_ != nullptr) return shared_segment_->allocate(bytes);
   void* pointer = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
   if (pointer == nullptr) {
     return Status(ErrorCode::kOutOfResources, "no memory for " + std::to_string(bytes) + " bytes");
@@ -308,7 +308,7 @@ Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {
 Status Runtime::release(void* pointer) {
   if (is_forked_copy()) return Status();
   if (device_ != nullptr && device_->is_device_memory(pointer)) return device_->release(pointer);
-  if (fabric_ != nullptr) return fabric_->release(pointer);
+  if (shared_segment_ != nullptr) return shared_segment_->release(pointer);
   const std::lock_guard guard(plain_mutex_);
   if (std::erase(plain_, pointer) == 0) {
     return Status(ErrorCode::kInvalidArgument, "the pointer is not from unisono::allocate");

@@ -22,7 +22,7 @@
 #include "engine/scratch_pool.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/peer_information.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 #include "unisono/helper_threads.h"
 #include "unisono/options.h"
 
@@ -64,7 +64,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   /// Null where this rank can have no device memory.
   device::RankDevice* device() { return device_.get(); }
   /// Null when this host's ranks do not share memory.
-  shm::Fabric* fabric() { return fabric_.get(); }
+  shm::SharedSegment* shared_segment() { return shared_segment_.get(); }
   /// The slowest link between these world ranks.
   algorithms::Link link_of(const std::vector<Rank>& members) const {
     return transports_.link_of(members);
@@ -128,7 +128,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   Status open_transports(const RuntimeOptions& options, Member* self);
   IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);
-  Status meet_fabric(TimePoint deadline);
+  Status open_shared_segment(TimePoint deadline);
   Status find_lost(const std::vector<Rank>& ranks);
   void handle_decisions();
   void handle(const Event& event, detail::CommunicatorState& communicator);
@@ -145,8 +145,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::array<std::string, kCollectiveCount> algorithm_hints_;
   ScratchPool scratch_;
   std::unique_ptr<ArbiterClient> arbiter_;
-  std::unique_ptr<shm::FabricListener> fabric_listener_;
-  std::shared_ptr<shm::Fabric> fabric_;
+  std::unique_ptr<shm::LocalListener> local_listener_;
+  std::shared_ptr<shm::SharedSegment> shared_segment_;
   std::unique_ptr<device::RankDevice> device_;
   TransportSet transports_;
   std::vector<HostLoad> host_loads_;  // by world rank
@@ -162,7 +162,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;
-  std::vector<void*> plain_;  // from allocate() without a fabric
+  std::vector<void*> plain_;  // from allocate() without a segment
 };
 
 }  // namespace unisono

@@ -4,7 +4,7 @@
 #include <bit>
 #include <numeric>
 
-#include "transports/shm/fabric_group.h"
+#include "transports/shm/segment_group.h"
 
 namespace unisono::detail {
 namespace {
@@ -42,19 +42,19 @@ Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
   return all;
 }
 
-// The fabric's indices of these world ranks, ascending as the ranks; empty when one is elsewhere.
+// The segment's indices of these world ranks, ascending as the ranks; empty when one is elsewhere.
 std::vector<int> local_indices(Runtime& runtime, const std::vector<Rank>& members) {
   std::vector<int> indices;
-  if (runtime.fabric() == nullptr) return indices;
+  if (runtime.shared_segment() == nullptr) return indices;
   for (const Rank member : members) {
-    const int index = runtime.fabric()->local_index(member);
+    const int index = runtime.shared_segment()->local_index(member);
     if (index < 0) return {};
     indices.push_back(index);
   }
   return indices;
 }
 
-std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::FabricGroup> group) {
+std::unique_ptr<native::Group> make_native(std::unique_ptr<shm::SegmentGroup> group) {
   if (group == nullptr) return nullptr;
   return std::make_unique<native::Group>(std::move(group));
 }
@@ -65,10 +65,10 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
                                                    const std::vector<Rank>& ranks,
                                                    const std::vector<int>& indices,
                                                    const Offer& agreed) {
-  shm::Fabric* const fabric = parent.runtime().fabric();
-  std::unique_ptr<shm::FabricGroup> group;
+  shm::SharedSegment* const segment = parent.runtime().shared_segment();
+  std::unique_ptr<shm::SegmentGroup> group;
   if (agreed.has_block != 0 && !indices.empty()) {
-    Result<std::unique_ptr<shm::FabricGroup>> made = fabric->open_group(agreed.block, indices);
+    Result<std::unique_ptr<shm::SegmentGroup>> made = segment->open_group(agreed.block, indices);
     if (made) group = std::move(*made);
   }
   UNISONO_ASSIGN(const std::vector<std::uint8_t> opened,
@@ -82,7 +82,7 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
   if (group != nullptr) {
     group->set_opened_by(count);
   } else if (count == 0 && agreed.has_block != 0 && ranks.front() == parent.rank()) {
-    fabric->return_block(agreed.block);
+    segment->return_block(agreed.block);
   }
   return std::unique_ptr<native::Group>();
 }
@@ -123,7 +123,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   Offer offer;
   if (leads) offer.id = take_communicator_id(runtime);
   if (leads && !indices.empty()) {
-    const Result<std::uint32_t> block = runtime.fabric()->reserve_block();
+    const Result<std::uint32_t> block = runtime.shared_segment()->reserve_block();
     if (block) {
       offer.block = *block;
       offer.has_block = 1;
@@ -152,13 +152,13 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
   const std::vector<int> indices = local_indices(*runtime, members);
   std::unique_ptr<native::Group> native;
   if (!indices.empty()) {
-    // The fabric is fresh: its first block is the world's.
+    // The segment is fresh: its first block is the world's.
     if (runtime->world().rank == 0) {
-      UNISONO_ASSIGN(const std::uint32_t block, runtime->fabric()->reserve_block());
-      UNISONO_ASSERT(block == 0, "a fresh fabric starts with block 0");
+      UNISONO_ASSIGN(const std::uint32_t block, runtime->shared_segment()->reserve_block());
+      UNISONO_ASSERT(block == 0, "a fresh segment starts with block 0");
     }
-    UNISONO_ASSIGN(std::unique_ptr<shm::FabricGroup> group,
-                   runtime->fabric()->open_group(0, indices));
+    UNISONO_ASSIGN(std::unique_ptr<shm::SegmentGroup> group,
+                   runtime->shared_segment()->open_group(0, indices));
     native = make_native(std::move(group));
   }
   // Known before anyone has said it; other numbers begin at 1.

@@ -86,12 +86,12 @@ Status TransportSet::open_network() {
   return open_stream(StreamOptions::Family::kTcp, Link::kTcp, false);
 }
 
-Status TransportSet::connect(const World& job, const std::shared_ptr<shm::Fabric>& fabric,
+Status TransportSet::connect(const World& job, const std::shared_ptr<shm::SharedSegment>& segment,
                              Messenger& messenger) {
   if (config_.transport == "loopback") UNISONO_TRY(connect_loopback(job));
-  if (fabric != nullptr) UNISONO_TRY(connect_shared_memory(fabric));
+  if (segment != nullptr) UNISONO_TRY(connect_shared_memory(segment));
   UNISONO_ASSIGN(links_, LinkMap::make(job, config_.transport, [&](Rank rank) {
-                   return fabric != nullptr && fabric->local_index(rank) >= 0;
+                   return segment != nullptr && segment->local_index(rank) >= 0;
                  }));
   for (Slot& slot : slots_) {
     slot.transport->set_identity(job.job_id, job.key);
@@ -127,18 +127,18 @@ Status TransportSet::connect_loopback(const World& job) {
   return Status();
 }
 
-Status TransportSet::connect_shared_memory(const std::shared_ptr<shm::Fabric>& fabric) {
+Status TransportSet::connect_shared_memory(const std::shared_ptr<shm::SharedSegment>& segment) {
   std::vector<Rank> peers;
-  for (int i = 0; i < fabric->size(); ++i) {
-    if (i != fabric->self()) peers.push_back(fabric->world_rank(i));
+  for (int i = 0; i < segment->size(); ++i) {
+    if (i != segment->self()) peers.push_back(segment->world_rank(i));
   }
-  const auto open_lane = [fabric](Rank from, Rank to) {
-    return fabric->lane(fabric->local_index(from), fabric->local_index(to));
+  const auto open_ring = [segment](Rank from, Rank to) {
+    return segment->ring(segment->local_index(from), segment->local_index(to));
   };
   UNISONO_ASSIGN(
-      std::unique_ptr<Transport> lanes,
-      shm::ShmTransport::make(rank_, peers, open_lane, shm::make_loans(fabric, config_.access)));
-  slots_.push_back({Link::kShm, std::move(lanes)});
+      std::unique_ptr<Transport> rings,
+      shm::ShmTransport::make(rank_, peers, open_ring, shm::make_loans(segment, config_.access)));
+  slots_.push_back({Link::kShm, std::move(rings)});
   return Status();
 }
 

@@ -13,7 +13,7 @@
 #include "config/config.h"
 #include "engine/messenger.h"
 #include "transports/loopback/self_transport.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 #include "transports/tcp/stream_transport.h"
 #include "transports/transport.h"
 
@@ -30,8 +30,8 @@ class TransportSet {
   /// What peers need to know, as lines of Member::addresses.
   const std::string& addresses() const { return addresses_; }
   /// Decides, alike on both sides of every pair, which transport reaches which rank, and tells the
-  /// messenger. `fabric`: null where this host's ranks do not share memory.
-  Status connect(const World& job, const std::shared_ptr<shm::Fabric>& fabric,
+  /// messenger. `segment`: null where this host's ranks do not share memory.
+  Status connect(const World& job, const std::shared_ptr<shm::SharedSegment>& segment,
                  Messenger& messenger);
   /// The slowest link between these world ranks.
   algorithms::Link link_of(const std::vector<Rank>& members) const {
@@ -52,7 +52,7 @@ class TransportSet {
   Status open_verbs(bool single_host);
   Status open_network();
   Status connect_loopback(const World& job);
-  Status connect_shared_memory(const std::shared_ptr<shm::Fabric>& fabric);
+  Status connect_shared_memory(const std::shared_ptr<shm::SharedSegment>& segment);
   std::vector<std::string> addresses_for(const Slot& slot, const World& job) const;
   Slot* slot_for(algorithms::Link link);
 

@@ -60,7 +60,7 @@ PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
     to.kind = from.kind;
     to.remote_first = from.remote_first;
     to.peer = from.peer;
-    to.lane_index = from.lane_index;
+    to.message_index = from.message_index;
     const plan::ChunkRange& sized = from.kind == StepKind::kSend ? from.source : from.target;
     to.bytes = sized.count == 0 ? 0 : layout.range(sized).bytes;
     if (from.kind != StepKind::kSend && from.target.count > 0) {
@@ -143,7 +143,7 @@ bool Execution::advance() {
 // True when the step is complete at once.
 bool Execution::run(std::uint32_t index) {
   const PreparedStep& step = call_.plan->steps[index];
-  const MessageKey key{call_.communicator, FrameClass::kCollective, step.lane_index,
+  const MessageKey key{call_.communicator, FrameClass::kCollective, step.message_index,
                        call_.sequence};
   switch (step.kind) {
     case StepKind::kSend:

@@ -27,7 +27,7 @@ struct PreparedStep {
   plan::Buffer target_buffer = plan::Buffer::kOutput;
   plan::Buffer source_buffer = plan::Buffer::kOutput;
   Rank peer = -1;  ///< communicator rank
-  std::uint32_t lane_index = 0;
+  std::uint32_t message_index = 0;
   std::size_t target_offset = 0;
   std::size_t source_offset = 0;
   std::size_t bytes = 0;

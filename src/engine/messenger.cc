@@ -55,47 +55,47 @@ Messenger::Peer& Messenger::use(Rank rank) {
   return *peer;
 }
 
-Messenger::Lane& Messenger::lane(Peer& peer, std::uint32_t communicator) {
-  if (Lane* known = find_lane(peer, communicator)) return *known;
-  return add_lane(peer, communicator, calls(communicator));
+Messenger::Channel& Messenger::channel(Peer& peer, std::uint32_t communicator) {
+  if (Channel* known = find_channel(peer, communicator)) return *known;
+  return add_channel(peer, communicator, calls(communicator));
 }
 
-Messenger::Lane* Messenger::find_lane(Peer& peer, std::uint32_t communicator) {
-  if (peer.last_lane != nullptr && peer.last_lane->communicator == communicator) {
-    return peer.last_lane;
+Messenger::Channel* Messenger::find_channel(Peer& peer, std::uint32_t communicator) {
+  if (peer.last_channel != nullptr && peer.last_channel->communicator == communicator) {
+    return peer.last_channel;
   }
-  for (auto& candidate : peer.lanes) {
-    if (candidate->communicator == communicator) return peer.last_lane = candidate.get();
+  for (auto& candidate : peer.channels) {
+    if (candidate->communicator == communicator) return peer.last_channel = candidate.get();
   }
   return nullptr;
 }
 
 // Of a frame that has arrived. Null: the communicator is closed here, or the peer is given up.
-Messenger::Lane* Messenger::heard_lane(Peer& peer, std::uint32_t communicator) {
+Messenger::Channel* Messenger::heard_channel(Peer& peer, std::uint32_t communicator) {
   if (peer.closed) return nullptr;
-  if (Lane* known = find_lane(peer, communicator)) return known;
+  if (Channel* known = find_channel(peer, communicator)) return known;
   Calls* const heard = calls_heard_of(peer, communicator);
-  return heard == nullptr ? nullptr : &add_lane(peer, communicator, *heard);
+  return heard == nullptr ? nullptr : &add_channel(peer, communicator, *heard);
 }
 
-Messenger::Lane& Messenger::add_lane(Peer& peer, std::uint32_t communicator, Calls& calls) {
-  auto made = std::make_unique<Lane>();
+Messenger::Channel& Messenger::add_channel(Peer& peer, std::uint32_t communicator, Calls& calls) {
+  auto made = std::make_unique<Channel>();
   made->communicator = communicator;
   made->calls = &calls;
   made->credit = peer.traits.eager_credit_bytes;
   made->admitted = calls.admits(peer.rank);
   if (!made->admitted) events_.stranger(communicator, peer.rank);
-  peer.lanes.push_back(std::move(made));
-  return *(peer.last_lane = peer.lanes.back().get());
+  peer.channels.push_back(std::move(made));
+  return *(peer.last_channel = peer.channels.back().get());
 }
 
 // The peer is not believed any more in this communicator, which fails, now or when it is made here.
-void Messenger::violate(Peer& peer, Lane& lane, std::string what) {
-  lane.broken = true;
-  if (lane.calls->early >= 0) {
-    lane.violation = std::move(what);
+void Messenger::violate(Peer& peer, Channel& channel, std::string what) {
+  channel.broken = true;
+  if (channel.calls->early >= 0) {
+    channel.violation = std::move(what);
   } else {
-    events_.violation(lane.communicator, peer.rank, std::move(what));
+    events_.violation(channel.communicator, peer.rank, std::move(what));
   }
 }
 
@@ -153,16 +153,16 @@ void Messenger::open(std::uint32_t communicator, std::span<const Rank> members) 
   for (const Rank rank : members) known.members[static_cast<std::size_t>(rank)] = true;
   std::erase_if(known.probes, [&](const Calls::Probe& probe) { return !known.admits(probe.peer); });
   for (Peer* peer : active_) {
-    Lane* const lane = find_lane(*peer, communicator);
-    if (lane == nullptr) continue;
-    lane->admitted = known.admits(peer->rank);
-    if (!lane->admitted) {
+    Channel* const channel = find_channel(*peer, communicator);
+    if (channel == nullptr) continue;
+    channel->admitted = known.admits(peer->rank);
+    if (!channel->admitted) {
       forget(*peer, communicator);
       events_.stranger(communicator, peer->rank);
       continue;
     }
-    if (lane->broken) events_.violation(communicator, peer->rank, std::move(lane->violation));
-    if (lane->left) events_.left(communicator, peer->rank);
+    if (channel->broken) events_.violation(communicator, peer->rank, std::move(channel->violation));
+    if (channel->left) events_.left(communicator, peer->rank);
   }
 }
 
@@ -170,15 +170,15 @@ void Messenger::close(std::uint32_t communicator) {
   calls(communicator);  // no longer an early one
   remember_closed(communicator);
   for (Peer* peer : active_) {
-    Lane* const lane = find_lane(*peer, communicator);
-    if (lane == nullptr) continue;
-    if (lane->admitted) {
+    Channel* const channel = find_channel(*peer, communicator);
+    if (channel == nullptr) continue;
+    if (channel->admitted) {
       closed_[communicator][static_cast<std::size_t>(peer->rank)] = true;
       post_control(*peer, FrameKind::kLeft, {communicator, FrameClass::kCollective, 0, 0}, {}, 0);
     }
     forget(*peer, communicator);
-    peer->last_lane = nullptr;
-    std::erase_if(peer->lanes, [&](const auto& each) { return each.get() == lane; });
+    peer->last_channel = nullptr;
+    std::erase_if(peer->channels, [&](const auto& each) { return each.get() == channel; });
   }
   calls_.erase(communicator);
   last_calls_ = nullptr;
@@ -218,7 +218,7 @@ void Messenger::cancel(const MessageOwner& owner) {
     drop(peer->streaming, true);
     drop(peer->waiting, false);
     drop(peer->lent, false);
-    for (auto& lane : peer->lanes) drop(lane->held_back, false);
+    for (auto& channel : peer->channels) drop(channel->held_back, false);
     if (peer->eager_posted != nullptr && peer->eager_posted->owner == &owner) {
       peer->eager_posted = nullptr;
     }

@@ -1,11 +1,11 @@
 // Messages over frames: matching, eager credit, grants. One per rank, shared by all communicators.
 //
 // A message is named by (peer, communicator, class, sequence, index). Small ones travel eagerly and
-// spend credit of (communicator, lane); larger ones, or those without credit, wait for the
+// spend credit of (communicator, channel); larger ones, or those without credit, wait for the
 // receiver's grant and then stream straight into place. In a collective both sides know every
 // message, so a posted receive above the eager size sends its grant at once; a point-to-point
-// message is announced first. Announcements spend credit too: a lane that has none left holds its
-// messages back, and the receiver, which knows when that is so, names those it waits for
+// message is announced first. Announcements spend credit too: a channel that has none left holds
+// its messages back, and the receiver, which knows when that is so, names those it waits for
 // (README.md).
 //
 // Nothing that comes from a peer is trusted: who is no member of a communicator is not heard there,
@@ -26,7 +26,7 @@
 
 namespace unisono {
 
-/// What a message belongs to; compared whole. `index` is the lane index or the tag.
+/// What a message belongs to; compared whole. `index` is the message index or the tag.
 struct MessageKey {
   std::uint32_t communicator = 0;
   FrameClass frame_class = FrameClass::kCollective;
@@ -131,21 +131,21 @@ class Messenger final : public FrameSink {
   class Backlog;
   struct Posted;
   struct Arrival;
-  struct Lane;
+  struct Channel;
   struct Peer;
   struct Calls;
 
   Peer& use(Rank peer);
-  Lane& lane(Peer& peer, std::uint32_t communicator);
-  Lane* find_lane(Peer& peer, std::uint32_t communicator);
-  Lane* heard_lane(Peer& peer, std::uint32_t communicator);
-  Lane& add_lane(Peer& peer, std::uint32_t communicator, Calls& calls);
+  Channel& channel(Peer& peer, std::uint32_t communicator);
+  Channel* find_channel(Peer& peer, std::uint32_t communicator);
+  Channel* heard_channel(Peer& peer, std::uint32_t communicator);
+  Channel& add_channel(Peer& peer, std::uint32_t communicator, Calls& calls);
   Calls& calls(std::uint32_t communicator);
   Calls* calls_heard_of(Peer& peer, std::uint32_t communicator);
   Calls* known_calls(std::uint32_t communicator);
   void remember_closed(std::uint32_t communicator);
   void forget(Peer& peer, std::uint32_t communicator);
-  void violate(Peer& peer, Lane& lane, std::string what);
+  void violate(Peer& peer, Channel& channel, std::string what);
 
   // Sending (messenger_send.cc)
   Outgoing* acquire_outgoing(Peer& peer);
@@ -158,15 +158,15 @@ class Messenger final : public FrameSink {
   void post_control(Peer& peer, FrameKind kind, const MessageKey& key, const CallRecord& record,
                     std::uint64_t total_bytes, std::uint64_t offset = 0);
   bool is_small(const Peer& peer, std::size_t bytes) const;
-  bool spend(const Peer& peer, Lane& lane, Outgoing* message) const;
-  void hold_back(Peer& peer, Lane& lane, Outgoing* message);
+  bool spend(const Peer& peer, Channel& channel, Outgoing* message) const;
+  void hold_back(Peer& peer, Channel& channel, Outgoing* message);
   void announce_wanted(Peer& peer, Outgoing* message);
-  void send_held_back(Peer& peer, Lane& lane);
-  void on_grant(Peer& peer, Lane& lane, const FrameHeader& header);
+  void send_held_back(Peer& peer, Channel& channel);
+  void on_grant(Peer& peer, Channel& channel, const FrameHeader& header);
   void offer_waiting(Peer& peer, std::uint32_t communicator, std::uint64_t sequence);
-  void keep_early_grant(Peer& peer, Lane& lane, const FrameHeader& header);
-  void on_credit(Peer& peer, Lane& lane, const FrameHeader& header);
-  void on_want(Peer& peer, Lane& lane, const FrameHeader& header);
+  void keep_early_grant(Peer& peer, Channel& channel, const FrameHeader& header);
+  void on_credit(Peer& peer, Channel& channel, const FrameHeader& header);
+  void on_want(Peer& peer, Channel& channel, const FrameHeader& header);
 
   // Receiving (messenger_receive.cc)
   Posted* acquire_posted();
@@ -179,23 +179,23 @@ class Messenger final : public FrameSink {
   Arrival* find_arrival(Peer& peer, const MessageKey& key);
   Arrival* new_arrival(Peer& peer, const FrameHeader& header, std::size_t cost);
   void erase_arrival(Peer& peer, Arrival* arrival);
-  Placement place_eager(Peer& peer, Lane& lane, const FrameHeader& header);
-  Placement place_data(Peer& peer, Lane& lane, const FrameHeader& header);
-  void eager_received(Peer& peer, Lane& lane, const FrameHeader& header);
+  Placement place_eager(Peer& peer, Channel& channel, const FrameHeader& header);
+  Placement place_data(Peer& peer, Channel& channel, const FrameHeader& header);
+  void eager_received(Peer& peer, Channel& channel, const FrameHeader& header);
   void data_received(Peer& peer, const FrameHeader& header);
   void drop_eager(Peer& peer);
-  void on_announce(Peer& peer, Lane& lane, const FrameHeader& header);
-  void on_ask(Peer& peer, Lane& lane, const FrameHeader& header);
+  void on_announce(Peer& peer, Channel& channel, const FrameHeader& header);
+  void on_ask(Peer& peer, Channel& channel, const FrameHeader& header);
   void on_offer(Peer& peer, const FrameHeader& header);
   void on_probe(Peer& peer, const FrameHeader& header);
-  void on_left(Peer& peer, Lane& lane);
+  void on_left(Peer& peer, Channel& channel);
   void drop_closed(Peer& peer, const FrameHeader& header);
-  bool take_credit(const Peer& peer, Lane& lane, std::size_t cost) const;
-  void return_credit(Peer& peer, Lane& lane, std::size_t cost);
-  bool is_spent(const Peer& peer, const Lane& lane) const;
-  void name_awaited(Peer& peer, Lane& lane);
-  void want(Peer& peer, Lane& lane, Tag tag);
-  void want_next(Peer& peer, Lane& lane, Tag tag);
+  bool take_credit(const Peer& peer, Channel& channel, std::size_t cost) const;
+  void return_credit(Peer& peer, Channel& channel, std::size_t cost);
+  bool is_spent(const Peer& peer, const Channel& channel) const;
+  void name_awaited(Peer& peer, Channel& channel);
+  void want(Peer& peer, Channel& channel, Tag tag);
+  void want_next(Peer& peer, Channel& channel, Tag tag);
   bool check_record(Rank peer, const MessageKey& key, const CallRecord& theirs);
   bool fits(Peer& peer, const Posted& posted, const FrameHeader& header);
 

@@ -46,7 +46,8 @@ bool Messenger::receive(Rank rank, const MessageKey& key, const CallRecord& reco
   if (Arrival* arrival = find_arrival(peer, key)) return take_arrival(peer, arrival, posted);
   peer.posted.push_back(posted);
   // What a peer without credit has not sent by now it can only send when asked.
-  if (!is_small(peer, bytes) || is_spent(peer, lane(peer, key.communicator))) grant(peer, posted);
+  if (!is_small(peer, bytes) || is_spent(peer, channel(peer, key.communicator)))
+    grant(peer, posted);
   return false;
 }
 
@@ -76,7 +77,7 @@ bool Messenger::receive_tagged(Rank rank, const MessageKey& key, std::byte* targ
   calls(key.communicator).tagged.push_back(posted);
   for (Peer* peer : active_) {
     if (rank != kAnyRank && peer->rank != rank) continue;
-    Lane* const from = find_lane(*peer, key.communicator);
+    Channel* const from = find_channel(*peer, key.communicator);
     if (from == nullptr || !from->is_heard()) continue;
     if (is_spent(*peer, *from)) want(*peer, *from, key.index);
   }
@@ -106,7 +107,7 @@ bool Messenger::take_arrival(Peer& peer, Arrival* arrival, Posted* posted) {
     *posted->result = {peer.rank, arrival->key.index, arrival->bytes};
   }
   if (arrival->announced) {
-    return_credit(peer, lane(peer, posted->key.communicator), arrival->cost);
+    return_credit(peer, channel(peer, posted->key.communicator), arrival->cost);
     erase_arrival(peer, arrival);
     peer.posted.push_back(posted);
     grant(peer, posted);
@@ -130,7 +131,7 @@ void Messenger::consume(Peer& peer, Arrival* arrival, Posted* posted) {
       posted->owner->message_piece(posted->slot, 0, bytes);
     }
   }
-  return_credit(peer, lane(peer, arrival->key.communicator), arrival->cost);
+  return_credit(peer, channel(peer, arrival->key.communicator), arrival->cost);
   erase_arrival(peer, arrival);
   free_posted_.push_back(posted);
 }
@@ -243,26 +244,26 @@ bool Messenger::check_record(Rank peer, const MessageKey& key, const CallRecord&
 
 Placement Messenger::place(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  Lane* const lane = heard_lane(peer, header.communicator);
-  if (lane == nullptr || !lane->is_heard()) return {};
+  Channel* const channel = heard_channel(peer, header.communicator);
+  if (channel == nullptr || !channel->is_heard()) return {};
   switch (header.kind) {
     case FrameKind::kEager:
-      return place_eager(peer, *lane, header);
+      return place_eager(peer, *channel, header);
     case FrameKind::kData:
-      return place_data(peer, *lane, header);
+      return place_data(peer, *channel, header);
     default:
       return {};
   }
 }
 
-Placement Messenger::place_eager(Peer& peer, Lane& lane, const FrameHeader& header) {
+Placement Messenger::place_eager(Peer& peer, Channel& channel, const FrameHeader& header) {
   if (header.payload_bytes != header.total_bytes || header.offset != 0) {
-    violate(peer, lane, "sent an eager frame that is not the whole of its message");
+    violate(peer, channel, "sent an eager frame that is not the whole of its message");
     return {};
   }
   const std::size_t cost = credit_cost(header.payload_bytes);
-  if (!take_credit(peer, lane, cost)) {
-    violate(peer, lane, "sent more eager bytes than it had credit for");
+  if (!take_credit(peer, channel, cost)) {
+    violate(peer, channel, "sent more eager bytes than it had credit for");
     return {};
   }
   Posted* posted = header.frame_class == FrameClass::kPointToPoint
@@ -271,7 +272,7 @@ Placement Messenger::place_eager(Peer& peer, Lane& lane, const FrameHeader& head
   if (posted != nullptr) {
     if (!fits(peer, *posted, header)) return {};
     if (!posted->pieces.place(0)) {
-      violate(peer, lane, "sent eagerly what it has sent in pieces");
+      violate(peer, channel, "sent eagerly what it has sent in pieces");
       return {};
     }
     peer.eager_posted = posted;
@@ -285,15 +286,15 @@ Placement Messenger::place_eager(Peer& peer, Lane& lane, const FrameHeader& head
   return {Placement::Kind::kInto, arrival->buffer.data()};
 }
 
-Placement Messenger::place_data(Peer& peer, Lane& lane, const FrameHeader& header) {
+Placement Messenger::place_data(Peer& peer, Channel& channel, const FrameHeader& header) {
   Posted* const posted = find_posted(peer, key_of(header));
   if (posted == nullptr || !posted->granted) {
     // Or its receive was cancelled: then the communicator has failed already.
-    violate(peer, lane, "sent data that it had not been asked for");
+    violate(peer, channel, "sent data that it had not been asked for");
     return {};
   }
   if (!is_piece(header, posted->bytes)) {
-    violate(peer, lane,
+    violate(peer, channel,
             "sent " + std::to_string(header.payload_bytes) + " bytes at " +
                 std::to_string(header.offset) + ", which is no piece of a message of " +
                 std::to_string(posted->bytes));
@@ -305,7 +306,7 @@ Placement Messenger::place_data(Peer& peer, Lane& lane, const FrameHeader& heade
           ? posted->placed <= posted->bytes
           : posted->pieces.place(static_cast<std::size_t>(header.offset / kFramePayloadMax));
   if (!is_new) {
-    violate(peer, lane, "sent the same piece of a message twice");
+    violate(peer, channel, "sent the same piece of a message twice");
     return {};
   }
   if (posted->discard) return {};
@@ -327,43 +328,43 @@ void Messenger::deliver(Rank rank, const FrameHeader& header, std::size_t offset
 
 void Messenger::received(Rank rank, const FrameHeader& header) {
   Peer& peer = use(rank);
-  Lane* const lane = heard_lane(peer, header.communicator);
-  if (lane == nullptr || !lane->is_heard()) {
+  Channel* const channel = heard_channel(peer, header.communicator);
+  if (channel == nullptr || !channel->is_heard()) {
     if (header.kind == FrameKind::kEager) drop_eager(peer);
-    if (lane == nullptr && !peer.closed) drop_closed(peer, header);
+    if (channel == nullptr && !peer.closed) drop_closed(peer, header);
     return;
   }
   switch (header.kind) {
     case FrameKind::kEager:
-      return eager_received(peer, *lane, header);
+      return eager_received(peer, *channel, header);
     case FrameKind::kData:
       return data_received(peer, header);
     case FrameKind::kAnnounce:
-      return on_announce(peer, *lane, header);
+      return on_announce(peer, *channel, header);
     case FrameKind::kGrant:
-      return on_grant(peer, *lane, header);
+      return on_grant(peer, *channel, header);
     case FrameKind::kCredit:
-      return on_credit(peer, *lane, header);
+      return on_credit(peer, *channel, header);
     case FrameKind::kProbe:
       return on_probe(peer, header);
     case FrameKind::kWant:
-      return on_want(peer, *lane, header);
+      return on_want(peer, *channel, header);
     case FrameKind::kAsk:
-      return on_ask(peer, *lane, header);
+      return on_ask(peer, *channel, header);
     case FrameKind::kOffer:
       return on_offer(peer, header);
     case FrameKind::kLeft:
-      return on_left(peer, *lane);
+      return on_left(peer, *channel);
     case FrameKind::kTransport:
       break;
   }
-  violate(peer, *lane, "sent a frame of an unknown kind");
+  violate(peer, *channel, "sent a frame of an unknown kind");
 }
 
 // Only what place() has taken counts: a frame that was refused there completes nothing.
-void Messenger::eager_received(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::eager_received(Peer& peer, Channel& channel, const FrameHeader& header) {
   if (Posted* const posted = std::exchange(peer.eager_posted, nullptr)) {
-    return_credit(peer, lane, credit_cost(header.payload_bytes));
+    return_credit(peer, channel, credit_cost(header.payload_bytes));
     return complete(peer, posted);
   }
   Arrival* const arrival = std::exchange(peer.eager_arrival, nullptr);
@@ -374,12 +375,12 @@ void Messenger::eager_received(Peer& peer, Lane& lane, const FrameHeader& header
     const std::uint32_t slot = claimed->slot;
     consume(peer, arrival, claimed);
     owner->message_done(slot);
-  } else if (is_spent(peer, lane)) {
-    name_awaited(peer, lane);
+  } else if (is_spent(peer, channel)) {
+    name_awaited(peer, channel);
   }
 }
 
-// Its lane was closed or broken meanwhile; until now its memory was being written to.
+// Its channel was closed or broken meanwhile; until now its memory was being written to.
 void Messenger::drop_eager(Peer& peer) {
   peer.eager_posted = nullptr;
   Arrival* const arrival = std::exchange(peer.eager_arrival, nullptr);
@@ -389,7 +390,7 @@ void Messenger::drop_eager(Peer& peer) {
   erase_arrival(peer, arrival);
 }
 
-// Each piece is placed once, or its lane is broken: so every one that comes here counts.
+// Each piece is placed once, or its channel is broken: so every one that comes here counts.
 void Messenger::data_received(Peer& peer, const FrameHeader& header) {
   Posted* const posted = find_posted(peer, key_of(header));
   if (posted == nullptr) return;  // cancelled meanwhile
@@ -406,20 +407,20 @@ void Messenger::drop_closed(Peer& peer, const FrameHeader& header) {
   post_control(peer, FrameKind::kLeft, {header.communicator, FrameClass::kCollective, 0, 0}, {}, 0);
 }
 
-void Messenger::on_left(Peer& peer, Lane& lane) {
-  if (std::exchange(lane.left, true) || lane.calls->early >= 0) return;
-  events_.left(lane.communicator, peer.rank);
+void Messenger::on_left(Peer& peer, Channel& channel) {
+  if (std::exchange(channel.left, true) || channel.calls->early >= 0) return;
+  events_.left(channel.communicator, peer.rank);
 }
 
-void Messenger::on_announce(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::on_announce(Peer& peer, Channel& channel, const FrameHeader& header) {
   const bool wanted = header.offset == kAnswer;
-  const bool was_full = lane.asked_for.size() >= kWantsMax;
-  if (wanted && std::erase(lane.asked_for, header.index) == 0) {
-    return violate(peer, lane, "announced a message that nobody had waited for");
+  const bool was_full = channel.asked_for.size() >= kWantsMax;
+  if (wanted && std::erase(channel.asked_for, header.index) == 0) {
+    return violate(peer, channel, "announced a message that nobody had waited for");
   }
   const std::size_t cost = wanted ? 0 : kAnnounceCost;
-  if (!take_credit(peer, lane, cost)) {
-    return violate(peer, lane, "announced more messages than it had credit for");
+  if (!take_credit(peer, channel, cost)) {
+    return violate(peer, channel, "announced more messages than it had credit for");
   }
   Posted* posted = header.frame_class == FrameClass::kPointToPoint
                        ? match_tagged(peer, header)
@@ -427,21 +428,21 @@ void Messenger::on_announce(Peer& peer, Lane& lane, const FrameHeader& header) {
   if (posted != nullptr) {
     if (!fits(peer, *posted, header)) return;
     grant(peer, posted, posted->granted ? kAnswer : 0);
-    return_credit(peer, lane, cost);
+    return_credit(peer, channel, cost);
   } else if (check_record(peer.rank, key_of(header), header.record)) {
     new_arrival(peer, header, cost);
   }
-  if (!is_spent(peer, lane)) return;
-  if (!wanted || was_full) return name_awaited(peer, lane);
-  want_next(peer, lane, header.index);
+  if (!is_spent(peer, channel)) return;
+  if (!wanted || was_full) return name_awaited(peer, channel);
+  want_next(peer, channel, header.index);
 }
 
 // The peer did not keep the grant of a message that it has come to.
-void Messenger::on_ask(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::on_ask(Peer& peer, Channel& channel, const FrameHeader& header) {
   Posted* const posted = find_posted(peer, key_of(header));
   if (posted == nullptr || !posted->granted) return;  // it will be granted when it is posted
   if (std::exchange(posted->granted_again, true)) {
-    return violate(peer, lane, "asked twice for the grant of a message");
+    return violate(peer, channel, "asked twice for the grant of a message");
   }
   grant(peer, posted, kAnswer);
 }
@@ -483,55 +484,56 @@ void Messenger::compare_call(std::uint32_t communicator, std::uint64_t sequence,
 }
 
 // False: the peer had not so much left.
-bool Messenger::take_credit(const Peer& peer, Lane& lane, std::size_t cost) const {
-  if (lane.held + lane.to_return + cost > peer.traits.eager_credit_bytes) return false;
-  lane.held += cost;
+bool Messenger::take_credit(const Peer& peer, Channel& channel, std::size_t cost) const {
+  if (channel.held + channel.to_return + cost > peer.traits.eager_credit_bytes) return false;
+  channel.held += cost;
   return true;
 }
 
 // In batches, but never so late that what the peer may still use runs dry.
-void Messenger::return_credit(Peer& peer, Lane& lane, std::size_t cost) {
+void Messenger::return_credit(Peer& peer, Channel& channel, std::size_t cost) {
   if (cost == 0) return;
-  lane.held -= cost;
-  lane.to_return += cost;
-  const std::size_t in_use = peer.traits.eager_credit_bytes - lane.held;
-  if (lane.to_return < std::min(peer.traits.eager_credit_bytes / 4, in_use / 2)) return;
-  const std::size_t amount = std::exchange(lane.to_return, 0);
-  post_control(peer, FrameKind::kCredit, {lane.communicator, FrameClass::kCollective, 0, 0}, {},
+  channel.held -= cost;
+  channel.to_return += cost;
+  const std::size_t in_use = peer.traits.eager_credit_bytes - channel.held;
+  if (channel.to_return < std::min(peer.traits.eager_credit_bytes / 4, in_use / 2)) return;
+  const std::size_t amount = std::exchange(channel.to_return, 0);
+  post_control(peer, FrameKind::kCredit, {channel.communicator, FrameClass::kCollective, 0, 0}, {},
                amount);
 }
 
 // The peer has no credit left, not even to announce: everything it had credit for has arrived, and
 // it sends nothing more there until it is granted, wanted or given credit.
-bool Messenger::is_spent(const Peer& peer, const Lane& lane) const {
-  return lane.held + lane.to_return + kAnnounceCost > peer.traits.eager_credit_bytes;
+bool Messenger::is_spent(const Peer& peer, const Channel& channel) const {
+  return channel.held + channel.to_return + kAnnounceCost > peer.traits.eager_credit_bytes;
 }
 
 // Tells a peer whose credit has just run out what this rank waits for.
-void Messenger::name_awaited(Peer& peer, Lane& lane) {
+void Messenger::name_awaited(Peer& peer, Channel& channel) {
   for (Posted* posted : peer.posted) {
-    if (posted->key.communicator != lane.communicator || posted->granted) continue;
+    if (posted->key.communicator != channel.communicator || posted->granted) continue;
     if (posted != peer.eager_posted) grant(peer, posted);
   }
-  for (Posted* posted : lane.calls->tagged) {
-    if (posted->peer == kAnyRank || posted->peer == peer.rank) want(peer, lane, posted->key.index);
+  for (Posted* posted : channel.calls->tagged) {
+    if (posted->peer == kAnyRank || posted->peer == peer.rank)
+      want(peer, channel, posted->key.index);
   }
 }
 
-void Messenger::want(Peer& peer, Lane& lane, Tag tag) {
-  if (lane.asked_for.size() >= kWantsMax) return;
-  const auto asked = std::find(lane.asked_for.begin(), lane.asked_for.end(), tag);
-  if (asked != lane.asked_for.end()) return;
-  lane.asked_for.push_back(tag);
-  post_control(peer, FrameKind::kWant, {lane.communicator, FrameClass::kPointToPoint, tag, 0}, {},
-               0);
+void Messenger::want(Peer& peer, Channel& channel, Tag tag) {
+  if (channel.asked_for.size() >= kWantsMax) return;
+  const auto asked = std::find(channel.asked_for.begin(), channel.asked_for.end(), tag);
+  if (asked != channel.asked_for.end()) return;
+  channel.asked_for.push_back(tag);
+  post_control(peer, FrameKind::kWant, {channel.communicator, FrameClass::kPointToPoint, tag, 0},
+               {}, 0);
 }
 
 // One message of a tag is wanted at a time.
-void Messenger::want_next(Peer& peer, Lane& lane, Tag tag) {
-  for (Posted* posted : lane.calls->tagged) {
+void Messenger::want_next(Peer& peer, Channel& channel, Tag tag) {
+  for (Posted* posted : channel.calls->tagged) {
     if (posted->key.index != tag) continue;
-    if (posted->peer == kAnyRank || posted->peer == peer.rank) return want(peer, lane, tag);
+    if (posted->peer == kAnyRank || posted->peer == peer.rank) return want(peer, channel, tag);
   }
 }
 

@@ -58,7 +58,7 @@ bool Messenger::send(Rank rank, const MessageKey& key, const CallRecord& record,
     return false;
   }
 
-  Lane& to = lane(peer, key.communicator);
+  Channel& to = channel(peer, key.communicator);
   const auto granted = std::find_if(peer.early_grants.begin(), peer.early_grants.end(),
                                     [&](const FrameHeader& grant) { return key_of(grant) == key; });
   if (granted != peer.early_grants.end()) {
@@ -86,11 +86,11 @@ bool Messenger::is_small(const Peer& peer, std::size_t bytes) const {
 }
 
 // Makes it an eager message or one that is announced, as the credit allows. False: there is none.
-bool Messenger::spend(const Peer& peer, Lane& lane, Outgoing* message) const {
+bool Messenger::spend(const Peer& peer, Channel& channel, Outgoing* message) const {
   const std::size_t bytes = message->payload.size();
-  const bool eager = is_small(peer, bytes) && lane.credit >= credit_cost(bytes);
-  if (!eager && lane.credit < kAnnounceCost) return false;
-  lane.credit -= eager ? credit_cost(bytes) : kAnnounceCost;
+  const bool eager = is_small(peer, bytes) && channel.credit >= credit_cost(bytes);
+  if (!eager && channel.credit < kAnnounceCost) return false;
+  channel.credit -= eager ? credit_cost(bytes) : kAnnounceCost;
   message->state = eager ? Outgoing::State::kEager : Outgoing::State::kAnnounce;
   message->header.kind = eager ? FrameKind::kEager : FrameKind::kAnnounce;
   message->header.payload_bytes = eager ? static_cast<std::uint32_t>(bytes) : 0;
@@ -99,13 +99,13 @@ bool Messenger::spend(const Peer& peer, Lane& lane, Outgoing* message) const {
 
 // Nothing overtakes what is held back: while something is, there is no credit for an announcement.
 // What the receiver waits for is fetched from here by kGrant and kWant.
-void Messenger::hold_back(Peer& peer, Lane& lane, Outgoing* message) {
+void Messenger::hold_back(Peer& peer, Channel& channel, Outgoing* message) {
   message->state = Outgoing::State::kWaiting;
   if (message->header.frame_class == FrameClass::kPointToPoint &&
-      std::erase(lane.wanted, message->header.index) > 0) {
+      std::erase(channel.wanted, message->header.index) > 0) {
     announce_wanted(peer, message);
   } else {
-    lane.held_back.push_back(message);
+    channel.held_back.push_back(message);
   }
 }
 
@@ -116,42 +116,43 @@ void Messenger::announce_wanted(Peer& peer, Outgoing* message) {
   submit(peer, message);
 }
 
-void Messenger::send_held_back(Peer& peer, Lane& lane) {
-  while (!lane.held_back.empty()) {
-    Outgoing* message = lane.held_back.front();
+void Messenger::send_held_back(Peer& peer, Channel& channel) {
+  while (!channel.held_back.empty()) {
+    Outgoing* message = channel.held_back.front();
     MessageOwner* const owner = message->owner;
     const std::uint32_t slot = message->slot;
-    if (!spend(peer, lane, message)) return;
-    lane.held_back.pop_front();
+    if (!spend(peer, channel, message)) return;
+    channel.held_back.pop_front();
     if (submit(peer, message)) owner->message_done(slot);
   }
 }
 
-void Messenger::on_credit(Peer& peer, Lane& lane, const FrameHeader& header) {
-  if (header.total_bytes > peer.traits.eager_credit_bytes - lane.credit) {
-    return violate(peer, lane, "returned more credit than it had been sent for");
+void Messenger::on_credit(Peer& peer, Channel& channel, const FrameHeader& header) {
+  if (header.total_bytes > peer.traits.eager_credit_bytes - channel.credit) {
+    return violate(peer, channel, "returned more credit than it had been sent for");
   }
-  lane.credit += static_cast<std::size_t>(header.total_bytes);
-  send_held_back(peer, lane);
+  channel.credit += static_cast<std::size_t>(header.total_bytes);
+  send_held_back(peer, channel);
 }
 
-void Messenger::on_want(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::on_want(Peer& peer, Channel& channel, const FrameHeader& header) {
   const Tag tag = header.index;
-  const bool again = std::find(lane.wanted.begin(), lane.wanted.end(), tag) != lane.wanted.end();
-  if (again || lane.wanted.size() >= kWantsMax) {
-    return violate(peer, lane, "named more tags that it waits for than are allowed");
+  const bool again =
+      std::find(channel.wanted.begin(), channel.wanted.end(), tag) != channel.wanted.end();
+  if (again || channel.wanted.size() >= kWantsMax) {
+    return violate(peer, channel, "named more tags that it waits for than are allowed");
   }
-  for (auto it = lane.held_back.begin(); it != lane.held_back.end(); ++it) {
+  for (auto it = channel.held_back.begin(); it != channel.held_back.end(); ++it) {
     Outgoing* const message = *it;
     if (message->header.frame_class != FrameClass::kPointToPoint) continue;
     if (message->header.index != tag) continue;
-    lane.held_back.erase(it);
+    channel.held_back.erase(it);
     return announce_wanted(peer, message);
   }
-  lane.wanted.push_back(tag);
+  channel.wanted.push_back(tag);
 }
 
-// Posts a frame in lane order, now or behind the backlog. True when the message is done.
+// Posts a frame in channel order, now or behind the backlog. True when the message is done.
 bool Messenger::submit(Peer& peer, Outgoing* message) {
   if (!peer.backlog.empty() || post(peer, message) == PostResult::kFull) {
     peer.backlog.push_back(message);
@@ -279,7 +280,7 @@ void Messenger::offer_waiting(Peer& peer, std::uint32_t communicator, std::uint6
   }
 }
 
-void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::on_grant(Peer& peer, Channel& channel, const FrameHeader& header) {
   const MessageKey key = key_of(header);
   const auto is_meant = [&](const Outgoing* message) { return key_of(message->header) == key; };
   const auto found = std::find_if(peer.waiting.begin(), peer.waiting.end(), is_meant);
@@ -287,10 +288,10 @@ void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
   const bool may_be_held_back =
       found == peer.waiting.end() && key.frame_class == FrameClass::kCollective;
   const auto held = may_be_held_back
-                        ? std::find_if(lane.held_back.begin(), lane.held_back.end(), is_meant)
-                        : lane.held_back.end();
-  if (found == peer.waiting.end() && held == lane.held_back.end()) {
-    return keep_early_grant(peer, lane, header);
+                        ? std::find_if(channel.held_back.begin(), channel.held_back.end(), is_meant)
+                        : channel.held_back.end();
+  if (found == peer.waiting.end() && held == channel.held_back.end()) {
+    return keep_early_grant(peer, channel, header);
   }
   Outgoing* message = found != peer.waiting.end() ? *found : *held;
   if (key.frame_class == FrameClass::kCollective && !(message->header.record == header.record)) {
@@ -306,7 +307,7 @@ void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
   if (found != peer.waiting.end()) {
     peer.waiting.erase(found);
   } else {
-    lane.held_back.erase(held);
+    channel.held_back.erase(held);
   }
   message->state = Outgoing::State::kStreaming;
   peer.streaming.push_back(message);
@@ -314,15 +315,15 @@ void Messenger::on_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
 }
 
 // A grant whose message has not been sent yet.
-void Messenger::keep_early_grant(Peer& peer, Lane& lane, const FrameHeader& header) {
+void Messenger::keep_early_grant(Peer& peer, Channel& channel, const FrameHeader& header) {
   const MessageKey key = key_of(header);
   if (key.frame_class == FrameClass::kPointToPoint) {
-    return violate(peer, lane, "asked for a message that had not been announced");
+    return violate(peer, channel, "asked for a message that had not been announced");
   }
   // It crossed the first one, which was kept after all.
   if (header.offset == kAnswer) return;
   if (peer.early_grants.size() >= kEarlyGrantsMax) {
-    lane.lost_grants = true;
+    channel.lost_grants = true;
     return;
   }
   if (check_record(peer.rank, key, header.record)) peer.early_grants.push_back(header);

@@ -1,4 +1,4 @@
-// What the messenger keeps per message, per lane and per peer. Private to messenger*.cc.
+// What the messenger keeps per message, per channel and per peer. Private to messenger*.cc.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ inline constexpr std::size_t kAnnounceCost = sizeof(FrameHeader);
 /// receiver says that it waits: whichever of the two comes later finds the other one there.
 inline constexpr int kOffersMax = 2;
 
-/// Tags of one lane that a receiver may wait for at once while its peer has no credit. Receives
+/// Tags of one channel that a receiver may wait for at once while its peer has no credit. Receives
 /// beyond that wait their turn.
 inline constexpr std::size_t kWantsMax = 1 << 14;
 
@@ -109,7 +109,7 @@ struct Messenger::Arrival {
   std::vector<std::byte> buffer;
 };
 
-/// Messages in lane order. Unlike a deque it keeps its memory.
+/// Messages in channel order. Unlike a deque it keeps its memory.
 class Messenger::Backlog {
  public:
   using Iterator = std::vector<Outgoing*>::iterator;
@@ -134,7 +134,7 @@ class Messenger::Backlog {
 };
 
 /// One peer in one communicator.
-struct Messenger::Lane {
+struct Messenger::Channel {
   std::uint32_t communicator = 0;
   Calls* calls = nullptr;
   bool admitted = true;        // false: this rank knows the communicator and the peer is no member
@@ -156,15 +156,15 @@ struct Messenger::Peer {
   Rank rank = -1;
   Transport* transport = nullptr;
   Endpoint* endpoint = nullptr;
-  LaneTraits traits;
+  EndpointTraits traits;
   bool closed = false;
-  std::vector<std::unique_ptr<Lane>> lanes;
-  Lane* last_lane = nullptr;            // looked up last
+  std::vector<std::unique_ptr<Channel>> channels;
+  Channel* last_channel = nullptr;      // looked up last
   std::size_t early_communicators = 0;  // that it was the first to speak in
-  Backlog backlog;                      // frames in lane order that the transport had no room for
-  std::vector<Outgoing*> waiting;       // announced or expected to be asked for
-  std::vector<Outgoing*> streaming;     // granted
-  std::vector<Outgoing*> lent;          // wholly posted, payload still held by the transport
+  Backlog backlog;                   // frames in channel order that the transport had no room for
+  std::vector<Outgoing*> waiting;    // announced or expected to be asked for
+  std::vector<Outgoing*> streaming;  // granted
+  std::vector<Outgoing*> lent;       // wholly posted, payload still held by the transport
   std::vector<FrameHeader> early_grants;
   std::vector<Posted*> posted;
   std::vector<std::unique_ptr<Arrival>> arrivals;  // in order of arrival

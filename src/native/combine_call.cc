@@ -38,19 +38,17 @@ Status CombineCall::plan(Offer* offer) {
     return Status(ErrorCode::kOutOfResources,
                   std::to_string(total) + " bytes in one reduction; split it");
   }
-  Place input, result;
+  shm::MemoryHandle& input = offer->input = {shm::MemoryPath::kNone, total};
+  shm::MemoryHandle& result = offer->result = {shm::MemoryPath::kNone, total};
   if (!reduction_->prepares()) {
-    input = choose_path(context_.group, access_, shape_.input, total);
+    input = offered(shape_.input, total);
   }
   if (all_want_result) {
-    result = choose_path(context_.group, access_, shape_.output, total);
+    result = offered(shape_.output, total);
   }
-  offer->input_path = input_path_ = input.path;
-  offer->input = input.address;
-  offer->result_path = result_path_ = result.path;
-  offer->result = result.address;
-  offer->input_bytes = total;
-  if (is_direct(input_path_) && is_direct(result_path_)) return {};
+  input_path_ = input.path;
+  result_path_ = result.path;
+  if (shm::is_in_place(input_path_) && shm::is_in_place(result_path_)) return {};
   return context_.group.reserve_window();
 }
 
@@ -73,49 +71,49 @@ std::size_t CombineCall::total_part_of(int member) const {
 }
 
 bool CombineCall::prepare_cell() {
-  if (is_direct(input_path_) || chunks_ == 0) return true;
+  if (shm::is_in_place(input_path_) || chunks_ == 0) return true;
   if (!can_fill()) return false;
   fill();
   return true;
 }
 
-Status CombineCall::meet(int member, const Offer& offer) {
+Status CombineCall::accept(int member, const Offer& offer) {
   const auto index = static_cast<std::size_t>(member);
   const std::size_t total = shape_.input_bytes;
-  if (offer.input_bytes != total) {
+  if (offer.input.bytes != total || offer.result.bytes != total) {
     return Status(ErrorCode::kMismatch,
                   "rank " + std::to_string(member) + " reduces " +
-                      std::to_string(offer.input_bytes) + " bytes, this rank " +
+                      std::to_string(offer.input.bytes) + " bytes, this rank " +
                       std::to_string(total),
                   member);
   }
-  UNISONO_ASSIGN(inputs_[index],
-                 resolve(context_.group, member, offer.input_path, offer.input, total));
-  UNISONO_ASSIGN(results_[index],
-                 resolve(context_.group, member, offer.result_path, offer.result, total));
-  const bool uses_scratch = inputs_[index].path == OfferPath::kSingleCopy;
+  UNISONO_ASSIGN(inputs_[index], context_.group.open(member, offer.input));
+  UNISONO_ASSIGN(results_[index], context_.group.open(member, offer.result));
+  const bool uses_scratch = inputs_[index].path == shm::MemoryPath::kSingleCopy;
   if (uses_scratch && context_.scratch.empty()) context_.scratch.resize(kScratchBytes);
-  if (inputs_[index].path == OfferPath::kWindow) context_.progress.saw_first_chunk(member);
+  if (inputs_[index].path == shm::MemoryPath::kNone) context_.progress.saw_first_chunk(member);
   return {};
 }
 
 // A slot also receives this rank's part of the result. Where results are not wanted by everyone the
 // others may have drained a chunk that this rank has yet to combine.
 bool CombineCall::can_fill() const {
-  return !is_direct(input_path_) && filled_ < chunks_ && filled_ < combined_ + shm::kWindowSlots &&
+  return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
+         filled_ < combined_ + shm::kWindowSlots &&
          context_.progress.slot_is_free(filled_, shape_.readers);
 }
 
 bool CombineCall::can_combine() const {
-  if (!met_all() || combined_ == chunks_) return false;
-  if (!is_direct(input_path_)) {
+  if (!accepted_all() || combined_ == chunks_) return false;
+  if (!shm::is_in_place(input_path_)) {
     if (combined_ == filled_) return false;
-  } else if (!is_direct(result_path_) &&
+  } else if (!shm::is_in_place(result_path_) &&
              !context_.progress.slot_is_free(combined_, shape_.readers)) {
     return false;
   }
   for (int member = 0; member < size(); ++member) {
-    if (is_self(member) || inputs_[static_cast<std::size_t>(member)].path != OfferPath::kWindow) {
+    if (is_self(member) ||
+        inputs_[static_cast<std::size_t>(member)].path != shm::MemoryPath::kNone) {
       continue;
     }
     if (!context_.progress.has_filled(member, combined_ + 1)) return false;
@@ -201,13 +199,13 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
     }
   }
   if (ended()) return;
-  std::byte* const result = is_direct(result_path_)
+  std::byte* const result = shm::is_in_place(result_path_)
                                 ? shape_.output + at
                                 : slot_of(context_.group, self(), chunk) + offset;
   const std::size_t count = bytes / element_bytes();
   reduction_->combine_tree(result, operands_.data(), size(), count, false);
   reduction_->finish(result, count);
-  if (wants_result_ && !is_direct(result_path_)) deliver(shape_.output + at, result, bytes);
+  if (wants_result_ && !shm::is_in_place(result_path_)) deliver(shape_.output + at, result, bytes);
 }
 
 void CombineCall::take() {
@@ -234,12 +232,12 @@ void CombineCall::deliver(std::byte* to, const std::byte* from, std::size_t byte
 }
 
 bool CombineCall::took_all() const { return taken_ == chunks_; }
-bool CombineCall::gave_all() const { return is_direct(input_path_) || filled_ == chunks_; }
+bool CombineCall::gave_all() const { return shm::is_in_place(input_path_) || filled_ == chunks_; }
 
 bool CombineCall::is_released_by(int member) const {
   if (is_self(member)) return true;
-  if (is_direct(result_path_)) return context_.progress.has_finished(member);
-  return !is_direct(input_path_) || context_.progress.has_reduced(member, chunks_);
+  if (shm::is_in_place(result_path_)) return context_.progress.has_finished(member);
+  return !shm::is_in_place(input_path_) || context_.progress.has_reduced(member, chunks_);
 }
 
 bool CombineCall::released() {
@@ -250,7 +248,7 @@ bool CombineCall::released() {
 }
 
 bool CombineCall::waits_for_slot(int member) const {
-  return !is_direct(input_path_) && filled_ < chunks_ &&
+  return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
          context_.progress.holds_slot(member, filled_, shape_.readers);
 }
 
@@ -258,12 +256,12 @@ bool CombineCall::waits_for_slot(int member) const {
 bool CombineCall::waits_for(int member) const {
   Progress& progress = context_.progress;
   if (taken_ < combined_) return wants_result_ && !progress.has_reduced(member, taken_ + 1);
-  const bool has_filled = is_direct(input_path_) || combined_ < filled_;
+  const bool has_filled = shm::is_in_place(input_path_) || combined_ < filled_;
   if (combined_ < chunks_ && !has_filled) return waits_for_slot(member);
   if (combined_ < chunks_) {
-    const bool needs_slot = is_direct(input_path_) && !is_direct(result_path_);
+    const bool needs_slot = shm::is_in_place(input_path_) && !shm::is_in_place(result_path_);
     if (needs_slot && progress.holds_slot(member, combined_, shape_.readers)) return true;
-    return inputs_[static_cast<std::size_t>(member)].path == OfferPath::kWindow &&
+    return inputs_[static_cast<std::size_t>(member)].path == shm::MemoryPath::kNone &&
            !progress.has_filled(member, combined_ + 1);
   }
   return !is_released_by(member);

@@ -23,7 +23,7 @@ class CombineCall final : public LargeCall {
  private:
   Status plan(Offer* offer) override;
   bool prepare_cell() override;
-  Status meet(int member, const Offer& offer) override;
+  Status accept(int member, const Offer& offer) override;
   bool move() override;
   bool took_all() const override;
   bool gave_all() const override;
@@ -50,12 +50,12 @@ class CombineCall final : public LargeCall {
   std::size_t chunk_bytes_ = 0;
   std::uint64_t chunks_ = 0;
   std::uint64_t filled_ = 0, combined_ = 0, taken_ = 0;
-  OfferPath input_path_ = OfferPath::kWindow;
-  OfferPath result_path_ = OfferPath::kWindow;
+  shm::MemoryPath input_path_ = shm::MemoryPath::kNone;
+  shm::MemoryPath result_path_ = shm::MemoryPath::kNone;
   Members wanting_;  // of the result
   bool wants_result_ = false;
   bool streaming_ = false;
-  std::vector<View> results_;  // by member
+  std::vector<shm::MemoryView> results_;  // by member
   std::vector<const void*> operands_;
 };
 

@@ -58,18 +58,13 @@ void ExchangeCall::plan_input(Offer* offer) {
   const bool is_read = shape_.readers.last > shape_.readers.first;
   const bool small = shape_.agreed_bytes == kNotAgreed && is_read &&
                      packed_bytes() + table_bytes() <= shm::kCellPayloadBytes;
-  Place place;
-  if (small) {
-    place.path = OfferPath::kCell;
-  } else if (is_read && !prepares && !overwrites_input()) {
-    place = choose_path(context_.group, access_, shape_.input, shape_.input_bytes);
+  offer->input = {small ? shm::MemoryPath::kInline : shm::MemoryPath::kNone, shape_.input_bytes};
+  if (!small && is_read && !prepares && !overwrites_input()) {
+    offer->input = offered(shape_.input, shape_.input_bytes);
   }
-  path_ = place.path;
+  path_ = offer->input.path;
   own_from_offer_ = prepares;
-  fills_before_taking_ = path_ == OfferPath::kWindow && (prepares || overwrites_input());
-  offer->input_path = path_;
-  offer->input = place.address;
-  offer->input_bytes = shape_.input_bytes;
+  fills_before_taking_ = path_ == shm::MemoryPath::kNone && (prepares || overwrites_input());
 }
 
 void ExchangeCall::plan_chunks() {
@@ -77,7 +72,7 @@ void ExchangeCall::plan_chunks() {
   std::size_t taken_bytes = 0;
   for (int member = 0; member < size(); ++member) {
     const bool reads = shape_.readers.has(member) && (!is_self(member) || own_from_offer_);
-    if (path_ == OfferPath::kWindow && reads) {
+    if (path_ == shm::MemoryPath::kNone && reads) {
       const std::size_t given = shape_.in_parts ? shape_.give.at(member).bytes : shape_.input_bytes;
       fill_chunks_ = std::max(fill_chunks_, chunks_of(given, unit_));
     }
@@ -92,13 +87,13 @@ void ExchangeCall::plan_chunks() {
 
 bool ExchangeCall::prepare_cell() {
   if (fill_chunks_ > 0 && !can_fill()) return false;
-  if (path_ == OfferPath::kCell || has_table()) write_table_and_blocks();
+  if (path_ == shm::MemoryPath::kInline || has_table()) write_table_and_blocks();
   if (fill_chunks_ > 0) fill();
   return true;
 }
 
 void ExchangeCall::write_table_and_blocks() {
-  const bool with_blocks = path_ == OfferPath::kCell;
+  const bool with_blocks = path_ == shm::MemoryPath::kInline;
   std::byte* const payload = SharedCells::long_payload(context_.cells.own());
   std::byte* const blocks = payload + table_bytes();
   const bool gives = shape_.readers.last > shape_.readers.first;
@@ -114,11 +109,11 @@ void ExchangeCall::write_table_and_blocks() {
   }
 }
 
-Status ExchangeCall::meet(int member, const Offer& offer) {
+Status ExchangeCall::accept(int member, const Offer& offer) {
   const auto index = static_cast<std::size_t>(member);
   std::byte* const payload = SharedCells::long_payload(context_.cells.line(member));
   const std::size_t wanted = shape_.take.at(member).bytes;
-  TableEntry block{shape_.source_offset, shape_.in_parts ? wanted : offer.input_bytes};
+  TableEntry block{shape_.source_offset, shape_.in_parts ? wanted : offer.input.bytes};
   if (has_table()) {
     std::memcpy(&block, payload + static_cast<std::size_t>(self()) * sizeof block, sizeof block);
   }
@@ -129,21 +124,21 @@ Status ExchangeCall::meet(int member, const Offer& offer) {
                       std::to_string(wanted),
                   member);
   }
-  if (offer.input_path == OfferPath::kCell) {
+  if (offer.input.path == shm::MemoryPath::kInline) {
     const std::size_t room = shm::kCellPayloadBytes - table_bytes();
     if (block.offset > room || block.bytes > room - block.offset) {
       return Status(ErrorCode::kProtocol,
                     "rank " + std::to_string(member) + " offers more than fits its cell", member);
     }
-    inputs_[index] = {OfferPath::kCell, payload + table_bytes() + block.offset, 0};
+    inputs_[index] = {shm::MemoryPath::kInline, payload + table_bytes() + block.offset, 0};
     return {};
   }
-  UNISONO_ASSIGN(inputs_[index], resolve(context_.group, member, offer.input_path,
-                                         offer.input + block.offset, wanted));
-  if (inputs_[index].path == OfferPath::kWindow && wanted > 0) {
+  UNISONO_ASSIGN(inputs_[index], context_.group.open(member, {offer.input.path, wanted,
+                                                              offer.input.address + block.offset}));
+  if (inputs_[index].path == shm::MemoryPath::kNone && wanted > 0) {
     context_.progress.saw_first_chunk(member);
   }
-  if (inputs_[index].path == OfferPath::kSingleCopy && shape_.combines) {
+  if (inputs_[index].path == shm::MemoryPath::kSingleCopy && shape_.combines) {
     context_.scratch.resize(kScratchBytes);
   }
   return {};
@@ -207,7 +202,7 @@ void ExchangeCall::fill() {
 
 bool ExchangeCall::is_ready(int source) const {
   if (is_self(source)) return true;
-  return inputs_[static_cast<std::size_t>(source)].path != OfferPath::kWindow ||
+  return inputs_[static_cast<std::size_t>(source)].path != shm::MemoryPath::kNone ||
          context_.progress.has_filled(source, round_ + 1);
 }
 
@@ -222,7 +217,7 @@ bool ExchangeCall::fills_first() const {
 }
 
 bool ExchangeCall::take() {
-  if (!met_all() || round_ == rounds_) return false;
+  if (!accepted_all() || round_ == rounds_) return false;
   if (fills_first()) return false;
   return shape_.combines ? take_combined() : take_next_copy();
 }
@@ -253,7 +248,7 @@ bool ExchangeCall::take_next_copy() {
 const std::byte* ExchangeCall::own_source(std::size_t offset) const {
   const Block own = shape_.in_parts ? shape_.give.at(self()) : Block{};
   if (!own_from_offer_) return shape_.input + own.offset + offset;
-  if (path_ == OfferPath::kWindow) return part_in_slot(self(), self(), round_);
+  if (path_ == shm::MemoryPath::kNone) return part_in_slot(self(), self(), round_);
   std::size_t packed = 0;
   for (int member = 0; shape_.in_parts && member < self(); ++member) {
     packed += shape_.give.at(member).bytes;
@@ -265,8 +260,8 @@ bool ExchangeCall::take_combined() {
   bool single_copy = false;
   for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
     if (!is_ready(source)) return false;
-    const View& view = inputs_[static_cast<std::size_t>(source)];
-    single_copy = single_copy || (!is_self(source) && view.path == OfferPath::kSingleCopy);
+    const shm::MemoryView& view = inputs_[static_cast<std::size_t>(source)];
+    single_copy = single_copy || (!is_self(source) && view.path == shm::MemoryPath::kSingleCopy);
   }
   const std::size_t begin = round_ * unit_;
   const std::size_t end = std::min(begin + unit_, shape_.take.bytes);
@@ -311,7 +306,7 @@ bool ExchangeCall::took_all() const { return round_ == rounds_; }
 bool ExchangeCall::gave_all() const { return filled_ == fill_chunks_; }
 
 bool ExchangeCall::released() {
-  for (int member = shape_.readers.first; is_direct(path_) && member < shape_.readers.last;
+  for (int member = shape_.readers.first; shm::is_in_place(path_) && member < shape_.readers.last;
        ++member) {
     if (!is_self(member) && !context_.progress.has_finished(member)) return false;
   }
@@ -325,7 +320,8 @@ bool ExchangeCall::waits_for_slot(int member) const {
 bool ExchangeCall::waits_for(int member) const {
   if (round_ < rounds_ && !fills_first()) return is_awaited_source(member);
   if (filled_ < fill_chunks_) return waits_for_slot(member);
-  return is_direct(path_) && shape_.readers.has(member) && !context_.progress.has_finished(member);
+  return shm::is_in_place(path_) && shape_.readers.has(member) &&
+         !context_.progress.has_finished(member);
 }
 
 void ExchangeCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {

@@ -21,7 +21,7 @@ class ExchangeCall final : public LargeCall {
  private:
   Status plan(Offer* offer) override;
   bool prepare_cell() override;
-  Status meet(int member, const Offer& offer) override;
+  Status accept(int member, const Offer& offer) override;
   bool move() override;
   bool took_all() const override;
   bool gave_all() const override;
@@ -56,7 +56,7 @@ class ExchangeCall final : public LargeCall {
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;
   int taken_in_round_ = 0;  // sources, counted from the one after this rank
-  OfferPath path_ = OfferPath::kWindow;
+  shm::MemoryPath path_ = shm::MemoryPath::kNone;
   bool own_from_offer_ = false;  // its own block is read from its slot or cell (prepared input)
   bool fills_before_taking_ = false;
   bool streaming_ = false;

@@ -18,16 +18,16 @@ std::uint64_t pack(ErrorCode code, Rank failed_rank) {
 }  // namespace
 
 struct Group::State {
-  explicit State(std::unique_ptr<shm::FabricGroup> fabric_group)
-      : fabric(std::move(fabric_group)),
-        cells(*fabric),
-        progress(*fabric),
-        context{*fabric, cells, progress, {}},
+  explicit State(std::unique_ptr<shm::SegmentGroup> opened)
+      : group(std::move(opened)),
+        cells(*group),
+        progress(*group),
+        context{*group, cells, progress, {}},
         small(cells),
         combine(context),
         exchange(context) {}
 
-  std::unique_ptr<shm::FabricGroup> fabric;
+  std::unique_ptr<shm::SegmentGroup> group;
   SharedCells cells;
   Progress progress;
   CallContext context;
@@ -38,7 +38,7 @@ struct Group::State {
   std::uint64_t starts = 0;
 };
 
-Group::Group(std::unique_ptr<shm::FabricGroup> group)
+Group::Group(std::unique_ptr<shm::SegmentGroup> group)
     : state_(std::make_unique<State>(std::move(group))) {}
 
 Group::~Group() { leave(); }
@@ -79,17 +79,17 @@ void Group::count_last(Collective collective, std::uint64_t times, TrafficReport
 }
 
 bool Group::has_left(Rank member) const {
-  return state_->fabric->counters(member).left.value.load(std::memory_order_acquire) != 0;
+  return state_->group->counters(member).left.value.load(std::memory_order_acquire) != 0;
 }
 
 void Group::leave() {
-  const int self = state_->fabric->self();
-  state_->fabric->counters(self).left.value.store(1, std::memory_order_release);
+  const int self = state_->group->self();
+  state_->group->counters(self).left.value.store(1, std::memory_order_release);
 }
 
 bool Group::raise(ErrorCode code, Rank failed_rank) {
   std::uint64_t none = 0;
-  const bool is_first = state_->fabric->header().raised.compare_exchange_strong(
+  const bool is_first = state_->group->header().raised.compare_exchange_strong(
       none, pack(code, failed_rank), std::memory_order_seq_cst, std::memory_order_seq_cst);
   // Before the owner writes its buffers again: pairs with LargeCall::what_was_read_counts.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -97,25 +97,25 @@ bool Group::raise(ErrorCode code, Rank failed_rank) {
 }
 
 void Group::await_readers() const {
-  const shm::FabricGroup& fabric = *state_->fabric;
-  for (int member = 0; member < fabric.size(); ++member) {
-    if (member == fabric.self() || !fabric.in_this_process(member)) continue;
-    const auto& reading = fabric.counters(member).reading.value;
+  const shm::SegmentGroup& group = *state_->group;
+  for (int member = 0; member < group.size(); ++member) {
+    if (member == group.self() || !group.in_this_process(member)) continue;
+    const auto& reading = group.counters(member).reading.value;
     while (reading.load(std::memory_order_seq_cst) != 0) sched_yield();
   }
 }
 
 ErrorCode Group::raised(Rank* failed_rank) const {
-  const std::uint64_t word = state_->fabric->header().raised.load(std::memory_order_acquire);
+  const std::uint64_t word = state_->group->header().raised.load(std::memory_order_acquire);
   if (word == 0) return ErrorCode::kOk;
   // Any member may have written it: a rank that does not exist is nobody.
   const std::uint64_t named = word >> 8;
-  const auto size = static_cast<std::uint64_t>(state_->fabric->size());
+  const auto size = static_cast<std::uint64_t>(state_->group->size());
   if (failed_rank != nullptr) *failed_rank = named <= size ? static_cast<Rank>(named) - 1 : -1;
   const auto code = static_cast<ErrorCode>(word & 0xff);
   return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
 }
 
-std::size_t Group::reserved_bytes() const { return state_->fabric->reserved_bytes(); }
+std::size_t Group::reserved_bytes() const { return state_->group->reserved_bytes(); }
 
 }  // namespace unisono::native

@@ -6,7 +6,7 @@ namespace unisono::native {
 
 namespace {
 
-bool shares_process(const shm::FabricGroup& group) {
+bool shares_process(const shm::SegmentGroup& group) {
   for (int member = 0; member < group.size(); ++member) {
     if (member != group.self() && group.in_this_process(member)) return true;
   }
@@ -24,7 +24,7 @@ LargeCall::LargeCall(CallContext& context)
 // one of both sees the other, for which all four must be sequentially consistent.
 LargeCall::Reading::Reading(const LargeCall& call) {
   if (!call.has_threads_) return;
-  shm::FabricGroup& group = call.context_.group;
+  shm::SegmentGroup& group = call.context_.group;
   flag_ = &group.counters(group.self()).reading.value;
   flag_->store(1, std::memory_order_seq_cst);
   allowed_ = group.header().raised.load(std::memory_order_seq_cst) == 0;
@@ -41,7 +41,7 @@ void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = arguments.element_bytes;
-  met_ = shape.sources.first;
+  accepted_ = shape.sources.first;
   offer_ = {};
   told_finished_ = false;
   reads_in_place_ = false;
@@ -59,26 +59,27 @@ bool LargeCall::enter() {
   return true;
 }
 
-bool LargeCall::meet_arrived() {
-  const int before = met_;
-  for (; met_ < shape_.sources.last; ++met_) {
-    if (is_self(met_)) continue;
-    if (!context_.cells.arrived(met_)) break;
-    const shm::CellLine& line = context_.cells.line(met_);
+bool LargeCall::accept_offers() {
+  const int before = accepted_;
+  for (; accepted_ < shape_.sources.last; ++accepted_) {
+    if (is_self(accepted_)) continue;
+    if (!context_.cells.arrived(accepted_)) break;
+    const shm::CellLine& line = context_.cells.line(accepted_);
     if (!(line.record == record_)) {
-      end(context_.cells.mismatch(met_));
+      end(context_.cells.mismatch(accepted_));
       break;
     }
     Offer offer;
     std::memcpy(&offer, line.payload, sizeof offer);
-    if (is_direct(offer.input_path) || is_direct(offer.result_path)) reads_in_place_ = true;
-    if (Status met = meet(met_, offer); !met) {
-      end(met);
+    if (shm::is_in_place(offer.input.path) || shm::is_in_place(offer.result.path))
+      reads_in_place_ = true;
+    if (Status accepted = accept(accepted_, offer); !accepted) {
+      end(accepted);
       break;
     }
   }
-  if (met_ == size() && shape_.sources.first == 0) context_.cells.saw_everyone();
-  return met_ != before;
+  if (accepted_ == size() && shape_.sources.first == 0) context_.cells.saw_everyone();
+  return accepted_ != before;
 }
 
 // Reading keeps threads of this process from what a failed owner may have got back; owners in other
@@ -92,11 +93,11 @@ bool LargeCall::what_was_read_counts() const {
 bool LargeCall::advance() {
   if (stage_ == Stage::kEnter && !enter()) return false;
   while (stage_ == Stage::kMove) {
-    bool moved = !met_all() && meet_arrived();
+    bool moved = !accepted_all() && accept_offers();
     if (ended()) break;
     moved = move() || moved;
     if (ended()) break;
-    if (!told_finished_ && met_all() && took_all()) {
+    if (!told_finished_ && accepted_all() && took_all()) {
       if (!what_was_read_counts()) return false;
       context_.progress.finished();
       told_finished_ = true;
@@ -114,14 +115,23 @@ bool LargeCall::advance() {
   return true;
 }
 
-const std::byte* LargeCall::look(const View& view, int member, const std::byte* in_window,
-                                 std::size_t offset, std::size_t bytes, std::byte* scratch) {
-  if (view.path == OfferPath::kWindow) return in_window;
-  if (view.path != OfferPath::kSingleCopy) return view.base + offset;
-  if (Status got = context_.group.read(member, view.address + offset, scratch, bytes); !got) {
+const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
+                                 const std::byte* in_window, std::size_t offset, std::size_t bytes,
+                                 std::byte* scratch) {
+  if (view.path == shm::MemoryPath::kNone) return in_window;
+  if (view.path != shm::MemoryPath::kSingleCopy) return view.base + offset;
+  if (Status got = context_.group.copy(member, view, offset, {scratch, bytes}); !got) {
     end(got);
   }
   return scratch;
+}
+
+shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) const {
+  if (access_ == AccessPath::kWindow) return {shm::MemoryPath::kNone, bytes};
+  shm::MemoryHandle handle = context_.group.handle_of(
+      {static_cast<const std::byte*>(buffer), bytes}, access_ == AccessPath::kSingleCopy);
+  handle.bytes = bytes;
+  return handle;
 }
 
 void LargeCall::end(const Status& cause) {
@@ -137,8 +147,8 @@ bool LargeCall::is_waited_for(int member) const {
   if (is_self(member)) return false;
   if (stage_ == Stage::kEnter) return waits_for_slot(member);
   if (stage_ == Stage::kLeave && context_.cells.misses_in_previous(member)) return true;
-  if (met_all()) return waits_for(member);
-  return member >= met_ && shape_.sources.has(member) && !context_.cells.arrived(member);
+  if (accepted_all()) return waits_for(member);
+  return member >= accepted_ && shape_.sources.has(member) && !context_.cells.arrived(member);
 }
 
 void LargeCall::waiting_for(std::vector<Rank>* ranks) const {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "native/call_shape.h"
-#include "native/offer.h"
+#include "native/native.h"
 #include "native/progress.h"
 #include "native/shared_cells.h"
 
@@ -25,9 +25,17 @@ inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
 
 inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;
 
+/// What the cell's line says in a large call. kNone is the owner's window, kInline what lies behind
+/// the line.
+struct Offer {
+  shm::MemoryHandle input;
+  shm::MemoryHandle result;
+};
+static_assert(sizeof(Offer) == shm::kInlineBytes);
+
 /// What the calls of a group share.
 struct CallContext {
-  shm::FabricGroup& group;
+  shm::SegmentGroup& group;
   SharedCells& cells;
   Progress& progress;
   std::vector<std::byte> scratch;  ///< kScratchBytes from the first single copy on
@@ -50,7 +58,7 @@ class LargeCall : public NativeCall {
   /// Writes what must be readable as soon as the cell is: false while it cannot be yet.
   virtual bool prepare_cell() = 0;
   /// `member` offers this.
-  virtual Status meet(int member, const Offer& offer) = 0;
+  virtual Status accept(int member, const Offer& offer) = 0;
   /// Moves chunks as far as possible.
   virtual bool move() = 0;
   /// This rank has read all it needs from the others; they are told at once.
@@ -61,7 +69,7 @@ class LargeCall : public NativeCall {
   /// Who is to blame when nothing moves: the wait that the others follow from, since a member named
   /// in vain hides the one that is missing. A slot of this rank's window, ...
   virtual bool waits_for_slot(int member) const = 0;
-  /// ... and anything, once all sources are met.
+  /// ... and anything, once all sources are accepted.
   virtual bool waits_for(int member) const = 0;
 
   /// Held around each step that may read other threads' private memory. Once the group's failure is
@@ -81,27 +89,29 @@ class LargeCall : public NativeCall {
 
   void end(const Status& cause);
   bool ended() const { return stage_ == Stage::kDone; }
-  bool met_all() const { return met_ >= shape_.sources.last; }
+  bool accepted_all() const { return accepted_ >= shape_.sources.last; }
   bool is_self(int member) const { return member == context_.cells.self(); }
   int size() const { return context_.cells.size(); }
   int self() const { return context_.cells.self(); }
   /// Where `bytes` of a member's data can be read now: at `in_window`, or `offset` into its buffer
   /// (`scratch` receives a single copy).
-  const std::byte* look(const View& view, int member, const std::byte* in_window,
+  const std::byte* look(const shm::MemoryView& view, int member, const std::byte* in_window,
                         std::size_t offset, std::size_t bytes, std::byte* scratch);
+  /// How members may read this buffer of the rank's: the best way that the caller allows.
+  shm::MemoryHandle offered(const void* buffer, std::size_t bytes) const;
   std::size_t element_bytes() const { return element_bytes_; }
 
   CallContext& context_;
   CallShape shape_;
   AccessPath access_ = AccessPath::kAutomatic;
   const compute::Reduction* reduction_ = nullptr;
-  std::vector<View> inputs_;  // by member
+  std::vector<shm::MemoryView> inputs_;  // by member
 
  private:
   const bool has_threads_;  // beside this one, of this process
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   bool enter();
-  bool meet_arrived();
+  bool accept_offers();
   bool what_was_read_counts() const;
   bool is_waited_for(int member) const;
 
@@ -111,7 +121,7 @@ class LargeCall : public NativeCall {
   std::size_t element_bytes_ = 1;
   bool told_finished_ = false;
   bool reads_in_place_ = false;  // some member's own buffer
-  int met_ = 0;                  // sources before this one have been met
+  int accepted_ = 0;             // sources before this one have been accepted
 };
 
 }  // namespace unisono::native

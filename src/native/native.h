@@ -15,7 +15,7 @@
 #include "base/call_record.h"
 #include "compute/compute.h"
 #include "engine/operation.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 #include "unisono/traffic.h"
 
 namespace unisono::native {
@@ -48,7 +48,7 @@ class NativeCall : public Operation {
 /// The native side of one communicator.
 class Group {
  public:
-  explicit Group(std::unique_ptr<shm::FabricGroup> group);
+  explicit Group(std::unique_ptr<shm::SegmentGroup> group);
   ~Group();
 
   /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "native/call_shape.h"
-#include "transports/shm/fabric_group.h"
+#include "transports/shm/segment_group.h"
 
 namespace unisono::native {
 
@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kChunksMax = (std::uint64_t{1} << kChunkBits) - 1
 
 class Progress {
  public:
-  explicit Progress(shm::FabricGroup& group)
+  explicit Progress(shm::SegmentGroup& group)
       : group_(group), seen_(static_cast<std::size_t>(group.size())) {}
 
   /// Goes on to the next large call.
@@ -69,14 +69,14 @@ class Progress {
     return seen >= wanted;
   }
 
-  shm::FabricGroup& group_;
+  shm::SegmentGroup& group_;
   // Before the first call, so that the first starts at zero, where everyone's counters are.
   std::uint64_t base_ = 0 - (std::uint64_t{1} << kChunkBits);
   std::vector<Seen> seen_;
 };
 
 /// Where a chunk lies in its owner's window.
-inline std::byte* slot_of(const shm::FabricGroup& group, int member, std::uint64_t chunk) {
+inline std::byte* slot_of(const shm::SegmentGroup& group, int member, std::uint64_t chunk) {
   return group.window(member) + chunk % shm::kWindowSlots * shm::kWindowSlotBytes;
 }
 

@@ -14,7 +14,7 @@ void prefetch_to_write(const std::byte* line) {
 
 }  // namespace
 
-SharedCells::SharedCells(shm::FabricGroup& group) : size_(group.size()), self_(group.self()) {
+SharedCells::SharedCells(shm::SegmentGroup& group) : size_(group.size()), self_(group.self()) {
   for (int slot = 0; slot < shm::kCellSlots; ++slot) {
     for (int member = 0; member < size_; ++member) table_.push_back(&group.cell(member, slot));
   }

@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "native/call_shape.h"
-#include "transports/shm/fabric_group.h"
+#include "transports/shm/segment_group.h"
 
 namespace unisono::native {
 
 class SharedCells {
  public:
-  explicit SharedCells(shm::FabricGroup& group);
+  explicit SharedCells(shm::SegmentGroup& group);
 
   int size() const { return size_; }
   int self() const { return self_; }

@@ -2,8 +2,9 @@
 // buffers. No pointer, no byte, no clock, no I/O; bytes enter later through ChunkLayout.
 //
 // Words. A *block* is what belongs to one rank (all-gather has one block in and N out); every
-// block is cut into `chunks` chunks. A *chunk range* is a run of chunks of one buffer. A *lane* is
-// the ordered pair (sender, receiver): the k-th send of a lane matches the k-th receive of it.
+// block is cut into `chunks` chunks. A *chunk range* is a run of chunks of one buffer. A *channel*
+// is the ordered pair (sender, receiver): the k-th send of a channel matches the k-th receive of
+// it.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,9 @@ struct Step {
   /// Operand order, for operators that do not commute. kReceiveReduce: the message comes from
   /// lower ranks than `source`. kReduce: `source` comes from lower ranks than `target`.
   bool remote_first = false;
-  Rank peer = -1;                ///< kSend, kReceive, kReceiveReduce
-  std::uint32_t lane_index = 0;  ///< how many earlier messages this lane carries in this plan
-  ChunkRange target;             ///< written; all kinds but kSend
+  Rank peer = -1;                   ///< kSend, kReceive, kReceiveReduce
+  std::uint32_t message_index = 0;  ///< how many earlier messages this channel carries in this plan
+  ChunkRange target;                ///< written; all kinds but kSend
   ChunkRange source;  ///< read; all kinds but kReceive. May equal target (kReceiveReduce).
   /// Steps that must be complete before this one starts: dependencies[first .. first + count).
   std::uint32_t dependency_first = 0;

@@ -83,7 +83,7 @@ StepIndex PlanBuilder::append(Step step) {
         step.peer >= 0 && step.peer < plan_.request.ranks && step.peer != plan_.request.rank,
         "a message needs another rank of the communicator");
     auto& messages = step.kind == StepKind::kSend ? sent_ : received_;
-    step.lane_index = messages[static_cast<std::size_t>(step.peer)]++;
+    step.message_index = messages[static_cast<std::size_t>(step.peer)]++;
   }
   for (const StepIndex earlier : order_after_) depend_on(earlier);
   order_after_.clear();

@@ -139,9 +139,9 @@ Status check_steps(const Plan& plan, const ChunkSizes& sizes) {
         return fault(plan, i, "has peer " + std::to_string(step.peer));
       }
       const std::uint32_t expected = messages[{step.peer, step.kind == StepKind::kSend}]++;
-      if (step.lane_index != expected) {
+      if (step.message_index != expected) {
         return fault(plan, i,
-                     "has lane index " + std::to_string(step.lane_index) + ", not " +
+                     "has message index " + std::to_string(step.message_index) + ", not " +
                          std::to_string(expected));
       }
     }
@@ -207,9 +207,9 @@ Status check_structure(std::span<const Plan> plans) {
   return {};
 }
 
-Status check_lanes(std::span<const Plan> plans) {
-  using Lane = std::pair<Rank, Rank>;  // sender, receiver
-  std::map<Lane, std::vector<const ChunkRange*>> sends;
+Status check_channels(std::span<const Plan> plans) {
+  using Channel = std::pair<Rank, Rank>;  // sender, receiver
+  std::map<Channel, std::vector<const ChunkRange*>> sends;
   for (const Plan& plan : plans) {
     for (const Step& step : plan.steps) {
       if (step.kind == StepKind::kSend)
@@ -217,28 +217,29 @@ Status check_lanes(std::span<const Plan> plans) {
     }
   }
   const ChunkSizes sizes(plans);
-  std::map<Lane, std::size_t> received;
+  std::map<Channel, std::size_t> received;
   for (const Plan& plan : plans) {
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
       const Step& step = plan.steps[i];
       if (step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce) continue;
-      const auto& lane = sends[{step.peer, plan.request.rank}];
+      const auto& channel = sends[{step.peer, plan.request.rank}];
       const std::size_t index = received[{step.peer, plan.request.rank}]++;
       const std::string name =
           "message " + std::to_string(index) + " from rank " + std::to_string(step.peer);
-      if (index >= lane.size()) return fault(plan, i, "waits for " + name + ", which is not sent");
-      if (!sizes.equal(step.peer, *lane[index], plan.request.rank, step.target)) {
+      if (index >= channel.size())
+        return fault(plan, i, "waits for " + name + ", which is not sent");
+      if (!sizes.equal(step.peer, *channel[index], plan.request.rank, step.target)) {
         return fault(plan, i,
                      "takes " + name + " to " + text_of(step.target) +
-                         ", which has another length than its source " + text_of(*lane[index]));
+                         ", which has another length than its source " + text_of(*channel[index]));
       }
     }
   }
-  for (const auto& [lane, messages] : sends) {
-    if (received[lane] == messages.size()) continue;
-    return fault(lane.first, "sends " + std::to_string(messages.size()) + " messages to rank " +
-                                 std::to_string(lane.second) + ", which takes " +
-                                 std::to_string(received[lane]));
+  for (const auto& [channel, messages] : sends) {
+    if (received[channel] == messages.size()) continue;
+    return fault(channel.first, "sends " + std::to_string(messages.size()) + " messages to rank " +
+                                    std::to_string(channel.second) + ", which takes " +
+                                    std::to_string(received[channel]));
   }
   return {};
 }
@@ -280,7 +281,7 @@ Status check_hazards(const Plan& plan) {
 
 Status check_plans(std::span<const Plan> plans) {
   UNISONO_TRY(check_structure(plans));
-  UNISONO_TRY(check_lanes(plans));
+  UNISONO_TRY(check_channels(plans));
   for (const Plan& plan : plans) UNISONO_TRY(check_hazards(plan));
   UNISONO_TRY(check_result(plans, SendSemantics::kRendezvous));
   return check_result(plans, SendSemantics::kEager);

@@ -20,20 +20,20 @@ enum class SendSemantics {
 Status check_plans(std::span<const Plan> plans);
 
 /// Each plan by itself: the ranks mean the same call, buffers have the blocks that the collective
-/// gives them, ranges lie inside, dependencies point back, lane indices count, lengths of sources
-/// and targets agree, and the caller's input is left as it is.
+/// gives them, ranges lie inside, dependencies point back, channel indices count, lengths of
+/// sources and targets agree, and the caller's input is left as it is.
 Status check_structure(std::span<const Plan> plans);
 
-/// The k-th send of every lane has a k-th receive of the same length, and the other way round.
-Status check_lanes(std::span<const Plan> plans);
+/// The k-th send of every channel has a k-th receive of the same length, and the other way round.
+Status check_channels(std::span<const Plan> plans);
 
 /// No two steps touch the same memory, one of them writing, unless one waits for the other.
 Status check_hazards(const Plan& plan);
 
-/// Runs all plans: all steps complete (messages of a lane start in order, which is the strictest an
-/// engine may be), and the outputs hold what they should: every operand once, in rank order where
-/// the operator does not commute, by the canonical tree where the request says so, and the same
-/// expression on all ranks of an all-reduce. Needs plans that pass the checks above.
+/// Runs all plans: all steps complete (messages of a channel start in order, which is the strictest
+/// an engine may be), and the outputs hold what they should: every operand once, in rank order
+/// where the operator does not commute, by the canonical tree where the request says so, and the
+/// same expression on all ranks of an all-reduce. Needs plans that pass the checks above.
 Status check_result(std::span<const Plan> plans, SendSemantics semantics);
 
 }  // namespace unisono::plan

@@ -84,14 +84,15 @@ std::string text_of(const Step& step) {
   std::string text(name_of(step.kind));
   const std::string target = text_of(step.target);
   const std::string source = text_of(step.source);
-  const std::string lane = " " + std::to_string(step.peer) + " #" + number(step.lane_index) + " ";
+  const std::string channel =
+      " " + std::to_string(step.peer) + " #" + number(step.message_index) + " ";
   switch (step.kind) {
     case StepKind::kSend:
-      return text + " to" + lane + source;
+      return text + " to" + channel + source;
     case StepKind::kReceive:
-      return text + " from" + lane + target;
+      return text + " from" + channel + target;
     case StepKind::kReceiveReduce:
-      return text + " from" + lane + target + " = " + sum_of(step, "message", source);
+      return text + " from" + channel + target + " = " + sum_of(step, "message", source);
     case StepKind::kCopy:
       return text + " " + target + " = " + source;
     case StepKind::kReduce:

@@ -74,14 +74,14 @@ void Estimate::link(std::span<const Plan> plans) {
         nodes_[first + plan.dependencies[step.dependency_first + d]].dependants.push_back(index);
       }
       if (step.kind == StepKind::kSend) {
-        sends[{plan.request.rank, step.peer, step.lane_index}] = index;
+        sends[{plan.request.rank, step.peer, step.message_index}] = index;
       }
     }
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Step& step = *nodes_[i].step;
     if (step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce) continue;
-    nodes_[i].match = sends.at({step.peer, nodes_[i].rank, step.lane_index});
+    nodes_[i].match = sends.at({step.peer, nodes_[i].rank, step.message_index});
     nodes_[nodes_[i].match].match = i;
     // A message is ready when both its ends are: the receive counts the send as one more.
     ++nodes_[i].waits;

@@ -44,23 +44,23 @@ void SymbolicRun::link_steps(Rank rank, std::size_t first) {
 }
 
 void SymbolicRun::link_messages() {
-  // The ends of every message in the order of its lane, by {sender, receiver, is the send}.
-  std::map<std::tuple<Rank, Rank, bool>, std::vector<std::size_t>> lanes;
+  // The ends of every message in the order of its channel, by {sender, receiver, is the send}.
+  std::map<std::tuple<Rank, Rank, bool>, std::vector<std::size_t>> channels;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
     if (node.step->kind == StepKind::kSend) {
-      lanes[{node.rank, node.step->peer, true}].push_back(i);
+      channels[{node.rank, node.step->peer, true}].push_back(i);
     } else if (is_receive(node.step->kind)) {
-      lanes[{node.step->peer, node.rank, false}].push_back(i);
+      channels[{node.step->peer, node.rank, false}].push_back(i);
     }
   }
-  for (const auto& [lane, ends] : lanes) {
-    const auto& [sender, receiver, is_send] = lane;
-    const auto& others = lanes.at({sender, receiver, !is_send});
+  for (const auto& [channel, ends] : channels) {
+    const auto& [sender, receiver, is_send] = channel;
+    const auto& others = channels.at({sender, receiver, !is_send});
     for (std::size_t k = 0; k < ends.size(); ++k) {
       nodes_[ends[k]].match = others[k];
       if (k == 0) continue;
-      nodes_[ends[k - 1]].next_on_lane = ends[k];
+      nodes_[ends[k - 1]].next_on_channel = ends[k];
       ++nodes_[ends[k]].waits;
     }
   }
@@ -93,7 +93,7 @@ Status SymbolicRun::run() {
 void SymbolicRun::start(std::size_t index) {
   Node& node = nodes_[index];
   node.started = true;
-  if (node.next_on_lane != kNoNode) release(node.next_on_lane);
+  if (node.next_on_channel != kNoNode) release(node.next_on_channel);
   if (node.step->kind == StepKind::kSend) {
     const Value* const source = cells(node.rank, node.step->source);
     node.message.assign(source, source + node.step->source.count);

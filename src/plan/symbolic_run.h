@@ -15,7 +15,7 @@ namespace unisono::plan {
 
 class SymbolicRun {
  public:
-  /// Needs plans that pass the structure and lane checks, and that outlive the run.
+  /// Needs plans that pass the structure and channel checks, and that outlive the run.
   SymbolicRun(std::span<const Plan> plans, SendSemantics semantics);
 
   /// Runs to the end; a status that names a waiting rank when some step never completes.
@@ -33,8 +33,8 @@ class SymbolicRun {
   struct Node {
     Rank rank = 0;
     const Step* step = nullptr;
-    std::uint32_t waits = 0;  // dependencies, and the start of the message before on its lane
-    std::size_t next_on_lane = kNoNode;
+    std::uint32_t waits = 0;  // dependencies, and the start of the message before on its channel
+    std::size_t next_on_channel = kNoNode;
     std::size_t match = kNoNode;  // the other end of the message
     std::vector<std::size_t> dependants;
     bool started = false;

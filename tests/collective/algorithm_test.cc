@@ -1,4 +1,4 @@
-// Every algorithm of the catalog by name, over shared-memory lanes, in-process lanes and TCP. Under
+// Every algorithm of the catalog by name, over rings in shared memory, in a process and TCP. Under
 // a sanitizer a third of the cases of more than 3 ranks, another third for each number of ranks,
 // unless TEST_FULL=1.
 #include "algorithms/algorithm.h"

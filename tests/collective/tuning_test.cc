@@ -193,7 +193,7 @@ TEST(Tuning, TellsRanksThatShareCoresFromThoseThatDoNot) {
   sched_setaffinity(0, sizeof before, &before);
 }
 
-// One rank waits in shared cells and the others on lanes: neither sees the other's first word.
+// One rank waits in shared cells and the others on links: neither sees the other's first word.
 TEST(Tuning, MakesNoHangOfADisagreementAcrossItsBorders) {
   const TuningFile file(
       "all_reduce shm 3 3 any  64 native auto 0\n"

@@ -14,7 +14,7 @@
 #include "tests/cuda/memory_fixture.h"
 #include "tests/cuda/memory_owner.h"
 #include "tests/support/log_guard.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 
 namespace unisono::test {
 namespace {
@@ -201,7 +201,7 @@ TEST_F(DescriptorServerTest, HandsOutOnlyWhatIsOffered) {
 TEST_F(DescriptorServerTest, GarbageEndsItsConnectionOnly) {
   const shm::Message nothing;
   shm::Message wrong_kind;
-  wrong_kind.magic = shm::kMeetingMagic;
+  wrong_kind.magic = shm::kDescriptorMessageMagic;
   wrong_kind.kind = shm::MessageKind::kBarrier;
   wrong_kind.job_hash = offered_;
   shm::Message with_luggage = wrong_kind;
@@ -245,7 +245,7 @@ TEST_F(DescriptorServerTest, TurnsAwayOtherUsersAndIsTurnedAwayByThem) {
     const auto refused = cuda::request_descriptor(server_->address(), offered_, soon());
     if (refused.status().code() != ErrorCode::kAuthentication) ::_exit(2);
     shm::Message request;
-    request.magic = shm::kMeetingMagic;
+    request.magic = shm::kDescriptorMessageMagic;
     request.job_hash = offered_;
     const UniqueFd visitor = visit(server_->address());
     // The server may have hung up already.
@@ -262,7 +262,7 @@ TEST_F(DescriptorServerTest, TurnsAwayOtherUsersAndIsTurnedAwayByThem) {
 class Impostor {
  public:
   using Answer = std::function<void(int connection)>;
-  explicit Impostor(Answer answer) : listener_(*shm::FabricListener::open()) {
+  explicit Impostor(Answer answer) : listener_(*shm::LocalListener::open()) {
     thread_ = std::thread([this, answer = std::move(answer)] {
       if (!shm::wait_readable(listener_->fd(), soon())) return;
       const UniqueFd visitor(::accept(listener_->fd(), nullptr, nullptr));
@@ -274,13 +274,13 @@ class Impostor {
   const std::string& address() const { return listener_->address(); }
 
  private:
-  std::unique_ptr<shm::FabricListener> listener_;
+  std::unique_ptr<shm::LocalListener> listener_;
   std::thread thread_;
 };
 
 void reply(int connection, shm::MessageKind kind, std::uint64_t id, int descriptors) {
   shm::Message message;
-  message.magic = shm::kMeetingMagic;
+  message.magic = shm::kDescriptorMessageMagic;
   message.kind = kind;
   message.job_hash = id;
   std::fill(std::begin(message.text), std::end(message.text), 'w');
@@ -310,7 +310,7 @@ TEST(DescriptorRequest, NoticesAnOwnerThatGoesOrSaysNothing) {
     const auto got = cuda::request_descriptor(impostor.address(), 7, soon());
     EXPECT_EQ(got.status().code(), ErrorCode::kRankFailed);
   }
-  const auto listener = *shm::FabricListener::open();
+  const auto listener = *shm::LocalListener::open();
   const auto got = cuda::request_descriptor(listener->address(), 7,
                                             Clock::now() + std::chrono::milliseconds(50));
   EXPECT_EQ(got.status().code(), ErrorCode::kTimeout);

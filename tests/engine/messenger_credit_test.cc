@@ -25,7 +25,7 @@ class Wire final : public Transport, private Endpoint {
   std::size_t carried(FrameKind kind) const { return carried_[static_cast<std::size_t>(kind)]; }
 
   std::string_view name() const override { return "wire"; }
-  LaneTraits traits() const override {
+  EndpointTraits traits() const override {
     return {.eager_bytes_max = kEager, .eager_credit_bytes = kCredit};
   }
   std::string address() const override { return ""; }

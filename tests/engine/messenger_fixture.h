@@ -106,7 +106,7 @@ class OutboxTransport final : public Transport {
   std::map<Rank, Outbox> peers;
 
   std::string_view name() const override { return "outbox"; }
-  LaneTraits traits() const override {
+  EndpointTraits traits() const override {
     return {.eager_bytes_max = kEagerBytes, .eager_credit_bytes = kCreditBytes};
   }
   std::string address() const override { return ""; }
@@ -139,7 +139,7 @@ struct Fixture {
   Owner owner;
 };
 
-/// A collective message: operation `sequence`, lane index 0.
+/// A collective message: operation `sequence`, message index 0.
 MessageKey key_of(std::uint64_t sequence);
 FrameHeader header_of(FrameKind kind, const MessageKey& key, std::size_t total,
                       std::size_t payload = 0, std::size_t offset = 0);

@@ -32,7 +32,7 @@ class EagerEndpoint final : public Endpoint {
 class EagerTransport final : public Transport {
  public:
   std::string_view name() const override { return "eager"; }
-  LaneTraits traits() const override { return {}; }
+  EndpointTraits traits() const override { return {}; }
   std::string address() const override { return ""; }
   Status set_peers(std::vector<std::string>) override { return {}; }
   Endpoint& endpoint(Rank) override { return end; }

@@ -340,7 +340,7 @@ TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
 }
 
 // What only gives needs nobody's data, and yet room for its own: the others must have taken theirs.
-// Lanes hold some thousand small messages before that.
+// Rings hold some thousand small messages before that.
 Outcome give_until_it_fails(Communicator& comm, std::size_t count, const CallOptions& options) {
   std::vector<float> data(count, 1.0f);
   return outcome_of([&] {

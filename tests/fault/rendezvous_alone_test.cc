@@ -73,7 +73,7 @@ const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
 const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
 const RoleEntry alone_entry("meet_alone", &meet_alone);
 
-TEST(MeetingAlone, IsWhatWasAskedForUnderALauncherToo) {
+TEST(RendezvousAlone, IsWhatWasAskedForUnderALauncherToo) {
   const std::vector<std::string> launched{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
                                           "OMPI_COMM_WORLD_LOCAL_RANK=2",
                                           "OMPI_COMM_WORLD_LOCAL_SIZE=4"};
@@ -86,12 +86,12 @@ TEST(MeetingAlone, IsWhatWasAskedForUnderALauncherToo) {
   }
 }
 
-TEST(MeetingAlone, OfThreadsThatInitAtOnceOneJoins) {
+TEST(RendezvousAlone, OfThreadsThatInitAtOnceOneJoins) {
   ChildProcess child("meet_on_threads", {});
   EXPECT_EQ(child.wait(), 0) << child.output();
 }
 
-TEST(MeetingAlone, AnUnknownTransportOfTheOptionsIsAnErrorThatListsTheKnown) {
+TEST(RendezvousAlone, AnUnknownTransportOfTheOptionsIsAnErrorThatListsTheKnown) {
   ChildProcess child("meet_by_an_unknown_transport", {});
   EXPECT_EQ(child.wait(), kFailed) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("invalid argument: no transport is called 'tpc'"));

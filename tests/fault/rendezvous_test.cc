@@ -164,13 +164,13 @@ TEST_P(Rendezvous, ByLauncherVariablesWorksTwiceInOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous, testing::Values("auto", "shm", "unix", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(MeetingAlone, WithoutVariablesIsAWorldOfOne) {
+TEST(RendezvousAlone, WithoutVariablesIsAWorldOfOne) {
   ChildProcess child("meet", {});
   EXPECT_EQ(child.wait(), 0) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1, sum 1"));
 }
 
-TEST(MeetingAtOnce, RefusesASecondInitBeforeClose) {
+TEST(RendezvousAtOnce, RefusesASecondInitBeforeClose) {
   auto ranks = start("meet_twice_at_once", 2, launcher());
   for (ChildProcess& child : ranks) {
     EXPECT_EQ(child.wait(), 0) << child.output();
@@ -213,12 +213,12 @@ struct ForeignLauncher {
   Environment (*variables)(int rank, int size, int local_size);
 };
 
-class MeetingUnder : public testing::TestWithParam<ForeignLauncher> {
+class RendezvousUnder : public testing::TestWithParam<ForeignLauncher> {
  protected:
   const int port_ = free_port() - 1;  // the ranks meet at the next one
 };
 
-TEST_P(MeetingUnder, OneHostNeedsNothingElse) {
+TEST_P(RendezvousUnder, OneHostNeedsNothingElse) {
   std::vector<ChildProcess> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back("meet", GetParam().variables(rank, 2, 2));
@@ -226,7 +226,7 @@ TEST_P(MeetingUnder, OneHostNeedsNothingElse) {
   expect_all_met(ranks);
 }
 
-TEST_P(MeetingUnder, SeveralHostsMeetWhereTheUserSays) {
+TEST_P(RendezvousUnder, SeveralHostsMeetWhereTheUserSays) {
   std::vector<ChildProcess> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back("meet", with(GetParam().variables(rank, 2, 1),
@@ -236,19 +236,19 @@ TEST_P(MeetingUnder, SeveralHostsMeetWhereTheUserSays) {
   expect_all_met(ranks);
 }
 
-TEST_P(MeetingUnder, SeveralHostsWithoutAPlaceOrKeyAreNoWorldOfOne) {
+TEST_P(RendezvousUnder, SeveralHostsWithoutAPlaceOrKeyAreNoWorldOfOne) {
   ChildProcess child("meet", GetParam().variables(0, 2, 1));
   EXPECT_EQ(child.wait(), kFailed) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("UNISONO_JOB_KEY"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Launchers, MeetingUnder,
+INSTANTIATE_TEST_SUITE_P(Launchers, RendezvousUnder,
                          testing::Values(ForeignLauncher{"OpenMpi", &by_open_mpi},
                                          ForeignLauncher{"Hydra", &by_hydra},
                                          ForeignLauncher{"Slurm", &by_slurm}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(MeetingUnderSlurm, SeveralHostsMeetAtTheFirstWithAKeyAlone) {
+TEST(RendezvousUnderSlurm, SeveralHostsMeetAtTheFirstWithAKeyAlone) {
   std::vector<ChildProcess> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back("meet", with(by_slurm(rank, 2, 1), {key()}));
@@ -256,13 +256,13 @@ TEST(MeetingUnderSlurm, SeveralHostsMeetAtTheFirstWithAKeyAlone) {
   expect_all_met(ranks);
 }
 
-TEST(MeetingByPort, WorksWithAKey) {
+TEST(RendezvousByPort, WorksWithAKey) {
   auto ranks = start("meet", 2,
                      {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()), key()});
   expect_all_met(ranks);
 }
 
-TEST(MeetingByPort, RefusesToGoWithoutAKey) {
+TEST(RendezvousByPort, RefusesToGoWithoutAKey) {
   auto ranks =
       start("meet", 2, {"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port())});
   for (ChildProcess& child : ranks) {
@@ -271,7 +271,7 @@ TEST(MeetingByPort, RefusesToGoWithoutAKey) {
   }
 }
 
-TEST(MeetingByPort, NamesAPortThatIsTaken) {
+TEST(RendezvousByPort, NamesAPortThatIsTaken) {
   const UniqueFd taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -287,7 +287,7 @@ TEST(MeetingByPort, NamesAPortThatIsTaken) {
   EXPECT_THAT(child.output(), HasSubstr("in use"));
 }
 
-TEST(MeetingByPort, RefusesARankWithAnotherKey) {
+TEST(RendezvousByPort, RefusesARankWithAnotherKey) {
   const Environment where{"UNISONO_RENDEZVOUS=tcp://127.0.0.1:" + std::to_string(free_port()),
                           "UNISONO_TIMEOUT=3s"};
   ChildProcess first("meet", rank_of(0, 2, with(where, {key()})));
@@ -300,7 +300,7 @@ TEST(MeetingByPort, RefusesARankWithAnotherKey) {
   EXPECT_THAT(first.output(), Not(HasSubstr("aaaa")));
 }
 
-TEST(MeetingByFile, WorksAgainOnTheSamePath) {
+TEST(RendezvousByFile, WorksAgainOnTheSamePath) {
   const Folder folder;
   for (int job = 0; job < 2; ++job) {
     auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"});
@@ -308,7 +308,7 @@ TEST(MeetingByFile, WorksAgainOnTheSamePath) {
   }
 }
 
-TEST(MeetingByFile, AFileOfAKilledJobDoesNoHarm) {
+TEST(RendezvousByFile, AFileOfAKilledJobDoesNoHarm) {
   const Folder folder;
   const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet"};
   {
@@ -335,13 +335,13 @@ void expect_to_meet_in_spite_of(const std::string& text) {
   expect_all_met(ranks);
 }
 
-TEST(MeetingByFile, AFileOfRubbishDoesNoHarm) {
+TEST(RendezvousByFile, AFileOfRubbishDoesNoHarm) {
   expect_to_meet_in_spite_of(std::string(100'000, 'x'));
   expect_to_meet_in_spite_of("unisono rendezvous 1\njob \n");
   expect_to_meet_in_spite_of("unisono rendezvous 1\n" + std::string(7000, 'x') + "\nend\n");
 }
 
-TEST(MeetingByFile, RefusesARankWithAnotherKey) {
+TEST(RendezvousByFile, RefusesARankWithAnotherKey) {
   const Folder folder;
   const Environment where{"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet",
                           "UNISONO_TIMEOUT=3s"};
@@ -357,7 +357,7 @@ TEST(MeetingByFile, RefusesARankWithAnotherKey) {
   EXPECT_THAT(left, Not(HasSubstr("aaaa"))) << "a failed start must not leave the key behind";
 }
 
-TEST(MeetingByFile, WorksWithAKey) {
+TEST(RendezvousByFile, WorksWithAKey) {
   const Folder folder;
   auto ranks = start("meet", 3, {"UNISONO_RENDEZVOUS=file://" + folder.path() + "/meet", key()});
   expect_all_met(ranks);
@@ -365,7 +365,7 @@ TEST(MeetingByFile, WorksWithAKey) {
 
 // ---- What is said when it cannot work ------------------------------------------------------
 
-TEST(MeetingFailure, NamesTheMissingRanks) {
+TEST(RendezvousFailure, NamesTheMissingRanks) {
   const Environment where = with(launcher(), {"UNISONO_TIMEOUT=1s"});
   std::vector<ChildProcess> ranks;
   for (const int rank : {0, 2}) ranks.emplace_back("meet", rank_of(rank, 4, where));
@@ -376,13 +376,13 @@ TEST(MeetingFailure, NamesTheMissingRanks) {
   }
 }
 
-TEST(MeetingFailure, NamesRankZeroWhenItIsMissing) {
+TEST(RendezvousFailure, NamesRankZeroWhenItIsMissing) {
   ChildProcess child("meet", rank_of(1, 2, with(launcher(), {"UNISONO_TIMEOUT=1s"})));
   EXPECT_EQ(child.wait(), kFailed) << child.output();
   EXPECT_THAT(child.output(), HasSubstr("rank 0"));
 }
 
-TEST(MeetingFailure, NamesARankThatComesTwice) {
+TEST(RendezvousFailure, NamesARankThatComesTwice) {
   const Environment where = launcher();
   std::vector<ChildProcess> ranks;
   for (const int rank : {0, 1, 1}) ranks.emplace_back("meet", rank_of(rank, 3, where));
@@ -393,7 +393,7 @@ TEST(MeetingFailure, NamesARankThatComesTwice) {
   }
 }
 
-TEST(MeetingFailure, NamesAnotherWorldSize) {
+TEST(RendezvousFailure, NamesAnotherWorldSize) {
   const Environment where = launcher();
   ChildProcess first("meet", rank_of(0, 2, where));
   ChildProcess second("meet", rank_of(1, 3, where));
@@ -405,7 +405,7 @@ TEST(MeetingFailure, NamesAnotherWorldSize) {
   }
 }
 
-TEST(MeetingFailure, NamesDifferentTransports) {
+TEST(RendezvousFailure, NamesDifferentTransports) {
   const Environment where = launcher();
   ChildProcess first("meet", rank_of(0, 2, with(where, {"UNISONO_TRANSPORT=tcp"})));
   ChildProcess second("meet", rank_of(1, 2, with(where, {"UNISONO_TRANSPORT=unix"})));
@@ -422,9 +422,9 @@ struct BadVariable {
   const char* said;
 };
 
-class MeetingVariable : public testing::TestWithParam<BadVariable> {};
+class RendezvousVariable : public testing::TestWithParam<BadVariable> {};
 
-TEST_P(MeetingVariable, ThatIsMalformedIsNamed) {
+TEST_P(RendezvousVariable, ThatIsMalformedIsNamed) {
   const BadVariable& bad = GetParam();
   ChildProcess child("meet", with({"RANK=0", "WORLD_SIZE=1"}, {bad.setting}));
   EXPECT_EQ(child.wait(), kFailed) << child.output();
@@ -433,7 +433,7 @@ TEST_P(MeetingVariable, ThatIsMalformedIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Bad, MeetingVariable,
+    Bad, RendezvousVariable,
     testing::Values(BadVariable{"RANK=one", "RANK=one"}, BadVariable{"RANK=-1", "RANK=-1"},
                     BadVariable{"RANK=7", "7"}, BadVariable{"WORLD_SIZE=0", "WORLD_SIZE=0"},
                     BadVariable{"WORLD_SIZE=99999999999", "WORLD_SIZE"},
@@ -452,7 +452,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadVariable{"UNISONO_TUNING=/no/such/file", "/no/such/file"},
                     BadVariable{"UNISONO_TRANSPROT=tcp", "UNISONO_TRANSPROT"}));
 
-TEST(MeetingVariables, ATuningFileThatIsMalformedIsNamedByLine) {
+TEST(RendezvousVariables, ATuningFileThatIsMalformedIsNamedByLine) {
   const Folder folder;
   const std::string path = folder.path() + "/tuning";
   for (const char* line :

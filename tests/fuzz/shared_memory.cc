@@ -1,5 +1,5 @@
 // What processes of the same user can send or write to the ranks of a host: messages of their
-// meeting, with descriptors, and the ring of a lane.
+// meeting, with descriptors, and the ring of a ring.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "tests/fuzz/frame_sink.h"
 #include "tests/fuzz/target.h"
-#include "transports/shm/fabric_meeting.h"
-#include "transports/shm/fabric_message.h"
-#include "transports/shm/lane_ring.h"
+#include "transports/shm/descriptor_exchange.h"
+#include "transports/shm/descriptor_message.h"
+#include "transports/shm/message_ring.h"
 
 namespace unisono::fuzz {
 namespace {
@@ -73,7 +73,7 @@ struct Datagram {
     Message message;
     if (bytes.size() != sizeof message) return std::nullopt;
     std::memcpy(&message, bytes.data(), sizeof message);
-    return message.magic == kMeetingMagic ? std::optional(message) : std::nullopt;
+    return message.magic == kDescriptorMessageMagic ? std::optional(message) : std::nullopt;
   }
 };
 
@@ -92,7 +92,7 @@ constexpr const char* kJob = "job";
 
 Message message_of(MessageKind kind) {
   Message message;
-  message.magic = kMeetingMagic;
+  message.magic = kDescriptorMessageMagic;
   message.kind = kind;
   message.index = 1;
   message.job_hash = hash_of(kJob);
@@ -155,8 +155,8 @@ UniqueFd connected_to(const std::string& name) {
   return fd;
 }
 
-FabricPeers peers_of(int self, const std::string& leader) {
-  FabricPeers peers;
+LocalPeers peers_of(int self, const std::string& leader) {
+  LocalPeers peers;
   peers.job_id = kJob;
   peers.self = self;
   peers.world_ranks = {4, 5};
@@ -165,7 +165,7 @@ FabricPeers peers_of(int self, const std::string& leader) {
 }
 
 // A leader to whom strangers come first, each with one message, and then the rank it waits for.
-void lead(Input* in, FabricListener* listener) {
+void lead(Input* in, LocalListener* listener) {
   enum class Taken { kNothing, kStranger, kRefusal };
   Taken taken = Taken::kNothing;
   for (const Datagram& datagram : datagrams_of(in)) {
@@ -182,27 +182,27 @@ void lead(Input* in, FabricListener* listener) {
   }
   send_datagram(connected_to(listener->address()).get(), bytes_of(message_of(MessageKind::kHello)),
                 1, "/dev/zero");
-  const FabricPeers peers = peers_of(0, listener->address());
+  const LocalPeers peers = peers_of(0, listener->address());
   const UniqueFd heap(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Meeting meeting(peers, Clock::now() + std::chrono::minutes(1));
-  const Status gathered = meeting.gather(*listener, heap.get());
+  DescriptorExchange exchange(peers, Clock::now() + std::chrono::minutes(1));
+  const Status gathered = exchange.gather(*listener, heap.get());
   require(gathered.ok() == (taken != Taken::kRefusal), "a refusal is judged differently");
   if (!gathered.ok()) return;
-  require(meeting.heaps().size() == 2 && meeting.heaps()[0] && meeting.heaps()[1],
+  require(exchange.heaps().size() == 2 && exchange.heaps()[0] && exchange.heaps()[1],
           "a meeting without a rank");
   struct stat of_rank {
   }, zero{};
-  require(::fstat(meeting.heaps()[1]->get(), &of_rank) == 0 && ::stat("/dev/zero", &zero) == 0,
+  require(::fstat(exchange.heaps()[1]->get(), &of_rank) == 0 && ::stat("/dev/zero", &zero) == 0,
           "no descriptor");
   require((of_rank.st_rdev != zero.st_rdev) == (taken == Taken::kStranger), "a stranger is let in");
 }
 
 // A rank whose leader says anything.
-void follow(Input* in, FabricListener* listener) {
-  const FabricPeers peers = peers_of(1, listener->address());
+void follow(Input* in, LocalListener* listener) {
+  const LocalPeers peers = peers_of(1, listener->address());
   const UniqueFd heap(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  Meeting meeting(peers, Clock::now() + std::chrono::minutes(1));
-  require(meeting.gather(*listener, heap.get()).ok(), "no leader");
+  DescriptorExchange exchange(peers, Clock::now() + std::chrono::minutes(1));
+  require(exchange.gather(*listener, heap.get()).ok(), "no leader");
   const UniqueFd leader(::accept4(listener->fd(), nullptr, nullptr, SOCK_CLOEXEC));
   constexpr std::size_t kExpected = 3;  // the segment and two heaps
   std::size_t sum = 0;
@@ -217,12 +217,12 @@ void follow(Input* in, FabricListener* listener) {
   }
   ::shutdown(leader.get(), SHUT_WR);
   UniqueFd segment;
-  const Status shared = meeting.share(-1, &segment);
+  const Status shared = exchange.share(-1, &segment);
   require(shared.ok() == (!wrong && sum == kExpected), "memory is judged differently");
   if (!shared.ok()) return;
-  require(segment && meeting.heaps().size() == 2 && meeting.heaps()[0] && meeting.heaps()[1],
+  require(segment && exchange.heaps().size() == 2 && exchange.heaps()[0] && exchange.heaps()[1],
           "a meeting without memory");
-  static_cast<void>(meeting.barrier());
+  static_cast<void>(exchange.barrier());
 }
 
 void fuzz_shm_meeting(std::span<const std::byte> input) {
@@ -231,7 +231,7 @@ void fuzz_shm_meeting(std::span<const std::byte> input) {
   const NothingLeftOpen guard;
   {
     Input in(input);
-    auto listener = FabricListener::open();
+    auto listener = LocalListener::open();
     require(listener.has_value(), "no listener");
     in.byte() % 2 == 0 ? lead(&in, listener->get()) : follow(&in, listener->get());
   }
@@ -278,7 +278,7 @@ std::vector<Bytes> address_corpus() {
   return {to_bytes("unisono-0123"), Bytes(107, std::byte{'a'}), Bytes(108, std::byte{'a'}), {}};
 }
 
-// ---- A lane's ring ------------------------------------------------------------------------------
+// ---- A ring ------------------------------------------------------------------------------
 
 class RingSink final : public StrictSink {
  public:
@@ -295,15 +295,15 @@ struct RingMemory {
     void operator()(std::byte* at) const { std::free(at); }
   };
   RingMemory()
-      : base(static_cast<std::byte*>(std::aligned_alloc(kLineBytes, kLaneBytesMin))),
-        geometry(*LaneGeometry::of({base.get(), kLaneBytesMin})) {
-    std::memset(base.get(), 0, kLaneBytesMin);
+      : base(static_cast<std::byte*>(std::aligned_alloc(kLineBytes, kRingBytesMin))),
+        geometry(*RingGeometry::of({base.get(), kRingBytesMin})) {
+    std::memset(base.get(), 0, kRingBytesMin);
   }
   std::unique_ptr<std::byte, Free> base;
-  LaneGeometry geometry;
+  RingGeometry geometry;
 };
 
-void fuzz_lane_ring(std::span<const std::byte> input) {
+void fuzz_message_ring(std::span<const std::byte> input) {
   Input in(input);
   Dice dice(in.number<std::uint16_t>());
   RingMemory memory;
@@ -311,12 +311,12 @@ void fuzz_lane_ring(std::span<const std::byte> input) {
       in.take(static_cast<std::size_t>(memory.geometry.line_count) * kLineBytes);
   if (!lines.empty()) std::memcpy(memory.geometry.line(0), lines.data(), lines.size());
   RingSink sink(&dice);
-  LaneReceiver receiver(memory.geometry, 1);
+  RingReceiver receiver(memory.geometry, 1);
   // Nobody writes any more, so a record may be read again and again: as often as this.
   for (int i = 0; i < 500; ++i) {
-    const LaneReceiver::Took took = receiver.take(sink);
-    if (took == LaneReceiver::Took::kNothing) return;
-    if (took == LaneReceiver::Took::kEnd) {
+    const RingReceiver::Took took = receiver.take(sink);
+    if (took == RingReceiver::Took::kNothing) return;
+    if (took == RingReceiver::Took::kEnd) {
       require(receiver.end().ok() ? !receiver.reading() : receiver.end().rank() == 1,
               "an end without its reason");
       return;
@@ -330,29 +330,30 @@ std::vector<Bytes> ring_corpus() {
     return Bytes(memory.geometry.line(0),
                  memory.geometry.line(0) + memory.geometry.line_count * kLineBytes);
   };
-  const auto write = [&](std::initializer_list<std::uint32_t> sizes, LaneLeft how) {
+  const auto write = [&](std::initializer_list<std::uint32_t> sizes, RingLeft how) {
     RingMemory memory;
-    LaneSender sender(memory.geometry);
-    const Bytes payload(kLaneBytesMin, std::byte{0x33});
+    RingSender sender(memory.geometry);
+    const Bytes payload(kRingBytesMin, std::byte{0x33});
     for (const std::uint32_t size : sizes) {
       FrameHeader header;
       header.payload_bytes = size;
       header.total_bytes = size;
       static_cast<void>(sender.push(header, std::span(payload).first(size)));
     }
-    if (how != LaneLeft::kNot) sender.leave(how);
+    if (how != RingLeft::kNot) sender.leave(how);
     return seed + lines_of(memory);
   };
   RingMemory lent;
   FrameHeader header;
   header.payload_bytes = 100;
   const Bytes payload(100, std::byte{1});
-  static_cast<void>(LaneSender(lent.geometry).lend(header, payload, {LoanPath::kPointer, 4096}));
+  static_cast<void>(RingSender(lent.geometry)
+                        .lend(header, payload, {MemoryPath::kPointer, payload.size(), 4096}));
   return {seed,
-          write({0, 5, 16, 17, 64, 300}, LaneLeft::kGoodbye),
-          write({3000}, LaneLeft::kUnfinished),
-          write({900, 900, 900, 10}, LaneLeft::kNot),
-          write({1}, LaneLeft::kAbandoned),
+          write({0, 5, 16, 17, 64, 300}, RingLeft::kGoodbye),
+          write({3000}, RingLeft::kUnfinished),
+          write({900, 900, 900, 10}, RingLeft::kNot),
+          write({1}, RingLeft::kAbandoned),
           seed + lines_of(lent)};
 }
 
@@ -362,7 +363,7 @@ void add_shared_memory(Targets* targets) {
   targets->push_back({"shm_message", fuzz_shm_message, message_corpus, 500});
   targets->push_back({"shm_meeting", fuzz_shm_meeting, meeting_corpus, 300});
   targets->push_back({"shm_address", fuzz_shm_address, address_corpus, 3000});
-  targets->push_back({"lane_ring", fuzz_lane_ring, ring_corpus, 3000});
+  targets->push_back({"message_ring", fuzz_message_ring, ring_corpus, 3000});
 }
 
 }  // namespace unisono::fuzz

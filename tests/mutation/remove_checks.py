@@ -25,7 +25,7 @@ TESTS = {
                        "fault_rendezvous_test"],
     "transports/tcp": ["stream_frames_test", "fuzz_test", "stream_strangers_test",
                        "stream_transport_test", "transport_conformance_test"],
-    "transports/shm": ["fuzz_test", "native_test", "transport_lane_ring_test",
+    "transports/shm": ["fuzz_test", "native_test", "transport_message_ring_test",
                        "transport_conformance_test"],
     "src/engine": ["messenger_test", "transport_wrap_test", "fault_mismatch_test",
                    "collective_point_to_point_test", "collective_request_test",

@@ -93,7 +93,7 @@ TEST(PlanBuilder, IgnoresInPlaceWhereARankHasOnlyOneBuffer) {
   EXPECT_THAT(waits(std::move(builder).finish(), 1), IsEmpty());
 }
 
-TEST(PlanBuilder, CountsMessagesPerLaneAndDirection) {
+TEST(PlanBuilder, CountsMessagesPerChannelAndDirection) {
   PlanBuilder builder(request_of(Collective::kAllReduce), "test", 1, 1);
   builder.send(0, builder.input(0));
   builder.receive(0, part(builder.output(0), 0));
@@ -101,9 +101,9 @@ TEST(PlanBuilder, CountsMessagesPerLaneAndDirection) {
   builder.send(0, builder.input(0));
   builder.receive(0, part(builder.output(0), 1));
   const Plan plan = std::move(builder).finish();
-  std::vector<std::uint32_t> lanes;
-  for (const Step& step : plan.steps) lanes.push_back(step.lane_index);
-  EXPECT_THAT(lanes, ElementsAre(0, 0, 0, 1, 1));
+  std::vector<std::uint32_t> channels;
+  for (const Step& step : plan.steps) channels.push_back(step.message_index);
+  EXPECT_THAT(channels, ElementsAre(0, 0, 0, 1, 1));
 }
 
 TEST(PlanBuilder, AddsTheOrderThatNoDataImpose) {

@@ -67,7 +67,7 @@ inline std::vector<std::pair<const plan::Step*, const plan::Step*>> messages_of(
   for (const plan::Plan& plan : plans) {
     for (const plan::Step& step : plan.steps) {
       if (step.kind != plan::StepKind::kSend) continue;
-      sends[{plan.request.rank, step.peer, step.lane_index}] = &step;
+      sends[{plan.request.rank, step.peer, step.message_index}] = &step;
     }
   }
   std::vector<std::pair<const plan::Step*, const plan::Step*>> messages;
@@ -76,7 +76,7 @@ inline std::vector<std::pair<const plan::Step*, const plan::Step*>> messages_of(
       if (step.kind != plan::StepKind::kReceive && step.kind != plan::StepKind::kReceiveReduce) {
         continue;
       }
-      messages.emplace_back(sends.at({step.peer, plan.request.rank, step.lane_index}), &step);
+      messages.emplace_back(sends.at({step.peer, plan.request.rank, step.message_index}), &step);
     }
   }
   return messages;

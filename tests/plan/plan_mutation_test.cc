@@ -51,17 +51,17 @@ TEST(PlanCheck, RejectsAnyDroppedDependency) {
   }
 }
 
-TEST(PlanCheck, RejectsSwappedLaneIndices) {
+TEST(PlanCheck, RejectsSwappedMessageIndices) {
   auto plans = ring_plans();
-  std::swap(nth(plans[2], StepKind::kSend, 0).lane_index,
-            nth(plans[2], StepKind::kSend, 1).lane_index);
-  EXPECT_THAT(fault_of(plans), HasSubstr("has lane index 1, not 0"));
+  std::swap(nth(plans[2], StepKind::kSend, 0).message_index,
+            nth(plans[2], StepKind::kSend, 1).message_index);
+  EXPECT_THAT(fault_of(plans), HasSubstr("has message index 1, not 0"));
 }
 
 TEST(PlanCheck, RejectsAMessageToTheWrongPeer) {
   auto plans = plans_of(Collective::kAllGather, "linear", {.ranks = 3});
   nth(plans[0], StepKind::kSend, 0).peer = 2;
-  nth(plans[0], StepKind::kSend, 1).lane_index = 1;
+  nth(plans[0], StepKind::kSend, 1).message_index = 1;
   EXPECT_THAT(fault_of(plans), HasSubstr("which is not sent"));
 }
 

@@ -16,7 +16,7 @@
 namespace unisono::test {
 namespace {
 
-constexpr std::size_t kLanesAt = 16 * 1024;
+constexpr std::size_t kRingsAt = 16 * 1024;
 constexpr auto kBarrierTimeout = std::chrono::seconds(20);
 
 [[noreturn]] void give_up(const char* call) {
@@ -26,22 +26,22 @@ constexpr auto kBarrierTimeout = std::chrono::seconds(20);
 
 }  // namespace
 
-SharedWorld SharedWorld::create(int ranks, std::size_t lane_bytes) {
+SharedWorld SharedWorld::create(int ranks, std::size_t ring_bytes) {
   // Inherited on purpose: no MFD_CLOEXEC.
   UniqueFd fd(memfd_create("unisono-test-world", 0));
   if (!fd) give_up("memfd_create");
-  const std::size_t bytes = kLanesAt + lane_bytes * ranks * ranks;
+  const std::size_t bytes = kRingsAt + ring_bytes * ranks * ranks;
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) give_up("ftruncate");
-  return SharedWorld(std::move(fd), ranks, lane_bytes);
+  return SharedWorld(std::move(fd), ranks, ring_bytes);
 }
 
-SharedWorld SharedWorld::inherit(int fd, int ranks, std::size_t lane_bytes) {
-  return SharedWorld(UniqueFd(fd), ranks, lane_bytes);
+SharedWorld SharedWorld::inherit(int fd, int ranks, std::size_t ring_bytes) {
+  return SharedWorld(UniqueFd(fd), ranks, ring_bytes);
 }
 
-SharedWorld::SharedWorld(UniqueFd fd, int ranks, std::size_t lane_bytes)
-    : fd_(std::move(fd)), ranks_(ranks), lane_bytes_(lane_bytes) {
-  static_assert(sizeof(Board) <= kLanesAt);
+SharedWorld::SharedWorld(UniqueFd fd, int ranks, std::size_t ring_bytes)
+    : fd_(std::move(fd)), ranks_(ranks), ring_bytes_(ring_bytes) {
+  static_assert(sizeof(Board) <= kRingsAt);
   if (ranks > kRanksMax) std::abort();
   void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (at == MAP_FAILED) give_up("mmap");
@@ -52,7 +52,7 @@ SharedWorld::SharedWorld(UniqueFd fd, int ranks, std::size_t lane_bytes)
 SharedWorld::SharedWorld(SharedWorld&& other) noexcept
     : fd_(std::move(other.fd_)),
       ranks_(other.ranks_),
-      lane_bytes_(other.lane_bytes_),
+      ring_bytes_(other.ring_bytes_),
       base_(std::exchange(other.base_, nullptr)),
       board_(other.board_) {}
 
@@ -60,10 +60,10 @@ SharedWorld::~SharedWorld() {
   if (base_ != nullptr) munmap(base_, bytes());
 }
 
-std::size_t SharedWorld::bytes() const { return kLanesAt + lane_bytes_ * ranks_ * ranks_; }
+std::size_t SharedWorld::bytes() const { return kRingsAt + ring_bytes_ * ranks_ * ranks_; }
 
-std::byte* SharedWorld::lane(Rank from, Rank to) const {
-  return base_ + kLanesAt + (static_cast<std::size_t>(from) * ranks_ + to) * lane_bytes_;
+std::byte* SharedWorld::ring(Rank from, Rank to) const {
+  return base_ + kRingsAt + (static_cast<std::size_t>(from) * ranks_ + to) * ring_bytes_;
 }
 
 bool SharedWorld::barrier(const std::function<void()>& meanwhile) {

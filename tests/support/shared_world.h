@@ -1,5 +1,5 @@
 // Memory that the ranks of a test share, whether they are threads or processes: a board with a
-// barrier, one text per rank and a failure flag, and room for lanes behind it. It is a memfd, so a
+// barrier, one text per rank and a failure flag, and room for rings behind it. It is a memfd, so a
 // re-executed test program inherits it by descriptor.
 #pragma once
 
@@ -21,16 +21,16 @@ class SharedWorld {
   static constexpr std::size_t kTextBytesMax = 512;
 
   /// Zero-filled. Ends the program when the system refuses: a test cannot go on then.
-  static SharedWorld create(int ranks, std::size_t lane_bytes);
+  static SharedWorld create(int ranks, std::size_t ring_bytes);
   /// The same memory in a re-executed program.
-  static SharedWorld inherit(int fd, int ranks, std::size_t lane_bytes);
+  static SharedWorld inherit(int fd, int ranks, std::size_t ring_bytes);
   SharedWorld(SharedWorld&& other) noexcept;
   ~SharedWorld();
 
   int fd() const { return fd_.get(); }
   int ranks() const { return ranks_; }
-  std::size_t lane_bytes() const { return lane_bytes_; }
-  std::byte* lane(Rank from, Rank to) const;
+  std::size_t ring_bytes() const { return ring_bytes_; }
+  std::byte* ring(Rank from, Rank to) const;
 
   /// Waits for all ranks, calling `meanwhile` (or yielding) until they are there. False when one of
   /// them has failed or does not come within 20 s.
@@ -51,12 +51,12 @@ class SharedWorld {
   };
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  SharedWorld(UniqueFd fd, int ranks, std::size_t lane_bytes);
+  SharedWorld(UniqueFd fd, int ranks, std::size_t ring_bytes);
   std::size_t bytes() const;
 
   UniqueFd fd_;
   int ranks_;
-  std::size_t lane_bytes_;
+  std::size_t ring_bytes_;
   std::byte* base_ = nullptr;
   Board* board_ = nullptr;
 };

@@ -14,7 +14,7 @@ bool await_closed(Seat& seat, Rank peer) {
 void says_goodbye_after_all_data(Seat& seat) {
   if (!seat.greet_everyone()) return;
   if (seat.rank() == 0) {
-    // Fits the smallest lane: nobody reads yet.
+    // Fits the smallest ring: nobody reads yet.
     for (int sent = 0; sent < 40; ++sent) {
       if (!seat.send(1, {.bytes = 8})) return;
     }
@@ -70,7 +70,7 @@ void drains_what_is_queued_when_closing(Seat& seat) {
   }
 }
 
-void both_sides_may_close_with_full_lanes(Seat& seat) {
+void both_sides_may_close_with_full_channels(Seat& seat) {
   const Rank peer = 1 - seat.rank();
   if (!seat.greet_everyone()) return;
   seat.send_until_full(peer, {.bytes = kFramePayloadMax});
@@ -164,7 +164,7 @@ std::vector<ConformanceCase> closing_cases() {
       {"SaysGoodbyeAfterAllData", 2, says_goodbye_after_all_data},
       {"DropsPostsToAClosedPeer", 2, drops_posts_to_a_closed_peer},
       {"DrainsWhatIsQueuedWhenClosing", 2, drains_what_is_queued_when_closing},
-      {"BothSidesMayCloseWithFullLanes", 2, both_sides_may_close_with_full_lanes},
+      {"BothSidesMayCloseWithFullChannels", 2, both_sides_may_close_with_full_channels},
       {"CloseGivesUpAtItsDeadline", 2, close_gives_up_at_its_deadline},
       {"NamesTheRankThatGoesWithoutGoodbye", 2, names_the_rank_that_goes_without_goodbye},
       {"ReturnsTokensOfAPeerThatLeaves", 2, returns_tokens_of_a_peer_that_leaves},

@@ -8,12 +8,12 @@
 
 #include "base/handshake.h"
 #include "tests/support/seed.h"
+#include "tests/transport/faulty_transport.h"
+#include "tests/transport/tracing_transport.h"
 #include "tests/verbs/verbs_kinds.h"
 #include "transports/loopback/loopback_transport.h"
 #include "transports/shm/shm_transport.h"
 #include "transports/tcp/stream_transport.h"
-#include "tests/transport/faulty_transport.h"
-#include "tests/transport/tracing_transport.h"
 
 namespace unisono::test {
 namespace {
@@ -34,10 +34,12 @@ std::unique_ptr<Transport> make_loopback(SharedWorld& world, Rank rank) {
 class ThreadLoans final : public shm::Loans {
  public:
   ThreadLoans() : Loans(1000) {}
-  shm::Loan lend(Rank, const FrameHeader&, std::span<const std::byte> payload) const override {
-    return {shm::LoanPath::kPointer, reinterpret_cast<std::uint64_t>(payload.data())};
+  shm::MemoryHandle lend(Rank, const FrameHeader&,
+                         std::span<const std::byte> payload) const override {
+    return {shm::MemoryPath::kPointer, payload.size(),
+            reinterpret_cast<std::uint64_t>(payload.data())};
   }
-  Status collect(Rank, const shm::Loan& loan, std::span<std::byte> out) const override {
+  Status collect(Rank, const shm::MemoryHandle& loan, std::span<std::byte> out) const override {
     std::memcpy(out.data(), reinterpret_cast<const void*>(loan.address), out.size());
     return {};
   }
@@ -51,8 +53,8 @@ Result<std::unique_ptr<Transport>> make_shm(SharedWorld& world, Rank rank,
   }
   return shm::ShmTransport::make(
       rank, std::move(peers),
-      [&world](Rank from, Rank to) -> Result<shm::LaneMemory> {
-        return shm::LaneMemory{world.lane(from, to), world.lane_bytes()};
+      [&world](Rank from, Rank to) -> Result<shm::RingMemory> {
+        return shm::RingMemory{world.ring(from, to), world.ring_bytes()};
       },
       std::move(loans));
 }
@@ -97,11 +99,11 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
   }
   std::unique_ptr<shm::Loans> loans;
   if (kind.starts_with("shm_lending")) loans = std::make_unique<ThreadLoans>();
-  UNISONO_ASSIGN(std::unique_ptr<Transport> lanes, make_shm(world, rank, std::move(loans)));
+  UNISONO_ASSIGN(std::unique_ptr<Transport> rings, make_shm(world, rank, std::move(loans)));
   if (kind == "faulty_shm") {
-    return MadeTransport(std::make_unique<FaultyTransport>(std::move(lanes), mild_faults(rank)));
+    return MadeTransport(std::make_unique<FaultyTransport>(std::move(rings), mild_faults(rank)));
   }
-  return lanes;
+  return rings;
 }
 
 }  // namespace
@@ -111,9 +113,9 @@ const std::vector<TransportKind>& transport_kinds() {
     std::vector<TransportKind> all = {
         {"loopback", 0, false},
         {"shm", 128 * 1024, true},
-        {"shm_smallest_ring", shm::kLaneBytesMin, false},
+        {"shm_smallest_ring", shm::kRingBytesMin, false},
         {"shm_lending", 128 * 1024, false},
-        {"shm_lending_smallest_ring", shm::kLaneBytesMin, false},
+        {"shm_lending_smallest_ring", shm::kRingBytesMin, false},
         {"tcp", 0, true},
         {"unix", 0, true},
         {"tracing_loopback", 0, false},

@@ -12,7 +12,7 @@ namespace unisono::test {
 
 struct TransportKind {
   std::string name;
-  std::size_t lane_bytes;  ///< shared memory per lane that the world must provide
+  std::size_t ring_bytes;  ///< shared memory per ring that the world must provide
   bool across_processes;   ///< also tried with ranks as processes
 };
 

@@ -257,7 +257,7 @@ FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, FaultOptions 
 // The inner transport goes first: it may reference the copies that the links hold.
 FaultyTransport::~FaultyTransport() { inner_.reset(); }
 
-LaneTraits FaultyTransport::with_faults(LaneTraits traits) const {
+EndpointTraits FaultyTransport::with_faults(EndpointTraits traits) const {
   traits.captures_sends = options_.pending_one_in == 0;
   return traits;
 }

@@ -49,8 +49,10 @@ class FaultyTransport final : public Transport {
   ~FaultyTransport() override;
 
   std::string_view name() const override { return name_; }
-  LaneTraits traits() const override { return with_faults(inner_->traits()); }
-  LaneTraits traits_to(Rank peer) const override { return with_faults(inner_->traits_to(peer)); }
+  EndpointTraits traits() const override { return with_faults(inner_->traits()); }
+  EndpointTraits traits_to(Rank peer) const override {
+    return with_faults(inner_->traits_to(peer));
+  }
   std::string address() const override { return inner_->address(); }
   Status set_peers(std::vector<std::string> addresses) override {
     return inner_->set_peers(std::move(addresses));
@@ -62,7 +64,7 @@ class FaultyTransport final : public Transport {
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:
-  LaneTraits with_faults(LaneTraits traits) const;
+  EndpointTraits with_faults(EndpointTraits traits) const;
   class Link;
   class FilteringSink;
 

@@ -82,7 +82,7 @@ void slow_receiver_blocks_nobody_else(Seat& seat) {
   seat.finish();
 }
 
-void cancelled_frames_leave_the_lane_intact(Seat& seat) {
+void cancelled_frames_leave_the_channel_intact(Seat& seat) {
   if (!seat.greet_everyone()) return;
   if (seat.rank() == 0) {
     seat.send_until_full(1, {.bytes = kFramePayloadMax});
@@ -164,7 +164,7 @@ std::vector<ConformanceCase> pressure_cases() {
       {"RefusesWhenFullAndRecovers", 2, refuses_when_full_and_recovers},
       {"ReturnsEachTokenOnceAndFromPoll", 2, returns_each_token_once_and_from_poll},
       {"SlowReceiverBlocksNobodyElse", 3, slow_receiver_blocks_nobody_else},
-      {"CancelledFramesLeaveTheLaneIntact", 2, cancelled_frames_leave_the_lane_intact},
+      {"CancelledFramesLeaveTheChannelIntact", 2, cancelled_frames_leave_the_channel_intact},
       {"AbandonedMemoryIsNotWritten", 2, abandoned_memory_is_not_written},
       {"UnknownTokensAndMemoryAreIgnored", 2, unknown_tokens_and_memory_are_ignored},
   };

@@ -43,8 +43,8 @@ class TracingTransport final : public Transport {
   ~TracingTransport() override;
 
   std::string_view name() const override { return name_; }
-  LaneTraits traits() const override { return inner_->traits(); }
-  LaneTraits traits_to(Rank peer) const override { return inner_->traits_to(peer); }
+  EndpointTraits traits() const override { return inner_->traits(); }
+  EndpointTraits traits_to(Rank peer) const override { return inner_->traits_to(peer); }
   std::string address() const override { return inner_->address(); }
   Status set_peers(std::vector<std::string> addresses) override {
     return inner_->set_peers(std::move(addresses));

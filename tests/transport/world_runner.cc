@@ -69,7 +69,7 @@ int join_rank(pid_t pid, TimePoint deadline) {
 }  // namespace
 
 void run_as_threads(const TransportKind& kind, const ConformanceCase& conformance_case) {
-  SharedWorld world = SharedWorld::create(conformance_case.ranks, kind.lane_bytes);
+  SharedWorld world = SharedWorld::create(conformance_case.ranks, kind.ring_bytes);
   std::vector<std::thread> ranks;
   for (Rank rank = 0; rank < conformance_case.ranks; ++rank) {
     ranks.emplace_back([&, rank] { run_rank(kind, conformance_case, world, rank); });
@@ -78,7 +78,7 @@ void run_as_threads(const TransportKind& kind, const ConformanceCase& conformanc
 }
 
 void run_as_processes(const TransportKind& kind, const ConformanceCase& conformance_case) {
-  SharedWorld world = SharedWorld::create(conformance_case.ranks, kind.lane_bytes);
+  SharedWorld world = SharedWorld::create(conformance_case.ranks, kind.ring_bytes);
   std::vector<pid_t> ranks;
   for (Rank rank = 0; rank < conformance_case.ranks; ++rank) {
     ranks.push_back(start_rank(kind, conformance_case, world, rank));
@@ -101,7 +101,7 @@ bool run_role(int argc, char** argv, int* exit_code) {
   *exit_code = 1;
   if (conformance_case == nullptr) return true;
   SharedWorld world =
-      SharedWorld::inherit(std::atoi(argv[5]), conformance_case->ranks, kind.lane_bytes);
+      SharedWorld::inherit(std::atoi(argv[5]), conformance_case->ranks, kind.ring_bytes);
   run_rank(kind, *conformance_case, world, std::atoi(argv[4]));
   // Expectations outside of a test are kept apart by GoogleTest.
   const bool failed = testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed();

@@ -407,7 +407,7 @@ void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
   const std::size_t bytes = kCount * sizeof(int);
   std::vector<int> own(kCount);
   void* buffer = own.data();
-  if (heap) buffer = *rank.fabric->allocate(bytes);
+  if (heap) buffer = *rank.segment->allocate(bytes);
   std::memset(buffer, 0, bytes);
   native::Arguments arguments;
   arguments.collective = Collective::kBroadcast;
@@ -430,7 +430,7 @@ void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
     stage.store(2);
   }
   operation.fail(Status(ErrorCode::kAborted, "over", 0));
-  if (heap) rank.check(rank.fabric->release(buffer).ok(), "release");
+  if (heap) rank.check(rank.segment->release(buffer).ok(), "release");
 }
 
 TEST(NativeFailures, WhatAnotherProcessTookBackIsNotASuccess) {
@@ -449,10 +449,10 @@ TEST(NativeFailures, WhatAnotherProcessTookBackIsNotASuccess) {
 
 TEST(NativeFailures, ARaisedRankThatDoesNotExistIsNobody) {
   const auto body = [](TestRank& rank) {
-    auto fabric_group = rank.fabric->open_group(1, {0, 1});
-    rank.check(fabric_group.has_value(), "open_group");
-    shm::GroupHeader& header = (*fabric_group)->header();
-    native::Group group(std::move(*fabric_group));
+    auto segment_group = rank.segment->open_group(1, {0, 1});
+    rank.check(segment_group.has_value(), "open_group");
+    shm::GroupHeader& header = (*segment_group)->header();
+    native::Group group(std::move(*segment_group));
     for (const std::uint64_t failed_word : {3ull, 1ull << 33, ~0ull >> 8}) {
       header.raised.store(failed_word << 8 | static_cast<std::uint64_t>(ErrorCode::kAborted));
       Rank failed_rank = 7;

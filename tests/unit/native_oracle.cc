@@ -47,7 +47,7 @@ class Array {
       : rank_(rank), count_(count), heap_(oracle_case.heap) {
     const std::size_t bytes = count * sizeof(Element) + 2 * kGuard + oracle_case.misalign;
     if (heap_) {
-      auto memory = rank.fabric->allocate(bytes);
+      auto memory = rank.segment->allocate(bytes);
       rank.check(memory.has_value(), "allocate: " + memory.status().message());
       memory_ = static_cast<std::byte*>(*memory);
     } else {
@@ -58,7 +58,7 @@ class Array {
     std::memset(memory_, static_cast<int>(kGuardByte), bytes);
   }
   ~Array() {
-    if (heap_) rank_.check(rank_.fabric->release(memory_).ok(), "release");
+    if (heap_) rank_.check(rank_.segment->release(memory_).ok(), "release");
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;

@@ -12,7 +12,7 @@ struct OracleCase {
   std::size_t count = 0;
   Rank root = 0;
   bool in_place = false;
-  bool heap = false;         ///< buffers from Fabric::allocate
+  bool heap = false;         ///< buffers from SharedSegment::allocate
   std::size_t misalign = 0;  ///< bytes by which buffers miss a cache line
 };
 

@@ -16,17 +16,17 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(20);
 constexpr std::size_t kReportBytes = 2000;
 
-using Listeners = std::vector<std::unique_ptr<shm::FabricListener>>;
+using Listeners = std::vector<std::unique_ptr<shm::LocalListener>>;
 
 Listeners open_listeners(int n) {
   Listeners listeners;
-  for (int i = 0; i < n; ++i) listeners.push_back(std::move(*shm::FabricListener::open()));
+  for (int i = 0; i < n; ++i) listeners.push_back(std::move(*shm::LocalListener::open()));
   return listeners;
 }
 
 void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
               const std::vector<std::int64_t>& pids, const RankBody& body) {
-  shm::FabricPeers peers;
+  shm::LocalPeers peers;
   peers.job_id = "native test";
   peers.self = rank.self;
   peers.pids = pids;
@@ -35,21 +35,21 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
     peers.world_ranks.push_back(i);
     peers.addresses.push_back(listeners[static_cast<std::size_t>(i)]->address());
   }
-  auto fabric = shm::Fabric::meet(*listeners[static_cast<std::size_t>(rank.self)], peers,
-                                  Clock::now() + kPatience);
-  rank.check(fabric.has_value(), "meet: " + fabric.status().message());
-  if (!fabric) return;
-  rank.fabric = *fabric;
+  auto segment = shm::SharedSegment::open(*listeners[static_cast<std::size_t>(rank.self)], peers,
+                                          Clock::now() + kPatience);
+  rank.check(segment.has_value(), "meet: " + segment.status().message());
+  if (!segment) return;
+  rank.segment = *segment;
   std::vector<int> members(static_cast<std::size_t>(rank.size));
   std::iota(members.begin(), members.end(), 0);
-  auto group = rank.fabric->open_group(0, members);
+  auto group = rank.segment->open_group(0, members);
   rank.check(group.has_value(), "open_group: " + group.status().message());
   if (!group) return;
   rank.group = std::make_unique<native::Group>(std::move(*group));
   rank.access = options.access;
   body(rank);
   rank.group.reset();
-  rank.fabric.reset();
+  rank.segment.reset();
 }
 
 std::string label(const TestRank& rank, const std::string& failure) {

@@ -1,5 +1,5 @@
-// Ranks for tests of the shared memory fabric and the native collectives: threads of this process
-// or forked processes, each with its own Fabric and, unless asked not to, one Group of all.
+// Ranks for tests of the shared memory segment and the native collectives: threads of this process
+// or forked processes, each with its own SharedSegment and, unless asked not to, one Group of all.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "native/native.h"
-#include "transports/shm/fabric_group.h"
+#include "transports/shm/segment_group.h"
 
 namespace unisono::test {
 
@@ -17,7 +17,7 @@ namespace unisono::test {
 struct TestRank {
   int size = 0;
   int self = 0;
-  std::shared_ptr<shm::Fabric> fabric;
+  std::shared_ptr<shm::SharedSegment> segment;
   std::unique_ptr<native::Group> group;
   std::uint32_t sequence = 0;
   AccessPath access = AccessPath::kAutomatic;  ///< of every call

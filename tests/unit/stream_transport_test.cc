@@ -146,7 +146,7 @@ TEST_P(StreamTransport, SaysFullInsteadOfQueueingWithoutBound) {
             PostResult::kFull);
 }
 
-TEST_P(StreamTransport, ACancelledMessageNeitherReportsNorBreaksTheLane) {
+TEST_P(StreamTransport, ACancelledMessageNeitherReportsNorBreaksTheChannel) {
   Job job(2, GetParam(), [](StreamOptions* options) { options->send_buffer_bytes = 8192; });
   auto payload = pattern(200000, 1);
   const auto kept = payload;

@@ -3,14 +3,14 @@
 #include "comm/verbs_settings.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 #include "transports/tcp/stream_transport.h"
 
 namespace unisono::info {
 namespace {
 
 Probe probe_shared_memory() {
-  const auto listener = shm::FabricListener::open();
+  const auto listener = shm::LocalListener::open();
   if (!listener) return {false, listener.error().message()};
   return {true, ""};
 }

@@ -229,7 +229,7 @@ nlohmann::json json_of(const Plan& plan) {
     const bool is_local = step.peer < 0;
     nlohmann::json entry{{"kind", name_of(step.kind)}};
     if (!is_local) entry["peer"] = step.peer;
-    if (!is_local) entry["lane_index"] = step.lane_index;
+    if (!is_local) entry["message_index"] = step.message_index;
     if (step.kind != unisono::plan::StepKind::kSend) entry["target"] = json_of(step.target);
     if (step.kind != unisono::plan::StepKind::kReceive) entry["source"] = json_of(step.source);
     entry["remote_first"] = step.remote_first;

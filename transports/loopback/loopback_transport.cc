@@ -1,5 +1,5 @@
 // The reference transport: every post copies into a bounded queue, every poll takes from it.
-// Owned by one rank; only LoopbackHub::Lane is shared, under its mutex.
+// Owned by one rank; only LoopbackHub::Queue is shared, under its mutex.
 #include "transports/loopback/loopback_transport.h"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr int kFramesPerPoll = 16;
 // piece per frame is found out on the reference.
 constexpr std::size_t kPieceBytes = 16 * 1024;
 
-Status cause_of(LaneEnd end, Rank peer) {
-  if (end == LaneEnd::kGoodbye) return Status();
+Status cause_of(QueueEnd end, Rank peer) {
+  if (end == QueueEnd::kGoodbye) return Status();
   return Status(ErrorCode::kRankFailed,
-                "rank " + std::to_string(peer) + " ended without goodbye on its loopback lane",
+                "rank " + std::to_string(peer) + " ended without goodbye on its loopback queue",
                 peer);
 }
 
@@ -45,8 +45,8 @@ void hand_over(Rank peer, const FrameHeader& header, std::span<const std::byte> 
 
 LoopbackHub::LoopbackHub(int ranks) : ranks_(ranks) {
   UNISONO_ASSERT(ranks > 0, "a hub needs ranks");
-  lanes_.resize(static_cast<std::size_t>(ranks) * ranks);
-  for (auto& lane : lanes_) lane = std::make_unique<Lane>();
+  queues_.resize(static_cast<std::size_t>(ranks) * ranks);
+  for (auto& queue : queues_) queue = std::make_unique<Queue>();
 }
 
 std::shared_ptr<LoopbackHub> LoopbackHub::of_job(const std::string& job_id, int ranks) {
@@ -67,8 +67,8 @@ std::shared_ptr<LoopbackHub> LoopbackHub::of_job(const std::string& job_id, int 
   return hub;
 }
 
-LoopbackHub::Lane& LoopbackHub::lane(Rank from, Rank to) {
-  return *lanes_[static_cast<std::size_t>(from) * ranks_ + to];
+LoopbackHub::Queue& LoopbackHub::queue(Rank from, Rank to) {
+  return *queues_[static_cast<std::size_t>(from) * ranks_ + to];
 }
 
 PostResult LoopbackTransport::Link::post_send(const FrameHeader& header,
@@ -88,7 +88,7 @@ PostResult LoopbackTransport::Link::post_send(const FrameHeader& header,
   return PostResult::kDone;
 }
 
-std::optional<LoopbackHub::Frame> LoopbackTransport::Link::take_frame(LaneEnd* end) {
+std::optional<LoopbackHub::Frame> LoopbackTransport::Link::take_frame(QueueEnd* end) {
   const std::lock_guard lock(in_.mutex);
   if (in_.frames.empty()) {
     *end = in_.end;
@@ -103,14 +103,14 @@ std::optional<LoopbackHub::Frame> LoopbackTransport::Link::take_frame(LaneEnd* e
 bool LoopbackTransport::Link::poll(Rank peer, FrameSink& sink) {
   if (closed_) return false;
   for (int taken = 0; taken < kFramesPerPoll; ++taken) {
-    LaneEnd end = LaneEnd::kOpen;
+    QueueEnd end = QueueEnd::kOpen;
     // The lock is not held while the sink runs: it may post, to this very peer too.
     const std::optional<LoopbackHub::Frame> frame = take_frame(&end);
     if (frame) {
       hand_over(peer, frame->header, frame->payload, sink);
       continue;
     }
-    if (end == LaneEnd::kOpen) return taken > 0;
+    if (end == QueueEnd::kOpen) return taken > 0;
     closed_ = true;
     sink.closed(peer, cause_of(end, peer));
     return true;
@@ -118,7 +118,7 @@ bool LoopbackTransport::Link::poll(Rank peer, FrameSink& sink) {
   return true;
 }
 
-void LoopbackTransport::Link::leave(LaneEnd end) {
+void LoopbackTransport::Link::leave(QueueEnd end) {
   closed_ = true;
   {
     const std::lock_guard lock(out_.mutex);
@@ -135,11 +135,11 @@ LoopbackTransport::LoopbackTransport(std::shared_ptr<LoopbackHub> hub, Rank rank
   UNISONO_ASSERT(rank >= 0 && rank < hub_->ranks(), "the rank must be one of the hub's");
   links_.reserve(static_cast<std::size_t>(hub_->ranks()));
   for (Rank peer = 0; peer < hub_->ranks(); ++peer) {
-    links_.emplace_back(hub_->lane(rank_, peer), hub_->lane(peer, rank_));
+    links_.emplace_back(hub_->queue(rank_, peer), hub_->queue(peer, rank_));
   }
 }
 
-LoopbackTransport::~LoopbackTransport() { leave_all(LaneEnd::kAbandoned); }
+LoopbackTransport::~LoopbackTransport() { leave_all(QueueEnd::kAbandoned); }
 
 Status LoopbackTransport::set_peers(std::vector<std::string> addresses) {
   if (addresses.size() == links_.size()) return Status();
@@ -162,9 +162,9 @@ bool LoopbackTransport::poll(FrameSink& sink) {
 }
 
 // Everything posted is in the hub already and outlives this rank there, so nothing is waited for.
-void LoopbackTransport::close(TimePoint, FrameSink&) { leave_all(LaneEnd::kGoodbye); }
+void LoopbackTransport::close(TimePoint, FrameSink&) { leave_all(QueueEnd::kGoodbye); }
 
-void LoopbackTransport::leave_all(LaneEnd end) {
+void LoopbackTransport::leave_all(QueueEnd end) {
   if (std::exchange(left_, true)) return;
   for (Link& link : links_) link.leave(end);
 }

@@ -1,7 +1,7 @@
 // Ranks in one process: the reference transport. It reads as the specification of the contract in
 // transports/transport.h; where another transport behaves differently, that one is wrong.
 //
-// LoopbackHub is shared by the ranks and safe from any thread: one mutex per lane. Each
+// LoopbackHub is shared by the ranks and safe from any thread: one mutex per queue. Each
 // LoopbackTransport belongs to its rank's engine and follows the thread rule of Transport.
 #pragma once
 
@@ -16,13 +16,13 @@
 
 namespace unisono {
 
-/// What a rank has said about the end of one of its lanes.
-enum class LaneEnd : std::uint8_t { kOpen, kGoodbye, kAbandoned };
+/// What a rank has said about the end of one of its queues.
+enum class QueueEnd : std::uint8_t { kOpen, kGoodbye, kAbandoned };
 
 /// The queues between all ranks of one job in one process.
 class LoopbackHub {
  public:
-  /// The queue of one lane holds so many frames and payload bytes, then post_send answers kFull. A
+  /// The queue of one queue holds so many frames and payload bytes, then post_send answers kFull. A
   /// frame larger than the second bound still fits an empty queue.
   static constexpr std::size_t kFramesMax = 256;
   static constexpr std::size_t kBytesMax = 1024 * 1024;
@@ -43,18 +43,18 @@ class LoopbackHub {
     std::vector<std::byte> payload;
   };
 
-  struct Lane {
+  struct Queue {
     std::mutex mutex;
     std::deque<Frame> frames;
     std::size_t bytes = 0;
-    LaneEnd end = LaneEnd::kOpen;
+    QueueEnd end = QueueEnd::kOpen;
     bool receiver_left = false;
   };
 
-  Lane& lane(Rank from, Rank to);
+  Queue& queue(Rank from, Rank to);
 
   int ranks_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Queue>> queues_;
 };
 
 /// One rank's end of a hub. A rank may also send to itself.
@@ -65,7 +65,7 @@ class LoopbackTransport final : public Transport {
   ~LoopbackTransport() override;
 
   std::string_view name() const override { return "loopback"; }
-  LaneTraits traits() const override { return {.captures_sends = true}; }
+  EndpointTraits traits() const override { return {.captures_sends = true}; }
   std::string address() const override { return "loopback"; }
   Status set_peers(std::vector<std::string> addresses) override;
   Endpoint& endpoint(Rank peer) override;
@@ -79,24 +79,24 @@ class LoopbackTransport final : public Transport {
   /// One peer: the queue to it and the queue from it.
   class Link final : public Endpoint {
    public:
-    Link(LoopbackHub::Lane& out, LoopbackHub::Lane& in) : out_(out), in_(in) {}
+    Link(LoopbackHub::Queue& out, LoopbackHub::Queue& in) : out_(out), in_(in) {}
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
     /// Posts are captured and frames handed over whole: nothing is ever lent or half received.
     void cancel(std::uint64_t) override {}
     void abandon(const std::byte*, std::size_t) override {}
     bool poll(Rank peer, FrameSink& sink);
-    void leave(LaneEnd end);
+    void leave(QueueEnd end);
 
    private:
-    std::optional<LoopbackHub::Frame> take_frame(LaneEnd* end);
+    std::optional<LoopbackHub::Frame> take_frame(QueueEnd* end);
 
-    LoopbackHub::Lane& out_;
-    LoopbackHub::Lane& in_;
+    LoopbackHub::Queue& out_;
+    LoopbackHub::Queue& in_;
     bool closed_ = false;
   };
 
-  void leave_all(LaneEnd end);
+  void leave_all(QueueEnd end);
 
   std::shared_ptr<LoopbackHub> hub_;
   Rank rank_;

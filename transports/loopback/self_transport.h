@@ -1,4 +1,4 @@
-// A rank's lane to itself: sends to one's own rank are captured and handed back by poll().
+// A rank's queue to itself: sends to one's own rank are captured and handed back by poll().
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class SelfTransport final : public Transport, private Endpoint {
   explicit SelfTransport(Rank rank) : rank_(rank) {}
 
   std::string_view name() const override { return "self"; }
-  LaneTraits traits() const override { return {.captures_sends = true}; }
+  EndpointTraits traits() const override { return {.captures_sends = true}; }
   std::string address() const override { return ""; }
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank) override { return *this; }

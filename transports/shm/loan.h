@@ -1,6 +1,6 @@
-// Frames that are not copied into the lane's ring but read where they lie, by the rank they are
-// for: one copy instead of two. The lender may take one back; lane_ring.h says how both ends agree
-// on what came of it.
+// Frames that are not copied into the ring but read where they lie, by the rank they are
+// for: one copy instead of two. The lender may take one back; message_ring.h says how both ends
+// agree on what came of it.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,11 @@
 #include "base/access_path.h"
 #include "base/result.h"
 #include "transports/frame.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 
 namespace unisono::shm {
 
-/// How the reader gets at the bytes.
-enum class LoanPath : std::uint32_t {
-  kNone = 0,    ///< not at all: the frame goes through the ring
-  kPointer,     ///< `address` holds in the reader's process as well
-  kHeap,        ///< `address` is an offset in the lender's heap
-  kSingleCopy,  ///< `address` is the lender's, read by a system call
-};
-
-struct Loan {
-  LoanPath path = LoanPath::kNone;
-  std::uint64_t address = 0;
-};
-
-/// What a lane asks of whoever knows both ranks' memory. Thread rule: that of Transport.
+/// What a ring asks of whoever knows both ranks' memory. Thread rule: that of Transport.
 class Loans {
  public:
   explicit Loans(std::size_t bytes_min) : bytes_min_(bytes_min) {}
@@ -36,11 +23,11 @@ class Loans {
   /// Smaller payloads are not worth asking for.
   std::size_t bytes_min() const { return bytes_min_; }
   /// How world rank `peer` may read the payload of a frame; kNone where the ring is faster.
-  virtual Loan lend(Rank peer, const FrameHeader& header,
-                    std::span<const std::byte> payload) const = 0;
-  /// Fills `out` from what `peer` lent. The loan came from a peer that may be hostile: an error
+  virtual MemoryHandle lend(Rank peer, const FrameHeader& header,
+                            std::span<const std::byte> payload) const = 0;
+  /// Fills `out` from what `peer` lent. The handle came from a peer that may be hostile: an error
   /// where it names what this rank cannot read.
-  virtual Status collect(Rank peer, const Loan& loan, std::span<std::byte> out) const = 0;
+  virtual Status collect(Rank peer, const MemoryHandle& lent, std::span<std::byte> out) const = 0;
 
  private:
   std::size_t bytes_min_;
@@ -49,6 +36,6 @@ class Loans {
 /// Lends pieces of point-to-point messages that their receiver waits for. Those of collectives may
 /// be reduced from wherever they lie, and an eager message must not wait for anybody. `access`: how
 /// others may read this rank's memory; with kWindow it lends nothing.
-std::unique_ptr<Loans> make_loans(std::shared_ptr<Fabric> fabric, AccessPath access);
+std::unique_ptr<Loans> make_loans(std::shared_ptr<SharedSegment> shared, AccessPath access);
 
 }  // namespace unisono::shm

@@ -65,10 +65,10 @@ inline constexpr std::size_t kLinePairBytes = 128;
 inline constexpr int kLocalRanksMax = 256;
 inline constexpr int kGroupsMax = 1024;
 
-/// Rings of lanes: as large as kLanesBytesMax for all that one rank writes allows, between the two.
-inline constexpr std::size_t kLaneRingBytesMin = std::size_t{256} << 10;
-inline constexpr std::size_t kLaneRingBytesMax = std::size_t{1} << 20;
-inline constexpr std::size_t kLanesBytesMax = std::size_t{8} << 20;
+/// Rings of rings: as large as kRingsBytesMax for all that one rank writes allows, between the two.
+inline constexpr std::size_t kSegmentRingBytesMin = std::size_t{256} << 10;
+inline constexpr std::size_t kSegmentRingBytesMax = std::size_t{1} << 20;
+inline constexpr std::size_t kRingsBytesMax = std::size_t{8} << 20;
 
 /// Cells of one member: what small calls exchange. Four, because who is in the call after the next
 /// may still be read by a member that looks at the call before (native/shared_cells.h).
@@ -109,7 +109,7 @@ struct GroupHeader {
   alignas(kLineBytes) std::atomic<std::uint32_t> closed_count;
 };
 
-/// What a rank says about itself when it meets the others.
+/// What a rank says about itself to the others.
 struct RankEntry {
   std::uint64_t process_token[2];  ///< random, the same for all threads of one process
   std::int64_t pid;
@@ -139,19 +139,19 @@ struct SegmentLayout {
   }
   /// A line of a large ring has left the reader's own cache when it is written again, so that
   /// nobody has to be asked for it: 1 MiB moves two to three times as much as 256 KiB.
-  std::size_t lane_bytes() const {
-    return std::clamp(round_up(kLanesBytesMax / rank_count, kPageBytes), kLaneRingBytesMin,
-                      kLaneRingBytesMax) +
+  std::size_t ring_bytes() const {
+    return std::clamp(round_up(kRingsBytesMax / rank_count, kPageBytes), kSegmentRingBytesMin,
+                      kSegmentRingBytesMax) +
            kPageBytes;
   }
-  std::size_t lanes_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
-  std::size_t lane_offset(int from, int to) const {
-    return lanes_offset() +
+  std::size_t rings_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
+  std::size_t ring_offset(int from, int to) const {
+    return rings_offset() +
            (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) *
-               lane_bytes();
+               ring_bytes();
   }
   std::size_t blocks_offset() const {
-    return lanes_offset() + rank_count * rank_count * lane_bytes();
+    return rings_offset() + rank_count * rank_count * ring_bytes();
   }
   /// Header, counters and cells of all members: reserved when a group opens.
   std::size_t block_head_bytes(std::size_t members) const {

@@ -12,14 +12,14 @@ constexpr int kRecordsPerPoll = 32;
 
 }  // namespace
 
-LaneSender::Pushed ShmTransport::Link::push(const FrameHeader& header,
+RingSender::Pushed ShmTransport::Link::push(const FrameHeader& header,
                                             std::span<const std::byte> payload) {
-  Loan loan;
+  MemoryHandle lent;
   if (loans_ != nullptr && payload.size() >= loans_->bytes_min() && sender_->may_lend()) {
-    loan = loans_->lend(peer_, header, payload);
+    lent = loans_->lend(peer_, header, payload);
   }
-  return loan.path == LoanPath::kNone ? sender_->push(header, payload)
-                                      : sender_->lend(header, payload, loan);
+  return lent.path == MemoryPath::kNone ? sender_->push(header, payload)
+                                        : sender_->lend(header, payload, lent);
 }
 
 PostResult ShmTransport::Link::post_send(const FrameHeader& header,
@@ -29,15 +29,15 @@ PostResult ShmTransport::Link::post_send(const FrameHeader& header,
   if (closed_ || failed_) return PostResult::kDone;
   if (sender_->writing()) return PostResult::kFull;
   switch (push(header, payload)) {
-    case LaneSender::Pushed::kWhole:
+    case RingSender::Pushed::kWhole:
       return PostResult::kDone;
-    case LaneSender::Pushed::kNothing:
+    case RingSender::Pushed::kNothing:
       return PostResult::kFull;
-    case LaneSender::Pushed::kPart:
+    case RingSender::Pushed::kPart:
       pending_ = true;
       pending_token_ = token;
       return PostResult::kPending;
-    case LaneSender::Pushed::kBroken:
+    case RingSender::Pushed::kBroken:
       break;
   }
   fail(nonsense());
@@ -61,11 +61,11 @@ bool ShmTransport::Link::poll(FrameSink& sink) {
     return true;
   }
   bool moved = sending() && poll_send(sink);
-  // Looked at before the lane is read: what the peer sent before it left is found below.
-  const LaneLeft left = sender_ ? sender_->reader_left() : LaneLeft::kNot;
+  // Looked at before the ring is read: what the peer sent before it left is found below.
+  const RingLeft left = sender_ ? sender_->reader_left() : RingLeft::kNot;
   const bool received = !closed_ && poll_receive(sink);
   moved |= received;
-  if (left != LaneLeft::kNot && !received && !closed_) {
+  if (left != RingLeft::kNot && !received && !closed_) {
     shut(reader_gone(left), sink);
     moved = true;
   }
@@ -74,10 +74,10 @@ bool ShmTransport::Link::poll(FrameSink& sink) {
 
 bool ShmTransport::Link::poll_send(FrameSink& sink) {
   switch (sender_->resume()) {
-    case LaneSender::Pushed::kWhole:
+    case RingSender::Pushed::kWhole:
       return_pending(sink);
       return true;
-    case LaneSender::Pushed::kBroken:
+    case RingSender::Pushed::kBroken:
       shut(nonsense(), sink);
       return true;
     default:
@@ -88,11 +88,11 @@ bool ShmTransport::Link::poll_send(FrameSink& sink) {
 bool ShmTransport::Link::poll_receive(FrameSink& sink) {
   for (int taken = 0; taken < kRecordsPerPoll; ++taken) {
     switch (receiver_.take(sink)) {
-      case LaneReceiver::Took::kNothing:
+      case RingReceiver::Took::kNothing:
         return taken > 0;
-      case LaneReceiver::Took::kRecord:
+      case RingReceiver::Took::kRecord:
         break;
-      case LaneReceiver::Took::kEnd:
+      case RingReceiver::Took::kEnd:
         shut(receiver_.end(), sink);
         return true;
     }
@@ -122,42 +122,42 @@ void ShmTransport::Link::shut(const Status& cause, FrameSink& sink) {
   sink.closed(peer_, cause);
 }
 
-Status ShmTransport::Link::reader_gone(LaneLeft how) const {
-  if (how == LaneLeft::kGoodbye && !receiver_.reading()) return Status();
+Status ShmTransport::Link::reader_gone(RingLeft how) const {
+  if (how == RingLeft::kGoodbye && !receiver_.reading()) return Status();
   return Status(
       ErrorCode::kRankFailed,
-      "rank " + std::to_string(peer_) + " ended without goodbye on its shared-memory lane", peer_);
+      "rank " + std::to_string(peer_) + " ended without goodbye on its shared-memory ring", peer_);
 }
 
 Status ShmTransport::Link::nonsense() const {
   return Status(ErrorCode::kProtocol,
                 "rank " + std::to_string(peer_) +
-                    " wrote an impossible word to the shared-memory lane from rank " +
+                    " wrote an impossible word to the shared-memory ring from rank " +
                     std::to_string(self_) + ", which no correct peer writes",
                 peer_);
 }
 
 void ShmTransport::Link::activate() {
   if (sender_ || closed_ || failed_) return;
-  const Result<LaneMemory> memory = (*open_lane_)(self_, peer_);
+  const Result<RingMemory> memory = (*open_ring_)(self_, peer_);
   if (!memory) return fail(memory.status());
-  const Result<LaneGeometry> geometry = LaneGeometry::of(*memory);
+  const Result<RingGeometry> geometry = RingGeometry::of(*memory);
   if (!geometry) return fail(geometry.status());
   sender_.emplace(*geometry);
 }
 
-void ShmTransport::Link::leave(LaneLeft how) {
+void ShmTransport::Link::leave(RingLeft how) {
   const bool reached = !std::exchange(closed_, true) && !failed_;
   end_lending();
   if (reached && sender_) sender_->leave(how);
-  receiver_.leave(how == LaneLeft::kAbandoned ? how : LaneLeft::kGoodbye);
+  receiver_.leave(how == RingLeft::kAbandoned ? how : RingLeft::kGoodbye);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::make(Rank self, std::vector<Rank> peers,
-                                                      OpenLane open_lane,
+                                                      OpenRing open_ring,
                                                       std::unique_ptr<Loans> loans) {
   std::unique_ptr<ShmTransport> transport(
-      new ShmTransport(self, std::move(open_lane), std::move(loans)));
+      new ShmTransport(self, std::move(open_ring), std::move(loans)));
   transport->links_.reserve(peers.size());
   for (const Rank peer : peers) UNISONO_TRY(transport->add_peer(peer));
   return std::unique_ptr<Transport>(std::move(transport));
@@ -165,12 +165,12 @@ Result<std::unique_ptr<Transport>> ShmTransport::make(Rank self, std::vector<Ran
 
 Status ShmTransport::add_peer(Rank peer) {
   UNISONO_ASSERT(peer >= 0 && peer != self_, "a peer is another rank");
-  UNISONO_ASSIGN(const LaneMemory memory, (*open_lane_)(peer, self_));
-  UNISONO_ASSIGN(const LaneGeometry geometry, LaneGeometry::of(memory));
+  UNISONO_ASSIGN(const RingMemory memory, (*open_ring_)(peer, self_));
+  UNISONO_ASSIGN(const RingGeometry geometry, RingGeometry::of(memory));
   const std::size_t index = static_cast<std::size_t>(peer);
   if (link_of_rank_.size() <= index) link_of_rank_.resize(index + 1, -1);
   link_of_rank_[index] = static_cast<int>(links_.size());
-  links_.emplace_back(self_, peer, LaneReceiver(geometry, peer, loans_.get()), open_lane_.get(),
+  links_.emplace_back(self_, peer, RingReceiver(geometry, peer, loans_.get()), open_ring_.get(),
                       loans_.get());
   return Status();
 }
@@ -188,8 +188,8 @@ Endpoint& ShmTransport::endpoint(Rank peer) {
 
 bool ShmTransport::poll(FrameSink& sink) {
   bool moved = false;
-  // A lane that is idle costs one load of its next header line: no doorbell is needed to notice a
-  // peer that starts to use its lane.
+  // A ring that is idle costs one load of its next header line: no doorbell is needed to notice a
+  // peer that starts to use its ring.
   for (Link& link : links_) moved |= link.poll(sink);
   return moved;
 }
@@ -208,7 +208,7 @@ void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
   };
   // What the ring has room for arrives without waiting for its reader.
   for (Link& link : links_) link.end_lending();
-  // Receiving goes on meanwhile: the peer may be closing too, with its lane to here full.
+  // Receiving goes on meanwhile: the peer may be closing too, with its ring to here full.
   while (sending() && Clock::now() < deadline) {
     if (!poll(sink)) std::this_thread::yield();
   }
@@ -219,8 +219,8 @@ void ShmTransport::close(TimePoint deadline, FrameSink& sink) {
 void ShmTransport::leave_all(bool with_goodbye) {
   if (std::exchange(left_, true)) return;
   for (Link& link : links_) {
-    const LaneLeft closing = link.sending() ? LaneLeft::kUnfinished : LaneLeft::kGoodbye;
-    link.leave(with_goodbye ? closing : LaneLeft::kAbandoned);
+    const RingLeft closing = link.sending() ? RingLeft::kUnfinished : RingLeft::kGoodbye;
+    link.leave(with_goodbye ? closing : RingLeft::kAbandoned);
   }
 }
 

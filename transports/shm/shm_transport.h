@@ -1,9 +1,9 @@
-// Frames between the ranks of one host over lane rings in shared memory: no system call and no
-// lock on the way, one lane per direction and pair. The memory comes from the caller (Fabric::lane)
-// and must stay mapped as long as the transport lives.
+// Frames between the ranks of one host over rings in shared memory: no system call and no
+// lock on the way, one ring per direction and pair. The memory comes from the caller
+// (SharedSegment::ring) and must stay mapped as long as the transport lives.
 //
 // Thread rule: that of Transport. A rank that dies says nothing here; the arbiter finds it. A rank
-// that closes, or whose transport is destroyed, leaves a goodbye in its lanes.
+// that closes, or whose transport is destroyed, leaves a goodbye in its rings.
 #pragma once
 
 #include <functional>
@@ -12,28 +12,28 @@
 #include <string>
 #include <vector>
 
-#include "transports/shm/lane_ring.h"
+#include "transports/shm/message_ring.h"
 #include "transports/transport.h"
 
 namespace unisono::shm {
 
-/// The ring of the lane from one world rank to another; one of them is this rank.
-using OpenLane = std::function<Result<LaneMemory>(Rank from, Rank to)>;
+/// The ring of the ring from one world rank to another; one of them is this rank.
+using OpenRing = std::function<Result<RingMemory>(Rank from, Rank to)>;
 
 class ShmTransport final : public Transport {
  public:
-  /// `peers`: the world ranks of this host that `self` can reach, without `self`. Opens the lanes
+  /// `peers`: the world ranks of this host that `self` can reach, without `self`. Opens the rings
   /// that come in; those that go out are opened when endpoint() is first asked for.
   /// Without `loans` every frame goes through the ring.
   static Result<std::unique_ptr<Transport>> make(Rank self, std::vector<Rank> peers,
-                                                 OpenLane open_lane,
+                                                 OpenRing open_ring,
                                                  std::unique_ptr<Loans> loans = nullptr);
   ~ShmTransport() override;
 
   std::string_view name() const override { return "shm"; }
-  LaneTraits traits() const override { return {}; }
+  EndpointTraits traits() const override { return {}; }
   std::string address() const override { return "shm"; }
-  /// Nothing to learn: the lanes were agreed on when the ranks of this host met.
+  /// Nothing to learn: the rings were agreed on when the ranks of this host met.
   Status set_peers(std::vector<std::string>) override { return Status(); }
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
@@ -43,8 +43,8 @@ class ShmTransport final : public Transport {
  private:
   class Link final : public Endpoint {
    public:
-    Link(Rank self, Rank peer, LaneReceiver receiver, OpenLane* open_lane, const Loans* loans)
-        : self_(self), peer_(peer), receiver_(receiver), open_lane_(open_lane), loans_(loans) {}
+    Link(Rank self, Rank peer, RingReceiver receiver, OpenRing* open_ring, const Loans* loans)
+        : self_(self), peer_(peer), receiver_(receiver), open_ring_(open_ring), loans_(loans) {}
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
@@ -53,18 +53,18 @@ class ShmTransport final : public Transport {
     void activate();
     /// A frame is partly written.
     bool sending() const { return !closed_ && sender_ && sender_->writing(); }
-    void leave(LaneLeft how);
+    void leave(RingLeft how);
     /// From here on everything goes through the ring, the rest of what was lent too.
     void end_lending();
     void return_pending(FrameSink& sink);
 
    private:
-    LaneSender::Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
+    RingSender::Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
     bool poll_send(FrameSink& sink);
     bool poll_receive(FrameSink& sink);
     void fail(Status cause);
     void shut(const Status& cause, FrameSink& sink);
-    Status reader_gone(LaneLeft how) const;
+    Status reader_gone(RingLeft how) const;
     Status nonsense() const;
 
     const Rank self_;
@@ -73,22 +73,22 @@ class ShmTransport final : public Transport {
     bool failed_ = false;   // closed() is to be reported by the next poll
     bool pending_ = false;  // the payload of the frame partly written is the caller's
     std::uint64_t pending_token_ = 0;
-    std::optional<LaneSender> sender_;
-    LaneReceiver receiver_;
-    OpenLane* open_lane_;
+    std::optional<RingSender> sender_;
+    RingReceiver receiver_;
+    OpenRing* open_ring_;
     const Loans* loans_;  // null: nothing is lent
     Status failure_;
   };
 
-  ShmTransport(Rank self, OpenLane open_lane, std::unique_ptr<Loans> loans)
+  ShmTransport(Rank self, OpenRing open_ring, std::unique_ptr<Loans> loans)
       : self_(self),
-        open_lane_(std::make_unique<OpenLane>(std::move(open_lane))),
+        open_ring_(std::make_unique<OpenRing>(std::move(open_ring))),
         loans_(std::move(loans)) {}
   Status add_peer(Rank peer);
   void leave_all(bool with_goodbye);
 
   Rank self_;
-  std::unique_ptr<OpenLane> open_lane_;
+  std::unique_ptr<OpenRing> open_ring_;
   std::unique_ptr<Loans> loans_;
   std::vector<Link> links_;
   std::vector<int> link_of_rank_;  // by world rank; -1: not on this host

@@ -42,7 +42,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
     return options_.family == StreamOptions::Family::kTcp ? "tcp" : "unix";
   }
   // A grant costs as much as some 30 KiB (README.md).
-  LaneTraits traits() const override { return {.eager_bytes_max = 32 * 1024}; }
+  EndpointTraits traits() const override { return {.eager_bytes_max = 32 * 1024}; }
   std::string address() const override { return address_; }
   void set_identity(const std::string& job_id, const JobKey& key) override {
     options_.job_id = job_id;

@@ -23,7 +23,7 @@ std::string_view name_of(LinkState state) {
   switch (state) {
     case LinkState::kIdle:
       return "idle";
-    case LinkState::kMeeting:
+    case LinkState::kExchanging:
       return "meeting";
     case LinkState::kStanding:
       return "standing";
@@ -127,7 +127,7 @@ void Link::wanted() {
 void Link::begin_epoch(std::uint32_t epoch) {
   if (state_ == LinkState::kEnded || closing_ || peer_left_) return;
   epoch_ = epoch;
-  state_ = LinkState::kMeeting;
+  state_ = LinkState::kExchanging;
   met_ = peer_ready_ = false;
   marker_ = 0;
   ++shared_.counts.epochs;

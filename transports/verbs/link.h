@@ -19,7 +19,7 @@ namespace unisono::verbs {
 
 enum class LinkState : std::uint8_t {
   kIdle,      ///< nobody has asked for it
-  kMeeting,   ///< this rank's hello of the epoch is out; frames queue
+  kExchanging,   ///< this rank's hello of the epoch is out; frames queue
   kStanding,  ///< both sides are ready
   kEnded,     ///< reported closed, or left
 };
@@ -45,7 +45,7 @@ class Link final : public Endpoint {
   std::uint32_t epoch() const { return epoch_; }
   bool is_stream() const { return stream_ != nullptr; }
   /// Something is being waited for that only the side channel can bring.
-  bool needs_side_channel() const { return is_stream() || state_ == LinkState::kMeeting; }
+  bool needs_side_channel() const { return is_stream() || state_ == LinkState::kExchanging; }
 
   /// From the transport, while it polls.
   void wanted();

@@ -28,9 +28,9 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   ~VerbsTransport() override;
 
   std::string_view name() const override { return "verbs"; }
-  LaneTraits traits() const override { return {}; }
+  EndpointTraits traits() const override { return {}; }
   /// A peer that is reached over the stream transport may have nothing else.
-  LaneTraits traits_to(Rank peer) const override {
+  EndpointTraits traits_to(Rank peer) const override {
     return carries_frames(peer) ? side_.transport().traits() : traits();
   }
   std::string address() const override;

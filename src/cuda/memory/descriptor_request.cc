@@ -9,7 +9,7 @@
 #include "base/errno_text.h"
 #include "base/same_user.h"
 #include "cuda/memory/descriptor_server.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 
 namespace unisono::cuda {
 namespace {
@@ -47,7 +47,7 @@ Result<UniqueFd> request_descriptor(const std::string& address, std::uint64_t id
                                     TimePoint deadline) {
   UNISONO_ASSIGN(const UniqueFd connection, connect_to(address, deadline));
   shm::Message request;
-  request.magic = shm::kMeetingMagic;
+  request.magic = shm::kDescriptorMessageMagic;
   request.kind = shm::MessageKind::kHello;
   request.job_hash = id;
   UNISONO_TRY(shm::send_message(connection.get(), request, {}, deadline));

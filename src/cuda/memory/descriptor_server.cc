@@ -14,7 +14,7 @@
 #include "base/errno_text.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 
 namespace unisono::cuda {
 namespace {
@@ -26,7 +26,7 @@ constexpr std::size_t kVisitorsMax = 64;
 
 shm::Message refusal_of(const Status& cause) {
   shm::Message message;
-  message.magic = shm::kMeetingMagic;
+  message.magic = shm::kDescriptorMessageMagic;
   message.kind = shm::MessageKind::kRefused;
   std::snprintf(message.text, sizeof message.text, "%s", cause.message().c_str());
   return message;
@@ -46,7 +46,7 @@ Result<std::shared_ptr<DescriptorServer>> DescriptorServer::of_process() {
 }
 
 Status DescriptorServer::start() {
-  UNISONO_ASSIGN(listener_, shm::FabricListener::open());
+  UNISONO_ASSIGN(listener_, shm::LocalListener::open());
   stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop_) return {ErrorCode::kOutOfResources, "eventfd: " + errno_text(errno)};
   try {
@@ -140,7 +140,7 @@ void DescriptorServer::answer(int connection, TimePoint patience) {
     return;
   }
   shm::Message message;
-  message.magic = shm::kMeetingMagic;
+  message.magic = shm::kDescriptorMessageMagic;
   message.kind = shm::MessageKind::kDescriptors;
   message.job_hash = id;
   const int fd = descriptor->get();

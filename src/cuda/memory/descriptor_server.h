@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 
 namespace unisono::cuda {
 
@@ -51,7 +51,7 @@ class DescriptorServer {
   void answer(int connection, TimePoint patience);
   Result<UniqueFd> export_of(std::uint64_t id);
 
-  std::unique_ptr<shm::FabricListener> listener_;
+  std::unique_ptr<shm::LocalListener> listener_;
   UniqueFd stop_;
   std::vector<Visitor> visitors_;  // the thread's own
   std::mutex mutex_;

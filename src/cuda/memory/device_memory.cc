@@ -63,7 +63,7 @@ DeviceMemory::~DeviceMemory() {
   }
   CleanupReport report(*device.api, "closing " + device.name);
   // First nobody can ask for a window any more, then what others own goes, then what this owns.
-  state_->lane.reset();
+  state_->copy_stream.reset();
   state_->tickets.reset();
   state_->peers.close(report);
   state_->own.close(report);

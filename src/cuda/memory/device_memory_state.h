@@ -24,8 +24,8 @@ struct DeviceMemory::State {
   /// Apart from the other: mapping may wait for a peer, and peers must get their tickets meanwhile.
   std::mutex peers_mutex;
   PeerMappings peers{device};
-  std::mutex lane_mutex;
-  std::shared_ptr<CopyLane> lane;  ///< made when first needed
+  std::mutex copy_stream_mutex;
+  std::shared_ptr<CopyStream> copy_stream;  ///< made when first needed
 };
 
 }  // namespace unisono::cuda

@@ -6,8 +6,8 @@
 
 namespace unisono::cuda {
 
-Result<std::shared_ptr<CopyLane>> CopyLane::make(const Device& device) {
-  auto made = std::make_shared<CopyLane>(device);
+Result<std::shared_ptr<CopyStream>> CopyStream::make(const Device& device) {
+  auto made = std::make_shared<CopyStream>(device);
   const DriverSection section(*device.api, device.context);
   UNISONO_TRY(section.status());
   // Copies are waited for, perhaps while a stream of the user's waits for them.
@@ -17,13 +17,13 @@ Result<std::shared_ptr<CopyLane>> CopyLane::make(const Device& device) {
   return made;
 }
 
-CopyLane::~CopyLane() {
+CopyStream::~CopyStream() {
   if (stream_ == nullptr) return;
   const DriverSection section(*device_.api, device_.context);
   device_.api->StreamDestroy(stream_);
 }
 
-Status CopyLane::copy(void* to, const void* from, std::size_t bytes) {
+Status CopyStream::copy(void* to, const void* from, std::size_t bytes) {
   const CudaApi& api = *device_.api;
   const std::lock_guard lock(mutex_);
   const DriverSection section(api, device_.context);
@@ -36,12 +36,12 @@ Status CopyLane::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 bool DirectBuffer::is_alive(const std::byte* address, std::uint64_t allocation) const {
-  const auto now = query_pointer(*lane_->device().api, address);
+  const auto now = query_pointer(*stream_->device().api, address);
   return now && now->known && now->buffer_id == allocation;
 }
 
 Result<UniqueFd> DirectBuffer::dma_buf(std::span<const std::byte> piece, std::uint64_t* offset) {
-  return make_dma_buf(lane_->device(), piece.data(), piece.size(), offset);
+  return make_dma_buf(stream_->device(), piece.data(), piece.size(), offset);
 }
 
 }  // namespace unisono::cuda

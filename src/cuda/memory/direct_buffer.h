@@ -12,13 +12,13 @@
 namespace unisono::cuda {
 
 /// A stream of a device's for the copies that transports make by hand. Any thread, one at a time.
-class CopyLane {
+class CopyStream {
  public:
-  static Result<std::shared_ptr<CopyLane>> make(const Device& device);
-  explicit CopyLane(const Device& device) : device_(device) {}
-  ~CopyLane();
-  CopyLane(const CopyLane&) = delete;
-  CopyLane& operator=(const CopyLane&) = delete;
+  static Result<std::shared_ptr<CopyStream>> make(const Device& device);
+  explicit CopyStream(const Device& device) : device_(device) {}
+  ~CopyStream();
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
 
   Status copy(void* to, const void* from, std::size_t bytes);
   const Device& device() const { return device_; }
@@ -31,18 +31,18 @@ class CopyLane {
 
 class DirectBuffer final : public DirectMemory {
  public:
-  DirectBuffer(std::shared_ptr<CopyLane> lane, std::span<const std::byte> bytes,
+  DirectBuffer(std::shared_ptr<CopyStream> copy_stream, std::span<const std::byte> bytes,
                std::uint64_t allocation)
-      : DirectMemory(bytes, allocation), lane_(std::move(lane)) {}
+      : DirectMemory(bytes, allocation), stream_(std::move(copy_stream)) {}
 
   bool is_alive(const std::byte* address, std::uint64_t allocation) const override;
   Result<UniqueFd> dma_buf(std::span<const std::byte> piece, std::uint64_t* offset) override;
   Status copy(void* to, const void* from, std::size_t bytes) override {
-    return lane_->copy(to, from, bytes);
+    return stream_->copy(to, from, bytes);
   }
 
  private:
-  std::shared_ptr<CopyLane> lane_;
+  std::shared_ptr<CopyStream> stream_;
 };
 
 /// Why network devices cannot move memory of this device, or empty.

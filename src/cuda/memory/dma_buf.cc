@@ -76,12 +76,13 @@ Result<std::shared_ptr<DirectMemory>> DeviceMemory::direct(const void* pointer, 
     return Status(ErrorCode::kUnsupported, "managed memory of " + device.name + " may move");
   }
   // Not the lock of the tables: that one is held while memory is freed, which may wait for streams.
-  const std::lock_guard lock(state_->lane_mutex);
-  if (state_->lane == nullptr) {
-    UNISONO_ASSIGN(state_->lane, CopyLane::make(device));
+  const std::lock_guard lock(state_->copy_stream_mutex);
+  if (state_->copy_stream == nullptr) {
+    UNISONO_ASSIGN(state_->copy_stream, CopyStream::make(device));
   }
   return std::shared_ptr<DirectMemory>(std::make_shared<DirectBuffer>(
-      state_->lane, std::span(static_cast<const std::byte*>(pointer), bytes), record.buffer_id));
+      state_->copy_stream, std::span(static_cast<const std::byte*>(pointer), bytes),
+      record.buffer_id));
 }
 
 Status DeviceMemory::flush_direct() {

@@ -1,4 +1,4 @@
-#include "transports/shm/fabric_meeting.h"
+#include "transports/shm/descriptor_exchange.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -15,7 +15,7 @@
 #include "base/errno_text.h"
 #include "base/log.h"
 #include "base/same_user.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 
 namespace unisono::shm {
 namespace {
@@ -27,7 +27,7 @@ constexpr auto kWatchInterval = std::chrono::milliseconds(100);
 
 Message message_of(MessageKind kind) {
   Message message;
-  message.magic = kMeetingMagic;
+  message.magic = kDescriptorMessageMagic;
   message.kind = kind;
   return message;
 }
@@ -39,14 +39,15 @@ Result<Message> expect(int fd, MessageKind kind, std::vector<UniqueFd>* descript
     return Status(ErrorCode::kSystem, std::string("shared memory was refused: ") + message.text);
   }
   if (message.kind != kind) {
-    return Status(ErrorCode::kProtocol, "an unexpected message at the shared memory meeting");
+    return Status(ErrorCode::kProtocol,
+                  "an unexpected message while the ranks of a host share memory");
   }
   return message;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<FabricListener>> FabricListener::open() {
+Result<std::unique_ptr<LocalListener>> LocalListener::open() {
   std::array<unsigned char, 16> random;
   if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
     return Status(ErrorCode::kSystem, std::string("getrandom: ") + std::strerror(errno));
@@ -65,12 +66,12 @@ Result<std::unique_ptr<FabricListener>> FabricListener::open() {
     return Status(ErrorCode::kSystem,
                   "cannot listen for the ranks of this host: " + errno_text(errno));
   }
-  return std::unique_ptr<FabricListener>(new FabricListener(fd.release(), std::move(name)));
+  return std::unique_ptr<LocalListener>(new LocalListener(fd.release(), std::move(name)));
 }
 
-FabricListener::~FabricListener() { ::close(fd_); }
+LocalListener::~LocalListener() { ::close(fd_); }
 
-Status Meeting::missing(const char* what) const {
+Status DescriptorExchange::missing(const char* what) const {
   std::string names;
   Rank first = -1;
   for (int i = 0; i < size(); ++i) {
@@ -85,7 +86,7 @@ Status Meeting::missing(const char* what) const {
                 first);
 }
 
-Status Meeting::gather(FabricListener& listener, int own_heap) {
+Status DescriptorExchange::gather(LocalListener& listener, int own_heap) {
   heaps_.resize(static_cast<std::size_t>(size()));
   links_.resize(leads() ? static_cast<std::size_t>(size()) : 1);
   waiting_for_.assign(static_cast<std::size_t>(size()), false);
@@ -99,15 +100,15 @@ Status Meeting::gather(FabricListener& listener, int own_heap) {
   return accept_all(listener);
 }
 
-Status Meeting::await_connection(FabricListener& listener) const {
+Status DescriptorExchange::await_connection(LocalListener& listener) const {
   while (!wait_readable(listener.fd(), std::min(deadline_, Clock::now() + kWatchInterval))) {
     if (peers_.watch) UNISONO_TRY(peers_.watch());
-    if (Clock::now() >= deadline_) return missing("come to the shared memory meeting");
+    if (Clock::now() >= deadline_) return missing("come to share memory");
   }
   return {};
 }
 
-Status Meeting::accept_all(FabricListener& listener) {
+Status DescriptorExchange::accept_all(LocalListener& listener) {
   waiting_for_.assign(static_cast<std::size_t>(size()), true);
   waiting_for_[0] = false;
   bool warned = false;
@@ -122,14 +123,14 @@ Status Meeting::accept_all(FabricListener& listener) {
     const Status hello = accept_hello(std::move(connection));
     UNISONO_TRY(declined_);
     if (!hello && !warned) {
-      log::warning("refused a connection to the shared memory meeting: " + hello.message());
+      log::warning("refused a connection of a stranger to shared memory: " + hello.message());
       warned = true;
     }
   }
   return {};
 }
 
-Status Meeting::accept_hello(UniqueFd connection) {
+Status DescriptorExchange::accept_hello(UniqueFd connection) {
   UNISONO_TRY(check_same_user(connection.get()));
   std::vector<UniqueFd> descriptors;
   const TimePoint patience = std::min(deadline_, Clock::now() + kHelloPatience);
@@ -164,7 +165,7 @@ Status Meeting::accept_hello(UniqueFd connection) {
   return {};
 }
 
-Status Meeting::connect_to_leader() {
+Status DescriptorExchange::connect_to_leader() {
   waiting_for_[0] = true;
   sockaddr_un address;
   UNISONO_ASSIGN(const socklen_t length, make_address(peers_.addresses[0], &address));
@@ -183,14 +184,14 @@ Status Meeting::connect_to_leader() {
   return {};
 }
 
-Status Meeting::say_hello(int own_heap) {
+Status DescriptorExchange::say_hello(int own_heap) {
   Message hello = message_of(MessageKind::kHello);
   hello.index = peers_.self;
   hello.job_hash = hash_of(peers_.job_id);
   return send_message(links_[0].get(), hello, std::span(&own_heap, 1), deadline_);
 }
 
-void Meeting::decline(const Status& cause) {
+void DescriptorExchange::decline(const Status& cause) {
   // The leader's listener closes with it: who comes then sees that.
   if (leads()) return;
   links_.resize(1);
@@ -199,11 +200,11 @@ void Meeting::decline(const Status& cause) {
   refuse(cause);
 }
 
-Status Meeting::share(int own_segment, UniqueFd* received_segment) {
+Status DescriptorExchange::share(int own_segment, UniqueFd* received_segment) {
   return leads() ? send_all(own_segment) : receive_all(received_segment);
 }
 
-Status Meeting::send_all(int own_segment) {
+Status DescriptorExchange::send_all(int own_segment) {
   std::vector<int> all{own_segment};
   for (const PeerMemfd& heap : heaps_) all.push_back(heap->get());
   for (int i = 1; i < size(); ++i) {
@@ -217,7 +218,7 @@ Status Meeting::send_all(int own_segment) {
   return {};
 }
 
-Status Meeting::receive_all(UniqueFd* segment) {
+Status DescriptorExchange::receive_all(UniqueFd* segment) {
   // Descriptors come in order: the segment's, then one for each heap.
   for (std::size_t known = 0; known < heaps_.size() + 1;) {
     if (!wait_readable(links_[0].get(), deadline_)) return missing("share its memory");
@@ -227,7 +228,7 @@ Status Meeting::receive_all(UniqueFd* segment) {
   return {};
 }
 
-Result<std::size_t> Meeting::receive_some(std::size_t known, UniqueFd* segment) {
+Result<std::size_t> DescriptorExchange::receive_some(std::size_t known, UniqueFd* segment) {
   // Ranks that are threads receive one after the other, so that what they have twice is closed
   // before the next message: together they would hold as many descriptors as the square of their
   // number.
@@ -236,7 +237,7 @@ Result<std::size_t> Meeting::receive_some(std::size_t known, UniqueFd* segment) 
   std::vector<UniqueFd> received;
   UNISONO_TRY(expect(links_[0].get(), MessageKind::kDescriptors, &received, deadline_).status());
   if (received.empty() || known + received.size() > heaps_.size() + 1) {
-    return Status(ErrorCode::kProtocol, "a wrong number of descriptors at the meeting");
+    return Status(ErrorCode::kProtocol, "a wrong number of descriptors");
   }
   const std::size_t count = received.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -249,7 +250,7 @@ Result<std::size_t> Meeting::receive_some(std::size_t known, UniqueFd* segment) 
   return count;
 }
 
-Status Meeting::barrier() {
+Status DescriptorExchange::barrier() {
   std::vector<UniqueFd> none;
   const Message token = message_of(MessageKind::kBarrier);
   const int first = leads() ? 1 : 0;
@@ -260,7 +261,7 @@ Status Meeting::barrier() {
     waiting_for_[static_cast<std::size_t>(i)] = true;
     const int link = links_[static_cast<std::size_t>(i)].get();
     if (auto got = expect(link, MessageKind::kBarrier, &none, deadline_); !got) {
-      if (got.error().code() == ErrorCode::kTimeout) return missing("finish the meeting");
+      if (got.error().code() == ErrorCode::kTimeout) return missing("finish sharing memory");
       const Rank rank = peers_.world_ranks[static_cast<std::size_t>(i)];
       return Status(got.error().code(),
                     "rank " + std::to_string(rank) + ": " + got.error().message(), rank);
@@ -274,7 +275,7 @@ Status Meeting::barrier() {
   return {};
 }
 
-void Meeting::refuse(const Status& cause) {
+void DescriptorExchange::refuse(const Status& cause) {
   Message message = message_of(MessageKind::kRefused);
   message.index = peers_.self;
   message.job_hash = hash_of(peers_.job_id);

@@ -11,9 +11,9 @@
 
 #include "base/log.h"
 #include "tests/support/other_user.h"
-#include "transports/shm/fabric.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/shared_segment.h"
 
 namespace unisono::test {
 namespace {
@@ -27,8 +27,8 @@ using testing::HasSubstr;
 constexpr const char* kJob = "meeting test";
 
 // World ranks 10 and 11; `self` is 0 for the leader.
-shm::FabricPeers peers_of(const std::string& leader, const std::string& member, int self) {
-  shm::FabricPeers peers;
+shm::LocalPeers peers_of(const std::string& leader, const std::string& member, int self) {
+  shm::LocalPeers peers;
   peers.job_id = kJob;
   peers.self = self;
   peers.world_ranks = {10, 11};
@@ -39,7 +39,7 @@ shm::FabricPeers peers_of(const std::string& leader, const std::string& member, 
 
 Message message_of(MessageKind kind, int index = -1, const char* text = "") {
   Message message;
-  message.magic = shm::kMeetingMagic;
+  message.magic = shm::kDescriptorMessageMagic;
   message.kind = kind;
   message.index = index;
   message.job_hash = shm::hash_of(kJob);
@@ -66,7 +66,8 @@ UniqueFd listen_at(const std::string& name) {
 class Led : public testing::Test {
  protected:
   Status meet(TimePoint deadline = Clock::now() + seconds(10)) {
-    return shm::Fabric::meet(*own_, peers_of(leader_, own_->address(), 1), deadline).status();
+    return shm::SharedSegment::open(*own_, peers_of(leader_, own_->address(), 1), deadline)
+        .status();
   }
   /// What the member makes of a leader that answers its hello so.
   Status meet_one_that_says(const Message& message) {
@@ -83,8 +84,8 @@ class Led : public testing::Test {
     return found;
   }
 
-  const std::unique_ptr<shm::FabricListener> own_ = std::move(*shm::FabricListener::open());
-  const std::string leader_ = std::move(*shm::FabricListener::open())->address();
+  const std::unique_ptr<shm::LocalListener> own_ = std::move(*shm::LocalListener::open());
+  const std::string leader_ = std::move(*shm::LocalListener::open())->address();
 };
 
 TEST_F(Led, BelievesNoLeaderThatSaysSomethingElse) {
@@ -146,16 +147,16 @@ class Leading : public testing::Test {
   void meet() {
     const TimePoint deadline = Clock::now() + seconds(10);
     std::thread member([&] {
-      EXPECT_TRUE(shm::Fabric::meet(*member_, peers_of(leader_->address(), member_->address(), 1),
-                                    deadline));
+      EXPECT_TRUE(shm::SharedSegment::open(
+          *member_, peers_of(leader_->address(), member_->address(), 1), deadline));
     });
-    EXPECT_TRUE(
-        shm::Fabric::meet(*leader_, peers_of(leader_->address(), member_->address(), 0), deadline));
+    EXPECT_TRUE(shm::SharedSegment::open(
+        *leader_, peers_of(leader_->address(), member_->address(), 0), deadline));
     member.join();
   }
 
-  const std::unique_ptr<shm::FabricListener> leader_ = std::move(*shm::FabricListener::open());
-  const std::unique_ptr<shm::FabricListener> member_ = std::move(*shm::FabricListener::open());
+  const std::unique_ptr<shm::LocalListener> leader_ = std::move(*shm::LocalListener::open());
+  const std::unique_ptr<shm::LocalListener> member_ = std::move(*shm::LocalListener::open());
 };
 
 TEST_F(Leading, RefusesWhatIsNoHello) {
@@ -182,7 +183,7 @@ TEST_F(Leading, RefusesIndicesThatNobodyHas) {
 // What a member does once it has met, and leaves out.
 TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
   for (const bool hangs_up : {true, false}) {
-    const auto leader = std::move(*shm::FabricListener::open());
+    const auto leader = std::move(*shm::LocalListener::open());
     const auto heap = std::move(*shm::Mapping::create("meeting-test", 1 << 20));
     UniqueFd member = socket_at(leader->address(), ::connect);
     const int sent[]{heap->fd()};
@@ -193,13 +194,13 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
       EXPECT_TRUE(shm::receive_message(member.get(), &descriptors, Clock::now() + seconds(10)));
       if (hangs_up) member.reset();
     });
-    const auto fabric =
-        shm::Fabric::meet(*leader, peers_of(leader->address(), member_->address(), 0),
-                          Clock::now() + (hangs_up ? milliseconds(10'000) : milliseconds(100)));
+    const auto segment = shm::SharedSegment::open(
+        *leader, peers_of(leader->address(), member_->address(), 0),
+        Clock::now() + (hangs_up ? milliseconds(10'000) : milliseconds(100)));
     other.join();
-    ASSERT_FALSE(fabric);
-    EXPECT_EQ(fabric.error().code(), hangs_up ? ErrorCode::kRankFailed : ErrorCode::kTimeout);
-    EXPECT_EQ(fabric.error().rank(), 11);
+    ASSERT_FALSE(segment);
+    EXPECT_EQ(segment.error().code(), hangs_up ? ErrorCode::kRankFailed : ErrorCode::kTimeout);
+    EXPECT_EQ(segment.error().rank(), 11);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 
 #include <poll.h>
 #include <sys/un.h>
@@ -115,8 +115,8 @@ Result<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors, Time
     take_descriptors(&header, descriptors);
     if (got == 0) return Status(ErrorCode::kRankFailed, "the connection was closed");
     const bool whole = got == sizeof message && (header.msg_flags & MSG_TRUNC) == 0;
-    if (!whole || message.magic != kMeetingMagic) {
-      return Status(ErrorCode::kProtocol, "not a message of the shared memory meeting");
+    if (!whole || message.magic != kDescriptorMessageMagic) {
+      return Status(ErrorCode::kProtocol, "not a message with descriptors");
     }
     if ((header.msg_flags & MSG_CTRUNC) != 0) {
       return Status(ErrorCode::kOutOfResources,

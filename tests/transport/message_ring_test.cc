@@ -1,5 +1,5 @@
-// The lane ring by itself: every position of the wrap, and what a hostile peer may write into it.
-#include "transports/shm/lane_ring.h"
+// The ring by itself: every position of the wrap, and what a hostile peer may write into it.
+#include "transports/shm/message_ring.h"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ namespace unisono::shm {
 namespace {
 
 using test::Recorder;
-using Pushed = LaneSender::Pushed;
-using Took = LaneReceiver::Took;
+using Pushed = RingSender::Pushed;
+using Took = RingReceiver::Took;
 
 /// Zero-filled memory on a line boundary.
 class Memory {
@@ -29,10 +29,10 @@ class Memory {
       : bytes_(bytes), base_(static_cast<std::byte*>(std::aligned_alloc(kLineBytes, bytes))) {
     std::memset(base_.get(), 0, bytes);
   }
-  LaneMemory lane() const { return {base_.get(), bytes_}; }
-  LaneGeometry geometry() const { return *LaneGeometry::of(lane()); }
+  RingMemory ring() const { return {base_.get(), bytes_}; }
+  RingGeometry geometry() const { return *RingGeometry::of(ring()); }
   std::byte* line(std::size_t index) const {
-    return base_.get() + kLaneControlBytes + index * kLineBytes;
+    return base_.get() + kRingControlBytes + index * kLineBytes;
   }
   void write_word(std::byte* at, std::uint32_t word) const { std::memcpy(at, &word, sizeof word); }
   std::span<std::byte> bytes() const { return {base_.get(), bytes_}; }
@@ -60,25 +60,25 @@ Frame make_frame(std::uint64_t sequence, std::size_t bytes) {
   return frame;
 }
 
-void take_all(LaneReceiver& receiver, Recorder& recorder) {
+void take_all(RingReceiver& receiver, Recorder& recorder) {
   while (receiver.take(recorder) == Took::kRecord) {
   }
 }
 
-TEST(LaneRing, RefusesMemoryItCannotUse) {
-  const Memory memory(2 * kLaneBytesMin);
-  EXPECT_EQ(LaneGeometry::of({nullptr, kLaneBytesMin}).status().code(),
+TEST(MessageRing, RefusesMemoryItCannotUse) {
+  const Memory memory(2 * kRingBytesMin);
+  EXPECT_EQ(RingGeometry::of({nullptr, kRingBytesMin}).status().code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_FALSE(LaneGeometry::of({memory.lane().base, kLaneBytesMin - 1}));
-  EXPECT_FALSE(LaneGeometry::of({memory.lane().base + 8, kLaneBytesMin}));
-  EXPECT_FALSE(LaneGeometry::of({memory.lane().base, kLaneBytesMax + 64}));
-  EXPECT_TRUE(LaneGeometry::of({memory.lane().base, kLaneBytesMin}));
+  EXPECT_FALSE(RingGeometry::of({memory.ring().base, kRingBytesMin - 1}));
+  EXPECT_FALSE(RingGeometry::of({memory.ring().base + 8, kRingBytesMin}));
+  EXPECT_FALSE(RingGeometry::of({memory.ring().base, kRingBytesMax + 64}));
+  EXPECT_TRUE(RingGeometry::of({memory.ring().base, kRingBytesMin}));
 }
 
-TEST(LaneRing, CarriesEverySizeFromEveryPosition) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, CarriesEverySizeFromEveryPosition) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   std::uint64_t sequence = 0;
   // The ring has 62 lines and a record takes 1 to 16: all offsets of the wrap are met.
@@ -92,10 +92,10 @@ TEST(LaneRing, CarriesEverySizeFromEveryPosition) {
   }
 }
 
-TEST(LaneRing, KeepsAllFieldsOfSmallFrames) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, KeepsAllFieldsOfSmallFrames) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   // What looks like an inline frame and is not: offset or total size say more than the length.
   std::vector<FrameHeader> sent;
@@ -115,10 +115,10 @@ TEST(LaneRing, KeepsAllFieldsOfSmallFrames) {
   }
 }
 
-TEST(LaneRing, FillsUpThenGoesOn) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, FillsUpThenGoesOn) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   std::uint64_t sequence = 0;
   for (int round = 0; round < 50; ++round) {
@@ -134,10 +134,10 @@ TEST(LaneRing, FillsUpThenGoesOn) {
   }
 }
 
-TEST(LaneRing, StreamsAFrameLargerThanItself) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, StreamsAFrameLargerThanItself) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDeliver; };
   const Frame frame = make_frame(0, kFramePayloadMax);
@@ -154,10 +154,10 @@ TEST(LaneRing, StreamsAFrameLargerThanItself) {
   EXPECT_EQ(recorder.count(0), 1u);
 }
 
-TEST(LaneRing, DetachedFrameIsCompletedFromACopy) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, DetachedFrameIsCompletedFromACopy) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   {
     Frame frame = make_frame(0, 100000);
@@ -173,28 +173,28 @@ TEST(LaneRing, DetachedFrameIsCompletedFromACopy) {
   EXPECT_EQ(recorder.count(0), 1u);
 }
 
-TEST(LaneRing, GoodbyeFitsAFullRing) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
-  LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, GoodbyeFitsAFullRing) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
   std::uint64_t taken = 0;
   for (Frame frame = make_frame(0, 4); sender.push(frame.header, frame.payload) == Pushed::kWhole;
        frame = make_frame(taken, 4)) {
     ++taken;
   }
-  sender.leave(LaneLeft::kGoodbye);
+  sender.leave(RingLeft::kGoodbye);
   take_all(receiver, recorder);
   EXPECT_EQ(recorder.count(0), taken);
   EXPECT_EQ(receiver.take(recorder), Took::kEnd);
   EXPECT_TRUE(receiver.end().ok());
 }
 
-TEST(LaneRing, GoodbyeInTheMiddleOfAFrameIsNoCleanEnd) {
-  for (const LaneLeft how : {LaneLeft::kGoodbye, LaneLeft::kUnfinished, LaneLeft::kAbandoned}) {
-    const Memory memory(kLaneBytesMin);
-    LaneSender sender(memory.geometry());
-    LaneReceiver receiver(memory.geometry(), 0);
+TEST(MessageRing, GoodbyeInTheMiddleOfAFrameIsNoCleanEnd) {
+  for (const RingLeft how : {RingLeft::kGoodbye, RingLeft::kUnfinished, RingLeft::kAbandoned}) {
+    const Memory memory(kRingBytesMin);
+    RingSender sender(memory.geometry());
+    RingReceiver receiver(memory.geometry(), 0);
     Recorder recorder;
     const Frame frame = make_frame(0, 100000);
     ASSERT_EQ(sender.push(frame.header, frame.payload), Pushed::kPart);
@@ -209,8 +209,10 @@ TEST(LaneRing, GoodbyeInTheMiddleOfAFrameIsNoCleanEnd) {
 class PlainLoans final : public Loans {
  public:
   PlainLoans() : Loans(0) {}
-  Loan lend(Rank, const FrameHeader&, std::span<const std::byte>) const override { return {}; }
-  Status collect(Rank, const Loan& loan, std::span<std::byte> out) const override {
+  MemoryHandle lend(Rank, const FrameHeader&, std::span<const std::byte>) const override {
+    return {};
+  }
+  Status collect(Rank, const MemoryHandle& loan, std::span<std::byte> out) const override {
     std::memcpy(out.data(), reinterpret_cast<const void*>(loan.address), out.size());
     if (meanwhile) meanwhile();
     return failure;
@@ -220,16 +222,17 @@ class PlainLoans final : public Loans {
 };
 
 // A sender that lends, a receiver that reads in place, and who sees what arrives.
-struct LendingLane {
-  Memory memory{kLaneBytesMin};
-  LaneSender sender{memory.geometry()};
+struct LendingRing {
+  Memory memory{kRingBytesMin};
+  RingSender sender{memory.geometry()};
   PlainLoans loans;
-  LaneReceiver receiver{memory.geometry(), 0, &loans};
+  RingReceiver receiver{memory.geometry(), 0, &loans};
   Recorder recorder;
 
-  Pushed lend(const Frame& frame, LoanPath path = LoanPath::kHeap) {
-    return sender.lend(frame.header, frame.payload,
-                       {path, reinterpret_cast<std::uint64_t>(frame.payload.data())});
+  Pushed lend(const Frame& frame, MemoryPath path = MemoryPath::kHeap) {
+    return sender.lend(
+        frame.header, frame.payload,
+        {path, frame.payload.size(), reinterpret_cast<std::uint64_t>(frame.payload.data())});
   }
   /// Both ends go on. Whether the frame has left the sender soon.
   bool run() {
@@ -245,144 +248,144 @@ struct LendingLane {
 };
 
 TEST(LentFrame, IsReadInPlace) {
-  LendingLane lane;
+  LendingRing ring;
   for (std::uint64_t sequence = 0; sequence < 100; ++sequence) {
     const Frame lent = make_frame(2 * sequence, 20'000 + 31 * sequence);
-    ASSERT_EQ(lane.lend(lent), Pushed::kPart);
-    EXPECT_TRUE(lane.sender.writing());
-    EXPECT_EQ(lane.sender.resume(), Pushed::kPart) << "nobody has read it";
-    EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
-    EXPECT_EQ(lane.recorder.count(0), 2 * sequence + 1) << "one record, however long";
-    EXPECT_EQ(lane.sender.resume(), Pushed::kWhole);
-    EXPECT_FALSE(lane.sender.writing());
+    ASSERT_EQ(ring.lend(lent), Pushed::kPart);
+    EXPECT_TRUE(ring.sender.writing());
+    EXPECT_EQ(ring.sender.resume(), Pushed::kPart) << "nobody has read it";
+    EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
+    EXPECT_EQ(ring.recorder.count(0), 2 * sequence + 1) << "one record, however long";
+    EXPECT_EQ(ring.sender.resume(), Pushed::kWhole);
+    EXPECT_FALSE(ring.sender.writing());
     // Frames through the ring follow, so that all positions of the wrap are met.
     const Frame copied = make_frame(2 * sequence + 1, 31 * (sequence % 30));
-    ASSERT_EQ(lane.sender.push(copied.header, copied.payload), Pushed::kWhole);
-    take_all(lane.receiver, lane.recorder);
+    ASSERT_EQ(ring.sender.push(copied.header, copied.payload), Pushed::kWhole);
+    take_all(ring.receiver, ring.recorder);
   }
 }
 
 TEST(LentFrame, OfNobodyWhoWantsItIsNotRead) {
-  LendingLane lane;
-  lane.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDiscard; };
-  lane.loans.meanwhile = [] { ADD_FAILURE() << "it was read"; };
-  ASSERT_EQ(lane.lend(make_frame(0, 20'000)), Pushed::kPart);
-  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
-  EXPECT_EQ(lane.sender.resume(), Pushed::kWhole);
+  LendingRing ring;
+  ring.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDiscard; };
+  ring.loans.meanwhile = [] { ADD_FAILURE() << "it was read"; };
+  ASSERT_EQ(ring.lend(make_frame(0, 20'000)), Pushed::kPart);
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
+  EXPECT_EQ(ring.sender.resume(), Pushed::kWhole);
 }
 
 TEST(LentFrame, ThatCannotBeReadInPlaceComesThroughTheRing) {
   for (const bool delivers : {true, false}) {
-    LendingLane lane;
+    LendingRing ring;
     if (delivers) {
-      lane.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDeliver; };
+      ring.recorder.choose_placement = [](const FrameHeader&) { return Placement::Kind::kDeliver; };
     }
-    lane.loans.failure = Status(ErrorCode::kSystem, "not readable");
+    ring.loans.failure = Status(ErrorCode::kSystem, "not readable");
     for (std::uint64_t sequence = 0; sequence < 20; ++sequence) {
       const Frame frame = make_frame(sequence, 20'000 + 77 * sequence);
-      ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-      EXPECT_TRUE(lane.run());
-      ASSERT_EQ(lane.recorder.count(0), sequence + 1);
-      EXPECT_FALSE(lane.sender.may_lend()) << "it would be refused again";
+      ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+      EXPECT_TRUE(ring.run());
+      ASSERT_EQ(ring.recorder.count(0), sequence + 1);
+      EXPECT_FALSE(ring.sender.may_lend()) << "it would be refused again";
     }
   }
 }
 
 TEST(LentFrame, TakenBackBeforeItIsReadComesFromACopy) {
-  LendingLane lane;
+  LendingRing ring;
   Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-  lane.sender.detach();
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  ring.sender.detach();
   std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
-  lane.loans.meanwhile = [] { ADD_FAILURE() << "it was read although it is not lent any more"; };
-  EXPECT_TRUE(lane.run());
-  EXPECT_EQ(lane.recorder.count(0), 1u);
+  ring.loans.meanwhile = [] { ADD_FAILURE() << "it was read although it is not lent any more"; };
+  EXPECT_TRUE(ring.run());
+  EXPECT_EQ(ring.recorder.count(0), 1u);
 }
 
 TEST(LentFrame, TakenBackWhileItIsReadComesAgainFromACopy) {
-  LendingLane lane;
+  LendingRing ring;
   Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-  lane.loans.meanwhile = [&] { lane.sender.detach(); };
-  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
-  EXPECT_EQ(lane.recorder.count(0), 0u) << "the copy is not to be trusted";
-  EXPECT_TRUE(lane.receiver.reading());
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  ring.loans.meanwhile = [&] { ring.sender.detach(); };
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
+  EXPECT_EQ(ring.recorder.count(0), 0u) << "the copy is not to be trusted";
+  EXPECT_TRUE(ring.receiver.reading());
   std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
-  EXPECT_TRUE(lane.run());
-  EXPECT_EQ(lane.recorder.count(0), 1u);
+  EXPECT_TRUE(ring.run());
+  EXPECT_EQ(ring.recorder.count(0), 1u);
 }
 
 TEST(LentFrame, TakenBackAfterItWasReadIsDone) {
-  LendingLane lane;
+  LendingRing ring;
   const Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
-  lane.sender.detach();
-  EXPECT_FALSE(lane.sender.writing());
-  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kNothing);
-  EXPECT_EQ(lane.recorder.count(0), 1u);
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
+  ring.sender.detach();
+  EXPECT_FALSE(ring.sender.writing());
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kNothing);
+  EXPECT_EQ(ring.recorder.count(0), 1u);
 }
 
 // Memory of the same process may be unmapped as soon as it is given back.
 TEST(LentFrame, IsNotGivenBackWhileAThreadReads) {
-  LendingLane lane;
+  LendingRing ring;
   const Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame, LoanPath::kPointer), Pushed::kPart);
+  ASSERT_EQ(ring.lend(frame, MemoryPath::kPointer), Pushed::kPart);
   std::atomic<bool> has_read{false};
   std::thread owner;
-  lane.loans.meanwhile = [&] {
+  ring.loans.meanwhile = [&] {
     std::atomic<bool> begins{false};
     owner = std::thread([&] {
       begins = true;
-      lane.sender.withdraw();
+      ring.sender.withdraw();
       EXPECT_TRUE(has_read);
     });
     while (!begins) std::this_thread::yield();
     for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
     has_read = true;
   };
-  EXPECT_EQ(lane.receiver.take(lane.recorder), Took::kRecord);
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
   owner.join();
-  EXPECT_FALSE(lane.sender.writing());
-  EXPECT_EQ(lane.recorder.count(0), 1u);
+  EXPECT_FALSE(ring.sender.writing());
+  EXPECT_EQ(ring.recorder.count(0), 1u);
 }
 
 // Threads that lend, take back and spoil as fast as another reads. The recorder compares.
 TEST(LentFrame, SurvivesALenderThatChangesItsMind) {
-  LendingLane lane;
+  LendingRing ring;
   constexpr std::uint64_t kFrames = 3000;
   std::thread lender([&] {
     for (std::uint64_t sequence = 0; sequence < kFrames; ++sequence) {
       Frame frame = make_frame(sequence, 3000);
-      while (lane.lend(frame, LoanPath::kPointer) == Pushed::kNothing) std::this_thread::yield();
-      for (std::uint64_t turn = 0; turn < sequence % 40; ++turn) lane.sender.resume();
-      if (lane.sender.writing()) lane.sender.detach();
+      while (ring.lend(frame, MemoryPath::kPointer) == Pushed::kNothing) std::this_thread::yield();
+      for (std::uint64_t turn = 0; turn < sequence % 40; ++turn) ring.sender.resume();
+      if (ring.sender.writing()) ring.sender.detach();
       std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
-      while (lane.sender.writing() && lane.sender.resume() == Pushed::kPart) {
+      while (ring.sender.writing() && ring.sender.resume() == Pushed::kPart) {
         std::this_thread::yield();
       }
     }
   });
-  while (lane.recorder.count(0) < kFrames) {
-    if (lane.receiver.take(lane.recorder) == Took::kNothing) std::this_thread::yield();
+  while (ring.recorder.count(0) < kFrames) {
+    if (ring.receiver.take(ring.recorder) == Took::kNothing) std::this_thread::yield();
   }
   lender.join();
 }
 
-TEST(LentFrame, OfARankThatLeavesEndsTheLane) {
-  LendingLane lane;
+TEST(LentFrame, OfARankThatLeavesEndsTheRing) {
+  LendingRing ring;
   const Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-  lane.sender.withdraw();
-  lane.sender.leave(LaneLeft::kUnfinished);
-  take_all(lane.receiver, lane.recorder);
-  EXPECT_EQ(lane.recorder.count(0), 0u);
-  EXPECT_EQ(lane.receiver.end().code(), ErrorCode::kRankLeft);
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  ring.sender.withdraw();
+  ring.sender.leave(RingLeft::kUnfinished);
+  take_all(ring.receiver, ring.recorder);
+  EXPECT_EQ(ring.recorder.count(0), 0u);
+  EXPECT_EQ(ring.receiver.end().code(), ErrorCode::kRankLeft);
 }
 
-TEST(HostileLane, CounterThatGoesBackStopsTheSender) {
-  const Memory memory(kLaneBytesMin);
-  LaneSender sender(memory.geometry());
+TEST(HostileRing, CounterThatGoesBackStopsTheSender) {
+  const Memory memory(kRingBytesMin);
+  RingSender sender(memory.geometry());
   const auto fill = [&] {
     Pushed pushed = Pushed::kWhole;
     for (std::uint64_t sequence = 0; pushed == Pushed::kWhole && sequence < 10'000; ++sequence) {
@@ -401,33 +404,33 @@ TEST(HostileLane, CounterThatGoesBackStopsTheSender) {
   EXPECT_EQ(fill(), Pushed::kBroken);
 }
 
-TEST(HostileLane, ImpossibleWordAboutALoanStopsTheSender) {
-  LendingLane lane;
+TEST(HostileRing, ImpossibleWordAboutALoanStopsTheSender) {
+  LendingRing ring;
   const Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
-  lane.memory.write_word(lane.memory.line(1), 17);
-  EXPECT_EQ(lane.sender.resume(), Pushed::kBroken);
-  lane.sender.withdraw();
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  ring.memory.write_word(ring.memory.line(1), 17);
+  EXPECT_EQ(ring.sender.resume(), Pushed::kBroken);
+  ring.sender.withdraw();
 }
 
-TEST(HostileLane, WhoReadsForEverDoesNotHoldTheLender) {
-  LendingLane lane;
+TEST(HostileRing, WhoReadsForEverDoesNotHoldTheLender) {
+  LendingRing ring;
   const Frame frame = make_frame(0, 20'000);
-  ASSERT_EQ(lane.lend(frame), Pushed::kPart);
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
   // "I am reading, as a thread of your process": neither is true.
-  lane.memory.write_word(lane.memory.line(1), 3);
-  lane.memory.write_word(lane.memory.line(1) + 4, static_cast<std::uint32_t>(LoanPath::kPointer));
-  EXPECT_EQ(lane.sender.resume(), Pushed::kPart);
-  lane.sender.detach();
-  EXPECT_TRUE(lane.sender.writing());
+  ring.memory.write_word(ring.memory.line(1), 3);
+  ring.memory.write_word(ring.memory.line(1) + 8, static_cast<std::uint32_t>(MemoryPath::kPointer));
+  EXPECT_EQ(ring.sender.resume(), Pushed::kPart);
+  ring.sender.detach();
+  EXPECT_TRUE(ring.sender.writing());
 }
 
 /// One header line as a hostile peer may write it, taken by a fresh receiver.
 Status end_after(const FrameHeader& header, std::uint32_t first_word) {
-  const Memory memory(kLaneBytesMin);
+  const Memory memory(kRingBytesMin);
   std::memcpy(memory.line(0), &header, sizeof header);
   memory.write_word(memory.line(0), first_word);
-  LaneReceiver receiver(memory.geometry(), 3);
+  RingReceiver receiver(memory.geometry(), 3);
   Recorder recorder;
   EXPECT_EQ(receiver.take(recorder), Took::kEnd);
   EXPECT_EQ(recorder.count(3), 0u);
@@ -436,7 +439,7 @@ Status end_after(const FrameHeader& header, std::uint32_t first_word) {
 
 constexpr std::uint32_t kPublishedWord = 1u << 31;
 
-TEST(HostileLane, ImpossibleHeadersEndTheLink) {
+TEST(HostileRing, ImpossibleHeadersEndTheLink) {
   FrameHeader good;
   FrameHeader bad_kind = good;
   bad_kind.kind = static_cast<FrameKind>(77);
@@ -462,12 +465,12 @@ TEST(HostileLane, ImpossibleHeadersEndTheLink) {
       << "a loan of nothing";
 }
 
-TEST(HostileLane, WrongContinuationEndsTheLink) {
+TEST(HostileRing, WrongContinuationEndsTheLink) {
   for (const std::uint32_t word :
        {kPublishedWord | 64u, kPublishedWord | 1u << 30, kPublishedWord | 1u << 30 | 961u, ~0u}) {
-    const Memory memory(kLaneBytesMin);
-    LaneSender sender(memory.geometry());
-    LaneReceiver receiver(memory.geometry(), 0);
+    const Memory memory(kRingBytesMin);
+    RingSender sender(memory.geometry());
+    RingReceiver receiver(memory.geometry(), 0);
     Recorder recorder;
     const Frame frame = make_frame(0, 2000);
     ASSERT_EQ(sender.push(frame.header, frame.payload), Pushed::kWhole);
@@ -478,10 +481,10 @@ TEST(HostileLane, WrongContinuationEndsTheLink) {
   }
 }
 
-TEST(HostileLane, ImpossibleCounterStopsTheSender) {
+TEST(HostileRing, ImpossibleCounterStopsTheSender) {
   for (const std::uint64_t counter : {~std::uint64_t{0}, std::uint64_t{1} << 40}) {
-    const Memory memory(kLaneBytesMin);
-    LaneSender sender(memory.geometry());
+    const Memory memory(kRingBytesMin);
+    RingSender sender(memory.geometry());
     std::memcpy(memory.bytes().data(), &counter, sizeof counter);
     Pushed pushed = Pushed::kWhole;
     for (std::uint64_t sequence = 0; pushed == Pushed::kWhole && sequence < 1000; ++sequence) {
@@ -492,12 +495,12 @@ TEST(HostileLane, ImpossibleCounterStopsTheSender) {
   }
 }
 
-TEST(HostileLane, RandomMemoryNeverDoesMoreThanEndTheLink) {
+TEST(HostileRing, RandomMemoryNeverDoesMoreThanEndTheLink) {
   const test::SeedTrace trace;
   auto random = test::random_stream(1);
   for (int round = 0; round < 3000; ++round) {
-    const Memory memory(kLaneBytesMin);
-    LaneSender sender(memory.geometry());
+    const Memory memory(kRingBytesMin);
+    RingSender sender(memory.geometry());
     for (std::uint64_t sequence = 0; sequence < 4; ++sequence) {
       const Frame frame = make_frame(sequence, test::below(random, 1200));
       if (sender.push(frame.header, frame.payload) == Pushed::kPart) break;
@@ -523,18 +526,18 @@ TEST(HostileLane, RandomMemoryNeverDoesMoreThanEndTheLink) {
       void closed(Rank, const Status&) override {}
       std::vector<std::byte> target{std::byte{0}};
     } sink;
-    LaneReceiver receiver(memory.geometry(), 0);
+    RingReceiver receiver(memory.geometry(), 0);
     for (int taken = 0; taken < 100; ++taken) {
       if (receiver.take(sink) != Took::kRecord) break;
     }
   }
 }
 
-TEST(ShmTransport, ReportsAHostileLaneAsClosed) {
-  const Memory out(kLaneBytesMin);
-  const Memory in(kLaneBytesMin);
-  auto made = ShmTransport::make(0, {1}, [&](Rank from, Rank) -> Result<LaneMemory> {
-    return from == 0 ? out.lane() : in.lane();
+TEST(ShmTransport, ReportsAHostileRingAsClosed) {
+  const Memory out(kRingBytesMin);
+  const Memory in(kRingBytesMin);
+  auto made = ShmTransport::make(0, {1}, [&](Rank from, Rank) -> Result<RingMemory> {
+    return from == 0 ? out.ring() : in.ring();
   });
   ASSERT_TRUE(made);
   Recorder recorder;
@@ -547,11 +550,11 @@ TEST(ShmTransport, ReportsAHostileLaneAsClosed) {
   EXPECT_FALSE((*made)->poll(recorder));
 }
 
-TEST(ShmTransport, ReportsALaneThatCannotBeOpenedAsClosed) {
-  const Memory in(kLaneBytesMin);
-  auto made = ShmTransport::make(0, {1}, [&](Rank from, Rank) -> Result<LaneMemory> {
-    if (from == 0) return Status(ErrorCode::kOutOfResources, "no memory for the lane");
-    return in.lane();
+TEST(ShmTransport, ReportsARingThatCannotBeOpenedAsClosed) {
+  const Memory in(kRingBytesMin);
+  auto made = ShmTransport::make(0, {1}, [&](Rank from, Rank) -> Result<RingMemory> {
+    if (from == 0) return Status(ErrorCode::kOutOfResources, "no memory for the ring");
+    return in.ring();
   });
   ASSERT_TRUE(made);
   Recorder recorder;
@@ -562,13 +565,13 @@ TEST(ShmTransport, ReportsALaneThatCannotBeOpenedAsClosed) {
 }
 
 TEST(ShmTransport, TellsARankThatOnlyReceivedThatItsPeerLeft) {
-  const Memory lanes[2] = {Memory(kLaneBytesMin), Memory(kLaneBytesMin)};
-  const auto open = [&](Rank from, Rank) -> Result<LaneMemory> { return lanes[from].lane(); };
+  const Memory rings[2] = {Memory(kRingBytesMin), Memory(kRingBytesMin)};
+  const auto open = [&](Rank from, Rank) -> Result<RingMemory> { return rings[from].ring(); };
   auto leaver = ShmTransport::make(0, {1}, open);
   auto stayer = ShmTransport::make(1, {0}, open);
   ASSERT_TRUE(leaver && stayer);
   Recorder recorder;
-  // Rank 0 closes without ever having opened its lane to rank 1.
+  // Rank 0 closes without ever having opened its ring to rank 1.
   (*stayer)->endpoint(0);
   (*leaver)->close(Clock::now(), recorder);
   EXPECT_TRUE((*stayer)->poll(recorder));

@@ -1,5 +1,5 @@
-// A lane in shared memory: a ring of 64-byte lines with one writer and one reader, in two
-// processes or two threads. LaneSender and LaneReceiver are the two ends; each belongs to its
+// A ring in shared memory: a ring of 64-byte lines with one writer and one reader, in two
+// processes or two threads. RingSender and RingReceiver are the two ends; each belongs to its
 // rank's engine, one thread at a time.
 //
 // A record is a header line and the payload in the lines after it. The first word of a header line
@@ -28,32 +28,32 @@
 #include <vector>
 
 #include "base/result.h"
-#include "transports/shm/fabric.h"
 #include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/shared_segment.h"
 #include "transports/transport.h"
 
 namespace unisono::shm {
 
 /// Before the lines: one line with the reader's counter, one with its `left` word.
-inline constexpr std::size_t kLaneControlBytes = 2 * kLineBytes;
-inline constexpr std::size_t kLaneBytesMin = 4096;
-inline constexpr std::size_t kLaneBytesMax = std::size_t{1} << 30;
+inline constexpr std::size_t kRingControlBytes = 2 * kLineBytes;
+inline constexpr std::size_t kRingBytesMin = 4096;
+inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 
 /// So much of a frame is published at once: the reader copies a piece out while the next one is
 /// written. Smaller rings use smaller pieces.
 inline constexpr std::size_t kPieceBytesMax = 16 * 1024;
 
-/// How a rank left its end of a lane.
-enum class LaneLeft : std::uint32_t {
+/// How a rank left its end of a ring.
+enum class RingLeft : std::uint32_t {
   kNot = 0,
   kGoodbye = 1,     ///< everything posted had been written
   kUnfinished = 2,  ///< closed, but its deadline passed with frames unwritten
   kAbandoned = 3,   ///< the transport was destroyed without close()
 };
 
-/// The lane's memory, measured out. Both ends compute the same from the same memory.
-struct LaneGeometry {
+/// The ring's memory, measured out. Both ends compute the same from the same memory.
+struct RingGeometry {
   std::byte* lines = nullptr;
   std::uint64_t* consumed = nullptr;
   std::uint32_t* left = nullptr;
@@ -61,7 +61,7 @@ struct LaneGeometry {
   std::uint32_t piece_bytes = 0;
 
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
-  static Result<LaneGeometry> of(LaneMemory memory);
+  static Result<RingGeometry> of(RingMemory memory);
   std::byte* line(std::uint32_t index) const { return lines + index * kLineBytes; }
   /// Of a line that may lie beyond the last one: where the ring goes on.
   std::uint32_t wrap(std::uint32_t index) const {
@@ -69,7 +69,7 @@ struct LaneGeometry {
   }
 };
 
-class LaneSender {
+class RingSender {
  public:
   enum class Pushed : std::uint8_t {
     kWhole,    ///< the frame is in the ring
@@ -78,12 +78,13 @@ class LaneSender {
     kBroken,   ///< what the reader wrote makes no sense: the peer is not to be talked to
   };
 
-  explicit LaneSender(const LaneGeometry& geometry) : ring_(geometry) {}
+  explicit RingSender(const RingGeometry& geometry) : ring_(geometry) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
   /// Instead of push(), for a payload that the reader may read in place: kPart, if there is room.
-  Pushed lend(const FrameHeader& header, std::span<const std::byte> payload, const Loan& loan);
+  Pushed lend(const FrameHeader& header, std::span<const std::byte> payload,
+              const MemoryHandle& lent);
   /// Until the reader has refused a loan: it would refuse the next one, too.
   bool may_lend() const { return may_lend_; }
   /// Goes on with the frame of which push() or lend() took a part.
@@ -95,9 +96,9 @@ class LaneSender {
   void withdraw();
 
   /// The last record; there is always room for it. Nothing is pushed afterwards.
-  void leave(LaneLeft how);
+  void leave(RingLeft how);
   /// How the reader left, or kNot. One load of a line that changes once.
-  LaneLeft reader_left() const;
+  RingLeft reader_left() const;
 
  private:
   bool has_room(std::uint32_t lines);
@@ -106,7 +107,7 @@ class LaneSender {
   void write_lines(std::span<const std::byte> payload);
   void publish(std::uint32_t word, std::uint32_t lines);
 
-  LaneGeometry ring_;
+  RingGeometry ring_;
   std::uint32_t position_ = 0;       // index of the next header line
   std::uint64_t produced_ = 0;       // lines written so far
   std::uint64_t consumed_seen_ = 0;  // the reader's counter when last looked at
@@ -114,12 +115,12 @@ class LaneSender {
   std::size_t rest_bytes_ = 0;
   std::vector<std::byte> detached_;  // the copy that rest_ then points into
   std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
-  LoanPath loan_path_ = LoanPath::kNone;
+  bool is_read_here_ = false;        // the loan, by a thread of this process
   bool may_lend_ = true;
   bool broken_ = false;
 };
 
-class LaneReceiver {
+class RingReceiver {
  public:
   enum class Took : std::uint8_t {
     kNothing,
@@ -128,7 +129,7 @@ class LaneReceiver {
   };
 
   /// Without `loans` frames that are lent are refused.
-  LaneReceiver(const LaneGeometry& geometry, Rank peer, const Loans* loans = nullptr)
+  RingReceiver(const RingGeometry& geometry, Rank peer, const Loans* loans = nullptr)
       : ring_(geometry), peer_(peer), loans_(loans) {}
 
   /// Hands one record to the sink, if there is one.
@@ -136,7 +137,7 @@ class LaneReceiver {
   /// After kEnd: ok for a goodbye after all frames.
   const Status& end() const { return end_; }
   /// Tells the writer that nothing will be read any more.
-  void leave(LaneLeft how);
+  void leave(RingLeft how);
   /// What goes on arriving into this memory is discarded.
   void abandon(const std::byte* begin, std::size_t bytes);
   /// Whether a frame has arrived in part.
@@ -153,7 +154,7 @@ class LaneReceiver {
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
   void advance(std::uint32_t lines);
 
-  LaneGeometry ring_;
+  RingGeometry ring_;
   Rank peer_;
   const Loans* loans_;
   std::uint32_t position_ = 0;

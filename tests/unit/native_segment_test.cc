@@ -1,4 +1,4 @@
-// The shared memory fabric: meeting, seals, strangers, heaps, lanes and group blocks.
+// The shared memory segment: meeting, seals, strangers, heaps, rings and group blocks.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "native_oracle.h"
 #include "tests/support/limit.h"
-#include "transports/shm/fabric_message.h"
+#include "transports/shm/descriptor_message.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
@@ -26,9 +26,9 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-shm::FabricPeers peers_of(const std::vector<const shm::FabricListener*>& listeners, int self) {
-  shm::FabricPeers peers;
-  peers.job_id = "fabric test";
+shm::LocalPeers peers_of(const std::vector<const shm::LocalListener*>& listeners, int self) {
+  shm::LocalPeers peers;
+  peers.job_id = "segment test";
   peers.self = self;
   for (std::size_t i = 0; i < listeners.size(); ++i) {
     peers.world_ranks.push_back(static_cast<Rank>(10 + i));
@@ -38,62 +38,64 @@ shm::FabricPeers peers_of(const std::vector<const shm::FabricListener*>& listene
   return peers;
 }
 
-TEST(Fabric, KnowsItsRanksByWorldNumber) {
-  const auto listener = std::move(*shm::FabricListener::open());
-  auto fabric = shm::Fabric::meet(*listener, peers_of({listener.get()}, 0), Clock::now());
-  ASSERT_TRUE(fabric) << fabric.error().message();
-  EXPECT_EQ((*fabric)->size(), 1);
-  EXPECT_EQ((*fabric)->world_rank(0), 10);
-  EXPECT_EQ((*fabric)->local_index(10), 0);
-  EXPECT_EQ((*fabric)->local_index(11), -1);
+TEST(SharedSegment, KnowsItsRanksByWorldNumber) {
+  const auto listener = std::move(*shm::LocalListener::open());
+  auto segment = shm::SharedSegment::open(*listener, peers_of({listener.get()}, 0), Clock::now());
+  ASSERT_TRUE(segment) << segment.error().message();
+  EXPECT_EQ((*segment)->size(), 1);
+  EXPECT_EQ((*segment)->world_rank(0), 10);
+  EXPECT_EQ((*segment)->local_index(10), 0);
+  EXPECT_EQ((*segment)->local_index(11), -1);
 }
 
-TEST(Fabric, NamesTheRankThatDoesNotCome) {
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
-  const auto fabric = shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0),
-                                        Clock::now() + std::chrono::milliseconds(20));
-  ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().code(), ErrorCode::kTimeout);
-  EXPECT_EQ(fabric.error().rank(), 11);
-  EXPECT_THAT(fabric.error().message(), HasSubstr("rank 11"));
+TEST(SharedSegment, NamesTheRankThatDoesNotCome) {
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
+  const auto segment = shm::SharedSegment::open(*first, peers_of({first.get(), second.get()}, 0),
+                                                Clock::now() + std::chrono::milliseconds(20));
+  ASSERT_FALSE(segment);
+  EXPECT_EQ(segment.error().code(), ErrorCode::kTimeout);
+  EXPECT_EQ(segment.error().rank(), 11);
+  EXPECT_THAT(segment.error().message(), HasSubstr("rank 11"));
 }
 
-TEST(Fabric, SaysThatTheLeaderIsOutOfReach) {
-  const auto own = std::move(*shm::FabricListener::open());
-  auto gone = std::move(*shm::FabricListener::open());
-  const shm::FabricPeers peers = peers_of({gone.get(), own.get()}, 1);
+TEST(SharedSegment, SaysThatTheLeaderIsOutOfReach) {
+  const auto own = std::move(*shm::LocalListener::open());
+  auto gone = std::move(*shm::LocalListener::open());
+  const shm::LocalPeers peers = peers_of({gone.get(), own.get()}, 1);
   gone.reset();
-  const auto fabric = shm::Fabric::meet(*own, peers, Clock::now() + std::chrono::seconds(5));
-  ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().rank(), 10);
+  const auto segment =
+      shm::SharedSegment::open(*own, peers, Clock::now() + std::chrono::seconds(5));
+  ASSERT_FALSE(segment);
+  EXPECT_EQ(segment.error().rank(), 10);
 }
 
-TEST(Fabric, RefusesATableWithoutThisRank) {
-  const auto listener = std::move(*shm::FabricListener::open());
-  const auto fabric = shm::Fabric::meet(*listener, peers_of({listener.get()}, 1), Clock::now());
-  ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().code(), ErrorCode::kInvalidArgument);
+TEST(SharedSegment, RefusesATableWithoutThisRank) {
+  const auto listener = std::move(*shm::LocalListener::open());
+  const auto segment =
+      shm::SharedSegment::open(*listener, peers_of({listener.get()}, 1), Clock::now());
+  ASSERT_FALSE(segment);
+  EXPECT_EQ(segment.error().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST(Fabric, ServesABoundedNumberOfRanks) {
-  const auto listener = std::move(*shm::FabricListener::open());
-  const std::vector<const shm::FabricListener*> too_many(shm::kLocalRanksMax + 1, listener.get());
-  const auto fabric = shm::Fabric::meet(*listener, peers_of(too_many, 0), Clock::now());
-  ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().code(), ErrorCode::kOutOfResources);
-  EXPECT_THAT(fabric.error().message(), HasSubstr("ranks on one host"));
+TEST(SharedSegment, ServesABoundedNumberOfRanks) {
+  const auto listener = std::move(*shm::LocalListener::open());
+  const std::vector<const shm::LocalListener*> too_many(shm::kLocalRanksMax + 1, listener.get());
+  const auto segment = shm::SharedSegment::open(*listener, peers_of(too_many, 0), Clock::now());
+  ASSERT_FALSE(segment);
+  EXPECT_EQ(segment.error().code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(segment.error().message(), HasSubstr("ranks on one host"));
 }
 
 std::atomic<int> g_refusals{0};
 
-TEST(Fabric, RefusesAStrangerAndGoesOn) {
+TEST(SharedSegment, RefusesAStrangerAndGoesOn) {
   g_refusals = 0;
   log::set_hook([](log::Level, std::string_view message) {
     if (message.find("refused a connection") != std::string_view::npos) ++g_refusals;
   });
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
   const int stranger = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -104,9 +106,10 @@ TEST(Fabric, RefusesAStrangerAndGoesOn) {
   ASSERT_EQ(send(stranger, "hello", 5, 0), 5);
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
   std::thread other([&] {
-    EXPECT_TRUE(shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), deadline));
+    EXPECT_TRUE(
+        shm::SharedSegment::open(*second, peers_of({first.get(), second.get()}, 1), deadline));
   });
-  EXPECT_TRUE(shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0), deadline));
+  EXPECT_TRUE(shm::SharedSegment::open(*first, peers_of({first.get(), second.get()}, 0), deadline));
   other.join();
   close(stranger);
   log::set_hook(nullptr);
@@ -114,7 +117,7 @@ TEST(Fabric, RefusesAStrangerAndGoesOn) {
 }
 
 // A socket that connects to a listener as a rank would.
-UniqueFd connect_to(const shm::FabricListener& listener) {
+UniqueFd connect_to(const shm::LocalListener& listener) {
   UniqueFd stranger(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   const auto length = *shm::make_address(listener.address(), &address);
@@ -122,27 +125,28 @@ UniqueFd connect_to(const shm::FabricListener& listener) {
   return stranger;
 }
 
-TEST(Fabric, LogsTheFirstOfManyStrangersOnly) {
+TEST(SharedSegment, LogsTheFirstOfManyStrangersOnly) {
   g_refusals = 0;
   log::set_hook([](log::Level, std::string_view message) {
     if (message.find("refused a connection") != std::string_view::npos) ++g_refusals;
   });
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
   for (int i = 0; i < 5; ++i) connect_to(*first);
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
   std::thread other([&] {
-    EXPECT_TRUE(shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), deadline));
+    EXPECT_TRUE(
+        shm::SharedSegment::open(*second, peers_of({first.get(), second.get()}, 1), deadline));
   });
-  EXPECT_TRUE(shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0), deadline));
+  EXPECT_TRUE(shm::SharedSegment::open(*first, peers_of({first.get(), second.get()}, 0), deadline));
   other.join();
   log::set_hook(nullptr);
   EXPECT_EQ(g_refusals, 1);
 }
 
-TEST(Fabric, EndsAtOnceWhereNoConnectionCanBeAccepted) {
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
+TEST(SharedSegment, EndsAtOnceWhereNoConnectionCanBeAccepted) {
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
   const UniqueFd rank = connect_to(*first);
   // Room for the heap and the copy of its descriptor.
   UniqueFd heap(dup(first->fd()));
@@ -150,10 +154,10 @@ TEST(Fabric, EndsAtOnceWhereNoConnectionCanBeAccepted) {
   const Limit files(RLIMIT_NOFILE, static_cast<rlim_t>(copy.get()) + 1);
   heap.reset();
   copy.reset();
-  const auto fabric = shm::Fabric::meet(*first, peers_of({first.get(), second.get()}, 0),
-                                        Clock::now() + std::chrono::seconds(10));
-  EXPECT_EQ(fabric.status().code(), ErrorCode::kOutOfResources);
-  EXPECT_THAT(fabric.status().message(), HasSubstr("cannot accept the ranks of this host"));
+  const auto segment = shm::SharedSegment::open(*first, peers_of({first.get(), second.get()}, 0),
+                                                Clock::now() + std::chrono::seconds(10));
+  EXPECT_EQ(segment.status().code(), ErrorCode::kOutOfResources);
+  EXPECT_THAT(segment.status().message(), HasSubstr("cannot accept the ranks of this host"));
 }
 
 constexpr int kIsPrivileged = 77;
@@ -171,7 +175,7 @@ int send_more_than_may_be_in_flight() {
   const UniqueFd memory(memfd_create("in flight", MFD_CLOEXEC));
   const std::vector<int> some(8, memory.get());
   shm::Message message;
-  message.magic = shm::kMeetingMagic;
+  message.magic = shm::kDescriptorMessageMagic;
   int sent = 0;
   Status outcome;
   while (outcome.ok() && sent < kMessagesMax) {
@@ -190,7 +194,7 @@ int send_more_than_may_be_in_flight() {
   return shm::send_message(from.get(), message, some, deadline) ? 0 : 5;
 }
 
-TEST(Fabric, WaitsWhileTooManyDescriptorsAreOnTheirWay) {
+TEST(SharedSegment, WaitsWhileTooManyDescriptorsAreOnTheirWay) {
   const pid_t child = fork();
   if (child == 0) _exit(send_more_than_may_be_in_flight());
   int status = 0;
@@ -201,74 +205,75 @@ TEST(Fabric, WaitsWhileTooManyDescriptorsAreOnTheirWay) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-TEST(Fabric, ARankWithoutAHeapTellsTheLeader) {
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
+TEST(SharedSegment, ARankWithoutAHeapTellsTheLeader) {
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
   std::atomic<bool> leader_waits{false};
   std::thread leader([&] {
-    shm::FabricPeers peers = peers_of({first.get(), second.get()}, 0);
+    shm::LocalPeers peers = peers_of({first.get(), second.get()}, 0);
     peers.watch = [&leader_waits] {
       leader_waits = true;
       return Status();
     };
-    const auto fabric =
-        shm::Fabric::meet(*first, std::move(peers), Clock::now() + std::chrono::seconds(10));
-    EXPECT_EQ(fabric.status().code(), ErrorCode::kSystem);
-    EXPECT_EQ(fabric.status().rank(), 11);
-    EXPECT_THAT(fabric.status().message(), HasSubstr("rank 11 has no shared memory"));
-    EXPECT_THAT(fabric.status().message(), HasSubstr("ulimit -f"));
+    const auto segment =
+        shm::SharedSegment::open(*first, std::move(peers), Clock::now() + std::chrono::seconds(10));
+    EXPECT_EQ(segment.status().code(), ErrorCode::kSystem);
+    EXPECT_EQ(segment.status().rank(), 11);
+    EXPECT_THAT(segment.status().message(), HasSubstr("rank 11 has no shared memory"));
+    EXPECT_THAT(segment.status().message(), HasSubstr("ulimit -f"));
   });
   while (!leader_waits) std::this_thread::yield();
   const Limit file_size(RLIMIT_FSIZE, 4096);
-  const auto fabric = shm::Fabric::meet(*second, peers_of({first.get(), second.get()}, 1), kNever);
-  EXPECT_EQ(fabric.status().code(), ErrorCode::kOutOfResources);
+  const auto segment =
+      shm::SharedSegment::open(*second, peers_of({first.get(), second.get()}, 1), kNever);
+  EXPECT_EQ(segment.status().code(), ErrorCode::kOutOfResources);
   leader.join();
 }
 
-TEST(Fabric, StopsWaitingForTheDead) {
-  const auto first = std::move(*shm::FabricListener::open());
-  const auto second = std::move(*shm::FabricListener::open());
-  shm::FabricPeers peers = peers_of({first.get(), second.get()}, 0);
+TEST(SharedSegment, StopsWaitingForTheDead) {
+  const auto first = std::move(*shm::LocalListener::open());
+  const auto second = std::move(*shm::LocalListener::open());
+  shm::LocalPeers peers = peers_of({first.get(), second.get()}, 0);
   peers.watch = [] { return Status(ErrorCode::kRankFailed, "rank 11 died", 11); };
-  const auto fabric = shm::Fabric::meet(*first, std::move(peers), kNever);
-  EXPECT_EQ(fabric.status().code(), ErrorCode::kRankFailed);
-  EXPECT_EQ(fabric.status().rank(), 11);
+  const auto segment = shm::SharedSegment::open(*first, std::move(peers), kNever);
+  EXPECT_EQ(segment.status().code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(segment.status().rank(), 11);
 }
 
-TEST(Fabric, BlocksThatOnlySomeCouldOpenComeBack) {
+TEST(SharedSegment, BlocksThatOnlySomeCouldOpenComeBack) {
   const auto body = [](TestRank& rank) {
     native::Arguments barrier;
-    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 0, "block 0");
+    if (rank.self == 0) rank.check(*rank.segment->reserve_block() == 0, "block 0");
     for (const std::size_t opened : {2u, 1u, 0u}) {
       if (rank.self == 0) {
-        const auto block = rank.fabric->reserve_block();
+        const auto block = rank.segment->reserve_block();
         rank.check(block.has_value() && *block == 1, "the block was lost");
       }
       rank.check(rank.run(barrier).ok(), "barrier");
       if (static_cast<std::size_t>(rank.self) < opened) {
-        auto group = rank.fabric->open_group(1, {0, 1, 2});
+        auto group = rank.segment->open_group(1, {0, 1, 2});
         rank.check(group.has_value(), "open_group");
         (*group)->set_opened_by(opened);
       }
-      if (opened == 0 && rank.self == 0) rank.fabric->return_block(1);
+      if (opened == 0 && rank.self == 0) rank.segment->return_block(1);
       rank.check(rank.run(barrier).ok(), "barrier");
     }
-    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 1, "the block was lost");
+    if (rank.self == 0) rank.check(*rank.segment->reserve_block() == 1, "the block was lost");
   };
   EXPECT_THAT(run_threads(3, {}, body), IsEmpty());
 }
 
-TEST(Fabric, LanesAreApartAndZeroBeforeUse) {
+TEST(SharedSegment, RingsAreApartAndZeroBeforeUse) {
   const auto body = [](TestRank& rank) {
     const int other = 1 - rank.self;
-    auto sent = rank.fabric->lane(rank.self, other);
-    auto received = rank.fabric->lane(other, rank.self);
-    rank.check(sent.has_value() && received.has_value(), "lane");
-    rank.check(!rank.fabric->lane(0, 0).has_value(), "a lane to itself");
-    rank.check(!rank.fabric->lane(0, 2).has_value(), "a lane to nobody");
-    rank.check(!rank.fabric->lane(2, 0).has_value(), "a lane from nobody");
-    rank.check(!rank.fabric->lane(-1, 0).has_value(), "a lane from no rank");
-    rank.check(!rank.fabric->lane(1, -1).has_value(), "a lane to no rank");
+    auto sent = rank.segment->ring(rank.self, other);
+    auto received = rank.segment->ring(other, rank.self);
+    rank.check(sent.has_value() && received.has_value(), "ring");
+    rank.check(!rank.segment->ring(0, 0).has_value(), "a ring to itself");
+    rank.check(!rank.segment->ring(0, 2).has_value(), "a ring to nobody");
+    rank.check(!rank.segment->ring(2, 0).has_value(), "a ring from nobody");
+    rank.check(!rank.segment->ring(-1, 0).has_value(), "a ring from no rank");
+    rank.check(!rank.segment->ring(1, -1).has_value(), "a ring to no rank");
     rank.check(sent->bytes >= (256 << 10) && sent->base != received->base, "size and place");
     rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0},
                "zero");
@@ -282,14 +287,14 @@ TEST(Fabric, LanesAreApartAndZeroBeforeUse) {
   EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
 }
 
-TEST(Fabric, BlocksOfClosedGroupsComeBackEmpty) {
+TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
   const auto body = [](TestRank& rank) {
     native::Arguments barrier;
     for (int round = 0; round < 5; ++round) {
       // Rank 0 reserves block 1 again each time: all members have closed it.
       int block = -1;
       if (rank.self == 0) {
-        const auto reserved = rank.fabric->reserve_block();
+        const auto reserved = rank.segment->reserve_block();
         rank.check(reserved.has_value(), "reserve_block");
         block = static_cast<int>(*reserved);
       }
@@ -300,12 +305,12 @@ TEST(Fabric, BlocksOfClosedGroupsComeBackEmpty) {
       tell.element_bytes = sizeof block;
       rank.check(rank.run(tell).ok(), "broadcast");
       rank.check(block == 1, "block " + std::to_string(block));
-      auto opened = rank.fabric->open_group(static_cast<std::uint32_t>(block), {0, 1, 2});
+      auto opened = rank.segment->open_group(static_cast<std::uint32_t>(block), {0, 1, 2});
       rank.check(opened.has_value(), "open_group");
       TestRank inner;
       inner.size = rank.size;
       inner.self = rank.self;
-      inner.fabric = rank.fabric;
+      inner.segment = rank.segment;
       inner.group = std::make_unique<native::Group>(std::move(*opened));
       inner.access = AccessPath::kWindow;
       for (const std::size_t count : {1u, 30000u}) {
@@ -320,25 +325,25 @@ TEST(Fabric, BlocksOfClosedGroupsComeBackEmpty) {
   const auto reserve_first = [&body](TestRank& rank) {
     // Block 0 is in use by the outer group.
     native::Arguments barrier;
-    if (rank.self == 0) rank.check(*rank.fabric->reserve_block() == 0, "block 0");
+    if (rank.self == 0) rank.check(*rank.segment->reserve_block() == 0, "block 0");
     rank.check(rank.run(barrier).ok(), "barrier");
     body(rank);
   };
   EXPECT_THAT(run_threads(3, {}, reserve_first), IsEmpty());
 }
 
-TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
+TEST(SharedSegment, SubgroupsNumberTheirMembersFromZero) {
   const auto body = [](TestRank& rank) {
     const std::vector<int> odd = {1, 3};
     const std::vector<int> even = {0, 2};
     const bool is_odd = rank.self % 2 == 1;
-    auto opened = rank.fabric->open_group(is_odd ? 5 : 6, is_odd ? odd : even);
+    auto opened = rank.segment->open_group(is_odd ? 5 : 6, is_odd ? odd : even);
     rank.check(opened.has_value(), "open_group");
     rank.check((*opened)->world_rank(1) == (is_odd ? 3 : 2), "world rank of member 1");
     TestRank inner;
     inner.size = 2;
     inner.self = rank.self / 2;
-    inner.fabric = rank.fabric;
+    inner.segment = rank.segment;
     inner.group = std::make_unique<native::Group>(std::move(*opened));
     inner.access = AccessPath::kWindow;
     for (const std::size_t count : {5u, 30000u})
@@ -349,20 +354,20 @@ TEST(Fabric, SubgroupsNumberTheirMembersFromZero) {
   EXPECT_THAT(run_processes(4, {}, body), IsEmpty());
 }
 
-TEST(Fabric, OpenGroupRefusesMembersThatMakeNoSense) {
+TEST(SharedSegment, OpenGroupRefusesMembersThatMakeNoSense) {
   const auto body = [](TestRank& rank) {
     for (const std::vector<int>& members :
          {std::vector<int>{}, std::vector<int>{0, 0}, std::vector<int>{0, 2},
           std::vector<int>{-1, rank.self}}) {
-      const auto group = rank.fabric->open_group(3, members);
+      const auto group = rank.segment->open_group(3, members);
       rank.check(group.status().code() == ErrorCode::kInvalidArgument, "accepted");
     }
-    rank.check(!rank.fabric->open_group(shm::kGroupsMax, {0, 1}).has_value(), "block number");
+    rank.check(!rank.segment->open_group(shm::kGroupsMax, {0, 1}).has_value(), "block number");
   };
   EXPECT_THAT(run_threads(2, {}, body), IsEmpty());
 }
 
-TEST(Fabric, SingleCopyIsTakenOnlyWhenAllowed) {
+TEST(SharedSegment, SingleCopyIsTakenOnlyWhenAllowed) {
   EXPECT_THAT(run_processes(2, {.access = AccessPath::kSingleCopy, .single_copy = false},
                             [](TestRank& rank) {
                               run_and_check(rank, {Collective::kAllGather, 100000});
@@ -375,55 +380,51 @@ TEST(Fabric, SingleCopyIsTakenOnlyWhenAllowed) {
 constexpr char kUnreadable[] = "processes may not read each other's memory";
 
 // What every rank lends the next one, and what comes of it: rank + i at byte i.
-void lend_and_collect(TestRank& rank, shm::LoanPath expected) {
+void lend_and_collect(TestRank& rank, shm::MemoryPath expected) {
   constexpr std::size_t kBytes = 100'000;
   const int next = 1 - rank.self;
   std::vector<std::byte> plain(kBytes);
-  const bool in_heap = expected == shm::LoanPath::kHeap;
+  const bool in_heap = expected == shm::MemoryPath::kHeap;
   std::byte* const mine =
-      in_heap ? static_cast<std::byte*>(*rank.fabric->allocate(kBytes)) : plain.data();
+      in_heap ? static_cast<std::byte*>(*rank.segment->allocate(kBytes)) : plain.data();
   for (std::size_t i = 0; i < kBytes; ++i) mine[i] = static_cast<std::byte>(rank.self + i);
-  const shm::Loan loan = rank.fabric->lend(next, {mine, kBytes}, true);
-  if (expected == shm::LoanPath::kSingleCopy && loan.path == shm::LoanPath::kNone) {
+  const shm::MemoryHandle loan = rank.segment->lend(next, {mine, kBytes}, true);
+  if (expected == shm::MemoryPath::kSingleCopy && loan.path == shm::MemoryPath::kNone) {
     return rank.check(false, kUnreadable);
   }
   rank.check(loan.path == expected, "lent by another path");
 
-  struct Lent {
-    std::uint64_t path;
-    std::uint64_t address;
-  } lent{static_cast<std::uint64_t>(loan.path), loan.address}, all[2];
+  shm::MemoryHandle all[2];
   const native::Arguments exchange{
-      .collective = Collective::kAllGather, .input = &lent, .output = all, .count = sizeof lent};
+      .collective = Collective::kAllGather, .input = &loan, .output = all, .count = sizeof loan};
   rank.check(rank.run(exchange).ok(), "no exchange");
-  const shm::Loan from{static_cast<shm::LoanPath>(all[next].path), all[next].address};
   std::vector<std::byte> out(kBytes);
-  rank.check(rank.fabric->collect(next, from, out).ok(), "not collected");
+  rank.check(rank.segment->collect(next, all[next], out).ok(), "not collected");
   for (std::size_t i = 0; i < kBytes; ++i) {
     if (out[i] != static_cast<std::byte>(next + i)) return rank.check(false, "wrong bytes");
   }
   rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");  // nobody frees what is read
 }
 
-TEST(Fabric, LendsByTheShortestPath) {
-  using Path = shm::LoanPath;
+TEST(SharedSegment, LendsByTheShortestPath) {
+  using Path = shm::MemoryPath;
   EXPECT_THAT(run_threads(2, {}, [](TestRank& rank) { lend_and_collect(rank, Path::kPointer); }),
               IsEmpty());
   EXPECT_THAT(run_processes(2, {}, [](TestRank& rank) { lend_and_collect(rank, Path::kHeap); }),
               IsEmpty());
-  EXPECT_THAT(run_processes(2, {.single_copy = false},
-                            [](TestRank& rank) {
-                              const std::vector<std::byte> plain(1000);
-                              rank.check(
-                                  rank.fabric->lend(1 - rank.self, plain, true).path == Path::kNone,
-                                  "lent what nobody can read");
-                            }),
-              IsEmpty());
+  EXPECT_THAT(
+      run_processes(2, {.single_copy = false},
+                    [](TestRank& rank) {
+                      const std::vector<std::byte> plain(1000);
+                      rank.check(rank.segment->lend(1 - rank.self, plain, true).path == Path::kNone,
+                                 "lent what nobody can read");
+                    }),
+      IsEmpty());
 }
 
-TEST(Fabric, LendsPrivateMemoryOfOtherProcesses) {
+TEST(SharedSegment, LendsPrivateMemoryOfOtherProcesses) {
   const std::vector<std::string> failures = run_processes(
-      2, {}, [](TestRank& rank) { lend_and_collect(rank, shm::LoanPath::kSingleCopy); });
+      2, {}, [](TestRank& rank) { lend_and_collect(rank, shm::MemoryPath::kSingleCopy); });
   if (!failures.empty() && failures[0].find(kUnreadable) != std::string::npos) {
     GTEST_SKIP() << kUnreadable;
   }
@@ -431,22 +432,22 @@ TEST(Fabric, LendsPrivateMemoryOfOtherProcesses) {
 }
 
 // By frame, size and the owner's wish.
-TEST(Fabric, LendsWhatItsReceiverWaitsFor) {
-  using Path = shm::LoanPath;
+TEST(SharedSegment, LendsWhatItsReceiverWaitsFor) {
+  using Path = shm::MemoryPath;
   const auto body = [](TestRank& rank) {
     constexpr std::size_t kLarge = 200'000;
-    auto* const heap = static_cast<std::byte*>(*rank.fabric->allocate(kLarge));
+    auto* const heap = static_cast<std::byte*>(*rank.segment->allocate(kLarge));
     const std::vector<std::byte> plain(kLarge);
     const FrameHeader awaited{.kind = FrameKind::kData, .frame_class = FrameClass::kPointToPoint};
     FrameHeader eager = awaited;
     eager.kind = FrameKind::kEager;
     FrameHeader collective = awaited;
     collective.frame_class = FrameClass::kCollective;
-    const Rank next = rank.fabric->world_rank(1 - rank.self);
-    const bool readable = rank.fabric->lend(1 - rank.self, plain, true).path != Path::kNone;
+    const Rank next = rank.segment->world_rank(1 - rank.self);
+    const bool readable = rank.segment->lend(1 - rank.self, plain, true).path != Path::kNone;
     const auto path = [&](AccessPath access, const FrameHeader& header,
                           std::span<const std::byte> payload) {
-      const auto loans = shm::make_loans(rank.fabric, access);
+      const auto loans = shm::make_loans(rank.segment, access);
       return payload.size() < loans->bytes_min() ? Path::kNone
                                                  : loans->lend(next, header, payload).path;
     };
@@ -469,16 +470,18 @@ TEST(Fabric, LendsWhatItsReceiverWaitsFor) {
   EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
 }
 
-TEST(Fabric, CollectsNothingThatAHostilePeerLends) {
+TEST(SharedSegment, CollectsNothingThatAHostilePeerLends) {
   const auto body = [](TestRank& rank) {
-    using Path = shm::LoanPath;
+    using Path = shm::MemoryPath;
     std::vector<std::byte> out(1000);
     const auto here = reinterpret_cast<std::uint64_t>(out.data());
-    for (const shm::Loan& loan :
-         {shm::Loan{Path::kNone, here}, shm::Loan{Path::kPointer, here},
-          shm::Loan{Path::kHeap, ~0ul}, shm::Loan{Path::kHeap, shm::kHeapBytesMax - 1},
-          shm::Loan{Path::kSingleCopy, 16}, shm::Loan{static_cast<Path>(99), here}}) {
-      const Status status = rank.fabric->collect(1 - rank.self, loan, out);
+    for (const shm::MemoryHandle& loan :
+         {shm::MemoryHandle{Path::kNone, 1000, here}, shm::MemoryHandle{Path::kInline, 1000, here},
+          shm::MemoryHandle{Path::kPointer, 1000, here}, shm::MemoryHandle{Path::kHeap, 1000, ~0ul},
+          shm::MemoryHandle{Path::kHeap, 1000, shm::kHeapBytesMax - 1},
+          shm::MemoryHandle{Path::kHeap, 999, 0}, shm::MemoryHandle{Path::kSingleCopy, 1000, 16},
+          shm::MemoryHandle{static_cast<Path>(99), 1000, here}}) {
+      const Status status = rank.segment->collect(1 - rank.self, loan, out);
       rank.check(!status.ok(), "collected by path " + std::to_string(static_cast<int>(loan.path)));
     }
   };

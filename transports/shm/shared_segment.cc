@@ -1,4 +1,4 @@
-#include "transports/shm/fabric.h"
+#include "transports/shm/shared_segment.h"
 
 #include <sys/random.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "transports/shm/fabric_group.h"
-#include "transports/shm/fabric_meeting.h"
-#include "transports/shm/fabric_state.h"
+#include "transports/shm/descriptor_exchange.h"
+#include "transports/shm/segment_group.h"
+#include "transports/shm/shared_segment_state.h"
 
 namespace unisono::shm {
 namespace {
@@ -27,7 +27,7 @@ const std::uint64_t* process_token() {
   return token.words;
 }
 
-Status check_peers(const FabricPeers& peers) {
+Status check_peers(const LocalPeers& peers) {
   const std::size_t count = peers.world_ranks.size();
   const bool whole = count >= 1 && peers.addresses.size() == count && peers.pids.size() == count &&
                      peers.self >= 0 && static_cast<std::size_t>(peers.self) < count;
@@ -44,10 +44,10 @@ Status check_peers(const FabricPeers& peers) {
 
 }  // namespace
 
-Fabric::Fabric(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Fabric::~Fabric() = default;
+SharedSegment::SharedSegment(std::shared_ptr<State> state) : state_(std::move(state)) {}
+SharedSegment::~SharedSegment() = default;
 
-Status Fabric::State::publish_self() {
+Status SharedSegment::State::publish_self() {
   RankEntry& entry = control().ranks[peers.self];
   std::memcpy(entry.process_token, process_token(), sizeof entry.process_token);
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce) {
@@ -60,7 +60,7 @@ Status Fabric::State::publish_self() {
   return {};
 }
 
-void Fabric::State::learn_peers() {
+void SharedSegment::State::learn_peers() {
   const RankEntry& own = control().ranks[peers.self];
   same_process.resize(static_cast<std::size_t>(size()));
   single_copies.resize(static_cast<std::size_t>(size()));
@@ -86,19 +86,19 @@ void Fabric::State::learn_peers() {
   }
 }
 
-bool Fabric::State::can_read(int reader, int owner) const {
+bool SharedSegment::State::can_read(int reader, int owner) const {
   const auto& word = control().ranks[reader].readable[owner / 64];
   return (word.load(std::memory_order_relaxed) >> (owner % 64) & 1) != 0;
 }
 
-void Fabric::State::return_block(std::uint32_t block) {
+void SharedSegment::State::return_block(std::uint32_t block) {
   segment->punch(layout.block_offset(block), layout.block_bytes());
   // Pairs with the acquire in reserve_block.
   control().blocks_taken[block / 64].fetch_and(~(std::uint64_t{1} << (block % 64)),
                                                std::memory_order_release);
 }
 
-Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
+Result<std::shared_ptr<Mapping>> SharedSegment::State::heap_view(int local) {
   const auto index = static_cast<std::size_t>(local);
   const std::lock_guard lock(heap_views_mutex);
   if (heap_views[index] == nullptr) {
@@ -109,46 +109,83 @@ Result<std::shared_ptr<Mapping>> Fabric::State::heap_view(int local) {
   return heap_views[index];
 }
 
-Result<const std::byte*> Fabric::State::in_heap_of(int local, Rank rank, std::uint64_t offset,
-                                                   std::size_t bytes) {
-  UNISONO_ASSIGN(const std::shared_ptr<Mapping> view, heap_view(local));
-  if (offset > view->bytes() || bytes > view->bytes() - offset) {
-    return Status(ErrorCode::kProtocol,
-                  "rank " + std::to_string(rank) + " offers " + std::to_string(bytes) +
-                      " bytes at " + std::to_string(offset) + " of its heap of " +
-                      std::to_string(view->bytes()),
-                  rank);
+MemoryHandle SharedSegment::State::handle_of(std::span<const std::byte> memory,
+                                             bool in_this_process, bool by_single_copy) const {
+  if (memory.empty()) return {};
+  const auto address = reinterpret_cast<std::uint64_t>(memory.data());
+  if (in_this_process) return {MemoryPath::kPointer, memory.size(), address};
+  std::uint64_t offset = 0;
+  if (heap->locate(memory.data(), memory.size(), &offset)) {
+    return {MemoryPath::kHeap, memory.size(), offset};
   }
-  return static_cast<const std::byte*>(view->base() + offset);
+  if (by_single_copy) return {MemoryPath::kSingleCopy, memory.size(), address};
+  return {};
 }
 
-Status Fabric::State::read(int local, Rank rank, std::uint64_t address,
-                           std::span<std::byte> out) const {
+Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const MemoryHandle& handle) {
+  const bool is_here = same_process[static_cast<std::size_t>(local)];
+  switch (handle.path) {
+    case MemoryPath::kNone:
+      return MemoryView{};
+    case MemoryPath::kInline:
+      break;
+    case MemoryPath::kPointer:
+      if (!is_here) break;
+      return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
+    case MemoryPath::kHeap: {
+      UNISONO_ASSIGN(const std::shared_ptr<Mapping> view, heap_view(local));
+      if (handle.address > view->bytes() || handle.bytes > view->bytes() - handle.address) {
+        return Status(ErrorCode::kProtocol,
+                      "rank " + std::to_string(rank) + " offers " + std::to_string(handle.bytes) +
+                          " bytes at " + std::to_string(handle.address) + " of its heap of " +
+                          std::to_string(view->bytes()),
+                      rank);
+      }
+      return MemoryView{MemoryPath::kHeap, view->base() + handle.address};
+    }
+    case MemoryPath::kSingleCopy:
+      if (is_here) {  // a thread's memory needs no system call
+        return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
+      }
+      return MemoryView{MemoryPath::kSingleCopy, nullptr, handle.address};
+  }
+  return Status(ErrorCode::kProtocol,
+                "rank " + std::to_string(rank) + " offers its memory in a way (" +
+                    std::to_string(static_cast<int>(handle.path)) + ") that this rank cannot use",
+                rank);
+}
+
+Status SharedSegment::State::copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
+                                  std::span<std::byte> out) const {
+  if (from.path != MemoryPath::kSingleCopy) {
+    std::memcpy(out.data(), from.base + offset, out.size());
+    return {};
+  }
   const SingleCopy& process = single_copies[static_cast<std::size_t>(local)];
   if (!process.usable()) {
     return Status(ErrorCode::kProtocol,
                   "rank " + std::to_string(rank) + " offers memory this rank cannot read", rank);
   }
-  const Status done = process.read(out.data(), address, out.size());
+  const Status done = process.read(out.data(), from.address + offset, out.size());
   if (done) return done;
   return Status(done.code(), "rank " + std::to_string(rank) + ": " + done.message(), rank);
 }
 
-Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPeers peers,
-                                             TimePoint deadline) {
+Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listener,
+                                                           LocalPeers peers, TimePoint deadline) {
   UNISONO_TRY(check_peers(peers));
   auto state = std::make_shared<State>();
   state->peers = std::move(peers);
   state->layout = SegmentLayout{state->peers.world_ranks.size()};
-  Meeting meeting(state->peers, deadline);
+  DescriptorExchange exchange(state->peers, deadline);
   Result<std::unique_ptr<Heap>> heap = Heap::create();
   if (!heap) {
-    meeting.decline(heap.error());
+    exchange.decline(heap.error());
     return heap.error();
   }
   state->heap = std::move(*heap);
-  if (Status gathered = meeting.gather(listener, state->heap->mapping()->fd()); !gathered) {
-    meeting.refuse(gathered);
+  if (Status gathered = exchange.gather(listener, state->heap->mapping()->fd()); !gathered) {
+    exchange.refuse(gathered);
     return gathered;
   }
   UniqueFd received;
@@ -157,14 +194,14 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
     Status ready = made.status();
     if (ready) ready = (*made)->reserve(0, sizeof(ControlPage));
     if (!ready) {
-      meeting.refuse(ready);
+      exchange.refuse(ready);
       return ready;
     }
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }
-  UNISONO_TRY(meeting.share(state->segment ? state->segment->fd() : -1, &received));
+  UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
   if (state->peers.self != 0) {
     const std::size_t bytes = state->layout.bytes();
     UNISONO_ASSIGN(state->segment, Mapping::attach(std::move(received), bytes, bytes));
@@ -173,49 +210,67 @@ Result<std::shared_ptr<Fabric>> Fabric::meet(FabricListener& listener, FabricPee
       return Status(ErrorCode::kProtocol, "the shared segment is not of this job or version");
     }
   }
-  state->heap_descriptors = std::move(meeting.heaps());
+  state->heap_descriptors = std::move(exchange.heaps());
   state->heap_views.resize(state->layout.rank_count);
   UNISONO_TRY(state->publish_self());
-  UNISONO_TRY(meeting.barrier());
+  UNISONO_TRY(exchange.barrier());
   state->learn_peers();
-  UNISONO_TRY(meeting.barrier());
+  UNISONO_TRY(exchange.barrier());
   state->peers.watch = nullptr;
-  return std::shared_ptr<Fabric>(new Fabric(std::move(state)));
+  return std::shared_ptr<SharedSegment>(new SharedSegment(std::move(state)));
 }
 
-int Fabric::size() const { return state_->size(); }
-int Fabric::self() const { return state_->peers.self; }
+int SharedSegment::size() const { return state_->size(); }
+int SharedSegment::self() const { return state_->peers.self; }
 
-Rank Fabric::world_rank(int local) const {
+Rank SharedSegment::world_rank(int local) const {
   return state_->peers.world_ranks[static_cast<std::size_t>(local)];
 }
 
-int Fabric::local_index(Rank world_rank) const {
+int SharedSegment::local_index(Rank world_rank) const {
   const auto& ranks = state_->peers.world_ranks;
   const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-Result<LaneMemory> Fabric::lane(int from, int to) {
+Result<RingMemory> SharedSegment::ring(int from, int to) {
   if (from < 0 || from >= size() || to < 0 || to >= size() || from == to) {
     return Status(ErrorCode::kInvalidArgument,
-                  "no lane from local rank " + std::to_string(from) + " to " + std::to_string(to));
+                  "no ring from local rank " + std::to_string(from) + " to " + std::to_string(to));
   }
-  const std::size_t offset = state_->layout.lane_offset(from, to);
+  const std::size_t offset = state_->layout.ring_offset(from, to);
   // The receiver polls the first line before the sender has come: that page must exist, too.
-  const std::size_t bytes = state_->layout.lane_bytes();
+  const std::size_t bytes = state_->layout.ring_bytes();
   const std::size_t reserved = from == self() ? bytes : kPageBytes;
   UNISONO_TRY(state_->segment->reserve(offset, reserved));
-  return LaneMemory{state_->segment->base() + offset, bytes};
+  return RingMemory{state_->segment->base() + offset, bytes};
 }
 
-Result<std::uint32_t> Fabric::reserve_block() {
+MemoryHandle SharedSegment::lend(int to, std::span<const std::byte> bytes,
+                                 bool by_single_copy) const {
+  return state_->handle_of(bytes, state_->same_process[static_cast<std::size_t>(to)],
+                           by_single_copy && state_->can_read(to, self()));
+}
+
+Status SharedSegment::collect(int from, const MemoryHandle& lent, std::span<std::byte> out) const {
+  const Rank rank = world_rank(from);
+  UNISONO_ASSIGN(const MemoryView view, state_->open(from, rank, lent));
+  if (view.path == MemoryPath::kNone || lent.bytes != out.size()) {
+    return Status(ErrorCode::kProtocol,
+                  "rank " + std::to_string(rank) + " lends " + std::to_string(lent.bytes) +
+                      " bytes of its memory for a frame of " + std::to_string(out.size()),
+                  rank);
+  }
+  return state_->copy(from, rank, view, 0, out);
+}
+
+Result<std::uint32_t> SharedSegment::reserve_block() {
   for (std::uint32_t word = 0; word < kGroupsMax / 64; ++word) {
     std::atomic<std::uint64_t>& taken = state_->control().blocks_taken[word];
     std::uint64_t seen = taken.load(std::memory_order_relaxed);
     while (~seen != 0) {
       const auto bit = static_cast<std::uint32_t>(__builtin_ctzll(~seen));
-      // Acquire: pairs with the release in ~FabricGroup, after the block's pages were cleared.
+      // Acquire: pairs with the release in ~SegmentGroup, after the block's pages were cleared.
       if (taken.compare_exchange_weak(seen, seen | std::uint64_t{1} << bit,
                                       std::memory_order_acquire, std::memory_order_relaxed)) {
         return word * 64 + bit;
@@ -227,8 +282,8 @@ Result<std::uint32_t> Fabric::reserve_block() {
                     " communicators that one host's shared memory serves are open; close some");
 }
 
-Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
-                                                        std::vector<int> members) {
+Result<std::unique_ptr<SegmentGroup>> SharedSegment::open_group(std::uint32_t block,
+                                                                std::vector<int> members) {
   std::vector<int> sorted = members;
   std::sort(sorted.begin(), sorted.end());
   const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
@@ -240,12 +295,12 @@ Result<std::unique_ptr<FabricGroup>> Fabric::open_group(std::uint32_t block,
   }
   UNISONO_TRY(state_->segment->reserve(state_->layout.block_offset(block),
                                        state_->layout.block_head_bytes(members.size())));
-  return std::unique_ptr<FabricGroup>(new FabricGroup(state_, block, std::move(members)));
+  return std::unique_ptr<SegmentGroup>(new SegmentGroup(state_, block, std::move(members)));
 }
 
-void Fabric::return_block(std::uint32_t block) { state_->return_block(block); }
+void SharedSegment::return_block(std::uint32_t block) { state_->return_block(block); }
 
-Result<void*> Fabric::allocate(std::size_t bytes) { return state_->heap->allocate(bytes); }
-Status Fabric::release(void* pointer) { return state_->heap->release(pointer); }
+Result<void*> SharedSegment::allocate(std::size_t bytes) { return state_->heap->allocate(bytes); }
+Status SharedSegment::release(void* pointer) { return state_->heap->release(pointer); }
 
 }  // namespace unisono::shm

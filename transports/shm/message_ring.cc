@@ -1,5 +1,5 @@
-// The two ends of a lane ring. See lane_ring.h for the record format and the thread rule.
-#include "transports/shm/lane_ring.h"
+// The two ends of a ring. See message_ring.h for the record format and the thread rule.
+#include "transports/shm/message_ring.h"
 
 #include <algorithm>
 #include <atomic>
@@ -19,7 +19,7 @@ constexpr std::uint32_t kLent = 1u << 28;
 constexpr std::uint32_t kBytesMask = (1u << 20) - 1;
 static_assert(kFramePayloadMax <= kBytesMask);
 
-// A record of this kind ends the lane; its `index` is a LaneLeft.
+// A record of this kind ends the ring; its `index` is a RingLeft.
 constexpr auto kGoodbyeKind = static_cast<FrameKind>(0xff);
 
 // A whole small message says nothing in `offset` and `total_bytes` that its length does not say, so
@@ -33,8 +33,7 @@ static_assert(offsetof(FrameHeader, payload_bytes) == 0 && sizeof(FrameHeader) =
 // The second line of a lent frame. The word is the first of the line.
 struct LoanLine {
   std::uint32_t word;
-  LoanPath path;
-  std::uint64_t address;
+  MemoryHandle lent;
 };
 
 // The word: what is decided about the frame.
@@ -72,19 +71,19 @@ bool is_known(const FrameHeader& header) {
 
 }  // namespace
 
-Result<LaneGeometry> LaneGeometry::of(LaneMemory memory) {
+Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(memory.base) % kLineBytes == 0;
-  if (memory.base == nullptr || !aligned || memory.bytes < kLaneBytesMin ||
-      memory.bytes > kLaneBytesMax) {
+  if (memory.base == nullptr || !aligned || memory.bytes < kRingBytesMin ||
+      memory.bytes > kRingBytesMax) {
     return Status(ErrorCode::kInvalidArgument,
-                  "a lane ring of " + std::to_string(memory.bytes) +
+                  "a ring of " + std::to_string(memory.bytes) +
                       " bytes is refused: it takes 4 KiB to 1 GiB of memory aligned to 64 bytes");
   }
-  LaneGeometry geometry;
-  geometry.lines = memory.base + kLaneControlBytes;
+  RingGeometry geometry;
+  geometry.lines = memory.base + kRingControlBytes;
   geometry.consumed = reinterpret_cast<std::uint64_t*>(memory.base);
   geometry.left = reinterpret_cast<std::uint32_t*>(memory.base + kLineBytes);
-  geometry.line_count = static_cast<std::uint32_t>((memory.bytes - kLaneControlBytes) / kLineBytes);
+  geometry.line_count = static_cast<std::uint32_t>((memory.bytes - kRingControlBytes) / kLineBytes);
   // At most a quarter of the ring: with an eighth that the reader has not yet told of, the next
   // piece always finds room once the ring is drained.
   const std::size_t quarter = geometry.line_count / 4 * kLineBytes;
@@ -94,10 +93,10 @@ Result<LaneGeometry> LaneGeometry::of(LaneMemory memory) {
 
 // The line after the record must be free too: it gets the zero word that ends the published part,
 // and the goodbye.
-bool LaneSender::has_room(std::uint32_t lines) {
+bool RingSender::has_room(std::uint32_t lines) {
   const std::uint64_t wanted = produced_ + lines + 1;
   if (wanted <= consumed_seen_ + ring_.line_count) return true;
-  // Acquire pairs with LaneReceiver::advance: the reader has finished with these lines.
+  // Acquire pairs with RingReceiver::advance: the reader has finished with these lines.
   const std::uint64_t consumed =
       std::atomic_ref<std::uint64_t>(*ring_.consumed).load(std::memory_order_acquire);
   if (consumed < consumed_seen_ || consumed > produced_) {
@@ -108,7 +107,7 @@ bool LaneSender::has_room(std::uint32_t lines) {
   return wanted <= consumed_seen_ + ring_.line_count;
 }
 
-void LaneSender::write_lines(std::span<const std::byte> payload) {
+void RingSender::write_lines(std::span<const std::byte> payload) {
   if (payload.empty()) return;
   // May be the line behind the last one: then nothing lies before the wrap.
   const std::uint32_t first = position_ + 1;
@@ -120,17 +119,17 @@ void LaneSender::write_lines(std::span<const std::byte> payload) {
   }
 }
 
-void LaneSender::publish(std::uint32_t word, std::uint32_t lines) {
+void RingSender::publish(std::uint32_t word, std::uint32_t lines) {
   const std::uint32_t next = ring_.wrap(position_ + lines);
   // The reader reaches this word through the release below only.
   first_word(ring_.line(next)).store(0, std::memory_order_relaxed);
-  // Release pairs with the acquire in LaneReceiver::take: the whole record is visible with it.
+  // Release pairs with the acquire in RingReceiver::take: the whole record is visible with it.
   first_word(ring_.line(position_)).store(kPublished | word, std::memory_order_release);
   position_ = next;
   produced_ += lines;
 }
 
-LaneSender::Pushed LaneSender::push(const FrameHeader& header, std::span<const std::byte> payload) {
+RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const std::byte> payload) {
   if (fits_inline(header)) {
     if (!has_room(1)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
     std::byte* line = ring_.line(position_);
@@ -151,22 +150,22 @@ LaneSender::Pushed LaneSender::push(const FrameHeader& header, std::span<const s
   return resume();
 }
 
-LaneSender::Pushed LaneSender::lend(const FrameHeader& header, std::span<const std::byte> payload,
-                                    const Loan& loan) {
+RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const std::byte> payload,
+                                    const MemoryHandle& lent) {
   if (!has_room(2)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   write_header(ring_.line(position_), header);
   loan_ = ring_.line(ring_.wrap(position_ + 1));
-  const LoanLine line{kOpen, loan.path, loan.address};
+  const LoanLine line{kOpen, lent};
   std::memcpy(loan_, &line, sizeof line);
-  loan_path_ = loan.path;
+  is_read_here_ = lent.path == MemoryPath::kPointer;
   publish(kLent | header.payload_bytes, 2);
   rest_ = payload.data();
   rest_bytes_ = payload.size();
   return Pushed::kPart;
 }
 
-bool LaneSender::loan_ended() {
-  // Acquire pairs with LaneReceiver::settle_loan: the reader has finished with the payload.
+bool RingSender::loan_ended() {
+  // Acquire pairs with RingReceiver::settle_loan: the reader has finished with the payload.
   const std::uint32_t word = first_word(loan_).load(std::memory_order_acquire);
   if (word == kOpen || word == kReading) return false;
   broken_ = word != kTaken && word != kRefused;
@@ -175,24 +174,24 @@ bool LaneSender::loan_ended() {
   return true;
 }
 
-void LaneSender::end_loan(bool taken) {
+void RingSender::end_loan(bool taken) {
   loan_ = nullptr;
   if (taken) rest_bytes_ = 0;
 }
 
-void LaneSender::withdraw() {
+void RingSender::withdraw() {
   if (loan_ == nullptr) return;
   std::uint32_t word = kOpen;
   // Acquire and release as in loan_ended() and for the reader, which then does not trust its copy.
   while (!first_word(loan_).compare_exchange_strong(word, kRefused, std::memory_order_acq_rel) &&
-         word == kReading && loan_path_ == LoanPath::kPointer) {
+         word == kReading && is_read_here_) {
     std::this_thread::yield();
     word = kOpen;
   }
   end_loan(word == kTaken);
 }
 
-LaneSender::Pushed LaneSender::resume() {
+RingSender::Pushed RingSender::resume() {
   if (loan_ != nullptr && !loan_ended()) return Pushed::kPart;
   if (broken_) return Pushed::kBroken;
   while (rest_bytes_ > 0) {
@@ -207,39 +206,39 @@ LaneSender::Pushed LaneSender::resume() {
   return Pushed::kWhole;
 }
 
-void LaneSender::detach() {
+void RingSender::detach() {
   withdraw();
   detached_.assign(rest_, rest_ + rest_bytes_);
   rest_ = detached_.data();
 }
 
-void LaneSender::leave(LaneLeft how) {
+void RingSender::leave(RingLeft how) {
   FrameHeader header;
   header.kind = kGoodbyeKind;
   header.index = static_cast<std::uint32_t>(how);
   std::byte* line = ring_.line(position_);
   write_header(line, header);
-  // Release pairs with the acquire in LaneReceiver::take. No zero word follows: nothing else does.
+  // Release pairs with the acquire in RingReceiver::take. No zero word follows: nothing else does.
   first_word(line).store(kPublished, std::memory_order_release);
 }
 
-LaneLeft LaneSender::reader_left() const {
-  // Acquire pairs with LaneReceiver::leave: what that rank had sent before is visible now.
+RingLeft RingSender::reader_left() const {
+  // Acquire pairs with RingReceiver::leave: what that rank had sent before is visible now.
   const std::uint32_t left =
       std::atomic_ref<std::uint32_t>(*ring_.left).load(std::memory_order_acquire);
-  if (left == 0) return LaneLeft::kNot;
-  return left == static_cast<std::uint32_t>(LaneLeft::kGoodbye) ? LaneLeft::kGoodbye
-                                                                : LaneLeft::kAbandoned;
+  if (left == 0) return RingLeft::kNot;
+  return left == static_cast<std::uint32_t>(RingLeft::kGoodbye) ? RingLeft::kGoodbye
+                                                                : RingLeft::kAbandoned;
 }
 
-LaneReceiver::Took LaneReceiver::take(FrameSink& sink) {
-  // Acquire pairs with LaneSender::publish.
+RingReceiver::Took RingReceiver::take(FrameSink& sink) {
+  // Acquire pairs with RingSender::publish.
   const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_acquire);
   if ((word & kPublished) == 0) return Took::kNothing;
   return rest_bytes_ == 0 ? take_first(word, sink) : take_continuation(word, sink);
 }
 
-LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink) {
+RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink) {
   const std::byte* line = ring_.line(position_);
   std::memcpy(reinterpret_cast<std::byte*>(&header_) + sizeof word, line + sizeof word,
               kLineBytes - sizeof word);
@@ -273,7 +272,7 @@ LaneReceiver::Took LaneReceiver::take_first(std::uint32_t word, FrameSink& sink)
   return Took::kRecord;
 }
 
-LaneReceiver::Took LaneReceiver::take_loan(FrameSink& sink) {
+RingReceiver::Took RingReceiver::take_loan(FrameSink& sink) {
   std::byte* const line = ring_.line(ring_.wrap(position_ + 1));
   placement_ = sink.place(peer_, header_);
   rest_bytes_ = settle_loan(line) ? 0 : header_.payload_bytes;
@@ -283,9 +282,9 @@ LaneReceiver::Took LaneReceiver::take_loan(FrameSink& sink) {
 }
 
 // True when the payload is where it belongs and the lender was told so.
-bool LaneReceiver::settle_loan(std::byte* line) {
-  LoanLine lent;
-  std::memcpy(&lent.path, line + offsetof(LoanLine, path), sizeof lent - offsetof(LoanLine, path));
+bool RingReceiver::settle_loan(std::byte* line) {
+  MemoryHandle lent;
+  std::memcpy(&lent, line + offsetof(LoanLine, lent), sizeof lent);
   const auto decide = [&](std::uint32_t from, std::uint32_t to) {
     // Release pairs with loan_ended() and withdraw(), acquire with withdraw().
     return first_word(line).compare_exchange_strong(from, to, std::memory_order_acq_rel);
@@ -296,16 +295,15 @@ bool LaneReceiver::settle_loan(std::byte* line) {
     return false;
   }
   // Memory of this process may be gone when the lender has it back: it waits while this reads.
-  const std::uint32_t before = lent.path == LoanPath::kPointer ? kReading : kOpen;
+  const std::uint32_t before = lent.path == MemoryPath::kPointer ? kReading : kOpen;
   const bool open = before == kReading ? decide(kOpen, kReading)
                                        : first_word(line).load(std::memory_order_acquire) == kOpen;
   if (!open) return false;
-  const Status got =
-      loans_->collect(peer_, {lent.path, lent.address}, {placement_.target, header_.payload_bytes});
+  const Status got = loans_->collect(peer_, lent, {placement_.target, header_.payload_bytes});
   return decide(before, got ? kTaken : kRefused) && got;
 }
 
-LaneReceiver::Took LaneReceiver::take_continuation(std::uint32_t word, FrameSink& sink) {
+RingReceiver::Took RingReceiver::take_continuation(std::uint32_t word, FrameSink& sink) {
   if ((word & kContinuation) == 0) {
     FrameHeader header;
     std::memcpy(&header, ring_.line(position_), sizeof header);
@@ -320,36 +318,36 @@ LaneReceiver::Took LaneReceiver::take_continuation(std::uint32_t word, FrameSink
   return Took::kRecord;
 }
 
-LaneReceiver::Took LaneReceiver::take_goodbye(const FrameHeader& header) {
+RingReceiver::Took RingReceiver::take_goodbye(const FrameHeader& header) {
   const std::string rank = "rank " + std::to_string(peer_);
-  switch (static_cast<LaneLeft>(header.index)) {
-    case LaneLeft::kGoodbye:
+  switch (static_cast<RingLeft>(header.index)) {
+    case RingLeft::kGoodbye:
       if (rest_bytes_ > 0) return break_off("a goodbye in the middle of a frame");
       return Took::kEnd;
-    case LaneLeft::kUnfinished:
+    case RingLeft::kUnfinished:
       end_ = Status(ErrorCode::kRankLeft,
                     rank + " closed with frames unsent: its deadline passed before this rank read",
                     peer_);
       return Took::kEnd;
-    case LaneLeft::kAbandoned:
+    case RingLeft::kAbandoned:
       end_ = Status(ErrorCode::kRankFailed,
-                    rank + " ended without goodbye on its shared-memory lane", peer_);
+                    rank + " ended without goodbye on its shared-memory ring", peer_);
       return Took::kEnd;
-    case LaneLeft::kNot:
+    case RingLeft::kNot:
       break;
   }
   return break_off("a goodbye of kind " + std::to_string(header.index));
 }
 
-LaneReceiver::Took LaneReceiver::break_off(const std::string& what) {
+RingReceiver::Took RingReceiver::break_off(const std::string& what) {
   end_ = Status(ErrorCode::kProtocol,
                 "rank " + std::to_string(peer_) + " wrote " + what +
-                    " to its shared-memory lane, which no correct peer writes",
+                    " to its shared-memory ring, which no correct peer writes",
                 peer_);
   return Took::kEnd;
 }
 
-void LaneReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
+void RingReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
   rest_bytes_ = header_.payload_bytes - offset_;
   // May be the line behind the last one: then nothing lies before the wrap.
   const std::uint32_t first = position_ + 1;
@@ -362,7 +360,7 @@ void LaneReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
   if (rest_bytes_ == 0) sink.received(peer_, header_);
 }
 
-void LaneReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
+void RingReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
   if (part.empty()) return;
   switch (placement_.kind) {
     case Placement::Kind::kInto:
@@ -378,24 +376,24 @@ void LaneReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {
   offset_ += part.size();
 }
 
-void LaneReceiver::advance(std::uint32_t lines) {
+void RingReceiver::advance(std::uint32_t lines) {
   position_ = ring_.wrap(position_ + lines);
   consumed_ += lines;
   if (consumed_ - consumed_told_ < ring_.line_count / 8) return;
   consumed_told_ = consumed_;
-  // Release pairs with LaneSender::has_room: these lines have been read.
+  // Release pairs with RingSender::has_room: these lines have been read.
   std::atomic_ref<std::uint64_t>(*ring_.consumed).store(consumed_, std::memory_order_release);
 }
 
-void LaneReceiver::abandon(const std::byte* begin, std::size_t bytes) {
+void RingReceiver::abandon(const std::byte* begin, std::size_t bytes) {
   if (rest_bytes_ == 0 || placement_.kind != Placement::Kind::kInto) return;
   const bool inside =
       !std::less<>()(placement_.target, begin) && std::less<>()(placement_.target, begin + bytes);
   if (inside) placement_ = {};
 }
 
-void LaneReceiver::leave(LaneLeft how) {
-  // Release pairs with LaneSender::reader_left: the goodbye was written before.
+void RingReceiver::leave(RingLeft how) {
+  // Release pairs with RingSender::reader_left: the goodbye was written before.
   std::atomic_ref<std::uint32_t>(*ring_.left)
       .store(static_cast<std::uint32_t>(how), std::memory_order_release);
 }

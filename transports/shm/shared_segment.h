@@ -1,8 +1,8 @@
 // The shared memory of the ranks of one host: one sealed memfd for control, cells, windows and
-// lane rings, and one heap memfd per rank for unisono::allocate. Nothing is named in the file
+// rings, and one heap memfd per rank for unisono::allocate. Nothing is named in the file
 // system; descriptors travel over an abstract UNIX socket whose peer's uid is checked.
 //
-// Thread rule: meet() and open_group() from the owning engine's thread; allocate/release/locate
+// Thread rule: open() and open_group() from the owning engine's thread; allocate/release/locate
 // from any thread (one lock, not on the hot path); the rest is documented per member.
 #pragma once
 
@@ -18,53 +18,53 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "transports/shm/memory_handle.h"
 
 namespace unisono::shm {
 
-/// A rank's meeting point, opened before the job's table exists.
-class FabricListener {
+/// Where a rank is reached, opened before the job's table exists.
+class LocalListener {
  public:
-  static Result<std::unique_ptr<FabricListener>> open();
-  ~FabricListener();
+  static Result<std::unique_ptr<LocalListener>> open();
+  ~LocalListener();
   const std::string& address() const { return address_; }
   int fd() const { return fd_; }
 
  private:
-  FabricListener(int fd, std::string address) : fd_(fd), address_(std::move(address)) {}
+  LocalListener(int fd, std::string address) : fd_(fd), address_(std::move(address)) {}
   int fd_;
   std::string address_;
 };
 
 /// The ranks of this host that will share memory, in world order.
-struct FabricPeers {
+struct LocalPeers {
   std::string job_id;
   int self = 0;  ///< my index below
   std::vector<Rank> world_ranks;
   std::vector<std::int64_t> pids;
-  std::vector<std::string> addresses;  ///< FabricListener::address() of each
+  std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
   /// Asked now and then while others are waited for: an error, say that one has died, ends the
   /// meeting with it. May be empty.
   std::function<Status()> watch;
 };
 
-/// Memory of a directed lane ring, zero-filled before first use, owned by its sender.
-struct LaneMemory {
+/// Memory of a directed ring, zero-filled before first use, owned by its sender.
+struct RingMemory {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
 };
 
-class FabricGroup;
-struct Loan;
+class SegmentGroup;
 
-class Fabric {
+class SharedSegment {
  public:
   /// Collective over `peers`: the first creates the segments, the others receive them. Errors:
   /// kSystem/kOutOfResources when shared memory is refused to any of them (then streams serve),
-  /// kTimeout naming the missing rank, those of FabricPeers::watch.
-  static Result<std::shared_ptr<Fabric>> meet(FabricListener& listener, FabricPeers peers,
-                                              TimePoint deadline);
-  ~Fabric();
+  /// kTimeout naming the missing rank, those of LocalPeers::watch.
+  static Result<std::shared_ptr<SharedSegment>> open(LocalListener& listener, LocalPeers peers,
+                                                     TimePoint deadline);
+  ~SharedSegment();
 
   int size() const;
   int self() const;
@@ -72,33 +72,33 @@ class Fabric {
   /// Index of a world rank, or -1.
   int local_index(Rank world_rank) const;
 
-  /// The ring of lane self -> local or local -> self. The sender's call reserves its pages.
-  Result<LaneMemory> lane(int from, int to);
+  /// The ring of ring self -> local or local -> self. The sender's call reserves its pages.
+  Result<RingMemory> ring(int from, int to);
 
-  /// How the local rank `to` may read the payload in place (loan.h).
-  Loan lend(int to, std::span<const std::byte> payload, bool by_single_copy) const;
+  /// How the local rank `to` may read these bytes of this rank in place.
+  MemoryHandle lend(int to, std::span<const std::byte> bytes, bool by_single_copy) const;
   /// Fills `out` from what the local rank `from` lent. An error where it cannot be read.
-  Status collect(int from, const Loan& loan, std::span<std::byte> out) const;
+  Status collect(int from, const MemoryHandle& lent, std::span<std::byte> out) const;
 
   /// Reserves a group block that no open group of this job uses; one member calls it and tells the
   /// others the number.
   Result<std::uint32_t> reserve_block();
   /// Collective over `members` (local indices in the group's order; contains self()) by agreement
   /// only: it does not wait. The block returns to the pool when all members have closed the group.
-  Result<std::unique_ptr<FabricGroup>> open_group(std::uint32_t block, std::vector<int> members);
+  Result<std::unique_ptr<SegmentGroup>> open_group(std::uint32_t block, std::vector<int> members);
   /// For the one that reserved a block which no member could open.
   void return_block(std::uint32_t block);
 
   /// Memory of this rank's heap, 64-byte aligned, readable by every rank of the host.
   /// kOutOfResources when the reserve or the system's memory is used up.
   Result<void*> allocate(std::size_t bytes);
-  /// kInvalidArgument when `pointer` was not returned by allocate() of this fabric.
+  /// kInvalidArgument when `pointer` was not returned by allocate() of this segment.
   Status release(void* pointer);
 
  private:
-  friend class FabricGroup;
+  friend class SegmentGroup;
   struct State;
-  explicit Fabric(std::shared_ptr<State> state);
+  explicit SharedSegment(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;  // shared with the open groups
 };
 

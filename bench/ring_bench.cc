@@ -1,4 +1,4 @@
-// What a frame costs over the lanes of one host: the ring alone on one core, a poll of idle lanes,
+// What a frame costs over the rings of one host: the ring alone on one core, a poll of idle rings,
 // and one way of a ping-pong between two processes through Transport, virtual calls included.
 #include <benchmark/benchmark.h>
 #include <sched.h>
@@ -11,13 +11,13 @@
 #include <memory>
 #include <vector>
 
-#include "transports/shm/lane_ring.h"
+#include "transports/shm/message_ring.h"
 #include "transports/shm/shm_transport.h"
 
 namespace unisono {
 namespace {
 
-constexpr std::size_t kLaneBytes = 512 * 1024;
+constexpr std::size_t kRingBytes = 512 * 1024;
 
 /// Zero-filled memory that a forked child shares.
 class SharedMemory {
@@ -87,9 +87,9 @@ std::unique_ptr<Transport> make_rank(Rank self, int size, std::byte* base) {
   for (Rank peer = 0; peer < size; ++peer) {
     if (peer != self) peers.push_back(peer);
   }
-  auto open = [base, size](Rank from, Rank to) -> Result<shm::LaneMemory> {
-    return shm::LaneMemory{base + (static_cast<std::size_t>(from) * size + to) * kLaneBytes,
-                           kLaneBytes};
+  auto open = [base, size](Rank from, Rank to) -> Result<shm::RingMemory> {
+    return shm::RingMemory{base + (static_cast<std::size_t>(from) * size + to) * kRingBytes,
+                           kRingBytes};
   };
   auto made = shm::ShmTransport::make(self, std::move(peers), open);
   if (!made) std::abort();
@@ -136,7 +136,7 @@ void exchange(Transport& transport, Endpoint& endpoint, CountingSink& sink,
 
 void ping_pong(benchmark::State& state, bool deliver) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  const SharedMemory memory(4 * kLaneBytes);
+  const SharedMemory memory(4 * kRingBytes);
   const pid_t child = fork();
   if (child == 0) echo_until_closed(memory.base(), bytes, deliver);
   {
@@ -171,32 +171,32 @@ BENCHMARK(ping_pong_deliver)->Arg(4)->Arg(4096)->Arg(262144)->UseRealTime();
 
 /// One thread does both ends: the instructions, without the way between two cores.
 void ring_push_and_take(benchmark::State& state) {
-  const SharedMemory memory(kLaneBytes);
-  const auto geometry = shm::LaneGeometry::of({memory.base(), kLaneBytes});
-  shm::LaneSender sender(*geometry);
-  shm::LaneReceiver receiver(*geometry, 0);
+  const SharedMemory memory(kRingBytes);
+  const auto geometry = shm::RingGeometry::of({memory.base(), kRingBytes});
+  shm::RingSender sender(*geometry);
+  shm::RingReceiver receiver(*geometry, 0);
   CountingSink sink(false);
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const std::vector<std::byte> payload(bytes);
   for (auto _ : state) {
     sender.push(header_for(bytes), payload);
-    while (receiver.take(sink) == shm::LaneReceiver::Took::kRecord) {
+    while (receiver.take(sink) == shm::RingReceiver::Took::kRecord) {
     }
   }
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(bytes));
 }
 BENCHMARK(ring_push_and_take)->Arg(4)->Arg(64)->Arg(4096)->Arg(65536);
 
-void poll_idle_lanes(benchmark::State& state) {
+void poll_idle_rings(benchmark::State& state) {
   const int size = static_cast<int>(state.range(0));
-  const SharedMemory memory(static_cast<std::size_t>(size) * size * kLaneBytes);
+  const SharedMemory memory(static_cast<std::size_t>(size) * size * kRingBytes);
   const std::unique_ptr<Transport> transport = make_rank(0, size, memory.base());
   for (Rank peer = 1; peer < size; ++peer) transport->endpoint(peer);
   CountingSink sink(false);
   for (auto _ : state) benchmark::DoNotOptimize(transport->poll(sink));
-  state.counters["lanes"] = size - 1;
+  state.counters["rings"] = size - 1;
 }
-BENCHMARK(poll_idle_lanes)->Arg(2)->Arg(8)->Arg(16);
+BENCHMARK(poll_idle_rings)->Arg(2)->Arg(8)->Arg(16);
 
 }  // namespace
 }  // namespace unisono

@@ -1,7 +1,7 @@
 // How the ranks of one host find each other: rank index 0 accepts on its abstract UNIX socket, the
 // others connect; each side checks the other's user id; descriptors travel as ancillary data.
 //
-// Thread rule: one thread. Only used inside Fabric::meet.
+// Thread rule: one thread. Only used inside SharedSegment::open.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "transports/shm/fabric.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/shared_segment.h"
 
 namespace unisono::shm {
 
-class Meeting {
+class DescriptorExchange {
  public:
-  Meeting(const FabricPeers& peers, TimePoint deadline) : peers_(peers), deadline_(deadline) {}
+  DescriptorExchange(const LocalPeers& peers, TimePoint deadline)
+      : peers_(peers), deadline_(deadline) {}
 
   /// Leader: waits for everyone; the others: connect. Each brings the descriptor of its heap.
-  Status gather(FabricListener& listener, int own_heap);
+  Status gather(LocalListener& listener, int own_heap);
   /// Leader: sends `own_segment` and all heaps to everyone. The others: receive them. Afterwards
   /// heaps() has one descriptor for each rank.
   Status share(int own_segment, UniqueFd* received_segment);
@@ -36,8 +37,8 @@ class Meeting {
  private:
   bool leads() const { return peers_.self == 0; }
   int size() const { return static_cast<int>(peers_.world_ranks.size()); }
-  Status accept_all(FabricListener& listener);
-  Status await_connection(FabricListener& listener) const;
+  Status accept_all(LocalListener& listener);
+  Status await_connection(LocalListener& listener) const;
   Status accept_hello(UniqueFd connection);
   Status connect_to_leader();
   Status say_hello(int own_heap);
@@ -46,7 +47,7 @@ class Meeting {
   Result<std::size_t> receive_some(std::size_t known, UniqueFd* segment);
   Status missing(const char* what) const;
 
-  const FabricPeers& peers_;
+  const LocalPeers& peers_;
   TimePoint deadline_;
   std::vector<UniqueFd> links_;  // leader: one per rank; others: the leader's at index 0
   std::vector<PeerMemfd> heaps_;

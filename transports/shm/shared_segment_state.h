@@ -1,5 +1,6 @@
-// What Fabric and its groups share: the mappings and what is known of each local rank.
-// Thread rule: filled by Fabric::meet; afterwards constant but for the heap views (one lock).
+// What SharedSegment and its groups share: the mappings and what is known of each local rank.
+// Thread rule: filled by SharedSegment::open; afterwards constant but for the heap views (one
+// lock).
 #pragma once
 
 #include <memory>
@@ -7,15 +8,15 @@
 #include <span>
 #include <vector>
 
-#include "transports/shm/fabric.h"
 #include "transports/shm/heap.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/shared_segment.h"
 #include "transports/shm/single_copy.h"
 
 namespace unisono::shm {
 
-struct Fabric::State {
-  FabricPeers peers;
+struct SharedSegment::State {
+  LocalPeers peers;
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
   std::unique_ptr<Heap> heap;
@@ -30,11 +31,15 @@ struct Fabric::State {
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
   /// The heap of a local rank in this process, mapped at first use.
   Result<std::shared_ptr<Mapping>> heap_view(int local);
-  /// Where `bytes` at `offset` of its heap lie in this process. Errors call it `rank`.
-  Result<const std::byte*> in_heap_of(int local, Rank rank, std::uint64_t offset,
-                                      std::size_t bytes);
-  /// Fills `out` from the memory of its process. Errors call it `rank`.
-  Status read(int local, Rank rank, std::uint64_t address, std::span<std::byte> out) const;
+  /// Of this rank's memory, for readers of this process, or others that may read all of it.
+  MemoryHandle handle_of(std::span<const std::byte> memory, bool in_this_process,
+                         bool by_single_copy) const;
+  /// What the local rank told; kInline is for whoever knows where that is. Errors (kProtocol) call
+  /// the rank `rank`.
+  Result<MemoryView> open(int local, Rank rank, const MemoryHandle& handle);
+  /// Fills `out` from `offset` of the opened memory. Errors call the rank `rank`.
+  Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
+              std::span<std::byte> out) const;
   Status publish_self();
   void learn_peers();
   bool can_read(int reader, int owner) const;

@@ -7,17 +7,17 @@
 #include <memory>
 #include <vector>
 
-#include "transports/shm/fabric.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/shared_segment.h"
 #include "transports/shm/single_copy.h"
 
 namespace unisono::shm {
 
-class FabricGroup {
+class SegmentGroup {
  public:
-  ~FabricGroup();
-  FabricGroup(const FabricGroup&) = delete;
-  FabricGroup& operator=(const FabricGroup&) = delete;
+  ~SegmentGroup();
+  SegmentGroup(const SegmentGroup&) = delete;
+  SegmentGroup& operator=(const SegmentGroup&) = delete;
 
   int size() const { return static_cast<int>(members_.size()); }
   int self() const { return self_; }
@@ -41,23 +41,24 @@ class FabricGroup {
 
   /// True when the member is a thread of this process: its pointers are valid here.
   bool in_this_process(int member) const { return same_process_[static_cast<std::size_t>(member)]; }
-  bool all_in_this_process() const { return all_same_process_; }
-  /// True when the bytes lie in this rank's heap: every member can read them at `offset`.
-  bool in_own_heap(const void* pointer, std::size_t bytes, std::uint64_t* offset) const;
-  /// Where `bytes` at `offset` of a member's heap lie in this process; maps the heap at first use.
-  Result<const std::byte*> in_heap_of(int member, std::uint64_t offset, std::size_t bytes);
-  /// True when every member can read this rank's private memory.
-  bool readable_by_all() const { return readable_by_all_; }
-  Status read(int member, std::uint64_t address, void* out, std::size_t bytes) const;
+  /// How all members may read this rank's memory in place. With `by_single_copy` private memory,
+  /// too, where all of them can.
+  MemoryHandle handle_of(std::span<const std::byte> memory, bool by_single_copy) const;
+  /// What a member told, checked; maps its heap at first use. Errors: kProtocol.
+  Result<MemoryView> open(int member, const MemoryHandle& handle) const;
+  /// Fills `out` from `offset` of memory that is not kNone.
+  Status copy(int member, const MemoryView& from, std::size_t offset,
+              std::span<std::byte> out) const;
 
  private:
-  friend class Fabric;
-  FabricGroup(std::shared_ptr<Fabric::State> fabric, std::uint32_t block, std::vector<int> members);
+  friend class SharedSegment;
+  SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::uint32_t block,
+               std::vector<int> members);
   std::byte* member_base(int member) const {
     return block_ + kPageBytes + static_cast<std::size_t>(member) * SegmentLayout::member_bytes();
   }
 
-  std::shared_ptr<Fabric::State> fabric_;
+  std::shared_ptr<SharedSegment::State> shared_;
   std::uint32_t block_number_;
   std::vector<int> members_;
   int self_ = 0;

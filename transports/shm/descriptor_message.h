@@ -1,4 +1,4 @@
-// One datagram of the shared memory meeting, with descriptors; blocking with a deadline.
+// One datagram of the descriptor exchange, with descriptors; blocking with a deadline.
 // Thread rule: free functions.
 #pragma once
 
@@ -26,7 +26,7 @@ struct Message {
   char text[200] = {};         ///< kRefused: why
 };
 
-inline constexpr std::uint64_t kMeetingMagic = 0x3174'6565'6d75'6e75;
+inline constexpr std::uint64_t kDescriptorMessageMagic = 0x3174'6565'6d75'6e75;
 /// Linux takes at most 253 descriptors in one message.
 inline constexpr std::size_t kDescriptorsPerMessage = 64;
 

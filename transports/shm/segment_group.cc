@@ -1,0 +1,61 @@
+#include "transports/shm/segment_group.h"
+
+#include <algorithm>
+
+#include "transports/shm/shared_segment_state.h"
+
+namespace unisono::shm {
+
+SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::uint32_t block,
+                           std::vector<int> members)
+    : shared_(std::move(shared)), block_number_(block), members_(std::move(members)) {
+  const SegmentLayout& layout = shared_->layout;
+  const int own = shared_->peers.self;
+  self_ = static_cast<int>(std::find(members_.begin(), members_.end(), own) - members_.begin());
+  block_ = shared_->segment->base() + layout.block_offset(block);
+  windows_ = block_ + layout.block_head_bytes(layout.rank_count);
+  reserved_bytes_ = layout.block_head_bytes(members_.size());
+  opened_by_ = members_.size();
+  for (const int member : members_) {
+    const bool same = shared_->same_process[static_cast<std::size_t>(member)];
+    same_process_.push_back(same);
+    all_same_process_ = all_same_process_ && same;
+    readable_by_all_ = readable_by_all_ && shared_->can_read(member, own);
+  }
+}
+
+SegmentGroup::~SegmentGroup() {
+  // Release: what this member did in the block comes before the last one clears it. Acquire: the
+  // last one clears after what all did.
+  const std::uint32_t closed = header().closed_count.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (closed == opened_by_) shared_->return_block(block_number_);
+}
+
+Rank SegmentGroup::world_rank(int member) const {
+  const int local = members_[static_cast<std::size_t>(member)];
+  return shared_->peers.world_ranks[static_cast<std::size_t>(local)];
+}
+
+Status SegmentGroup::reserve_window() {
+  if (window_reserved_) return {};
+  const auto offset = static_cast<std::size_t>(window(self_) - shared_->segment->base());
+  UNISONO_TRY(shared_->segment->reserve(offset, kWindowBytes));
+  window_reserved_ = true;
+  reserved_bytes_ += kWindowBytes;
+  return {};
+}
+
+MemoryHandle SegmentGroup::handle_of(std::span<const std::byte> memory, bool by_single_copy) const {
+  return shared_->handle_of(memory, all_same_process_, by_single_copy && readable_by_all_);
+}
+
+Result<MemoryView> SegmentGroup::open(int member, const MemoryHandle& handle) const {
+  return shared_->open(members_[static_cast<std::size_t>(member)], member, handle);
+}
+
+Status SegmentGroup::copy(int member, const MemoryView& from, std::size_t offset,
+                          std::span<std::byte> out) const {
+  return shared_->copy(members_[static_cast<std::size_t>(member)], member, from, offset, out);
+}
+
+}  // namespace unisono::shm
