@@ -56,6 +56,14 @@ Result<Operation*> HostBackends::start(StartedCall& call, const CallShape& shape
   return start_collective(call, shape, choice ? *choice : selection_.select(call.call, shape));
 }
 
+Status HostBackends::check(const Call& call, const CallShape& shape) {
+  if (is_point_to_point(call.collective)) return Status();
+  if (reduces(call.collective)) {
+    UNISONO_TRY(compute::Reduction::make(call.type, call.op, averaged_ranks_).status());
+  }
+  return selection_.select(call, shape).status();
+}
+
 Result<Operation*> HostBackends::start_collective(StartedCall& call, const CallShape& shape,
                                                   const Result<algorithms::Choice>& choice) {
   UNISONO_TRY(choice.status());

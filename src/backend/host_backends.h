@@ -50,6 +50,8 @@ class HostBackends {
   /// Starts a checked call of `call.call`; see Backend. `choice`: of select(), none: not known yet.
   Result<Operation*> start(StartedCall& call, const CallShape& shape,
                            const std::optional<Result<algorithms::Choice>>& choice = {});
+  /// What start() would say of a checked call on a rank that is in it alone.
+  Status check(const Call& call, const CallShape& shape);
   /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.
   /// It has that call's record, so that ranks in other calls find out, and is not counted.
   Result<Operation*> start_metadata_exchange(StartedCall& exchange, const Call& served,

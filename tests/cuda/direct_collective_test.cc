@@ -228,6 +228,18 @@ TEST_F(DeviceDirectCollective, AnAbortedCallLeavesTheBuffersAlone) {
   });
 }
 
+TEST_F(DeviceDirectCollective, AnAlgorithmThatNobodyKnowsConcernsTheCallAlone) {
+  run_hosts(kAlone, [](Communicator& comm) {
+    DeviceUser user;
+    std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
+    std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
+    const std::string failure = failure_of(
+        [&] { comm.all_gather(in, out, kBlock, DataType::kInt16, {.algorithm = "rnig"}); });
+    require(failure.find("rnig") != std::string::npos, "accepted: " + failure);
+    comm.all_gather(in, out, kBlock, DataType::kInt16);
+  });
+}
+
 // Of this rank's own block, which the plan copies.
 TEST_F(DeviceDirectCollective, AFailedCopyIsAFailureOfItsRank) {
   std::vector<std::string> failures(3);

@@ -192,6 +192,15 @@ TEST(DeviceFailure, StagingBeyondItsBoundNamesTheVariable) {
     EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, kCount, DataType::kFloat32, sum); }),
                 AllOf(HasSubstr("out of resources"), HasSubstr("UNISONO_SCRATCH_BYTES")));
   });
+  // Either block alone would do.
+  run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {
+    DeviceUser user;
+    constexpr std::size_t kCount = std::size_t{1} << 20;
+    std::byte* const in = user.take(kCount);
+    std::byte* const out = user.take(kCount);
+    EXPECT_THAT(failure_of([&] { comm.all_gather(in, out, kCount, DataType::kUint8); }),
+                AllOf(HasSubstr("out of resources"), HasSubstr("UNISONO_SCRATCH_BYTES")));
+  });
   unsetenv("UNISONO_SCRATCH_BYTES");
 }
 

@@ -68,13 +68,16 @@ TEST_F(StagingPoolTest, TakesALongerBlockWhereItKeepsAsMuchAsItMay) {
   EXPECT_EQ(take(1)->data(), data);
 }
 
-TEST_F(StagingPoolTest, NamesTheBoundThatOneBlockExceeds) {
-  const auto refused = pool_.take(kBytesMax + 1, Bound::kHolds);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), ErrorCode::kOutOfResources);
-  EXPECT_THAT(refused.error().message(),
-              AllOf(HasSubstr("4194305 bytes"), HasSubstr("at most 4194304"),
-                    HasSubstr("UNISONO_SCRATCH_BYTES")));
+TEST_F(StagingPoolTest, NamesTheBoundThatBlocksExceed) {
+  EXPECT_TRUE(pool_.can_hold(kBytesMax, 0));
+  EXPECT_TRUE(pool_.can_hold(kBytesMax / 2, kBytesMax / 2));
+  for (const std::size_t other : {std::size_t{1}, kBytesMax}) {
+    const Status refused = pool_.can_hold(kBytesMax, other);
+    EXPECT_EQ(refused.code(), ErrorCode::kOutOfResources);
+    EXPECT_THAT(refused.message(),
+                AllOf(HasSubstr(std::to_string(kBytesMax + other) + " bytes"),
+                      HasSubstr("at most 4194304"), HasSubstr("UNISONO_SCRATCH_BYTES")));
+  }
 }
 
 TEST_F(StagingPoolTest, TellsWhoeverWantsAsMuchWhatTheDriverSaid) {
@@ -94,6 +97,24 @@ TEST_F(StagingPoolTest, DoesNotTellARefusalToWhoeverWantsLess) {
   EXPECT_TRUE(take(1));
 }
 
+// Two sizes of one call, which takes them in turn.
+TEST_F(StagingPoolTest, KeepsARefusalForWhoeverWantsAsMuch) {
+  if (fake() == nullptr) GTEST_SKIP() << "only the fake driver fails when told";
+  ASSERT_TRUE(take(1));
+  fake()->fail("cuMemHostAlloc", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_TRUE(pool_.take(kMiB, Bound::kHolds));  // is ordered, and will be refused
+  for (;;) {
+    ASSERT_TRUE(pool_.take(1, Bound::kHolds));
+    const auto refused = pool_.take(kMiB, Bound::kHolds);
+    if (!refused) {
+      EXPECT_THAT(refused.error().message(), HasSubstr("page-locking"));
+      break;
+    }
+    ASSERT_FALSE(refused->has_value()) << "the refusal was lost";
+    std::this_thread::yield();
+  }
+}
+
 TEST_F(StagingPoolTest, IsClosedWhileMemoryIsPageLocked) {
   StagingPool closed(driver(), memory_->context(), memory_->name(), kBytesMax);
   const auto ordered = closed.take(kMiB, Bound::kHolds);
@@ -108,6 +129,7 @@ TEST_F(StagingPoolTest, DoesNotTakeBackWhatAStreamMayStillUse) {
   abandoned->abandon();
   abandoned->release();
   EXPECT_NE(take(kMiB)->data(), data);
+  EXPECT_TRUE(take(kBytesMax)) << "it counts no more";
   EXPECT_EQ(driver()->MemFreeHost(data), CUDA_SUCCESS);
 }
 

@@ -64,6 +64,9 @@ Status DeviceOperation::begin_stage() {
   const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
+  if (stage_ == Stage::kStaged) {
+    UNISONO_TRY(call_.calls->communicator().host().check(call_.call, call_.shape));
+  }
   if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
   UNISONO_ASSIGN(call_.ready, call_.device->take_event());
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
@@ -169,7 +172,7 @@ bool DeviceOperation::advance() {
   if (state && *state == StageState::kWaiting) return false;
   if (!state) {
     status_ = named(state.error());
-    call_.started->concerns_call_alone = fused_.refused();
+    call_.started->concerns_call_alone = stage_ == Stage::kFused && fused_.refused();
     stop(status_);
   }
   end();

@@ -42,7 +42,7 @@ Status FusedCall::begin() {
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_ASSIGN(over_, call_.device->take_event());
   UNISONO_TRY(describe());
-  if (is_of_processes()) call_.device->line_up(this);
+  if (is_of_processes()) call_.device->share()->stream_order().line_up(this);
   state_ = State::kWaitingForTurn;
   return Status();
 }
@@ -108,7 +108,8 @@ Result<StageState> FusedCall::advance() {
       UNISONO_ASSIGN(const bool met, call_.host.advance());
       if (!met) return StageState::kWaiting;
     }
-    if (is_of_processes() && !call_.device->is_first_in_line(this)) return StageState::kWaiting;
+    if (is_of_processes() && !call_.device->share()->stream_order().is_first(this))
+      return StageState::kWaiting;
     UNISONO_ASSIGN(const StageState met, after_metadata_exchange());
     if (met != StageState::kWaiting) return met;
   }
@@ -479,7 +480,7 @@ Status FusedCall::finish_in_stream() {
     call_.calls->enter_streams(*this, *call_.device);
   }
   state_ = State::kInStreams;
-  call_.device->leave_line(this);
+  call_.device->share()->stream_order().leave(this);
   call_.calls->pass_turn(*call_.started);
   CudaCalls::note_enqueued(*call_.started);
   return Status();
@@ -506,7 +507,7 @@ void FusedCall::end() {
   over_ = nullptr;
   sequence_ = 0;
   state_ = State::kOver;
-  call_.device->leave_line(this);
+  call_.device->share()->stream_order().leave(this);
   call_.calls->leave_streams(*this, *call_.device);
 }
 

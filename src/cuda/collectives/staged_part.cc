@@ -43,12 +43,16 @@ Result<bool> StagedPart::place_buffers() {
   if (shape_.in_place) {
     const auto* in = static_cast<const std::byte*>(call_.in);
     const auto* out = static_cast<const std::byte*>(call_.out);
-    UNISONO_ASSIGN(const bool taken,
-                   take_staging(std::max(shape_.input_bytes, shape_.output_bytes), &input_));
+    const std::size_t bytes = std::max(shape_.input_bytes, shape_.output_bytes);
+    if (holds_bound()) UNISONO_TRY(device_->staging().can_hold(bytes, 0));
+    UNISONO_ASSIGN(const bool taken, take_staging(bytes, &input_));
     if (!taken) return false;
     host_input_ = input_.data() + (in > out ? in - out : 0);
     host_output_ = input_.data() + (out > in ? out - in : 0);
     return true;
+  }
+  if (holds_bound()) {
+    UNISONO_TRY(device_->staging().can_hold(shape_.input_bytes, shape_.output_bytes));
   }
   for (auto [bytes, block] :
        {std::pair(shape_.input_bytes, &input_), std::pair(shape_.output_bytes, &output_)}) {
@@ -62,9 +66,11 @@ Result<bool> StagedPart::place_buffers() {
 }
 
 // Messages that wait for each other's room would wait for ever.
+bool StagedPart::holds_bound() const { return !is_point_to_point(call_.collective); }
+
 Result<bool> StagedPart::take_staging(std::size_t bytes, device::StagingPool::Block* block) {
   using Bound = device::StagingPool::Bound;
-  const Bound bound = is_point_to_point(call_.collective) ? Bound::kMayExceed : Bound::kHolds;
+  const Bound bound = holds_bound() ? Bound::kHolds : Bound::kMayExceed;
   UNISONO_ASSIGN(auto taken, device_->staging().take(bytes, bound));
   if (!taken.has_value()) return false;
   *block = std::move(*taken);

@@ -34,6 +34,7 @@ class StagedPart {
 
  private:
   Result<bool> place_buffers();
+  bool holds_bound() const;
   Result<bool> take_staging(std::size_t bytes, device::StagingPool::Block* block);
   Status copy(void* to, const void* from, std::size_t bytes, bool on_host, CUstream stream);
   Status record(CUstream stream);

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,11 +69,6 @@ class Device {
   };
   Result<Gate> take_gate();
   void give_back(Gate gate);
-  /// Calls that are to come into streams, in the order in which the rank made them, whatever their
-  /// communicators: a stream waits for other processes in the order that they have too.
-  void line_up(const void* call) { line_.push_back(call); }
-  bool is_first_in_line(const void* call) const { return line_.front() == call; }
-  void leave_line(const void* call) { std::erase(line_, call); }
   /// Calls whose work is in streams, of all communicators of this rank.
   void note_in_streams(int change) { in_streams_ += change; }
   bool has_room_in_streams() const { return in_streams_ < static_cast<int>(kCallsAheadMax); }
@@ -105,7 +99,6 @@ class Device {
   std::vector<std::byte*> pages_;  // of gates
   std::vector<Gate> gates_;
   std::size_t lent_gates_ = 0;
-  std::deque<const void*> line_;
   int in_streams_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cuda/device/stream_order.h"
 #include "cuda/driver/cuda_api.h"
 #include "cuda/kernels/kernels.h"
 
@@ -41,6 +42,8 @@ class DeviceShare {
   /// current.
   Result<CUstream> make_waiting_stream() const;
 
+  StreamOrder& stream_order() { return stream_order_; }
+
   /// A word of host memory that kernels can read, 0. Where none is left the context is current.
   Result<std::uint32_t*> take_word();
   void give_back_word(std::uint32_t* word);
@@ -60,6 +63,7 @@ class DeviceShare {
   CUstream outward_ = nullptr;
   CUstream inward_ = nullptr;
   int work_priority_ = 0;  // of waiting streams; lower numbers are ahead
+  StreamOrder stream_order_;
   std::mutex words_mutex_;
   std::vector<void*> word_pages_;
   std::vector<std::uint32_t*> free_words_;

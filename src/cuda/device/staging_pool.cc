@@ -3,13 +3,23 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/signals_blocked.h"
 #include "cuda/device/leaked.h"
 #include "cuda/driver/driver_section.h"
 
 namespace unisono::device {
+namespace {
+
+std::size_t block_bytes(std::size_t bytes) {
+  constexpr std::size_t kSmallest = 64 << 10;
+  return bytes == 0 ? 0 : std::bit_ceil(std::max(bytes, kSmallest));
+}
+
+}  // namespace
 
 StagingPool::StagingPool(std::shared_ptr<const cuda::CudaApi> api, CUcontext context,
                          std::string device, std::size_t bytes_max)
@@ -17,7 +27,8 @@ StagingPool::StagingPool(std::shared_ptr<const cuda::CudaApi> api, CUcontext con
 
 // A driver that does not answer keeps what it was asked for until the process ends.
 StagingPool::~StagingPool() {
-  if (order_.has_value() && order_->memory.wait_for(kReleaseLimit) == std::future_status::ready) {
+  if (order_.has_value() && order_->refusal.ok() &&
+      order_->memory.wait_for(kReleaseLimit) == std::future_status::ready) {
     const Result<std::byte*> memory = order_->memory.get();
     if (memory) free_.push_back({*memory, order_->bytes});
   }
@@ -34,32 +45,37 @@ StagingPool::Block& StagingPool::Block::operator=(Block&& other) noexcept {
 }
 
 void StagingPool::Block::release() {
-  if (data_ != nullptr) {
-    pool_->free_.push_back({data_, bytes_});
-    pool_->charged_bytes_ -= charged_;
-  }
+  if (data_ == nullptr) return;
+  pool_->free_.push_back({data_, bytes_});
+  abandon();
+}
+
+void StagingPool::Block::abandon() {
+  if (data_ != nullptr) pool_->charged_bytes_ -= charged_;
   data_ = nullptr;
 }
 
+Status StagingPool::can_hold(std::size_t bytes, std::size_t other_bytes) const {
+  const std::size_t needed = block_bytes(bytes) + block_bytes(other_bytes);
+  if (needed <= bytes_max_) return Status();
+  return Status(ErrorCode::kOutOfResources,
+                "staging " + std::to_string(bytes + other_bytes) + " bytes of " + device_ +
+                    " needs " + std::to_string(needed) +
+                    " bytes of page-locked memory, and at most " + std::to_string(bytes_max_) +
+                    " are in use at a time: raise UNISONO_SCRATCH_BYTES");
+}
+
 Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, Bound bound) {
-  constexpr std::size_t kSmallest = 64 << 10;
-  const std::size_t wanted = std::bit_ceil(std::max(bytes, kSmallest));
+  const std::size_t wanted = block_bytes(std::max<std::size_t>(bytes, 1));
   const std::size_t charged = bound == Bound::kHolds ? wanted : 0;
-  if (charged_bytes_ + charged > bytes_max_) {
-    if (charged_bytes_ > 0) return std::optional<Block>();
-    return Status(ErrorCode::kOutOfResources,
-                  "staging " + std::to_string(bytes) + " bytes of " + device_ + " needs " +
-                      std::to_string(wanted) + " bytes of page-locked memory, and at most " +
-                      std::to_string(bytes_max_) +
-                      " are in use at a time: raise UNISONO_SCRATCH_BYTES");
-  }
+  if (charged_bytes_ + charged > bytes_max_) return std::optional<Block>();
   UNISONO_TRY(collect(wanted));
   if (const auto found = find_free(wanted); found != free_.end()) {
     const Free block = *found;
     free_.erase(found);
     return std::optional<Block>(lend(block, charged));
   }
-  if (!order_.has_value()) order(wanted);
+  if (!order_.has_value() || !order_->refusal.ok()) UNISONO_TRY(order(wanted));
   return std::optional<Block>();
 }
 
@@ -84,22 +100,29 @@ StagingPool::Block StagingPool::lend(Free block, std::size_t charged) {
   return lent;
 }
 
-// What was ordered, if it is here. A refusal is for those who want as much; others order their own.
+// What was ordered, if it is here. A refusal is for those who want as much.
 Status StagingPool::collect(std::size_t wanted) {
-  if (!order_.has_value() ||
-      order_->memory.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return Status();
+  if (!order_.has_value()) return Status();
+  if (order_->refusal.ok()) {
+    if (order_->memory.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      return Status();
+    }
+    const Result<std::byte*> memory = order_->memory.get();
+    if (memory) {
+      free_.push_back({*memory, order_->bytes});
+      bytes_ += order_->bytes;
+      order_.reset();
+      return Status();
+    }
+    order_->refusal = memory.error();
   }
-  Order over = std::move(*order_);
+  if (wanted != order_->bytes) return Status();
+  const Status refusal = order_->refusal;
   order_.reset();
-  const Result<std::byte*> memory = over.memory.get();
-  if (!memory) return wanted == over.bytes ? memory.error() : Status();
-  free_.push_back({*memory, over.bytes});
-  bytes_ += over.bytes;
-  return Status();
+  return refusal;
 }
 
-void StagingPool::order(std::size_t bytes) {
+Status StagingPool::order(std::size_t bytes) {
   const auto lock_pages = [api = api_, context = context_, device = device_,
                            bytes]() -> Result<std::byte*> {
     const cuda::DriverSection section(*api, context);
@@ -110,8 +133,16 @@ void StagingPool::order(std::size_t bytes) {
     return static_cast<std::byte*>(memory);
   };
   std::packaged_task<Result<std::byte*>()> task(lock_pages);
-  order_ = {bytes, task.get_future()};
-  std::thread(std::move(task)).detach();
+  std::future<Result<std::byte*>> memory = task.get_future();
+  try {
+    const SignalsBlocked blocked;
+    std::thread(std::move(task)).detach();
+  } catch (const std::system_error& error) {
+    return Status(ErrorCode::kOutOfResources,
+                  std::string("no thread that page-locks memory: ") + error.what());
+  }
+  order_ = Order{bytes, std::move(memory)};
+  return Status();
 }
 
 }  // namespace unisono::device

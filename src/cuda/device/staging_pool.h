@@ -40,7 +40,7 @@ class StagingPool {
     std::byte* data() const { return data_; }
     void release();
     /// A stream may still use it: it is nobody's again.
-    void abandon() { data_ = nullptr; }
+    void abandon();
 
    private:
     friend class StagingPool;
@@ -51,9 +51,12 @@ class StagingPool {
   };
 
   enum class Bound : std::uint8_t { kHolds, kMayExceed };
+  /// Whether the bound leaves room for two blocks at once, or one (0). kOutOfResources names the
+  /// bound and its variable.
+  Status can_hold(std::size_t bytes, std::size_t other_bytes) const;
   /// Nothing where there is none now: what is lent has to come back, or memory is being
-  /// page-locked. kOutOfResources names the bound and its variable where the block alone exceeds
-  /// it; otherwise what the driver says of a block of this size.
+  /// page-locked. Errors: what the driver says of a block of this size, and kOutOfResources where
+  /// no thread can be made that asks it.
   Result<std::optional<Block>> take(std::size_t bytes, Bound bound);
 
  private:
@@ -64,12 +67,13 @@ class StagingPool {
   struct Order {
     std::size_t bytes = 0;
     std::future<Result<std::byte*>> memory;
+    Status refusal{};  // kept for whoever wants as much, until another size is ordered
   };
 
   std::vector<Free>::iterator find_free(std::size_t wanted);
   Block lend(Free block, std::size_t charged);
   Status collect(std::size_t wanted);
-  void order(std::size_t bytes);
+  Status order(std::size_t bytes);
 
   std::shared_ptr<const cuda::CudaApi> api_;
   CUcontext context_;
