@@ -42,7 +42,8 @@ class UNISONO_API Request {
   /// Runs `callback` once, when the request is finished, with its outcome: at once where it is,
   /// else on whichever thread finds out (the library's own too), after the library's locks are
   /// released. It may start calls, which counts as a use of their communicators by that thread; it
-  /// must not throw. Callbacks run in the order in which they were given.
+  /// must not throw, nor wait for another callback. Those given while the call ran are run in their
+  /// order, and close() of the communicator does not wait for them.
   void on_completion(std::function<void(const Status&)> callback);
   /// Lets go of the call without waiting: `owner` keeps its buffers alive and is released as a
   /// callback is run, when no peer can touch them any more. This request is empty afterwards.

@@ -2,10 +2,12 @@
 #include "unisono/communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "base/fnv.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
 
@@ -153,7 +155,13 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
   if (self == ranks.end()) return split(-1);
   const auto place = static_cast<int>(self - ranks.begin());
   Communicator part = split(0, place);
-  if (part.size() != static_cast<int>(ranks.size()) || part.rank() != place) {
+  // All that named themselves are in it, whomever else they named.
+  const std::string_view bytes(reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes());
+  const std::uint32_t named[] = {fnv1a(bytes), ~fnv1a(bytes)};
+  std::uint32_t greatest[2];
+  part.all_reduce(named, greatest, unisono::max);
+  if (part.size() != static_cast<int>(ranks.size()) || named[0] != greatest[0] ||
+      named[1] != greatest[1]) {
     refuse(ErrorCode::kMismatch,
            "the ranks named others in subset() than rank " + std::to_string(rank()) + " did");
   }
@@ -171,7 +179,8 @@ void Communicator::close() {
 }
 
 TrafficReport Communicator::traffic() const {
-  return state_ == nullptr ? TrafficReport() : state_->traffic();
+  if (state_ == nullptr || state_->runtime().is_forked_copy()) return TrafficReport();
+  return state_->traffic();
 }
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
@@ -241,9 +250,10 @@ void Request::on_completion(std::function<void(const Status&)> callback) {
 void Request::detach(std::shared_ptr<void> owner) {
   if (state_ == nullptr) return;
   if (state_->communicator->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
-  on_completion([owner = std::move(owner)](const Status&) {});
-  const std::shared_ptr<detail::CommunicatorState> keep = std::move(state_->communicator);
-  state_.reset();
+  // The owner may have this request, and goes as soon as the call is over.
+  const std::shared_ptr<detail::RequestState> state = std::move(state_);
+  const std::shared_ptr<detail::CommunicatorState> communicator = std::move(state->communicator);
+  communicator->on_completion(*state, [owner = std::move(owner)](const Status&) {});
 }
 
 void wait_all(std::span<Request> requests) {
@@ -256,7 +266,8 @@ void wait_all(std::span<Request> requests) {
   for (Request& request : requests) request.wait();
 }
 
-// Each look moves all that its rank has; between them the first one's rank idles as it would.
+// Requests of several jobs: each look moves all that its rank has, and between them the first one's
+// rank waits for a moment.
 std::size_t wait_any(std::span<Request> requests) {
   if (requests.empty()) {
     throw Error(Status(ErrorCode::kInvalidArgument, "wait_any() was given no request"),
@@ -267,8 +278,17 @@ std::size_t wait_any(std::span<Request> requests) {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].test()) return i;
     }
-    const detail::RequestState& first = *requests.front().state_;
-    first.communicator->wait(*requests.front().state_, later(Clock::now(), kBetweenLooks));
+    detail::CommunicatorState& first = *requests.front().state_->communicator;
+    std::vector<const std::atomic<bool>*> done;
+    for (const Request& request : requests) {
+      if (&request.state_->communicator->runtime() != &first.runtime()) break;
+      done.push_back(&request.state_->done);
+    }
+    if (done.size() == requests.size()) {
+      first.runtime().engine().wait_any(done);
+    } else {
+      first.wait(*requests.front().state_, later(Clock::now(), kBetweenLooks));
+    }
   }
 }
 

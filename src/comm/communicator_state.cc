@@ -293,7 +293,8 @@ void CommunicatorState::on_completion(RequestState& request,
       return;
     }
   }
-  callback(request.outcome);
+  const Status outcome = request.outcome;  // the callback may end the request
+  callback(outcome);
 }
 
 TrafficReport CommunicatorState::traffic() {

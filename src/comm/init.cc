@@ -49,8 +49,8 @@ class ProcessJob {
 };
 
 template <typename T>
-T value_or_throw(Result<T> result) {
-  if (!result) throw Error(result.error(), {.operation = "init"});
+T value_or_throw(Result<T> result, const char* operation = "init") {
+  if (!result) throw Error(result.error(), {.operation = operation});
   return std::move(*result);
 }
 
@@ -87,10 +87,11 @@ void place_in_job(const InitOptions& options, std::string_view rendezvous,
 
 }  // namespace
 
-Communicator join_job(RuntimeOptions options) {
+Communicator join_job(RuntimeOptions options, const char* operation) {
   log::set_level(log_level(options.config.log));
-  std::shared_ptr<Runtime> runtime = value_or_throw(Runtime::create(std::move(options)));
-  return CommunicatorAccess::make(value_or_throw(detail::make_world(std::move(runtime))));
+  std::shared_ptr<Runtime> runtime = value_or_throw(Runtime::create(std::move(options)), operation);
+  return CommunicatorAccess::make(
+      value_or_throw(detail::make_world(std::move(runtime)), operation));
 }
 
 namespace {
@@ -144,17 +145,21 @@ Communicator join(Store& store, std::string_view name, Rank rank, int size,
         "rendezvous, rank and size as they are");
   }
   RuntimeOptions runtime;
-  runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
+  runtime.config =
+      value_or_throw(merge(value_or_throw(Config::from_environment(), "join"), options), "join");
   LauncherVariables variables;
+  if (const auto launched = LauncherVariables::from_environment()) {
+    variables.local_rank = launched->local_rank;  // which device is this process'
+  }
   variables.rank = rank;
   variables.world_size = size;
   if (size > 1) {
-    runtime.rendezvous =
-        value_or_throw(rendezvous_point_at_store(&store, variables, runtime.config.job_key.view()));
+    runtime.rendezvous = value_or_throw(
+        rendezvous_point_at_store(&store, variables, runtime.config.job_key.view()), "join");
   }
   runtime.rendezvous.name = name;
   complete(variables, options, &runtime);
-  return join_job(std::move(runtime));
+  return join_job(std::move(runtime), "join");
 }
 
 std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes) {

@@ -17,6 +17,6 @@ struct CommunicatorAccess {
 };
 
 /// Meets and makes the communicator of all ranks. Throws Error.
-Communicator join_job(RuntimeOptions options);
+Communicator join_job(RuntimeOptions options, const char* operation = "init");
 
 }  // namespace unisono

@@ -130,6 +130,18 @@ void Engine::beat() {
 }
 
 bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
+  return wait_until([&] { return done.load(std::memory_order_acquire); }, until);
+}
+
+void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
+  const auto is_done = [](const std::atomic<bool>* each) {
+    return each->load(std::memory_order_acquire);
+  };
+  wait_until([&] { return std::any_of(done.begin(), done.end(), is_done); }, kNever);
+}
+
+template <typename IsDone>
+bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
   const IdlePolicy& idle = idle_.now();
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
@@ -138,7 +150,7 @@ bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
   int looks = 0;       // for nothing, since something moved; stops at the last spin
   unsigned polls = 0;  // what moves all the time must not keep the clock from being read
   unsigned yields = 0;
-  while (!done.load(std::memory_order_acquire)) {
+  while (!is_done()) {
     bool moved = false;
     if (try_lock()) {
       moved = poll();
@@ -148,14 +160,14 @@ bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
         if (began == TimePoint{}) began = now;
         waited = now - began;
         tend(now);
-        if (now >= until) in_time = done.load(std::memory_order_acquire);
+        if (now >= until) in_time = is_done();
       }
       unlock();
     }
     if (!in_time) break;
     if (moved) {
       looks = 0;
-    } else if (!done.load(std::memory_order_acquire)) {
+    } else if (!is_done()) {
       idle_once(idle, looks, waited);
       if (looks < idle.spins) ++looks;
     }

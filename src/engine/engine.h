@@ -79,6 +79,8 @@ class Engine {
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.
   bool wait(const std::atomic<bool>& done, TimePoint until);
+  /// Until one of these is.
+  void wait_any(std::span<const std::atomic<bool>* const> done);
   /// Under the lock: gives it and the core away for a moment.
   void yield();
   /// Under the lock: `work` runs once that is released, on the thread that releases it. It may
@@ -110,6 +112,8 @@ class Engine {
  private:
   void give_lock_away() { locked_.store(false, std::memory_order_release); }
   void run_deferred();
+  template <typename IsDone>
+  bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);
   void finish(Task& task);
   void enlist(Task& task);

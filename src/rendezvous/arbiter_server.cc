@@ -119,10 +119,11 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
 
 void end_arbiters() { arbiters().end_all(); }
 
-void end_failed_arbiters() {
-  arbiters().end_if([](const Running& running) {
+void end_failed_arbiters(const std::string& rendezvous) {
+  arbiters().end_if([&](const Running& running) {
     // Pairs with the release store that is the thread's last action.
-    return running.finished.load(std::memory_order_acquire) || running.loop->failed();
+    return running.finished.load(std::memory_order_acquire) ||
+           (running.rendezvous == rendezvous && running.loop->failed());
   });
 }
 

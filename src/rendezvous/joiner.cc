@@ -272,7 +272,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
   contact.job_id = random_id();
   contact.has_key = !point.has_key;
   contact.key = point.has_key ? point.key : JobKey::random();
-  end_failed_arbiters();
+  end_failed_arbiters(point.name);
   auto listeners = open_listeners(point, &contact);
   if (!listeners) return cannot_open(point, listeners.error());
 

@@ -270,6 +270,29 @@ TEST_P(Communicators, SubsetsOfStrangeRanksAreRefused) {
   });
 }
 
+TEST_P(Communicators, SubsetsThatDifferFailOnAllThatAreNamed) {
+  using Lists = std::vector<std::vector<Rank>>;
+  for (const Lists& lists :
+       {Lists{{0, 1}, {1, 0}, {0, 1}, {0, 1}}, Lists{{0, 1, 2}, {0, 1, 3}, {0, 1, 2}, {0, 1, 2}}}) {
+    run_ranks(4, GetParam(), [&](Communicator& comm) {
+      const auto subset = [&] { return comm.subset(lists[static_cast<std::size_t>(comm.rank())]); };
+      if (comm.rank() == 3) {
+        EXPECT_TRUE(subset().empty());
+      } else if (comm.rank() == 2 && lists[2].size() == 2) {
+        EXPECT_TRUE(subset().empty());
+      } else {
+        try {
+          subset();
+          ADD_FAILURE() << "rank " << comm.rank() << " accepted";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+        }
+      }
+      comm.barrier();
+    });
+  }
+}
+
 // Its destructor must need nothing of the communicator that it was made with.
 TEST_P(Communicators, SharedBuffersOutliveThem) {
   std::vector<SharedBuffer<float>> kept;

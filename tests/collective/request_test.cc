@@ -301,6 +301,40 @@ TEST_P(Requests, ReleaseADetachedBufferWhenTheCommunicatorIsClosed) {
   });
 }
 
+TEST_P(Requests, MayBeTheirOwnersWhenTheyAreDetached) {
+  struct Work {
+    std::vector<std::int64_t> data = filled(1, 1000);
+    Request request;
+  };
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    for (const bool is_over : {true, false}) {
+      auto work = std::make_shared<Work>();
+      const std::weak_ptr<void> alive = work;
+      Request& request = work->request;
+      request = comm.all_reduce_async(work->data, sum);
+      if (is_over) request.wait();
+      request.detach(std::move(work));
+      comm.barrier();
+      while (!alive.expired()) std::this_thread::yield();
+    }
+  });
+}
+
+TEST_P(Requests, MayBeLetGoByACallbackThatGoesOnWithItsOutcome) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data = filled(1, 1000), other = data;
+    auto request = std::make_unique<Request>(comm.all_reduce_async(data, sum));
+    request->wait();
+    ErrorCode code = ErrorCode::kSystem;
+    request->on_completion([&](const Status& outcome) {
+      request.reset();
+      comm.all_reduce(other, sum);  // in the place of the one that was let go
+      code = outcome.code();
+    });
+    EXPECT_EQ(code, ErrorCode::kOk);
+  });
+}
+
 TEST_P(Requests, AreWaitedForAllTogether) {
   run_ranks(3, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
