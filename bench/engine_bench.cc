@@ -129,7 +129,7 @@ class HandOverTransport final : public Transport {
 
 const compute::Reduction& sum_of_floats() {
   static const Result<compute::Reduction> reduction =
-      compute::Reduction::make(DataType::kFloat32, sum, 1);
+      compute::Reduction::make(DataType::kFloat32, ops::sum, 1);
   return *reduction;
 }
 

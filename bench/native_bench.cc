@@ -243,7 +243,7 @@ class Bench {
   std::uint64_t phase_ = 0;
   std::uint32_t sequence_ = 0;
   std::vector<float*> inputs_, outputs_;
-  Result<compute::Reduction> reduction_ = compute::Reduction::make(DataType::kFloat32, sum, 2);
+  Result<compute::Reduction> reduction_ = compute::Reduction::make(DataType::kFloat32, ops::sum, 2);
 };
 
 void run_rank(const Options& options, Shared* shared, int rank,

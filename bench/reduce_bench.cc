@@ -86,7 +86,7 @@ void compare(benchmark::State& state, std::size_t bytes, const Work& work, const
 
 void sum_in_place(benchmark::State& state, DataType type) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  const auto reduction = Reduction::make(type, sum, 2);
+  const auto reduction = Reduction::make(type, ops::sum, 2);
   const Buffer x = make_buffer(bytes);
   const Buffer y = make_buffer(bytes);
   compare(
@@ -99,7 +99,7 @@ void sum_in_place(benchmark::State& state, DataType type) {
 /// The tree over `n` inputs; the loop it is compared with adds n - 1 of them one after the other.
 void sum_tree(benchmark::State& state, int n, bool streaming) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
-  const auto reduction = Reduction::make(DataType::kFloat32, sum, n);
+  const auto reduction = Reduction::make(DataType::kFloat32, ops::sum, n);
   std::vector<Buffer> inputs;
   std::vector<const void*> pointers;
   for (int i = 0; i < n; ++i) {

@@ -101,13 +101,13 @@ void run_rank(Communicator& communicator, Capture& capture, int replays, std::si
   gpu.must(gpu->MemsetD8Async(address(out), 0xff, bytes, gpu.stream()), "filling");
   gpu.finish(gpu.stream());
   const CUgraph graph = capture.run(gpu, communicator.rank(), [&] {
-    communicator.all_reduce(in, out, count, DataType::kInt32, sum, {.stream = gpu.stream()});
+    communicator.all_reduce(in, out, count, DataType::kInt32, ops::sum, {.stream = gpu.stream()});
   });
   double us = 0;
   if (communicator.rank() == 0) us = replay(gpu, graph, replays);
   capture.meet();
   std::vector<std::uint64_t> wrong{count_wrong(gpu, out, count, ranks * (ranks + 1) / 2)};
-  communicator.all_reduce(wrong, sum);
+  communicator.all_reduce(wrong, ops::sum);
   if (communicator.rank() == 0) {
     fmt::print("{{\"ranks\":{},\"bytes\":{},\"replays\":{},\"replay_us\":{:.3f},\"wrong\":{}}}\n",
                ranks, bytes, replays, us, wrong[0]);

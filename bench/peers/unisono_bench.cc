@@ -25,11 +25,11 @@ class UnisonoPeer : public Peer {
       case Kind::kBarrier:
         return communicator_.barrier();
       case Kind::kAllReduce:
-        return communicator_.all_reduce(p.in, p.out, p.count, kType, unisono::sum);
+        return communicator_.all_reduce(p.in, p.out, p.count, kType, unisono::ops::sum);
       case Kind::kAllGather:
         return communicator_.all_gather(p.in, p.out, p.block, kType);
       case Kind::kReduceScatter:
-        return communicator_.reduce_scatter(p.in, p.out, p.block, kType, unisono::sum);
+        return communicator_.reduce_scatter(p.in, p.out, p.block, kType, unisono::ops::sum);
       case Kind::kBroadcast:
         return communicator_.broadcast(p.rank == 0 ? p.in : p.out, p.count, kType, 0);
       case Kind::kGather:

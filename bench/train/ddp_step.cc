@@ -92,7 +92,7 @@ void measure(Communicator& comm, const Plan& plan, std::vector<Way>& ways) {
         way.step(batches[step % kBatches]);
         std::vector<double> took{
             std::chrono::duration<double, std::milli>(Clock::now() - begin).count()};
-        comm.all_reduce(std::span(took), max);
+        comm.all_reduce(std::span(took), ops::max);
         // The first round warms up: buckets are rebuilt after the first step.
         if (round > 0) way.milliseconds.push_back(took[0]);
       }
@@ -113,7 +113,7 @@ void run_rank(Communicator& comm, const Plan& plan) {
        [&](const Batch& batch) { late.step(batch, loss_of, *after.optimizer, kRate); },
        {}},
       {"average",
-       [&](const Batch&) { comm.all_reduce(alone.model->gradients().values(), average); },
+       [&](const Batch&) { comm.all_reduce(alone.model->gradients().values(), ops::average); },
        {}}};
   if (plan.ranks == 1) ways.resize(1);
   measure(comm, plan, ways);

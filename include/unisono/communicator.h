@@ -42,6 +42,7 @@
 #include <utility>
 #include <vector>
 
+#include "unisono/collectives.h"
 #include "unisono/error.h"
 #include "unisono/export.h"
 #include "unisono/options.h"
@@ -52,35 +53,6 @@
 
 namespace unisono {
 
-namespace detail {
-class CommunicatorState;
-}
-
-/// Anything laid out like an array of a supported element type: std::vector, std::span,
-/// std::array.
-template <typename R>
-concept Buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    Element<std::ranges::range_value_t<R>>;
-
-template <Buffer R>
-using ElementOf = std::remove_cv_t<std::ranges::range_value_t<R>>;
-
-/// One call with everything it needs, untyped: what all the forms below become. Which members
-/// matter depends on the collective; see the functions of Communicator.
-struct Call {
-  Collective collective = Collective::kBarrier;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 0;
-  DataType type = DataType::kUint8;
-  ReduceOp op{};
-  Rank root = 0;  ///< rooted collectives; the peer of send and receive
-  Tag tag = 0;
-  std::span<const std::size_t> in_counts{}, in_displacements{};
-  std::span<const std::size_t> out_counts{}, out_displacements{};
-  CallOptions options{};
-};
-
 /// What a blocking receive got.
 struct Received {
   Rank source = -1;
@@ -88,7 +60,7 @@ struct Received {
   std::size_t count = 0;  ///< elements
 };
 
-class UNISONO_API Communicator {
+class UNISONO_API Communicator : public Collectives {
  public:
   /// Empty: not a member of anything; every call but the queries throws kNotMember.
   Communicator();
@@ -96,8 +68,6 @@ class UNISONO_API Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();  ///< close()
 
-  Rank rank() const;  ///< -1 when empty
-  int size() const;   ///< 0 when empty
   bool empty() const;
   /// Why the communicator no longer works; ok while it does.
   Status status() const;
@@ -106,287 +76,26 @@ class UNISONO_API Communicator {
   /// The rank's host name, as it told at the rendezvous.
   std::string host_of(Rank rank) const;
 
-  // ---- The generic form ---------------------------------------------------------------------
-  void run(const Call& call);
-  Request start(const Call& call);
-
-  // ---- Collectives. Each has: untyped, typed out of place, typed in place, and _async ---------
-
-  /// out[i] = op over all ranks' in[i], the same bits on every rank. `count` elements in and out.
-  /// In place: in == out.
-  void all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-                  CallOptions options = {}) {
-    run({.collective = Collective::kAllReduce,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .op = op,
-         .options = options});
-  }
-  Request all_reduce_async(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-                           CallOptions options = {}) {
-    return start({.collective = Collective::kAllReduce,
-                  .in = in,
-                  .out = out,
-                  .count = count,
-                  .type = type,
-                  .op = op,
-                  .options = options});
-  }
-  template <Buffer In, Buffer Out>
-  void all_reduce(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
-    run(reduce_call(Collective::kAllReduce, in, out, check_room(in, out), op, 0, options));
-  }
-  template <Buffer InOut>
-  void all_reduce(InOut&& data, ReduceOp op, CallOptions options = {}) {
-    run(reduce_call(Collective::kAllReduce, data, data, std::ranges::size(data), op, 0, options));
-  }
-  template <Buffer In, Buffer Out>
-  Request all_reduce_async(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
-    return start(reduce_call(Collective::kAllReduce, in, out, check_room(in, out), op, 0, options));
-  }
-  template <Buffer InOut>
-  Request all_reduce_async(InOut&& data, ReduceOp op, CallOptions options = {}) {
-    return start(
-        reduce_call(Collective::kAllReduce, data, data, std::ranges::size(data), op, 0, options));
-  }
-
-  /// Like all_reduce, but only `root` gets the result; `out` of the others is not touched and may
-  /// be null or empty. In place: in == out at root.
-  void reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op, Rank root,
-              CallOptions options = {}) {
-    run({.collective = Collective::kReduce,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .op = op,
-         .root = root,
-         .options = options});
-  }
-  template <Buffer In, Buffer Out>
-  void reduce(const In& in, Out&& out, ReduceOp op, Rank root, CallOptions options = {}) {
-    if (rank() == root) {
-      check_size(Collective::kReduce, "out", std::ranges::size(out), std::ranges::size(in));
-    }
-    run(reduce_call(Collective::kReduce, in, out, std::ranges::size(in), op, root, options));
-  }
-
-  /// `count` elements of root's `data` to everyone's `data`.
-  void broadcast(void* data, std::size_t count, DataType type, Rank root,
-                 CallOptions options = {}) {
-    run({.collective = Collective::kBroadcast,
-         .in = data,
-         .out = data,
-         .count = count,
-         .type = type,
-         .root = root,
-         .options = options});
-  }
-  template <Buffer InOut>
-  void broadcast(InOut&& data, Rank root, CallOptions options = {}) {
-    broadcast(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<InOut>>,
-              root, options);
-  }
-
-  /// out[r * count .. + count) = rank r's in. `count` elements per rank; out holds size() *
-  /// count. In place: in == out + rank() * count.
-  void all_gather(const void* in, void* out, std::size_t count, DataType type,
-                  CallOptions options = {}) {
-    run({.collective = Collective::kAllGather,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .options = options});
-  }
-  template <Buffer In, Buffer Out>
-  void all_gather(const In& in, Out&& out, CallOptions options = {}) {
-    run(move_call(Collective::kAllGather, in, out, std::ranges::size(in),
-                  std::ranges::size(in) * static_cast<std::size_t>(size()), 0, options));
-  }
-
-  /// Rank r contributes counts[r] elements, which land at out + displacements[r]. `counts` and
-  /// `displacements` have size() entries; counts agree on all ranks. Empty displacements: end to
-  /// end; blocks that would overlap are an error, here as in every out. In place: in == out +
-  /// displacements[rank()].
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts,
-                    std::span<const std::size_t> displacements, DataType type,
-                    CallOptions options = {}) {
-    run({.collective = Collective::kAllGatherV,
-         .in = in,
-         .out = out,
-         .type = type,
-         .out_counts = counts,
-         .out_displacements = displacements,
-         .options = options});
-  }
-
-  /// out = the op over all ranks' block rank(): `count` elements per block, in holds
-  /// size() * count. In place: out == in + rank() * count.
-  void reduce_scatter(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-                      CallOptions options = {}) {
-    run({.collective = Collective::kReduceScatter,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .op = op,
-         .options = options});
-  }
-  template <Buffer In, Buffer Out>
-  void reduce_scatter(const In& in, Out&& out, ReduceOp op, CallOptions options = {}) {
-    check_size(Collective::kReduceScatter, "in", std::ranges::size(in),
-               std::ranges::size(out) * static_cast<std::size_t>(size()));
-    run(reduce_call(Collective::kReduceScatter, in, out, std::ranges::size(out), op, 0, options));
-  }
-
-  /// Block r has counts[r] elements (agreed); blocks lie end to end in `in`. In place: out == the
-  /// rank's own block of in.
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                        DataType type, ReduceOp op, CallOptions options = {}) {
-    run({.collective = Collective::kReduceScatterV,
-         .in = in,
-         .out = out,
-         .type = type,
-         .op = op,
-         .in_counts = counts,
-         .options = options});
-  }
-
-  /// root's out[r * count .. ) = rank r's in. In place at root: in == out + root * count.
-  void gather(const void* in, void* out, std::size_t count, DataType type, Rank root,
-              CallOptions options = {}) {
-    run({.collective = Collective::kGather,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .root = root,
-         .options = options});
-  }
-  /// `count`: this rank's elements. `counts`, `displacements`: at root only.
-  void gather_v(const void* in, std::size_t count, void* out, std::span<const std::size_t> counts,
-                std::span<const std::size_t> displacements, DataType type, Rank root,
-                CallOptions options = {}) {
-    run({.collective = Collective::kGatherV,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .root = root,
-         .out_counts = counts,
-         .out_displacements = displacements,
-         .options = options});
-  }
-
-  /// out = root's in[rank() * count .. ). In place at root: out == in + root * count.
-  void scatter(const void* in, void* out, std::size_t count, DataType type, Rank root,
-               CallOptions options = {}) {
-    run({.collective = Collective::kScatter,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .root = root,
-         .options = options});
-  }
-  /// `count`: this rank's elements. `counts`, `displacements`: at root only.
-  void scatter_v(const void* in, std::span<const std::size_t> counts,
-                 std::span<const std::size_t> displacements, void* out, std::size_t count,
-                 DataType type, Rank root, CallOptions options = {}) {
-    run({.collective = Collective::kScatterV,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .root = root,
-         .in_counts = counts,
-         .in_displacements = displacements,
-         .options = options});
-  }
-
-  /// out block s = rank s's in block rank(); `count` elements per block, size() blocks in and
-  /// out. In place: in == out.
-  void all_to_all(const void* in, void* out, std::size_t count, DataType type,
-                  CallOptions options = {}) {
-    run({.collective = Collective::kAllToAll,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .options = options});
-  }
-  /// To rank r go in_counts[r] elements from in + in_displacements[r]; out_counts[s] come from
-  /// rank s to out + out_displacements[s]. Each pair's counts must agree. No in place.
-  void all_to_all_v(const void* in, std::span<const std::size_t> in_counts,
-                    std::span<const std::size_t> in_displacements, void* out,
-                    std::span<const std::size_t> out_counts,
-                    std::span<const std::size_t> out_displacements, DataType type,
-                    CallOptions options = {}) {
-    run({.collective = Collective::kAllToAllV,
-         .in = in,
-         .out = out,
-         .type = type,
-         .in_counts = in_counts,
-         .in_displacements = in_displacements,
-         .out_counts = out_counts,
-         .out_displacements = out_displacements,
-         .options = options});
-  }
-
-  /// Returns when every rank has called it.
-  void barrier(CallOptions options = {}) {
-    run({.collective = Collective::kBarrier, .options = options});
-  }
-  Request barrier_async(CallOptions options = {}) {
-    return start({.collective = Collective::kBarrier, .options = options});
-  }
-
-  /// out = op over ranks 0..rank(). In place: in == out.
-  void scan(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-            CallOptions options = {}) {
-    run({.collective = Collective::kScan,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .op = op,
-         .options = options});
-  }
-  /// out = op over ranks 0..rank()-1; rank 0's out is not touched. In place: in == out.
-  void exscan(const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
-              CallOptions options = {}) {
-    run({.collective = Collective::kExscan,
-         .in = in,
-         .out = out,
-         .count = count,
-         .type = type,
-         .op = op,
-         .options = options});
-  }
-
   // ---- Point to point -----------------------------------------------------------------------
 
   /// Returns when `data` may be reused: perhaps before the receiver has it. To itself is allowed.
   void send(const void* data, std::size_t count, DataType type, Rank target, Tag tag = 0,
-            CallOptions options = {}) {
+            const CallOptions& options = {}) {
     run({.collective = Collective::kSend,
          .in = data,
          .count = count,
          .type = type,
-         .root = target,
+         .peer = target,
          .tag = tag,
          .options = options});
   }
   Request send_async(const void* data, std::size_t count, DataType type, Rank target, Tag tag = 0,
-                     CallOptions options = {}) {
+                     const CallOptions& options = {}) {
     return start({.collective = Collective::kSend,
                   .in = data,
                   .count = count,
                   .type = type,
-                  .root = target,
+                  .peer = target,
                   .tag = tag,
                   .options = options});
   }
@@ -396,24 +105,34 @@ class UNISONO_API Communicator {
   /// for its bytes, which are in `data` then. With a stream it returns before anything has come:
   /// what it returns is empty then, and receive_async() tells.
   Received receive(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
-                   CallOptions options = {});
+                   const CallOptions& options = {});
   Request receive_async(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
-                        CallOptions options = {}) {
+                        const CallOptions& options = {}) {
     return start({.collective = Collective::kReceive,
                   .out = data,
                   .count = count,
                   .type = type,
-                  .root = source,
+                  .peer = source,
                   .tag = tag,
                   .options = options});
   }
   template <Buffer In>
-  void send(const In& data, Rank target, Tag tag = 0, CallOptions options = {}) {
+  void send(const In& data, Rank target, Tag tag = 0, const CallOptions& options = {}) {
     send(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<In>>, target, tag,
          options);
   }
+  template <Buffer In>
+  Request send_async(const In& data, Rank target, Tag tag = 0, const CallOptions& options = {}) {
+    return send_async(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<In>>,
+                      target, tag, options);
+  }
   template <Buffer Out>
-  Received receive(Out&& data, Rank source, Tag tag = 0, CallOptions options = {}) {
+  Request receive_async(Out&& data, Rank source, Tag tag = 0, const CallOptions& options = {}) {
+    return receive_async(std::ranges::data(data), std::ranges::size(data),
+                         data_type_of<ElementOf<Out>>, source, tag, options);
+  }
+  template <Buffer Out>
+  Received receive(Out&& data, Rank source, Tag tag = 0, const CallOptions& options = {}) {
     return receive(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<Out>>,
                    source, tag, options);
   }
@@ -467,42 +186,6 @@ class UNISONO_API Communicator {
  private:
   friend struct CommunicatorAccess;
   explicit Communicator(std::shared_ptr<detail::CommunicatorState> state);
-
-  static void check_size(Collective collective, const char* buffer, std::size_t have,
-                         std::size_t need);
-  template <typename In, typename Out>
-  static std::size_t check_room(const In& in, const Out& out) {
-    check_size(Collective::kAllReduce, "out", std::ranges::size(out), std::ranges::size(in));
-    return std::ranges::size(in);
-  }
-  template <typename In, typename Out>
-  static Call reduce_call(Collective collective, const In& in, Out& out, std::size_t count,
-                          ReduceOp op, Rank root, const CallOptions& options) {
-    static_assert(std::is_same_v<ElementOf<In>, ElementOf<Out>>, "in and out differ in type");
-    return {.collective = collective,
-            .in = std::ranges::data(in),
-            .out = std::ranges::data(out),
-            .count = count,
-            .type = data_type_of<ElementOf<In>>,
-            .op = op,
-            .root = root,
-            .options = options};
-  }
-  template <typename In, typename Out>
-  static Call move_call(Collective collective, const In& in, Out& out, std::size_t count,
-                        std::size_t out_count, Rank root, const CallOptions& options) {
-    static_assert(std::is_same_v<ElementOf<In>, ElementOf<Out>>, "in and out differ in type");
-    check_size(collective, "out", std::ranges::size(out), out_count);
-    return {.collective = collective,
-            .in = std::ranges::data(in),
-            .out = std::ranges::data(out),
-            .count = count,
-            .type = data_type_of<ElementOf<In>>,
-            .root = root,
-            .options = options};
-  }
-
-  std::shared_ptr<detail::CommunicatorState> state_;
 };
 
 /// Meets the other ranks of the job and returns the communicator of all of them. Collective;

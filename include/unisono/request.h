@@ -54,7 +54,7 @@ class UNISONO_API Request {
   std::size_t bytes() const;
 
  private:
-  friend class Communicator;
+  friend class Collectives;
   friend void wait_all(std::span<Request> requests);
   friend std::size_t wait_any(std::span<Request> requests);
   explicit Request(std::shared_ptr<detail::RequestState> state);

@@ -131,6 +131,9 @@ struct ReduceOp {
   bool commutative = true;     ///< kUser: false keeps rank order in every algorithm
 };
 
+/// Operators by name, in a namespace of their own: std::min and std::max stay apart.
+namespace ops {
+
 inline constexpr ReduceOp sum{OpKind::kSum};
 inline constexpr ReduceOp product{OpKind::kProduct};
 inline constexpr ReduceOp min{OpKind::kMin};
@@ -147,6 +150,8 @@ constexpr ReduceOp user_op(const char* name, UserReduce function, void* context 
                            bool commutative = true) {
   return {OpKind::kUser, 1.0, function, context, name, commutative};
 }
+
+}  // namespace ops
 
 /// True where `op` means something on `type`: bitwise needs integers or bool, min and max have no
 /// meaning on complex numbers, average and premultiplied sum none on bool, and logical operators

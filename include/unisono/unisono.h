@@ -2,7 +2,7 @@
 //
 //   auto comm = unisono::init();
 //   std::vector<float> gradient = ...;
-//   comm.all_reduce(gradient, unisono::average);
+//   comm.all_reduce(gradient, unisono::ops::average);
 #pragma once
 
 // Rendezvous, communicators, collectives, point to point.

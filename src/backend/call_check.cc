@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/fnv.h"
@@ -177,6 +178,26 @@ Status check_buffers(const Call& call, const Extents& e, bool* in_place) {
   return Status();
 }
 
+Status no_whole_blocks(const char* what, std::size_t elements, std::size_t ranks) {
+  return invalid(std::string(what) + " has " + std::to_string(elements) +
+                 " elements, which make no blocks of one length for " + std::to_string(ranks) +
+                 " ranks");
+}
+
+// Of typed buffers, in elements.
+Status check_lengths(const Call& call, std::size_t in, std::size_t out, Rank rank, int size) {
+  Extents extents;
+  UNISONO_TRY(measure(call, rank, size, &extents));
+  const std::size_t bytes = size_of(call.type);
+  for (const auto& [what, have, need] : {std::tuple("in", in, extents.input / bytes),
+                                         std::tuple("out", out, extents.output / bytes)}) {
+    if (have >= need) continue;
+    return invalid(std::string(what) + " has " + std::to_string(have) + " elements and " +
+                   std::to_string(need) + " are needed");
+  }
+  return Status();
+}
+
 std::uint32_t hash_of(const char* name) {
   const std::uint32_t hash = fnv1a(name);
   return hash == 0 ? 1 : hash;
@@ -219,11 +240,13 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   if (static_cast<int>(call.type) >= kDataTypeCount) {
     return invalid("unknown data type " + std::to_string(static_cast<int>(call.type)));
   }
-  const bool any_source = call.collective == Collective::kReceive && call.root == kAnyRank;
-  if ((is_rooted(call.collective) || is_point_to_point(call.collective)) && !any_source &&
-      (call.root < 0 || call.root >= size)) {
-    return invalid(std::string(is_rooted(call.collective) ? "root " : "peer ") +
-                   std::to_string(call.root) + " is not a rank of 0.." + std::to_string(size - 1));
+  const bool is_rooted_one = is_rooted(call.collective);
+  const Rank other = is_rooted_one ? call.root : call.peer;
+  const bool any_source = call.collective == Collective::kReceive && other == kAnyRank;
+  if ((is_rooted_one || is_point_to_point(call.collective)) && !any_source &&
+      (other < 0 || other >= size)) {
+    return invalid(std::string(is_rooted_one ? "root " : "peer ") + std::to_string(other) +
+                   " is not a rank of 0.." + std::to_string(size - 1));
   }
   if (reduces(call.collective)) {
     if (static_cast<int>(call.op.kind) >= kOpKindCount) {
@@ -246,6 +269,53 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   shape->input_bytes = extents.input;
   shape->output_bytes = extents.output;
   return Status();
+}
+
+Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements, Rank rank,
+                   int size) {
+  const CollectiveFacts& facts = facts_of(call->collective);
+  const auto ranks = static_cast<std::size_t>(size);
+  if (!facts.exchanges_blocks()) {
+    call->count = facts.input.holds == Holds::kBlocks ? out_elements : in_elements;
+  } else if (!facts.is_uneven) {
+    if (ranks > 0 && in_elements % ranks != 0) return no_whole_blocks("in", in_elements, ranks);
+    call->count = ranks == 0 ? 0 : in_elements / ranks;
+  }
+  return check_lengths(*call, in_elements, out_elements, rank, size);
+}
+
+Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
+  const CollectiveFacts& facts = facts_of(call->collective);
+  auto* const data = static_cast<std::byte*>(call->out);
+  const auto ranks = static_cast<std::size_t>(size);
+  call->in = data;
+  call->count = elements;
+  if (!facts.has_blocks()) return Status();
+  const bool blocks_come_in = facts.input.holds == Holds::kBlocks;
+  const bool has_blocks =
+      !(blocks_come_in ? facts.input : facts.output).at_root_alone || rank == call->root;
+  if (!has_blocks) {  // only what this rank gives or gets
+    if (blocks_come_in) call->in = nullptr;
+    if (!blocks_come_in) call->out = nullptr;
+    return Status();
+  }
+  std::size_t offset = 0;
+  if (!facts.is_uneven) {
+    if (ranks == 0 || elements % ranks != 0) return no_whole_blocks("the buffer", elements, ranks);
+    call->count = elements / ranks;
+    offset = call->count * static_cast<std::size_t>(rank) * size_of(call->type);
+  } else {
+    const BlockCounts blocks = blocks_come_in ? input_counts(*call) : output_counts(*call);
+    std::size_t extent = 0;
+    UNISONO_TRY(extent_of(blocks, "the buffer", Use::kWritten, size, size_of(call->type), &extent));
+    call->count = blocks.counts[static_cast<std::size_t>(rank)];
+    offset = block_offset(blocks, rank, size_of(call->type));
+  }
+  if (!facts.exchanges_blocks()) {
+    if (blocks_come_in) call->out = data + offset;
+    if (!blocks_come_in) call->in = data + offset;
+  }
+  return check_lengths(*call, elements, elements, rank, size);
 }
 
 CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t algorithm) {

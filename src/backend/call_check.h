@@ -23,9 +23,9 @@ struct CallShape {
 /// True for a send or receive that check_call() certainly takes; it has the words for the others.
 inline bool is_plain_message(const Call& call, int size) {
   constexpr std::size_t kCountMax = kBufferBytesMax / 16;  // of the largest elements
-  const bool any_source = call.collective == Collective::kReceive && call.root == kAnyRank;
+  const bool any_source = call.collective == Collective::kReceive && call.peer == kAnyRank;
   return static_cast<int>(call.type) < kDataTypeCount && call.count <= kCountMax &&
-         (any_source || (call.root >= 0 && call.root < size)) &&
+         (any_source || (call.peer >= 0 && call.peer < size)) &&
          (call.collective == Collective::kSend ? call.in : call.out) != nullptr;
 }
 
@@ -45,6 +45,15 @@ Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_b
 /// range, wrong number of counts, sizes that overflow, output blocks that overlap, operators
 /// without meaning.
 Status check_call(const Call& call, Rank rank, int size, CallShape* shape);
+
+/// Sets the count of a call on two typed buffers of these lengths, in elements. kInvalidArgument
+/// where one is too short, or holds no blocks of one length where it has to.
+Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements, Rank rank,
+                   int size);
+
+/// Makes it the in-place call on one typed buffer, call->out: the larger of the call's two. Where
+/// only the root has that one, others have their own block. Errors as fit_buffers().
+Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size);
 
 /// What travels to the peers. `history`: digest of the collectives before; `algorithm`: of the
 /// hint.

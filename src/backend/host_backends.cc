@@ -92,7 +92,7 @@ void HostBackends::end(StartedCall& call, bool succeeded) {
   if (succeeded && call.is_counted) {
     const TaggedResult& got = call.message.result();
     if (collective == Collective::kSend) {
-      traffic_.count_sent(collective, call.call.root, call.call.count * size_of(call.call.type));
+      traffic_.count_sent(collective, call.call.peer, call.call.count * size_of(call.call.type));
     } else if (collective == Collective::kReceive) {
       traffic_.count_received(collective, members_.find(got.peer), got.bytes);
     } else if (call.plan != nullptr) {

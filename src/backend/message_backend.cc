@@ -6,15 +6,15 @@ namespace unisono {
 
 void MessageBackend::start(StartedCall& call, const Call& what) {
   const std::size_t bytes = what.count * size_of(what.type);
-  const Rank peer = what.root == kAnyRank ? kAnyRank : members_.world_rank(what.root);
+  const Rank peer = what.peer == kAnyRank ? kAnyRank : members_.world_rank(what.peer);
   MessageKey key{members_.id(), FrameClass::kPointToPoint, what.tag, 0};
   call.record = make_record(what, 0, 0);
   if (what.collective == Collective::kSend) {
-    key.sequence = sends_[static_cast<std::size_t>(what.root)]++;
-    call.message.begin_send(messenger_, peer, what.root, key, call.record,
+    key.sequence = sends_[static_cast<std::size_t>(what.peer)]++;
+    call.message.begin_send(messenger_, peer, what.peer, key, call.record,
                             {static_cast<const std::byte*>(what.in), bytes});
   } else {
-    call.message.begin_receive(messenger_, peer, what.root, key,
+    call.message.begin_receive(messenger_, peer, what.peer, key,
                                {static_cast<std::byte*>(what.out), bytes});
   }
   call.sequence = key.sequence;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/call_check.h"
 #include "base/fnv.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
@@ -36,10 +37,23 @@ detail::CommunicatorState& member(const std::shared_ptr<detail::CommunicatorStat
 
 }  // namespace
 
+Collectives::Collectives(std::shared_ptr<detail::CommunicatorState> state)
+    : state_(std::move(state)) {}
+
+void Collectives::size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const {
+  const Status fits = fit_buffers(call, in_elements, out_elements, rank(), size());
+  if (!fits) throw Error(fits, {.operation = std::string(name_of(call->collective))});
+}
+
+void Collectives::place_call(Call* call, std::size_t elements) const {
+  const Status fits = place_in_buffer(call, elements, rank(), size());
+  if (!fits) throw Error(fits, {.operation = std::string(name_of(call->collective))});
+}
+
 Communicator::Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator::Communicator(std::shared_ptr<detail::CommunicatorState> state)
-    : state_(std::move(state)) {}
+    : Collectives(std::move(state)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this != &other) {
@@ -51,8 +65,8 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 
 Communicator::~Communicator() { close(); }
 
-Rank Communicator::rank() const { return state_ == nullptr ? -1 : state_->rank(); }
-int Communicator::size() const { return state_ == nullptr ? 0 : state_->size(); }
+Rank Collectives::rank() const { return state_ == nullptr ? -1 : state_->rank(); }
+int Collectives::size() const { return state_ == nullptr ? 0 : state_->size(); }
 bool Communicator::empty() const { return state_ == nullptr; }
 
 Status Communicator::status() const {
@@ -72,12 +86,12 @@ std::string Communicator::host_of(Rank rank) const {
   return state_->runtime().world().members[static_cast<std::size_t>(world)].host_name;
 }
 
-void Communicator::run(const Call& call) {
+void Collectives::run(const Call& call) {
   const Status status = member(state_, call.collective).run(call);
   if (!status) throw state_->error(status, call.collective);
 }
 
-Request Communicator::start(const Call& call) {
+Request Collectives::start(const Call& call) {
   Result<std::shared_ptr<detail::RequestState>> request =
       member(state_, call.collective).start(call);
   if (!request) throw state_->error(request.error(), call.collective);
@@ -85,14 +99,14 @@ Request Communicator::start(const Call& call) {
 }
 
 Received Communicator::receive(void* data, std::size_t count, DataType type, Rank source, Tag tag,
-                               CallOptions options) {
+                               const CallOptions& options) {
   Received received;
   const Status status = member(state_, "receive")
                             .run({.collective = Collective::kReceive,
                                   .out = data,
                                   .count = count,
                                   .type = type,
-                                  .root = source,
+                                  .peer = source,
                                   .tag = tag,
                                   .options = options},
                                  &received);
@@ -107,14 +121,14 @@ Received Communicator::send_receive(const void* sent, std::size_t sent_count, Ra
                       .in = sent,
                       .count = sent_count,
                       .type = type,
-                      .root = target,
+                      .peer = target,
                       .tag = tag,
                       .options = options},
                      {.collective = Collective::kReceive,
                       .out = received,
                       .count = received_count,
                       .type = type,
-                      .root = source,
+                      .peer = source,
                       .tag = tag,
                       .options = options}};
   Received result;
@@ -159,7 +173,7 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
   const std::string_view bytes(reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes());
   const std::uint32_t named[] = {fnv1a(bytes), ~fnv1a(bytes)};
   std::uint32_t greatest[2];
-  part.all_reduce(named, greatest, unisono::max);
+  part.all_reduce(named, greatest, unisono::ops::max);
   if (part.size() != static_cast<int>(ranks.size()) || named[0] != greatest[0] ||
       named[1] != greatest[1]) {
     refuse(ErrorCode::kMismatch,
@@ -185,15 +199,6 @@ TrafficReport Communicator::traffic() const {
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
   return state_ == nullptr ? "" : state_->explain(collective, bytes);
-}
-
-void Communicator::check_size(Collective collective, const char* buffer, std::size_t have,
-                              std::size_t need) {
-  if (have >= need) return;
-  throw Error(Status(ErrorCode::kInvalidArgument, std::string(buffer) + " has " +
-                                                      std::to_string(have) + " elements and " +
-                                                      std::to_string(need) + " are needed"),
-              {.operation = std::string(name_of(collective))});
 }
 
 Request::Request() = default;

@@ -189,7 +189,7 @@ Result<RequestState*> CommunicatorState::admit_message(const Call& call) {
   if (call.collective == Collective::kSend && request.message.advance()) {
     request.held = false;
     host_.traffic().count_call(Collective::kSend);
-    host_.traffic().count_sent(Collective::kSend, call.root, call.count * size_of(call.type));
+    host_.traffic().count_sent(Collective::kSend, call.peer, call.count * size_of(call.type));
     return nullptr;
   }
   RequestPool::fill(request, call);

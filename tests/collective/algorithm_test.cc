@@ -93,12 +93,12 @@ TEST(AlgorithmHint, NativeIsRefusedWithoutSharedMemory) {
   run_ranks(2, "tcp", [](Communicator& comm) {
     std::vector<int> data(3, 1);
     try {
-      comm.all_reduce(data, sum, {.algorithm = "native"});
+      comm.all_reduce(data, ops::sum, {.algorithm = "native"});
       ADD_FAILURE() << "native ran over TCP";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
     }
-    comm.all_reduce(data, sum);
+    comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data, std::vector<int>(3, 2));
   });
 }

@@ -63,7 +63,7 @@ struct Shape {
             .out = out.data(),
             .count = count,
             .type = DataType::kFloat32,
-            .op = sum,
+            .op = ops::sum,
             .in_counts = counts,
             .out_counts = counts};
   }
@@ -99,7 +99,7 @@ TEST_P(Allocation, EndsWithTheFirstCallsOfAShape) {
         guilty = std::string(name_of(shape.collective)) + " of " + std::to_string(shape.count) +
                  " made " + std::to_string(made) + " in round " + std::to_string(round);
       }
-      comm.all_reduce(&noisy, &noisy, 1, DataType::kInt32, max);
+      comm.all_reduce(&noisy, &noisy, 1, DataType::kInt32, ops::max);
       quiet = noisy != 0 ? 0 : quiet + 1;
     }
     EXPECT_EQ(quiet, kQuietRounds) << "rank " << comm.rank() << ": " << guilty;

@@ -193,7 +193,7 @@ void check_nesting(Communicator& comm, Complaints* complaints) {
     for (std::size_t i = 0; i < count; ++i) {
       data[i] = tree(leaves, comm.rank() * each, (comm.rank() + 1) * each, i, OpKind::kSum);
     }
-    comm.all_reduce(data, sum, {.order = Order::kCanonical});
+    comm.all_reduce(data, ops::sum, {.order = Order::kCanonical});
     for (std::size_t i = 0; i < count; ++i) {
       const T expected = tree(leaves, 0, kLeaves, i, OpKind::kSum);
       if (std::memcmp(&data[i], &expected, sizeof expected) == 0) continue;
@@ -225,12 +225,12 @@ TEST(CanonicalOrder, AlgorithmsThatDoNotDeclareItAreRefused) {
   run_ranks(3, "loopback", [](Communicator& comm) {
     std::vector<float> data(10, 1.0f);
     try {
-      comm.all_reduce(data, sum, {.algorithm = "ring", .order = Order::kCanonical});
+      comm.all_reduce(data, ops::sum, {.algorithm = "ring", .order = Order::kCanonical});
       ADD_FAILURE() << "ring claimed the canonical order";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
     }
-    comm.all_reduce(data, sum, {.order = Order::kCanonical});
+    comm.all_reduce(data, ops::sum, {.order = Order::kCanonical});
     EXPECT_EQ(data, std::vector<float>(10, 3.0f));
   });
 }

@@ -53,14 +53,14 @@ TEST_P(Communicators, ANegativeColorGivesAnEmptyOneThatRefusesCalls) {
       EXPECT_TRUE(part.empty());
       EXPECT_EQ(part.rank(), -1);
       EXPECT_EQ(part.size(), 0);
-      EXPECT_EQ(code_of([&] { part.all_reduce(data, sum); }), ErrorCode::kNotMember);
-      EXPECT_EQ(code_of([&] { part.all_reduce_async(data, sum); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { part.all_reduce(data, ops::sum); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { part.all_reduce_async(data, ops::sum); }), ErrorCode::kNotMember);
       EXPECT_EQ(code_of([&] { part.split(0); }), ErrorCode::kNotMember);
       EXPECT_EQ(part.status().code(), ErrorCode::kNotMember);
       part.close();
     } else {
       EXPECT_EQ(part.size(), 2);
-      part.all_reduce(data, sum);
+      part.all_reduce(data, ops::sum);
       EXPECT_EQ(data[0], 2);
     }
     comm.barrier();
@@ -72,11 +72,11 @@ TEST_P(Communicators, PartsOfPartsWork) {
     Communicator half = comm.split(comm.rank() / 4);
     Communicator pair = half.split(half.rank() % 2);
     std::vector<int> data(5000, comm.rank());
-    pair.all_reduce(data, sum);
+    pair.all_reduce(data, ops::sum);
     const int low = comm.rank() / 4 * 4 + comm.rank() % 2;
     EXPECT_EQ(data, std::vector<int>(5000, 2 * low + 2));
-    half.all_reduce(data, max);
-    comm.all_reduce(data, max);
+    half.all_reduce(data, ops::max);
+    comm.all_reduce(data, ops::max);
     EXPECT_EQ(data, std::vector<int>(5000, 12));
   });
 }
@@ -91,11 +91,11 @@ TEST_P(Communicators, PartsMaySplitAtDifferentTimes) {
     }
     Communicator all = comm.duplicate();
     std::vector<int> data{1};
-    all.all_reduce(data, sum);
+    all.all_reduce(data, ops::sum);
     EXPECT_EQ(data[0], 4);
     for (Communicator& each : more) {
       data = {1};
-      each.all_reduce(data, sum);
+      each.all_reduce(data, ops::sum);
       EXPECT_EQ(data[0], 2);
     }
   });
@@ -110,7 +110,7 @@ TEST_P(Communicators, AHundredWorkSideBySide) {
     std::vector<Request> requests;
     for (int i = 0; i < 100; ++i) {
       const auto at = static_cast<std::size_t>(comm.rank() == 0 ? i : 99 - i);
-      requests.push_back(many[at].all_reduce_async(data[at], sum));
+      requests.push_back(many[at].all_reduce_async(data[at], ops::sum));
     }
     for (Request& request : requests) request.wait();
     for (int i = 0; i < 100; ++i) {
@@ -125,7 +125,7 @@ TEST_P(Communicators, MayBeMadeAndClosedAgainAndAgain) {
     for (int i = 0; i < 300; ++i) {
       Communicator part = comm.duplicate();
       std::vector<int> data{i};
-      part.all_reduce(data, sum);
+      part.all_reduce(data, ops::sum);
       ASSERT_EQ(data[0], 2 * i);
     }
   });
@@ -138,9 +138,9 @@ TEST_P(Communicators, ClosedOnesRefuseCallsAndLeaveOthersAlone) {
     part.close();
     part.close();
     std::vector<int> data{1};
-    EXPECT_EQ(code_of([&] { part.all_reduce(data, sum); }), ErrorCode::kClosed);
+    EXPECT_EQ(code_of([&] { part.all_reduce(data, ops::sum); }), ErrorCode::kClosed);
     EXPECT_EQ(part.status().code(), ErrorCode::kClosed);
-    comm.all_reduce(data, sum);
+    comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data[0], 2);
   });
 }
@@ -156,7 +156,7 @@ TEST_P(Communicators, DifferentOnesMayBeUsedFromDifferentThreads) {
         for (int i = 0; i < 60; ++i) {
           std::vector<int> data(i % 5 == 0 ? 30'000 : 20, i);
           try {
-            mine.all_reduce(data, sum, {.timeout = kCallTimeout});
+            mine.all_reduce(data, ops::sum, {.timeout = kCallTimeout});
           } catch (const Error& error) {
             ADD_FAILURE() << error.what();
             return;
@@ -178,7 +178,7 @@ TEST_P(Communicators, AsynchronousCallsMayStartOnSeveralThreadsAtOnce) {
       for (Communicator& mine : own) {
         threads.emplace_back([&mine] {
           std::vector<int> data(20'000, 1);
-          Request request = mine.all_reduce_async(data, sum, {.timeout = kCallTimeout});
+          Request request = mine.all_reduce_async(data, ops::sum, {.timeout = kCallTimeout});
           EXPECT_NO_THROW(request.wait());
           EXPECT_EQ(data.back(), 2);
         });
@@ -207,7 +207,7 @@ TEST_P(Communicators, MayBeSplitOnSeveralThreadsAtOnce) {
           std::vector<int> data(10, i);
           try {
             const CallOptions options{.timeout = kCallTimeout, .algorithm = "ring"};
-            parts[static_cast<std::size_t>(i)].all_reduce(data, sum, options);
+            parts[static_cast<std::size_t>(i)].all_reduce(data, ops::sum, options);
           } catch (const Error& error) {
             ADD_FAILURE() << error.what();
           }
@@ -224,7 +224,7 @@ TEST_P(Communicators, AMoveEndsTheOneMovedOnto) {
     Communicator part = comm.duplicate();
     part = comm.duplicate();
     std::vector<int> data{3};
-    part.all_reduce(data, sum);
+    part.all_reduce(data, ops::sum);
     EXPECT_EQ(data[0], 6);
     Communicator moved = std::move(part);
     EXPECT_TRUE(part.empty());
@@ -307,7 +307,7 @@ TEST_P(Communicators, SharedBuffersOutliveThem) {
     moved = std::move(buffer);
     EXPECT_EQ(buffer.size(), 0u);
     ASSERT_EQ(moved.size(), 1000u);
-    elsewhere.all_reduce(moved, sum);
+    elsewhere.all_reduce(moved, ops::sum);
     elsewhere.close();
     EXPECT_EQ(moved[999], 2);
     const std::lock_guard guard(mutex);

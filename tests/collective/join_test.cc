@@ -40,13 +40,13 @@ void run_joined(Store& store, const std::string& name, int size,
 
 void expect_sum(Communicator& comm, std::size_t count) {
   std::vector<int> data(count, comm.rank() + 1);
-  comm.all_reduce(data, sum);
+  comm.all_reduce(data, ops::sum);
   EXPECT_EQ(data, std::vector<int>(count, comm.size() * (comm.size() + 1) / 2));
 }
 
 void expect_sum_of_ones(Communicator& comm) {
   std::vector<int> data(1000, 1);
-  comm.all_reduce(data, sum);
+  comm.all_reduce(data, ops::sum);
   EXPECT_EQ(data, std::vector<int>(1000, comm.size()));
 }
 
@@ -98,7 +98,7 @@ TEST(Join, ACallbackMayBeTheLastToHaveMemoryOfTheJob) {
     Communicator comm = join(store, "held", 0, 2, kOptions);
     auto buffer = std::make_shared<SharedBuffer<int>>(comm, 1000);
     std::vector<int> data(1000, 1);
-    Request request = comm.all_reduce_async(data, sum);
+    Request request = comm.all_reduce_async(data, ops::sum);
     request.on_completion([&, buffer = std::move(buffer)](const Status&) mutable {
       is_running = true;
       while (!is_closed) std::this_thread::yield();

@@ -35,7 +35,7 @@ TEST(Memory, OfEightLocalRanksStaysBelowSixteenMebibytesEach) {
     {
       std::vector<float> data(1 << 19, 1.0f);
       std::vector<float> other(data.size());
-      comm.all_reduce(data, other, sum);
+      comm.all_reduce(data, other, ops::sum);
       comm.broadcast(data, 0);
       comm.all_to_all(data.data(), other.data(), data.size() / 8, DataType::kFloat32);
       // Rings to and from everyone, written once around.
@@ -72,7 +72,7 @@ TEST(Memory, OfAHundredCommunicatorsStaysBelow256Mebibytes) {
       std::vector<Communicator> many;
       for (int i = 0; i < 100; ++i) many.push_back(comm.duplicate());
       std::vector<float> data(4000, 1.0f);
-      for (Communicator& each : many) each.all_reduce(data, max);
+      for (Communicator& each : many) each.all_reduce(data, ops::max);
       comm.barrier();
       const long used = memory_kib() - before;
       comm.barrier();
@@ -91,7 +91,7 @@ TEST(Memory, ComesBackWhenCommunicatorsClose) {
       for (int i = 0; i < 100; ++i) {
         Communicator part = comm.duplicate();
         std::vector<float> data(100'000, 1.0f);
-        part.all_reduce(data, sum);
+        part.all_reduce(data, ops::sum);
       }
     };
     make_and_close();
@@ -153,7 +153,7 @@ TEST(Counts, BeyondTwoToThe31Work) {
     HugeBuffer data(kCount);
     std::fill(data.data(), data.data() + kCount, static_cast<std::int8_t>(comm.rank() + 1));
     data.data()[kCount - 1] = static_cast<std::int8_t>(comm.rank() + 10);
-    comm.all_reduce(data.data(), data.data(), kCount, DataType::kInt8, sum, patient);
+    comm.all_reduce(data.data(), data.data(), kCount, DataType::kInt8, ops::sum, patient);
     const auto wrong = std::find_if(data.data(), data.data() + kCount - 1,
                                     [](std::int8_t value) { return value != 3; });
     EXPECT_EQ(wrong - data.data(), static_cast<std::ptrdiff_t>(kCount - 1));

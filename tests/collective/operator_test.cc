@@ -66,7 +66,7 @@ TEST_P(Operators, NonCommutativeOnesKeepRankOrderInEveryReduction) {
       for (std::size_t i = 0; i < in.size(); ++i) in[i] = pack(leaf(comm.rank(), i));
       std::vector<std::uint64_t> out(count);
       int calls = 0;
-      const ReduceOp op = user_op("compose", &compose, &calls, false);
+      const ReduceOp op = ops::user_op("compose", &compose, &calls, false);
       const auto expect = [&](const char* name, int last, std::size_t first) {
         for (std::size_t i = 0; i < count; ++i) {
           ASSERT_EQ(out[i], composed(last, first + i)) << name << " of " << count << " at " << i;
@@ -93,7 +93,7 @@ TEST_P(Operators, ScalarsMayDifferBetweenRanks) {
   run([](Communicator& comm) {
     const double factor = 0.5 * (comm.rank() + 1);
     std::vector<double> data(1000, 8.0);
-    comm.all_reduce(data, premultiplied_sum(factor));
+    comm.all_reduce(data, ops::premultiplied_sum(factor));
     const int n = comm.size();
     EXPECT_EQ(data, std::vector<double>(1000, 2.0 * n * (n + 1)));
   });
@@ -103,7 +103,7 @@ TEST_P(Operators, AveragesOfIntegersTruncateTowardZero) {
   run([](Communicator& comm) {
     const int n = comm.size();
     std::vector<int> data{comm.rank() == 0 ? n + n - 1 : 0, comm.rank() == 0 ? 1 - n - n : 0, -7};
-    comm.all_reduce(data, average);
+    comm.all_reduce(data, ops::average);
     EXPECT_EQ(data, (std::vector<int>{(2 * n - 1) / n, -((2 * n - 1) / n), -7}));
   });
 }
@@ -116,10 +116,10 @@ TEST_P(Operators, NanPropagatesAndMinusZeroIsBelowZero) {
     in[1] = last ? nan : 3.0f;
     in[2] = last ? -0.0f : 0.0f;
     std::vector<float> out(100);
-    comm.all_reduce(in, out, min);
+    comm.all_reduce(in, out, ops::min);
     EXPECT_TRUE(std::isnan(out[1]));
     EXPECT_TRUE(std::signbit(out[2]));
-    comm.all_reduce(in, out, max);
+    comm.all_reduce(in, out, ops::max);
     EXPECT_TRUE(std::isnan(out[1]));
     EXPECT_EQ(std::signbit(out[2]), comm.size() == 1);
   });
@@ -134,8 +134,8 @@ TEST_P(Operators, EveryRankGetsTheSameBitsAndGetsThemTwice) {
     }
     std::vector<float> first(kCount);
     std::vector<float> second(kCount);
-    comm.all_reduce(in, first, sum);
-    comm.all_reduce(in, second, sum);
+    comm.all_reduce(in, first, ops::sum);
+    comm.all_reduce(in, second, ops::sum);
     EXPECT_EQ(std::memcmp(first.data(), second.data(), kCount * 4), 0);
     std::vector<float> of_zero = first;
     comm.broadcast(of_zero, 0);

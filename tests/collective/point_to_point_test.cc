@@ -243,13 +243,13 @@ TEST_P(PointToPoint, GroupsInCrossingOrdersDoNotDeadlock) {
                            .in = out.data(),
                            .count = kCount,
                            .type = DataType::kInt32,
-                           .root = peer});
+                           .peer = peer});
         } else {
           calls.push_back({.collective = Collective::kReceive,
                            .out = in[static_cast<std::size_t>(peer)].data(),
                            .count = kCount,
                            .type = DataType::kInt32,
-                           .root = peer});
+                           .peer = peer});
         }
       }
     }

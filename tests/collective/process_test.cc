@@ -69,7 +69,7 @@ void run_shared_buffers(Communicator& comm) {
   SharedBuffer<float> out(comm, kCount);
   for (int round = 0; round < 3; ++round) {
     std::fill(in.begin(), in.end(), static_cast<float>(comm.rank() + round));
-    comm.all_reduce(in, out, sum);
+    comm.all_reduce(in, out, ops::sum);
     const int n = comm.size();
     const auto expected = static_cast<float>(n * (n - 1) / 2 + n * round);
     for (const float value : out) {
@@ -79,10 +79,10 @@ void run_shared_buffers(Communicator& comm) {
     std::vector<float> plain(kCount, 1.0f);
     if (comm.rank() % 2 == 0) {
       std::fill(in.begin(), in.end(), 1.0f);
-      comm.all_reduce(in, in, sum);
+      comm.all_reduce(in, in, ops::sum);
       plain.assign(in.begin(), in.end());
     } else {
-      comm.all_reduce(plain, sum);
+      comm.all_reduce(plain, ops::sum);
     }
     if (plain != std::vector<float>(kCount, static_cast<float>(n))) {
       throw std::runtime_error("a mixed sum is wrong");
@@ -272,10 +272,11 @@ void refuse_in_a_child(Communicator& comm, Request& request) {
     return false;
   };
   float value = 1;
-  const bool all = refuses([&] { comm.all_reduce(&value, &value, 1, DataType::kFloat32, sum); }) &&
-                   refuses([&] { comm.barrier_async(); }) && refuses([&] { comm.split(0); }) &&
-                   refuses([&] { comm.receive(&value, 1, DataType::kFloat32, 0); }) &&
-                   refuses([&] { request.wait(); }) && !comm.status().ok();
+  const bool all =
+      refuses([&] { comm.all_reduce(&value, &value, 1, DataType::kFloat32, ops::sum); }) &&
+      refuses([&] { comm.barrier_async(); }) && refuses([&] { comm.split(0); }) &&
+      refuses([&] { comm.receive(&value, 1, DataType::kFloat32, 0); }) &&
+      refuses([&] { request.wait(); }) && !comm.status().ok();
   if (!all) _exit(3);
   comm.abort();  // nobody hears it
 }
@@ -313,11 +314,11 @@ TEST_P(Processes, MayForkChildrenThatEndNormally) {
       if (fork_a_child(comm, buffer, pending) != 0) throw std::runtime_error("the child failed");
       comm.send(&late, 1, DataType::kInt32, 0, 2);
       pending.wait();
-      comm.all_reduce(sums, sum);
+      comm.all_reduce(sums, ops::sum);
     } else {
       comm.receive(&late, 1, DataType::kInt32, 1, 2);
       // Longer than a rank that has left would be waited for.
-      Request pending = comm.all_reduce_async(sums, sum);
+      Request pending = comm.all_reduce_async(sums, ops::sum);
       if (pending.wait_for(std::chrono::milliseconds(400))) {
         throw std::runtime_error("a sum without rank 1");
       }
@@ -325,7 +326,7 @@ TEST_P(Processes, MayForkChildrenThatEndNormally) {
       pending.wait();
     }
     if (sums[0] != 2) throw std::runtime_error("a wrong sum");
-    comm.all_reduce(buffer, buffer, sum);
+    comm.all_reduce(buffer, buffer, ops::sum);
     if (buffer[kCount - 1] != 2.0f) throw std::runtime_error("the child released the buffer");
   });
 }

@@ -34,7 +34,7 @@ TEST_P(RepeatedCalls, ReadAndWriteTheBuffersOfTheirOwnCall) {
     }
     for (int i = 0; i < kTimes; ++i) {
       const auto k = static_cast<std::size_t>(i);
-      comm.all_reduce(in[k], out[k], sum);
+      comm.all_reduce(in[k], out[k], ops::sum);
     }
     for (int i = 0; i < kTimes; ++i) {
       EXPECT_EQ(out[static_cast<std::size_t>(i)], (std::vector<std::int32_t>{300 * i + 3, 3 * i}));
@@ -49,10 +49,10 @@ TEST_P(RepeatedCalls, MayTurnFromOutOfPlaceToInPlaceAndBack) {
     for (int i = 0; i < 6; ++i) {
       in = {1.5, 2.0};
       if (i % 3 == 2) {
-        comm.all_reduce(in, sum);
+        comm.all_reduce(in, ops::sum);
         EXPECT_EQ(in, (std::vector<double>{3.0, 4.0}));
       } else {
-        comm.all_reduce(in, out, sum);
+        comm.all_reduce(in, out, ops::sum);
         EXPECT_EQ(out, (std::vector<double>{3.0, 4.0}));
         EXPECT_EQ(in, (std::vector<double>{1.5, 2.0}));
       }
@@ -67,16 +67,16 @@ TEST_P(RepeatedCalls, WithOtherArgumentsAreOtherCalls) {
       comm.all_reduce(in, out, op);
       return out[0];
     };
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(sum), 9);
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(max), 5);
-    EXPECT_EQ(reduced(sum), 9);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(ops::sum), 9);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(reduced(ops::max), 5);
+    EXPECT_EQ(reduced(ops::sum), 9);
     for (Rank root : {0, 0, 1, 1, 0}) {
       std::int32_t value = comm.rank() == root ? 10 + root : -1;
       comm.broadcast(&value, 1, DataType::kInt32, root);
       EXPECT_EQ(value, 10 + root);
     }
     out = {0, -5};
-    comm.all_reduce(in.data(), out.data(), 1, DataType::kInt32, sum);
+    comm.all_reduce(in.data(), out.data(), 1, DataType::kInt32, ops::sum);
     EXPECT_EQ(out, (std::vector<std::int32_t>{9, -5}));
   });
 }
@@ -94,9 +94,9 @@ TEST(RepeatedCallsByShm, AfterOneThatNamedItsAlgorithmChooseTheirOwn) {
         calling.store(i + 1);
       }
       std::int32_t in = comm.rank(), out = -1;
-      comm.all_reduce(&in, &out, 1, DataType::kInt32, sum, {.algorithm = "native"});
+      comm.all_reduce(&in, &out, 1, DataType::kInt32, ops::sum, {.algorithm = "native"});
       EXPECT_EQ(out, 1);
-      comm.all_reduce(&in, &out, 1, DataType::kInt32, sum);
+      comm.all_reduce(&in, &out, 1, DataType::kInt32, ops::sum);
       EXPECT_EQ(out, 1);
     }
   });
@@ -107,10 +107,10 @@ TEST_P(RepeatedCalls, KeepTheirOrderAmongAsynchronousOnes) {
     std::vector<std::int64_t> a{1}, b{2}, first(1), second(1), third(1);
     for (int i = 0; i < 50; ++i) {
       first = second = third = {0};
-      comm.all_reduce(a, first, sum);
-      Request pending = comm.all_reduce_async(b, second, sum);
-      comm.all_reduce(a, third, sum);
-      comm.all_reduce(a, first, sum);
+      comm.all_reduce(a, first, ops::sum);
+      Request pending = comm.all_reduce_async(b, second, ops::sum);
+      comm.all_reduce(a, third, ops::sum);
+      comm.all_reduce(a, first, ops::sum);
       pending.wait();
       EXPECT_EQ(first[0], 2);
       EXPECT_EQ(second[0], 4);
@@ -123,7 +123,7 @@ TEST_P(RepeatedCalls, WithBadBuffersAreRefused) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<float> data(8, 1.0F), out(4);
     const auto call = [&](const void* from, void* to) {
-      comm.all_reduce(from, to, 4, DataType::kFloat32, sum);
+      comm.all_reduce(from, to, 4, DataType::kFloat32, ops::sum);
     };
     call(data.data(), out.data());
     call(data.data(), out.data());
@@ -140,7 +140,7 @@ TEST_P(RepeatedCalls, ThatDifferBetweenRanksAreAnErrorOnBoth) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<float> in(8, 1.0F), out(8);
     const auto call = [&](std::size_t count) {
-      comm.all_reduce(in.data(), out.data(), count, DataType::kFloat32, sum);
+      comm.all_reduce(in.data(), out.data(), count, DataType::kFloat32, ops::sum);
     };
     for (int i = 0; i < 5; ++i) call(4);
     EXPECT_EQ(code_of([&] { call(comm.rank() == 0 ? 4 : 5); }), ErrorCode::kMismatch);
@@ -170,23 +170,23 @@ TEST_P(RepeatedCalls, AfterCloseAreRefused) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
     std::vector<float> in(1, 1.0F), out(1);
-    for (int i = 0; i < 3; ++i) other.all_reduce(in, out, sum);
+    for (int i = 0; i < 3; ++i) other.all_reduce(in, out, ops::sum);
     other.close();
-    EXPECT_EQ(code_of([&] { other.all_reduce(in, out, sum); }), ErrorCode::kClosed);
+    EXPECT_EQ(code_of([&] { other.all_reduce(in, out, ops::sum); }), ErrorCode::kClosed);
   });
 }
 
 TEST_P(RepeatedCalls, AreCounted) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<float> in(3, 1.0F), out(3);
-    for (int i = 0; i < 7; ++i) comm.all_reduce(in, out, sum);
+    for (int i = 0; i < 7; ++i) comm.all_reduce(in, out, ops::sum);
     const auto index = static_cast<std::size_t>(Collective::kAllReduce);
     const TrafficReport report = comm.traffic();
     EXPECT_EQ(report.calls[index], 7U);
     EXPECT_EQ(report.by_collective[index].bytes_sent, 7U * 12U);
     EXPECT_EQ(comm.traffic().calls[index], 7U);
     comm.barrier();
-    comm.all_reduce(in, out, sum);
+    comm.all_reduce(in, out, ops::sum);
     EXPECT_EQ(comm.traffic().by_collective[index].messages_received, 8U);
   });
 }

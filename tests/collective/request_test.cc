@@ -29,8 +29,8 @@ TEST_P(Requests, MayBeWaitedForInDifferentOrdersOnDifferentRanks) {
     for (const std::size_t count : {4ul, 3000ul, 200'000ul}) {
       std::vector<std::int64_t> a = filled(comm.rank(), count);
       std::vector<std::int64_t> b = a;
-      Request first = comm.all_reduce_async(a, sum);
-      Request second = comm.all_reduce_async(b, sum);
+      Request first = comm.all_reduce_async(a, ops::sum);
+      Request second = comm.all_reduce_async(b, ops::sum);
       if (comm.rank() == 0) {
         first.wait();
         second.wait();
@@ -52,13 +52,13 @@ TEST_P(Requests, OfTwoCommunicatorsMayBeWaitedForInCrossingOrders) {
       std::vector<std::int64_t> b = a;
       // Started in different orders too: communicators are independent.
       if (comm.rank() == 0) {
-        Request on_world = comm.all_reduce_async(a, sum);
-        Request on_other = other.all_reduce_async(b, sum);
+        Request on_world = comm.all_reduce_async(a, ops::sum);
+        Request on_other = other.all_reduce_async(b, ops::sum);
         on_world.wait();
         on_other.wait();
       } else {
-        Request on_other = other.all_reduce_async(b, sum);
-        Request on_world = comm.all_reduce_async(a, sum);
+        Request on_other = other.all_reduce_async(b, ops::sum);
+        Request on_world = comm.all_reduce_async(a, ops::sum);
         on_other.wait();
         on_world.wait();
       }
@@ -72,7 +72,7 @@ TEST_P(Requests, ABlockingCallMovesOthersAlong) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
     std::vector<std::int64_t> a = filled(comm.rank(), 100'000);
-    Request request = comm.all_reduce_async(a, sum);
+    Request request = comm.all_reduce_async(a, ops::sum);
     if (comm.rank() == 1) request.wait();
     other.barrier();
     request.wait();
@@ -86,7 +86,7 @@ TEST_P(Requests, ManyInFlightFinishInReverseOrder) {
     std::vector<std::vector<std::int64_t>> data;
     for (std::size_t i = 0; i < kCalls; ++i) data.push_back(filled(comm.rank(), i * 97 % 4000));
     std::vector<Request> requests;
-    for (auto& each : data) requests.push_back(comm.all_reduce_async(each, sum));
+    for (auto& each : data) requests.push_back(comm.all_reduce_async(each, ops::sum));
     while (!requests.empty()) {
       requests.back().wait();
       requests.pop_back();
@@ -101,9 +101,9 @@ TEST_P(Requests, WaitForEndsAtItsLimitAndTheCallGoesOn) {
     std::vector<std::int64_t> data = filled(comm.rank(), 50);
     if (comm.rank() == 1) {
       while (!released) std::this_thread::yield();
-      comm.all_reduce(data, sum);
+      comm.all_reduce(data, ops::sum);
     } else {
-      Request request = comm.all_reduce_async(data, sum);
+      Request request = comm.all_reduce_async(data, ops::sum);
       EXPECT_FALSE(request.wait_for(milliseconds(5)));
       EXPECT_FALSE(request.test());
       EXPECT_TRUE(request.status().ok());
@@ -118,7 +118,7 @@ TEST_P(Requests, WaitForEndsAtItsLimitAndTheCallGoesOn) {
 TEST_P(Requests, TestAloneFinishesThem) {
   run_ranks(3, GetParam(), [](Communicator& comm) {
     std::vector<std::int64_t> data = filled(comm.rank(), 70'000);
-    Request request = comm.all_reduce_async(data, sum);
+    Request request = comm.all_reduce_async(data, ops::sum);
     while (!request.test()) std::this_thread::yield();
     request.wait();
     EXPECT_EQ(data, total(3, 70'000));
@@ -128,10 +128,10 @@ TEST_P(Requests, TestAloneFinishesThem) {
 TEST_P(Requests, TheDestructorWaits) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<std::int64_t> data = filled(comm.rank(), 100'000);
-    { const Request dropped = comm.all_reduce_async(data, sum); }
+    { const Request dropped = comm.all_reduce_async(data, ops::sum); }
     EXPECT_EQ(data, total(2, 100'000));
     data = filled(comm.rank(), 10);
-    Request request = comm.all_reduce_async(data, sum);
+    Request request = comm.all_reduce_async(data, ops::sum);
     request = Request();
     EXPECT_EQ(data, total(2, 10));
     EXPECT_TRUE(request.test());
@@ -142,7 +142,7 @@ TEST_P(Requests, MakeProgressWhileNobodyWaits) {
   std::atomic<bool> other_done{false};
   run_ranks(2, GetParam(), [&](Communicator& comm) {
     std::vector<std::int64_t> data = filled(comm.rank(), 300'000);
-    Request request = comm.all_reduce_async(data, sum);
+    Request request = comm.all_reduce_async(data, ops::sum);
     if (comm.rank() == 0) {
       // Not a call into the library until the other one is done.
       while (!other_done) std::this_thread::yield();
@@ -179,7 +179,7 @@ TEST_P(Requests, FinishWithTheCommunicatorWhenItIsClosed) {
     Communicator other = comm.duplicate();
     std::vector<std::int64_t> data(10);
     Request request;
-    if (comm.rank() == 0) request = other.all_reduce_async(data, sum);
+    if (comm.rank() == 0) request = other.all_reduce_async(data, ops::sum);
     other.close();
     if (comm.rank() == 0) {
       EXPECT_TRUE(request.test());
@@ -193,7 +193,7 @@ TEST_P(Requests, MayBeWaitedForByOtherThreads) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     for (int round = 0; round < 20; ++round) {
       std::vector<std::int64_t> data = filled(comm.rank(), 100'000);
-      Request request = comm.all_reduce_async(data, sum);
+      Request request = comm.all_reduce_async(data, ops::sum);
       std::thread waiting([&] {
         request.wait();
         EXPECT_EQ(data, total(2, 100'000));
@@ -209,7 +209,7 @@ TEST_P(Requests, CallBackOnceWithTheirOutcome) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<std::int64_t> data = filled(comm.rank(), 50'000);
     std::string order;
-    Request request = comm.all_reduce_async(data, sum);
+    Request request = comm.all_reduce_async(data, ops::sum);
     std::atomic<bool> called = false;
     request.on_completion([&](const Status& outcome) {
       EXPECT_TRUE(outcome.ok()) << outcome.message();
@@ -235,9 +235,9 @@ TEST_P(Requests, MayStartCallsWhenTheyCallBack) {
     Communicator other = comm.duplicate();
     std::vector<std::int64_t> first = filled(comm.rank(), 10'000), second = first;
     std::atomic<bool> is_over = false;
-    Request request = comm.all_reduce_async(first, sum);
+    Request request = comm.all_reduce_async(first, ops::sum);
     request.on_completion([&](const Status&) {
-      other.all_reduce(second, sum);
+      other.all_reduce(second, ops::sum);
       is_over = true;
     });
     while (!is_over) std::this_thread::yield();
@@ -253,7 +253,7 @@ TEST_P(Requests, TellTheirCallbacksOfAFailure) {
     ErrorCode code = ErrorCode::kOk;
     Request request;
     if (comm.rank() == 0) {
-      request = other.all_reduce_async(data, sum);
+      request = other.all_reduce_async(data, ops::sum);
       request.on_completion([&](const Status& outcome) { code = outcome.code(); });
       EXPECT_EQ(code, ErrorCode::kOk) << "it cannot be over";
     }
@@ -292,7 +292,7 @@ TEST_P(Requests, ReleaseADetachedBufferWhenTheCommunicatorIsClosed) {
     if (comm.rank() == 0) {
       auto buffer = std::make_shared<std::vector<std::int64_t>>(10);
       alive = buffer;
-      other.all_reduce_async(*buffer, sum).detach(std::move(buffer));
+      other.all_reduce_async(*buffer, ops::sum).detach(std::move(buffer));
       EXPECT_FALSE(alive.expired());
     }
     other.close();
@@ -311,7 +311,7 @@ TEST_P(Requests, MayBeTheirOwnersWhenTheyAreDetached) {
       auto work = std::make_shared<Work>();
       const std::weak_ptr<void> alive = work;
       Request& request = work->request;
-      request = comm.all_reduce_async(work->data, sum);
+      request = comm.all_reduce_async(work->data, ops::sum);
       if (is_over) request.wait();
       request.detach(std::move(work));
       comm.barrier();
@@ -323,12 +323,12 @@ TEST_P(Requests, MayBeTheirOwnersWhenTheyAreDetached) {
 TEST_P(Requests, MayBeLetGoByACallbackThatGoesOnWithItsOutcome) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     std::vector<std::int64_t> data = filled(1, 1000), other = data;
-    auto request = std::make_unique<Request>(comm.all_reduce_async(data, sum));
+    auto request = std::make_unique<Request>(comm.all_reduce_async(data, ops::sum));
     request->wait();
     ErrorCode code = ErrorCode::kSystem;
     request->on_completion([&](const Status& outcome) {
       request.reset();
-      comm.all_reduce(other, sum);  // in the place of the one that was let go
+      comm.all_reduce(other, ops::sum);  // in the place of the one that was let go
       code = outcome.code();
     });
     EXPECT_EQ(code, ErrorCode::kOk);
@@ -341,8 +341,8 @@ TEST_P(Requests, AreWaitedForAllTogether) {
     std::vector<std::int64_t> a = filled(comm.rank(), 20'000), b = a;
     std::vector<Request> requests;
     requests.emplace_back();
-    requests.push_back(comm.all_reduce_async(a, sum));
-    requests.push_back(other.all_reduce_async(b, sum));
+    requests.push_back(comm.all_reduce_async(a, ops::sum));
+    requests.push_back(other.all_reduce_async(b, ops::sum));
     wait_all(requests);
     EXPECT_EQ(a, total(3, 20'000));
     EXPECT_EQ(b, total(3, 20'000));

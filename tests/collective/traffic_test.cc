@@ -78,15 +78,15 @@ TEST_P(TrafficReports, WhatOneRankSendsAnotherReceives) {
       };
       const auto data = [](std::vector<std::int32_t>& v) { return v.data(); };
       const DataType type = DataType::kInt32;
-      check("all_reduce", [&] { comm.all_reduce(in.data(), out.data(), count, type, sum); });
-      check("reduce", [&] { comm.reduce(in.data(), out.data(), count, type, sum, 1); });
+      check("all_reduce", [&] { comm.all_reduce(in.data(), out.data(), count, type, ops::sum); });
+      check("reduce", [&] { comm.reduce(in.data(), out.data(), count, type, ops::sum, 1); });
       check("broadcast", [&] { comm.broadcast(in.data(), count, type, 2); });
       check("all_gather", [&] { comm.all_gather(in.data(), out.data(), count, type); });
       check("all_gather_v", [&] { comm.all_gather_v(in.data(), data(out), counts, {}, type); });
       check("reduce_scatter",
-            [&] { comm.reduce_scatter(in.data(), out.data(), count, type, sum); });
+            [&] { comm.reduce_scatter(in.data(), out.data(), count, type, ops::sum); });
       check("reduce_scatter_v",
-            [&] { comm.reduce_scatter_v(in.data(), out.data(), counts, type, sum); });
+            [&] { comm.reduce_scatter_v(in.data(), out.data(), counts, type, ops::sum); });
       check("gather", [&] { comm.gather(in.data(), out.data(), count, type, 3); });
       check("gather_v", [&] { comm.gather_v(in.data(), own[0], out.data(), counts, {}, type, 0); });
       check("scatter", [&] { comm.scatter(in.data(), out.data(), count, type, 1); });
@@ -95,8 +95,8 @@ TEST_P(TrafficReports, WhatOneRankSendsAnotherReceives) {
       check("all_to_all", [&] { comm.all_to_all(in.data(), out.data(), count, type); });
       check("all_to_all_v",
             [&] { comm.all_to_all_v(in.data(), counts, {}, out.data(), own, {}, type); });
-      check("scan", [&] { comm.scan(in.data(), out.data(), count, type, sum); });
-      check("exscan", [&] { comm.exscan(in.data(), out.data(), count, type, sum); });
+      check("scan", [&] { comm.scan(in.data(), out.data(), count, type, ops::sum); });
+      check("exscan", [&] { comm.exscan(in.data(), out.data(), count, type, ops::sum); });
       check("send and receive", [&] {
         const Rank next = (comm.rank() + 1) % kRanks, previous = (comm.rank() + 3) % kRanks;
         Request send = comm.send_async(in.data(), count, type, next);
@@ -110,8 +110,8 @@ TEST_P(TrafficReports, WhatOneRankSendsAnotherReceives) {
 TEST_P(TrafficReports, TheRingSendsEachRankTwoTimesItsShareInTwoTimesThePeers) {
   run_ranks(kRanks, GetParam(), [](Communicator& comm) {
     std::vector<float> data(kLarge, 1.0F);
-    comm.all_reduce(data, sum, {.algorithm = "ring"});
-    comm.all_reduce_async(data, sum, {.algorithm = "ring"}).wait();
+    comm.all_reduce(data, ops::sum, {.algorithm = "ring"});
+    comm.all_reduce_async(data, ops::sum, {.algorithm = "ring"}).wait();
     const TrafficReport report = comm.traffic();
     EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kAllReduce)], 2U);
     const Traffic& moved = of(report, Collective::kAllReduce);

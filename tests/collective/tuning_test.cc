@@ -61,9 +61,9 @@ std::size_t ones_of_a_sum(Communicator& comm, bool asynchronous) {
   const std::vector<float> in(30, mine[comm.rank()]);
   std::vector<float> out(in.size());
   if (asynchronous) {
-    comm.all_reduce_async(in, out, sum).wait();
+    comm.all_reduce_async(in, out, ops::sum).wait();
   } else {
-    comm.all_reduce(in, out, sum);
+    comm.all_reduce(in, out, ops::sum);
   }
   return static_cast<std::size_t>(std::count(out.begin(), out.end(), 1.0f));
 }
@@ -93,7 +93,7 @@ TEST(Tuning, SwitchesBetweenNativeAndPlansBySize) {
     for (int round = 0; round < 3; ++round) {
       EXPECT_EQ(ones_of_a_sum(comm, round % 2 == 0), 10u);
       int value = comm.rank();
-      comm.all_reduce(&value, &value, 1, DataType::kInt32, sum);
+      comm.all_reduce(&value, &value, 1, DataType::kInt32, ops::sum);
       EXPECT_EQ(value, 3);
     }
     run_small_matrix(comm);
@@ -105,7 +105,7 @@ TEST(Tuning, ServesCallsThatTheTablesPlanRefuses) {
   run_ranks(3, "shm", [](Communicator& comm) {
     const float mine[]{1e8f, 1.0f, -1e8f};
     std::vector<float> data(30, mine[comm.rank()]);
-    comm.all_reduce(data, sum, {.order = Order::kCanonical});
+    comm.all_reduce(data, ops::sum, {.order = Order::kCanonical});
     EXPECT_EQ(data, std::vector<float>(30, 0.0f));
   });
 }
@@ -147,7 +147,7 @@ std::size_t reserved_after_a_large_call(const std::string& table) {
   std::atomic<std::size_t> reserved{0};
   run_ranks(2, "shm", [&](Communicator& comm) {
     std::vector<float> data(300'000, 1.0f);
-    comm.all_reduce(data, sum);
+    comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data, std::vector<float>(300'000, 2.0f));
     if (comm.rank() == 0) {
       reserved = CommunicatorAccess::state(comm)->native()->reserved_bytes();
@@ -204,7 +204,7 @@ TEST(Tuning, MakesNoHangOfADisagreementAcrossItsBorders) {
         std::vector<float> data(100, 1.0f);
         const std::size_t count = comm.rank() == odd ? odd_count : 110 - odd_count;
         try {
-          comm.all_reduce(data.data(), data.data(), count, DataType::kFloat32, sum);
+          comm.all_reduce(data.data(), data.data(), count, DataType::kFloat32, ops::sum);
           for (;;) comm.barrier();
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::kMismatch) << error.what();

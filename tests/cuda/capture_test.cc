@@ -80,7 +80,7 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
     std::int64_t* const all = user.make<std::int64_t>(std::vector<std::int64_t>(2 * kRanks));
     const CallOptions options{.stream = user.stream()};
     const auto work = [&] {
-      comm.all_reduce(data, data, 1, DataType::kInt64, sum, options);
+      comm.all_reduce(data, data, 1, DataType::kInt64, ops::sum, options);
       comm.all_gather(data, all, 2, DataType::kInt64, options);
     };
     const CUgraph graph = capture.run(comm.rank(), user.stream(), work);
@@ -118,7 +118,7 @@ TEST(DeviceCapture, AStagedCallIsRefusedAndTheCommunicatorGoesOn) {
                   user.stream(), CU_STREAM_CAPTURE_MODE_RELAXED),
               "cuStreamBeginCapture");
     const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     };
     std::string told;
     try {
@@ -146,7 +146,7 @@ TEST(DeviceCapture, OfAUserOperatorIsRefusedOnAllRanksAndTheCommunicatorGoesOn) 
     DeviceUser user;
     float* const data = user.make<float>({2});
     const ReduceOp op =
-        user_op("add", [](const void* in, void* inout, std::size_t count, DataType, void*) {
+        ops::user_op("add", [](const void* in, void* inout, std::size_t count, DataType, void*) {
           for (std::size_t i = 0; i < count; ++i) {
             static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
           }
@@ -185,7 +185,7 @@ TEST(DeviceCapture, OfOneRankAloneIsRefusedOnAllAndTheCommunicatorGoesOn) {
                 "cuStreamBeginCapture");
     }
     const auto call = [&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     };
     std::string told;
     try {

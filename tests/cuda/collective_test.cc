@@ -139,7 +139,7 @@ TEST(DeviceStaging, LongCallsGoInPartsWhereAllMembersHaveADevice) {
         static_cast<std::int32_t*>(inout)[i] += static_cast<const std::int32_t*>(in)[i];
       }
     };
-    comm.all_reduce(data, data, kCount, DataType::kInt32, user_op("add", add),
+    comm.all_reduce(data, data, kCount, DataType::kInt32, ops::user_op("add", add),
                     {.stream = user.stream()});
     user.finish();
     const std::vector<std::int32_t> got = user.look(data, kCount);
@@ -154,7 +154,7 @@ TEST(DeviceCalls, WithoutAStreamReturnWhenTheResultIsThere) {
   run_device_ranks({.ranks = 2}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1.0F + static_cast<float>(comm.rank()), 5.0F});
-    comm.all_reduce(data, data, 2, DataType::kFloat32, sum);
+    comm.all_reduce(data, data, 2, DataType::kFloat32, ops::sum);
     EXPECT_EQ(user.look(data, 2), (std::vector<float>{3.0F, 10.0F}));
   });
 }
@@ -167,8 +167,8 @@ TEST(DeviceCalls, AStreamOrdersThemWithTheWorkAroundThem) {
     std::int64_t* const copy = user.make<std::int64_t>({0});
     const auto api = driver();
     for (int round = 0; round < kRounds; ++round) {
-      comm.all_reduce(data, data, 1, DataType::kInt64, max, {.stream = user.stream()});
-      comm.all_reduce(data, data, 1, DataType::kInt64, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kInt64, ops::max, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kInt64, ops::sum, {.stream = user.stream()});
       api->MemcpyAsync(reinterpret_cast<CUdeviceptr>(copy), reinterpret_cast<CUdeviceptr>(data), 8,
                        user.stream());
       comm.broadcast(copy, 1, DataType::kInt64, round % 3, {.stream = user.stream()});
@@ -185,7 +185,8 @@ TEST(DeviceCalls, RequestsOfSeveralCallsEndInAnyOrder) {
     std::vector<Request> requests;
     for (int i = 0; i < 8; ++i) {
       data.push_back(user.make<std::int32_t>({i, comm.rank()}));
-      requests.push_back(comm.all_reduce_async(data.back(), data.back(), 2, DataType::kInt32, sum));
+      requests.push_back(
+          comm.all_reduce_async(data.back(), data.back(), 2, DataType::kInt32, ops::sum));
     }
     for (std::size_t i = requests.size(); i-- > 0;) requests[i].wait();
     for (int i = 0; i < 8; ++i) {
@@ -205,13 +206,13 @@ TEST(DeviceCalls, SendsAndReceivesCarryDeviceBuffers) {
                                    .out = theirs,
                                    .count = 4,
                                    .type = DataType::kInt32,
-                                   .root = peer,
+                                   .peer = peer,
                                    .tag = 3},
                                   {.collective = Collective::kSend,
                                    .in = mine,
                                    .count = 3,
                                    .type = DataType::kInt32,
-                                   .root = peer,
+                                   .peer = peer,
                                    .tag = 3}};
     comm.group(calls);
     EXPECT_EQ(user.look(theirs, 4), (std::vector<std::int32_t>{peer + 10, 7, 8, -1}));
@@ -231,13 +232,13 @@ TEST(DeviceCalls, AGroupOnOneStreamSendsAndReceivesAtOnce) {
                          .out = theirs,
                          .count = count,
                          .type = DataType::kInt32,
-                         .root = peer,
+                         .peer = peer,
                          .options = {.stream = user.stream()}};
       const Call send{.collective = Collective::kSend,
                       .in = mine,
                       .count = count,
                       .type = DataType::kInt32,
-                      .root = peer,
+                      .peer = peer,
                       .options = {.stream = user.stream()}};
       for (int round = 0; round < 3; ++round) {
         comm.group(round == 1 ? std::vector<Call>{send, receive}
@@ -255,9 +256,9 @@ TEST(DeviceCalls, HostCallsBehindDeviceCallsKeepTheirOrder) {
     DeviceUser user;
     for (int round = 0; round < 20; ++round) {
       std::int32_t* const device = user.make<std::int32_t>({comm.rank() + round});
-      comm.all_reduce(device, device, 1, DataType::kInt32, sum, {.stream = user.stream()});
+      comm.all_reduce(device, device, 1, DataType::kInt32, ops::sum, {.stream = user.stream()});
       std::vector<std::int32_t> host{comm.rank(), 2};
-      comm.all_reduce(host, sum);
+      comm.all_reduce(host, ops::sum);
       EXPECT_EQ(host, (std::vector<std::int32_t>{1, 4}));
       user.finish();
       EXPECT_EQ(user.look(device, 1)[0], 2 * round + 1);
@@ -275,7 +276,7 @@ TEST(DeviceCalls, UserOperatorsTakeHostMemory) {
         static_cast<std::int32_t*>(inout)[i] *= static_cast<const std::int32_t*>(in)[i];
       }
     };
-    comm.all_reduce(data, data, 1, DataType::kInt32, user_op("multiply", multiply));
+    comm.all_reduce(data, data, 1, DataType::kInt32, ops::user_op("multiply", multiply));
     EXPECT_EQ(user.look(data, 1)[0], 6);
   });
 }

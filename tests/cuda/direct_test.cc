@@ -25,7 +25,7 @@ Call receive_call(std::int32_t* out, std::size_t count, Rank peer, CUstream stre
           .out = out,
           .count = count,
           .type = DataType::kInt32,
-          .root = peer,
+          .peer = peer,
           .options = {.stream = stream}};
 }
 Call send_call(const std::int32_t* in, std::size_t count, Rank peer, CUstream stream) {

@@ -20,7 +20,7 @@ TEST(DeviceFailure, DeviceAndHostMemoryInOneCallIsToldOnBothRanks) {
     float* const device = user.make<float>({1, 2, 3, 4});
     float* const data = comm.rank() == 0 ? device : host;
     const std::string failure =
-        failure_of([&] { comm.all_reduce(data, data, 4, DataType::kFloat32, sum); });
+        failure_of([&] { comm.all_reduce(data, data, 4, DataType::kFloat32, ops::sum); });
     EXPECT_THAT(failure, AllOf(HasSubstr("calls differ"), HasSubstr("device memory"),
                                HasSubstr("rank 0"), HasSubstr("rank 1")));
   });
@@ -32,7 +32,7 @@ TEST(DeviceFailure, DifferingCountsAreToldOnBothRanks) {
     float* const data = user.make<float>({1, 2, 3, 4});
     const auto count = static_cast<std::size_t>(3 + comm.rank());
     const std::string failure =
-        failure_of([&] { comm.all_reduce(data, data, count, DataType::kFloat32, sum); });
+        failure_of([&] { comm.all_reduce(data, data, count, DataType::kFloat32, ops::sum); });
     EXPECT_THAT(failure, AllOf(HasSubstr("count 3"), HasSubstr("count 4")));
   });
 }
@@ -57,7 +57,7 @@ TEST(DeviceFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
     float* const data = user.make<float>({1});
     if (comm.rank() == 1) return told.arrive_and_wait();
     const std::string failure = failure_of([&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, sum,
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum,
                       {.timeout = std::chrono::milliseconds(300), .stream = user.stream()});
     });
     EXPECT_THAT(failure, AllOf(HasSubstr("timeout"), HasSubstr("rank 1")));
@@ -76,9 +76,9 @@ TEST(DeviceFailure, AbortEndsAStagedCallAndItsStreamGoesOn) {
       return;
     }
     const std::string failure = failure_of([&] {
-      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
       while (comm.status().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     });
     EXPECT_THAT(failure, HasSubstr("enough"));
     user.finish();
@@ -91,11 +91,11 @@ TEST(DeviceFailure, FreedMemoryIsRefusedWithItsAddress) {
     void* const data = allocate(comm, 4096, MemoryKind::kCuda);
     release(comm, data);
     const std::string failure = failure_of([&] {
-      comm.all_reduce(data, data, 16, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 16, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     });
     EXPECT_NE(failure, "");
     float* const good = user.make<float>({2});
-    comm.all_reduce(good, good, 1, DataType::kFloat32, sum);
+    comm.all_reduce(good, good, 1, DataType::kFloat32, ops::sum);
     EXPECT_EQ(user.look(good, 1)[0], 2) << "the communicator goes on";
   });
 }
@@ -105,8 +105,9 @@ TEST(DeviceFailure, ABufferThatEndsTooEarlyIsRefused) {
     DeviceUser user;
     std::byte* const start = user.take(16);
     const std::size_t count = DeviceUser::kArenaBytes;
-    EXPECT_THAT(failure_of([&] { comm.all_reduce(start, start, count, DataType::kFloat32, sum); }),
-                HasSubstr("invalid argument"));
+    EXPECT_THAT(
+        failure_of([&] { comm.all_reduce(start, start, count, DataType::kFloat32, ops::sum); }),
+        HasSubstr("invalid argument"));
   });
 }
 
@@ -115,13 +116,13 @@ TEST(DeviceFailure, AnInjectedLaunchFailureNamesRankAndDevice) {
   run_device_ranks({.ranks = 2}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1, 2});
-    comm.all_reduce(data, data, 2, DataType::kFloat32, sum, {.stream = user.stream()});
+    comm.all_reduce(data, data, 2, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     user.finish();
     comm.barrier();
     if (comm.rank() == 0) fake()->fail("cuLaunchKernel", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     comm.barrier();
     const std::string failure = failure_of([&] {
-      comm.all_reduce(data, data, 2, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, 2, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     });
     EXPECT_THAT(failure, AllOf(HasSubstr("rank 0"), HasSubstr("device 0"),
                                HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")));
@@ -138,10 +139,10 @@ TEST(DeviceFailure, AStreamOfNoContextIsRefused) {
     ASSERT_EQ(api->StreamCreateWithPriority(&gone, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     ASSERT_EQ(api->StreamDestroy(gone), CUDA_SUCCESS);
     EXPECT_NE(failure_of([&] {
-                comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = gone});
+                comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = gone});
               }),
               "");
-    comm.all_reduce(data, data, 1, DataType::kFloat32, sum, {.stream = user.stream()});
+    comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum, {.stream = user.stream()});
     user.finish();
   });
 }
@@ -152,12 +153,12 @@ TEST(DeviceFailure, WithCudaOffDeviceMemoryIsRefusedAndNotTouched) {
   run_device_ranks({.ranks = 2, .devices = {}}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make<float>({1});
-    EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, 1, DataType::kFloat32, sum); }),
+    EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum); }),
                 AllOf(HasSubstr("unsupported"), HasSubstr("UNISONO_CUDA=off")));
     EXPECT_THAT(failure_of([&] { allocate(comm, 64, MemoryKind::kCuda); }),
                 HasSubstr("UNISONO_CUDA=off"));
     std::vector<float> host{1};
-    comm.all_reduce(host, sum);
+    comm.all_reduce(host, ops::sum);
     EXPECT_EQ(host[0], 2);
   });
   unsetenv("UNISONO_CUDA");
@@ -168,7 +169,7 @@ TEST(DeviceFailure, BuffersOfAnotherDeviceAreRefusedWithBothNames) {
   run_device_ranks({.ranks = 1}, [](Communicator& comm) {
     DeviceUser other(1);
     float* const data = other.make<float>({1});
-    EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, 1, DataType::kFloat32, sum); }),
+    EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum); }),
                 AllOf(HasSubstr("device 1"), HasSubstr("device 0"), HasSubstr("rank 0")));
   });
 }
@@ -189,8 +190,9 @@ TEST(DeviceFailure, StagingBeyondItsBoundNamesTheVariable) {
     DeviceUser user;
     constexpr std::size_t kCount = std::size_t{4} << 20;
     auto* const data = reinterpret_cast<float*>(user.take(kCount * sizeof(float)));
-    EXPECT_THAT(failure_of([&] { comm.all_reduce(data, data, kCount, DataType::kFloat32, sum); }),
-                AllOf(HasSubstr("out of resources"), HasSubstr("UNISONO_SCRATCH_BYTES")));
+    EXPECT_THAT(
+        failure_of([&] { comm.all_reduce(data, data, kCount, DataType::kFloat32, ops::sum); }),
+        AllOf(HasSubstr("out of resources"), HasSubstr("UNISONO_SCRATCH_BYTES")));
   });
   // Either block alone would do.
   run_device_ranks({.ranks = 1, .devices = {}}, [](Communicator& comm) {

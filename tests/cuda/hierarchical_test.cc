@@ -108,7 +108,7 @@ TEST_P(Hierarchical, SendsTheSliceAloneAndOnlyToRanksOfTheSamePlace) {
     const auto hosts = static_cast<std::size_t>(comm.size()) / places();
     float* const data = user.make(std::vector<float>(count, 1.0F));
     const std::vector<std::uint64_t> sent = sent_in(comm, [&] {
-      comm.all_reduce(data, data, count, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, count, DataType::kFloat32, ops::sum, {.stream = user.stream()});
       user.finish();
     });
     std::uint64_t all = 0;
@@ -151,11 +151,11 @@ void run_in_turn(bool processes) {
       // Every second one is staged.
       const std::size_t count = i % 2 == 1 ? 100 : kMebibyte * static_cast<std::size_t>(i + 1);
       data.push_back(user.make(std::vector<std::int32_t>(count, comm.rank() + i)));
-      comm.all_reduce(data.back(), data.back(), count, DataType::kInt32, sum,
+      comm.all_reduce(data.back(), data.back(), count, DataType::kInt32, ops::sum,
                       {.stream = user.stream()});
     }
     std::vector<std::int32_t> host{comm.rank()};
-    comm.all_reduce(host, sum);
+    comm.all_reduce(host, ops::sum);
     require(host[0] == 6, "a wrong sum of host memory");
     user.finish();
     for (std::int32_t i = 0; i < 6; ++i) {
@@ -178,7 +178,7 @@ TEST(HierarchicalCalls, AStreamOrdersThemWithTheWorkAroundThem) {
     std::int64_t* const data = user.make(std::vector<std::int64_t>(count, 1));
     std::int64_t* const copy = user.make(std::vector<std::int64_t>(count, 0));
     for (int round = 0; round < 4; ++round) {
-      comm.all_reduce(data, copy, count, DataType::kInt64, sum, {.stream = user.stream()});
+      comm.all_reduce(data, copy, count, DataType::kInt64, ops::sum, {.stream = user.stream()});
       api->MemcpyAsync(reinterpret_cast<CUdeviceptr>(data), reinterpret_cast<CUdeviceptr>(copy),
                        count * 8, user.stream());
     }
@@ -191,7 +191,7 @@ TEST(HierarchicalCalls, WithoutAStreamReturnWhenTheResultIsThere) {
   run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     double* const data = user.make(std::vector<double>(kMebibyte, comm.rank() + 1.0));
-    comm.all_reduce(data, data, kMebibyte, DataType::kFloat64, average);
+    comm.all_reduce(data, data, kMebibyte, DataType::kFloat64, ops::average);
     require(user.look(data, kMebibyte) == std::vector<double>(kMebibyte, 2.5), "a wrong average");
   });
 }
@@ -218,7 +218,8 @@ TEST(HierarchicalCalls, RunOnCommunicatorsThatWereSplit) {
     Communicator half = comm.split(comm.rank() % 2, -comm.rank());
     for (Communicator* each : {&half, &comm, &half}) {
       std::int32_t* const data = user.make(std::vector<std::int32_t>(kMebibyte, 1));
-      each->all_reduce(data, data, kMebibyte, DataType::kInt32, sum, {.stream = user.stream()});
+      each->all_reduce(data, data, kMebibyte, DataType::kInt32, ops::sum,
+                       {.stream = user.stream()});
       user.finish();
       require(user.look(data, 1)[0] == each->size(), "a wrong sum");
       user.clear();
@@ -246,7 +247,7 @@ TEST(HierarchicalCalls, WithABufferInHostMemoryAreStaged) {
     std::int32_t* const device = user.make(start);
     std::int32_t* const data = comm.rank() == 2 ? start.data() : device;
     const std::vector<std::uint64_t> sent = sent_in(comm, [&] {
-      comm.all_reduce(data, data, kMebibyte, DataType::kInt32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, kMebibyte, DataType::kInt32, ops::sum, {.stream = user.stream()});
       user.finish();
     });
     std::uint64_t all = 0;
@@ -265,11 +266,11 @@ TEST(HierarchicalCalls, InTheCanonicalOrderHaveTheBitsOfHostMemory) {
       start[i] = 1.0F / static_cast<float>(i + 1 + static_cast<std::size_t>(comm.rank()) * 7);
     }
     float* const data = user.make(start);
-    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, sum,
+    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::sum,
                     {.order = Order::kCanonical, .stream = user.stream()});
     user.finish();
     std::vector<float> host = start;
-    comm.all_reduce(host.data(), host.data(), kMebibyte, DataType::kFloat32, sum,
+    comm.all_reduce(host.data(), host.data(), kMebibyte, DataType::kFloat32, ops::sum,
                     {.order = Order::kCanonical});
     require(user.look(data, kMebibyte) == host, "other bits");
   });
@@ -291,7 +292,8 @@ TEST(HierarchicalProcesses, InACaptureAreRefusedOnAllRanks) {
     DeviceUser user;
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
     const auto call = [&] {
-      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::sum,
+                      {.stream = user.stream()});
     };
     const std::string failure = failure_of([&] { const DeviceGraph graph(user.stream(), call); });
     require(failure.find("outside of the capture") != std::string::npos, "told: " + failure);
@@ -306,7 +308,7 @@ std::string failure_of_calls(Communicator& comm, DeviceUser& user, std::size_t c
   float* const data = user.make(std::vector<float>(count, 1.0F));
   const std::string failure = failure_of([&] {
     for (;;) {
-      comm.all_reduce(data, data, count, DataType::kFloat32, max, {.stream = user.stream()});
+      comm.all_reduce(data, data, count, DataType::kFloat32, ops::max, {.stream = user.stream()});
       user.finish();
     }
   });
@@ -319,7 +321,8 @@ TEST(HierarchicalFailure, AbortIsToldToAllAndStreamsGoOn) {
     DeviceUser user;
     if (comm.rank() == 3) {
       float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
-      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max, {.stream = user.stream()});
+      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max,
+                      {.stream = user.stream()});
       comm.abort("enough");
       user.finish();
       return;
@@ -339,11 +342,11 @@ TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
       DeviceUser user;
       float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
       // Buffers are mapped by a first call: who hears of the failure frees its own.
-      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max);
+      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
       comm.barrier();
       if (comm.rank() == 2) fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
       const std::string failure = failure_of([&] {
-        for (;;) comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max);
+        for (;;) comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
       });
       for (const char* words : {"rank 2", "CUDA_ERROR_ILLEGAL_ADDRESS"}) {
         require(failure.find(words) != std::string::npos,
@@ -361,7 +364,7 @@ TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
     if (comm.rank() != 1) {
       const std::string failure = failure_of([&] {
-        comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, sum,
+        comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::sum,
                         {.timeout = std::chrono::milliseconds(300)});
       });
       EXPECT_THAT(failure,
@@ -396,7 +399,7 @@ struct Moment {
                          const Moment& moment) {
   float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
   const auto call = [&] {
-    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max, {.stream = user.stream()});
+    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max, {.stream = user.stream()});
   };
   call();
   user.finish();
@@ -417,12 +420,13 @@ void survive(Communicator& comm, OutcomeBoard& board, DeviceUser& user) {
   float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
   board.blocking[self] = outcome_of([&] {
     for (;;) {
-      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max, {.stream = user.stream()});
+      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max,
+                      {.stream = user.stream()});
       user.finish();  // ends although the call fails
     }
   });
   board.later[self] = outcome_of([&] {
-    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, max, {.stream = user.stream()});
+    comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max, {.stream = user.stream()});
   });
 }
 

@@ -31,12 +31,12 @@ void survive(Communicator& comm, OutcomeBoard& board, DeviceUser& user, std::siz
   ++board.entered;
   board.blocking[self] = outcome_of([&] {
     for (;;) {
-      comm.all_reduce(data, data, count, DataType::kFloat32, max, {.stream = user.stream()});
+      comm.all_reduce(data, data, count, DataType::kFloat32, ops::max, {.stream = user.stream()});
     }
   });
   user.finish();
   board.later[self] = outcome_of([&] {
-    comm.all_reduce(data, data, count, DataType::kFloat32, max, {.stream = user.stream()});
+    comm.all_reduce(data, data, count, DataType::kFloat32, ops::max, {.stream = user.stream()});
   });
 }
 
@@ -51,7 +51,7 @@ void run_doomed(const std::vector<int>& devices, std::size_t count, Rank victim)
             if (comm.rank() != victim) return survive(comm, *board.operator->(), user, count);
             float* const data = user.make<float>(std::vector<float>(count, 1.0F));
             for (int i = 0; i < 3; ++i) {
-              comm.all_reduce(data, data, count, DataType::kFloat32, max,
+              comm.all_reduce(data, data, count, DataType::kFloat32, ops::max,
                               {.stream = user.stream()});
             }
             die(*board.operator->());
@@ -91,11 +91,13 @@ TEST(DeviceKill, BetweenTheExchangeAndTheMappingIsNotTheMappersFault) {
             DeviceUser user;
             float* const data = user.make<float>(std::vector<float>(16, 1.0F));
             const auto call = [&] {
-              comm.all_reduce(data, data, 16, DataType::kFloat32, max, {.stream = user.stream()});
+              comm.all_reduce(data, data, 16, DataType::kFloat32, ops::max,
+                              {.stream = user.stream()});
               user.finish();
             };
             if (comm.rank() == 1) {
-              comm.all_reduce(data, data, 16, DataType::kFloat32, max, {.stream = user.stream()});
+              comm.all_reduce(data, data, 16, DataType::kFloat32, ops::max,
+                              {.stream = user.stream()});
               eventually([&] { return board->entered > 0; });
               die(*board.operator->());
             }

@@ -40,7 +40,7 @@ TEST_P(DeviceBusyStream, OfOneRankIsNoMismatchWithTheHostMemoryOfTheOthers) {
     const auto total = static_cast<float>(way.ranks);
     if (comm.rank() > 0) {
       float mine = 1;
-      EXPECT_EQ(failure_of([&] { comm.all_reduce(&mine, &mine, 1, kFloat, sum, plain); }), "");
+      EXPECT_EQ(failure_of([&] { comm.all_reduce(&mine, &mine, 1, kFloat, ops::sum, plain); }), "");
       EXPECT_EQ(mine, total);
     } else {
       DeviceUser user;
@@ -49,7 +49,8 @@ TEST_P(DeviceBusyStream, OfOneRankIsNoMismatchWithTheHostMemoryOfTheOthers) {
       options.stream = user.stream();
       {
         const BusyStream busy(user.stream());
-        EXPECT_EQ(failure_of([&] { comm.all_reduce(mine, mine, 1, kFloat, sum, options); }), "");
+        EXPECT_EQ(failure_of([&] { comm.all_reduce(mine, mine, 1, kFloat, ops::sum, options); }),
+                  "");
       }
       EXPECT_EQ(user.look(mine, 1)[0], total);
     }
@@ -69,8 +70,8 @@ TEST_P(DeviceBusyStream, OfOneRankIsNoMismatchWithTheDeviceMemoryOfTheOthers) {
     std::unique_ptr<BusyStream> busy;
     if (comm.rank() == comm.size() - 1) busy = std::make_unique<BusyStream>(user.stream());
     EXPECT_EQ(failure_of([&] {
-                comm.all_reduce(two, two, 2, kFloat, sum, options);
-                comm.all_reduce(three, three, 3, kFloat, sum, options);
+                comm.all_reduce(two, two, 2, kFloat, ops::sum, options);
+                comm.all_reduce(three, three, 3, kFloat, ops::sum, options);
               }),
               "");
     busy.reset();
@@ -109,11 +110,11 @@ void expect_another_goes_on(const DeviceJob& job, bool other_has_stream) {
     Communicator second = comm.split(0, comm.rank());
     std::unique_ptr<HeldStream> hold;
     if (comm.rank() == 1) hold = std::make_unique<HeldStream>(user.stream());
-    first.all_reduce(held, held, 1, kFloat, sum, {.stream = user.stream()});
+    first.all_reduce(held, held, 1, kFloat, ops::sum, {.stream = user.stream()});
     comm.barrier();
     CallOptions options{.timeout = seconds(2)};
     if (other_has_stream) options.stream = other.stream();
-    second.all_reduce(free, free, 1, kFloat, sum, options);
+    second.all_reduce(free, free, 1, kFloat, ops::sum, options);
     require(is_done_within(options.timeout, other.stream()), "the other stream stands still");
     require(second.status().ok(), second.status().message());
     comm.barrier();
@@ -169,9 +170,9 @@ TEST_F(DeviceOddStream, OfManyCallsTheDriverIsAskedAboutTheOldestAlone) {
         const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
         HeldStream hold(user.stream());
         for (int call = 1; call < kCalls; ++call) {
-          comm.all_reduce(data, data, 1, kFloat, sum, options);
+          comm.all_reduce(data, data, 1, kFloat, ops::sum, options);
         }
-        Request last = comm.all_reduce_async(data, data, 1, kFloat, sum, options);
+        Request last = comm.all_reduce_async(data, data, 1, kFloat, ops::sum, options);
         const Looks looks = looks_at(last, kCalls, 100);
         // The first and the last round of looks may be seen in part.
         require(looks.at_events > 0 && looks.at_events <= looks.at_calls / kCalls + 2,
@@ -236,7 +237,8 @@ TEST_F(DeviceOddStream, TheDefaultStreamOfEachThreadIsRefused) {
     DeviceUser user;
     float* const data = user.make<float>({3});
     const auto call = [&](CUstream stream) {
-      return failure_of([&] { comm.all_reduce(data, data, 1, kFloat, sum, {.stream = stream}); });
+      return failure_of(
+          [&] { comm.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = stream}); });
     };
     EXPECT_THAT(call(CU_STREAM_PER_THREAD), HasSubstr("invalid argument"));
     EXPECT_EQ(call(user.stream()), "");
@@ -253,7 +255,7 @@ void expect_read_after(float* const host, DeviceUser& user, Communicator& comm,
     const BusyStream busy(user.stream());
     EXPECT_EQ(enqueue_write(), CUDA_SUCCESS);
     EXPECT_EQ(failure_of([&] {
-                comm.all_reduce(host, host, 1, kFloat, sum,
+                comm.all_reduce(host, host, 1, kFloat, ops::sum,
                                 {.timeout = kDeadline, .stream = user.stream()});
               }),
               "");

@@ -48,13 +48,14 @@ TEST_F(DeviceOddWorld, TwoLongStagedCallsAtOnceShareLittleRoom) {
     const std::vector<float> start(kCount, 1.0F);
     float* const data[] = {user.make(start), user.make(start)};
     const CallOptions options{.timeout = kDeadline};
-    EXPECT_EQ(failure_of([&] {
-                Request one = comm.all_reduce_async(data[0], data[0], kCount, kFloat, sum, options);
-                Request two = comm.all_reduce_async(data[1], data[1], kCount, kFloat, sum, options);
-                one.wait();
-                two.wait();
-              }),
-              "");
+    EXPECT_EQ(
+        failure_of([&] {
+          Request one = comm.all_reduce_async(data[0], data[0], kCount, kFloat, ops::sum, options);
+          Request two = comm.all_reduce_async(data[1], data[1], kCount, kFloat, ops::sum, options);
+          one.wait();
+          two.wait();
+        }),
+        "");
     for (const float* const place : data) {
       EXPECT_TRUE(user.look(place, kCount) == std::vector<float>(kCount, kRanks)) << "a wrong sum";
     }
@@ -100,7 +101,7 @@ TEST_F(DeviceOddWorld, BlocksOfManySmallMessagesThatFillTheRoomDoNotHoldUpALongC
     }
     for (Request& request : requests) request.wait();
     EXPECT_EQ(failure_of([&] {
-                comm.all_reduce(data, data, kCount, kFloat, sum,
+                comm.all_reduce(data, data, kCount, kFloat, ops::sum,
                                 {.timeout = kDeadline, .stream = user.stream()});
               }),
               "");
@@ -124,10 +125,10 @@ TEST_F(DeviceOddWorld, AMessageLongerThanTheRoomLeavesRoomForOtherCalls) {
     const CallOptions options{.timeout = kDeadline};
     EXPECT_EQ(failure_of([&] {
                 Request receiving = comm.receive_async(got, kLong, kFloat, peer, 0, options);
-                comm.all_reduce(data, sums, kCount, kFloat, sum, options);
+                comm.all_reduce(data, sums, kCount, kFloat, ops::sum, options);
                 comm.send(sent, kLong, kFloat, peer, 0, options);
                 receiving.wait();
-                comm.all_reduce(sums, data, kCount, kFloat, sum, options);
+                comm.all_reduce(sums, data, kCount, kFloat, ops::sum, options);
               }),
               "");
     EXPECT_TRUE(user.look(data, kCount) == std::vector<float>(kCount, 4.0F)) << "a wrong sum";
@@ -146,7 +147,7 @@ TEST_F(DeviceOddWorld, ARankMayCloseAtOnceWhileOthersStillJoinItsWork) {
       float* const data = user.make<float>({static_cast<float>(round)});
       auto brief = std::make_unique<Communicator>(comm.split(0, comm.rank()));
       ASSERT_EQ(failure_of([&] {
-                  brief->all_reduce(data, data, 1, kFloat, sum,
+                  brief->all_reduce(data, data, 1, kFloat, ops::sum,
                                     {.timeout = kDeadline, .stream = user.stream()});
                 }),
                 "")
@@ -170,13 +171,13 @@ void fail_under_a_held_stream() {
     std::unique_ptr<HeldStream> hold;
     if (comm.rank() == 0) hold = std::make_unique<HeldStream>(user.stream());
     EXPECT_EQ(failure_of([&] {
-                doomed.all_reduce(data, data, 1, kFloat, sum, {.stream = user.stream()});
+                doomed.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = user.stream()});
               }),
               "");
     step.arrive_and_wait();
     if (comm.rank() == 1) doomed.abort("enough");
     await_failure(doomed);
-    EXPECT_THAT(failure_of([&] { doomed.all_reduce(data, data, 1, kFloat, sum); }),
+    EXPECT_THAT(failure_of([&] { doomed.all_reduce(data, data, 1, kFloat, ops::sum); }),
                 HasSubstr("enough"));
     step.arrive_and_wait();
     if (comm.rank() == 1) other.write(data, kOwn);
@@ -209,7 +210,7 @@ void abort_many_calls() {
     if (!doomed.empty()) {
       hold = std::make_unique<HeldStream>(user.stream());
       for (int i = 0; i < kCalls; ++i) {
-        doomed.all_reduce(data, data, 1, kFloat, sum, {.stream = user.stream()});
+        doomed.all_reduce(data, data, 1, kFloat, ops::sum, {.stream = user.stream()});
       }
     }
     step.arrive_and_wait();
@@ -234,12 +235,12 @@ TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStr
       float* const data = user.make<float>({1});
       auto doomed = std::make_unique<Communicator>(comm.split(0, comm.rank()));
       const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
-      doomed->all_reduce(data, data, 1, kFloat, sum, options);
+      doomed->all_reduce(data, data, 1, kFloat, ops::sum, options);
       user.finish();
       comm.barrier();
       std::unique_ptr<HeldStream> hold;
       if (comm.rank() == 0) hold = std::make_unique<HeldStream>(user.stream());
-      doomed->all_reduce(data, data, 1, kFloat, sum, options);
+      doomed->all_reduce(data, data, 1, kFloat, ops::sum, options);
       comm.barrier();
       if (comm.rank() == 0) doomed->abort("enough");
       await_failure(*doomed);
@@ -248,7 +249,7 @@ TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStr
       hold.reset();
       user.finish();
       float* const fresh = user.make<float>({5});
-      comm.all_reduce(fresh, fresh, 1, kFloat, sum, options);
+      comm.all_reduce(fresh, fresh, 1, kFloat, ops::sum, options);
       require(user.look(fresh, 1)[0] == 10, "a wrong sum after the failure");
       comm.barrier();
     });
@@ -262,7 +263,7 @@ void expect_right_results_on(int device, Communicator& comm) {
   for (const bool has_stream : {true, false}) {
     CallOptions options{.timeout = kDeadline};
     if (has_stream) options.stream = user.stream();
-    comm.all_reduce(data, data, 2, kFloat, sum, options);
+    comm.all_reduce(data, data, 2, kFloat, ops::sum, options);
     comm.all_gather(data, all, 2, kFloat, options);
     user.finish();
     const float n = static_cast<float>(comm.size()) * (has_stream ? 1 : 2);

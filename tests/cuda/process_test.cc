@@ -60,7 +60,8 @@ TEST(DeviceProcessesOfAGpu, LaunchOneKernelForEachCall) {
           float* const data = user.make(std::vector<float>(kCount, 1.0F));
           const std::uint64_t before = fake()->counts().launches;
           for (std::uint64_t call = 0; call < kCalls; ++call) {
-            comm.all_reduce(data, data, kCount, DataType::kFloat32, max, {.stream = user.stream()});
+            comm.all_reduce(data, data, kCount, DataType::kFloat32, ops::max,
+                            {.stream = user.stream()});
           }
           user.finish();
           const std::uint64_t launches = fake()->counts().launches - before;
@@ -80,7 +81,7 @@ TEST(DeviceProcessMemory, OfUnisonoAllocateIsReachedInPlace) {
     const std::vector<std::int32_t> start(kCount, comm.rank() + 1);
     user.write(data, reinterpret_cast<const std::byte*>(start.data()), kCount * 4);
     const std::uint64_t copied = fake() == nullptr ? 0 : fake()->counts().copied_bytes;
-    comm.all_reduce(data, data, kCount, DataType::kInt32, sum, {.stream = user.stream()});
+    comm.all_reduce(data, data, kCount, DataType::kInt32, ops::sum, {.stream = user.stream()});
     user.finish();
     if (fake() != nullptr) {
       require(fake()->counts().copied_bytes == copied, "the call was staged");
@@ -101,7 +102,7 @@ TEST(DeviceProcessMemory, MayBeFreedAndAllocatedAnewBetweenCalls) {
           static_cast<std::byte*>(allocate(comm, count * sizeof(round), MemoryKind::kCuda));
       const std::vector<std::int32_t> start(count, comm.rank() + round);
       user.write(data, reinterpret_cast<const std::byte*>(start.data()), count * 4);
-      comm.all_reduce(data, data, count, DataType::kInt32, sum, {.stream = user.stream()});
+      comm.all_reduce(data, data, count, DataType::kInt32, ops::sum, {.stream = user.stream()});
       user.finish();
       const auto got = user.look(reinterpret_cast<std::int32_t*>(data), count);
       require(got == std::vector<std::int32_t>(count, 2 * round + 1),

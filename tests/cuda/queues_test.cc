@@ -36,7 +36,7 @@ void sum_in_stream(Communicator& comm, std::size_t count, int calls) {
   float expected = 1;
   const std::string failed = failure_of([&] {
     for (int call = 0; call < calls; ++call) {
-      comm.all_reduce(data, data, count, kFloat, sum,
+      comm.all_reduce(data, data, count, kFloat, ops::sum,
                       {.timeout = kDeadline, .stream = user.stream()});
     }
   });
@@ -87,7 +87,7 @@ TEST_F(DeviceQueues, AreNeverFilledByCallsThatWait) {
               const std::string failed = failure_of([&] {
                 for (int call = 0; call < kCalls; ++call) {
                   requests.push_back(
-                      comm.all_reduce_async(data, data, 10, kFloat, max,
+                      comm.all_reduce_async(data, data, 10, kFloat, ops::max,
                                             {.timeout = kDeadline, .stream = user.stream()}));
                 }
                 for (Request& request : requests) request.wait();
@@ -131,7 +131,7 @@ TEST_F(OneDeviceQueue, TakesCallsInAStreamOfTheGreatestPriority) {
               const OwnStream urgent(cuda::kHighestStreamPriority);
               float* const data = user.make(std::vector<float>(1000, 1.0F));
               for (int call = 0; call < 3; ++call) {
-                comm.all_reduce(data, data, 1000, kFloat, sum,
+                comm.all_reduce(data, data, 1000, kFloat, ops::sum,
                                 {.timeout = kDeadline, .stream = urgent.get()});
               }
               driver()->StreamSynchronize(urgent.get());
@@ -163,7 +163,7 @@ TEST_F(OneDeviceQueue, TakesCallsOfSeveralCommunicators) {
                            for (std::size_t call = 0; call < 60; ++call) {
                              const std::size_t which = call % comms.size();
                              requests.push_back(comms[which].all_reduce_async(
-                                 data + 10 * which, data + 10 * which, 10, kFloat, max,
+                                 data + 10 * which, data + 10 * which, 10, kFloat, ops::max,
                                  {.timeout = kDeadline, .stream = streams[which]->get()}));
                            }
                            for (Request& request : requests) request.wait();
@@ -191,7 +191,7 @@ void call_two_at_once(Communicator& comm, Way way) {
                 .out = at,
                 .count = 10,
                 .type = kFloat,
-                .op = max,
+                .op = ops::max,
                 .options = options};
   };
   for (int call = 0; call < 100; ++call) {
@@ -231,7 +231,7 @@ TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
                 float* const data = user.make(std::vector<float>(10, 1.0F));
                 for (int call = 0; call < 100; ++call) {
                   comm.barrier();  // both begin at once
-                  pair.all_reduce(data, data, 10, kFloat, max,
+                  pair.all_reduce(data, data, 10, kFloat, ops::max,
                                   {.timeout = kDeadline, .stream = user.stream()});
                 }
                 require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
@@ -248,7 +248,7 @@ TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
           Communicator pair = comm.split(comm.rank() % 2, comm.rank());
           DeviceUser user(comm.rank() % 2);
           float* const data = user.make(std::vector<float>(10, 1.0F));
-          pair.all_reduce(data, data, 10, kFloat, sum,
+          pair.all_reduce(data, data, 10, kFloat, ops::sum,
                           {.timeout = kDeadline, .stream = user.stream()});
           require(user.look(data, 10) == std::vector<float>(10, 2.0F), "wrong");
           require(comm.rank() > 1 || fake()->counts().launches > 0, "no kernel was launched");
@@ -265,7 +265,7 @@ TEST_F(DeviceQueues, DoNotHoldUpACommunicatorThatIsClosed) {
       float* const data = user.make(std::vector<float>(10, 1.0F));
       {
         Communicator alone = comm.split(comm.rank(), 0);
-        alone.all_reduce(data, data, 10, kFloat, sum,
+        alone.all_reduce(data, data, 10, kFloat, ops::sum,
                          {.timeout = kDeadline, .stream = user.stream()});
         user.finish();
         const CallOptions in_stream{.timeout = kDeadline, .stream = user.stream()};

@@ -29,7 +29,8 @@ class Replays {
     graph_ = std::make_unique<DeviceGraph>(user_.stream(), [&] { call(); });
   }
   void call() {
-    comm_.all_reduce(data_, data_, kCount, DataType::kFloat32, max, {.stream = user_.stream()});
+    comm_.all_reduce(data_, data_, kCount, DataType::kFloat32, ops::max,
+                     {.stream = user_.stream()});
   }
   void launch(int times) {
     for (int i = 0; i < times; ++i) graph_->launch(user_.stream());

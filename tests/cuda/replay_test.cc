@@ -89,7 +89,7 @@ Call call_of(const Subject& s, Rank rank, Rank root, const std::int32_t* in, std
             .out = s.out == 0 ? nullptr : out,
             .count = s.collective == Collective::kBarrier ? 0 : kBlock,
             .type = DataType::kInt32,
-            .op = sum,
+            .op = ops::sum,
             .root = root};
   const auto self = static_cast<std::size_t>(rank);
   const bool is_root = rank == root;
@@ -167,7 +167,7 @@ class Chain {
             .out = data_,
             .count = kCount,
             .type = DataType::kUint64,
-            .op = sum,
+            .op = ops::sum,
             .options = {.stream = stream}};
   }
   void enqueue(CUstream stream) { comm_.run(call(stream)); }
@@ -393,7 +393,8 @@ TEST(DeviceCaptureOfProcesses, RefusesWhatNeedsTheHost) {
     DeviceUser user;
     float* const data = user.make<float>({1, 2});
     const CallOptions options{.stream = user.stream()};
-    const ReduceOp op = user_op("add", [](const void*, void*, std::size_t, DataType, void*) {});
+    const ReduceOp op =
+        ops::user_op("add", [](const void*, void*, std::size_t, DataType, void*) {});
     require_words(
         refusal(comm, user,
                 [&] { comm.all_reduce(data, data, 1, DataType::kFloat32, op, options); }),
@@ -401,7 +402,7 @@ TEST(DeviceCaptureOfProcesses, RefusesWhatNeedsTheHost) {
     float host[2] = {};
     require_words(
         refusal(comm, user,
-                [&] { comm.all_reduce(host, host, 1, DataType::kFloat32, sum, options); }),
+                [&] { comm.all_reduce(host, host, 1, DataType::kFloat32, ops::sum, options); }),
         {"a CUDA graph cannot hold all_reduce", "rank 0 has a buffer in host memory"});
     const Rank peer = 1 - comm.rank();
     require_words(refusal(comm, user,
@@ -412,7 +413,7 @@ TEST(DeviceCaptureOfProcesses, RefusesWhatNeedsTheHost) {
                                       .out = comm.rank() == 0 ? nullptr : data,
                                       .count = 1,
                                       .type = DataType::kFloat32,
-                                      .root = peer,
+                                      .peer = peer,
                                       .options = options});
                           }),
                   {"goes through host memory", "CUDA graph cannot hold", "device 0"});

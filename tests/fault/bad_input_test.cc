@@ -36,7 +36,7 @@ std::vector<BadCall> bad_calls() {
                     .out = memory + 2048,
                     .count = 100,
                     .type = DataType::kFloat32,
-                    .op = sum};
+                    .op = ops::sum};
   const auto with = [&](auto change) {
     Call call = reduce;
     change(call);
@@ -59,21 +59,21 @@ std::vector<BadCall> bad_calls() {
          c.options.order = Order::kCanonical;
        }),
        ErrorCode::kUnsupported},
-      {"bits of floats", with([](Call& c) { c.op = bit_and; })},
+      {"bits of floats", with([](Call& c) { c.op = ops::bit_and; })},
       {"minimum of complex numbers", with([](Call& c) {
          c.type = DataType::kComplex64;
-         c.op = min;
+         c.op = ops::min;
        })},
       {"average of bool", with([](Call& c) {
          c.type = DataType::kBool;
-         c.op = average;
+         c.op = ops::average;
        })},
       {"average in a scan", with([](Call& c) {
          c.collective = Collective::kScan;
-         c.op = average;
+         c.op = ops::average;
        })},
       {"user operator without a function",
-       with([](Call& c) { c.op = user_op("nothing", nullptr); })},
+       with([](Call& c) { c.op = ops::user_op("nothing", nullptr); })},
       {"count beyond the address space",
        with([](Call& c) { c.count = std::numeric_limits<std::size_t>::max() / 2; })},
       {"as many bytes as a number can name", with([](Call& c) {
@@ -116,15 +116,15 @@ std::vector<BadCall> bad_calls() {
         .in = memory,
         .count = 1,
         .type = DataType::kInt8,
-        .root = 5}},
+        .peer = 5}},
       {"send to anybody",
        {.collective = Collective::kSend,
         .in = memory,
         .count = 1,
         .type = DataType::kInt8,
-        .root = kAnyRank}},
+        .peer = kAnyRank}},
       {"receive into nothing",
-       {.collective = Collective::kReceive, .count = 1, .type = DataType::kInt8, .root = 0}},
+       {.collective = Collective::kReceive, .count = 1, .type = DataType::kInt8, .peer = 0}},
       {"too many counts", with([](Call& c) {
          c.collective = Collective::kAllGatherV;
          c.out_counts = three_counts;
@@ -181,7 +181,7 @@ TEST_P(BadInput, IsAnErrorOfTheCallAlone) {
         EXPECT_TRUE(comm.status().ok()) << bad.name;
       }
       std::vector<int> data{1, 2};
-      comm.all_reduce(data, sum);
+      comm.all_reduce(data, ops::sum);
       ASSERT_EQ(data, (std::vector<int>{2, 4})) << "after " << bad.name;
     }
   });
@@ -199,11 +199,11 @@ TEST_P(BadInput, TypedCallsCheckTheRoom) {
       const char* name;
       std::function<void()> call;
     } forms[]{
-        {"all_reduce", [&] { comm.all_reduce(in, small, sum); }},
-        {"all_reduce_async", [&] { comm.all_reduce_async(in, small, sum).wait(); }},
-        {"reduce", [&] { comm.reduce(in, small, sum, 0); }},
+        {"all_reduce", [&] { comm.all_reduce(in, small, ops::sum); }},
+        {"all_reduce_async", [&] { comm.all_reduce_async(in, small, ops::sum).wait(); }},
+        {"reduce", [&] { comm.reduce(in, small, ops::sum, 0); }},
         {"all_gather", [&] { comm.all_gather(in, gathered); }},
-        {"reduce_scatter", [&] { comm.reduce_scatter(blocks, out, sum); }},
+        {"reduce_scatter", [&] { comm.reduce_scatter(blocks, out, ops::sum); }},
     };
     for (const auto& form : forms) {
       const Outcome outcome = outcome_of(comm.rank() == 0 ? form.call : [] {});
@@ -220,7 +220,7 @@ TEST_P(BadInput, OnlyTheRootOfAReduceNeedsRoom) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     const std::vector<int> in(4, 1);
     std::vector<int> out(comm.rank() == 1 ? 6 : 0);
-    comm.reduce(in, out, sum, 1);
+    comm.reduce(in, out, ops::sum, 1);
     EXPECT_EQ(out, comm.rank() == 1 ? (std::vector<int>{2, 2, 2, 2, 0, 0}) : std::vector<int>());
   });
 }
@@ -288,17 +288,17 @@ TEST_P(BadInput, AGroupWithABadCallIsRefusedAndTheNextOneRuns) {
                    .in = &value,
                    .count = 1,
                    .type = DataType::kInt32,
-                   .root = 9};
+                   .peer = 9};
     const Call calls[]{{.collective = Collective::kSend,
                         .in = &value,
                         .count = 1,
                         .type = DataType::kInt32,
-                        .root = peer},
+                        .peer = peer},
                        {.collective = Collective::kReceive,
                         .out = &other,
                         .count = 1,
                         .type = DataType::kInt32,
-                        .root = peer}};
+                        .peer = peer}};
     const Outcome refused = outcome_of([&] { comm.group({&bad, 1}); });
     EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
     EXPECT_NE(std::string_view(refused.message).find("send: "), std::string_view::npos)

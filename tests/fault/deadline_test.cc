@@ -27,7 +27,7 @@ TEST_P(Deadline, NamesTheRankThatHadNotArrived) {
         EXPECT_TRUE(eventually([&] { return ended == 3; }));
       }
       const Outcome outcome = outcome_of([&] {
-        comm.all_reduce(data, sum, kSoon);
+        comm.all_reduce(data, ops::sum, kSoon);
         // All data of a small call were there for the late one: it hears of the failure next.
         EXPECT_EQ(comm.rank(), 2);
         for (;;) comm.barrier();
@@ -74,10 +74,10 @@ TEST_P(Deadline, OfTheFirstOfSeveralOutstandingCallsNamesTheRank) {
       constexpr CallOptions kLater{.timeout = milliseconds(1500)};
       for (int i = 0; i < 3; ++i) {
         requests.push_back(
-            comm.all_reduce_async(data[static_cast<std::size_t>(i)], sum,
+            comm.all_reduce_async(data[static_cast<std::size_t>(i)], ops::sum,
                                   i == 0 ? CallOptions{.timeout = milliseconds(900)} : kLater));
       }
-      requests.push_back(other.all_reduce_async(data[3], sum, kLater));
+      requests.push_back(other.all_reduce_async(data[3], ops::sum, kLater));
       for (Request& request : requests) {
         const Outcome outcome = outcome_of([&] { request.wait(); });
         ASSERT_TRUE(outcome.written);
@@ -115,7 +115,7 @@ TEST_P(Deadline, OfAnAsynchronousCallHoldsWithoutAWaiter) {
       return;
     }
     std::vector<float> data(10);
-    Request request = comm.all_reduce_async(data, sum, kSoon);
+    Request request = comm.all_reduce_async(data, ops::sum, kSoon);
     EXPECT_TRUE(eventually([&] { return !request.status().ok(); }));
     EXPECT_EQ(request.status().code(), ErrorCode::kTimeout) << request.status().message();
     EXPECT_TRUE(request.test());
@@ -134,7 +134,7 @@ TEST_P(Deadline, OfOneCommunicatorLeavesOthersAlone) {
       EXPECT_TRUE(eventually([&] { return ended.load(); }));
     }
     std::vector<int> data(50'000, 1);
-    comm.all_reduce(data, sum);
+    comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data, std::vector<int>(50'000, 2));
   });
 }
@@ -161,7 +161,7 @@ TEST_P(Deadline, AbortFromAnotherThreadEndsAllRanks) {
         });
       } else {
         ++entered;
-        outcome = outcome_of([&] { comm.all_reduce(data, sum); });
+        outcome = outcome_of([&] { comm.all_reduce(data, ops::sum); });
         ++entered;
       }
       if (aborter.joinable()) aborter.join();
@@ -172,7 +172,7 @@ TEST_P(Deadline, AbortFromAnotherThreadEndsAllRanks) {
       EXPECT_EQ(outcome_of([&] { comm.barrier(); }).code, ErrorCode::kAborted);
       EXPECT_EQ(comm.status().code(), ErrorCode::kAborted);
       std::vector<int> healthy{1};
-      other.all_reduce(healthy, sum);
+      other.all_reduce(healthy, ops::sum);
       EXPECT_EQ(healthy[0], 3);
     });
   }
@@ -183,14 +183,14 @@ TEST_P(Deadline, ARankThatLeftIsNamedByCallsThatNeedIt) {
     std::atomic<bool> left{false};
     run_ranks(3, GetParam(), [&](Communicator& comm) {
       std::vector<float> data(count, 1.0f);
-      comm.all_reduce(data, sum);
+      comm.all_reduce(data, ops::sum);
       if (comm.rank() == 1) {
         comm.close();
         left = true;
         return;
       }
       EXPECT_TRUE(eventually([&] { return left.load(); }));
-      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, sum); });
+      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum); });
       ASSERT_TRUE(outcome.written);
       EXPECT_EQ(outcome.code, ErrorCode::kRankLeft) << outcome.message;
       EXPECT_EQ(outcome.rank, 1) << outcome.message;
@@ -287,9 +287,9 @@ TEST_P(Deadline, FarTimeoutsAreNoPastOnes) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     constexpr auto kFar = std::chrono::milliseconds::max();
     int value = comm.rank();
-    comm.all_reduce(&value, &value, 1, DataType::kInt32, sum, {.timeout = kFar});
+    comm.all_reduce(&value, &value, 1, DataType::kInt32, ops::sum, {.timeout = kFar});
     EXPECT_EQ(value, 1);
-    Request request = comm.all_reduce_async(&value, &value, 1, DataType::kInt32, sum);
+    Request request = comm.all_reduce_async(&value, &value, 1, DataType::kInt32, ops::sum);
     EXPECT_TRUE(request.wait_for(kFar));
     EXPECT_EQ(value, 2);
   });
@@ -307,7 +307,7 @@ TEST_P(Deadline, ARankThatDidItsPartMayLeave) {
       if (comm.rank() == 3 && count == 4) {
         EXPECT_TRUE(eventually([&] { return done >= 3; }));
       }
-      comm.exscan(in.data(), out.data(), count, DataType::kFloat64, sum);
+      comm.exscan(in.data(), out.data(), count, DataType::kFloat64, ops::sum);
       if (comm.rank() > 0) {
         EXPECT_EQ(out, std::vector<double>(count, comm.rank()));
       }

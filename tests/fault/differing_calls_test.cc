@@ -87,7 +87,7 @@ Call call_of(Collective collective, std::size_t elements, int ranks, Rank rank, 
             .out = room->out.data(),
             .count = in_blocks ? block : elements,
             .type = DataType::kInt32,
-            .op = sum};
+            .op = ops::sum};
   const bool is_root = rank == call.root;
   if (collective == Collective::kReduceScatterV || collective == Collective::kAllToAllV ||
       (collective == Collective::kScatterV && is_root)) {
@@ -119,7 +119,7 @@ Call odd_form(Call call, Argument argument, Rank rank, Room* room) {
       call.type = DataType::kFloat32;
       return call;
     case Argument::kOperator:
-      call.op = max;
+      call.op = ops::max;
       return call;
     case Argument::kOrder:
       call.options.order = Order::kCanonical;
@@ -225,7 +225,7 @@ TEST_P(OnlySending, RanksHearOfTheDifferenceByTheNextCollective) {
                         .out = out.data(),
                         .count = count,
                         .type = DataType::kInt32,
-                        .op = sum,
+                        .op = ops::sum,
                         .root = 1 - comm.rank()};
         const Outcome outcome = outcome_of([&] {
           comm.run(call);

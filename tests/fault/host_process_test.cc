@@ -63,10 +63,10 @@ int run_job(int ranks, const std::function<void(Communicator&)>& body,
 // asynchronous call starts the progress thread.
 void use_everything(Communicator& comm) {
   std::vector<float> large(300'000, 1.0F);
-  Request request = comm.all_reduce_async(large, sum);
+  Request request = comm.all_reduce_async(large, ops::sum);
   request.wait();
   float sum_of_ones = 1;
-  comm.all_reduce(&sum_of_ones, &sum_of_ones, 1, DataType::kFloat32, sum);
+  comm.all_reduce(&sum_of_ones, &sum_of_ones, 1, DataType::kFloat32, ops::sum);
   const Rank next = (comm.rank() + 1) % comm.size();
   const Rank before = (comm.rank() + comm.size() - 1) % comm.size();
   int got = -1;
@@ -144,7 +144,7 @@ int look_at_descriptors() {
   const int status = run_job(2, [&](Communicator& comm) {
     SharedBuffer<float> buffer(comm, 100'000);
     use_everything(comm);
-    comm.all_reduce(buffer, buffer, sum);
+    comm.all_reduce(buffer, buffer, ops::sum);
     comm.barrier();
     if (comm.rank() == 0) {
       for (const int fd : difference(numbers_in("/proc/self/fd"), before)) {
@@ -172,12 +172,12 @@ int crowd() {
   std::atomic<std::size_t> open{0};
   const int status = run_job(32, [&](Communicator& comm) {
     float one = 1;
-    comm.all_reduce(&one, &one, 1, DataType::kFloat32, sum);
+    comm.all_reduce(&one, &one, 1, DataType::kFloat32, ops::sum);
     if (one != 32) throw std::runtime_error("a wrong sum");
     // Descriptors of heaps are used at the first large call.
     SharedBuffer<float> buffer(comm, 20'000);
     std::fill(buffer.begin(), buffer.end(), 1.0F);
-    comm.all_reduce(buffer, buffer, sum);
+    comm.all_reduce(buffer, buffer, ops::sum);
     if (buffer[19'999] != 32) throw std::runtime_error("a wrong sum of shared memory");
     if (comm.rank() == 0) open = numbers_in("/proc/self/fd").size();
     comm.barrier();

@@ -40,7 +40,7 @@ class AnyCall {
              .out = out_.data(),
              .count = count,
              .type = DataType::kFloat32,
-             .op = sum,
+             .op = ops::sum,
              .root = 0,
              .in_counts = counts_,
              .out_counts = counts_};
@@ -67,7 +67,7 @@ void survive(Communicator& comm, OutcomeBoard& board, const Deed& deed) {
   const AnyCall call(deed.collective, deed.count);
   std::vector<float> data(1000, 1.0f);
   Communicator other = comm.duplicate();
-  Request pending = other.all_reduce_async(data, sum);
+  Request pending = other.all_reduce_async(data, ops::sum);
   ++board.entered;
   board.blocking[self] = outcome_of([&] {
     for (;;) comm.run(call.get());
@@ -197,7 +197,7 @@ TEST_P(Kill, LeavesCommunicatorsWithoutTheVictimAlone) {
     if (comm.rank() == 2) return;
     for (int i = 0; i < 20; ++i) {
       std::vector<float> data(i % 2 == 0 ? 10 : 100'000, 1.0f);
-      half.all_reduce(data, sum);
+      half.all_reduce(data, ops::sum);
       if (data.back() != 2.0f) throw std::runtime_error("a healthy communicator is wrong");
     }
     ++board->finished;

@@ -27,8 +27,10 @@ struct Room {
 };
 
 std::vector<Disagreement> disagreements() {
-  const Call base{
-      .collective = Collective::kAllReduce, .count = 10, .type = DataType::kFloat32, .op = sum};
+  const Call base{.collective = Collective::kAllReduce,
+                  .count = 10,
+                  .type = DataType::kFloat32,
+                  .op = ops::sum};
   const auto with = [](Call call, auto change) {
     change(call);
     return call;
@@ -43,7 +45,7 @@ std::vector<Disagreement> disagreements() {
        {"count 100000,", "count 100001,"}},
       {"small_and_large", base, large, {"count 10,", "count 100000,"}},
       {"type", base, with(base, [](Call& c) { c.type = DataType::kInt32; }), {"float32", "int32"}},
-      {"operator", base, with(base, [](Call& c) { c.op = max; }), {"sum", "max"}},
+      {"operator", base, with(base, [](Call& c) { c.op = ops::max; }), {"sum", "max"}},
       {"root", rooted, with(rooted, [](Call& c) { c.root = 2; }), {"root 0", "root 2"}},
       {"collective",
        base,
@@ -55,8 +57,8 @@ std::vector<Disagreement> disagreements() {
        with(large, [](Call& c) { c.collective = Collective::kBroadcast; }),
        {"all_reduce(", "broadcast("}},
       {"user_operator",
-       with(base, [](Call& c) { c.op = user_op("one", &user_function); }),
-       with(base, [](Call& c) { c.op = user_op("two", &user_function); }),
+       with(base, [](Call& c) { c.op = ops::user_op("one", &user_function); }),
+       with(base, [](Call& c) { c.op = ops::user_op("two", &user_function); }),
        {"user", "user"}},
   };
 }
@@ -93,7 +95,7 @@ TEST_P(Mismatch, OfAnAlgorithmHintIsAnErrorOnEveryRank) {
     std::vector<float> data(100, 1.0f);
     const CallOptions options{.algorithm = comm.rank() == 2 ? "recursive_doubling" : "ring"};
     const Outcome outcome = outcome_of([&] {
-      comm.all_reduce(data, sum, options);
+      comm.all_reduce(data, ops::sum, options);
       for (;;) comm.barrier();
     });
     EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
@@ -107,7 +109,7 @@ TEST_P(Mismatch, OfAHintOnOneRankOnlyIsAnErrorOnEveryRank) {
       std::vector<float> data(100, 1.0f);
       const CallOptions options{.algorithm = comm.rank() == odd ? "ring" : ""};
       const Outcome outcome = outcome_of([&] {
-        comm.all_reduce(data, sum, options);
+        comm.all_reduce(data, ops::sum, options);
         for (;;) comm.barrier();
       });
       EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
@@ -120,7 +122,7 @@ TEST_P(Mismatch, OfTheOrderIsAnErrorOnEveryRank) {
     std::vector<float> data(100, 1.0f);
     const CallOptions options{.order = comm.rank() == 1 ? Order::kCanonical : Order::kAny};
     const Outcome outcome = outcome_of([&] {
-      comm.all_reduce(data, sum, options);
+      comm.all_reduce(data, ops::sum, options);
       for (;;) comm.barrier();
     });
     EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
@@ -134,12 +136,12 @@ TEST_P(Mismatch, OfOneCommunicatorLeavesOthersAlone) {
     std::vector<float> data(100'000, 1.0f);
     const std::size_t count = comm.rank() == 0 ? 100'000 : 50'000;
     const Outcome outcome = outcome_of([&] {
-      other.all_reduce(data.data(), data.data(), count, DataType::kFloat32, sum);
+      other.all_reduce(data.data(), data.data(), count, DataType::kFloat32, ops::sum);
       for (;;) other.barrier();
     });
     EXPECT_EQ(outcome.code, ErrorCode::kMismatch) << outcome.message;
     std::vector<int> healthy(70'000, 1);
-    comm.all_reduce(healthy, sum);
+    comm.all_reduce(healthy, ops::sum);
     EXPECT_EQ(healthy, std::vector<int>(70'000, 2));
   });
 }

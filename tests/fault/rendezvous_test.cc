@@ -47,8 +47,8 @@ int meet() {
       Communicator comm = init();
       std::vector<float> small{static_cast<float>(comm.rank() + 1)};
       std::vector<float> large(200'000, 1.0f);
-      comm.all_reduce(small, sum);
-      comm.all_reduce(large, sum);
+      comm.all_reduce(small, ops::sum);
+      comm.all_reduce(large, ops::sum);
       std::printf("round %d: rank %d of %d, sum %g\n", round, comm.rank(), comm.size(), small[0]);
       comm.close();
       if (round == 0) descriptors = open_descriptors();
@@ -494,9 +494,9 @@ TEST(Descriptors, OfThisProcessAreClosedWithTheRanks) {
       spawn(3,
             [](Communicator& comm) {
               std::vector<int> data(50'000, 1);
-              comm.all_reduce(data, sum);
+              comm.all_reduce(data, ops::sum);
               Communicator part = comm.split(comm.rank() % 2);
-              part.all_reduce(data, sum);
+              part.all_reduce(data, ops::sum);
             },
             {.transport = transport, .timeout = std::chrono::seconds(10)});
     }

@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, Streams, testing::Values("shm", "tcp"),
 void expect_usable(Communicator& comm) {
   EXPECT_TRUE(comm.status()) << comm.status().message();
   int ranks[] = {1};
-  comm.all_reduce(ranks, sum);
+  comm.all_reduce(ranks, ops::sum);
   EXPECT_EQ(ranks[0], comm.size());
 }
 

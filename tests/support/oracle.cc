@@ -198,9 +198,9 @@ void xor_bytes(const void* in, void* inout, std::size_t count, DataType type, vo
 }  // namespace
 
 ReduceOp op_of(const Reducing& reducing, Rank rank) {
-  if (reducing.op == OpKind::kUser) return user_op("xor_bytes", &xor_bytes);
+  if (reducing.op == OpKind::kUser) return ops::user_op("xor_bytes", &xor_bytes);
   if (reducing.op == OpKind::kPremultipliedSum) {
-    return premultiplied_sum(static_cast<double>(scalar_of(reducing, rank)));
+    return ops::premultiplied_sum(static_cast<double>(scalar_of(reducing, rank)));
   }
   return {reducing.op};
 }

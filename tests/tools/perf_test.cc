@@ -165,7 +165,7 @@ TEST(PerfPattern, FindsEveryWrongElementWhereverItStarts) {
 }
 
 TEST(PerfPattern, SeesABlockInTheWrongPlace) {
-  const Pattern pattern = Pattern::input(DataType::kFloat32, unisono::max, 2, 0);
+  const Pattern pattern = Pattern::input(DataType::kFloat32, unisono::ops::max, 2, 0);
   std::vector<std::byte> data(4096 * 4);
   pattern.write(data.data(), 1024, 4096);
   EXPECT_GT(pattern.count_wrong(data.data(), 0, 4096), 4000u);
@@ -175,7 +175,7 @@ TEST(PerfPattern, SumsStayExactInTheSmallestTypes) {
   for (const int ranks : {1, 2, 7, 8, 16, 33, 200}) {
     for (const DataType type : {DataType::kFloat8E5m2, DataType::kFloat8E4m3, DataType::kInt8}) {
       // A pattern that overflowed or rounded would not equal the sum of its parts, written apart.
-      const Pattern whole = Pattern::reduced(type, unisono::sum, ranks, 0, ranks);
+      const Pattern whole = Pattern::reduced(type, unisono::ops::sum, ranks, 0, ranks);
       std::array<std::byte, kPeriod> bytes{};
       whole.write(bytes.data(), 0, kPeriod);
       const std::byte most = *std::max_element(bytes.begin(), bytes.end());

@@ -63,7 +63,7 @@ struct LastCallTest : ::testing::Test {
             .out = buffers.data() + 4,
             .count = 4,
             .type = DataType::kFloat32,
-            .op = sum};
+            .op = ops::sum};
   LastCall last;
 };
 
@@ -71,7 +71,7 @@ TEST_F(LastCallTest, IsNotAnotherCall) {
   EXPECT_FALSE(is_again_with([](Call& c) { c.collective = Collective::kScan; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.count = 3; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.type = DataType::kInt32; }));
-  EXPECT_FALSE(is_again_with([](Call& c) { c.op = max; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.op = ops::max; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.root = 1; }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.options.timeout = std::chrono::seconds(1); }));
   EXPECT_FALSE(is_again_with([](Call& c) { c.options.order = Order::kCanonical; }));
@@ -111,13 +111,13 @@ TEST_F(LastCallTest, IsCountedOnce) {
 
 TEST(LastReduction, IsMadeAnewForAnotherTypeOrOperator) {
   LastReduction last(2);
-  Call call{.type = DataType::kFloat32, .op = average};
+  Call call{.type = DataType::kFloat32, .op = ops::average};
   const auto first = last.of(call);
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(*last.of(call), *first);
   call.type = DataType::kBool;
   EXPECT_EQ(last.of(call).status().code(), ErrorCode::kInvalidArgument);
-  call.op = max;
+  call.op = ops::max;
   EXPECT_TRUE(last.of(call).has_value());
 }
 

@@ -146,7 +146,7 @@ TEST_P(EveryType, PreparesAndFinishesLikeTheOracle) {
       Bytes out(in.size());
       if (is_meaningful(OpKind::kPremultipliedSum, type)) {
         for (const double scalar : {0.3, -2.0, 7.0, 1.0 / 3.0}) {
-          reduction_of(type, premultiplied_sum(scalar)).prepare(out.data(), in.data(), count);
+          reduction_of(type, ops::premultiplied_sum(scalar)).prepare(out.data(), in.data(), count);
           const Bytes expected = oracle_scale(type, in, scalar);
           ASSERT_EQ(first_difference(type, out.data(), expected.data(), count), "") << scalar;
         }
@@ -154,7 +154,7 @@ TEST_P(EveryType, PreparesAndFinishesLikeTheOracle) {
       if (is_meaningful(OpKind::kAverage, type)) {
         for (const int ranks : {1, 3, 8, 1000}) {
           Bytes inout = in;
-          reduction_of(type, average, ranks).finish(inout.data(), count);
+          reduction_of(type, ops::average, ranks).finish(inout.data(), count);
           const Bytes expected = oracle_divide(type, in, ranks);
           ASSERT_EQ(first_difference(type, inout.data(), expected.data(), count), "") << ranks;
         }
@@ -251,7 +251,7 @@ TEST(Integers, WrapInsteadOfOverflowing) {
 
 TEST(Averages, OfIntegersTruncateTowardZero) {
   std::int32_t values[] = {7, -7, 2, -2, std::numeric_limits<std::int32_t>::min()};
-  reduction_of(DataType::kInt32, average, 3).finish(values, 5);
+  reduction_of(DataType::kInt32, ops::average, 3).finish(values, 5);
   EXPECT_EQ(values[0], 2);
   EXPECT_EQ(values[1], -2);
   EXPECT_EQ(values[2], 0);
@@ -262,10 +262,10 @@ TEST(Averages, OfIntegersTruncateTowardZero) {
 TEST(PremultipliedSum, TakesAnyScalarForIntegersWithoutUndefinedBehaviour) {
   for (const double scalar : {1e300, -1e300, double(NAN), double(INFINITY), 1e19}) {
     std::int16_t value = 3;
-    reduction_of(DataType::kInt16, premultiplied_sum(scalar)).prepare(&value, &value, 1);
+    reduction_of(DataType::kInt16, ops::premultiplied_sum(scalar)).prepare(&value, &value, 1);
   }
   std::uint8_t value = 3;
-  reduction_of(DataType::kUint8, premultiplied_sum(-1.0)).prepare(&value, &value, 1);
+  reduction_of(DataType::kUint8, ops::premultiplied_sum(-1.0)).prepare(&value, &value, 1);
   EXPECT_EQ(value, 253);
 }
 
@@ -273,7 +273,7 @@ TEST(PremultipliedSum, KeepsNanOfAScalarWithAPayload) {
   const double scalar = std::bit_cast<double>(0x7fffffffffffffffu);
   for (const DataType type : {DataType::kBfloat16, DataType::kFloat16, DataType::kFloat32}) {
     std::uint8_t bits[64] = {};
-    reduction_of(type, premultiplied_sum(scalar)).prepare(bits, bits, 64 / size_of(type));
+    reduction_of(type, ops::premultiplied_sum(scalar)).prepare(bits, bits, 64 / size_of(type));
     EXPECT_EQ(bits[size_of(type) - 1] & 0x7c, 0x7c) << name_of(type);
   }
 }
@@ -290,7 +290,7 @@ void affine(const void* in, void* inout, std::size_t count, DataType, void* cont
 TEST(UserOperators, GetLeftAndRightInOrderAndAlignedWhateverAliases) {
   int calls = 0;
   const Reduction reduction =
-      reduction_of(DataType::kUint64, user_op("affine", affine, &calls, false));
+      reduction_of(DataType::kUint64, ops::user_op("affine", affine, &calls, false));
   EXPECT_FALSE(reduction.commutative());
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1500}}) {
     const Bytes left = random_elements(DataType::kUint64, count, 1);
@@ -323,15 +323,16 @@ TEST(MakeReduction, RefusesWhatHasNoMeaning) {
   const auto code = [](DataType type, const ReduceOp& op, int ranks) {
     return Reduction::make(type, op, ranks).status().code();
   };
-  EXPECT_EQ(code(DataType::kFloat32, bit_and, 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kComplex64, min, 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kBool, average, 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kInt8, user_op("nothing", nullptr), 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kInt8, user_op(nullptr, affine), 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kInt8, average, 0), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(static_cast<DataType>(99), sum, 2), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kFloat32, ops::bit_and, 2), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kComplex64, ops::min, 2), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kBool, ops::average, 2), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kInt8, ops::user_op("nothing", nullptr), 2),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kInt8, ops::user_op(nullptr, affine), 2), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(DataType::kInt8, ops::average, 0), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(static_cast<DataType>(99), ops::sum, 2), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(DataType::kInt8, op_of(static_cast<OpKind>(99)), 2), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code(DataType::kInt8, sum, 2), ErrorCode::kOk);
+  EXPECT_EQ(code(DataType::kInt8, ops::sum, 2), ErrorCode::kOk);
 }
 
 TEST(MakeReduction, AcceptsExactlyTheMeaningfulPairs) {

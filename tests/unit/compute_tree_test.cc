@@ -59,7 +59,7 @@ class Tree : public testing::TestWithParam<DataType> {};
 
 TEST_P(Tree, EqualsTheRecursiveReferenceForUpToSeventeenRanks) {
   const DataType type = GetParam();
-  const Reduction reduction = reduction_of(type, sum);
+  const Reduction reduction = reduction_of(type, ops::sum);
   for (const std::int64_t target : instruction_sets()) {
     const OnlyInstructionSet only(target);
     for (int n = 1; n <= 17; ++n) {
@@ -101,7 +101,7 @@ TEST(TreeOperators, EqualTheReferenceForEveryTypeAndOperator) {
 
 TEST(TreeRanks, MayBeThousands) {
   const std::vector<Bytes> inputs = inputs_of(DataType::kFloat32, 4096, 33);
-  const Reduction reduction = reduction_of(DataType::kFloat32, sum);
+  const Reduction reduction = reduction_of(DataType::kFloat32, ops::sum);
   for (const int n : {100, 1023, 1025, 4095, 4096}) {
     const std::vector<Bytes> some(inputs.begin(), inputs.begin() + n);
     const Bytes expected = reference_tree(DataType::kFloat32, OpKind::kSum, some, 0, n);
@@ -111,7 +111,7 @@ TEST(TreeRanks, MayBeThousands) {
 
 TEST(TreeRanks, NestOverPowersOfTwo) {
   const std::vector<Bytes> inputs = inputs_of(DataType::kBfloat16, 8, 129);
-  const Reduction reduction = reduction_of(DataType::kBfloat16, sum);
+  const Reduction reduction = reduction_of(DataType::kBfloat16, ops::sum);
   const auto tree = [&](const std::vector<Bytes>& some) {
     std::vector<const void*> pointers;
     for (const Bytes& bytes : some) pointers.push_back(bytes.data());
@@ -134,7 +134,7 @@ void subtract(const void* in, void* inout, std::size_t count, DataType, void*) {
 
 TEST(TreeOperators, KeepRankOrderForUserOperators) {
   const Reduction reduction =
-      reduction_of(DataType::kInt32, user_op("subtract", subtract, nullptr, false));
+      reduction_of(DataType::kInt32, ops::user_op("subtract", subtract, nullptr, false));
   const std::int32_t values[] = {100, 7, 30, 4, 1};
   std::vector<Bytes> inputs;
   for (const std::int32_t value : values) {

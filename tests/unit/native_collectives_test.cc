@@ -208,7 +208,7 @@ TEST(NativeCollectives, SlotsAreNotFilledBeforeTheirRankHasCombined) {
   during.sa_handler = open_page_when_the_peer_waits;
   ASSERT_EQ(sigaction(SIGSEGV, &during, &before), 0);
   const auto body = [](TestRank& rank) {
-    const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
+    const auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank.size);
     auto* const in = static_cast<int*>(mmap(nullptr, kCount * sizeof(int), PROT_READ | PROT_WRITE,
                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     std::vector<int> out(kCount);
@@ -245,7 +245,7 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
   for (const AccessPath access : {AccessPath::kWindow, AccessPath::kAutomatic}) {
     const auto body = [](TestRank& rank) {
       for (const std::size_t count : {std::size_t{3}, std::size_t{150001}}) {
-        for (const ReduceOp& op : {average, premultiplied_sum(rank.self + 1)}) {
+        for (const ReduceOp& op : {ops::average, ops::premultiplied_sum(rank.self + 1)}) {
           const auto reduction = compute::Reduction::make(DataType::kFloat32, op, rank.size);
           std::vector<float> in(count), out(count);
           for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(i % 100 + 12);
@@ -282,7 +282,7 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
 // The same bits for all sizes of chunk and part, because the tree is over ranks alone.
 TEST(NativeCollectives, SmallAndLargeReductionsFollowTheSameTree) {
   const auto body = [](TestRank& rank) {
-    const auto reduction = compute::Reduction::make(DataType::kFloat32, sum, rank.size);
+    const auto reduction = compute::Reduction::make(DataType::kFloat32, ops::sum, rank.size);
     constexpr std::size_t kCount = 40000;
     const auto input_of = [](int source, std::size_t i) {
       return std::ldexp(1.0f + static_cast<float>((i * 37 + static_cast<std::size_t>(source)) % 91),
@@ -313,7 +313,7 @@ TEST(NativeCollectives, SmallAndLargeReductionsFollowTheSameTree) {
 TEST(NativeFailures, MismatchNamesBothRanksAndCalls) {
   for (const std::size_t count : {4, 100000}) {
     const auto body = [count](TestRank& rank) {
-      const auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank.size);
+      const auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank.size);
       std::vector<int> data(count + 1);
       native::Arguments arguments;
       arguments.collective = Collective::kAllReduce;

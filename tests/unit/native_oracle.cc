@@ -111,7 +111,7 @@ class Case {
   }
 
   void run() {
-    auto reduction = compute::Reduction::make(DataType::kInt32, sum, rank_.size);
+    auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank_.size);
     rank_.check(reduction.has_value(), "Reduction::make");
     prepare(*reduction);
     const Status status = rank_.run(arguments_);

@@ -49,7 +49,7 @@ void add_up_until(Communicator& comm, const std::atomic<bool>& enough, Rounds& r
     for (const std::size_t count : kCounts) add_up(comm, count);
     rounds.done(comm.rank());
     std::vector<int> stops{enough ? 0 : 1};
-    comm.all_reduce(stops, min);
+    comm.all_reduce(stops, ops::min);
     going = stops[0];
   }
 }

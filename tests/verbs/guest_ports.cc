@@ -85,7 +85,7 @@ Error error_of_job(int ranks, const std::string& transport,
 
 void add_up(Communicator& comm, std::size_t count) {
   std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
-  comm.all_reduce(data, sum);
+  comm.all_reduce(data, ops::sum);
   const auto expected = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
   const auto wrong =
       std::find_if(data.begin(), data.end(), [&](float value) { return value != expected; });

@@ -13,7 +13,7 @@ namespace {
 
 /// Where nothing is reduced the values need not add up to anything, and may be larger.
 ReduceOp pattern_op(const Problem& problem) {
-  return problem.measured->reduces ? problem.op : unisono::max;
+  return problem.measured->reduces ? problem.op : unisono::ops::max;
 }
 
 /// What Measurement measures: the call on slot after slot.

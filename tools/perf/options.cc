@@ -337,7 +337,7 @@ Result<ReduceOp> parse_op(const std::string& text) {
         std::any_of(std::begin(kOpAliases), std::end(kOpAliases),
                     [&](const auto& alias) { return alias.second == kind && alias.first == text; });
     if (!is_alias && unisono::name_of(kind) != text) continue;
-    if (kind == OpKind::kPremultipliedSum) return premultiplied_sum(kPremultiplier);
+    if (kind == OpKind::kPremultipliedSum) return ops::premultiplied_sum(kPremultiplier);
     return ReduceOp{kind};
   }
   return Status(ErrorCode::kInvalidArgument,

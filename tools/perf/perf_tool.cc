@@ -97,7 +97,7 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
                            const DeviceBuffers* device) {
   std::vector<Row> rows;
   const std::vector<ReduceOp> ops =
-      options.measured->reduces ? options.ops : std::vector<ReduceOp>{unisono::sum};
+      options.measured->reduces ? options.ops : std::vector<ReduceOp>{unisono::ops::sum};
   const bool moves_nothing =
       options.measured->in == Extent::kNone && options.measured->out == Extent::kNone;
   for (const DataType type : options.types) {
@@ -151,7 +151,7 @@ void survey_devices(const Options& options, Communicator& communicator, RankSync
                     DeviceBuffers& device, Surroundings& surroundings) {
   surroundings.device = device.name();
   std::array<std::uint64_t, 2> ends{device.identity(), ~device.identity()};
-  communicator.all_reduce(ends, unisono::min);
+  communicator.all_reduce(ends, unisono::ops::min);
   surroundings.has_several_devices = ends[0] != ~ends[1];
   surroundings.cache_bytes = sync.decide(device.cache_bytes());
   // One rank alone: ranks that share a device would halve each other's rate.

@@ -61,7 +61,7 @@ RankSync::RankSync(Communicator& communicator, std::chrono::milliseconds timeout
   communicator.broadcast(words, 0);
   invitation = {words[0], words[1], words[2]};
   std::array<int, 1> joined{open_page(invitation) ? 1 : 0};
-  communicator.all_reduce(joined, unisono::min);
+  communicator.all_reduce(joined, unisono::ops::min);
   if (joined[0] != 1) {
     page_.reset();
     durations_.resize(kIterationsMax);
@@ -123,7 +123,7 @@ std::vector<double> RankSync::slowest(int iterations) {
   waiting_since_us_ = now_us();
   if (lockstep_) return lockstep_->slowest(iterations);
   std::vector<double> worst(durations_.begin(), durations_.begin() + iterations);
-  communicator_.all_reduce(worst, unisono::max);
+  communicator_.all_reduce(worst, unisono::ops::max);
   return worst;
 }
 
@@ -139,7 +139,7 @@ std::uint64_t RankSync::total(std::uint64_t value) {
   waiting_since_us_ = now_us();
   if (lockstep_) return lockstep_->total(value);
   std::array<std::uint64_t, 1> words{value};
-  communicator_.all_reduce(words, unisono::sum);
+  communicator_.all_reduce(words, unisono::ops::sum);
   return words[0];
 }
 

@@ -58,8 +58,8 @@ TestResult evaluate(Strategy& strategy, Loader& loader, const Dataset& data,
   // Ranks have different numbers of samples, so counts are summed, not means.
   std::array counts{correct, places, targets, samples};
   if (communicator.size() > 1) {
-    communicator.all_reduce(counts, sum);
-    communicator.all_reduce(std::span(&loss, 1), sum);
+    communicator.all_reduce(counts, ops::sum);
+    communicator.all_reduce(std::span(&loss, 1), ops::sum);
   }
   if (counts[3] == 0) return {};
   return {.loss = loss / static_cast<double>(counts[2]),

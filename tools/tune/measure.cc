@@ -46,7 +46,7 @@ Call call_of(const Task& task, int ranks, std::byte* in, std::byte* out) {
   Call call;
   call.collective = task.collective;
   call.type = DataType::kFloat32;
-  call.op = sum;
+  call.op = ops::sum;
   call.options.algorithm = task.algorithm;
   if (task.collective == Collective::kBarrier) return call;
   call.in = in;
@@ -89,7 +89,7 @@ class Contest {
     const TimePoint began = Clock::now();
     for (int i = 0; i < way.iterations; ++i) comm_.run(way.call);
     double seconds = std::chrono::duration<double>(Clock::now() - began).count() / way.iterations;
-    comm_.all_reduce(&seconds, &seconds, 1, DataType::kFloat64, max);
+    comm_.all_reduce(&seconds, &seconds, 1, DataType::kFloat64, ops::max);
     way.best = std::min(way.best, seconds);
     way.spent += seconds * way.iterations;
     // The first round is of one call, and only says how many fit into the others.

@@ -267,7 +267,7 @@ Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) 
 
 Status CudaCalls::admits_direct(const Call& call, std::size_t bytes) const {
   const auto admits = [&](Rank peer) { return communicator_.admits_direct(peer, bytes); };
-  if (is_point_to_point(call.collective)) return admits(call.root);
+  if (is_point_to_point(call.collective)) return admits(call.peer);
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank()) UNISONO_TRY(admits(peer));
   }

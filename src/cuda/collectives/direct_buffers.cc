@@ -35,7 +35,7 @@ bool DirectBuffers::are_worth_it(const DeviceCall& call) {
   if (call.input_on_host || call.output_on_host) return false;
   if (has_host_work(call.call, call.shape.in_place)) return false;
   const bool has_peer = is_point_to_point(call.call.collective)
-                            ? call.call.root != kAnyRank && call.call.root != call.calls->rank()
+                            ? call.call.peer != kAnyRank && call.call.peer != call.calls->rank()
                             : call.calls->size() > 1;
   const bool moves = call.shape.input_bytes + call.shape.output_bytes > 0;
   return has_peer && moves && message_bytes(call) >= kMessageBytesMin;

@@ -28,7 +28,7 @@ class AverageHook : public CommunicationHook {
       backend.scale(bucket.data(), bucket.size(), factor, bucket.data());
       backend.side_follows_main();
     }
-    return std::make_unique<SumInPlace>(communicator.all_reduce_async(bucket, sum, options));
+    return std::make_unique<SumInPlace>(communicator.all_reduce_async(bucket, ops::sum, options));
   }
 };
 
@@ -42,7 +42,7 @@ class CompressedSum : public CommunicationHook::Reduction {
     backend.narrow(bucket.data(), bucket.size(), factor, data_type_of<T>, compressed_.data());
     backend.side_follows_main();
     request_ = communicator.all_reduce_async(compressed_.data(), compressed_.data(), bucket.size(),
-                                             data_type_of<T>, sum, options);
+                                             data_type_of<T>, ops::sum, options);
   }
   bool test() override { return request_.test(); }
   void finish() override {

@@ -248,7 +248,7 @@ class DistributedDataParallel::Impl {
 
   double average_over_active(double mine) {
     if (!options_.uneven_inputs) return mean_loss(control_, mine);
-    control_.all_reduce(std::span(&mine, 1), sum);
+    control_.all_reduce(std::span(&mine, 1), ops::sum);
     return mine / roll_.active;
   }
 

@@ -56,7 +56,7 @@ class MicroBatchTrainer::Impl {
       if (communicator_.size() > 1) {
         // Waited for: a stream goes on behind a call that has failed.
         communicator_
-            .all_reduce_async(model_.gradients().values(), sum,
+            .all_reduce_async(model_.gradients().values(), ops::sum,
                               in_stream(backend(), {.order = Order::kCanonical}))
             .wait();
       }

@@ -43,7 +43,7 @@ float LearningRateSchedule::at(std::size_t step) const {
 }
 
 double mean_loss(Communicator& communicator, double mine) {
-  if (communicator.size() > 1) communicator.all_reduce(std::span(&mine, 1), average);
+  if (communicator.size() > 1) communicator.all_reduce(std::span(&mine, 1), ops::average);
   return mine;
 }
 

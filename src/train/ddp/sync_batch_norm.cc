@@ -10,7 +10,7 @@ void SyncBatchNormExchange::all_gather(std::span<const float> mine, std::span<fl
 }
 
 void SyncBatchNormExchange::all_reduce_sum(std::span<float> values) {
-  communicator_.all_reduce(values, sum, options_);
+  communicator_.all_reduce(values, ops::sum, options_);
 }
 
 }  // namespace unisono::train

@@ -64,7 +64,7 @@ void UsedParameters::ask() {
   if (policy_ == Policy::kAll || (policy_ == Policy::kLearnOnce && has_asked_)) return;
   has_asked_ = true;
   std::ranges::copy(mine_, bitmap_.begin());
-  request_ = control_.all_reduce_async(bitmap_, max);
+  request_ = control_.all_reduce_async(bitmap_, ops::max);
 }
 
 std::span<const std::uint8_t> UsedParameters::used_by_any() {

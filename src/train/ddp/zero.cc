@@ -91,7 +91,7 @@ class ZeroOptimizer::Impl {
                 .out = own,
                 .count = slice_,
                 .type = DataType::kFloat32,
-                .op = sum,
+                .op = ops::sum,
                 .options = in_stream(backend(), options_.reduction)})
         .wait();
     const std::span<float> parameters = model_.parameters().values();

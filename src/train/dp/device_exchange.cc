@@ -39,7 +39,7 @@ void reduce_any(Communicator& devices, std::span<float> values, std::size_t root
                 const CallOptions& options) {
   const bool is_root = devices.rank() == static_cast<Rank>(root);
   devices.reduce(values.data(), is_root ? values.data() : nullptr, values.size(),
-                 DataType::kFloat32, sum, static_cast<Rank>(root), options);
+                 DataType::kFloat32, ops::sum, static_cast<Rank>(root), options);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ using std::chrono::milliseconds;
     {.out = nullptr},
     {.count = 0},
     {.type = DataType::kInt8},
-    {.op = sum},
+    {.op = ops::sum},
     {.root = 0},
     {.tag = 0},
     {.in_counts = {}},

@@ -20,7 +20,7 @@ void run_rank(unisono::Communicator& comm) {
   const Values mine = comm.rank() == 0 ? Values{1, 2} : Values{3, 4};
 
   Values sum(2);
-  comm.all_reduce(mine, sum, unisono::sum);
+  comm.all_reduce(mine, sum, unisono::ops::sum);
   expect("all_reduce", sum, {4, 6});
 
   Values all(4);

@@ -279,7 +279,7 @@ class HookThatDoesNotWait : public train::CommunicationHook {
     EXPECT_TRUE(options.stream.has_value());
     return std::make_unique<Started>(
         communicator.all_reduce_async(bucket.data(), bucket.data(), bucket.size(),
-                                      DataType::kFloat32, premultiplied_sum(factor), options));
+                                      DataType::kFloat32, ops::premultiplied_sum(factor), options));
   }
 };
 

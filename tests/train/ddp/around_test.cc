@@ -74,14 +74,14 @@ TEST(SyncBatchNorm, ExchangesApartFromTheCommunicatorsOtherCalls) {
       // A reduction is under way, started at another moment on each rank.
       std::vector<float> bucket(50'000, 1.0F);
       Request pending;
-      if (comm.rank() == 0) pending = comm.all_reduce_async(bucket, sum);
+      if (comm.rank() == 0) pending = comm.all_reduce_async(bucket, ops::sum);
       const std::vector<float> mine(5, static_cast<float>(comm.rank()));
       std::vector<float> all(15);
       exchange.all_gather(mine, all);
-      if (comm.rank() == 1) pending = comm.all_reduce_async(bucket, sum);
+      if (comm.rank() == 1) pending = comm.all_reduce_async(bucket, ops::sum);
       std::vector<float> total(5, static_cast<float>(comm.rank() + 1));
       exchange.all_reduce_sum(total);
-      if (comm.rank() == 2) pending = comm.all_reduce_async(bucket, sum);
+      if (comm.rank() == 2) pending = comm.all_reduce_async(bucket, ops::sum);
       for (std::size_t i = 0; i < all.size(); ++i) {
         require(all[i] == static_cast<float>(i / 5), "gathered");
       }

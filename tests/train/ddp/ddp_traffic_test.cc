@@ -89,7 +89,7 @@ TEST_P(DdpTraffic, OfUnevenSharesAddsUpToTheWholeOverAllRanks) {
     const std::uint64_t before = moved(comm.traffic(), Collective::kAllReduce).bytes_sent;
     train_with(ddp, 1, 1e-6F);
     std::uint64_t sent = moved(comm.traffic(), Collective::kAllReduce).bytes_sent - before;
-    ddp.control().all_reduce(std::span(&sent, 1), sum);
+    ddp.control().all_reduce(std::span(&sent, 1), ops::sum);
     const auto peers = static_cast<std::uint64_t>(comm.size() - 1);
     EXPECT_EQ(sent, 2 * peers * model.gradients().values().size() * sizeof(float));
   });

@@ -118,7 +118,7 @@ TEST(UnusedParameters, UsedInAnEarlierPassWithoutSynchronisationCount) {
     std::vector<float> expected = gradient_of(model, 2);
     model.unused = {2, 3};
     one_pass(ddp, 1);
-    comm.all_reduce(expected, sum);
+    comm.all_reduce(expected, ops::sum);
     for (float& value : expected) value *= 0.5F;
     require_near(gradient_of(model, 2), expected, 0.0F, "gradient of the first pass");
   });

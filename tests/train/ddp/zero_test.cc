@@ -74,7 +74,7 @@ TEST_P(Zero, CutsTheArenaIntoEqualSlices) {
       require(zero.first() == std::min(count, slice * static_cast<std::size_t>(comm.rank())),
               "begin of the slice");
       std::uint64_t total = zero.count();
-      comm.all_reduce(std::span(&total, 1), sum);
+      comm.all_reduce(std::span(&total, 1), ops::sum);
       require(total == count, "the slices do not make up the whole");
     }
   });
