@@ -51,12 +51,12 @@ class UnisonoPeer : public Peer {
                                          .out = p.out,
                                          .count = p.count,
                                          .type = DataType::kFloat32,
-                                         .root = p.previous()},
+                                         .peer = p.previous()},
                                     Call{.collective = unisono::Collective::kSend,
                                          .in = p.in,
                                          .count = p.count,
                                          .type = DataType::kFloat32,
-                                         .root = p.next()}};
+                                         .peer = p.next()}};
     communicator_.group(calls);
   }
   void ping_pong(const Point& p) {

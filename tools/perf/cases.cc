@@ -145,13 +145,13 @@ void run_send_receive(Communicator& communicator, const Problem& p, const void* 
                                        .out = out,
                                        .count = p.count,
                                        .type = p.type,
-                                       .root = previous(p),
+                                       .peer = previous(p),
                                        .options = p.options},
                                   Call{.collective = Collective::kSend,
                                        .in = in,
                                        .count = p.count,
                                        .type = p.type,
-                                       .root = next(p),
+                                       .peer = next(p),
                                        .options = p.options}};
   communicator.group(calls);
 }
