@@ -1,10 +1,11 @@
 // The calls of a communicator. Each collective has six forms: untyped (pointers, a count of
 // elements and their type), typed (two buffers of one element type) and typed in place (one
-// buffer), each blocking and, as NAME_async, returning a Request. Typed buffers are whatever is
-// laid out like an array; counts come from their lengths, and one that is too short is
-// kInvalidArgument. In place a typed buffer is the larger one of the call's two: this rank's block
-// of it is where the in-place rule says, and where only the root has all blocks the others give or
-// get their own.
+// buffer; of those that take counts NAME_in_place, or counts could be taken for a buffer), each
+// blocking and, as NAME_async, returning a Request. Typed buffers are whatever is laid out like an
+// array, and what NAME_async lends is no temporary one. Counts come from the lengths, and a buffer
+// that is too short is kInvalidArgument. In place a typed buffer is the larger one of the call's
+// two: this rank's block of it is where the in-place rule says, and where only the root has all
+// blocks the others give or get their own.
 //
 // Lending, ordering, threads, errors and device memory: unisono/communicator.h.
 #pragma once
@@ -33,6 +34,10 @@ template <typename R>
 concept Buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     Element<std::ranges::range_value_t<R>>;
 
+/// One that outlives the expression it stands in.
+template <typename R>
+concept LentBuffer = Buffer<R> &&(std::is_lvalue_reference_v<R> || std::ranges::borrowed_range<R>);
+
 template <Buffer R>
 using ElementOf = std::remove_cv_t<std::ranges::range_value_t<R>>;
 
@@ -45,8 +50,8 @@ struct Call {
   std::size_t count = 0;
   DataType type = DataType::kUint8;
   ReduceOp op{};
-  Rank root = 0;  ///< of rooted collectives
-  Rank peer = 0;  ///< of send and receive
+  Rank root = 0;        ///< of rooted collectives
+  Rank peer = kNoRank;  ///< of send and receive
   Tag tag = 0;
   std::span<const std::size_t> in_counts{}, in_displacements{};
   std::span<const std::size_t> out_counts{}, out_displacements{};
@@ -85,11 +90,11 @@ class UNISONO_API Collectives {
                            const CallOptions& options = {}) {
     return start(even(Collective::kAllReduce, in, out, count, type, op, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request all_reduce_async(const In& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request all_reduce_async(In&& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllReduce, op, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request all_reduce_async(InOut&& data, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllReduce, op, 0, options), data));
   }
@@ -112,12 +117,12 @@ class UNISONO_API Collectives {
                        Rank root, const CallOptions& options = {}) {
     return start(even(Collective::kReduce, in, out, count, type, op, root, options));
   }
-  template <Buffer In, Buffer Out>
-  Request reduce_async(const In& in, Out&& out, ReduceOp op, Rank root,
+  template <LentBuffer In, LentBuffer Out>
+  Request reduce_async(In&& in, Out&& out, ReduceOp op, Rank root,
                        const CallOptions& options = {}) {
     return start(typed(even(Collective::kReduce, op, root, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request reduce_async(InOut&& data, ReduceOp op, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kReduce, op, root, options), data));
   }
@@ -135,7 +140,7 @@ class UNISONO_API Collectives {
                           const CallOptions& options = {}) {
     return start(even(Collective::kBroadcast, data, data, count, type, {}, root, options));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request broadcast_async(InOut&& data, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kBroadcast, {}, root, options), data));
   }
@@ -158,11 +163,11 @@ class UNISONO_API Collectives {
                            const CallOptions& options = {}) {
     return start(even(Collective::kAllGather, in, out, count, type, {}, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request all_gather_async(const In& in, Out&& out, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request all_gather_async(In&& in, Out&& out, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllGather, {}, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request all_gather_async(InOut&& data, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllGather, {}, 0, options), data));
   }
@@ -183,8 +188,8 @@ class UNISONO_API Collectives {
               in, out));
   }
   template <Buffer InOut>
-  void all_gather_v(InOut&& data, Counts counts, Counts displacements,
-                    const CallOptions& options = {}) {
+  void all_gather_v_in_place(InOut&& data, Counts counts, Counts displacements,
+                             const CallOptions& options = {}) {
     run(typed(uneven(even(Collective::kAllGatherV, {}, 0, options), {}, {}, counts, displacements),
               data));
   }
@@ -193,16 +198,16 @@ class UNISONO_API Collectives {
     return start(uneven(even(Collective::kAllGatherV, in, out, 0, type, {}, 0, options), {}, {},
                         counts, displacements));
   }
-  template <Buffer In, Buffer Out>
-  Request all_gather_v_async(const In& in, Out&& out, Counts counts, Counts displacements,
+  template <LentBuffer In, LentBuffer Out>
+  Request all_gather_v_async(In&& in, Out&& out, Counts counts, Counts displacements,
                              const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kAllGatherV, {}, 0, options), {}, {}, counts, displacements),
               in, out));
   }
-  template <Buffer InOut>
-  Request all_gather_v_async(InOut&& data, Counts counts, Counts displacements,
-                             const CallOptions& options = {}) {
+  template <LentBuffer InOut>
+  Request all_gather_v_in_place_async(InOut&& data, Counts counts, Counts displacements,
+                                      const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kAllGatherV, {}, 0, options), {}, {}, counts, displacements),
               data));
@@ -226,12 +231,11 @@ class UNISONO_API Collectives {
                                ReduceOp op, const CallOptions& options = {}) {
     return start(even(Collective::kReduceScatter, in, out, count, type, op, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request reduce_scatter_async(const In& in, Out&& out, ReduceOp op,
-                               const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request reduce_scatter_async(In&& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kReduceScatter, op, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request reduce_scatter_async(InOut&& data, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kReduceScatter, op, 0, options), data));
   }
@@ -250,7 +254,8 @@ class UNISONO_API Collectives {
               out));
   }
   template <Buffer InOut>
-  void reduce_scatter_v(InOut&& data, Counts counts, ReduceOp op, const CallOptions& options = {}) {
+  void reduce_scatter_v_in_place(InOut&& data, Counts counts, ReduceOp op,
+                                 const CallOptions& options = {}) {
     run(typed(uneven(even(Collective::kReduceScatterV, op, 0, options), counts, {}, {}, {}), data));
   }
   Request reduce_scatter_v_async(const void* in, void* out, Counts counts, DataType type,
@@ -258,15 +263,15 @@ class UNISONO_API Collectives {
     return start(uneven(even(Collective::kReduceScatterV, in, out, 0, type, op, 0, options), counts,
                         {}, {}, {}));
   }
-  template <Buffer In, Buffer Out>
-  Request reduce_scatter_v_async(const In& in, Out&& out, Counts counts, ReduceOp op,
+  template <LentBuffer In, LentBuffer Out>
+  Request reduce_scatter_v_async(In&& in, Out&& out, Counts counts, ReduceOp op,
                                  const CallOptions& options = {}) {
     return start(typed(
         uneven(even(Collective::kReduceScatterV, op, 0, options), counts, {}, {}, {}), in, out));
   }
-  template <Buffer InOut>
-  Request reduce_scatter_v_async(InOut&& data, Counts counts, ReduceOp op,
-                                 const CallOptions& options = {}) {
+  template <LentBuffer InOut>
+  Request reduce_scatter_v_in_place_async(InOut&& data, Counts counts, ReduceOp op,
+                                          const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kReduceScatterV, op, 0, options), counts, {}, {}, {}), data));
   }
@@ -288,16 +293,17 @@ class UNISONO_API Collectives {
                        const CallOptions& options = {}) {
     return start(even(Collective::kGather, in, out, count, type, {}, root, options));
   }
-  template <Buffer In, Buffer Out>
-  Request gather_async(const In& in, Out&& out, Rank root, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request gather_async(In&& in, Out&& out, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kGather, {}, root, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request gather_async(InOut&& data, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kGather, {}, root, options), data));
   }
 
-  /// `count`: this rank's elements. `counts`, `displacements`: at root only.
+  /// `count`: this rank's elements, of typed buffers the length of `in` (at root counts[root]).
+  /// `counts`, `displacements`: at root only.
   void gather_v(const void* in, std::size_t count, void* out, Counts counts, Counts displacements,
                 DataType type, Rank root, const CallOptions& options = {}) {
     run(uneven(even(Collective::kGatherV, in, out, count, type, {}, root, options), {}, {}, counts,
@@ -310,8 +316,8 @@ class UNISONO_API Collectives {
               in, out));
   }
   template <Buffer InOut>
-  void gather_v(InOut&& data, Counts counts, Counts displacements, Rank root,
-                const CallOptions& options = {}) {
+  void gather_v_in_place(InOut&& data, Counts counts, Counts displacements, Rank root,
+                         const CallOptions& options = {}) {
     run(typed(uneven(even(Collective::kGatherV, {}, root, options), {}, {}, counts, displacements),
               data));
   }
@@ -321,16 +327,16 @@ class UNISONO_API Collectives {
     return start(uneven(even(Collective::kGatherV, in, out, count, type, {}, root, options), {}, {},
                         counts, displacements));
   }
-  template <Buffer In, Buffer Out>
-  Request gather_v_async(const In& in, Out&& out, Counts counts, Counts displacements, Rank root,
+  template <LentBuffer In, LentBuffer Out>
+  Request gather_v_async(In&& in, Out&& out, Counts counts, Counts displacements, Rank root,
                          const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kGatherV, {}, root, options), {}, {}, counts, displacements),
               in, out));
   }
-  template <Buffer InOut>
-  Request gather_v_async(InOut&& data, Counts counts, Counts displacements, Rank root,
-                         const CallOptions& options = {}) {
+  template <LentBuffer InOut>
+  Request gather_v_in_place_async(InOut&& data, Counts counts, Counts displacements, Rank root,
+                                  const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kGatherV, {}, root, options), {}, {}, counts, displacements),
               data));
@@ -353,16 +359,17 @@ class UNISONO_API Collectives {
                         const CallOptions& options = {}) {
     return start(even(Collective::kScatter, in, out, count, type, {}, root, options));
   }
-  template <Buffer In, Buffer Out>
-  Request scatter_async(const In& in, Out&& out, Rank root, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request scatter_async(In&& in, Out&& out, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kScatter, {}, root, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request scatter_async(InOut&& data, Rank root, const CallOptions& options = {}) {
     return start(typed(even(Collective::kScatter, {}, root, options), data));
   }
 
-  /// `count`: this rank's elements. `counts`, `displacements`: at root only.
+  /// `count`: this rank's elements, of typed buffers the length of `out` (at root counts[root]).
+  /// `counts`, `displacements`: at root only.
   void scatter_v(const void* in, Counts counts, Counts displacements, void* out, std::size_t count,
                  DataType type, Rank root, const CallOptions& options = {}) {
     run(uneven(even(Collective::kScatterV, in, out, count, type, {}, root, options), counts,
@@ -375,8 +382,8 @@ class UNISONO_API Collectives {
               in, out));
   }
   template <Buffer InOut>
-  void scatter_v(InOut&& data, Counts counts, Counts displacements, Rank root,
-                 const CallOptions& options = {}) {
+  void scatter_v_in_place(InOut&& data, Counts counts, Counts displacements, Rank root,
+                          const CallOptions& options = {}) {
     run(typed(uneven(even(Collective::kScatterV, {}, root, options), counts, displacements, {}, {}),
               data));
   }
@@ -386,16 +393,16 @@ class UNISONO_API Collectives {
     return start(uneven(even(Collective::kScatterV, in, out, count, type, {}, root, options),
                         counts, displacements, {}, {}));
   }
-  template <Buffer In, Buffer Out>
-  Request scatter_v_async(const In& in, Counts counts, Counts displacements, Out&& out, Rank root,
+  template <LentBuffer In, LentBuffer Out>
+  Request scatter_v_async(In&& in, Counts counts, Counts displacements, Out&& out, Rank root,
                           const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kScatterV, {}, root, options), counts, displacements, {}, {}),
               in, out));
   }
-  template <Buffer InOut>
-  Request scatter_v_async(InOut&& data, Counts counts, Counts displacements, Rank root,
-                          const CallOptions& options = {}) {
+  template <LentBuffer InOut>
+  Request scatter_v_in_place_async(InOut&& data, Counts counts, Counts displacements, Rank root,
+                                   const CallOptions& options = {}) {
     return start(
         typed(uneven(even(Collective::kScatterV, {}, root, options), counts, displacements, {}, {}),
               data));
@@ -419,11 +426,11 @@ class UNISONO_API Collectives {
                            const CallOptions& options = {}) {
     return start(even(Collective::kAllToAll, in, out, count, type, {}, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request all_to_all_async(const In& in, Out&& out, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request all_to_all_async(In&& in, Out&& out, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllToAll, {}, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request all_to_all_async(InOut&& data, const CallOptions& options = {}) {
     return start(typed(even(Collective::kAllToAll, {}, 0, options), data));
   }
@@ -449,8 +456,8 @@ class UNISONO_API Collectives {
     return start(uneven(even(Collective::kAllToAllV, in, out, 0, type, {}, 0, options), in_counts,
                         in_displacements, out_counts, out_displacements));
   }
-  template <Buffer In, Buffer Out>
-  Request all_to_all_v_async(const In& in, Counts in_counts, Counts in_displacements, Out&& out,
+  template <LentBuffer In, LentBuffer Out>
+  Request all_to_all_v_async(In&& in, Counts in_counts, Counts in_displacements, Out&& out,
                              Counts out_counts, Counts out_displacements,
                              const CallOptions& options = {}) {
     return start(typed(uneven(even(Collective::kAllToAllV, {}, 0, options), in_counts,
@@ -481,11 +488,11 @@ class UNISONO_API Collectives {
                      const CallOptions& options = {}) {
     return start(even(Collective::kScan, in, out, count, type, op, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request scan_async(const In& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request scan_async(In&& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kScan, op, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request scan_async(InOut&& data, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kScan, op, 0, options), data));
   }
@@ -507,11 +514,11 @@ class UNISONO_API Collectives {
                        const CallOptions& options = {}) {
     return start(even(Collective::kExscan, in, out, count, type, op, 0, options));
   }
-  template <Buffer In, Buffer Out>
-  Request exscan_async(const In& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
+  template <LentBuffer In, LentBuffer Out>
+  Request exscan_async(In&& in, Out&& out, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kExscan, op, 0, options), in, out));
   }
-  template <Buffer InOut>
+  template <LentBuffer InOut>
   Request exscan_async(InOut&& data, ReduceOp op, const CallOptions& options = {}) {
     return start(typed(even(Collective::kExscan, op, 0, options), data));
   }
@@ -543,6 +550,11 @@ class UNISONO_API Collectives {
             .root = root,
             .options = options};
   }
+  // Whose buffers of one length need no look at the table.
+  static constexpr bool is_one_vector(Collective collective) {
+    return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
+           collective == Collective::kScan || collective == Collective::kExscan;
+  }
   static Call even(Collective collective, const ReduceOp& op, Rank root,
                    const CallOptions& options) {
     return {.collective = collective, .op = op, .root = root, .options = options};
@@ -561,14 +573,24 @@ class UNISONO_API Collectives {
     call.in = std::ranges::data(in);
     call.out = std::ranges::data(out);
     call.type = data_type_of<ElementOf<In>>;
-    size_call(&call, std::ranges::size(in), std::ranges::size(out));
+    const std::size_t in_elements = std::ranges::size(in), out_elements = std::ranges::size(out);
+    if (is_one_vector(call.collective) && in_elements == out_elements) {
+      call.count = in_elements;
+    } else {
+      size_call(&call, in_elements, out_elements);
+    }
     return call;
   }
   template <typename InOut>
   Call typed(Call call, InOut& data) const {
     call.out = std::ranges::data(data);
     call.type = data_type_of<ElementOf<InOut>>;
-    place_call(&call, std::ranges::size(data));
+    if (is_one_vector(call.collective)) {
+      call.in = call.out;
+      call.count = std::ranges::size(data);
+    } else {
+      place_call(&call, std::ranges::size(data));
+    }
     return call;
   }
 };

@@ -121,12 +121,12 @@ class UNISONO_API Communicator : public Collectives {
     send(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<In>>, target, tag,
          options);
   }
-  template <Buffer In>
-  Request send_async(const In& data, Rank target, Tag tag = 0, const CallOptions& options = {}) {
+  template <LentBuffer In>
+  Request send_async(In&& data, Rank target, Tag tag = 0, const CallOptions& options = {}) {
     return send_async(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<In>>,
                       target, tag, options);
   }
-  template <Buffer Out>
+  template <LentBuffer Out>
   Request receive_async(Out&& data, Rank source, Tag tag = 0, const CallOptions& options = {}) {
     return receive_async(std::ranges::data(data), std::ranges::size(data),
                          data_type_of<ElementOf<Out>>, source, tag, options);
@@ -167,7 +167,7 @@ class UNISONO_API Communicator : public Collectives {
   Communicator subset(std::span<const Rank> ranks);
 
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
-  /// thread; returns at once.
+  /// thread; returns when the callbacks of what it ends have run.
   void abort(const std::string& reason = "abort() was called");
   /// Local and idempotent: lets sends drain until the deadline, says goodbye, frees everything.
   /// Destroying an unfinished Request of it afterwards is fine. Later calls throw kClosed; peers
@@ -197,9 +197,11 @@ UNISONO_API Communicator init(const InitOptions& options = {});
 
 /// The communicator of ranks that meet in `store` under a name, as frameworks make their groups:
 /// any number of times in a process, several at once from different threads, beside init(). `name`
-/// is not empty and used once in the store; `rank` is one of `size`, by the caller's own count. Of
-/// the options job_key, transport, timeout and device count; the variables of launchers do not.
-/// Each has a job of its own: what it costs init() costs, and split() and subset() cost less.
+/// is not empty and used once in the store, whose functions those threads call at the same time;
+/// `rank` is one of `size`, by the caller's own count. Of the options job_key, transport, timeout
+/// and device count; of the variables of launchers LOCAL_RANK, where a device has to be chosen.
+/// Each has a job of its own: what it costs init() costs, and split() and subset() cost less; with
+/// several in a process a stream waits for no staged call (docs/gpu.md), the caller does.
 /// Collective over its ranks. Throws as init(), and kInvalidArgument for options that do not count.
 UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, int size,
                               const InitOptions& options = {});
@@ -211,8 +213,8 @@ struct MemberCall {
 };
 /// For a thread that drives several ranks: starts all calls, then waits for each as run() would,
 /// without deadlock. Ranks whose GPUs share memory meet on the host in every device call, so one
-/// thread could not make their calls one after the other. Throws the first failure after all have
-/// ended.
+/// thread could not make their calls one after the other. Behind a call that is refused no more of
+/// its communicator are made. Throws the first failure after all have ended.
 UNISONO_API void group(std::span<const MemberCall> calls);
 
 struct SpawnOptions {

@@ -40,10 +40,15 @@ class UNISONO_API Request {
   /// Outcome so far, without exception: ok while running. After test() returned true: final.
   Status status() const;
   /// Runs `callback` once, when the request is finished, with its outcome: at once where it is,
-  /// else on whichever thread finds out (the library's own too), after the library's locks are
-  /// released. It may start calls, which counts as a use of their communicators by that thread; it
-  /// must not throw, nor wait for another callback. Those given while the call ran are run in their
-  /// order, and close() of the communicator does not wait for them.
+  /// else on whichever thread finds out, within the call it makes of the library (any call of the
+  /// rank's, test(), abort() and traffic() too; or on the library's own thread), after the
+  /// library's locks are released. So hold no lock there that a callback takes. Those of a request
+  /// run one at a time in the order in which they were given; none begins while another one runs on
+  /// its thread. wait(), test(), the destructor and close() do not wait for them. A callback may
+  /// start calls, which counts as a use of their communicators by that thread: collectives want one
+  /// that is the callback's own. It must not throw, nor wait for another callback, and while it
+  /// runs on the library's own thread only calls that somebody waits for or tests move: keep it
+  /// short.
   void on_completion(std::function<void(const Status&)> callback);
   /// Lets go of the call without waiting: `owner` keeps its buffers alive and is released as a
   /// callback is run, when no peer can touch them any more. This request is empty afterwards.
@@ -64,8 +69,9 @@ class UNISONO_API Request {
 /// Until all have finished, in whichever order. Throws the first failure in the order of the span
 /// after that.
 UNISONO_API void wait_all(std::span<Request> requests);
-/// Until one has finished, which test() says of others too; the lowest index of those. Its outcome
-/// is status(), or what wait() throws. Throws kInvalidArgument for none.
+/// Until one has finished; the lowest index of those that have. Empty ones are passed over, so
+/// setting one that was found to Request() finds the next. Its outcome is status(), or what wait()
+/// throws. Throws kInvalidArgument where all are empty.
 UNISONO_API std::size_t wait_any(std::span<Request> requests);
 
 }  // namespace unisono

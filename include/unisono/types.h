@@ -19,6 +19,9 @@ using Rank = std::int32_t;
 /// In `receive`: take the message of whichever rank sent first.
 inline constexpr Rank kAnyRank = -1;
 
+/// What is not said yet; no call takes it.
+inline constexpr Rank kNoRank = -2;
+
 /// Tags of send and receive are 32-bit; every value is allowed.
 using Tag = std::uint32_t;
 

@@ -38,9 +38,7 @@ Status check_apart(std::span<const std::size_t> counts, std::span<const std::siz
   return Status();
 }
 
-// Bytes from the buffer's start to the end of its last block.
-Status extent_of(const BlockCounts& blocks, const char* what, Use use, int size,
-                 std::size_t element_bytes, std::size_t* bytes) {
+Status check_lists(const BlockCounts& blocks, const char* what, int size) {
   const auto [counts, displacements] = blocks;
   if (counts.size() != static_cast<std::size_t>(size)) {
     return invalid(std::string(what) + " has " + std::to_string(counts.size()) +
@@ -50,6 +48,14 @@ Status extent_of(const BlockCounts& blocks, const char* what, Use use, int size,
     return invalid(std::string(what) + " has " + std::to_string(displacements.size()) +
                    " displacements; give " + std::to_string(size) + " or none");
   }
+  return Status();
+}
+
+// Bytes from the buffer's start to the end of its last block.
+Status extent_of(const BlockCounts& blocks, const char* what, Use use, int size,
+                 std::size_t element_bytes, std::size_t* bytes) {
+  UNISONO_TRY(check_lists(blocks, what, size));
+  const auto [counts, displacements] = blocks;
   std::size_t end = 0;
   std::size_t next = 0;
   bool is_in_order = true;
@@ -245,6 +251,7 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
   const bool any_source = call.collective == Collective::kReceive && other == kAnyRank;
   if ((is_rooted_one || is_point_to_point(call.collective)) && !any_source &&
       (other < 0 || other >= size)) {
+    if (other == kNoRank) return invalid("it names no peer (Call::peer)");
     return invalid(std::string(is_rooted_one ? "root " : "peer ") + std::to_string(other) +
                    " is not a rank of 0.." + std::to_string(size - 1));
   }
@@ -275,8 +282,13 @@ Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements
                    int size) {
   const CollectiveFacts& facts = facts_of(call->collective);
   const auto ranks = static_cast<std::size_t>(size);
-  if (!facts.exchanges_blocks()) {
-    call->count = facts.input.holds == Holds::kBlocks ? out_elements : in_elements;
+  const bool blocks_come_in = facts.input.holds == Holds::kBlocks;
+  if (facts.is_uneven && facts.has_root() && rank == call->root) {
+    const BlockCounts blocks = blocks_come_in ? input_counts(*call) : output_counts(*call);
+    UNISONO_TRY(check_lists(blocks, blocks_come_in ? "in" : "out", size));
+    call->count = blocks.counts[static_cast<std::size_t>(rank)];
+  } else if (!facts.exchanges_blocks()) {
+    call->count = blocks_come_in ? out_elements : in_elements;
   } else if (!facts.is_uneven) {
     if (ranks > 0 && in_elements % ranks != 0) return no_whole_blocks("in", in_elements, ranks);
     call->count = ranks == 0 ? 0 : in_elements / ranks;

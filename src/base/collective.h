@@ -34,7 +34,7 @@ enum class Flow : std::uint8_t {
   kRootToAll,
   kUpToOwn,    ///< of ranks 0 to its own
   kBelowOwn,   ///< of ranks 0 to the one below it
-  kBetweenTwo  ///< `root` is the peer
+  kBetweenTwo  ///< of a call's peer
 };
 
 /// Where input and output may be the same memory.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -41,11 +40,13 @@ Collectives::Collectives(std::shared_ptr<detail::CommunicatorState> state)
     : state_(std::move(state)) {}
 
 void Collectives::size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const {
+  member(state_, call->collective);
   const Status fits = fit_buffers(call, in_elements, out_elements, rank(), size());
   if (!fits) throw Error(fits, {.operation = std::string(name_of(call->collective))});
 }
 
 void Collectives::place_call(Call* call, std::size_t elements) const {
+  member(state_, call->collective);
   const Status fits = place_in_buffer(call, elements, rank(), size());
   if (!fits) throw Error(fits, {.operation = std::string(name_of(call->collective))});
 }
@@ -150,6 +151,7 @@ Communicator Communicator::split(int color, int key) {
 }
 
 Communicator Communicator::subset(std::span<const Rank> ranks) {
+  member(state_, "subset");
   const auto refuse = [](ErrorCode code, const std::string& why) {
     throw Error(Status(code, why), {.operation = "subset"});
   };
@@ -189,7 +191,8 @@ void Communicator::abort(const std::string& reason) {
 void Communicator::close() {
   if (state_ == nullptr) return;
   if (state_->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
-  state_->close();
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
+  keep->close();
 }
 
 TrafficReport Communicator::traffic() const {
@@ -200,6 +203,18 @@ TrafficReport Communicator::traffic() const {
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
   return state_ == nullptr ? "" : state_->explain(collective, bytes);
 }
+
+namespace {
+
+// What a request refers to, while callbacks may end the request.
+struct Kept {
+  explicit Kept(const std::shared_ptr<detail::RequestState>& request)
+      : communicator(request->communicator), state(request) {}
+  std::shared_ptr<detail::CommunicatorState> communicator;
+  std::shared_ptr<detail::RequestState> state;
+};
+
+}  // namespace
 
 Request::Request() = default;
 Request::Request(Request&&) noexcept = default;
@@ -221,34 +236,39 @@ Request::~Request() {
   }
   // The buffers are lent until the end, which the call's deadline bounds.
   state_->communicator->wait(*state_, kNever);
-  const std::shared_ptr<detail::CommunicatorState> keep = std::move(state_->communicator);
+  const std::shared_ptr<detail::CommunicatorState> keep = state_->let_go();
   state_.reset();
 }
 
 bool Request::test() {
   if (state_ == nullptr || state_->communicator->runtime().is_forked_copy()) return true;
-  return state_->communicator->test(*state_);
+  const Kept kept(state_);
+  return kept.communicator->test(*kept.state);
 }
 
 void Request::wait() {
   if (state_ == nullptr) return;
-  member(state_->communicator, state_->call.collective).wait(*state_, kNever);
-  if (!state_->outcome) {
-    throw state_->communicator->error(state_->outcome, state_->call.collective);
+  const Kept kept(state_);
+  member(kept.communicator, kept.state->call.collective).wait(*kept.state, kNever);
+  if (!kept.state->outcome) {
+    throw kept.communicator->error(kept.state->outcome, kept.state->call.collective);
   }
 }
 
 bool Request::wait_for(std::chrono::milliseconds limit) {
   if (state_ == nullptr) return true;
-  detail::CommunicatorState& communicator = member(state_->communicator, state_->call.collective);
-  if (!communicator.wait(*state_, later(Clock::now(), limit))) return false;
-  wait();
+  const Kept kept(state_);
+  const Collective collective = kept.state->call.collective;
+  if (!member(kept.communicator, collective).wait(*kept.state, later(Clock::now(), limit))) {
+    return false;
+  }
+  if (!kept.state->outcome) throw kept.communicator->error(kept.state->outcome, collective);
   return true;
 }
 
 void Request::on_completion(std::function<void(const Status&)> callback) {
   if (state_ == nullptr) return callback(Status());
-  if (state_->communicator->runtime().is_forked_copy()) return;
+  if (state_->communicator->runtime().is_forked_copy()) return callback(kInherited);
   state_->communicator->on_completion(*state_, std::move(callback));
 }
 
@@ -256,9 +276,10 @@ void Request::detach(std::shared_ptr<void> owner) {
   if (state_ == nullptr) return;
   if (state_->communicator->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
   // The owner may have this request, and goes as soon as the call is over.
+  const std::shared_ptr<detail::CommunicatorState> communicator = state_->communicator;
   const std::shared_ptr<detail::RequestState> state = std::move(state_);
-  const std::shared_ptr<detail::CommunicatorState> communicator = std::move(state->communicator);
   communicator->on_completion(*state, [owner = std::move(owner)](const Status&) {});
+  state->let_go();
 }
 
 void wait_all(std::span<Request> requests) {
@@ -266,7 +287,8 @@ void wait_all(std::span<Request> requests) {
     if (request.state_ == nullptr || request.state_->communicator->runtime().is_forked_copy()) {
       continue;
     }
-    request.state_->communicator->wait(*request.state_, kNever);
+    const Kept kept(request.state_);
+    kept.communicator->wait(*kept.state, kNever);
   }
   for (Request& request : requests) request.wait();
 }
@@ -274,25 +296,34 @@ void wait_all(std::span<Request> requests) {
 // Requests of several jobs: each look moves all that its rank has, and between them the first one's
 // rank waits for a moment.
 std::size_t wait_any(std::span<Request> requests) {
-  if (requests.empty()) {
+  std::vector<Kept> kept;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].state_ == nullptr) continue;
+    if (requests[i].state_->communicator->runtime().is_forked_copy()) return i;
+    kept.emplace_back(requests[i].state_);
+    places.push_back(i);
+  }
+  if (kept.empty()) {
     throw Error(Status(ErrorCode::kInvalidArgument, "wait_any() was given no request"),
                 {.operation = "wait_any"});
   }
+  const Runtime* const first = &kept.front().communicator->runtime();
+  const bool is_one_job = std::all_of(kept.begin(), kept.end(), [&](const Kept& each) {
+    return &each.communicator->runtime() == first;
+  });
+  std::vector<const std::atomic<bool>*> done;
+  for (const Kept& each : kept) done.push_back(&each.state->done);
   constexpr std::chrono::milliseconds kBetweenLooks{1};
   for (;;) {
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i].test()) return i;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      if (kept[i].communicator->test(*kept[i].state)) return places[i];
     }
-    detail::CommunicatorState& first = *requests.front().state_->communicator;
-    std::vector<const std::atomic<bool>*> done;
-    for (const Request& request : requests) {
-      if (&request.state_->communicator->runtime() != &first.runtime()) break;
-      done.push_back(&request.state_->done);
-    }
-    if (done.size() == requests.size()) {
-      first.runtime().engine().wait_any(done);
+    if (is_one_job) {
+      kept.front().communicator->runtime().engine().wait_any(done);
     } else {
-      first.wait(*requests.front().state_, later(Clock::now(), kBetweenLooks));
+      const Kept& one = kept.front();
+      one.communicator->wait(*one.state, later(Clock::now(), kBetweenLooks));
     }
   }
 }

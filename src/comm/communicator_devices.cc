@@ -76,7 +76,7 @@ Status CommunicatorState::settle(RequestState& request, const Call& call) {
   if (request.failed.load(std::memory_order_relaxed)) wait(request, kNever);  // for the outcome
   Status outcome;
   if (request.done.load(std::memory_order_acquire)) outcome = request.outcome;
-  request.communicator.reset();
+  request.let_go();
   return outcome;
 }
 

@@ -226,7 +226,7 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call,
   UNISONO_TRY(admitted.status());
   RequestState* const request = *admitted;
   runtime_->engine().start(*request);
-  request->communicator = shared_from_this();
+  request->refer(shared_from_this());
   std::shared_ptr<RequestState> shared = request->shared_from_this();
   request->held = false;
   return shared;
@@ -265,11 +265,9 @@ void CommunicatorState::on_done(RequestState& request) {
   request.outcome = outcome_of(request);
   request.failed.store(!request.outcome.ok(), std::memory_order_relaxed);
   request.enqueued.store(true, std::memory_order_release);
-  if (request.callbacks.empty()) return;
+  if (request.callbacks == nullptr) return;
   runtime_->engine().defer(
-      [callbacks = std::exchange(request.callbacks, {}), outcome = request.outcome] {
-        for (const auto& callback : callbacks) callback(outcome);
-      });
+      [callbacks = request.callbacks, outcome = request.outcome] { callbacks->finish(outcome); });
 }
 
 // As the caller hears of it. A failure ends the communicator, unless all ranks found it in the
@@ -285,16 +283,18 @@ Status CommunicatorState::outcome_of(RequestState& request) {
 }
 
 void CommunicatorState::on_completion(RequestState& request,
-                                      std::function<void(const Status&)> callback) {
+                                      CompletionCallbacks::Callback callback) {
+  std::shared_ptr<CompletionCallbacks> callbacks;
+  std::optional<Status> outcome;
   {
     const Engine::Lock lock(runtime_->engine());
-    if (!request.done.load(std::memory_order_relaxed)) {
-      request.callbacks.push_back(std::move(callback));
-      return;
-    }
+    const bool is_first = request.callbacks == nullptr;
+    if (is_first) request.callbacks = std::make_shared<CompletionCallbacks>();
+    callbacks = request.callbacks;  // a callback may end the request
+    if (is_first && request.done.load(std::memory_order_relaxed)) outcome = request.outcome;
   }
-  const Status outcome = request.outcome;  // the callback may end the request
-  callback(outcome);
+  if (outcome) callbacks->finish(*outcome);
+  callbacks->add(std::move(callback));
 }
 
 TrafficReport CommunicatorState::traffic() {

@@ -3,9 +3,7 @@
 // Thread rule: as the public class; what the engine's heartbeat calls runs under the engine's lock.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,7 +49,7 @@ class CommunicatorState final : public BackendHost,
 
   // BackendHost
   const World& world() const override { return runtime_->world(); }
-  int ranks_in_process() const override { return Runtime::alive(); }
+  int ranks_in_process() const override { return Runtime::open(); }
   bool is_gone(Rank world_rank) const override { return runtime_->is_gone(world_rank); }
   bool is_inside() const override { return outer_size_ > 0; }
   bool begins_group() const override { return begins_group_; }
@@ -79,7 +77,7 @@ class CommunicatorState final : public BackendHost,
   Received received_by(const RequestState& request, const Call& call) const;
   bool test(RequestState& request);
   /// At once where the request is done.
-  void on_completion(RequestState& request, std::function<void(const Status&)> callback);
+  void on_completion(RequestState& request, CompletionCallbacks::Callback callback);
   /// False when `until` passed first.
   bool wait(RequestState& request, TimePoint until);
 

@@ -127,8 +127,11 @@ void group(std::span<const MemberCall> calls) {
   for (const MemberCall& member : calls) {
     detail::CommunicatorState* const state =
         member.communicator == nullptr ? nullptr : CommunicatorAccess::state(*member.communicator);
-    if (state == nullptr) {
-      throw Error(Status(ErrorCode::kNotMember, "group() was given an empty communicator"),
+    if (state == nullptr || state->runtime().is_forked_copy()) {
+      throw Error(Status(ErrorCode::kNotMember,
+                         state == nullptr ? "group() was given an empty communicator"
+                                          : "group() was given a parent's communicator in a "
+                                            "forked child"),
                   {.operation = "group"});
     }
     grouped.push_back({state, &member.call});

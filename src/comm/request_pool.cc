@@ -12,7 +12,8 @@ RequestState& RequestPool::prepare(const Call& call) {
 
 RequestState& RequestPool::acquire() {
   const auto found = std::find_if(all_.begin(), all_.end(), [](const auto& candidate) {
-    return !candidate->held && !candidate->running && candidate.use_count() == 1;
+    return !candidate->held && !candidate->running &&
+           !candidate->referred.load(std::memory_order_acquire) && candidate.use_count() == 1;
   });
   RequestState* request = nullptr;
   if (found != all_.end()) {
@@ -30,6 +31,7 @@ void RequestPool::fill(RequestState& request, const Call& call) {
   request.outcome = Status();
   request.done.store(false, std::memory_order_relaxed);
   request.notes = {};
+  request.callbacks.reset();
 }
 
 void RequestPool::copy_counts(RequestState& request) {

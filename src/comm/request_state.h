@@ -3,11 +3,12 @@
 // Thread rule: the engine's lock, but for what is atomic; `outcome` by anybody once `done` is seen.
 #pragma once
 
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "backend/started_call.h"
+#include "engine/callbacks.h"
 #include "engine/engine.h"
 #include "unisono/communicator.h"
 
@@ -32,13 +33,26 @@ class RequestState final : public Task,
                            public std::enable_shared_from_this<RequestState> {
  public:
   std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
-  bool held = false;                                ///< by a blocking call, until it returns
-  std::vector<std::size_t> counts[4];               ///< copies of an asynchronous call's spans
-  Status outcome;                                   ///< final once done
+  /// By a Request, whose thread may be another one than that which uses the communicator.
+  std::atomic<bool> referred = false;
+  bool held = false;                   ///< by a blocking call, until it returns
+  std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
+  Status outcome;                      ///< final once done
 
   WatchNotes notes;
-  /// Of the caller, to run once the engine's lock is released.
-  std::vector<std::function<void(const Status&)>> callbacks;
+  std::shared_ptr<CompletionCallbacks> callbacks;  ///< null: there are none
+
+  /// A Request refers to it from here on, until let_go().
+  void refer(std::shared_ptr<CommunicatorState> its) {
+    communicator = std::move(its);
+    referred.store(true, std::memory_order_relaxed);
+  }
+  /// Whoever takes it again sees all that was done with it. What keeps the communicator.
+  std::shared_ptr<CommunicatorState> let_go() {
+    std::shared_ptr<CommunicatorState> its = std::move(communicator);
+    referred.store(false, std::memory_order_release);
+    return its;
+  }
 };
 
 }  // namespace unisono::detail

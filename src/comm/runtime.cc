@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "base/fnv.h"
@@ -19,6 +20,7 @@ namespace unisono {
 namespace {
 
 std::atomic<int> runtimes_alive{0};
+std::atomic<int> runtimes_open{0};
 
 // Ranks that select differently would hang; the table's path may differ, what is in it may not.
 std::string settings_text(const Config& config, const algorithms::SelectionTable& selection) {
@@ -73,6 +75,7 @@ int Runtime::forks_so_far() {
 }
 
 int Runtime::alive() { return runtimes_alive.load(); }
+int Runtime::open() { return runtimes_open.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
     : forks_before_(forks_so_far()),
@@ -81,6 +84,7 @@ Runtime::Runtime(RuntimeOptions& options)
       scratch_(config_.scratch_bytes),
       transports_(config_, options.rank, options.size) {
   runtimes_alive.fetch_add(1);
+  runtimes_open.fetch_add(1);
 }
 
 Runtime::~Runtime() {
@@ -96,7 +100,12 @@ void Runtime::destroy(Runtime* runtime) {
   if (runtime->engine_ == nullptr || !runtime->engine_->is_progress_thread()) {
     delete runtime;
   } else {
-    std::thread([runtime] { delete runtime; }).detach();
+    try {
+      std::thread([runtime] { delete runtime; }).detach();
+    } catch (const std::system_error& error) {
+      log::warning(std::string("what a closed job has is not given back: no thread for it (") +
+                   error.what() + ")");
+    }
   }
 }
 
@@ -267,6 +276,7 @@ detail::CommunicatorState* Runtime::find(std::uint32_t id) const {
 }
 
 void Runtime::shut_down() {
+  if (is_open_.exchange(false)) runtimes_open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
   const Engine::Lock lock(*engine_);
   DropSink sink;

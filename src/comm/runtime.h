@@ -112,6 +112,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
 
   /// Runtimes alive in this process; any thread.
   static int alive();
+  /// Those of them that are not shut down.
+  static int open();
 
  private:
   struct Event {
@@ -160,6 +162,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
       unknown_decisions_;                // of communicators that do not exist here, or not yet
   std::deque<std::uint32_t> questions_;  // of the arbiter about such communicators
   std::atomic<std::uint32_t> next_number_{1};
+  std::atomic<bool> is_open_{true};  // counted in open()
   std::atomic<bool> shut_down_{false};
   std::mutex plain_mutex_;
   std::vector<void*> plain_;  // from allocate() without a segment

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/signals_blocked.h"
+#include "engine/callbacks.h"
 
 namespace unisono {
 namespace {
@@ -138,6 +139,7 @@ void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
     return each->load(std::memory_order_acquire);
   };
   wait_until([&] { return std::any_of(done.begin(), done.end(), is_done); }, kNever);
+  flush();
 }
 
 template <typename IsDone>
@@ -244,9 +246,13 @@ void Engine::yield() {
 }
 
 void Engine::run_deferred() {
-  const std::vector<std::function<void()>> now = std::exchange(deferred_, {});
+  std::vector<std::function<void()>> now = std::exchange(deferred_, {});
+  const std::shared_ptr<std::atomic<int>> calling_back = calling_back_;
+  calling_back->fetch_add(1, std::memory_order_relaxed);
   give_lock_away();
-  for (const std::function<void()>& work : now) work();
+  if (has_background_work()) wake_progress_thread();
+  for (std::function<void()>& work : now) call_back(std::move(work));
+  calling_back->fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Engine::watch() {
@@ -261,7 +267,8 @@ bool Engine::has_background_work() const {
 void Engine::progress_loop() {
   const auto has_work = [this] {
     return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
-           waiters_.load(std::memory_order_relaxed) == 0;
+           waiters_.load(std::memory_order_relaxed) <=
+               calling_back_->load(std::memory_order_relaxed);
   };
   int idle_beats = 0;
   for (;;) {

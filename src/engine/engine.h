@@ -79,12 +79,13 @@ class Engine {
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.
   bool wait(const std::atomic<bool>& done, TimePoint until);
-  /// Until one of these is.
+  /// Until one of these is, and what was left behind is out, as with flush().
   void wait_any(std::span<const std::atomic<bool>* const> done);
   /// Under the lock: gives it and the core away for a moment.
   void yield();
-  /// Under the lock: `work` runs once that is released, on the thread that releases it. It may
-  /// start calls, and does not throw.
+  /// Under the lock: `work` runs once that is released, by call_back() on the thread that releases
+  /// it. It may start calls, and does not throw. Meanwhile the progress thread beats for one that
+  /// waits.
   void defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
   /// After a blocking call: what it left behind in a transport must still go out, now or by the
   /// progress thread. Without the lock.
@@ -131,7 +132,10 @@ class Engine {
   std::vector<std::function<void()>> deferred_;
   TimePoint next_tend_{};
 
-  std::atomic<int> waiters_{0};
+  std::atomic<int> waiters_{0};  // threads
+  /// Threads in callbacks, some of which wait. What a callback holds may be the engine's last
+  /// owner.
+  const std::shared_ptr<std::atomic<int>> calling_back_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> running_{0};
   std::atomic<int> watches_{0};
   std::atomic<bool> unsent_{false};  // nobody waits for it, but it must go out

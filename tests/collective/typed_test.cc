@@ -82,7 +82,9 @@ TEST(TypedCalls, Reduce) {
       out.assign(is_root ? kBlock : 0, 0);
       async ? comm.reduce_async(in, out, ops::sum, kRoot).wait()
             : comm.reduce(in, out, ops::sum, kRoot);
-      if (is_root) EXPECT_EQ(out, total);
+      if (is_root) {
+        EXPECT_EQ(out, total);
+      }
       data = in;
       async ? comm.reduce_async(data, ops::sum, kRoot).wait() : comm.reduce(data, ops::sum, kRoot);
       EXPECT_EQ(data, is_root ? total : in);
@@ -124,8 +126,8 @@ TEST(TypedCalls, ReduceBlocks) {
             : comm.reduce_scatter_v(uneven, out, kUneven, ops::sum);
       EXPECT_EQ(out, part);
       data = uneven;
-      async ? comm.reduce_scatter_v_async(data, kUneven, ops::sum).wait()
-            : comm.reduce_scatter_v(data, kUneven, ops::sum);
+      async ? comm.reduce_scatter_v_in_place_async(data, kUneven, ops::sum).wait()
+            : comm.reduce_scatter_v_in_place(data, kUneven, ops::sum);
       EXPECT_EQ(slice(data, first_of(self), count_of(self)), part);
     }
   });
@@ -146,7 +148,9 @@ TEST(TypedCalls, Gather) {
 
       out.assign(is_root ? kAll : 0, 0);
       async ? comm.gather_async(in, out, kRoot).wait() : comm.gather(in, out, kRoot);
-      if (is_root) EXPECT_EQ(out, all);
+      if (is_root) {
+        EXPECT_EQ(out, all);
+      }
       data = in;
       if (is_root) {
         data.assign(kAll, 0);
@@ -170,21 +174,23 @@ TEST(TypedCalls, GatherUnevenBlocks) {
             : comm.all_gather_v(in, out, kUneven, kFirst);
       EXPECT_EQ(out, all);
       put(in, first_of(self), &data);
-      async ? comm.all_gather_v_async(data, kUneven, kFirst).wait()
-            : comm.all_gather_v(data, kUneven, kFirst);
+      async ? comm.all_gather_v_in_place_async(data, kUneven, kFirst).wait()
+            : comm.all_gather_v_in_place(data, kUneven, kFirst);
       EXPECT_EQ(data, all);
 
       out.assign(is_root ? kAllUneven : 0, 0);
       async ? comm.gather_v_async(in, out, counts, firsts, kRoot).wait()
             : comm.gather_v(in, out, counts, firsts, kRoot);
-      if (is_root) EXPECT_EQ(out, all);
+      if (is_root) {
+        EXPECT_EQ(out, all);
+      }
       data = in;
       if (is_root) {
         data.assign(kAllUneven, 0);
         put(in, first_of(self), &data);
       }
-      async ? comm.gather_v_async(data, counts, firsts, kRoot).wait()
-            : comm.gather_v(data, counts, firsts, kRoot);
+      async ? comm.gather_v_in_place_async(data, counts, firsts, kRoot).wait()
+            : comm.gather_v_in_place(data, counts, firsts, kRoot);
       EXPECT_EQ(data, is_root ? all : in);
     }
   });
@@ -209,8 +215,8 @@ TEST(TypedCalls, Scatter) {
             : comm.scatter_v(is_root ? uneven : none, counts, firsts, out, kRoot);
       EXPECT_EQ(out, numbers(self, count_of(self)));
       data = is_root ? uneven : Numbers(count_of(self));
-      async ? comm.scatter_v_async(data, counts, firsts, kRoot).wait()
-            : comm.scatter_v(data, counts, firsts, kRoot);
+      async ? comm.scatter_v_in_place_async(data, counts, firsts, kRoot).wait()
+            : comm.scatter_v_in_place(data, counts, firsts, kRoot);
       EXPECT_EQ(slice(data, is_root ? first_of(self) : 0, count_of(self)),
                 numbers(self, count_of(self)));
     }
@@ -290,11 +296,11 @@ TEST(TypedCalls, NameTheBufferThatIsTooShort) {
               }),
               HasSubstr("out has 11 elements and 12 are needed"));
   EXPECT_THAT(refusal([&](C& comm) {
-                comm.all_gather_v(eleven, Counts{4, 4, 4}, {});
+                comm.all_gather_v_in_place(eleven, Counts{4, 4, 4}, {});
               }),
               HasSubstr("out has 11 elements and 12 are needed"));
   EXPECT_THAT(refusal([&](C& comm) {
-                comm.reduce_scatter_v(twelve, Counts{4, 4}, ops::sum);
+                comm.reduce_scatter_v_in_place(twelve, Counts{4, 4}, ops::sum);
               }),
               HasSubstr("2 counts"));
 }
@@ -307,6 +313,116 @@ TEST(TypedCalls, NameABufferThatMakesNoBlocks) {
   EXPECT_THAT(refusal([&](C& comm) { comm.all_gather(eleven); }), says);
   EXPECT_THAT(refusal([&](C& comm) { comm.reduce_scatter(eleven, ops::sum); }), says);
 }
+
+// Elements and counts are of one type then, and none is taken for the other.
+TEST(TypedCalls, ReduceAndGatherWhatCouldBeCounts) {
+  run_typed([](Communicator& comm) {
+    const std::vector<std::size_t> counts(kRanks, 1), in(1, 7);
+    std::vector<std::size_t> out(kRanks), data(kRanks, 7);
+    comm.all_gather_v(in, out, counts, {});
+    EXPECT_EQ(out, std::vector<std::size_t>(kRanks, 7));
+    comm.all_gather_v_in_place(data, counts, {});
+    EXPECT_EQ(data, std::vector<std::size_t>(kRanks, 7));
+    out.assign(1, 0);
+    comm.reduce_scatter_v(data, out, counts, ops::sum);
+    EXPECT_EQ(out[0], 7u * kRanks);
+    EXPECT_EQ(data, std::vector<std::size_t>(kRanks, 7)) << "it was the input";
+  });
+}
+
+TEST(TypedCalls, TakeLongerBuffersThanTheyNeed) {
+  run_typed([](Communicator& comm) {
+    const Rank self = comm.rank();
+    const bool is_root = self == kRoot;
+    const Numbers in = numbers(self);
+    Numbers out(kAll + 5, -1);
+    comm.all_gather(in, out);
+    EXPECT_EQ(slice(out, 0, kAll), concatenated(kEven));
+    EXPECT_EQ(slice(out, kAll, 5), Numbers(5, -1));
+    out.assign(kBlock + 1, -1);
+    comm.all_reduce(in, out, ops::sum);
+    EXPECT_EQ(out[kBlock], -1);
+    // What the root has of its own says counts[root].
+    const Numbers uneven = concatenated(kUneven), none;
+    const Counts counts = is_root ? kUneven : Counts();
+    out.assign(count_of(self) + (is_root ? 3 : 0), -1);
+    comm.scatter_v(is_root ? uneven : none, counts, {}, out, kRoot);
+    EXPECT_EQ(slice(out, 0, count_of(self)), numbers(self, count_of(self)));
+    const Numbers given = numbers(self, count_of(self) + (is_root ? 3 : 0));
+    out.assign(is_root ? kAllUneven : 0, -1);
+    comm.gather_v(given, out, counts, {}, kRoot);
+    if (is_root) {
+      EXPECT_EQ(out, uneven);
+    }
+  });
+}
+
+TEST(TypedCalls, TakeEmptyBuffersAndOneRank) {
+  run_typed([](Communicator& comm) {
+    Numbers none;
+    comm.all_reduce(none, ops::sum);
+    comm.all_gather(none, none);
+    comm.reduce_scatter(none, none, ops::sum);
+    comm.all_to_all(none);
+  });
+  run_ranks(1, "auto", [](Communicator& comm) {
+    const Numbers in = numbers(3);
+    Numbers out(kBlock);
+    comm.all_gather_v(in, out, Counts{kBlock}, {});
+    EXPECT_EQ(out, in);
+    out.assign(kBlock, 0);
+    comm.reduce_scatter(in, out, ops::sum);
+    EXPECT_EQ(out, in);
+  });
+}
+
+// Whatever the buffers and counts are.
+TEST(TypedCalls, OfAnEmptyCommunicatorSayThatItIsOne) {
+  Communicator empty;
+  Numbers in(1), out(1);
+  const auto refused = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kOk;
+  };
+  const Counts none, one{1};
+  const auto kNotMember = ErrorCode::kNotMember;
+  EXPECT_EQ(refused([&] { empty.all_reduce(in, out, ops::sum); }), kNotMember);
+  EXPECT_EQ(refused([&] { empty.all_gather(in, out); }), kNotMember);
+  EXPECT_EQ(refused([&] { empty.all_gather_v(in, out, none, {}); }), kNotMember);
+  EXPECT_EQ(refused([&] { empty.all_gather_v_in_place(out, one, {}); }), kNotMember);
+  EXPECT_EQ(refused([&] { empty.all_to_all(out); }), kNotMember);
+  EXPECT_EQ(refused([&] { empty.subset(std::vector<Rank>{0}); }), kNotMember);
+}
+
+TEST(TypedCalls, NeedAPeer) {
+  run_typed([](Communicator& comm) {
+    const int value = 0;
+    try {
+      comm.run({.collective = Collective::kSend, .in = &value, .count = 1, .root = 0});
+      ADD_FAILURE() << "sent to nobody in particular";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr("names no peer"));
+    }
+  });
+}
+
+// A request lends what it is given, so that has to live on.
+template <typename R>
+concept LendsToASend = requires(Communicator& comm, R&& buffer) {
+  comm.send_async(std::forward<R>(buffer), 0);
+};
+template <typename R>
+concept LendsToAReduction = requires(Communicator& comm, R&& buffer) {
+  comm.all_reduce_async(std::forward<R>(buffer), ops::sum);
+};
+static_assert(LendsToASend<Numbers&> && LendsToASend<const Numbers&> && !LendsToASend<Numbers>);
+static_assert(LendsToAReduction<Numbers&> && !LendsToAReduction<Numbers>);
+static_assert(LendsToASend<std::span<int>> && LendsToAReduction<std::span<int>>);
 
 }  // namespace
 }  // namespace unisono::test

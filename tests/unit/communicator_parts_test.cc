@@ -189,9 +189,17 @@ struct RequestPoolTest : ::testing::Test {
 TEST_F(RequestPoolTest, LendsARequestAgainOnceNobodyRefersToIt) {
   detail::RequestState& first = pool.prepare(call);
   EXPECT_NE(&pool.prepare(call), &first) << "a blocking call still has it";
-  const auto asynchronous = first.shared_from_this();
+  auto asynchronous = first.shared_from_this();
+  first.refer(nullptr);
   first.held = false;
   EXPECT_NE(&pool.prepare(call), &first) << "a Request refers to it";
+  asynchronous.reset();
+  EXPECT_NE(&pool.prepare(call), &first) << "nobody has said that it is let go";
+  first.let_go();
+  first.running = true;
+  EXPECT_NE(&pool.prepare(call), &first) << "the engine has it";
+  first.running = false;
+  EXPECT_EQ(&pool.prepare(call), &first);
 }
 
 TEST_F(RequestPoolTest, LeavesNothingOfTheCallBefore) {

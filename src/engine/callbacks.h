@@ -1,0 +1,39 @@
+// Callbacks of the user's, run where nothing of the library is locked.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+
+namespace unisono {
+
+/// Runs `work` on this thread: at once, or, where one of its callbacks is running, behind that, so
+/// that callbacks which make each other never nest. Each is destroyed before the next one runs.
+/// They throw nothing.
+void call_back(std::function<void()> work);
+
+/// The callbacks of one call, one at a time and in the order in which they were given. Any thread.
+class CompletionCallbacks : public std::enable_shared_from_this<CompletionCallbacks> {
+ public:
+  using Callback = std::function<void(const Status&)>;
+
+  /// Before the call has ended: it runs later. Afterwards it runs here, or on the thread that is
+  /// running those before it.
+  void add(Callback callback);
+  /// The call has ended: runs what was given so far.
+  void finish(const Status& outcome);
+
+ private:
+  void run();
+
+  std::mutex mutex_;
+  std::vector<Callback> waiting_;
+  Status outcome_;
+  bool has_ended_ = false;
+  bool is_running_ = false;
+};
+
+}  // namespace unisono

@@ -1,0 +1,172 @@
+// What runs when a call is over: on which thread, in which order, and what it may do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
+
+namespace unisono::test {
+namespace {
+
+class Callbacks : public testing::TestWithParam<std::string> {};
+
+std::vector<std::int64_t> filled(Rank rank, std::size_t count) {
+  return std::vector<std::int64_t>(count, rank + 1);
+}
+std::vector<std::int64_t> total(int ranks, std::size_t count) {
+  return std::vector<std::int64_t>(count, ranks * (ranks + 1) / 2);
+}
+
+TEST_P(Callbacks, RunOnceInTheirOrderWithTheOutcome) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data = filled(comm.rank(), 50'000);
+    std::string order;
+    Request request = comm.all_reduce_async(data, ops::sum);
+    std::atomic<bool> called = false;
+    request.on_completion([&](const Status& outcome) {
+      EXPECT_TRUE(outcome.ok()) << outcome.message();
+      EXPECT_EQ(data, total(2, 50'000));
+      order += 'a';
+    });
+    request.on_completion([&](const Status&) {
+      order += 'b';
+      called = true;
+    });
+    while (!called) std::this_thread::yield();  // nobody waits for the call
+    EXPECT_TRUE(request.test());
+    called = false;
+    request.on_completion([&](const Status&) {
+      order += 'c';
+      called = true;
+    });
+    while (!called) std::this_thread::yield();  // the first two may not have returned yet
+    EXPECT_EQ(order, "abc");
+    Request().on_completion([&](const Status& outcome) { order += outcome.ok() ? 'd' : 'x'; });
+    EXPECT_EQ(order, "abcd");
+  });
+}
+
+// With the engine's lock held the call would wait for it for ever.
+TEST_P(Callbacks, MayStartCalls) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> first = filled(comm.rank(), 10'000), second = first;
+    std::atomic<bool> is_over = false;
+    Request request = comm.all_reduce_async(first, ops::sum);
+    request.on_completion([&](const Status&) {
+      other.all_reduce(second, ops::sum);
+      is_over = true;
+    });
+    while (!is_over) std::this_thread::yield();
+    EXPECT_EQ(second, total(2, 10'000));
+    comm.barrier();
+  });
+}
+
+TEST_P(Callbacks, HearOfAFailure) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> data(10);
+    ErrorCode code = ErrorCode::kOk;
+    Request request;
+    if (comm.rank() == 0) {
+      request = other.all_reduce_async(data, ops::sum);
+      request.on_completion([&](const Status& outcome) { code = outcome.code(); });
+      EXPECT_EQ(code, ErrorCode::kOk) << "it cannot be over";
+    }
+    other.close();
+    EXPECT_EQ(code, comm.rank() == 0 ? ErrorCode::kClosed : ErrorCode::kOk);
+    comm.barrier();
+  });
+}
+
+TEST_P(Callbacks, MayLetGoOfTheRequestAndGoOnWithItsOutcome) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data = filled(1, 1000), other = data;
+    auto request = std::make_unique<Request>(comm.all_reduce_async(data, ops::sum));
+    request->wait();
+    ErrorCode code = ErrorCode::kSystem;
+    request->on_completion([&](const Status& outcome) {
+      request.reset();
+      comm.all_reduce(other, ops::sum);  // in the place of the one that was let go
+      code = outcome.code();
+    });
+    EXPECT_EQ(code, ErrorCode::kOk);
+  });
+}
+
+TEST_P(Callbacks, MayDropTheCommunicatorWhileItIsClosed) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    auto other = std::make_unique<Communicator>(comm.duplicate());
+    std::vector<std::int64_t> data(10);
+    Communicator* const closed = other.get();
+    if (comm.rank() == 0) {
+      Request request = closed->all_reduce_async(data, ops::sum);
+      request.on_completion([&](const Status& outcome) {
+        EXPECT_EQ(outcome.code(), ErrorCode::kClosed);
+        *closed = Communicator();  // the last that has it, but for close()
+      });
+      request.detach(nullptr);
+    }
+    closed->close();
+    EXPECT_EQ(closed->empty(), comm.rank() == 0);
+    comm.barrier();
+  });
+}
+
+// Sends to this rank itself are over at once.
+TEST_P(Callbacks, ThatMakeEachOtherDoNotNest) {
+  run_ranks(1, GetParam(), [](Communicator& comm) {
+    int left = 1000, depth = 0, deepest = 0;
+    std::vector<int> data(1);
+    std::function<void(const Status&)> next = [&](const Status&) {
+      deepest = std::max(deepest, ++depth);
+      if (--left > 0) comm.all_reduce_async(data, ops::sum).on_completion(next);
+      --depth;
+    };
+    next(Status());
+    EXPECT_EQ(left, 0);
+    EXPECT_LE(deepest, 2) << "the first one was called here";
+  });
+}
+
+// A thread that waits runs the callback, and the library's own goes on meanwhile.
+TEST_P(Callbacks, HoldUpNoOtherCallOfTheRank) {
+  std::atomic<bool> has_arrived = false;
+  constexpr std::size_t kLarge = 500'000;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    enum : Tag { kSmallOne = 1, kLargeOne, kLastOne };
+    if (comm.rank() == 1) {
+      std::vector<std::int64_t> got(kLarge);
+      comm.send(std::vector<int>{1}, 0, kSmallOne);
+      comm.receive(got, 0, kLargeOne);
+      has_arrived = true;
+      comm.send(std::vector<int>{1}, 0, kLastOne);
+      return;
+    }
+    const std::vector<std::int64_t> sent(kLarge, 7);
+    std::vector<int> small(1), last(1);
+    Request waited = comm.receive_async(last, 1, kLastOne);
+    Request called = comm.receive_async(small, 1, kSmallOne);
+    Request large = comm.send_async(sent, 1, kLargeOne);
+    called.on_completion([&](const Status&) {
+      while (!has_arrived && comm.status().ok()) std::this_thread::yield();
+    });
+    waited.wait();
+    large.wait();
+    EXPECT_TRUE(has_arrived);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Callbacks,
+                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace unisono::test

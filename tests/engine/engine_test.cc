@@ -1,0 +1,144 @@
+// The engine around operations and transports that the test makes: what leaves it when a wait ends,
+// and what callbacks of the user's it runs.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/callbacks.h"
+#include "tests/engine/messenger_fixture.h"
+
+namespace unisono::test {
+namespace {
+
+class Host final : public EngineHost {
+ public:
+  void tend() override {}
+  void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {}
+  void counts_differ(std::uint32_t, Rank, std::string) override {}
+  void violation(std::uint32_t, Rank, std::string) override {}
+  void link_closed(Rank, const Status&) override {}
+  void left(std::uint32_t, Rank) override {}
+  const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
+  void stranger(std::uint32_t, Rank) override {}
+};
+
+// Has bytes to send until it was polled so often.
+class SlowTransport final : public Transport {
+ public:
+  std::string_view name() const override { return "slow"; }
+  EndpointTraits traits() const override { return {}; }
+  std::string address() const override { return ""; }
+  Status set_peers(std::vector<std::string>) override { return {}; }
+  Endpoint& endpoint(Rank) override { return end_; }
+  bool poll(FrameSink&) override {
+    if (polls_left > 0) --polls_left;
+    return false;
+  }
+  bool has_unsent() const override { return polls_left > 0; }
+  void close(TimePoint, FrameSink&) override {}
+
+  int polls_left = 0;
+
+ private:
+  Outbox end_;
+};
+
+class Counted final : public Operation {
+ public:
+  explicit Counted(int looks) : looks_(looks) {}
+  bool advance() override { return --looks_ <= 0; }
+  void fail(const Status& cause) override { status_ = cause; }
+  void waiting_for(std::vector<Rank>*) const override {}
+
+ private:
+  int looks_;
+};
+
+struct EngineTest : ::testing::Test {
+  EngineTest() { engine.messenger().set_route(1, transport); }
+
+  Host host;
+  SlowTransport transport;
+  Engine engine{host, 2, 0, IdleChoice("yield", {})};
+};
+
+TEST_F(EngineTest, LeavesNothingUnsentWhenOneOfSeveralIsOver) {
+  Counted soon(3), never(1'000'000);
+  Task first, second;
+  first.operation = &never;
+  second.operation = &soon;
+  {
+    const Engine::Lock lock(engine);
+    engine.start(first);
+    engine.start(second);
+    transport.polls_left = 10;
+  }
+  const std::array<const std::atomic<bool>*, 2> done{&first.done, &second.done};
+  engine.wait_any(done);
+  EXPECT_TRUE(second.done);
+  EXPECT_FALSE(first.done);
+  EXPECT_FALSE(transport.has_unsent());
+  const Engine::Lock lock(engine);
+  engine.fail(first, Status(ErrorCode::kAborted, "the test is over"));
+}
+
+TEST_F(EngineTest, RunsWhatWasDeferredOnceItsLockIsGivenBack) {
+  int ran = 0;
+  {
+    const Engine::Lock lock(engine);
+    engine.defer([&] {
+      const Engine::Lock again(engine);
+      ++ran;
+    });
+    EXPECT_EQ(ran, 0);
+  }
+  EXPECT_EQ(ran, 1);
+}
+
+TEST(CallBack, RunsWhatACallbackMakesBehindIt) {
+  std::string order;
+  call_back([&] {
+    order += 'a';
+    call_back([&] { order += 'c'; });
+    order += 'b';
+  });
+  EXPECT_EQ(order, "abc");
+}
+
+TEST(CallBack, DestroysEachBeforeTheNextOneRuns) {
+  auto owner = std::make_shared<int>();
+  const std::weak_ptr<int> alive = owner;
+  call_back([&, owner = std::move(owner)]() mutable {
+    call_back([&] { EXPECT_TRUE(alive.expired()); });
+  });
+}
+
+TEST(CompletionCallbacks, RunInTheirOrderWhoeverAddsThem) {
+  const auto callbacks = std::make_shared<CompletionCallbacks>();
+  const Status outcome(ErrorCode::kTimeout, "late");
+  std::string order;
+  std::atomic<bool> is_inside = false, goes_on = false;
+  callbacks->add([&](const Status& told) {
+    EXPECT_EQ(told.code(), ErrorCode::kTimeout);
+    is_inside = true;
+    while (!goes_on) std::this_thread::yield();
+    order += 'a';
+  });
+  EXPECT_EQ(order, "");
+  std::jthread finding([&] { callbacks->finish(outcome); });
+  while (!is_inside) std::this_thread::yield();
+  callbacks->add([&](const Status&) { order += 'b'; });  // runs behind the first one, over there
+  goes_on = true;
+  finding.join();
+  EXPECT_EQ(order, "ab");
+  callbacks->add([&](const Status&) { order += 'c'; });
+  EXPECT_EQ(order, "abc");
+}
+
+}  // namespace
+}  // namespace unisono::test
