@@ -201,7 +201,7 @@ TrafficReport Communicator::traffic() const {
 }
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
-  return state_ == nullptr ? "" : state_->explain(collective, bytes);
+  return state_ == nullptr ? "" : state_->host().selection().explain(collective, bytes);
 }
 
 namespace {

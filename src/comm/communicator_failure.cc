@@ -9,7 +9,7 @@
 namespace unisono::detail {
 // The decision is on its way, and says more.
 Status CommunicatorState::status() {
-  const Status suspicion = devices_ == nullptr ? Status() : devices_->members_failure();
+  const Status suspicion = devices_.members_failure();
   if (suspicion.ok()) return failure();
   const TimePoint limit = Clock::now() + grace::kCause;
   while (failure().ok() && Clock::now() < limit) {
@@ -22,9 +22,9 @@ Status CommunicatorState::status() {
 
 void CommunicatorState::fail(Status cause, Tell tell) {
   if (!failure_.set(cause)) return;
-  end_replays(true);
+  devices_.end_replays(true);
   give_back_buffers(cause);
-  if (groups_ != nullptr) groups_->fail(cause);
+  devices_.fail(cause);
   if (tell == Tell::kEveryone && size() > 1) {
     runtime_->arbiter().report_failure(decision_of(cause));
   }
@@ -70,15 +70,15 @@ void CommunicatorState::abort(const std::string& reason) {
 }
 
 void CommunicatorState::close() {
-  if (devices_ != nullptr) drain_devices();
-  close_host_groups();
+  devices_.drain();
+  devices_.close_groups();
   bool last = false;
   {
     const Engine::Lock lock(runtime_->engine());
     if (closed_) return;
     closed_ = true;
     failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
-    end_replays(false);
+    devices_.end_replays(false);
     const std::vector<RequestState*> running = requests_.running();
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
@@ -100,12 +100,13 @@ void CommunicatorState::note_left(Rank member) {
 }
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {
-  if (requests_.running().empty() && !watches_replays_ && !failure_.is_disputed()) return;
+  const DeviceCalls* const replayed = devices_.replayed();
+  if (requests_.running().empty() && replayed == nullptr && !failure_.is_disputed()) return;
   const TimePoint now = Clock::now();
   const auto fail_of = [this](const Status& seen) {
     if (!seen) fail(seen, Tell::kEveryone);
   };
-  if (watches_replays_) fail_of(watchdog_.look_at_replays(*devices_, now, peer_left));
+  if (replayed != nullptr) fail_of(watchdog_.look_at_replays(*replayed, now, peer_left));
   if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile
     if (failure_.is_overdue(now)) fail(failure_.disputed(), Tell::kEveryone);
     return;
@@ -114,18 +115,6 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   for (std::size_t i = 0; i < requests_.running().size() && !failure_.has_cause(); ++i) {
     fail_of(watchdog_.look_at(*requests_.running()[i], now, peer_left));
   }
-}
-
-void CommunicatorState::watch_replays() {
-  if (std::exchange(watches_replays_, true)) return;
-  runtime_->engine().watch();
-}
-
-// Who launches a graph later gets through it as well.
-void CommunicatorState::end_replays(bool failed) {
-  if (!std::exchange(watches_replays_, false)) return;
-  runtime_->engine().unwatch();
-  devices_->end_replays(failed);
 }
 
 Error CommunicatorState::error(const Status& status, Collective collective) const {

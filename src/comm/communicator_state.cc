@@ -16,7 +16,8 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
              .group = std::move(native),
              .on_disagreement = [this](const Status& seen) { disagree(seen); }}),
       requests_([this](RequestState& request) { on_done(request); }),
-      watchdog_(*runtime_, members_, host_) {}
+      watchdog_(*runtime_, members_, host_),
+      devices_(*this) {}
 
 CallSelection::Circumstances CommunicatorState::circumstances(bool shared_memory) const {
   const std::vector<Rank>& ranks = members_.world_ranks();
@@ -30,23 +31,17 @@ CallSelection::Circumstances CommunicatorState::circumstances(bool shared_memory
 }
 
 void CommunicatorState::set_inside(int outer_size) {
-  outer_size_ = outer_size;
+  devices_.set_inside();
   host_.set_averaged_ranks(outer_size);
 }
 
 void CommunicatorState::enlist() {
-  devices_ = DeviceCalls::make(*this, runtime_->device());
+  devices_.open();
   runtime_->engine().messenger().open(members_.id(), members_.world_ranks());
   runtime_->add(*this);
 }
 
-CommunicatorState::~CommunicatorState() {
-  close();
-  groups_.reset();
-  if (devices_ == nullptr) return;
-  const Engine::Lock lock(runtime_->engine());
-  devices_.reset();
-}
+CommunicatorState::~CommunicatorState() { close(); }
 
 Status CommunicatorState::usable() const {
   if (failure_.has_cause()) return failure();
@@ -55,7 +50,7 @@ Status CommunicatorState::usable() const {
 }
 
 Status CommunicatorState::run(const Call& call, Received* received) {
-  if ((devices_ != nullptr || call.options.stream) && needs_devices(call)) {
+  if ((devices_.exist() || call.options.stream) && devices_.needs(call)) {
     return run_with_devices({&call, 1}, received).status;
   }
   if (is_point_to_point(call.collective)) return run_group({&call, 1}, received).status;
@@ -132,7 +127,7 @@ Status CommunicatorState::finish(RequestState& request) {
 
 FirstFailure CommunicatorState::run_group(std::span<const Call> calls, Received* received) {
   if (std::any_of(calls.begin(), calls.end(),
-                  [this](const Call& call) { return needs_devices(call); })) {
+                  [this](const Call& call) { return devices_.needs(call); })) {
     return run_with_devices(calls, received);
   }
   FirstFailure first;
@@ -199,8 +194,8 @@ Result<RequestState*> CommunicatorState::admit_message(const Call& call) {
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
-  const bool with_devices = needs_devices(call);
-  if (with_devices) UNISONO_TRY(await_turn(call));
+  const bool with_devices = devices_.needs(call);
+  if (with_devices) UNISONO_TRY(devices_.await_turn(call));
   Result<std::shared_ptr<RequestState>> request = begin(call);
   if (!request) return request;
   if (with_devices && call.options.stream) await_enqueued(**request);
@@ -220,11 +215,7 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call,
   CallShape shape;
   UNISONO_TRY(check_call(call, rank(), size(), &shape));
   const Engine::Lock lock(runtime_->engine());
-  begins_group_ = in_group;
-  const Result<RequestState*> admitted = admit(call, shape, {});
-  begins_group_ = false;
-  UNISONO_TRY(admitted.status());
-  RequestState* const request = *admitted;
+  UNISONO_ASSIGN(RequestState* const request, admit(call, shape, {}, in_group));
   runtime_->engine().start(*request);
   request->refer(shared_from_this());
   std::shared_ptr<RequestState> shared = request->shared_from_this();
@@ -234,12 +225,12 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::begin(const Call& call,
 
 // Starts a checked call, which the engine is then to advance. Under the lock.
 Result<RequestState*> CommunicatorState::admit(const Call& call, const CallShape& shape,
-                                               const Selected& selected) {
+                                               const Selected& selected, bool in_group) {
   UNISONO_TRY(usable());
   RequestState* request = &requests_.prepare(call);
   RequestPool::copy_counts(*request);
-  const Result<Operation*> started = concerns_devices(call)
-                                         ? start_on_device(*request, shape)
+  const Result<Operation*> started = devices_.concerns(call)
+                                         ? devices_.start(*request, shape, in_group)
                                          : host_.start(*request, shape, selected);
   if (!started) {
     request->held = false;
@@ -299,10 +290,10 @@ void CommunicatorState::on_completion(RequestState& request,
 
 TrafficReport CommunicatorState::traffic() {
   const Engine::Lock lock(runtime_->engine());
-  if (devices_ != nullptr) runtime_->engine().poll();  // what is over in its stream has ended
+  if (devices_.exist()) runtime_->engine().poll();  // what is over in its stream has ended
   host_.shared_memory().count_last();
-  TrafficReport report = counted();
-  if (groups_ != nullptr) groups_->add_traffic(&report);
+  TrafficReport report = host_.traffic().report();
+  devices_.add_traffic(&report);
   return report;
 }
 
@@ -321,14 +312,58 @@ bool CommunicatorState::wait(RequestState& request, TimePoint until) {
   return in_time;
 }
 
-Result<algorithms::Choice> CommunicatorState::choose_for(Collective collective, std::size_t bytes,
-                                                         std::string_view hint) const {
-  const CallSelection& selection = host_.selection();
-  return selection.select(collective, bytes, selection.hint_for(collective, hint));
+// ---- Calls on device memory, and calls behind them ----------------------------------------------
+
+FirstFailure CommunicatorState::run_with_devices(std::span<const Call> calls, Received* received) {
+  std::vector<GroupedCall> grouped;
+  for (const Call& call : calls) grouped.push_back({this, &call});
+  return run_together(grouped, received);
 }
 
-std::string CommunicatorState::explain(Collective collective, std::size_t bytes) const {
-  return host_.selection().explain(collective, bytes);
+bool CommunicatorState::has_calls_on_devices() const {
+  return std::any_of(requests_.running().begin(), requests_.running().end(),
+                     [](const RequestState* request) { return request->is_on_device(); });
+}
+
+void CommunicatorState::await_enqueued(RequestState& request) {
+  if (request.is_on_device()) {
+    runtime_->engine().wait(request.enqueued, kNever);
+  } else {
+    wait(request, kNever);
+  }
+}
+
+// To the end of a blocking call: with a stream that is when its work is in there. The request goes
+// on by itself then.
+Status CommunicatorState::settle(RequestState& request, const Call& call) {
+  if (call.options.stream) {
+    await_enqueued(request);
+  } else {
+    wait(request, kNever);
+  }
+  if (request.failed.load(std::memory_order_relaxed)) wait(request, kNever);  // for the outcome
+  Status outcome;
+  if (request.done.load(std::memory_order_acquire)) outcome = request.outcome;
+  request.let_go();
+  return outcome;
+}
+
+// As the last but one of a group: its stream, the library's, waits for no gate.
+Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
+  UNISONO_TRY(usable());
+  CallShape shape;
+  UNISONO_TRY(check_call(call, rank(), size(), &shape));
+  RequestState& request = requests_.prepare(call);
+  RequestPool::copy_counts(request);
+  const Result<Operation*> started = devices_.start(request, shape, true);
+  if (!started) {
+    request.held = false;
+    return started.error();
+  }
+  request.operation = *started;
+  requests_.note_running(request);
+  runtime_->engine().start(request);
+  return &request;
 }
 
 }  // namespace unisono::detail

@@ -46,7 +46,8 @@ class Group {
   void begin() {
     bool some_wait = begin_some(calls_.size() > 1);
     for (const Begun& each : calls_) {
-      if (each.request != nullptr) note(each, each.communicator->close_gate(*each.request));
+      if (each.request != nullptr)
+        note(each, each.communicator->devices().close_gate(*each.request));
     }
     while (some_wait) {
       beat();
@@ -63,7 +64,8 @@ class Group {
     held_up_.clear();
     for (Begun& each : calls_) {
       if (each.request != nullptr || holds(refused_, each) || holds(held_up_, each)) continue;
-      if (each.communicator->usable().ok() && !each.communicator->is_in_turn(*each.call)) {
+      if (each.communicator->usable().ok() &&
+          !each.communicator->devices().is_in_turn(*each.call)) {
         held_up_.push_back(each.communicator);
         continue;
       }

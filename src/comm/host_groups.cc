@@ -59,7 +59,7 @@ void HostGroups::close() {
 }
 
 void HostGroups::add_traffic(TrafficReport* report) const {
-  const TrafficReport& counted = across_.state().counted();
+  const TrafficReport& counted = across_.state().host().traffic().report();
   for (std::size_t c = 0; c < counted.by_collective.size(); ++c) {
     report->by_collective[c] += counted.by_collective[c];
   }

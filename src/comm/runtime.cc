@@ -349,7 +349,7 @@ void Runtime::counts_differ(std::uint32_t communicator, Rank peer, std::string w
 
 const CallRecord* Runtime::find_call(std::uint32_t communicator, std::uint64_t sequence) const {
   const detail::CommunicatorState* found = find(communicator);
-  return found == nullptr ? nullptr : found->calls().find(sequence);
+  return found == nullptr ? nullptr : found->host().calls().find(sequence);
 }
 
 void Runtime::violation(std::uint32_t communicator, Rank peer, std::string what) {

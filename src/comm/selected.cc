@@ -8,7 +8,8 @@ namespace unisono {
 Selected selected_for(Communicator& communicator, Collective collective, std::size_t bytes,
                       std::string_view hint) {
   const detail::CommunicatorState& state = *CommunicatorAccess::state(communicator);
-  const Result<algorithms::Choice> choice = state.choose_for(collective, bytes, hint);
+  const CallSelection& selection = state.host().selection();
+  const auto choice = selection.select(collective, bytes, selection.hint_for(collective, hint));
   const std::string algorithm = !choice ? std::string(hint)
                                 : choice->algorithm == nullptr
                                     ? "native"

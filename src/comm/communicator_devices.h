@@ -1,0 +1,83 @@
+// What a communicator has for calls on device memory, and what those ask of it: the backend of
+// devices where the rank has one, the communicators inside of which calls between hosts consist,
+// and whether graphs of the caller's hold calls.
+//
+// Thread rule: the engine's lock, but for what says otherwise.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend_host.h"
+#include "comm/host_groups.h"
+#include "comm/request_state.h"
+#include "cuda/collectives/device_calls.h"
+
+namespace unisono::detail {
+
+class CommunicatorState;
+
+class CommunicatorDevices final : public BackendHost {
+ public:
+  explicit CommunicatorDevices(CommunicatorState& around) : around_(around) {}
+  /// Without the lock. Nothing runs.
+  ~CommunicatorDevices() override;
+
+  /// Once, before anything else.
+  void open();
+  /// The communicator is inside of another one.
+  void set_inside() { is_inside_ = true; }
+  bool exist() const { return calls_ != nullptr; }
+
+  // The thread that uses the communicator, without the lock.
+  /// The call is one on device memory, or has to come behind one that is.
+  bool needs(const Call& call) const;
+  bool concerns(const Call& call) const;
+  /// The call may begin now, behind device calls that have told the peers about themselves.
+  bool is_in_turn(const Call& call) const;
+  Status await_turn(const Call& call) const;
+  /// After all of a group have begun: streams wait for results from here on.
+  Status close_gate(RequestState& request);
+  /// What is in streams was called before the goodbye, and is to be finished.
+  void drain();
+  void close_groups();
+  /// See DeviceCalls. Any thread.
+  Status members_failure() const { return exist() ? calls_->members_failure() : Status(); }
+
+  /// As Backend::start(); `in_group`: others of a group follow, and close_gate().
+  Result<Operation*> start(RequestState& request, const CallShape& shape, bool in_group);
+  /// The communicator has failed.
+  void fail(const Status& cause);
+  /// Whoever launches a graph later gets through it as well. `failed`: the communicator has.
+  void end_replays(bool failed);
+  /// Null where graphs hold no calls of this communicator.
+  const DeviceCalls* replayed() const { return watches_replays_ ? calls_.get() : nullptr; }
+  void add_traffic(TrafficReport* report) const;
+
+  // BackendHost
+  const Members& members() const override;
+  const World& world() const override;
+  int ranks_in_process() const override;
+  bool is_gone(Rank world_rank) const override;
+  bool is_inside() const override { return is_inside_; }
+  bool begins_group() const override { return begins_group_; }
+  HostBackends& host() override;
+  Status admits_direct(Rank member, std::size_t bytes) const override;
+  void watch_replays() override;
+  InnerGroup* local_group() override { return groups_ == nullptr ? nullptr : &groups_->local(); }
+  InnerGroup* across_group() override { return groups_ == nullptr ? nullptr : &groups_->across(); }
+  HostGroupIds offer_groups(const HostLayout& layout) override;
+  void open_groups(const HostLayout& layout, const HostGroupIds& ids) override;
+
+ private:
+  Engine& engine() const;
+
+  CommunicatorState& around_;
+  bool is_inside_ = false;
+  std::unique_ptr<HostGroups> groups_;  // null before open_groups()
+  std::unique_ptr<DeviceCalls> calls_;  // null where no device memory can come
+  bool begins_group_ = false;           // what start() starts is not the last of its group
+  bool watches_replays_ = false;
+};
+
+}  // namespace unisono::detail
