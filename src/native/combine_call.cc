@@ -247,6 +247,11 @@ bool CombineCall::released() {
   return true;
 }
 
+void CombineCall::let_go() {
+  LargeCall::let_go();
+  for (shm::MemoryView& view : results_) view.mapping.reset();
+}
+
 bool CombineCall::waits_for_slot(int member) const {
   return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
          context_.progress.holds_slot(member, filled_, shape_.readers);

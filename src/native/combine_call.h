@@ -30,6 +30,7 @@ class CombineCall final : public LargeCall {
   bool released() override;
   bool waits_for_slot(int member) const override;
   bool waits_for(int member) const override;
+  void let_go() override;
 
   /// `member` reads nothing of this rank's own buffers any more.
   bool is_released_by(int member) const;

@@ -110,6 +110,7 @@ bool LargeCall::advance() {
   }
   if (stage_ == Stage::kLeave) {
     if (!released() || !context_.cells.saw_previous(shape_.sources, &status_)) return false;
+    let_go();
     stage_ = Stage::kDone;
   }
   return true;
@@ -132,6 +133,10 @@ shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) cons
       {static_cast<const std::byte*>(buffer), bytes}, access_ == AccessPath::kSingleCopy);
   handle.bytes = bytes;
   return handle;
+}
+
+void LargeCall::let_go() {
+  for (shm::MemoryView& view : inputs_) view.mapping.reset();
 }
 
 void LargeCall::end(const Status& cause) {

@@ -87,6 +87,8 @@ class LargeCall : public NativeCall {
     bool allowed_ = true;
   };
 
+  /// What was read of others is theirs again: nothing of it stays mapped on account of this call.
+  virtual void let_go();
   void end(const Status& cause);
   bool ended() const { return stage_ == Stage::kDone; }
   bool accepted_all() const { return accepted_ >= shape_.sources.last; }

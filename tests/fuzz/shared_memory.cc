@@ -1,6 +1,7 @@
 // What processes of the same user can send or write to the ranks of a host: messages of their
-// meeting, with descriptors, and the ring of a ring.
+// meeting, with descriptors, the ring of a ring, and what they say that they have registered.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "transports/shm/descriptor_exchange.h"
 #include "transports/shm/descriptor_message.h"
 #include "transports/shm/message_ring.h"
+#include "transports/shm/registered_memory.h"
 
 namespace unisono::fuzz {
 namespace {
@@ -357,6 +359,89 @@ std::vector<Bytes> ring_corpus() {
           seed + lines_of(lent)};
 }
 
+// ---- Registered memory --------------------------------------------------------------------------
+
+// What a peer may publish of one range, as words of an input.
+struct Published {
+  std::int64_t fd;
+  std::uint64_t device;
+  std::uint64_t inode;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+// A file of this process that a peer could have registered.
+struct RegisteredFile {
+  explicit RegisteredFile(int seals, std::size_t bytes)
+      : fd(::memfd_create("registered", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+    struct stat facts {};
+    require(::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
+                ::fcntl(fd.get(), F_ADD_SEALS, seals) == 0 && ::fstat(fd.get(), &facts) == 0,
+            "no file");
+    device = facts.st_dev;
+    inode = facts.st_ino;
+  }
+  UniqueFd fd;
+  std::uint64_t device, inode;
+};
+
+constexpr std::size_t kFileBytes = 3 * kPageBytes + 5;
+
+// The words are added to those of a file, so that small ones come close to what is right.
+void publish(RegisteredEntry& entry, const RegisteredFile& file, const Published& words) {
+  entry.generation += 1;
+  entry.fd = static_cast<std::int64_t>(static_cast<std::uint64_t>(file.fd.get()) +
+                                       static_cast<std::uint64_t>(words.fd));
+  entry.device = file.device + words.device;
+  entry.inode = file.inode + words.inode;
+  entry.offset = words.offset;
+  entry.bytes = words.bytes;
+}
+
+void fuzz_registered_memory(std::span<const std::byte> input) {
+  const NothingLeftOpen guard;
+  {
+    Input in(input);
+    const RegisteredFile sealed(F_SEAL_SHRINK, kFileBytes), loose(F_SEAL_GROW, kFileBytes);
+    RegisteredTable table{};
+    RegisteredViews views({{&table, ::getpid()}});
+    for (int i = 0; i < 8 && !in.empty(); ++i) {
+      const bool is_sealed = in.byte() % 4 != 0;
+      const std::uint64_t number = in.byte();
+      const auto words = in.number<Published>();
+      if (number < kRegisteredMax) {
+        publish(table.entries[number], is_sealed ? sealed : loose, words);
+      }
+      const auto view = views.open(0, number);
+      const bool is_right = is_sealed && number < kRegisteredMax && words.fd == 0 &&
+                            words.device == 0 && words.inode == 0 && words.bytes > 0 &&
+                            words.offset <= kFileBytes && words.bytes <= kFileBytes - words.offset;
+      // Another descriptor may be the same file.
+      require(!is_right || view.has_value(), "a right range is refused");
+      if (!view) continue;
+      require(is_sealed && (*view)->bytes() == words.bytes, "a wrong range is mapped");
+      for (std::size_t at = 0; at < words.bytes; at += kPageBytes / 2) {
+        require((*view)->base()[at] == std::byte{0}, "another file is mapped");
+      }
+    }
+  }
+  guard.check();
+}
+
+std::vector<Bytes> registered_corpus() {
+  const auto entry = [](int sealed, int number, const Published& words) {
+    return Bytes{static_cast<std::byte>(sealed), static_cast<std::byte>(number)} + bytes_of(words);
+  };
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  return {entry(1, 0, {0, 0, 0, 0, kFileBytes}) + entry(1, 0, {0, 0, 0, 100, 5000}),
+          entry(1, 63, {0, 0, 0, kPageBytes, 1}) + entry(1, 64, {0, 0, 0, 0, 1}),
+          entry(0, 1, {0, 0, 0, 0, kPageBytes}),
+          entry(1, 2, {0, 0, 0, 1, kFileBytes}) + entry(1, 2, {0, 0, 0, kMost, 2}),
+          entry(1, 3, {0, 0, 0, 0, kMost}) + entry(1, 3, {0, 0, 0, kFileBytes, 0}),
+          entry(1, 4, {1, 0, 0, 0, 100}) + entry(1, 4, {-1, 0, 1, 0, 100}),
+          entry(1, 5, {std::int64_t{1} << 40, 1, 0, 0, 100})};
+}
+
 }  // namespace
 
 void add_shared_memory(Targets* targets) {
@@ -364,6 +449,7 @@ void add_shared_memory(Targets* targets) {
   targets->push_back({"shm_meeting", fuzz_shm_meeting, meeting_corpus, 300});
   targets->push_back({"shm_address", fuzz_shm_address, address_corpus, 3000});
   targets->push_back({"message_ring", fuzz_message_ring, ring_corpus, 3000});
+  targets->push_back({"registered_memory", fuzz_registered_memory, registered_corpus, 1000});
 }
 
 }  // namespace unisono::fuzz

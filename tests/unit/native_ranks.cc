@@ -34,6 +34,7 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   for (int i = 0; i < rank.size; ++i) {
     peers.world_ranks.push_back(i);
     peers.addresses.push_back(listeners[static_cast<std::size_t>(i)]->address());
+    if (!options.knows_processes && i != rank.self) peers.pids[static_cast<std::size_t>(i)] = 0;
   }
   auto segment = shm::SharedSegment::open(*listeners[static_cast<std::size_t>(rank.self)], peers,
                                           Clock::now() + kPatience);

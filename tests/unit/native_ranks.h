@@ -37,6 +37,7 @@ struct TestRank {
 struct RanksOptions {
   AccessPath access = AccessPath::kAutomatic;
   bool single_copy = true;
+  bool knows_processes = true;  ///< else the numbers of other ranks' processes are unknown
 };
 
 using RankBody = std::function<void(TestRank&)>;

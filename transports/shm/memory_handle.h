@@ -7,8 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace unisono::shm {
+
+class FileView;
 
 /// How a reader gets at the bytes.
 enum class MemoryPath : std::uint8_t {
@@ -17,6 +20,7 @@ enum class MemoryPath : std::uint8_t {
   kPointer,     ///< `address` holds in the reader's process as well
   kHeap,        ///< `address` is an offset in the owner's heap
   kSingleCopy,  ///< `address` is the owner's, read by a system call
+  kRegistered,  ///< `address` is an offset in a range that the owner has registered
 };
 
 /// True when others read the memory itself, so that its owner must wait for them.
@@ -31,11 +35,16 @@ struct MemoryHandle {
 };
 static_assert(sizeof(MemoryHandle) == 16, "two have to fit a cell's line");
 
+/// MemoryHandle::address of kRegistered: the number of the range above, the offset in it below.
+inline constexpr int kRegisteredOffsetBits = 48;
+
 /// The same memory as its reader has it.
 struct MemoryView {
   MemoryPath path = MemoryPath::kNone;
-  const std::byte* base = nullptr;  ///< kInline, kPointer, kHeap
+  const std::byte* base = nullptr;  ///< null of kNone and kSingleCopy
   std::uint64_t address = 0;        ///< kSingleCopy
+  /// kRegistered: `base` lies in it. The owner may have given the range up meanwhile.
+  std::shared_ptr<const FileView> mapping{};
 };
 
 }  // namespace unisono::shm

@@ -131,20 +131,23 @@ Result<std::shared_ptr<Mapping>> Mapping::view(int fd, std::size_t bytes_min,
 
 Mapping::~Mapping() { munmap(base_, bytes_); }
 
-Status Mapping::reserve(std::size_t offset, std::size_t bytes) const {
-  const std::size_t first = offset / kPageBytes * kPageBytes;
-  const std::size_t length = round_up(offset + bytes, kPageBytes) - first;
+Status reserve_pages(int fd, std::size_t offset, std::size_t bytes) {
   int rc;
   do {
-    rc = fallocate(fd_.get(), 0, static_cast<off_t>(first), static_cast<off_t>(length));
+    rc = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   } while (rc != 0 && errno == EINTR);
   if (rc != 0) {
-    return system_error("cannot reserve " + std::to_string(length) +
+    return system_error("cannot reserve " + std::to_string(bytes) +
                             " bytes of shared memory; lower the memory use or the limit of the "
                             "control group",
                         errno);
   }
   return {};
+}
+
+Status Mapping::reserve(std::size_t offset, std::size_t bytes) const {
+  const std::size_t first = offset / kPageBytes * kPageBytes;
+  return reserve_pages(fd_.get(), first, round_up(offset + bytes, kPageBytes) - first);
 }
 
 void Mapping::punch(std::size_t offset, std::size_t bytes) const {

@@ -21,6 +21,8 @@ namespace unisono::shm {
 using PeerMemfd = std::shared_ptr<const UniqueFd>;
 /// The one descriptor that this process holds of it: `fd`, or what another rank was sent before.
 Result<PeerMemfd> keep_once(UniqueFd fd);
+/// Allocates the pages of a range, so that touching them cannot fail later.
+Status reserve_pages(int fd, std::size_t offset, std::size_t bytes);
 
 /// A sealed memfd in this process.
 class Mapping {
@@ -43,7 +45,7 @@ class Mapping {
   /// -1 of a view. Otherwise open as long as this: reserving pages needs it.
   int fd() const { return fd_.get(); }
 
-  /// Allocates the pages of a range, so that touching them cannot fail later.
+  /// reserve_pages() of whole pages.
   Status reserve(std::size_t offset, std::size_t bytes) const;
   /// Gives the pages of a range back; they read as zero afterwards.
   void punch(std::size_t offset, std::size_t bytes) const;
@@ -115,8 +117,10 @@ struct RankEntry {
   std::int64_t pid;
   std::uint64_t nonce_address;  ///< where `nonce` lies in that process
   std::uint64_t nonce[2];
+  std::int64_t heap_fd;                                      ///< its heap, in that process
   std::atomic<std::uint64_t> readable[kLocalRanksMax / 64];  ///< ranks it can read by single copy
-  std::atomic<std::uint32_t> published;                      ///< 1: all of the above but readable
+  std::atomic<std::uint64_t> mappable[kLocalRanksMax / 64];  ///< whose descriptors it can open
+  std::atomic<std::uint32_t> published;                      ///< 1: all of the above but these two
 };
 
 struct ControlPage {
@@ -125,6 +129,24 @@ struct ControlPage {
   std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
   RankEntry ranks[kLocalRanksMax];
 };
+
+/// Ranges of the caller's memory that one rank may have registered at a time.
+inline constexpr std::size_t kRegisteredMax = 64;
+
+/// A part of a file that its owner lets others map; registered_memory.h says how.
+struct alignas(kLineBytes) RegisteredEntry {
+  std::atomic<std::uint64_t> generation;  ///< 0: none, or being written; never used again
+  std::atomic<std::int64_t> fd;           ///< in the owner's process
+  std::atomic<std::uint64_t> device;      ///< of the file, as `inode`
+  std::atomic<std::uint64_t> inode;
+  std::atomic<std::uint64_t> offset;  ///< in the file
+  std::atomic<std::uint64_t> bytes;
+};
+
+struct RegisteredTable {
+  RegisteredEntry entries[kRegisteredMax];
+};
+static_assert(sizeof(RegisteredTable) == kPageBytes);
 
 constexpr std::size_t round_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
@@ -144,7 +166,11 @@ struct SegmentLayout {
                       kSegmentRingBytesMax) +
            kPageBytes;
   }
-  std::size_t rings_offset() const { return round_up(sizeof(ControlPage), kPageBytes); }
+  std::size_t registered_offset(int rank) const {
+    return round_up(sizeof(ControlPage), kPageBytes) +
+           static_cast<std::size_t>(rank) * sizeof(RegisteredTable);
+  }
+  std::size_t rings_offset() const { return registered_offset(static_cast<int>(rank_count)); }
   std::size_t ring_offset(int from, int to) const {
     return rings_offset() +
            (static_cast<std::size_t>(from) * rank_count + static_cast<std::size_t>(to)) *

@@ -21,6 +21,7 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
     same_process_.push_back(same);
     all_same_process_ = all_same_process_ && same;
     readable_by_all_ = readable_by_all_ && shared_->can_read(member, own);
+    mappable_by_all_ = mappable_by_all_ && shared_->can_map(member, own);
   }
 }
 
@@ -46,7 +47,9 @@ Status SegmentGroup::reserve_window() {
 }
 
 MemoryHandle SegmentGroup::handle_of(std::span<const std::byte> memory, bool by_single_copy) const {
-  return shared_->handle_of(memory, all_same_process_, by_single_copy && readable_by_all_);
+  return shared_->handle_of(memory, {.in_this_process = all_same_process_,
+                                     .by_mapping = mappable_by_all_,
+                                     .by_single_copy = by_single_copy && readable_by_all_});
 }
 
 Result<MemoryView> SegmentGroup::open(int member, const MemoryHandle& handle) const {

@@ -44,7 +44,8 @@ class SegmentGroup {
   /// How all members may read this rank's memory in place. With `by_single_copy` private memory,
   /// too, where all of them can.
   MemoryHandle handle_of(std::span<const std::byte> memory, bool by_single_copy) const;
-  /// What a member told, checked; maps its heap at first use. Errors: kProtocol.
+  /// What a member told, checked; maps its heap or what it has registered at first use. Errors name
+  /// it: kProtocol, and of mapping kSystem, kOutOfResources.
   Result<MemoryView> open(int member, const MemoryHandle& handle) const;
   /// Fills `out` from `offset` of memory that is not kNone.
   Status copy(int member, const MemoryView& from, std::size_t offset,
@@ -68,6 +69,7 @@ class SegmentGroup {
   std::vector<bool> same_process_;
   bool all_same_process_ = true;
   bool readable_by_all_ = true;
+  bool mappable_by_all_ = true;
   bool window_reserved_ = false;
   std::size_t reserved_bytes_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "transports/shm/shared_segment.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,18 +43,31 @@ Status check_peers(const LocalPeers& peers) {
   return {};
 }
 
+using RankBits = std::atomic<std::uint64_t>[kLocalRanksMax / 64];
+
+void set_bit(RankBits& bits, int rank) {
+  bits[rank / 64].fetch_or(std::uint64_t{1} << (rank % 64), std::memory_order_relaxed);
+}
+
+bool has_bit(const RankBits& bits, int rank) {
+  return (bits[rank / 64].load(std::memory_order_relaxed) >> (rank % 64) & 1) != 0;
+}
+
 }  // namespace
 
 SharedSegment::SharedSegment(std::shared_ptr<State> state) : state_(std::move(state)) {}
 SharedSegment::~SharedSegment() = default;
 
 Status SharedSegment::State::publish_self() {
+  UNISONO_TRY(segment->reserve(layout.registered_offset(peers.self), sizeof(RegisteredTable)));
+  registered = std::make_unique<RegisteredRanges>(registered_by(peers.self));
   RankEntry& entry = control().ranks[peers.self];
   std::memcpy(entry.process_token, process_token(), sizeof entry.process_token);
   if (getrandom(nonce, sizeof nonce, 0) != sizeof nonce) {
     return Status(ErrorCode::kSystem, "getrandom refused 16 bytes");
   }
   entry.pid = getpid();
+  entry.heap_fd = heap->mapping()->fd();
   std::memcpy(entry.nonce, nonce, sizeof nonce);
   entry.nonce_address = reinterpret_cast<std::uint64_t>(&nonce);
   entry.published.store(1, std::memory_order_release);  // pairs with learn_peers
@@ -64,6 +78,11 @@ void SharedSegment::State::learn_peers() {
   const RankEntry& own = control().ranks[peers.self];
   same_process.resize(static_cast<std::size_t>(size()));
   single_copies.resize(static_cast<std::size_t>(size()));
+  std::vector<RegisteredViews::Peer> known;
+  for (int i = 0; i < size(); ++i) {
+    known.push_back({&registered_by(i), peers.pids[static_cast<std::size_t>(i)]});
+  }
+  registered_views = std::make_unique<RegisteredViews>(std::move(known));
   for (int i = 0; i < size(); ++i) {
     const auto index = static_cast<std::size_t>(i);
     const RankEntry& entry = control().ranks[i];
@@ -79,16 +98,27 @@ void SharedSegment::State::learn_peers() {
                                                sizeof entry.nonce);
       readable = single_copies[index].usable();
     }
-    if (readable) {
-      control().ranks[peers.self].readable[i / 64].fetch_or(std::uint64_t{1} << (i % 64),
-                                                            std::memory_order_relaxed);
-    }
+    if (readable) set_bit(control().ranks[peers.self].readable, i);
+    if (can_open_descriptors_of(i)) set_bit(control().ranks[peers.self].mappable, i);
   }
 }
 
+// The heap came over a socket, so it is known; whose descriptor it is in /proc tells of all.
+bool SharedSegment::State::can_open_descriptors_of(int local) const {
+  const auto index = static_cast<std::size_t>(local);
+  struct stat heap_facts {};
+  if (local == peers.self) return true;
+  if (fstat(heap_descriptors[index]->get(), &heap_facts) != 0) return false;
+  const FileIdentity file{heap_facts.st_dev, heap_facts.st_ino};
+  return open_file_of(peers.pids[index], control().ranks[local].heap_fd, file).has_value();
+}
+
 bool SharedSegment::State::can_read(int reader, int owner) const {
-  const auto& word = control().ranks[reader].readable[owner / 64];
-  return (word.load(std::memory_order_relaxed) >> (owner % 64) & 1) != 0;
+  return has_bit(control().ranks[reader].readable, owner);
+}
+
+bool SharedSegment::State::can_map(int reader, int owner) const {
+  return has_bit(control().ranks[reader].mappable, owner);
 }
 
 void SharedSegment::State::return_block(std::uint32_t block) {
@@ -110,15 +140,18 @@ Result<std::shared_ptr<Mapping>> SharedSegment::State::heap_view(int local) {
 }
 
 MemoryHandle SharedSegment::State::handle_of(std::span<const std::byte> memory,
-                                             bool in_this_process, bool by_single_copy) const {
+                                             const Ways& ways) const {
   if (memory.empty()) return {};
   const auto address = reinterpret_cast<std::uint64_t>(memory.data());
-  if (in_this_process) return {MemoryPath::kPointer, memory.size(), address};
+  if (ways.in_this_process) return {MemoryPath::kPointer, memory.size(), address};
   std::uint64_t offset = 0;
   if (heap->locate(memory.data(), memory.size(), &offset)) {
     return {MemoryPath::kHeap, memory.size(), offset};
   }
-  if (by_single_copy) return {MemoryPath::kSingleCopy, memory.size(), address};
+  if (ways.by_mapping && registered->find(memory.data(), memory.size(), &offset)) {
+    return {MemoryPath::kRegistered, memory.size(), offset};
+  }
+  if (ways.by_single_copy) return {MemoryPath::kSingleCopy, memory.size(), address};
   return {};
 }
 
@@ -143,6 +176,8 @@ Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const Memory
       }
       return MemoryView{MemoryPath::kHeap, view->base() + handle.address};
     }
+    case MemoryPath::kRegistered:
+      return open_registered(local, rank, handle);
     case MemoryPath::kSingleCopy:
       if (is_here) {  // a thread's memory needs no system call
         return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
@@ -153,6 +188,28 @@ Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const Memory
                 "rank " + std::to_string(rank) + " offers its memory in a way (" +
                     std::to_string(static_cast<int>(handle.path)) + ") that this rank cannot use",
                 rank);
+}
+
+Result<MemoryView> SharedSegment::State::open_registered(int local, Rank rank,
+                                                         const MemoryHandle& handle) {
+  const std::uint64_t number = handle.address >> kRegisteredOffsetBits;
+  const std::uint64_t offset = handle.address - (number << kRegisteredOffsetBits);
+  auto view = registered_views->open(local, number);
+  if (!view) {
+    const ErrorCode code = view.error().code();  // what this rank lacks is not the owner's fault
+    return Status(
+        code, "registered memory of rank " + std::to_string(rank) + ": " + view.error().message(),
+        code == ErrorCode::kOutOfResources ? -1 : rank);
+  }
+  const std::size_t bytes = (*view)->bytes();
+  if (offset > bytes || handle.bytes > bytes - offset) {
+    return Status(ErrorCode::kProtocol,
+                  "rank " + std::to_string(rank) + " offers " + std::to_string(handle.bytes) +
+                      " bytes at " + std::to_string(offset) + " of registered memory of " +
+                      std::to_string(bytes),
+                  rank);
+  }
+  return MemoryView{MemoryPath::kRegistered, (*view)->base() + offset, 0, std::move(*view)};
 }
 
 Status SharedSegment::State::copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
@@ -248,8 +305,10 @@ Result<RingMemory> SharedSegment::ring(int from, int to) {
 
 MemoryHandle SharedSegment::lend(int to, std::span<const std::byte> bytes,
                                  bool by_single_copy) const {
-  return state_->handle_of(bytes, state_->same_process[static_cast<std::size_t>(to)],
-                           by_single_copy && state_->can_read(to, self()));
+  return state_->handle_of(bytes,
+                           {.in_this_process = state_->same_process[static_cast<std::size_t>(to)],
+                            .by_mapping = state_->can_map(to, self()),
+                            .by_single_copy = by_single_copy && state_->can_read(to, self())});
 }
 
 Status SharedSegment::collect(int from, const MemoryHandle& lent, std::span<std::byte> out) const {
@@ -302,5 +361,32 @@ void SharedSegment::return_block(std::uint32_t block) { state_->return_block(blo
 
 Result<void*> SharedSegment::allocate(std::size_t bytes) { return state_->heap->allocate(bytes); }
 Status SharedSegment::release(void* pointer) { return state_->heap->release(pointer); }
+
+bool SharedSegment::is_allocated(std::span<const std::byte> memory) const {
+  std::uint64_t offset = 0;
+  return state_->heap->locate(memory.data(), memory.size(), &offset);
+}
+
+Result<int> SharedSegment::register_memory(std::span<const std::byte> memory, int fd,
+                                           const FileIdentity& file, std::uint64_t offset) {
+  return state_->registered->add(memory, fd, file, offset);
+}
+
+void SharedSegment::unregister_memory(int number) {
+  state_->registered->remove(number);
+  // Programs give memory up on all ranks at about the same time.
+  state_->registered_views->drop_stale();
+}
+
+SharedSegment::Readers SharedSegment::readers() const {
+  Readers readers;
+  for (int i = 0; i < size(); ++i) {
+    if (state_->same_process[static_cast<std::size_t>(i)]) continue;
+    readers.all_are_threads = false;
+    readers.all_copy = readers.all_copy && state_->can_read(i, self());
+    if (!state_->can_map(i, self()) && readers.cannot_map < 0) readers.cannot_map = world_rank(i);
+  }
+  return readers;
+}
 
 }  // namespace unisono::shm

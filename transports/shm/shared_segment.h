@@ -2,8 +2,9 @@
 // rings, and one heap memfd per rank for unisono::allocate. Nothing is named in the file
 // system; descriptors travel over an abstract UNIX socket whose peer's uid is checked.
 //
-// Thread rule: open() and open_group() from the owning engine's thread; allocate/release/locate
-// from any thread (one lock, not on the hot path); the rest is documented per member.
+// Thread rule: open() and open_group() from the owning engine's thread; allocate/release and
+// register/unregister from any thread (one lock each, not on the hot path); the rest is documented
+// per member.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "transports/shm/file_memory.h"
 #include "transports/shm/memory_handle.h"
 
 namespace unisono::shm {
@@ -94,6 +96,24 @@ class SharedSegment {
   Result<void*> allocate(std::size_t bytes);
   /// kInvalidArgument when `pointer` was not returned by allocate() of this segment.
   Status release(void* pointer);
+  /// All of it lies in this rank's heap.
+  bool is_allocated(std::span<const std::byte> memory) const;
+
+  /// Lets others map memory of the caller's, which find_file_memory() has found to be `file` from
+  /// `offset` on. Its number, for unregister_memory(); kOutOfResources. The caller's descriptor may
+  /// be closed afterwards.
+  Result<int> register_memory(std::span<const std::byte> memory, int fd, const FileIdentity& file,
+                              std::uint64_t offset);
+  /// No call may be using it. Others let go of it when they map another range or give one up.
+  void unregister_memory(int number);
+
+  /// What the ranks of other processes can do with memory of this one.
+  struct Readers {
+    bool all_are_threads = true;  ///< there are no others
+    bool all_copy = true;         ///< by single copy
+    Rank cannot_map = -1;         ///< a world rank that can open no descriptor of this process
+  };
+  Readers readers() const;
 
  private:
   friend class SegmentGroup;

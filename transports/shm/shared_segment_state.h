@@ -1,6 +1,6 @@
 // What SharedSegment and its groups share: the mappings and what is known of each local rank.
 // Thread rule: filled by SharedSegment::open; afterwards constant but for the heap views (one
-// lock).
+// lock) and registered memory (its own).
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transports/shm/heap.h"
+#include "transports/shm/registered_memory.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_segment.h"
 #include "transports/shm/single_copy.h"
@@ -16,6 +17,13 @@
 namespace unisono::shm {
 
 struct SharedSegment::State {
+  /// How readers may get at memory of this rank, beside its heap.
+  struct Ways {
+    bool in_this_process = false;
+    bool by_mapping = false;      ///< what is registered
+    bool by_single_copy = false;  ///< private memory
+  };
+
   LocalPeers peers;
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
@@ -25,24 +33,31 @@ struct SharedSegment::State {
   std::mutex heap_views_mutex;
   std::vector<bool> same_process;
   std::vector<SingleCopy> single_copies;
+  std::unique_ptr<RegisteredRanges> registered;
+  std::unique_ptr<RegisteredViews> registered_views;
   std::uint64_t nonce[2] = {};
 
   int size() const { return static_cast<int>(peers.world_ranks.size()); }
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
   /// The heap of a local rank in this process, mapped at first use.
   Result<std::shared_ptr<Mapping>> heap_view(int local);
-  /// Of this rank's memory, for readers of this process, or others that may read all of it.
-  MemoryHandle handle_of(std::span<const std::byte> memory, bool in_this_process,
-                         bool by_single_copy) const;
+  RegisteredTable& registered_by(int local) const {
+    return *reinterpret_cast<RegisteredTable*>(segment->base() + layout.registered_offset(local));
+  }
+  /// Of this rank's memory, by the best of the ways that its readers can all take.
+  MemoryHandle handle_of(std::span<const std::byte> memory, const Ways& ways) const;
   /// What the local rank told; kInline is for whoever knows where that is. Errors (kProtocol) call
   /// the rank `rank`.
   Result<MemoryView> open(int local, Rank rank, const MemoryHandle& handle);
+  Result<MemoryView> open_registered(int local, Rank rank, const MemoryHandle& handle);
   /// Fills `out` from `offset` of the opened memory. Errors call the rank `rank`.
   Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
               std::span<std::byte> out) const;
   Status publish_self();
   void learn_peers();
+  bool can_open_descriptors_of(int local) const;
   bool can_read(int reader, int owner) const;
+  bool can_map(int reader, int owner) const;
   /// Clears it for the next group.
   void return_block(std::uint32_t block);
 };
