@@ -109,6 +109,14 @@ class Transport {
     return Status(ErrorCode::kUnsupported,
                   std::string(name()) + " carries what lies in host memory alone");
   }
+  /// Keeps host memory known to the adapters from now on, so that no message in it has to register
+  /// it; once for each unpin() of the same bytes. kUnsupported where nothing is registered;
+  /// kOutOfResources names the limit.
+  virtual Status pin(std::span<const std::byte> memory) {
+    static_cast<void>(memory);
+    return Status(ErrorCode::kUnsupported, std::string(name()) + " registers no memory");
+  }
+  virtual void unpin(std::span<const std::byte> memory) { static_cast<void>(memory); }
   /// True while something taken from a caller waits here for poll() to send it.
   virtual bool has_unsent() const = 0;
   /// Sends what is queued until the deadline, says goodbye, closes. Idempotent.

@@ -197,6 +197,19 @@ Status VerbsTransport::admits_direct(Rank peer, std::size_t bytes) const {
   return cache_->admits_device(bytes);
 }
 
+Status VerbsTransport::pin(std::span<const std::byte> memory) {
+  UNISONO_ASSIGN(Registration* const held, cache_->acquire(memory, memory));
+  pinned_.emplace(memory.data(), held);
+  return Status();
+}
+
+void VerbsTransport::unpin(std::span<const std::byte> memory) {
+  const auto held = pinned_.find(memory.data());
+  if (held == pinned_.end()) return;
+  cache_->release(held->second);
+  pinned_.erase(held);
+}
+
 bool VerbsTransport::poll(FrameSink& sink) {
   if (closed_) return false;
   bool moved = poll_completions();

@@ -39,6 +39,8 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
   Status admits_direct(Rank peer, std::size_t bytes) const override;
+  Status pin(std::span<const std::byte> memory) override;
+  void unpin(std::span<const std::byte> memory) override;
   bool has_unsent() const override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
@@ -87,6 +89,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::vector<std::string> refusals_;  ///< by rank: why verbs does not reach it; empty: it does
   std::vector<std::unique_ptr<Link>> links_;  ///< by rank; null: never used
   std::vector<Link*> active_;
+  std::multimap<const std::byte*, Registration*> pinned_;  ///< by the first byte
   std::map<Rank, Status> gone_;  ///< whose side channel has closed, and why
   std::vector<Broken> broken_;
   std::vector<bool> rail_failed_;
