@@ -7,7 +7,8 @@
 
 // Rendezvous, communicators, collectives, point to point.
 #include "unisono/communicator.h"
-// Memory that the ranks of a host share.
+// Memory that the ranks of a host share, and memory of the user's own.
+#include "unisono/registered_memory.h"
 #include "unisono/shared_buffer.h"
 // Byte blobs, values and lists that differ in size from rank to rank.
 #include "unisono/objects.h"

@@ -15,6 +15,7 @@
 
 #include "algorithms/selection.h"
 #include "comm/host_load.h"
+#include "comm/registrations.h"
 #include "comm/transport_set.h"
 #include "config/config.h"
 #include "cuda/device/rank_device.h"
@@ -98,6 +99,10 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   /// thread.
   Result<void*> allocate(std::size_t bytes, MemoryKind kind);
   Status release(void* pointer);
+  /// What stands behind RegisteredMemory. No lock is held by the caller.
+  Result<RegistrationFacts> register_memory(std::span<const std::byte> memory,
+                                            const MemorySource& source);
+  void unregister_memory(std::span<const std::byte> memory, const RegistrationFacts& facts);
 
   // EngineHost, MessengerEvents
   void tend() override;
@@ -131,6 +136,8 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status open_shared_segment(TimePoint deadline);
+  Status share(std::span<const std::byte> memory, const MemorySource& source,
+               RegistrationFacts* facts);
   Status find_lost(const std::vector<Rank>& ranks);
   void handle_decisions();
   void handle(const Event& event, detail::CommunicatorState& communicator);
@@ -151,6 +158,7 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   std::shared_ptr<shm::SharedSegment> shared_segment_;
   std::unique_ptr<device::RankDevice> device_;
   TransportSet transports_;
+  Registrations registrations_;
   std::vector<HostLoad> host_loads_;  // by world rank
   std::unique_ptr<Engine> engine_;
   std::vector<detail::CommunicatorState*> communicators_;

@@ -165,6 +165,19 @@ TransportSet::Slot* TransportSet::slot_for(Link link) {
   return slot == slots_.end() ? nullptr : &*slot;
 }
 
+// No rank has more than one such transport.
+Status TransportSet::pin(std::span<const std::byte> memory) {
+  for (Slot& slot : slots_) {
+    const Status pinned = slot.transport->pin(memory);
+    if (pinned.code() != ErrorCode::kUnsupported) return pinned;
+  }
+  return Status(ErrorCode::kUnsupported, "this rank has no link over RDMA");
+}
+
+void TransportSet::unpin(std::span<const std::byte> memory) {
+  for (Slot& slot : slots_) slot.transport->unpin(memory);
+}
+
 void TransportSet::close(TimePoint deadline, FrameSink& sink) {
   for (Slot& slot : slots_) slot.transport->close(deadline, sink);
 }

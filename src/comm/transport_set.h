@@ -37,6 +37,9 @@ class TransportSet {
   algorithms::Link link_of(const std::vector<Rank>& members) const {
     return links_.slowest(members);
   }
+  /// As Transport::pin(), of the transports that register memory; kUnsupported where none does.
+  Status pin(std::span<const std::byte> memory);
+  void unpin(std::span<const std::byte> memory);
   void close(TimePoint deadline, FrameSink& sink);
 
  private:

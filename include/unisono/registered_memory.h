@@ -1,0 +1,69 @@
+// The user's own memory, made known to the library once instead of with every call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "unisono/communicator.h"
+#include "unisono/export.h"
+
+namespace unisono {
+
+/// Where registered memory comes from, for direct access by other processes of the host: its first
+/// byte is that at `offset` (bytes) of the file `fd`, which is mapped with MAP_SHARED. A memfd
+/// (memfd_create with MFD_ALLOW_SEALING), sealed with F_SEAL_SHRINK so that no reader can be hurt.
+struct MemorySource {
+  int fd = -1;  ///< -1: none. It may be closed after the registration.
+  std::uint64_t offset = 0;
+};
+
+/// How the other processes of the host read it.
+enum class PeerAccess : std::uint8_t {
+  kMapped,      ///< in place: large calls move each byte once
+  kSingleCopy,  ///< copied by the kernel (UNISONO_ACCESS=single_copy)
+  kCopied,      ///< copied through memory that all share
+};
+
+/// Memory of this rank that stays known to the library until this is destroyed. Local: other ranks
+/// need not do the same. Calls on buffers within it, from any communicator of the rank, profit:
+/// between hosts it stays registered with the RDMA adapters, and other processes of the host that
+/// can (kMapped) read it in place.
+///
+/// Destroy it before the memory is unmapped and when no call is using it. It may outlive its
+/// communicator. Other processes keep the file's pages until they map another range or give one up.
+/// Move-only. Thread rule: that of the communicator; the queries from any thread.
+class UNISONO_API RegisteredMemory {
+ public:
+  /// `bytes` bytes of host memory at `data`. With a source its pages are reserved. Throws Error:
+  /// kInvalidArgument (null, 0 or more than 2^47 bytes, overlapping another registration of this
+  /// rank, no open descriptor, beyond the end of the file, not that file's memory at that offset),
+  /// kOutOfResources (more than 64 registrations of a rank, descriptors, memory, locked memory: the
+  /// limit and the remedy), kUnsupported (device memory), kClosed.
+  RegisteredMemory(Communicator& communicator, void* data, std::size_t bytes,
+                   MemorySource source = {});
+  RegisteredMemory(RegisteredMemory&& other) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
+  ~RegisteredMemory();
+
+  /// Of the way that all other processes of the host can take, as UNISONO_ACCESS has it. Ranks that
+  /// are threads of this process always read in place.
+  PeerAccess peer_access() const;
+  /// Why not kMapped, for people; empty where it is.
+  const std::string& reason() const;
+  /// Registered with the RDMA adapters.
+  bool pinned() const;
+  /// Why not pinned, for people; empty where it is.
+  const std::string& pinned_reason() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The same as a function.
+UNISONO_API RegisteredMemory register_memory(Communicator& communicator, void* data,
+                                             std::size_t bytes, MemorySource source = {});
+
+}  // namespace unisono

@@ -1,0 +1,187 @@
+// Registering: shared memory says who can map it, transports pin it.
+#include "unisono/registered_memory.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+#include "base/limits.h"
+#include "comm/communicator_state.h"
+#include "comm/init.h"
+#include "comm/registrations.h"
+#include "transports/shm/file_memory.h"
+#include "transports/shm/segment.h"
+
+namespace unisono {
+namespace {
+
+std::string range_text(const void* begin, std::size_t bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu bytes at %p", bytes, begin);
+  return text;
+}
+
+Status check_range(const void* data, std::size_t bytes) {
+  const bool ends = reinterpret_cast<std::uintptr_t>(data) <= UINTPTR_MAX - bytes;
+  if (data != nullptr && bytes > 0 && bytes <= kBufferBytesMax && ends) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                range_text(data, bytes) + " cannot be registered: memory from 1 to " +
+                    std::to_string(kBufferBytesMax) + " bytes, not null, can");
+}
+
+}  // namespace
+
+Status Registrations::add(std::span<const std::byte> memory) {
+  const std::lock_guard lock(mutex_);
+  // Of those that begin before its end only the last one can reach into it.
+  const auto next = bytes_by_begin_.lower_bound(memory.data() + memory.size());
+  const auto last = next == bytes_by_begin_.begin() ? bytes_by_begin_.end() : std::prev(next);
+  if (last != bytes_by_begin_.end() && memory.data() < last->first + last->second) {
+    return Status(ErrorCode::kInvalidArgument, range_text(memory.data(), memory.size()) +
+                                                   " overlap the registered " +
+                                                   range_text(last->first, last->second) +
+                                                   "; destroy that RegisteredMemory first");
+  }
+  if (bytes_by_begin_.size() == shm::kRegisteredMax) {
+    return Status(ErrorCode::kOutOfResources,
+                  "this rank has " + std::to_string(shm::kRegisteredMax) +
+                      " registrations, the most there can be; destroy some, or register larger "
+                      "ranges");
+  }
+  bytes_by_begin_.emplace(memory.data(), memory.size());
+  return Status();
+}
+
+void Registrations::remove(std::span<const std::byte> memory) {
+  const std::lock_guard lock(mutex_);
+  bytes_by_begin_.erase(memory.data());
+}
+
+// What the source is worth is told in any case, so that a mistake does not depend on the machine.
+Status Runtime::share(std::span<const std::byte> memory, const MemorySource& source,
+                      RegistrationFacts* facts) {
+  shm::FileMemory found{{}, "no descriptor was given"};
+  if (source.fd >= 0) {
+    UNISONO_ASSIGN(found, shm::find_file_memory(memory, source.fd, source.offset));
+  }
+  facts->reason = found.refusal;
+  if (shared_segment_ == nullptr || shared_segment_->size() == 1) {
+    facts->reason = "this rank shares memory with no other one";
+    return Status();
+  }
+  const shm::SharedSegment::Readers readers = shared_segment_->readers();
+  const bool by_kernel = config_.access == AccessPath::kSingleCopy && readers.all_copy;
+  facts->access = by_kernel ? PeerAccess::kSingleCopy : PeerAccess::kCopied;
+  if (config_.access == AccessPath::kWindow) {
+    facts->reason = "UNISONO_ACCESS=window";
+    return Status();
+  }
+  if (readers.all_are_threads || shared_segment_->is_allocated(memory)) {
+    facts->access = PeerAccess::kMapped;
+    facts->reason.clear();
+    return Status();
+  }
+  if (!found.refusal.empty()) return Status();
+  UNISONO_ASSIGN(facts->shared_number,
+                 shared_segment_->register_memory(memory, source.fd, found.file, source.offset));
+  if (readers.cannot_map < 0) {
+    facts->access = PeerAccess::kMapped;
+  } else {
+    facts->reason = "rank " + std::to_string(readers.cannot_map) +
+                    " cannot open descriptors of this process (/proc/" + std::to_string(getpid()) +
+                    "/fd): another namespace of processes, or the process is not dumpable";
+  }
+  return Status();
+}
+
+Result<RegistrationFacts> Runtime::register_memory(std::span<const std::byte> memory,
+                                                   const MemorySource& source) {
+  if (is_forked_copy()) {
+    return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
+  }
+  if (device_ != nullptr && device_->is_device_memory(memory.data())) {
+    return Status(ErrorCode::kUnsupported, range_text(memory.data(), memory.size()) +
+                                               " are device memory, which needs none");
+  }
+  UNISONO_TRY(registrations_.add(memory));
+  RegistrationFacts facts;
+  Status outcome = share(memory, source, &facts);
+  if (outcome) {
+    const Engine::Lock lock(*engine_);
+    facts.pinned = transports_.pin(memory);
+    if (facts.pinned.code() != ErrorCode::kUnsupported) outcome = facts.pinned;
+  }
+  if (outcome) return facts;
+  unregister_memory(memory, facts);
+  return outcome;
+}
+
+void Runtime::unregister_memory(std::span<const std::byte> memory, const RegistrationFacts& facts) {
+  if (facts.pinned) {
+    const Engine::Lock lock(*engine_);
+    transports_.unpin(memory);
+  }
+  if (facts.shared_number >= 0) shared_segment_->unregister_memory(facts.shared_number);
+  registrations_.remove(memory);
+}
+
+struct RegisteredMemory::State {
+  ~State() {
+    if (runtime == nullptr) return;  // it was refused
+    if (runtime->is_forked_copy()) {
+      leave_to_parent(std::move(runtime));
+    } else {
+      runtime->unregister_memory(memory, facts);
+    }
+  }
+
+  std::shared_ptr<Runtime> runtime;
+  std::span<const std::byte> memory;
+  RegistrationFacts facts;
+};
+
+RegisteredMemory::RegisteredMemory(Communicator& communicator, void* data, std::size_t bytes,
+                                   MemorySource source)
+    : state_(std::make_unique<State>()) {
+  const auto value_or_throw = [](Result<RegistrationFacts> result) {
+    if (!result) throw Error(result.error(), {.operation = "register_memory"});
+    return std::move(*result);
+  };
+  detail::CommunicatorState* const state = CommunicatorAccess::state(communicator);
+  if (state == nullptr || state->closed()) {
+    value_or_throw(Status(ErrorCode::kClosed, "register_memory() needs an open communicator"));
+  }
+  if (const Status valid = check_range(data, bytes); !valid) value_or_throw(valid);
+  state_->memory = {static_cast<const std::byte*>(data), bytes};
+  state_->facts = value_or_throw(state->runtime().register_memory(state_->memory, source));
+  state_->runtime = state->shared_runtime();
+}
+
+RegisteredMemory::RegisteredMemory(RegisteredMemory&&) noexcept = default;
+RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&&) noexcept = default;
+RegisteredMemory::~RegisteredMemory() = default;
+
+PeerAccess RegisteredMemory::peer_access() const {
+  return state_ == nullptr ? PeerAccess::kCopied : state_->facts.access;
+}
+
+const std::string& RegisteredMemory::reason() const {
+  static const std::string nothing;
+  return state_ == nullptr ? nothing : state_->facts.reason;
+}
+
+bool RegisteredMemory::pinned() const { return state_ != nullptr && state_->facts.pinned.ok(); }
+
+const std::string& RegisteredMemory::pinned_reason() const {
+  static const std::string nothing;
+  return state_ == nullptr ? nothing : state_->facts.pinned.message();
+}
+
+RegisteredMemory register_memory(Communicator& communicator, void* data, std::size_t bytes,
+                                 MemorySource source) {
+  return {communicator, data, bytes, source};
+}
+
+}  // namespace unisono
