@@ -2,9 +2,10 @@ unisono_test(rendezvous_rules_test
   SOURCES rendezvous_point_test.cc rendezvous_wire_test.cc rendezvous_desk_test.cc
     rendezvous_calls_test.cc rendezvous_introduction_test.cc
   LABELS unit TIMEOUT 60)
+# Most of its time is patience.
 unisono_test(rendezvous_joining_test
   SOURCES rendezvous_hostile_test.cc rendezvous_patience_test.cc rendezvous_join_test.cc
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_decision_test.cc
     ../support/other_user.cc
-  LABELS unit PROCESSORS 2 TIMEOUT 180)
+  LABELS unit TIMEOUT 180)
