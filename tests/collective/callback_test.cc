@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/collective/rank_sums.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
 
@@ -15,13 +16,6 @@ namespace unisono::test {
 namespace {
 
 class Callbacks : public testing::TestWithParam<std::string> {};
-
-std::vector<std::int64_t> filled(Rank rank, std::size_t count) {
-  return std::vector<std::int64_t>(count, rank + 1);
-}
-std::vector<std::int64_t> total(int ranks, std::size_t count) {
-  return std::vector<std::int64_t>(count, ranks * (ranks + 1) / 2);
-}
 
 TEST_P(Callbacks, RunOnceInTheirOrderWithTheOutcome) {
   run_ranks(2, GetParam(), [](Communicator& comm) {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/collective/rank_sums.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
 
@@ -16,13 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 
 class Requests : public testing::TestWithParam<std::string> {};
-
-std::vector<std::int64_t> filled(Rank rank, std::size_t count) {
-  return std::vector<std::int64_t>(count, rank + 1);
-}
-std::vector<std::int64_t> total(int ranks, std::size_t count) {
-  return std::vector<std::int64_t>(count, ranks * (ranks + 1) / 2);
-}
 
 TEST_P(Requests, MayBeWaitedForInDifferentOrdersOnDifferentRanks) {
   run_ranks(3, GetParam(), [](Communicator& comm) {
