@@ -172,7 +172,17 @@ bool CudaCalls::reaches_members(const device::Device& device) {
   return *reaches_members_;
 }
 
+// What is not open yet is opened now, where nobody has the engine's lock: the driver may wait for
+// streams meanwhile. start() tells what went wrong.
 bool CudaCalls::concerns(const Call& call) const {
+  if (!is_of_devices(call)) return false;
+  if (rank_device_.device() == nullptr) {
+    static_cast<void>(rank_device_.device_for(call.in != nullptr ? call.in : call.out));
+  }
+  return true;
+}
+
+bool CudaCalls::is_of_devices(const Call& call) const {
   if (call.options.stream.has_value()) return true;
   return (call.in != nullptr && rank_device_.is_device_memory(call.in)) ||
          (call.out != nullptr && call.out != call.in && rank_device_.is_device_memory(call.out));

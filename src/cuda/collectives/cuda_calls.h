@@ -121,6 +121,7 @@ class CudaCalls final : public DeviceCalls {
     std::deque<const StartedCall*> calls;
     std::atomic<std::size_t> waiting{0};
   };
+  bool is_of_devices(const Call& call) const;
   const Member& member(Rank rank) const;
   void find_reach();
   /// `have_devices_alone`: no other rank of their processes uses the members' devices.

@@ -22,7 +22,8 @@ class DeviceCalls : public Backend {
   /// Null where the rank can have no device memory: without a `device`. Both outlive it.
   static std::unique_ptr<DeviceCalls> make(BackendHost& communicator, device::RankDevice* device);
 
-  /// A stream was given, or one of the buffers is device memory.
+  /// A stream was given, or one of the buffers is device memory. Opens the rank's device, so that
+  /// the driver has been waited for before the lock is taken.
   virtual bool concerns(const Call& call) const = 0;
   /// A call that began as part of a group has only taken note of where its stream stands: from
   /// here on the stream waits for its result.

@@ -1,5 +1,6 @@
 #include "cuda/device/rank_device.h"
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -37,7 +38,7 @@ class CudaRankDevice final : public RankDevice {
     return cuda::look_at(*api_, pointer).device;
   }
   Result<Device*> device_for(const void* pointer) override;
-  Device* device() const override { return device_.get(); }
+  Device* device() const override { return opened_.load(std::memory_order_acquire); }
   Status refusal() const override { return Status(); }
   Result<void*> allocate(std::size_t bytes) override;
   Status release(void* pointer) override;
@@ -51,6 +52,7 @@ class CudaRankDevice final : public RankDevice {
   const std::size_t staging_bytes_max_;
   std::mutex opening_;
   std::unique_ptr<Device> device_;
+  std::atomic<Device*> opened_ = nullptr;  // the same, once it is made
   std::string published_;
 };
 
@@ -70,6 +72,7 @@ Result<int> CudaRankDevice::count() const {
 
 Status CudaRankDevice::open(int ordinal) {
   UNISONO_ASSIGN(device_, Device::open(api_, ordinal, staging_bytes_max_));
+  opened_.store(device_.get(), std::memory_order_release);
   return Status();
 }
 
@@ -122,6 +125,7 @@ Status CudaRankDevice::choose(const DeviceWish& wish, bool required) {
 }
 
 Result<Device*> CudaRankDevice::device_for(const void* pointer) {
+  if (Device* const opened = device(); opened != nullptr) return opened;
   const std::lock_guard guard(opening_);
   if (device_ == nullptr) {
     const cuda::PointerFacts facts = cuda::look_at(*api_, pointer);
@@ -138,10 +142,11 @@ Result<void*> CudaRankDevice::allocate(std::size_t bytes) {
 }
 
 Status CudaRankDevice::release(void* pointer) {
-  if (device_ == nullptr) {
+  Device* const opened = device();
+  if (opened == nullptr) {
     return Status(ErrorCode::kInvalidArgument, "the pointer is not from unisono::allocate");
   }
-  return device_->memory().release(pointer);
+  return opened->memory().release(pointer);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The GPU of one rank as the rest of the library sees it, in builds with CUDA and without: no type
 // of the driver's here.
 //
-// Thread rule: the engine's lock of its rank, but for is_device_memory(): any thread.
+// Thread rule: any thread. What the driver does to open the device or to free memory may wait for
+// streams, so who has the engine's lock finds the device opened.
 #pragma once
 
 #include <cstddef>
