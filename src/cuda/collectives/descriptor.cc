@@ -19,6 +19,8 @@ const char* words_for(FallbackReason reason) {
       return "a device without stream memory operations of 64 bits";
     case FallbackReason::kNoPeerAccess:
       return "a device that cannot reach another one's memory (no NVLink or PCIe peer access)";
+    case FallbackReason::kUrgentStream:
+      return "a stream of a priority that the library's own have (give one of lower priority)";
     case FallbackReason::kNoNumber:
       return "no number left for another communicator";
   }

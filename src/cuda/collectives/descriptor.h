@@ -55,6 +55,7 @@ enum class FallbackReason : std::uint32_t {
   kNoMemops,      ///< the device has no stream memory operations and ranks are processes
   kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
   kNoPeerAccess,  ///< the device cannot reach the memory of another member's
+  kUrgentStream,  ///< its waits for processes would hold up what these wait for: copies
   kNoNumber,      ///< of a communicator, for the ranks of its host or one of each host
 };
 /// For people; safe on any number.

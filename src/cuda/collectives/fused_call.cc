@@ -74,6 +74,8 @@ Status FusedCall::describe() {
     fallback = FallbackReason::kNoMemops;
   } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
     fallback = FallbackReason::kNoWideMemops;
+  } else if (processes && waits_before_copies()) {
+    fallback = FallbackReason::kUrgentStream;
   }
   mine_.fallback = static_cast<std::uint32_t>(fallback);
   mine_.capture = call_.capture;
@@ -94,6 +96,14 @@ Status FusedCall::describe() {
                 my_counts_.output_displacements);
   }
   return Status();
+}
+
+// Copies of other calls may come behind this one's waits in a hardware queue, and peers be waiting
+// for them. What is captured runs wherever its graph is launched.
+bool FusedCall::waits_before_copies() const {
+  return call_.capture == 0 && call_.stream != CU_STREAM_LEGACY &&
+         !call_.calls->communicator().is_inside() &&
+         call_.device->share()->may_hold_up_others(call_.stream);
 }
 
 Result<StageState> FusedCall::advance() {

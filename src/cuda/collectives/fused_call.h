@@ -53,6 +53,7 @@ class FusedCall {
   };
 
   bool is_of_processes() const;
+  bool waits_before_copies() const;
   Status describe();
   Status start_metadata_exchange();
   Result<StageState> after_metadata_exchange();
