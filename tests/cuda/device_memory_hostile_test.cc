@@ -75,6 +75,7 @@ class HostileTicket : public ::testing::Test {
     EXPECT_EQ(fake()->counts().virtual_parts, 0u);
     EXPECT_TRUE(memory_->map(good, 4, 4096));
     memory_->forget(4);
+    memory_->side_work().finish();
   }
 
   LogGuard log_;

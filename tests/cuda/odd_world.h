@@ -49,6 +49,25 @@ class Setting {
   std::optional<std::string> before_;
 };
 
+// A stream that is destroyed with this.
+class OwnStream {
+ public:
+  explicit OwnStream(int priority) {
+    require(driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority) ==
+                CUDA_SUCCESS,
+            "no stream");
+  }
+  ~OwnStream() {
+    driver()->StreamSynchronize(stream_);
+    driver()->StreamDestroy(stream_);
+  }
+  OwnStream(const OwnStream&) = delete;
+  CUstream get() const { return stream_; }
+
+ private:
+  CUstream stream_ = nullptr;
+};
+
 // A stream in which nothing runs until it is let go.
 class HeldStream {
  public:

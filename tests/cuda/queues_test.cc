@@ -100,25 +100,6 @@ TEST_F(DeviceQueues, AreNeverFilledByCallsThatWait) {
   }
 }
 
-// A stream that is destroyed with this.
-class OwnStream {
- public:
-  explicit OwnStream(int priority) {
-    require(driver()->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, priority) ==
-                CUDA_SUCCESS,
-            "no stream");
-  }
-  ~OwnStream() {
-    driver()->StreamSynchronize(stream_);
-    driver()->StreamDestroy(stream_);
-  }
-  OwnStream(const OwnStream&) = delete;
-  CUstream get() const { return stream_; }
-
- private:
-  CUstream stream_ = nullptr;
-};
-
 // The copies of staged calls have that priority too.
 TEST_F(OneDeviceQueue, TakesCallsInAStreamOfTheGreatestPriority) {
   for (const bool processes : {true, false}) {

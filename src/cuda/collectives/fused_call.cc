@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/grace_periods.h"
 #include "base/log.h"
@@ -123,6 +124,10 @@ Result<StageState> FusedCall::advance() {
     UNISONO_ASSIGN(const StageState met, after_metadata_exchange());
     if (met != StageState::kWaiting) return met;
   }
+  if (state_ == State::kConnecting) {
+    UNISONO_ASSIGN(const bool connected, connect());
+    if (!connected) return StageState::kWaiting;
+  }
   if (state_ == State::kAgreeing) {
     UNISONO_ASSIGN(const bool agreed, call_.host.advance());
     if (!agreed) return StageState::kWaiting;
@@ -202,10 +207,9 @@ Result<StageState> FusedCall::after_metadata_exchange() {
     state_ = State::kOver;
     return StageState::kFallback;
   }
-  // From here on something may be in streams, whatever fails.
+  // From here on something may be in streams, of others too, whatever fails.
   if (is_of_processes()) {
-    state_ = State::kInStreams;
-    UNISONO_TRY(enqueue_for_processes());
+    state_ = State::kConnecting;
   } else {
     state_ = State::kAgreeing;
     UNISONO_TRY(launch_for_threads());
@@ -414,27 +418,40 @@ Status FusedCall::join_launches() {
   return finish_in_stream();
 }
 
+// Fails, too, where a peer has died since the exchange: not for this rank to say whose fault it is.
+Result<bool> FusedCall::connect() {
+  const Result<bool> connected = connect_flags();
+  if (connected && !*connected) return false;
+  state_ = State::kInStreams;
+  if (connected) {
+    UNISONO_TRY(enqueue_for_processes());
+  } else {
+    suspicion_ = connected.error();
+  }
+  return true;
+}
+
+Result<bool> FusedCall::connect_flags() const {
+  UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
+  UNISONO_ASSIGN(const bool connected, flags->pages().connect(offers(&Descriptor::flags)));
+  if (!connected || call_.capture == 0) return connected;
+  return call_.calls->captured(*call_.device).flags().connect(offers(&Descriptor::graph_flags));
+}
+
+// As connect().
 Status FusedCall::enqueue_for_processes() {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-  const Result<std::vector<device::RankPart>> parts = connect_and_reach(*flags);
-  if (!parts) {
-    suspicion_ = parts.error();
-    return Status();
+  std::vector<device::RankPart> parts;
+  if (call_.calls->is_owner()) {
+    Result<std::vector<device::RankPart>> reached = reach_parts();
+    if (!reached) {
+      suspicion_ = reached.error();
+      return Status();
+    }
+    parts = std::move(*reached);
   }
-  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, *parts) : enqueue_call(*flags, *parts));
+  UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, parts) : enqueue_call(*flags, parts));
   return finish_in_stream();
-}
-
-// Fails, too, where a peer has died since the exchange: not for this rank to say whose fault it is.
-Result<std::vector<device::RankPart>> FusedCall::connect_and_reach(device::FlagPage& flags) {
-  UNISONO_TRY(connect_flags(flags));
-  if (!call_.calls->is_owner()) return std::vector<device::RankPart>();
-  return reach_parts();
-}
-
-Status FusedCall::connect_flags(device::FlagPage& flags) const {
-  if (flags.pages().is_connected()) return Status();
-  return flags.pages().connect(offers(&Descriptor::flags));
 }
 
 std::vector<device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) const {
@@ -465,8 +482,7 @@ Status FusedCall::capture_call(const device::FlagPage& flags,
       if (part(rank).output_bytes > 0) UNISONO_TRY(captured.keep(part(rank).output));
     }
   }
-  UNISONO_ASSIGN(const std::uint64_t number,
-                 captured.flags().take(offers(&Descriptor::graph_flags)));
+  const std::uint64_t number = captured.flags().take();
   UNISONO_TRY(captured.begin(call_.stream, call_.capture));
   UNISONO_TRY(captured.flags().enqueue_ready(call_.stream, number));
   UNISONO_TRY(launch_if_owner(parts, flags));
@@ -506,7 +522,8 @@ void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
 // Members of one process may have launched what this rank has not heard of.
 void FusedCall::fail() {
   const bool may_be_launched =
-      !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kAgreeing);
+      !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kConnecting ||
+                    state_ == State::kAgreeing);
   if (may_be_launched) call_.calls->release_streams(*call_.device, nullptr);
   if (state_ == State::kInStreams) call_.calls->release_streams(*call_.device, over_);
   state_ = State::kOver;

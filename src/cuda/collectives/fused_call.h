@@ -47,6 +47,7 @@ class FusedCall {
   enum class State : std::uint8_t {
     kWaitingForTurn,
     kExchangingMetadata,
+    kConnecting,
     kAgreeing,
     kInStreams,
     kOver
@@ -65,9 +66,9 @@ class FusedCall {
   Status launch_for_threads();
   Status start_agreement();
   Status join_launches();
+  Result<bool> connect();
+  Result<bool> connect_flags() const;
   Status enqueue_for_processes();
-  Result<std::vector<device::RankPart>> connect_and_reach(device::FlagPage& flags);
-  Status connect_flags(device::FlagPage& flags) const;
   Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
   Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
   std::vector<device::PageTicket> offers(device::PageTicket device::Descriptor::*which) const;

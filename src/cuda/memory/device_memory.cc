@@ -63,6 +63,7 @@ DeviceMemory::~DeviceMemory() {
   }
   CleanupReport report(*device.api, "closing " + device.name);
   // First nobody can ask for a window any more, then what others own goes, then what this owns.
+  state_->side.finish();
   state_->copy_stream.reset();
   state_->tickets.reset();
   state_->peers.close(report);
@@ -77,21 +78,26 @@ const std::array<std::uint8_t, 16>& DeviceMemory::uuid() const { return state_->
 const std::string& DeviceMemory::name() const { return state_->device.name; }
 
 Result<void*> DeviceMemory::allocate(std::size_t bytes) {
+  UNISONO_ASSIGN(OwnMemory::Allocation allocation, state_->own.make(bytes));
+  const CUdeviceptr base = allocation.base;
   const std::lock_guard lock(state_->own_mutex);
-  UNISONO_ASSIGN(const CUdeviceptr base, state_->own.allocate(bytes));
+  state_->own.add(std::move(allocation));
   return reinterpret_cast<void*>(base);
 }
 
+// To free it the driver may wait for streams, and those for calls that want tickets meanwhile.
 Status DeviceMemory::release(void* pointer) {
   const auto base = reinterpret_cast<CUdeviceptr>(pointer);
-  const std::lock_guard lock(state_->own_mutex);
+  std::unique_lock lock(state_->own_mutex);
   if (!state_->own.contains_base(base)) {
     return {ErrorCode::kInvalidArgument,
             fmt::format("{} was not allocated on {} by this rank, or was released before", pointer,
                         state_->device.name)};
   }
   state_->tickets->drop(base);
-  return state_->own.release(base);
+  OwnMemory::Allocation allocation = state_->own.take(base);
+  lock.unlock();
+  return state_->own.free(std::move(allocation));
 }
 
 Result<PointerFacts> DeviceMemory::facts(const void* pointer, std::size_t bytes) const {
@@ -118,8 +124,10 @@ std::vector<std::array<std::uint8_t, 16>> DeviceMemory::out_of_reach() const {
 
 Result<std::shared_ptr<void>> DeviceMemory::keep(const BufferTicket& ticket) {
   if (ticket.process_key == process_identity().key) return std::shared_ptr<void>();
-  return MappingCache::of_process().keep(state_->device, ticket);
+  return MappingCache::of_process().keep(state_->device, ticket, state_->side);
 }
+
+SideWork& DeviceMemory::side_work() { return state_->side; }
 
 void DeviceMemory::forget(Rank peer) {
   const std::lock_guard lock(state_->peers_mutex);

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "cuda/driver/cuda_api.h"
+#include "cuda/memory/side_work.h"
 #include "unisono/types.h"
 
 namespace unisono::cuda {
@@ -95,11 +96,15 @@ class DeviceMemory {
   /// which must not outlive this. Null where nothing is mapped: memory of the own process.
   Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);
   /// Drops all mappings of a peer's memory: it left or died, and nothing of this rank uses them.
+  /// The driver unmaps them a moment later, as it does those of memory that was freed.
   void forget(Rank peer);
 
   /// The buffer for transports that move it where it lies (base/direct_memory.h). kUnsupported
   /// where network devices cannot do that right, kInvalidArgument for what is no buffer here.
   Result<std::shared_ptr<DirectMemory>> direct(const void* pointer, std::size_t bytes);
+  /// For calls of the driver that may wait for streams. It ends before this and the context do.
+  SideWork& side_work();
+
   /// Work that is enqueued from here on reads what network devices have written by now.
   Status flush_direct();
 

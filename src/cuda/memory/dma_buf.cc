@@ -75,7 +75,6 @@ Result<std::shared_ptr<DirectMemory>> DeviceMemory::direct(const void* pointer, 
   if (record.managed || record.buffer_id == 0) {
     return Status(ErrorCode::kUnsupported, "managed memory of " + device.name + " may move");
   }
-  // Not the lock of the tables: that one is held while memory is freed, which may wait for streams.
   const std::lock_guard lock(state_->copy_stream_mutex);
   if (state_->copy_stream == nullptr) {
     UNISONO_ASSIGN(state_->copy_stream, CopyStream::make(device));

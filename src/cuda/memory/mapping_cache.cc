@@ -89,27 +89,47 @@ Result<MappingCache::Mapping> MappingCache::open_legacy(const Device& device,
   return Status(ErrorCode::kProtocol, fmt::format("{}: it has only {} bytes", what, bytes));
 }
 
-void MappingCache::release(const Device& device, const MappingKey& key, CleanupReport& report) {
-  const std::lock_guard lock(mutex_);
+std::shared_ptr<MappingCache::Mapping> MappingCache::let_go(const MappingKey& key) {
   const auto found = mappings_.find(key);
   UNISONO_ASSERT(found != mappings_.end(), "a mapping is released more often than acquired");
-  if (--found->second.holders > 0) return;
-  const DriverSection section(*device.api, device.context);
-  report.note(section.status());
-  if (found->second.window != nullptr) {
-    found->second.window->close(report);
-  } else {
-    report.note(device.api->IpcCloseMemHandle(found->second.base),
-                "closing an IPC handle on " + device.name);
-  }
+  if (--found->second.holders > 0) return nullptr;
+  auto mapping = std::make_shared<Mapping>(std::move(found->second));
   mappings_.erase(found);
+  return mapping;
 }
 
-Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket) {
+void MappingCache::close(const Device& device, const Mapping& mapping, CleanupReport& report) {
+  const DriverSection section(*device.api, device.context);
+  report.note(section.status());
+  if (mapping.window != nullptr) {
+    mapping.window->close(report);
+  } else {
+    report.note(device.api->IpcCloseMemHandle(mapping.base),
+                "closing an IPC handle on " + device.name);
+  }
+}
+
+void MappingCache::release(const Device& device, const MappingKey& key, CleanupReport& report) {
+  const std::lock_guard lock(mutex_);
+  if (const auto mapping = let_go(key)) close(device, *mapping, report);
+}
+
+void MappingCache::release(const Device& device, const MappingKey& key, SideWork& side) {
+  const std::lock_guard lock(mutex_);
+  const auto mapping = let_go(key);
+  if (mapping == nullptr) return;
+  const auto close_it = [device, mapping] {
+    CleanupReport report(*device.api, "unmapping memory that a peer of " + device.name + " had");
+    close(device, *mapping, report);
+  };
+  if (!side.run(close_it)) close_it();
+}
+
+Result<std::shared_ptr<void>> MappingCache::keep(const Device& device, const BufferTicket& ticket,
+                                                 SideWork& side) {
   UNISONO_ASSIGN(const CUdeviceptr base, acquire(device, ticket));
-  const auto release_it = [device, key = key_of(device, ticket)](void*) {
-    CleanupReport report(*device.api, "unmapping memory of a peer's that graphs used");
-    of_process().release(device, key, report);
+  const auto release_it = [device, key = key_of(device, ticket), &side](void*) {
+    of_process().release(device, key, side);
   };
   return std::shared_ptr<void>(reinterpret_cast<void*>(base), release_it);
 }

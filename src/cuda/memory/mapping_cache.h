@@ -3,7 +3,7 @@
 // device and process, and old drivers refuse to open it twice.
 //
 // Thread rule: any thread. Opening and closing happen under one lock: a handle must not be closed
-// while another rank opens it.
+// while another rank opens it. What nobody can open again is closed without.
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@
 #include "cuda/memory/cleanup_report.h"
 #include "cuda/memory/device.h"
 #include "cuda/memory/device_memory.h"
+#include "cuda/memory/side_work.h"
 #include "cuda/memory/window.h"
 
 namespace unisono::cuda {
@@ -45,8 +46,12 @@ class MappingCache {
   /// Where the allocation's base lies here; held until release().
   Result<CUdeviceptr> acquire(const Device& device, const BufferTicket& ticket);
   void release(const Device& device, const MappingKey& key, CleanupReport& report);
-  /// As acquire(); held for as long as the result lives.
-  Result<std::shared_ptr<void>> keep(const Device& device, const BufferTicket& ticket);
+  /// Of memory that its owner has freed, or that was a process's which is gone: nobody asks for it
+  /// again. A thread of `side` closes it, since the driver may wait for streams before it does.
+  void release(const Device& device, const MappingKey& key, SideWork& side);
+  /// As acquire(); held for as long as the result lives, and then released as the latter.
+  Result<std::shared_ptr<void>> keep(const Device& device, const BufferTicket& ticket,
+                                     SideWork& side);
 
  private:
   struct Mapping {
@@ -56,6 +61,9 @@ class MappingCache {
   };
   static Result<Mapping> open_window(const Device& device, const BufferTicket& ticket);
   static Result<Mapping> open_legacy(const Device& device, const BufferTicket& ticket);
+  static void close(const Device& device, const Mapping& mapping, CleanupReport& report);
+  /// Under the lock: null where others hold it.
+  std::shared_ptr<Mapping> let_go(const MappingKey& key);
 
   std::mutex mutex_;
   std::map<MappingKey, Mapping> mappings_;

@@ -7,43 +7,40 @@
 
 namespace unisono::cuda {
 
-Result<CUdeviceptr> OwnMemory::allocate(std::size_t bytes) {
+Result<OwnMemory::Allocation> OwnMemory::make(std::size_t bytes) const {
   if (bytes == 0) {
     return Status(ErrorCode::kInvalidArgument, "allocating 0 bytes on " + device_.name);
   }
   const DriverSection section(*device_.api, device_.context);
   UNISONO_TRY(section.status());
-  if (!device_.windows_missing.empty()) return allocate_plain(bytes);
+  if (!device_.windows_missing.empty()) return make_plain(bytes);
   auto window = Window::make(*device_.api, device_.handle, device_.name, bytes);
   if (!window) {
     if (window.error().code() == ErrorCode::kOutOfResources) return window.error();
     log::debug("CUDA: plain memory instead of a window: " + window.error().message());
-    return allocate_plain(bytes);
+    return make_plain(bytes);
   }
   const CUdeviceptr base = (*window)->address();
-  allocations_[base] = std::move(*window);
-  return base;
+  return Allocation{base, std::move(*window)};
 }
 
-Result<CUdeviceptr> OwnMemory::allocate_plain(std::size_t bytes) {
+Result<OwnMemory::Allocation> OwnMemory::make_plain(std::size_t bytes) const {
   CUdeviceptr base = 0;
   UNISONO_TRY(device_.api->check(device_.api->MemAlloc(&base, bytes),
                                  fmt::format("allocating {} bytes on {}", bytes, device_.name)));
-  allocations_[base] = nullptr;
-  return base;
+  return Allocation{base, nullptr};
 }
 
-Status OwnMemory::release(CUdeviceptr base) {
-  const auto found = allocations_.find(base);
+// A window reports what goes wrong itself.
+Status OwnMemory::free(Allocation allocation) const {
   const DriverSection section(*device_.api, device_.context);
   UNISONO_TRY(section.status());
-  Status outcome;
-  if (found->second == nullptr) {
-    outcome = device_.api->check(device_.api->MemFree(base), "freeing memory of " + device_.name);
+  if (allocation.window != nullptr) {
+    allocation.window.reset();
+    return Status();
   }
-  // A window reports what goes wrong itself.
-  allocations_.erase(found);
-  return outcome;
+  return device_.api->check(device_.api->MemFree(allocation.base),
+                            "freeing memory of " + device_.name);
 }
 
 const Window* OwnMemory::window_at(CUdeviceptr address) const {

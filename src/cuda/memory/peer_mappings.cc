@@ -109,7 +109,6 @@ Status PeerMappings::open_here(const BufferTicket& ticket) {
 }
 
 void PeerMappings::drop_stale(const BufferTicket& ticket, Rank peer) {
-  CleanupReport report(*device_.api, fmt::format("dropping freed memory of rank {}", peer));
   const MappingKey key = key_of(device_, ticket);
   bool owner_answers = true;
   std::list<Mapping>& mappings = by_peer_[peer];
@@ -121,7 +120,7 @@ void PeerMappings::drop_stale(const BufferTicket& ticket, Rank peer) {
       ++at;
       continue;
     }
-    MappingCache::of_process().release(device_, at->key, report);
+    MappingCache::of_process().release(device_, at->key, side_);
     at = mappings.erase(at);
   }
 }
@@ -129,9 +128,8 @@ void PeerMappings::drop_stale(const BufferTicket& ticket, Rank peer) {
 void PeerMappings::forget(Rank peer) {
   const auto found = by_peer_.find(peer);
   if (found == by_peer_.end()) return;
-  CleanupReport report(*device_.api, fmt::format("unmapping the memory of rank {}", peer));
   for (const Mapping& mapping : found->second) {
-    MappingCache::of_process().release(device_, mapping.key, report);
+    MappingCache::of_process().release(device_, mapping.key, side_);
   }
   by_peer_.erase(found);
 }

@@ -12,12 +12,14 @@
 #include "cuda/memory/device_memory.h"
 #include "cuda/memory/mapping_cache.h"
 #include "cuda/memory/peer_access.h"
+#include "cuda/memory/side_work.h"
 
 namespace unisono::cuda {
 
 class PeerMappings {
  public:
-  explicit PeerMappings(const Device& device) : device_(device), access_(device) {}
+  PeerMappings(const Device& device, SideWork& side)
+      : device_(device), side_(side), access_(device) {}
 
   /// As DeviceMemory::map.
   Result<CUdeviceptr> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
@@ -41,6 +43,7 @@ class PeerMappings {
   Status explain(const Status& cause, const BufferTicket& ticket, Rank peer) const;
 
   const Device& device_;
+  SideWork& side_;
   PeerAccess access_;
   OpenedHere opened_here_;
   std::map<Rank, std::list<Mapping>> by_peer_;

@@ -28,7 +28,7 @@ struct FlagPage::Words {
 Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank) {
   static_assert(sizeof(Words) <= shm::kPageBytes);
   std::unique_ptr<FlagPage> flags(new FlagPage(device, ranks, rank));
-  UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, ranks, rank, shm::kPageBytes));
+  UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, rank, shm::kPageBytes));
   return flags;
 }
 

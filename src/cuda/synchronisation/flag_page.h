@@ -20,7 +20,7 @@ namespace unisono::device {
 
 class FlagPage {
  public:
-  /// This rank's page, registered with the driver and offered to peers.
+  /// This rank's page, offered to peers.
   static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank);
 
   SharedPages& pages() { return *pages_; }
@@ -49,7 +49,7 @@ class FlagPage {
   FlagPage(Device& device, int ranks, Rank rank) : device_(device), ranks_(ranks), rank_(rank) {}
   Status exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const;
   Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
-  Words& own() const { return of(rank_); }
+  Words& own() const { return *reinterpret_cast<Words*>(pages_->own()); }
 
   Device& device_;
   const int ranks_;

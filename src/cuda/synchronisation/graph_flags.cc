@@ -36,16 +36,14 @@ GraphFlags::GraphFlags(Device& device, int ranks, Rank rank)
 Result<PageTicket> GraphFlags::offer() {
   const std::size_t chunk = calls_ / calls_per_chunk_;
   if (chunk == chunks_.size()) {
-    UNISONO_ASSIGN(auto made, SharedPages::make(device_, ranks_, rank_, kChunkBytes));
+    UNISONO_ASSIGN(auto made, SharedPages::make(device_, rank_, kChunkBytes));
     chunks_.push_back(std::move(made));
   }
   return chunks_[chunk]->is_connected() ? PageTicket{} : chunks_[chunk]->ticket();
 }
 
-Result<std::uint64_t> GraphFlags::take(std::span<const PageTicket> tickets) {
-  SharedPages& chunk = *chunks_[calls_ / calls_per_chunk_];
-  if (!chunk.is_connected()) UNISONO_TRY(chunk.connect(tickets));
-  return calls_++;
+Result<bool> GraphFlags::connect(std::span<const PageTicket> tickets) {
+  return chunks_[calls_ / calls_per_chunk_]->connect(tickets);
 }
 
 std::size_t GraphFlags::index(std::uint64_t call, Exchange exchange, Rank writer) const {

@@ -27,8 +27,10 @@ class GraphFlags {
   /// Where this rank's words for the next call are handed out; id 0: the peers have them. Calls
   /// have their numbers in the order in which take() is called, the same on all ranks.
   Result<PageTicket> offer();
-  /// The next call's number. `tickets`: what the ranks offered for it. Errors name the rank.
-  Result<std::uint64_t> take(std::span<const PageTicket> tickets);
+  /// Before take(), as SharedPages::connect(). `tickets`: what the ranks offered for the next call.
+  Result<bool> connect(std::span<const PageTicket> tickets);
+  /// The next call's number.
+  std::uint64_t take() { return calls_++; }
 
   /// Captures on `stream`: tell all peers that this rank has come so far, wait for all of them.
   Status enqueue_ready(CUstream stream, std::uint64_t call) const;

@@ -1,11 +1,14 @@
 // Host memory of every rank of a communicator whose ranks are processes, which the streams of all
-// of them may write: each rank's own piece is registered with the driver and offered to the others,
-// theirs are mapped and registered here.
+// of them may write: each rank's own piece is offered to the others, theirs are mapped here, and
+// all are registered with the driver. For that it may wait for streams, and peers are asked over
+// sockets: a thread of its own does both. To unregister them it may wait too, so what is closed
+// stays registered for a while (SideWork).
 //
 // Thread rule: the engine's lock.
 #pragma once
 
 #include <cstddef>
+#include <future>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,42 +23,45 @@ namespace unisono::device {
 class SharedPages {
  public:
   /// `bytes`: of every rank's piece, the same on all ranks and whole pages. All are zero.
-  static Result<std::unique_ptr<SharedPages>> make(Device& device, int ranks, Rank rank,
-                                                   std::size_t bytes);
+  static Result<std::unique_ptr<SharedPages>> make(Device& device, Rank rank, std::size_t bytes);
   ~SharedPages();
   SharedPages(const SharedPages&) = delete;
 
   /// What lets a peer map this rank's piece.
   const PageTicket& ticket() const { return ticket_; }
-  /// Maps and registers the pieces of the others, by rank. Errors name the rank.
-  Status connect(std::span<const PageTicket> tickets);
-  bool is_connected() const { return is_connected_; }
+  /// Maps the pieces of the others, and registers all: false while that goes on. `tickets`: by
+  /// rank, the same each time. Errors name the rank.
+  Result<bool> connect(std::span<const PageTicket> tickets);
+  bool is_connected() const { return pieces_ != nullptr; }
 
-  /// A rank's piece for the host; of a peer once connected.
-  std::byte* of(Rank rank) const { return pieces_[static_cast<std::size_t>(rank)].memory->base(); }
-  std::byte* own() const { return of(rank_); }
-  /// A rank's piece as the device sees it.
-  CUdeviceptr address_of(Rank rank) const {
-    return pieces_[static_cast<std::size_t>(rank)].address;
-  }
+  std::byte* own() const { return memory_->base(); }
+  /// A rank's piece for the host, once connected, ...
+  std::byte* of(Rank rank) const { return piece(rank).memory->base(); }
+  /// ... and as the device sees it.
+  CUdeviceptr address_of(Rank rank) const { return piece(rank).address; }
 
  private:
   struct Piece {
     std::shared_ptr<shm::Mapping> memory;
     CUdeviceptr address = 0;
   };
+  class Pieces;
+  using Registration = Result<std::shared_ptr<Pieces>>;
 
-  SharedPages(Device& device, int ranks, Rank rank, std::size_t bytes);
+  SharedPages(Device& device, Rank rank, std::size_t bytes)
+      : device_(device), rank_(rank), bytes_(bytes) {}
   Status offer();
-  Status add(std::shared_ptr<shm::Mapping> memory, Rank rank);
+  Status start_connecting(std::span<const PageTicket> tickets);
+  const Piece& piece(Rank rank) const;
 
   Device& device_;
   const Rank rank_;
   const std::size_t bytes_;
+  std::shared_ptr<shm::Mapping> memory_;  // this rank's own
   std::shared_ptr<cuda::DescriptorServer> server_;
   PageTicket ticket_;
-  std::vector<Piece> pieces_;  // by rank
-  bool is_connected_ = false;
+  std::future<Registration> connecting_;
+  std::shared_ptr<Pieces> pieces_;  // null before all are here
 };
 
 }  // namespace unisono::device

@@ -8,6 +8,7 @@
 
 #include "tests/cuda/fake_driver/entry.h"
 #include "tests/cuda/fake_driver/memory.h"
+#include "tests/cuda/fake_driver/streams.h"
 
 namespace fake_cuda {
 namespace {
@@ -116,10 +117,14 @@ CUresult open_handle(CUdeviceptr* pointer, CUipcMemHandle handle, unsigned flags
   return CUDA_SUCCESS;
 }
 
+// Waits for the device first, as the real one does.
 CUresult close_handle(CUdeviceptr pointer) {
-  const Lock lock(machine().mutex);
+  Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
   if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = drain_streams_of(*context, lock); result != CUDA_SUCCESS) {
+    return result;
+  }
   const auto found = memory().mappings.find(pointer);
   if (found == memory().mappings.end() || found->second.kind != Mapping::Kind::kImport) {
     complain("cuIpcCloseMemHandle of " + hex(pointer) + ", which is not the base of an import");

@@ -114,12 +114,16 @@ CUresult host_free(void* pointer) {
 }
 
 CUresult host_register(void* pointer, std::size_t bytes, unsigned) {
-  const Lock lock(machine().mutex);
+  Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
   if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
   if (pointer == nullptr || bytes == 0 || is_device_address(address)) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (settings().page_locking_waits) {
+    const CUresult result = drain_streams_of(*context, lock);
+    if (result != CUDA_SUCCESS) return result;
   }
   const auto after = memory().host.lower_bound(address + bytes);
   if (after != memory().host.begin() &&
@@ -130,18 +134,26 @@ CUresult host_register(void* pointer, std::size_t bytes, unsigned) {
   return CUDA_SUCCESS;
 }
 
+// As mem_free: waits for the device first.
 CUresult host_unregister(void* pointer) {
   Lock lock(machine().mutex);
   CUctx_st* context = nullptr;
   if (const CUresult result = current_context(&context); result != CUDA_SUCCESS) return result;
   const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  const auto found = memory().host.find(address);
-  if (found == memory().host.end() || found->second.allocated) {
+  const auto is_registered = [&] {
+    const auto found = memory().host.find(address);
+    return found != memory().host.end() && !found->second.allocated;
+  };
+  if (!is_registered()) {
     complain("cuMemHostUnregister of " + hex(address) + ", which is not registered");
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
-  check_unused(address, found->second.bytes, "cuMemHostUnregister");
-  memory().host.erase(found);
+  if (const CUresult result = drain_streams_of(*context, lock); result != CUDA_SUCCESS) {
+    return result;
+  }
+  if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  check_unused(address, memory().host.at(address).bytes, "cuMemHostUnregister");
+  memory().host.erase(address);
   return CUDA_SUCCESS;
 }
 
