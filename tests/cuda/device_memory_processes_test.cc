@@ -75,6 +75,7 @@ TEST_F(DeviceMemoryProcesses, ShareCudaMallocMemoryByBaseAndOffset) {
 }
 
 TEST_F(DeviceMemoryProcesses, ShareForeignMemoryThatCanBeExported) {
+  if (!has_numbers_of_windows(*memory_)) GTEST_SKIP() << "needs numbers of memory with handles";
   MemoryOwner owner;
   void* const range = *owner.map_range(2 * kMiB, 2, true);
   EXPECT_EQ(owner.ticket(range, kMiB)->kind, Kind::kWindow);
@@ -189,6 +190,7 @@ TEST_F(DeviceMemoryProcesses, NoticeAnAddressThatWasFreedAndTakenAgain) {
 }
 
 TEST_F(DeviceMemoryProcesses, RefuseForeignMemoryThatWasMappedAnew) {
+  if (!has_numbers_of_windows(*memory_)) GTEST_SKIP() << "needs numbers of memory with handles";
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
   void* const first = *owner.map_range(2 * kMiB, 1, true);
@@ -224,6 +226,7 @@ TEST_F(DeviceMemoryProcesses, KeepAReleasedWindowUntilTheOwnerIsAskedAgain) {
 }
 
 TEST_F(DeviceMemoryProcesses, RefuseAWindowThatWasReleasedBefore) {
+  if (!has_numbers_of_windows(*memory_)) GTEST_SKIP() << "needs numbers of memory with handles";
   MemoryOwner owner;
   void* const window = *owner.allocate(kMiB);
   void* const range = *owner.map_range(2 * kMiB, 1, true);
@@ -290,6 +293,17 @@ TEST_F(DeviceMemoryProcesses, SayWhoseHandleIsRefused) {
   EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
   EXPECT_THAT(refused.error().message(), HasSubstr("CUDA_ERROR_NOT_PERMITTED"));
   EXPECT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+}
+
+// A driver may not tell how long imported memory is.
+TEST_F(DeviceMemoryProcesses, BelieveALengthThatTheDriverDoesNotTell) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  const auto ticket = owner.ticket(*owner.cuda_malloc(kMiB), kMiB);
+  ASSERT_TRUE(ticket);
+  fake()->fail("cuMemGetAddressRange", 1, CUDA_ERROR_NOT_FOUND);
+  const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+  EXPECT_TRUE(mapped) << mapped.error().message();
 }
 
 TEST_F(DeviceMemoryProcesses, LoseNothingWhenAnImportFails) {

@@ -105,6 +105,17 @@ int common_byte(const cuda::DeviceMemory& memory, const void* pointer, std::size
   return equal ? host[0] : -1;
 }
 
+bool has_numbers_of_windows(cuda::DeviceMemory& memory) {
+  const auto window = memory.allocate(kMiB);
+  if (!window) return false;
+  std::uint64_t number = 0;
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+  void* place = &number;
+  const CUresult asked = driver()->PointerGetAttributes(1, &attribute, &place, address(*window));
+  EXPECT_TRUE(memory.release(*window));
+  return asked == CUDA_SUCCESS && number != 0;
+}
+
 std::uint64_t memory_calls() {
   std::uint64_t sum = 0;
   for (const char* function :

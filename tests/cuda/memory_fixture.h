@@ -40,6 +40,9 @@ void fill(const cuda::DeviceMemory& memory, void* pointer, std::size_t bytes, st
 /// The value that all of these bytes have; -1 where they differ or cannot be read.
 int common_byte(const cuda::DeviceMemory& memory, const void* pointer, std::size_t bytes);
 
+/// Whether the driver numbers memory that has a handle: what it does not is staged.
+bool has_numbers_of_windows(cuda::DeviceMemory& memory);
+
 /// How often the fake driver was called, over all functions that set memory up.
 std::uint64_t memory_calls();
 

@@ -111,7 +111,9 @@ Settings read_settings() {
   s.stream_memops = memops != 1;
   s.wide_memops = memops == 0;
   s.file_handles = choice("FAKE_CUDA_FILE_HANDLES", {"on", "off"}) == 0;
-  s.buffer_ids = choice("FAKE_CUDA_BUFFER_IDS", {"on", "off"}) == 0;
+  const std::size_t buffer_ids = choice("FAKE_CUDA_BUFFER_IDS", {"on", "off", "plain"});
+  s.buffer_ids = buffer_ids != 1;
+  s.window_ids = buffer_ids == 0;
   s.dma_buf = choice("FAKE_CUDA_DMA_BUF", {"off", "on"}) == 1;
   s.queues = static_cast<int>(number("FAKE_CUDA_QUEUES", 0));
   s.queue_depth = number("FAKE_CUDA_QUEUE_DEPTH", s.queue_depth);

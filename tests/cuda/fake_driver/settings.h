@@ -37,7 +37,8 @@ struct Settings {
   bool stream_memops = true;     ///< FAKE_CUDA_MEMOPS=on|off|32: stream memory operations, ...
   bool wide_memops = true;       ///< ... and those of 64 bits
   bool file_handles = true;      ///< FAKE_CUDA_FILE_HANDLES=on|off: VMM export as a descriptor
-  bool buffer_ids = true;        ///< FAKE_CUDA_BUFFER_IDS=on|off: numbers of allocations
+  bool buffer_ids = true;        ///< FAKE_CUDA_BUFFER_IDS=on|off|plain: numbers of allocations, ...
+  bool window_ids = true;        ///< ... and of memory with handles
   bool dma_buf = false;          ///< FAKE_CUDA_DMA_BUF=on|off
   int queues = 0;                ///< FAKE_CUDA_QUEUES: hardware queues of a context for each
                                  ///< priority; 0: one for each stream
