@@ -22,12 +22,10 @@
 namespace unisono::gpu_probe {
 namespace {
 
-/// A stream that waits for ever is an answer too.
-constexpr unsigned kSecondsMax = 30;
-
 struct Question {
   const char* name;
   void (*ask)();
+  unsigned seconds_max = 30;  // a stream that waits for ever is an answer too
 };
 
 constexpr std::array kQuestions{
@@ -38,6 +36,7 @@ constexpr std::array kQuestions{
     Question{"fork_and_join", ask_fork_and_join},
     Question{"graphs", ask_graphs},
     Question{"blocked_streams", ask_blocked_streams},
+    Question{"beside_waits", ask_beside_waits, 60},
 };
 
 /// In a child: what breaks one question's context leaves the others alone.
@@ -45,7 +44,7 @@ bool run_question(const Question& question) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(kSecondsMax);
+    alarm(question.seconds_max);
     set_question(question.name);
     int status = 0;
     try {
@@ -62,7 +61,7 @@ bool run_question(const Question& question) {
   if (WIFSIGNALED(status)) {
     set_question(question.name);
     answer("failed", WTERMSIG(status) == SIGALRM
-                         ? fmt::format("no answer within {} s", kSecondsMax)
+                         ? fmt::format("no answer within {} s", question.seconds_max)
                          : fmt::format("ended by signal {}", WTERMSIG(status)));
   }
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;

@@ -32,7 +32,9 @@ class Gpu {
   Gpu(const Gpu&) = delete;
 
   const cuda::CudaApi* operator->() const { return api_.get(); }
+  const std::shared_ptr<const cuda::CudaApi>& api() const { return api_; }
   CUdevice device() const { return device_; }
+  CUcontext context() const { return context_; }
   CUstream stream() const { return stream_; }
   void must(CUresult result, const char* what) const;
   int attribute(CUdevice_attribute attribute) const;
@@ -78,5 +80,6 @@ void ask_memory_operations();
 void ask_fork_and_join();
 void ask_graphs();
 void ask_blocked_streams();
+void ask_beside_waits();
 
 }  // namespace unisono::gpu_probe

@@ -3,26 +3,37 @@
 // case has a process of its own, which is ended where the answer does not come.
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "bench/gpu/probe.h"
+#include "cuda/kernels/kernels.h"
 
 namespace unisono::gpu_probe {
 namespace {
 
 constexpr int kReadyMs = 3000, kAnswerMs = 1000;
 constexpr std::size_t kBytes = std::size_t{1} << 20;
+constexpr double kCopiesUs = 200'000;  // how long copies go on beside a thread that frees
 
 /// What a case has before any stream waits.
 struct Scene {
   Gpu gpu;
   CUdeviceptr memory = 0;
   void* host = nullptr;
-  void* unused = nullptr;     // page-locked too
+  void* unused = nullptr;  // page-locked too
+  void* registered = nullptr;
+  CUdeviceptr imported = 0;  // where the case wants it
+  std::unique_ptr<cuda::Kernels> kernels;
   CUstream first = nullptr;   // of the highest priority
   CUstream second = nullptr;  // of the one behind it
   CUstream equal = nullptr;   // of none, as most of those that wait
@@ -39,14 +50,29 @@ struct Scene {
     gpu.must(gpu->StreamCreateWithPriority(&second, CU_STREAM_NON_BLOCKING, highest + 1),
              "making a stream");
     equal = gpu.make_stream();
+    registered = new_pages();
+    gpu.must(gpu->MemHostRegister(registered, kBytes, CU_MEMHOSTREGISTER_PORTABLE), "registering");
+  }
+
+  static void* new_pages() { return std::aligned_alloc(4096, kBytes); }
+  void load_kernels() {
+    auto loaded = cuda::Kernels::load(gpu.api(), gpu.device(), gpu.context());
+    if (!loaded) throw std::runtime_error(loaded.error().message());
+    kernels = std::move(*loaded);
+  }
+  void import(const CUipcMemHandle& handle) {
+    gpu.must(gpu->IpcOpenMemHandle(&imported, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+             "cuIpcOpenMemHandle");
   }
 };
+
+enum class Needs : std::uint8_t { kNothing, kKernels, kImport };
 
 struct Case {
   const char* name;
   void (*act)(Scene& scene);
-  bool is_needed = false;      // the library's gates rest on it
   bool beside_raised = false;  // the streams that wait are of the second priority
+  Needs needs = Needs::kNothing;
 };
 
 void copy(Scene& scene, CUstream stream) {
@@ -60,10 +86,53 @@ void fill(Scene& scene, CUstream stream) {
   scene.gpu.finish(stream);
 }
 
-constexpr Case kCases[]{
-    {"copy_of_highest_priority", [](Scene& scene) { copy(scene, scene.first); }, true},
-    {"work_of_second_priority", [](Scene& scene) { fill(scene, scene.second); }, true},
-    {"copy_beside_second_priority", [](Scene& scene) { copy(scene, scene.first); }, true, true},
+void move_by_kernel(Scene& scene) {
+  cuda::DeviceWork work;
+  work.pieces[0] = {.count = kBytes / 2, .inputs = 1, .first_output = 1, .outputs = 1};
+  work.pointers[0] = reinterpret_cast<void*>(scene.memory);
+  work.pointers[1] = reinterpret_cast<void*>(scene.memory + kBytes / 2);
+  work.piece_count = 1;
+  const Status launched = scene.kernels->launch(scene.second, work, {}, cuda::Runs::kOnce);
+  if (!launched) throw std::runtime_error(launched.message());
+  scene.gpu.finish(scene.second);
+}
+
+/// A thread frees memory, for which it may have to wait, and this one copies meanwhile.
+void copy_beside_freeing(Scene& scene) {
+  CUdeviceptr more = 0;
+  scene.gpu.must(scene.gpu->MemAlloc(&more, kBytes), "allocating");
+  std::thread([&scene, more] {
+    scene.gpu->CtxPushCurrent(scene.gpu.context());
+    scene.gpu->MemFree(more);
+  }).detach();
+  for (const double end = now_us() + kCopiesUs; now_us() < end;) copy(scene, scene.first);
+}
+
+/// The library's gates rest on these.
+constexpr Case kNeeded[]{
+    {"copy_of_highest_priority", [](Scene& scene) { copy(scene, scene.first); }},
+    {"work_of_second_priority", [](Scene& scene) { fill(scene, scene.second); }},
+    {"copy_beside_second_priority", [](Scene& scene) { copy(scene, scene.first); }, true},
+};
+
+constexpr Case kOthers[]{
+    {"kernel_of_second_priority", move_by_kernel, false, Needs::kKernels},
+    {"copy_beside_freeing", copy_beside_freeing},
+    {"registering",
+     [](Scene& scene) {
+       scene.gpu.must(
+           scene.gpu->MemHostRegister(Scene::new_pages(), kBytes, CU_MEMHOSTREGISTER_PORTABLE),
+           "registering");
+     }},
+    {"unregistering",
+     [](Scene& scene) {
+       scene.gpu.must(scene.gpu->MemHostUnregister(scene.registered), "unregistering");
+     }},
+    {"closing_a_handle",
+     [](Scene& scene) {
+       scene.gpu.must(scene.gpu->IpcCloseMemHandle(scene.imported), "cuIpcCloseMemHandle");
+     },
+     false, Needs::kImport},
     {"copy_of_equal_priority", [](Scene& scene) { copy(scene, scene.equal); }},
     {"memset_of_equal_priority", [](Scene& scene) { fill(scene, scene.equal); }},
     {"event",
@@ -89,10 +158,44 @@ constexpr Case kCases[]{
     {"new_stream", [](Scene& scene) { static_cast<void>(scene.gpu.make_stream()); }},
 };
 
+/// Ends with its parent, whatever becomes of that.
+void end_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+/// Of memory of another process, which lives as long as this one. Before this one has the driver.
+CUipcMemHandle handle_of_another_process() {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0) throw std::runtime_error("no sockets");
+  const pid_t parent = getpid();
+  CUipcMemHandle handle{};
+  if (fork() == 0) {
+    end_with(parent);
+    try {
+      const Gpu gpu;
+      CUdeviceptr memory = 0;
+      gpu.must(gpu->MemAlloc(&memory, kBytes), "allocating");
+      gpu.must(gpu->IpcGetMemHandle(&handle, memory), "cuIpcGetMemHandle");
+      send_bytes(sockets[1], &handle, sizeof handle);
+      for (;;) pause();
+    } catch (const std::exception&) {
+      _exit(1);
+    }
+  }
+  close(sockets[1]);
+  receive_bytes(sockets[0], &handle, sizeof handle);
+  return handle;
+}
+
 /// In the case's process: `waits` streams wait for a word, then the case is timed. Writes a number
 /// when it begins and one when it is done.
 [[noreturn]] void run_case(const Case& asked, int waits, int answer_to) {
+  CUipcMemHandle handle{};
+  if (asked.needs == Needs::kImport) handle = handle_of_another_process();
   Scene scene;
+  if (asked.needs == Needs::kImport) scene.import(handle);
+  if (asked.needs == Needs::kKernels) scene.load_kernels();
   std::vector<CUstream> streams;
   int priority = 0;
   if (asked.beside_raised) scene.gpu->StreamGetPriority(scene.second, &priority);
@@ -117,8 +220,10 @@ constexpr Case kCases[]{
 bool ask_case(const Case& asked, int waits) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
+    end_with(parent);
     try {
       run_case(asked, waits, ends[1]);
     } catch (const std::exception&) {
@@ -145,20 +250,23 @@ bool ask_case(const Case& asked, int waits) {
   return done;
 }
 
+/// Whether all of them came to an end. The many waits first: gates rest on those.
+bool ask_all(std::span<const Case> cases) {
+  bool answered = true;
+  for (const int waits : {16, 1}) {
+    for (const Case& asked : cases) answered = ask_case(asked, waits) && answered;
+  }
+  return answered;
+}
+
 }  // namespace
 
 void ask_blocked_streams() {
-  bool gates_are_safe = true;
-  for (const int waits : {1, 16}) {
-    for (const Case& asked : kCases) {
-      const bool answered = ask_case(asked, waits);
-      if (asked.is_needed) gates_are_safe = gates_are_safe && answered;
-    }
-  }
-  if (!gates_are_safe) {
-    throw std::runtime_error(
-        "streams that wait hold up copies or work of higher priority: so would gates");
-  }
+  if (ask_all(kNeeded)) return;
+  throw std::runtime_error(
+      "streams that wait hold up copies or work of higher priority: so would gates");
 }
+
+void ask_beside_waits() { ask_all(kOthers); }
 
 }  // namespace unisono::gpu_probe

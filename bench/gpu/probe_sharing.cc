@@ -66,6 +66,24 @@ void unmap(const Gpu& gpu, CUdeviceptr address, std::size_t bytes,
   gpu.must(gpu->MemAddressFree(address, bytes), "freeing addresses");
 }
 
+/// The length of what a handle opened rests on this: "BYTES at OFFSET", or the driver's error.
+void tell_range(const char* what, const Gpu& gpu, CUdeviceptr address) {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  const CUresult asked = gpu->MemGetAddressRange(&base, &bytes, address);
+  answer(what, asked == CUDA_SUCCESS ? fmt::format("{} bytes at {}", bytes, address - base)
+                                     : fmt::format("error {}", static_cast<int>(asked)));
+}
+
+/// Freed memory is told from what took its place by this number; 0: it has none.
+void tell_number(const char* what, const Gpu& gpu, CUdeviceptr address) {
+  unsigned long long number = 0;
+  CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+  void* place = &number;
+  gpu.must(gpu->PointerGetAttributes(1, &attribute, &place, address), "asking for a number");
+  answer(what, static_cast<double>(number));
+}
+
 /// What the owner tells its peer: where the memory's descriptor is, and how long it is.
 struct Offer {
   std::uint64_t bytes = 0;
@@ -89,6 +107,7 @@ void offer_descriptor(int socket) {
       gpu->MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
       "exporting a descriptor");
   answer("export", "works");
+  tell_number("buffer_id", gpu, memory);
   // Where only parents may look into processes, this peer may.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
   const Offer offer{bytes, getpid(), fd};
@@ -155,21 +174,40 @@ void ask_legacy_handles() {
     gpu.must(gpu->IpcGetMemHandle(&handle, memory), "cuIpcGetMemHandle");
     answer("export", "works");
     send_bytes(socket, &handle, sizeof handle);
+    // Of the same block of the driver's, most likely.
+    CUdeviceptr neighbour = 0;
+    gpu.must(gpu->MemAlloc(&neighbour, sizeof(Words)), "allocating");
+    write(gpu, neighbour, words_from(70));
+    gpu.must(gpu->IpcGetMemHandle(&handle, neighbour), "cuIpcGetMemHandle");
+    send_bytes(socket, &handle, sizeof handle);
     char done = 0;
     receive_bytes(socket, &done, 1);
     expect(gpu, memory, 1000);
     answer("peer_writes_are_seen", "yes");
+    gpu.must(gpu->MemFree(neighbour), "freeing");
     gpu.must(gpu->MemFree(memory), "freeing");
   };
   const auto take = [](int socket) {
-    CUipcMemHandle handle{};
+    CUipcMemHandle handle{}, of_neighbour{};
     receive_bytes(socket, &handle, sizeof handle);
+    receive_bytes(socket, &of_neighbour, sizeof of_neighbour);
     const Gpu gpu;
     CUdeviceptr memory = 0;
     gpu.must(gpu->IpcOpenMemHandle(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
              "cuIpcOpenMemHandle");
     expect(gpu, memory, 7);
     answer("import", "works");
+    tell_range("range_of_import", gpu, memory);
+    CUdeviceptr neighbour = 0;
+    const CUresult second =
+        gpu->IpcOpenMemHandle(&neighbour, of_neighbour, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (second == CUDA_SUCCESS) {
+      expect(gpu, neighbour, 70);
+      tell_range("range_of_neighbour", gpu, neighbour);
+      gpu.must(gpu->IpcCloseMemHandle(neighbour), "cuIpcCloseMemHandle");
+    } else {
+      answer("range_of_neighbour", fmt::format("opening it: error {}", static_cast<int>(second)));
+    }
     write(gpu, memory, words_from(1000));
     gpu.must(gpu->IpcCloseMemHandle(memory), "cuIpcCloseMemHandle");
     send_bytes(socket, "d", 1);
