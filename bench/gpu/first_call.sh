@@ -1,8 +1,8 @@
 # What matters most, in the order in which it matters; last what may hang. Sourced by run.sh.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 
 first_call() {
-  run_part probe 95
+  run_part probe 125
   run_part kernels 90
   run_part brief 60
   run_part memcheck 45
@@ -18,11 +18,17 @@ part_probe() {
   attempt probe 50 "$probe" attributes descriptors legacy_handles > "$raw/probe.jsonl"
   # What gates rest on.
   attempt blocked_streams 35 "$probe" blocked_streams >> "$raw/probe.jsonl"
+  # What calls of processes rest on.
+  attempt memory_operations 35 "$probe" memory_operations >> "$raw/probe.jsonl"
+  case $? in
+    0|75) ;;
+    *) echo memory_operations > "$raw/processes_hang" ;;
+  esac
   cat "$raw/probe.jsonl"
   for file in nvidia-cuda-mps-control nvidia-cuda-mps-server; do
     command -v $file || echo "no $file"
   done
-  nvidia-smi
+  timeout 20 nvidia-smi
   conclude "run of gpu_probe"
 }
 
@@ -38,8 +44,8 @@ part_kernels() {
 part_brief() {
   local ranks as rank_counts='2 4 8' sizes='-b 4K -e 64M -f 16384'
   [ -z "$rehearsal" ] || { rank_counts=2 sizes='-b 4K -e 64K -f 16 -I 2 -w 0'; }
-  for ranks in $rank_counts; do
-    for as in threads processes; do
+  for as in threads processes; do
+    for ranks in $rank_counts; do
       # shellcheck disable=SC2086
       measure brief.jsonl "$as/$ranks" 30 all_reduce -n "$ranks" --as $as --place in --mode hot \
         --budget-ms 40 $sizes
@@ -51,6 +57,7 @@ part_brief() {
 # check_memory TOOL WHAT: one tool of compute-sanitizer over a few calls of threads, which it sees
 # all of.
 check_memory() {
+  local is_slow=yes
   # shellcheck disable=SC2086
   attempt "$1/${2%% *}" 40 "$sanitizer" --tool "$1" --error-exitcode 9 "$unisono" perf $2 \
     --as threads --memory cuda --place both -b 65540 -e 65540 -I 2 -w 0 --timeout 40
@@ -100,12 +107,14 @@ part_goals() {
     done
   }
   goal threads "$small" all_reduce -d float32 --place in
-  goal processes "$large" all_reduce -d float32 --place in
   if [ -z "$rehearsal" ]; then
     goal threads "$large" all_reduce -d bfloat16 --place in
     goal threads "$large" all_gather --place out
     goal threads "$large" reduce_scatter --place out
     goal threads "$large" broadcast
+  fi
+  goal processes "$large" all_reduce -d float32 --place in
+  if [ -z "$rehearsal" ]; then
     goal processes "$large" all_reduce -d bfloat16 --place in
     goal threads '-b 1G -e 1G -c 0' all_reduce -d float32 --place in
   fi
@@ -146,8 +155,8 @@ part_graph() {
 part_waits() {
   local question name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
-  for question in memory_operations fork_and_join graphs; do
-    attempt $question 35 "$probe" $question >> "$raw/probe.jsonl"
+  for question in fork_and_join graphs beside_waits; do
+    attempt $question 65 "$probe" $question >> "$raw/probe.jsonl"
   done
   for ranks in 2 8; do
     [ -n "$rehearsal" ] && [ $ranks = 8 ] && continue

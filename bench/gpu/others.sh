@@ -77,13 +77,25 @@ cublas_path() {
   echo "$path"
 }
 
+# Whether there is one, as far as can be told without loading it.
+has_cublas() {
+  [ -n "${UNISONO_CUBLAS_LIBRARY:-}$(cublas_path)" ] ||
+    { ldconfig -p || /sbin/ldconfig -p; } 2> /dev/null | grep -q 'libcublas\.so\.1[123]'
+}
+# What the loader is to look through: cuBLAS loads the driver by its name.
+path_with_cublas() {
+  local found
+  found=$(cublas_path)
+  echo "${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${found:+$found:}$(dirname "$driver")"
+}
+
 # A Python that has PyTorch.
 find_torch_python() {
   local python
   for python in python3 ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python3"} /opt/*/.venv/bin/python3 \
     /opt/*/bin/python3 /usr/local/bin/python3 /usr/bin/python3; do
     command -v "$python" > /dev/null || continue
-    "$python" -c 'import torch' 2> /dev/null && { command -v "$python"; return; }
+    timeout 60 "$python" -c 'import torch' 2> /dev/null && { command -v "$python"; return; }
   done
   return 1
 }

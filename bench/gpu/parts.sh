@@ -28,8 +28,11 @@ run_part() {
   set +m
   wait "$job"
   status=$?
-  kill -- "-$guard" 2> /dev/null
+  # At once: behind its fork it has the traps of this shell for a moment.
+  kill -KILL -- "-$guard" 2> /dev/null
   wait "$guard" 2> /dev/null
+  # What its programs have started, or has ignored the first signal, runs beside no other part.
+  kill -KILL -- "-$job" 2> /dev/null
   job=''
   note=$(tr '\n\t' '  ' < "$scratch/note")
   case $status in
@@ -46,7 +49,7 @@ run_part() {
 }
 
 # Of the part that runs: what its attempts came to.
-tried=0 failed='' untried=''
+tried=0 failed='' untried='' left_out=''
 
 # attempt NAME LIMIT COMMAND ...: one program, which may not take all of the part's time. One that
 # reaches its own limit has failed; one that the part's end cuts short has not. LIMIT_DIVISOR is the
@@ -70,7 +73,14 @@ attempt() {
   tried=$((tried + 1))
   case $status in
     0) ;;
-    124|137) failed="$failed $name(stopped after $limit s)" ;;
+    124|137)
+      # A tool that slows programs down by as much as it likes shows nothing by its limit.
+      if [ -n "${is_slow:-}" ]; then
+        untried="$untried $name(stopped after $limit s)"
+        return 75
+      fi
+      failed="$failed $name(stopped after $limit s)"
+      ;;
     *) failed="$failed $name:$status" ;;
   esac
   return $status
@@ -78,18 +88,39 @@ attempt() {
 
 # conclude WORDS: the part's note and its status, from its attempts.
 conclude() {
-  echo "$tried $1${failed:+; failed:$failed}${untried:+; no time for:$untried}" >&3
+  local told="$tried $1${failed:+; failed:$failed}${untried:+; no time for:$untried}"
+  echo "$told${left_out:+; left out:$left_out}" >&3
   [ -z "$failed" ] || return 1
   [ -z "$untried" ] || return 75
+  [ -z "$left_out" ] || return 77
 }
 
-# measure FILE NAME LIMIT ARGUMENTS ...: rows of `unisono perf` on device memory.
+# measure FILE NAME LIMIT ARGUMENTS ...: rows of `unisono perf` on device memory. Those of processes
+# are left out once their waits have failed or one has hung: each would take all of its limit.
 measure() {
-  local file=$raw/$1 name=$2 limit=$3
+  local file=$raw/$1 name=$2 limit=$3 start status
   shift 3
+  case " $* " in
+    *" --as processes "*)
+      if [ -e "$raw/processes_hang" ]; then
+        left_out="$left_out $name(processes hang: $(cat "$raw/processes_hang"))"
+        return 77
+      fi
+      ;;
+  esac
+  start=$(date +%s)
   # Its own end comes first, and says what it waited for.
   attempt "$name" "$limit" "$unisono" perf "$@" --memory cuda --timeout $((limit - 5)) --json \
     >> "$file"
+  status=$?
+  case " $* " in
+    *" --as processes "*)
+      [ $status = 0 ] || [ $status = 75 ] ||
+        [ $(($(date +%s) - start)) -lt $(((limit - 5) / ${LIMIT_DIVISOR:-1})) ] ||
+        echo "$name" > "$raw/processes_hang"
+      ;;
+  esac
+  return $status
 }
 
 # refused PART WORDS NOTE: whether the part's programs said that this machine does not let them.
@@ -104,7 +135,7 @@ refused() {
 run_suites() {
   local name=$1 limit=$2 program suites suite
   program=$(find_program "$name")
-  suites=$("$program" --gtest_list_tests --gtest_filter="${3:-*}" | grep -oE '^[^ ]+\.')
+  suites=$(timeout 20 "$program" --gtest_list_tests --gtest_filter="${3:-*}" | grep -oE '^[^ ]+\.')
   [ -n "$suites" ] || failed="$failed $name:no tests"
   for suite in $suites; do
     attempt "$name/${suite%.}" "$limit" "$program" --gtest_filter="$suite*" --gtest_color=no
@@ -127,8 +158,9 @@ count_tests() {
 
 # One archive with all that the programs printed.
 keep_raw_output() {
-  tar -czf "$scratch/raw.tar.gz" -C "$scratch" raw &&
-    cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
+  tar -czf "$scratch/raw.tar.gz" -C "$scratch" raw
+  # 1: a file has grown meanwhile, and is there as far as it was.
+  [ $? -le 1 ] && cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
 }
 
 # The table needs python3; without it the parts' verdicts are what there is.

@@ -106,6 +106,14 @@ pack_programs() { # archive
     xz -T 1 --lzma2=preset=1,dict=128MiB > "$folder/programs.tar.xz" || return 1
   rm -r "$folder/programs"
   tar -C "$folder" -cf "$archive" . || return 1
+  local bytes limit=${PACK_BYTES_MAX:-60000000}
+  bytes=$(stat -c %s "$archive")
+  if [ "$bytes" -gt "$limit" ]; then
+    rm -f "$archive"
+    echo "run.sh: the archive is $bytes bytes and at most $limit are carried to a machine: leave" \
+      "programs out with PACK_TESTS, or raise PACK_BYTES_MAX"
+    return 1
+  fi
   echo "packed: $(wc -w <<< "$files") programs in $(($(stat -c %s "$archive") / 1000000)) MB," \
     "$archive; they need glibc $(awk '$2 !~ /\/lib\// { print $1 }' "$folder/glibc" |
       sort -V | tail -n 1), $(sort -V "$folder/glibc" | tail -n 1 | awk '{ print $2, $1 }')"

@@ -118,7 +118,7 @@ def worst_ratio(goal, rows, ranks, best_rate):
     return max(ratios) if ratios else None
 
 
-def judge_goals(lines_of_timing, unjudged):
+def judge_goals(lines_of_timing, unjudged, had_time=True):
     """Lines, and how many goals are missed."""
     lines, missed = [], 0
     rows = [row for row in lines_of_timing if row.get("memory") == "cuda"]
@@ -127,6 +127,8 @@ def judge_goals(lines_of_timing, unjudged):
         ratios = [worst_ratio(goal, rows, ranks, best_rate) for ranks in RANKS]
         if unjudged:
             verdict = "not judged"
+        elif None in ratios and not had_time:
+            verdict = "no time"
         elif None in ratios:
             verdict, missed = "MISSED: no figure", missed + 1
         elif max(ratios) <= goal.limit:
@@ -292,7 +294,10 @@ def main():
     lines = floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
-    goals, missed = judge_goals(lines_of_timing, arguments.unjudged)
+    # What was cut or left out is told by its part, and is no figure that was missed.
+    had_time = all(verdict not in ("no time", "missing")
+                   for name, verdict, _, _ in parts if name == "goals")
+    goals, missed = judge_goals(lines_of_timing, arguments.unjudged, had_time)
     lines += goals if rows or not arguments.unjudged else []
     lines += ncu_line(arguments.folder, (64 << 10) if arguments.rehearsal else 256 * MIB)
     lines += latency_lines(brief or rows)

@@ -124,6 +124,14 @@ class BareMachine(unittest.TestCase):
         self.assertRegex(self.packed.stdout, r"packed: \d+ programs in \d+ MB.* need glibc 2\.\d+")
         self.assertLess(os.path.getsize(self.archive), 60_000_000)
 
+    def test_an_archive_that_is_too_large_is_refused(self):
+        archive = os.path.join(self.folder, "large.tar")
+        packed = run(self.folder, "--programs", BUILD, "--pack", archive, PACK_TESTS="none",
+                     PACK_BYTES_MAX="1000")
+        self.assertEqual(packed.returncode, 1, packed.stdout)
+        self.assertIn("at most 1000", packed.stdout)
+        self.assertFalse(os.path.exists(archive))
+
     def test_the_compilers_reports_come_along(self):
         result = self.root.run(
             "/bin/bash", "-c", "mkdir /unpacked && cd /unpacked && tar -xf /pack.tar && "

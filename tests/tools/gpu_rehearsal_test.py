@@ -77,7 +77,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(len([row for row in rows if "floor" in row]), 2)
         with open(os.path.join(self.folder, "raw", "probe.jsonl")) as file:
             asked = {json.loads(line)["question"] for line in file}
-        self.assertEqual(len(asked), 7, asked)
+        self.assertEqual(len(asked), 8, asked)
 
     def test_every_part_of_the_second_call_runs(self):
         result = self.rehearse("--call", "2")
@@ -118,6 +118,45 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(verdicts(self.folder), {"ncu": "FAIL", "graph": "pass"})
         self.assertIn("2(stopped after 6 s)", parts(self.folder)["ncu"][1])
+
+    def test_a_slow_tool_at_its_limit_had_no_time(self):
+        with open(os.path.join(self.folder, "compute-sanitizer"), "w") as file:
+            file.write("#!/bin/sh\nexec sleep 1000\n")
+        result = self.rehearse("--only", "memcheck", LIMIT_DIVISOR="20")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        verdict, note = parts(self.folder)["memcheck"]
+        self.assertEqual(verdict, "no time")
+        self.assertIn("memcheck/all_reduce(stopped after 2 s)", note)
+
+    def test_what_a_program_leaves_running_ends_with_its_part(self):
+        left = os.path.join(self.folder, "left")
+        with open(os.path.join(self.folder, "ncu"), "w") as file:
+            file.write(f"#!/bin/sh\nsleep 1000 > /dev/null &\necho $! > {left}\n")
+        self.rehearse("--only", "ncu graph")
+        with open(left) as file:
+            pid = file.read().strip()
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                self.assertEqual(file.read().split()[2], "Z")
+        except FileNotFoundError:
+            pass
+
+    def test_processes_are_left_out_where_they_cannot_wait_for_each_other(self):
+        result = self.rehearse("--only", "probe brief", FAKE_CUDA_MEMOPS="off")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        verdict, note = parts(self.folder)["brief"]
+        self.assertEqual(verdict, "missing")
+        self.assertIn("1 runs of", note)
+        self.assertIn("left out: processes/2(processes hang: memory_operations)", note)
+
+    def test_what_needs_cublas_is_missing_without(self):
+        if subprocess.run(["bash", "-c", f". {os.path.dirname(SCRIPT)}/others.sh; has_cublas"],
+                          check=False).returncode == 0:
+            self.skipTest("this machine has a cuBLAS")
+        result = run(self.folder, "--rehearse", "--programs", BUILD, "--call", "2", "--only", "train",
+                     DRIVER=DRIVER)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(parts(self.folder, 2)["train"], ("missing", "no cuBLAS here "))
 
     def test_a_run_that_is_ended_leaves_no_context_and_what_it_has(self):
         with open(os.path.join(self.folder, "ncu"), "w") as file:

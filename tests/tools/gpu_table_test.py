@@ -130,6 +130,14 @@ class Table(unittest.TestCase):
         self.assertIn("had no time: ncu;", text)
         self.assertNotIn("missing", text)
 
+    def test_a_goal_whose_rows_had_no_time_is_not_missed(self):
+        rows = [r for r in rows_that_meet_all() if r.get("ranks") != 8]
+        status, text = self.run_table(rows, parts=(("goals", "no time"),))
+        self.assertEqual(status, 0, text)
+        self.assertRegex(text, r"- +\d\.\d\d  no time")
+        status, text = self.run_table(rows, parts=(("goals", "pass"),))
+        self.assertEqual(status, 1, text)
+
     def test_a_failed_part_or_a_wrong_element_is_failure(self):
         rows = rows_that_meet_all()
         status, text = self.run_table(rows, parts=(("probe", "FAIL"), ("ncu", "missing")))
