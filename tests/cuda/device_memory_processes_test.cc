@@ -495,7 +495,7 @@ TEST_F(DeviceMemoryProcesses, OfferNoDmaBufWhereTheDeviceHasNone) {
        {"FAKE_CUDA_DMA_BUF=off", "FAKE_CUDA_MISSING=cuMemGetHandleForAddressRange"}) {
     MemoryOwner owner({environment});
     const auto offset = owner.dma_buf_offset(*owner.allocate(kMiB), kMiB);
-    EXPECT_EQ(offset.status().code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(offset.status().code(), ErrorCode::kUnsupported) << offset.status().message();
     EXPECT_EQ(*owner.close(), 0u);
   }
 }
