@@ -1,5 +1,5 @@
-// What the backend of calls on device memory asks of the communicator around it, and the
-// communicators inside of that one which large calls between hosts consist of.
+// What the device backend asks of its communicator, and the sub-communicators ("inside") whose
+// calls make up a large call between hosts.
 //
 // Thread rule: the engine's lock.
 #pragma once
@@ -37,12 +37,12 @@ class InnerCall {
   InnerCall() = default;
   InnerCall(const Task& task, const StartedCall& call, const Status& outcome, bool& held)
       : task_(&task), call_(&call), outcome_(&outcome), held_(&held) {}
-  /// Of an empty one: there is nothing to do.
+  /// True of an empty one, which has nothing to do.
   bool is_over() const { return task_ == nullptr || task_->done.load(std::memory_order_relaxed); }
   bool is_enqueued() const { return call_->enqueued.load(std::memory_order_relaxed); }
-  /// Of one that is over.
+  /// Only once is_over().
   Status outcome() const { return task_ == nullptr ? Status() : *outcome_; }
-  /// Of one that is not: its own members.
+  /// Only before is_over(): adds ranks of the inner group.
   void waiting_for(std::vector<Rank>* ranks) const { task_->operation->waiting_for(ranks); }
   void release() const {
     if (held_ != nullptr) *held_ = false;

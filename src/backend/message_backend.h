@@ -23,7 +23,8 @@ class MessageBackend final : public Backend {
     start(call, call.call);
     return &call.message;
   }
-  /// The same before anything of `what` is in `call`: a short send is often over by then.
+  /// Starts `what` before it is copied into `call`, because a short send is often over at once and
+  /// never needs the copy.
   void start(StartedCall& call, const Call& what);
   /// What is wrong with a message that has come is the receive's alone.
   Status check_received(const Call& receive, const TaggedResult& result) const;

@@ -70,7 +70,7 @@ void SharedMemoryOperation::leave_queue() {
   backend_->leave(*this);
 }
 
-// One that has its turn to come waits for whom the first in the queue waits.
+// An operation still in the queue waits for the ranks that the first one waits for.
 void SharedMemoryOperation::waiting_for(std::vector<Rank>* ranks) const {
   const SharedMemoryOperation* const in_turn = backend_->first();
   const SharedMemoryOperation* const first = in_turn == nullptr ? this : in_turn;

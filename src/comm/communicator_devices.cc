@@ -22,7 +22,7 @@ CommunicatorDevices::~CommunicatorDevices() {
   calls_.reset();
 }
 
-// The same buffers as a moment ago are what they were then: the driver is not asked.
+// The driver is not asked about the buffers of the last call again.
 bool CommunicatorDevices::needs(const Call& call) const {
   if (!exist()) return call.options.stream.has_value();
   if (calls_->has_unlaunched(call.collective)) return true;

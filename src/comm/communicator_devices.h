@@ -48,7 +48,7 @@ class CommunicatorDevices final : public BackendHost {
   Result<Operation*> start(RequestState& request, const CallShape& shape, bool in_group);
   /// The communicator has failed.
   void fail(const Status& cause);
-  /// Whoever launches a graph later gets through it as well. `failed`: the communicator has.
+  /// Ends all replays, those launched later too. `failed`: because the communicator has failed.
   void end_replays(bool failed);
   /// Null where graphs hold no calls of this communicator.
   const DeviceCalls* replayed() const { return watches_replays_ ? calls_.get() : nullptr; }

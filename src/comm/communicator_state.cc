@@ -348,7 +348,8 @@ Status CommunicatorState::settle(RequestState& request, const Call& call) {
   return outcome;
 }
 
-// As the last but one of a group: its stream, the library's, waits for no gate.
+// It starts as one of a group, whose gates close later, so that the library's own stream never
+// waits at one.
 Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
   UNISONO_TRY(usable());
   CallShape shape;

@@ -43,7 +43,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// as many.
   void set_inside(int outer_size);
   /// A call of the library's own on device memory: begins at once and never holds its stream. The
-  /// request is the caller's until it is done and `held` is false. Errors are the caller's to tell.
+  /// request is the caller's until it is done and `held` is false. Errors are returned, not
+  /// reported.
   Result<RequestState*> begin_inner(const Call& call);
   /// Under the lock.
   bool has_calls_on_devices() const;
@@ -70,7 +71,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   void fail(Status cause, Tell tell);
   /// Any thread, without the lock.
   Status failure() const { return failure_.cause(); }
-  /// The same, as the public class gives it: whoever finds a replay over hears whether it is right.
+  /// As failure(), but also finds a failed member whose streams may have reported a replay as done.
   Status status();
   /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said
   /// whose is the odd one. Under the engine's lock.

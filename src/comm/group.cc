@@ -80,7 +80,7 @@ class Group {
     return !held_up_.empty();
   }
 
-  // Whoever waits for one alone leaves the others standing where their ranks are this thread's too.
+  // Waiting for one call alone would starve the others whose ranks this thread also drives.
   void await() const {
     const auto has_same_runtime = [&](const Begun& each) {
       return &each.communicator->runtime() == &calls_.front().communicator->runtime();

@@ -47,7 +47,8 @@ class RequestState final : public Task,
     communicator = std::move(its);
     referred.store(true, std::memory_order_relaxed);
   }
-  /// Whoever takes it again sees all that was done with it. What keeps the communicator.
+  /// Returns what kept the communicator alive. The pool's next user of this request sees all writes
+  /// to it.
   std::shared_ptr<CommunicatorState> let_go() {
     std::shared_ptr<CommunicatorState> its = std::move(communicator);
     referred.store(false, std::memory_order_release);

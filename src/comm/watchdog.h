@@ -23,10 +23,10 @@ class Watchdog {
 
   /// The member has closed the communicator.
   void note_left(Rank member) { left_[static_cast<std::size_t>(member)] = true; }
-  /// Of a call that runs: ok, or what the communicator fails of. `peer_left`: by world rank, those
-  /// that have left the job.
+  /// Looks at a running call: ok, or why the communicator fails. `peer_left`, by world rank: who
+  /// has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
-  /// The same of replays of captured calls.
+  /// As look_at(), for replays of captured calls.
   Status look_at_replays(const DeviceCalls& devices, TimePoint now,
                          const std::vector<bool>& peer_left);
 

@@ -72,14 +72,14 @@ class Engine {
 
   /// Under the lock. The task stays the caller's and must outlive its end.
   void start(Task& task);
-  /// The same for all of a blocking call, beating while that may well be enough for them: quick
-  /// ones never become anybody's work but the caller's. Their `done` is false.
+  /// Starts all tasks of a blocking call, whose `done` is false. First beats for a moment itself:
+  /// tasks that end meanwhile are never handed to another thread.
   void start_and_linger(std::span<Task* const> tasks);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.
   bool wait(const std::atomic<bool>& done, TimePoint until);
-  /// Until one of these is, and what was left behind is out, as with flush().
+  /// Waits until one of the flags is set, then flushes as flush() does.
   void wait_any(std::span<const std::atomic<bool>* const> done);
   /// Under the lock: gives it and the core away for a moment.
   void yield();

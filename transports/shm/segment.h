@@ -67,7 +67,7 @@ inline constexpr std::size_t kLinePairBytes = 128;
 inline constexpr int kLocalRanksMax = 256;
 inline constexpr int kGroupsMax = 1024;
 
-/// Rings of rings: as large as kRingsBytesMax for all that one rank writes allows, between the two.
+/// The message rings that one rank writes share kRingsBytesMax equally, each within these bounds.
 inline constexpr std::size_t kSegmentRingBytesMin = std::size_t{256} << 10;
 inline constexpr std::size_t kSegmentRingBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kRingsBytesMax = std::size_t{8} << 20;

@@ -16,7 +16,7 @@ struct DeviceCall;
 
 class CallGate {
  public:
-  /// Of one call; keeps what it has. Errors: kOutOfResources.
+  /// Takes a gate if the call may have one and has none yet. Errors: kOutOfResources.
   Status make(const DeviceCall& call);
   /// The stream waits from here on, and the caller goes on.
   Status close(const DeviceCall& call);

@@ -23,10 +23,10 @@ class HostPart {
                                  std::span<std::byte> all);
   Status start(const Call& part, const CallShape& shape);
   bool is_running() const { return operation_ != nullptr; }
-  /// Of what runs: false while it does, its failure once it is over.
+  /// Only while is_running(): false until the part is over, then true or its failure.
   Result<bool> advance();
   void fail(const Status& cause);
-  /// What runs, or null.
+  /// The part that runs, or null.
   const Operation* operation() const { return operation_; }
   const StartedCall& call() const { return call_; }
 

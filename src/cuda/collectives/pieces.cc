@@ -15,8 +15,8 @@ using cuda::WorkPiece;
 // Slices begin at whole cache lines of the device.
 constexpr std::size_t kSliceBytes = 128;
 
-// Of all inputs. Up to there what is read more often costs less than writing to other devices does.
-// Not measured on a GPU.
+// Up to this many bytes of all inputs together, reading more often costs less than writing to other
+// devices. Not measured on a GPU.
 constexpr std::size_t kOneShotBytesMax = std::size_t{256} << 10;
 
 struct Range {

@@ -22,8 +22,8 @@ namespace unisono::device {
 
 class DeviceShare {
  public:
-  /// The same for all that name the device's primary context while any of them has it; keeps the
-  /// context. It is current.
+  /// One object for all ranks that name this primary context, while any of them holds it. Retains
+  /// the context, which is current.
   static Result<std::shared_ptr<DeviceShare>> of(const std::shared_ptr<const cuda::CudaApi>& api,
                                                  CUdevice device, CUcontext context);
   ~DeviceShare();

@@ -79,7 +79,8 @@ Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, B
   return std::optional<Block>();
 }
 
-// The shortest that will do. Where what is kept comes to the bound a longer block will do.
+// Takes a block of exactly this length or, where the bound leaves no room to make one, the shortest
+// longer one.
 std::vector<StagingPool::Free>::iterator StagingPool::find_free(std::size_t wanted) {
   const bool is_full = bytes_ + wanted > bytes_max_;
   auto best = free_.end();

@@ -47,13 +47,14 @@ class Kernels {
   std::unique_ptr<State> state_;
 };
 
-/// What launch() does to the work before a kernel sees it: fills the fields that `kind` decides,
-/// and counts pieces in what the kernel counts (bytes of moves, parts of complex numbers that are
-/// added). A pure function, for tests.
+/// Fills the fields of the work that `kind` decides, and counts pieces in what the kernel counts
+/// (bytes of moves, parts of complex numbers that are added). Used by launch(); pure, so tests call
+/// it too.
 void complete_work(DeviceWork& work, const WorkKind& kind);
 
 /// Blocks and threads of a launch of completed work, whose kernel counts `element_bytes` each, on a
-/// device with `multiprocessors`: the grid is (blocks, pieces). A pure function, for tests.
+/// device with `multiprocessors`: the grid is (blocks, pieces). Used by launch(); pure, so tests
+/// call it too.
 struct Geometry {
   unsigned blocks = 1;
   unsigned pieces = 1;
