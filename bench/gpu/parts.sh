@@ -5,9 +5,9 @@
 say() { echo "$*" >&2; }
 
 # run_part NAME LIMIT: runs part_NAME with all its output in NAME.log, and adds a line to parts.tsv:
-# name, verdict, seconds, note. Status 77 of a part: it cannot run here; 75: it had too little time.
+# name, outcome, seconds, note. Status 77 of a part: it cannot run here; 75: it had too little time.
 run_part() {
-  local name=$1 limit=$2 status start note verdict
+  local name=$1 limit=$2 status start note outcome
   [ "$limit" -le "$(left)" ] || limit=$(left)
   start=$(date +%s)
   if ! declare -F "part_$name" > /dev/null; then
@@ -36,13 +36,13 @@ run_part() {
   job=''
   note=$(tr '\n\t' '  ' < "$scratch/note")
   case $status in
-    0) verdict=pass ;;
-    75) verdict='no time' ;;
-    77) verdict=missing ;;
-    *) verdict=FAIL ;;
+    0) outcome=pass ;;
+    75) outcome='no time' ;;
+    77) outcome=missing ;;
+    *) outcome=FAIL ;;
   esac
   [ "$status" -le 128 ] || note="stopped after $limit s; $note"
-  printf '%s\t%s\t%s\t%s\n' "$name" "$verdict" "$(($(date +%s) - start))" "$note" \
+  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" "$(($(date +%s) - start))" "$note" \
     >> "$raw/parts.tsv"
   # A run that is killed leaves what it has.
   keep_raw_output
@@ -163,22 +163,22 @@ keep_raw_output() {
   [ $? -le 1 ] && cp "$scratch/raw.tar.gz" "$out/raw-$call.tar.gz"
 }
 
-# The table needs python3; without it the parts' verdicts are what there is.
+# The table needs python3; without it the parts' outcomes are what there is.
 write_table() {
-  local python verdict unjudged=''
+  local python status unjudged=''
   [ -z "$rehearsal" ] || unjudged='a rehearsal'
   [ "$call" = 1 ] || unjudged='the first call does'
   case " ${only:-goals} " in *" goals "*) ;; *) unjudged='no part measured them' ;; esac
   if python=$(command -v python3); then
     "$python" "$here/table.py" "$raw" ${rehearsal:+--rehearsal} \
       ${unjudged:+--unjudged "$unjudged"} > "$out/table-$call.txt"
-    verdict=$?
+    status=$?
   else
     summarize > "$out/table-$call.txt"
-    verdict=$?
+    status=$?
   fi
   cat "$out/table-$call.txt"
-  return $verdict
+  return $status
 }
 summarize() {
   local failed

@@ -119,7 +119,7 @@ else
   second_call
 fi
 write_table
-verdict=$?
+status=$?
 keep_raw_output
 echo "$out/table-$call.txt is the table, $out/raw-$call.tar.gz the output of all programs" >&2
-exit $verdict
+exit $status

@@ -289,14 +289,14 @@ def main():
     if arguments.rehearsal:
         print("REHEARSAL on a double of the driver: all times are meaningless")
     print(machine_line(load_lines(arguments.folder, "probe.jsonl")))
-    for name, verdict, seconds, note in parts:
-        print(f"{name:<12} {verdict:<7} {seconds:>4} s  {note[:160]}")
+    for name, outcome, seconds, note in parts:
+        print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note[:160]}")
     lines = floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
     # What was cut or left out is told by its part, and is no figure that was missed.
-    had_time = all(verdict not in ("no time", "missing")
-                   for name, verdict, _, _ in parts if name == "goals")
+    had_time = all(outcome not in ("no time", "missing")
+                   for name, outcome, _, _ in parts if name == "goals")
     goals, missed = judge_goals(lines_of_timing, arguments.unjudged, had_time)
     lines += goals if rows or not arguments.unjudged else []
     lines += ncu_line(arguments.folder, (64 << 10) if arguments.rehearsal else 256 * MIB)
@@ -305,8 +305,8 @@ def main():
     peers = [p for p in load_lines(arguments.folder, "peers.jsonl") if p.get("right", True)]
     lines += peer_lines(peers, rows)
     print("\n".join(lines))
-    failed = [name for name, verdict, _, _ in parts if verdict == "FAIL"]
-    late = [name for name, verdict, _, _ in parts if verdict == "no time"]
+    failed = [name for name, outcome, _, _ in parts if outcome == "FAIL"]
+    late = [name for name, outcome, _, _ in parts if outcome == "no time"]
     checked = rows + brief
     for name in ("correctness.jsonl", "waits.jsonl"):
         checked += load_lines(arguments.folder, name)

@@ -28,7 +28,7 @@ struct CallRecord {
 /// What else decides which plan a call runs; above every OpKind.
 inline constexpr std::uint8_t kRecordCanonical = 0x40;
 inline constexpr std::uint8_t kRecordNotCommutative = 0x80;
-/// As `algorithm`: the buffers are device memory, and the ranks meet about them.
+/// As `algorithm`: the buffers are device memory, and the ranks exchange metadata first.
 inline constexpr std::uint8_t kRecordOnDevice = 253;
 static_assert(kOpKindCount <= kRecordCanonical);
 

@@ -1,5 +1,5 @@
 // What processes of the same user can send or write to the ranks of a host: messages of their
-// meeting, with descriptors, the ring of a ring, and what they say that they have registered.
+// exchange of descriptors, the ring of a ring, and what they say that they have registered.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -145,7 +145,7 @@ std::vector<Bytes> message_corpus() {
           input_of(2, {}), input_of(0, bytes_of(endless) + Bytes(1, std::byte{1}))};
 }
 
-// ---- The meeting --------------------------------------------------------------------------------
+// ---- The exchange -------------------------------------------------------------------------------
 
 UniqueFd connected_to(const std::string& name) {
   sockaddr_un address;
@@ -191,7 +191,7 @@ void lead(Input* in, LocalListener* listener) {
   require(gathered.ok() == (taken != Taken::kRefusal), "a refusal is judged differently");
   if (!gathered.ok()) return;
   require(exchange.heaps().size() == 2 && exchange.heaps()[0] && exchange.heaps()[1],
-          "a meeting without a rank");
+          "an exchange without a rank");
   struct stat of_rank {
   }, zero{};
   require(::fstat(exchange.heaps()[1]->get(), &of_rank) == 0 && ::stat("/dev/zero", &zero) == 0,
@@ -223,7 +223,7 @@ void follow(Input* in, LocalListener* listener) {
   require(shared.ok() == (!wrong && sum == kExpected), "memory is judged differently");
   if (!shared.ok()) return;
   require(segment && exchange.heaps().size() == 2 && exchange.heaps()[0] && exchange.heaps()[1],
-          "a meeting without memory");
+          "an exchange without memory");
   static_cast<void>(exchange.barrier());
 }
 

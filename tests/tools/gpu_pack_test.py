@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, run, verdicts  # noqa: E402
+from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, outcomes, run  # noqa: E402
 
 # What a bare machine has. Its Python, its compiler and our packages are not there.
 TOOLS = ("bash sh awk basename cat chmod cp cut date dirname env getconf grep gzip head ldd ls "
@@ -110,7 +110,7 @@ class BareMachine(unittest.TestCase):
         os.makedirs(os.path.join(self.folder, "out"), exist_ok=True)
         name = f"raw-{call}.tar.gz"
         shutil.copy(os.path.join(self.root.folder, "out", name), os.path.join(self.folder, "out"))
-        return verdicts(self.folder, call)
+        return outcomes(self.folder, call)
 
     def test_the_root_is_bare(self):
         shown = self.root.run("/bin/bash", "-c", "type python3; type xz; ls /lib* /usr/lib*/*")

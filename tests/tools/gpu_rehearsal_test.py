@@ -14,7 +14,7 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, parts, run, unpack, verdicts  # noqa: E402
+from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, outcomes, parts, run, unpack  # noqa: E402
 
 SANITIZER = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do shift 2; [ "$1" = 9 ] && shift; done
@@ -61,7 +61,7 @@ class Rehearsal(unittest.TestCase):
     def test_every_part_of_the_first_call_runs(self):
         result = self.rehearse()
         self.assertEqual(result.returncode, 0, result.stdout)
-        told = verdicts(self.folder)
+        told = outcomes(self.folder)
         self.assertEqual(set(told.values()), {"pass"}, result.stdout + self.logs())
         self.assertEqual(list(told), ["probe", "kernels", "brief", "memcheck", "correctness",
                                       "goals", "ncu", "graph", "waits"])
@@ -82,7 +82,7 @@ class Rehearsal(unittest.TestCase):
     def test_every_part_of_the_second_call_runs(self):
         result = self.rehearse("--call", "2")
         self.assertEqual(result.returncode, 0, result.stdout)
-        told = verdicts(self.folder, 2)
+        told = outcomes(self.folder, 2)
         self.assertEqual(told.pop("peers"), "missing")
         names = ["conformance", "train", "sanitizer", "sweep"]
         self.assertEqual(told, dict.fromkeys(names, "pass"), result.stdout + self.logs(2))
@@ -91,7 +91,7 @@ class Rehearsal(unittest.TestCase):
         # The kernels do nothing: whatever checks its results must find out.
         result = self.rehearse("--only", "correctness ncu", PROGRAM_DRIVER="idle")
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertEqual(verdicts(self.folder), {"correctness": "FAIL", "ncu": "pass"})
+        self.assertEqual(outcomes(self.folder), {"correctness": "FAIL", "ncu": "pass"})
         self.assertIn("all_reduce/2/threads:1", parts(self.folder)["correctness"][1])
         self.assertRegex(result.stdout, re.compile(r"^correctness +FAIL", re.M))
         self.assertIn("parts failed: correctness;", result.stdout)
@@ -108,7 +108,7 @@ class Rehearsal(unittest.TestCase):
         result = self.rehearse("--only", "memcheck graph", "--seconds", "5")
         # Nobody knows how long it would have taken: it was the run that ended.
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertEqual(verdicts(self.folder), {"memcheck": "no time", "graph": "no time"})
+        self.assertEqual(outcomes(self.folder), {"memcheck": "no time", "graph": "no time"})
         self.assertIn("had no time: memcheck, graph;", result.stdout)
 
     def test_a_program_that_reaches_its_own_limit_has_failed(self):
@@ -116,7 +116,7 @@ class Rehearsal(unittest.TestCase):
             file.write("#!/bin/sh\nexec sleep 1000\n")
         result = self.rehearse("--only", "ncu graph", LIMIT_DIVISOR="10")
         self.assertEqual(result.returncode, 1, result.stdout)
-        self.assertEqual(verdicts(self.folder), {"ncu": "FAIL", "graph": "pass"})
+        self.assertEqual(outcomes(self.folder), {"ncu": "FAIL", "graph": "pass"})
         self.assertIn("2(stopped after 6 s)", parts(self.folder)["ncu"][1])
 
     def test_a_slow_tool_at_its_limit_had_no_time(self):
@@ -124,8 +124,8 @@ class Rehearsal(unittest.TestCase):
             file.write("#!/bin/sh\nexec sleep 1000\n")
         result = self.rehearse("--only", "memcheck", LIMIT_DIVISOR="20")
         self.assertEqual(result.returncode, 0, result.stdout)
-        verdict, note = parts(self.folder)["memcheck"]
-        self.assertEqual(verdict, "no time")
+        outcome, note = parts(self.folder)["memcheck"]
+        self.assertEqual(outcome, "no time")
         self.assertIn("memcheck/all_reduce(stopped after 2 s)", note)
 
     def test_what_a_program_leaves_running_ends_with_its_part(self):
@@ -144,8 +144,8 @@ class Rehearsal(unittest.TestCase):
     def test_processes_are_left_out_where_they_cannot_wait_for_each_other(self):
         result = self.rehearse("--only", "probe brief", FAKE_CUDA_MEMOPS="off")
         self.assertEqual(result.returncode, 1, result.stdout)
-        verdict, note = parts(self.folder)["brief"]
-        self.assertEqual(verdict, "missing")
+        outcome, note = parts(self.folder)["brief"]
+        self.assertEqual(outcome, "missing")
         self.assertIn("1 runs of", note)
         self.assertIn("left out: processes/2(processes hang: memory_operations)", note)
 
@@ -178,7 +178,7 @@ class Rehearsal(unittest.TestCase):
         while self.holders() and time.monotonic() < end:
             time.sleep(0.05)
         self.assertEqual(self.holders(), [])
-        self.assertEqual(verdicts(self.folder), {"probe": "pass"})
+        self.assertEqual(outcomes(self.folder), {"probe": "pass"})
         self.assertEqual([n for n in os.listdir(self.folder) if n.startswith("unisono-gpu")], [])
 
     def holders(self):
@@ -206,8 +206,8 @@ class OneGpu(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             result = run(folder, "--programs", BUILD, "--only", "kernels",
                          UNISONO_CUDA_LIBRARY=self.plain, FAKE_CUDA_DELAY_US="0")
-            verdict, note = parts(folder)["kernels"]
-            self.assertEqual(verdict, "pass", result.stdout)
+            outcome, note = parts(folder)["kernels"]
+            self.assertEqual(outcome, "pass", result.stdout)
             self.assertRegex(note, r"[1-9]\d* tests passed, [1-9]\d* skipped \(.*"
                                    r"[1-9]\d* needs two devices")
 

@@ -29,11 +29,11 @@ def unpack(folder, call=1):
 
 
 def parts(folder, call=1):
-    """Verdict and note of each part."""
+    """Outcome and note of each part."""
     with open(os.path.join(unpack(folder, call), "parts.tsv")) as file:
         lines = [line.rstrip("\n").split("\t") for line in file]
-    return {name: (verdict, note) for name, verdict, _, note in lines}
+    return {name: (outcome, note) for name, outcome, _, note in lines}
 
 
-def verdicts(folder, call=1):
-    return {name: verdict for name, (verdict, _) in parts(folder, call).items()}
+def outcomes(folder, call=1):
+    return {name: outcome for name, (outcome, _) in parts(folder, call).items()}

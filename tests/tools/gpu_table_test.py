@@ -51,8 +51,8 @@ class Table(unittest.TestCase):
                 for one in rows:
                     file.write((one if isinstance(one, str) else json.dumps(one)) + "\n")
             with open(os.path.join(folder, "parts.tsv"), "w") as file:
-                for name, verdict in parts:
-                    file.write(f"{name}\t{verdict}\t3\ta note\n")
+                for name, outcome in parts:
+                    file.write(f"{name}\t{outcome}\t3\ta note\n")
             for name, text in files:
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(text)

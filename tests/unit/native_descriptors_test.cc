@@ -1,4 +1,4 @@
-// The meeting of a host's ranks over shared memory, of which one says what no rank says.
+// The exchange of descriptors between a host's ranks, of which one says what no rank says.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-constexpr const char* kJob = "meeting test";
+constexpr const char* kJob = "exchange test";
 
 // World ranks 10 and 11; `self` is 0 for the leader.
 shm::LocalPeers peers_of(const std::string& leader, const std::string& member, int self) {
@@ -136,9 +136,9 @@ class Leading : public testing::Test {
     static std::string line;
     return line;
   }
-  /// Somebody says this and leaves `descriptors` of memory; the meeting succeeds all the same.
+  /// Somebody says this and leaves `descriptors` of memory; the exchange succeeds all the same.
   void meet_after(const Message& message, std::size_t descriptors = 1) {
-    const UniqueFd memory(memfd_create("meeting-test", MFD_CLOEXEC));
+    const UniqueFd memory(memfd_create("exchange-test", MFD_CLOEXEC));
     const UniqueFd stranger = socket_at(leader_->address(), ::connect);
     const std::vector<int> sent(descriptors, memory.get());
     EXPECT_TRUE(shm::send_message(stranger.get(), message, sent, Clock::now() + seconds(10)));
@@ -184,7 +184,7 @@ TEST_F(Leading, RefusesIndicesThatNobodyHas) {
 TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
   for (const bool hangs_up : {true, false}) {
     const auto leader = std::move(*shm::LocalListener::open());
-    const auto heap = std::move(*shm::Mapping::create("meeting-test", 1 << 20));
+    const auto heap = std::move(*shm::Mapping::create("exchange-test", 1 << 20));
     UniqueFd member = socket_at(leader->address(), ::connect);
     const int sent[]{heap->fd()};
     ASSERT_TRUE(shm::send_message(member.get(), message_of(MessageKind::kHello, 1), sent,
@@ -207,7 +207,7 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
 TEST_F(Leading, RefusesAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
   const pid_t other = as_another_user([&] {
-    const UniqueFd memory(memfd_create("meeting-test", MFD_CLOEXEC));
+    const UniqueFd memory(memfd_create("exchange-test", MFD_CLOEXEC));
     const int sent[]{memory.get()};
     static const UniqueFd stranger = socket_at(leader_->address(), ::connect);
     static_cast<void>(shm::send_message(stranger.get(), message_of(MessageKind::kHello, 1), sent,

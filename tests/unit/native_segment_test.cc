@@ -1,4 +1,4 @@
-// The shared memory segment: meeting, seals, strangers, heaps, rings and group blocks.
+// The shared memory segment: exchange of descriptors, seals, strangers, heaps, rings, group blocks.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -134,12 +134,12 @@ void PeerLink::check_end(FrameSink& sink) {
   if (broken && !goodbye_complete()) drain(sink);
   if (goodbye_complete()) return end(Status(), sink);
   if (!broken) return;
-  const Stream* culprit = streams_[0].get();
+  const Stream* failed = streams_[0].get();
   for (const auto& stream : streams_) {
     const bool finished = stream->finished() && !stream->said_goodbye();
-    if (finished || (stream->send_failed() && !culprit->finished())) culprit = stream.get();
+    if (finished || (stream->send_failed() && !failed->finished())) failed = stream.get();
   }
-  end(culprit->failure(peer_), sink);
+  end(failed->failure(peer_), sink);
 }
 
 // What has arrived is handed over before the link is reported gone. The peer may be alive and

@@ -24,7 +24,7 @@ std::string_view name_of(LinkState state) {
     case LinkState::kIdle:
       return "idle";
     case LinkState::kExchanging:
-      return "meeting";
+      return "exchanging";
     case LinkState::kStanding:
       return "standing";
     case LinkState::kEnded:

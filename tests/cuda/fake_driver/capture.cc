@@ -83,7 +83,7 @@ CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode) {
   return CUDA_SUCCESS;
 }
 
-CUresult verdict(const Capture& capture, const CUstream_st& stream) {
+CUresult check_end(const Capture& capture, const CUstream_st& stream) {
   if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
       capture.thread != std::this_thread::get_id()) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -108,7 +108,7 @@ CUresult end_capture(CUstream handle, CUgraph* graph) {
     capture->invalid = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
   }
-  const CUresult result = verdict(*capture, *stream);
+  const CUresult result = check_end(*capture, *stream);
   if (result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) return result;
   finish(capture);
   if (result != CUDA_SUCCESS) return result;

@@ -64,7 +64,7 @@ void* peek(CUdeviceptr pointer, std::size_t bytes) {
 
 CUresult get_address(const char* symbol, void** function, int version, cuuint64_t flags,
                      CUdriverProcAddressQueryResult* status) {
-  CUdriverProcAddressQueryResult verdict = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  CUdriverProcAddressQueryResult result = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   *function = nullptr;
   if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) {
     complain(std::string(symbol) + " is asked for with the default stream of each thread");
@@ -75,15 +75,15 @@ CUresult get_address(const char* symbol, void** function, int version, cuuint64_
     if (std::strcmp(entry.name, symbol) != 0 || settings().missing.contains(symbol)) continue;
     if (entry.since > settings().version) continue;
     if (entry.since > version) {
-      if (*function == nullptr) verdict = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+      if (*function == nullptr) result = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
       continue;
     }
     if (entry.until != 0 && known >= entry.until) continue;
     *function = entry.function;
-    verdict = CU_GET_PROC_ADDRESS_SUCCESS;
+    result = CU_GET_PROC_ADDRESS_SUCCESS;
   }
-  if (status != nullptr) *status = verdict;
-  return verdict == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  if (status != nullptr) *status = result;
+  return result == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // namespace
