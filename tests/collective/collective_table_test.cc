@@ -50,7 +50,7 @@ TEST(CollectiveTable, NamesEachOnce) {
   }
 }
 
-// What README.md says that a new collective needs.
+// Some of what CONTRIBUTING.md says that a new collective needs.
 TEST(CollectiveTable, HasAnAlgorithmAndCasesForEach) {
   std::set<Collective> tested;
   for (const test::CollectiveCase& c : test::cases_of_job(0, 3)) tested.insert(c.collective);
