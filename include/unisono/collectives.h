@@ -1,7 +1,8 @@
 // The calls of a communicator. Each collective has six forms: untyped (pointers, a count of
 // elements and their type), typed (two buffers of one element type) and typed in place (one
 // buffer; of those that take counts NAME_in_place, or counts could be taken for a buffer), each
-// blocking and, as NAME_async, returning a Request. Typed buffers are whatever is laid out like an
+// blocking and, as NAME_async, returning a Request. Three have fewer: barrier has no buffers,
+// broadcast one, and all_to_all_v is never in place. Typed buffers are whatever is laid out like an
 // array, and what NAME_async lends is no temporary one. Counts come from the lengths, and a buffer
 // that is too short is kInvalidArgument. In place a typed buffer is the larger one of the call's
 // two: this rank's block of it is where the in-place rule says, and where only the root has all
