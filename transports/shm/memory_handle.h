@@ -1,6 +1,7 @@
 // What a rank tells others of its host so that they read memory of its where it lies. Who lends
 // what, for how long, and what becomes of it is the users' business: loan.h for frames,
-// native/large_call.h for collectives.
+// native/large_call.h for collectives. handle_of() makes a handle, open() a view of it: for device
+// memory these are ticket() and map() (cuda/memory/device_memory.h).
 //
 // Thread rule: values.
 #pragma once

@@ -1,5 +1,7 @@
 // A rank's device memory and its peers': which pointer is what, buffers that peers can map, and
-// peers' buffers mapped here. One per rank and device. Bytes move in src/cuda/kernels.
+// peers' buffers mapped here. One per rank and device. Bytes move in src/cuda/kernels. ticket() and
+// map() are for device memory what handle_of() and open() are for host memory that a host's ranks
+// share (transports/shm/memory_handle.h).
 //
 // Thread rule: any thread; calls of different ranks of one process are independent.
 #pragma once
