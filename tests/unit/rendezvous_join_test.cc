@@ -168,7 +168,7 @@ TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheMeetingForAll) {
 INSTANTIATE_TEST_SUITE_P(Places, JoinAt, testing::Values("abstract", "tcp", "file", "store"),
                          [](const auto& info) { return std::string(info.param); });
 
-// Meetings whose place holds a text that rank 0 has written.
+// Rendezvous points that hold a text that rank 0 has written.
 class JoinPublished : public JoinAt {
  protected:
   RendezvousPoint point_with(const JobKey& key) {
