@@ -2,12 +2,23 @@
 // a backend is selected for it once, and what that starts goes on by itself.
 #pragma once
 
+#include <cstdint>
+
 #include "backend/call_check.h"
 #include "backend/started_call.h"
 #include "base/result.h"
 #include "engine/operation.h"
 
 namespace unisono {
+
+/// What became of a blocking call that was tried without a request.
+enum class Tried : std::uint8_t {
+  kNotBegun,  ///< it has to be started
+  kOver,      ///< and went well
+  kRefused,   ///< the error concerns the call alone
+  kFailed,    ///< the error concerns the communicator
+  kGoesOn,    ///< it has begun, and needs a request now
+};
 
 /// Thread rule: the engine's lock.
 class Backend {
@@ -18,6 +29,9 @@ class Backend {
   /// `call` and reads it until it has ended. kInvalidArgument and kUnsupported concern the call
   /// alone, any other error the communicator.
   virtual Result<Operation*> start(StartedCall& call, const CallShape& shape) = 0;
+  /// The operation that start() returned is over: counts what moved if `succeeded`, and gives back
+  /// what the call used.
+  virtual void end(StartedCall& call, bool succeeded) = 0;
 };
 
 }  // namespace unisono

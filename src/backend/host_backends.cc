@@ -24,11 +24,11 @@ HostBackends::HostBackends(Context context)
       averaged_ranks_(members_.size()),
       traffic_(members_.size()),
       selection_(context.circumstances),
-      plans_(context.engine.messenger(), context.scratch, members_, calls_),
+      plans_(context.engine.messenger(), context.scratch, members_, calls_, traffic_),
       shared_memory_(std::move(context.group),
                      {context.engine, calls_, traffic_, std::move(context.on_disagreement)},
                      averaged_ranks_),
-      messages_(context.engine.messenger(), members_) {}
+      messages_(context.engine.messenger(), members_, traffic_) {}
 
 void HostBackends::set_averaged_ranks(int ranks) {
   averaged_ranks_ = ranks;
@@ -45,15 +45,29 @@ CallRecord HostBackends::device_record_of(const Call& call) const {
   return make_record(call, calls_.digest(), kRecordOnDevice);
 }
 
-Result<Operation*> HostBackends::start(StartedCall& call, const CallShape& shape,
-                                       const std::optional<Result<algorithms::Choice>>& choice) {
-  if (is_point_to_point(call.call.collective)) return messages_.start(call, shape);
+Tried HostBackends::try_run(const Call& call, Status* failure) {
+  if (shared_memory_.group() == nullptr) return Tried::kNotBegun;
+  const Tried again = shared_memory_.try_again(call, failure);
+  if (again != Tried::kNotBegun || !shared_memory_.is_idle()) return again;
+  CallShape shape;
+  *failure = check_call(call, members_.self(), members_.size(), &shape);
+  if (!*failure) return Tried::kRefused;
+  const Result<algorithms::Choice> choice = selection_.select(call, shape);
+  if (!choice || choice->algorithm != nullptr) return Tried::kNotBegun;
+  return shared_memory_.try_run(call, shape, record_of(call), choice->path, failure);
+}
+
+Result<Operation*> HostBackends::start(StartedCall& call, const CallShape& shape) {
+  if (is_point_to_point(call.call.collective)) {
+    call.backend = &messages_;
+    return messages_.start(call, shape);
+  }
   if (reduces(call.call.collective)) {
     UNISONO_ASSIGN(call.reduction,
                    compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
   }
   call.record = record_of(call.call);
-  return start_collective(call, shape, choice ? *choice : selection_.select(call.call, shape));
+  return start_collective(call, shape, selection_.select(call.call, shape));
 }
 
 Status HostBackends::check(const Call& call, const CallShape& shape) {
@@ -65,11 +79,11 @@ Status HostBackends::check(const Call& call, const CallShape& shape) {
 }
 
 Result<Operation*> HostBackends::start_collective(StartedCall& call, const CallShape& shape,
-                                                  const Result<algorithms::Choice>& choice) {
-  UNISONO_TRY(choice.status());
-  call.choice = *choice;
-  if (call.choice.algorithm == nullptr) return shared_memory_.start(call, shape);
-  return plans_.start(call, shape);
+                                                  Result<algorithms::Choice> choice) {
+  UNISONO_ASSIGN(call.choice, std::move(choice));
+  call.backend = &plans_;
+  if (call.choice.algorithm == nullptr) call.backend = &shared_memory_;
+  return call.backend->start(call, shape);
 }
 
 Result<Operation*> HostBackends::start_metadata_exchange(StartedCall& exchange, const Call& served,
@@ -85,22 +99,6 @@ Result<Operation*> HostBackends::start_metadata_exchange(StartedCall& exchange, 
   UNISONO_TRY(check_call(exchange.call, members_.self(), members_.size(), &shape));
   return start_collective(exchange, shape,
                           selection_.select(Collective::kAllGather, shape.agreed_bytes, ""));
-}
-
-void HostBackends::end(StartedCall& call, bool succeeded) {
-  const Collective collective = call.call.collective;
-  if (succeeded && call.is_counted) {
-    const TaggedResult& got = call.message.result();
-    if (collective == Collective::kSend) {
-      traffic_.count_sent(collective, call.call.peer, call.call.count * size_of(call.call.type));
-    } else if (collective == Collective::kReceive) {
-      traffic_.count_received(collective, members_.find(got.peer), got.bytes);
-    } else if (call.plan != nullptr) {
-      traffic_.count_plan(collective, call.plan->plan);
-    }
-  }
-  if (call.plan != nullptr) --call.plan->in_use;
-  call.plan = nullptr;
 }
 
 }  // namespace unisono

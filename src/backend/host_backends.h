@@ -1,12 +1,10 @@
-// What runs a communicator's calls on host memory: each is selected a backend, numbered, and
-// counted when it is over.
+// What runs a communicator's calls on host memory: a backend is selected for each.
 //
 // Thread rule: the engine's lock, but for what SharedMemoryBackend and CallSelection say of theirs.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 
 #include "backend/call_selection.h"
@@ -47,9 +45,13 @@ class HostBackends {
   /// The same for a call on device memory, and for what it does on the host.
   CallRecord device_record_of(const Call& call) const;
 
-  /// Starts a checked call of `call.call`; see Backend. `choice`: of select(), none: not known yet.
-  Result<Operation*> start(StartedCall& call, const CallShape& shape,
-                           const std::optional<Result<algorithms::Choice>>& choice = {});
+  /// A blocking collective, before anything of it is checked: where members share memory it is
+  /// often over without a request. `failure` is set for kRefused and kFailed.
+  Tried try_run(const Call& call, Status* failure);
+  /// Behind kGoesOn, at once: the same call with a request.
+  Operation* go_on(StartedCall& call) { return shared_memory_.go_on(call); }
+  /// Starts a checked call of `call.call` with the backend selected for it; see Backend.
+  Result<Operation*> start(StartedCall& call, const CallShape& shape);
   /// What start() would say of a checked call on a rank that is in it alone.
   Status check(const Call& call, const CallShape& shape);
   /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.
@@ -57,12 +59,10 @@ class HostBackends {
   Result<Operation*> start_metadata_exchange(StartedCall& exchange, const Call& served,
                                              std::span<const std::byte> mine,
                                              std::span<std::byte> all);
-  /// The operation is over: counts what moved if `succeeded`, and gives back what it used.
-  void end(StartedCall& call, bool succeeded);
 
  private:
   Result<Operation*> start_collective(StartedCall& call, const CallShape& shape,
-                                      const Result<algorithms::Choice>& choice);
+                                      Result<algorithms::Choice> choice);
 
   const Members& members_;
   int averaged_ranks_;

@@ -1,8 +1,8 @@
 // What a communicator remembers of its last call, so that the same call again is neither checked
 // nor worked out anew.
 //
-// Thread rule: the thread that makes the blocking calls, under the engine's lock but for is_again()
-// and has_buffers_of().
+// Thread rule: the thread that makes the blocking calls, under the engine's lock but for
+// has_buffers_of().
 #pragma once
 
 #include <cstdint>

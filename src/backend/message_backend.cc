@@ -4,7 +4,27 @@
 
 namespace unisono {
 
-void MessageBackend::start(StartedCall& call, const Call& what) {
+Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
+  begin(call, what);
+  if (what.collective != Collective::kSend || !call.message.advance()) return Tried::kGoesOn;
+  traffic_.count_call(what.collective);
+  count(what, call.message.result());
+  return Tried::kOver;
+}
+
+void MessageBackend::end(StartedCall& call, bool succeeded) {
+  if (succeeded && call.is_counted) count(call.call, call.message.result());
+}
+
+void MessageBackend::count(const Call& call, const TaggedResult& result) {
+  if (call.collective == Collective::kSend) {
+    traffic_.count_sent(call.collective, call.peer, call.count * size_of(call.type));
+  } else {
+    traffic_.count_received(call.collective, members_.find(result.peer), result.bytes);
+  }
+}
+
+void MessageBackend::begin(StartedCall& call, const Call& what) {
   const std::size_t bytes = what.count * size_of(what.type);
   const Rank peer = what.peer == kAnyRank ? kAnyRank : members_.world_rank(what.peer);
   MessageKey key{members_.id(), FrameClass::kPointToPoint, what.tag, 0};

@@ -8,30 +8,42 @@
 
 #include "backend/backend.h"
 #include "backend/members.h"
+#include "backend/traffic_counter.h"
 #include "engine/messenger.h"
 
 namespace unisono {
 
 class MessageBackend final : public Backend {
  public:
-  MessageBackend(Messenger& messenger, const Members& members)
+  MessageBackend(Messenger& messenger, const Members& members, TrafficCounter& traffic)
       : messenger_(messenger),
         members_(members),
+        traffic_(traffic),
         sends_(static_cast<std::size_t>(members.size()), 0) {}
 
   Result<Operation*> start(StartedCall& call, const CallShape&) override {
-    start(call, call.call);
+    begin(call, call.call);
     return &call.message;
   }
-  /// Starts `what` before it is copied into `call`, because a short send is often over at once and
-  /// never needs the copy.
-  void start(StartedCall& call, const Call& what);
+  void end(StartedCall& call, bool succeeded) override;
+  /// Begins a send or a receive that nothing is wrong with before it is copied into `call`, because
+  /// a short send is often over at once and needs no copy. kOver: it is counted. kGoesOn: go_on()
+  /// follows, once `call` was reset to `what`.
+  Tried try_run(StartedCall& call, const Call& what);
+  Operation* go_on(StartedCall& call) {
+    call.backend = this;
+    return &call.message;
+  }
   /// What is wrong with a message that has come is the receive's alone.
   Status check_received(const Call& receive, const TaggedResult& result) const;
 
  private:
+  void begin(StartedCall& call, const Call& what);
+  void count(const Call& call, const TaggedResult& result);
+
   Messenger& messenger_;
   const Members& members_;
+  TrafficCounter& traffic_;
   std::vector<std::uint64_t> sends_;  // so far, by member
 };
 

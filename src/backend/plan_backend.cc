@@ -30,4 +30,10 @@ Result<Operation*> PlanBackend::start(StartedCall& call, const CallShape& shape)
   return call.execution.get();
 }
 
+void PlanBackend::end(StartedCall& call, bool succeeded) {
+  if (succeeded && call.is_counted) traffic_.count_plan(call.call.collective, call.plan->plan);
+  --call.plan->in_use;
+  call.plan = nullptr;
+}
+
 }  // namespace unisono

@@ -38,44 +38,49 @@ Result<Operation*> SharedMemoryBackend::start(StartedCall& call, const CallShape
   return &call.shared_memory;
 }
 
-std::optional<SharedMemoryBackend::ShortCall> SharedMemoryBackend::try_again(const Call& call) {
-  if (!queue_.empty() || group_->starts() != last_.start()) return std::nullopt;
+Tried SharedMemoryBackend::try_again(const Call& call, Status* failure) {
+  if (!last_.is_again(call) || !is_idle() || group_->starts() != last_.start()) {
+    return Tried::kNotBegun;
+  }
   last_.record().history = context_.calls.digest();
   native::NativeCall& running = group_->repeat(call.in, call.out, last_.record());
-  ShortCall again{.record = last_.record(), .running = &running};
-  again.sequence = context_.calls.add(again.record);
-  again.outcome = watch(running);
-  if (again.outcome && again.outcome->ok()) last_.note_repeated();
-  return again;
+  short_call_ = {last_.record(), context_.calls.add(last_.record()), &running};
+  const Tried tried = watch(running, failure);
+  if (tried == Tried::kOver) last_.note_repeated();
+  return tried;
 }
 
-Result<SharedMemoryBackend::ShortCall> SharedMemoryBackend::run(const Call& call,
-                                                                const CallShape& shape,
-                                                                const CallRecord& record,
-                                                                AccessPath path) {
+Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape,
+                                   const CallRecord& record, AccessPath path, Status* failure) {
   last_.forget();
   const compute::Reduction* reduction = nullptr;
   if (reduces(call.collective)) {
-    UNISONO_ASSIGN(reduction, last_reduction_.of(call));
+    const Result<const compute::Reduction*> last = last_reduction_.of(call);
+    if (!last) {
+      *failure = last.error();
+      return Tried::kRefused;
+    }
+    reduction = *last;
   }
-  ShortCall begun{.record = record};
-  begun.sequence = context_.calls.add(record);
-  begun.running = &start_native(arguments_of(call, reduction, record, path));
-  begun.outcome = watch(*begun.running);
-  if (begun.outcome && begun.outcome->ok()) remember(call, shape, record);
-  return begun;
+  const std::uint64_t sequence = context_.calls.add(record);
+  native::NativeCall& running = start_native(arguments_of(call, reduction, record, path));
+  short_call_ = {record, sequence, &running};
+  const Tried tried = watch(running, failure);
+  if (tried == Tried::kOver) remember(call, shape, record);
+  return tried;
 }
 
-// The caller itself looks on, most often long enough. None: not over yet, or not for it to end.
-std::optional<Status> SharedMemoryBackend::watch(native::NativeCall& running) {
+// The caller itself looks on, most often long enough.
+Tried SharedMemoryBackend::watch(native::NativeCall& running, Status* failure) {
   const int spins = context_.engine.idle().spins;
   const int looks = spins > 0 ? std::min(spins, kLooks) : kYields;
   for (int look = 0; look <= looks; ++look) {
     if (running.advance()) {
-      if (running.status().ok()) return Status();
-      if (group_->raised(nullptr) != ErrorCode::kOk) return std::nullopt;  // that came first
-      if (running.status().code() == ErrorCode::kMismatch) return std::nullopt;
-      return running.status();
+      if (running.status().ok()) return Tried::kOver;
+      if (group_->raised(nullptr) != ErrorCode::kOk) return Tried::kGoesOn;  // that came first
+      if (running.status().code() == ErrorCode::kMismatch) return Tried::kGoesOn;
+      *failure = running.status();
+      return Tried::kFailed;
     }
     if (spins > 0) {
       cpu_relax();
@@ -83,13 +88,14 @@ std::optional<Status> SharedMemoryBackend::watch(native::NativeCall& running) {
       context_.engine.yield();
     }
   }
-  return std::nullopt;
+  return Tried::kGoesOn;
 }
 
-Operation* SharedMemoryBackend::go_on(StartedCall& call, const ShortCall& short_call) {
-  call.record = short_call.record;
-  call.sequence = short_call.sequence;
-  call.shared_memory.adopt(*this, call.call.collective, *short_call.running);
+Operation* SharedMemoryBackend::go_on(StartedCall& call) {
+  call.backend = this;
+  call.record = short_call_.record;
+  call.sequence = short_call_.sequence;
+  call.shared_memory.adopt(*this, call.call.collective, *short_call_.running);
   return &call.shared_memory;
 }
 

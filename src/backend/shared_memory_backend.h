@@ -1,13 +1,13 @@
 // Collectives of members that share memory: the group that runs them, the operations that wait for
 // their turn in it, and the short ways of a blocking call.
 //
-// Thread rule: the engine's lock, but for is_again() and has_last_buffers_of(): the thread that
-// makes the blocking calls.
+// Thread rule: the engine's lock, but for has_last_buffers_of(): the thread that makes the blocking
+// calls.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,27 +40,22 @@ class SharedMemoryBackend final : public Backend {
   void close() { group_.reset(); }
 
   Result<Operation*> start(StartedCall& call, const CallShape& shape) override;
+  /// Operations count by themselves.
+  void end(StartedCall&, bool) override {}
 
-  /// A blocking call that was begun without a request. Without an outcome a request goes on with
-  /// it.
-  struct ShortCall {
-    std::optional<Status> outcome;
-    CallRecord record;
-    std::uint64_t sequence = 0;
-    native::NativeCall* running = nullptr;
-  };
   /// Nothing runs.
   bool is_idle() const { return queue_.empty(); }
-  /// Whether `call` is the last one again, with buffers that the same check would find right.
-  bool is_again(const Call& call) const { return last_.is_again(call); }
+  /// Whether the last blocking call had these buffers, on the host.
   bool has_last_buffers_of(const Call& call) const { return last_.has_buffers_of(call); }
-  /// A small call that is_again(): nothing is checked or worked out anew. None: not any more.
-  std::optional<ShortCall> try_again(const Call& call);
+  /// The last blocking call again, or with buffers that its check would have found right: nothing
+  /// is checked or worked out anew. `failure` is set for kFailed.
+  Tried try_again(const Call& call, Status* failure);
   /// A checked call while it is idle: no request, no queue, no clock while the peers are quick.
-  Result<ShortCall> run(const Call& call, const CallShape& shape, const CallRecord& record,
-                        AccessPath path);
-  /// `short_call` has no outcome; `call` is the same.
-  Operation* go_on(StartedCall& call, const ShortCall& short_call);
+  /// Never kNotBegun. `failure` is set for kRefused and kFailed.
+  Tried try_run(const Call& call, const CallShape& shape, const CallRecord& record,
+                AccessPath path, Status* failure);
+  /// Behind kGoesOn, at once: the same call with a request.
+  Operation* go_on(StartedCall& call);
   /// Into the traffic, before the group starts anything else: only then is it counted.
   void count_last();
 
@@ -75,13 +70,20 @@ class SharedMemoryBackend final : public Backend {
   void disagree(const Status& seen) { context_.on_disagreement(seen); }
 
  private:
-  std::optional<Status> watch(native::NativeCall& running);
+  /// What was begun without a request, until it is over or goes on with one.
+  struct ShortCall {
+    CallRecord record;
+    std::uint64_t sequence = 0;
+    native::NativeCall* running = nullptr;
+  };
+  Tried watch(native::NativeCall& running, Status* failure);
   void remember(const Call& call, const CallShape& shape, const CallRecord& record);
 
   std::unique_ptr<native::Group> group_;
   Context context_;
   LastCall last_;
   LastReduction last_reduction_;
+  ShortCall short_call_;
   std::vector<SharedMemoryOperation*> queue_;
 };
 

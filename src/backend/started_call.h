@@ -20,10 +20,13 @@
 
 namespace unisono {
 
+class Backend;
+
 struct StartedCall {
   StartedCall() = default;
   StartedCall(const StartedCall&) = delete;
-  /// Of `what`, with nothing of the call before.
+  /// Of `what`, with nothing of the call before. The choice, the record, the sequence and the
+  /// operations are the backend's, which may have begun already (MessageBackend::try_run()).
   void reset(const Call& what) {
     call = what;
     is_counted = true;
@@ -41,6 +44,7 @@ struct StartedCall {
   bool is_on_device() const { return on_host != nullptr; }
 
   Call call;
+  Backend* backend = nullptr;  ///< which started it, and ends it
   bool is_counted = true;  ///< in the traffic
   algorithms::Choice choice;
   std::optional<compute::Reduction> reduction;

@@ -133,13 +133,14 @@ Received Communicator::send_receive(const void* sent, std::size_t sent_count, Ra
                       .tag = tag,
                       .options = options}};
   Received result;
-  const detail::FirstFailure first = member(state_, "send_receive").run_group(calls, &result);
+  const detail::FirstFailure first =
+      detail::run_together(member(state_, "send_receive"), calls, &result);
   if (!first.status) throw state_->error(first.status, first.collective);
   return result;
 }
 
 void Communicator::group(std::span<const Call> calls) {
-  const detail::FirstFailure first = member(state_, "group").run_group(calls);
+  const detail::FirstFailure first = detail::run_together(member(state_, "group"), calls, nullptr);
   if (!first.status) throw state_->error(first.status, first.collective);
 }
 

@@ -23,23 +23,13 @@ CommunicatorDevices::~CommunicatorDevices() {
 }
 
 // The driver is not asked about the buffers of the last call again.
-bool CommunicatorDevices::needs(const Call& call) const {
-  if (!exist()) return call.options.stream.has_value();
-  if (calls_->has_unlaunched(call.collective)) return true;
+bool CommunicatorDevices::has_device_memory(const Call& call) const {
   const bool same_buffers = around_.host().shared_memory().has_last_buffers_of(call);
   return !(same_buffers && !call.options.stream) && calls_->concerns(call);
 }
 
-bool CommunicatorDevices::concerns(const Call& call) const {
-  return exist() ? calls_->concerns(call) : call.options.stream.has_value();
-}
-
-bool CommunicatorDevices::is_in_turn(const Call& call) const {
-  return !exist() || !calls_->has_unlaunched(call.collective) || concerns(call);
-}
-
-Status CommunicatorDevices::await_turn(const Call& call) const {
-  while (!is_in_turn(call)) {
+Status CommunicatorDevices::await_turn(const Call& call, bool on_device) const {
+  while (!is_in_turn(call, on_device)) {
     UNISONO_TRY(around_.usable());
     engine().beat();
     sched_yield();
@@ -55,6 +45,7 @@ Result<Operation*> CommunicatorDevices::start(RequestState& request, const CallS
                                                std::to_string(around_.rank()) +
                                                " has no CUDA device; `unisono info` says why");
   }
+  request.backend = calls_.get();
   begins_group_ = in_group;
   const Result<Operation*> started = calls_->start(request, shape);
   begins_group_ = false;

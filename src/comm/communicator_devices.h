@@ -30,12 +30,16 @@ class CommunicatorDevices final : public BackendHost {
   bool exist() const { return calls_ != nullptr; }
 
   // The thread that uses the communicator, without the lock.
-  /// The call is one on device memory, or has to come behind one that is.
-  bool needs(const Call& call) const;
-  bool concerns(const Call& call) const;
-  /// The call may begin now, behind device calls that have told the peers about themselves.
-  bool is_in_turn(const Call& call) const;
-  Status await_turn(const Call& call) const;
+  /// The call is one on device memory. Opens the rank's device where it is the first.
+  bool concerns(const Call& call) const {
+    return exist() ? has_device_memory(call) : call.options.stream.has_value();
+  }
+  /// The call may begin now: a call on host memory comes behind device calls that have not told the
+  /// peers about themselves.
+  bool is_in_turn(const Call& call, bool on_device) const {
+    return !exist() || on_device || !calls_->has_unlaunched(call.collective);
+  }
+  Status await_turn(const Call& call, bool on_device) const;
   /// After all of a group have begun: streams wait for results from here on.
   Status close_gate(RequestState& request);
   /// What is in streams was called before the goodbye, and is to be finished.
@@ -71,6 +75,7 @@ class CommunicatorDevices final : public BackendHost {
 
  private:
   Engine& engine() const;
+  bool has_device_memory(const Call& call) const;
 
   CommunicatorState& around_;
   bool is_inside_ = false;

@@ -42,8 +42,6 @@ void CommunicatorState::disagree(const Status& seen) {
   runtime_->arbiter().report_differing(decision_of(seen), own_calls());
 }
 
-// After a blocking call that waited for nobody: what the peers have said meanwhile would else be
-// heard by the next call that waits.
 Status CommunicatorState::look_at_peers() {
   Engine& engine = runtime_->engine();
   for (;;) {

@@ -49,18 +49,20 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// Under the lock.
   bool has_calls_on_devices() const;
 
-  /// Blocking: the outcome. Throws nothing.
+  /// Blocking: the outcome. Throws nothing. `received`: what a receive got.
   Status run(const Call& call, Received* received = nullptr);
-  /// Starts all, then waits for all; where asked for, what the last receive got.
-  FirstFailure run_group(std::span<const Call> calls, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   Status usable() const;
-  /// For run_together(): a call that is in turn begins without waiting, and settle() ends it as
-  /// run() would.
-  Result<std::shared_ptr<RequestState>> begin(const Call& call, bool in_group = false);
-  Status settle(RequestState& request, const Call& call);
-  Received received_by(const RequestState& request, const Call& call) const;
+  /// For run_together(), under the lock: checks the call, selects a backend and starts it there; the
+  /// engine is to advance it. Null: it is over already. `in_group`: as CommunicatorDevices::start().
+  Result<RequestState*> begin(const Call& call, bool on_device, bool in_group);
+  /// The end of a blocking call, which with a stream is when its work is in there. The request goes
+  /// on by itself then.
+  Status settle(RequestState& request, const Call& call, Received* received);
+  /// After a blocking call that waited for nobody: what the peers have said meanwhile would else be
+  /// heard by the next call that waits.
+  Status look_at_peers();
   bool test(RequestState& request);
   /// At once where the request is done.
   void on_completion(RequestState& request, CompletionCallbacks::Callback callback);
@@ -90,20 +92,18 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
 
  private:
   CallSelection::Circumstances circumstances(bool shared_memory) const;
-  FirstFailure run_with_devices(std::span<const Call> calls, Received* received);
   void await_enqueued(RequestState& request);
   void give_back_buffers(const Status& cause);
-  std::optional<Status> run_again(const Call& call);
-  Status tell(const Status& outcome);
-  RequestState& go_on(const Call& call, const SharedMemoryBackend::ShortCall& short_call);
-  using Selected = std::optional<Result<algorithms::Choice>>;
-  Result<RequestState*> admit(const Call& call, const CallShape& shape, const Selected& selected,
-                              bool in_group = false);
-  Status finish(RequestState& request);
-  Status look_at_peers();
+  struct Admission {
+    bool on_device = false;
+    bool in_group = false;
+    bool is_inner = false;  ///< errors are returned, not reported
+  };
+  Result<RequestState*> admit(const Call& call, const Admission& how);
+  Result<RequestState*> begin_message(const Call& call);
+  Status not_started(const Status& why);
+  std::optional<Status> try_run(const Call& call);
   FailureDecision decision_of(const Status& cause) const;
-  Result<RequestState*> check_and_admit(const Call& call);
-  Result<RequestState*> admit_message(const Call& call);
   void on_done(RequestState& request);
   Status outcome_of(RequestState& request);
 
@@ -111,7 +111,6 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const Members members_;
   HostBackends host_;
   RequestPool requests_;
-  std::vector<Task*> group_;  // of run_group(), kept for its memory
   Watchdog watchdog_;
   Failure failure_;
   bool closed_ = false;

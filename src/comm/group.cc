@@ -3,8 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <memory>
-#include <utility>
+#include <boost/container/small_vector.hpp>
 #include <vector>
 
 #include "comm/communicator_state.h"
@@ -16,110 +15,165 @@ namespace {
 
 class Group {
  public:
-  explicit Group(std::span<const GroupedCall> calls) {
-    for (const GroupedCall& call : calls) calls_.push_back({call.communicator, call.call, {}});
-  }
+  explicit Group(std::span<GroupedCall> calls) : calls_(calls) {}
 
   FirstFailure run(Received* received) {
-    begin();
-    await();
-    for (const Begun& each : calls_) {
-      if (each.request == nullptr) continue;
-      note(each, each.communicator->settle(*each.request, *each.call));
-      if (received != nullptr && !each.call->options.stream) {
-        *received = each.communicator->received_by(*each.request, *each.call);
-      }
-      each.communicator->runtime().engine().flush();
+    if (calls_.empty()) return first_;
+    if (can_begin_at_once()) {
+      begin_at_once();
+    } else {
+      begin_in_turn();
+      await();
     }
+    settle(received);
     return first_;
   }
 
  private:
-  struct Begun {
-    CommunicatorState* communicator;
-    const Call* call;
-    std::shared_ptr<RequestState> request;
-  };
+  bool has_one_runtime() const {
+    const Runtime* const first = &calls_.front().communicator->runtime();
+    return std::all_of(calls_.begin(), calls_.end(), [&](const GroupedCall& each) {
+      return &each.communicator->runtime() == first;
+    });
+  }
+
+  // Calls of one rank, on host memory, that wait for none before them.
+  bool can_begin_at_once() const {
+    return has_one_runtime() &&
+           std::all_of(calls_.begin(), calls_.end(), [](const GroupedCall& each) {
+             return !each.on_device && each.communicator->devices().is_in_turn(*each.call, false);
+           });
+  }
+
+  // What is over soon never reaches another thread.
+  void begin_at_once() {
+    Engine& engine = engine_of(calls_.front());
+    boost::container::small_vector<Task*, 8> tasks;
+    const Engine::Lock lock(engine);
+    for (GroupedCall& each : calls_) {
+      if (each.has_begun) continue;
+      begin(each, false);
+      if (each.request != nullptr) tasks.push_back(each.request);
+    }
+    engine.start_and_linger({tasks.data(), tasks.size()});
+    is_flushed_ = !engine.messenger().has_unsent();
+  }
 
   // Host calls come behind device calls that have not told the peers about themselves. Those wait
   // for this rank's own device, or for members that make the same calls in the same order.
-  void begin() {
+  void begin_in_turn() {
     bool some_wait = begin_some(calls_.size() > 1);
-    for (const Begun& each : calls_) {
-      if (each.request != nullptr)
+    for (const GroupedCall& each : calls_) {
+      if (each.request != nullptr) {
         note(each, each.communicator->devices().close_gate(*each.request));
+      }
     }
     while (some_wait) {
       beat();
       sched_yield();
       some_wait = begin_some(false);
     }
-    for (const Begun& each : calls_) {
-      if (each.request != nullptr) each.communicator->runtime().engine().wake_progress_thread();
+    for (const GroupedCall& each : calls_) {
+      if (each.request != nullptr) engine_of(each).wake_progress_thread();
     }
   }
 
   // True where some have to come later.
   bool begin_some(bool in_group) {
     held_up_.clear();
-    for (Begun& each : calls_) {
-      if (each.request != nullptr || holds(refused_, each) || holds(held_up_, each)) continue;
-      if (each.communicator->usable().ok() &&
-          !each.communicator->devices().is_in_turn(*each.call)) {
-        held_up_.push_back(each.communicator);
+    for (GroupedCall& each : calls_) {
+      CommunicatorState& communicator = *each.communicator;
+      if (each.has_begun || is_held_up(communicator)) continue;
+      if (communicator.usable().ok() &&
+          !communicator.devices().is_in_turn(*each.call, each.on_device)) {
+        held_up_.push_back(&communicator);
         continue;
       }
-      auto request = each.communicator->begin(*each.call, in_group);
-      if (request) {
-        each.request = std::move(*request);
-      } else {
-        note(each, request.error());
-        refused_.push_back(each.communicator);
-      }
+      const Engine::Lock lock(engine_of(each));
+      begin(each, in_group);
+      if (each.request != nullptr) engine_of(each).start(*each.request);
     }
     return !held_up_.empty();
   }
 
+  // Under the lock of its engine.
+  void begin(GroupedCall& each, bool in_group) {
+    each.has_begun = true;
+    const Result<RequestState*> request =
+        each.communicator->begin(*each.call, each.on_device, in_group);
+    if (request) {
+      each.request = *request;
+      return;
+    }
+    note(each, request.error());
+    for (GroupedCall& later : calls_) {
+      if (later.communicator == each.communicator) later.has_begun = true;
+    }
+  }
+
   // Waiting for one call alone would starve the others whose ranks this thread also drives.
   void await() const {
-    const auto has_same_runtime = [&](const Begun& each) {
-      return &each.communicator->runtime() == &calls_.front().communicator->runtime();
-    };
-    if (std::all_of(calls_.begin(), calls_.end(), has_same_runtime)) return;
+    if (has_one_runtime()) return;
     while (!std::all_of(calls_.begin(), calls_.end(), is_settled)) {
       beat();
       sched_yield();
     }
   }
 
+  void settle(Received* received) {
+    for (const GroupedCall& each : calls_) {
+      if (each.request == nullptr) continue;
+      const Status outcome = each.communicator->settle(*each.request, *each.call, received);
+      note(each, outcome);
+      if (!is_flushed_) engine_of(each).flush();
+      if (outcome.ok() && each.request->at_peers().only_sends && !each.call->options.stream) {
+        note(each, each.communicator->look_at_peers());
+      }
+    }
+  }
+
   void beat() const {
-    for (const Begun& each : calls_) each.communicator->runtime().engine().beat();
+    for (const GroupedCall& each : calls_) engine_of(each).beat();
   }
 
   // Whether the call is where run() would return. What is in a stream goes on by itself.
-  static bool is_settled(const Begun& each) {
+  static bool is_settled(const GroupedCall& each) {
     return each.request == nullptr || each.request->done.load(std::memory_order_acquire) ||
            (each.call->options.stream.has_value() &&
             each.request->enqueued.load(std::memory_order_acquire));
   }
 
-  static bool holds(const std::vector<const CommunicatorState*>& some, const Begun& each) {
-    return std::find(some.begin(), some.end(), each.communicator) != some.end();
+  bool is_held_up(const CommunicatorState& communicator) const {
+    return std::find(held_up_.begin(), held_up_.end(), &communicator) != held_up_.end();
   }
 
-  void note(const Begun& each, const Status& outcome) {
+  static Engine& engine_of(const GroupedCall& each) {
+    return each.communicator->runtime().engine();
+  }
+
+  void note(const GroupedCall& each, const Status& outcome) {
     first_.note(outcome, each.call->collective, each.communicator);
   }
 
-  std::vector<Begun> calls_;
-  std::vector<const CommunicatorState*> refused_, held_up_;
+  const std::span<GroupedCall> calls_;
+  std::vector<const CommunicatorState*> held_up_;
+  bool is_flushed_ = false;
   FirstFailure first_;
 };
 
 }  // namespace
 
-FirstFailure run_together(std::span<const GroupedCall> calls, Received* received) {
+FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
   return Group(calls).run(received);
+}
+
+FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,
+                          Received* received) {
+  boost::container::small_vector<GroupedCall, 4> grouped;
+  for (const Call& call : calls) {
+    grouped.push_back({&communicator, &call, communicator.devices().concerns(call)});
+  }
+  return run_together({grouped.data(), grouped.size()}, received);
 }
 
 }  // namespace detail
@@ -136,7 +190,7 @@ void group(std::span<const MemberCall> calls) {
                                             "forked child"),
                   {.operation = "group"});
     }
-    grouped.push_back({state, &member.call});
+    grouped.push_back({state, &member.call, state->devices().concerns(member.call)});
   }
   const detail::FirstFailure first = detail::run_together(grouped, nullptr);
   if (!first.status) throw first.communicator->error(first.status, first.collective);

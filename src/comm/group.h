@@ -1,5 +1,5 @@
-// Calls that are made together, on one or several communicators of one thread: all begin, then
-// their streams may wait for what they come to, then all are waited for.
+// Blocking calls, one or several that are made together, on one or several communicators of one
+// thread: all begin, then their streams may wait for what they come to, then all are waited for.
 //
 // Thread rule: as the communicators'.
 #pragma once
@@ -24,13 +24,21 @@ struct FirstFailure {
   }
 };
 
+/// One of the calls, and how far it is.
 struct GroupedCall {
   CommunicatorState* communicator = nullptr;
   const Call* call = nullptr;
+  /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
+  bool on_device = false;
+  bool has_begun = false;           ///< or never will
+  RequestState* request = nullptr;  ///< null before it has begun, and where that was already all
 };
 
 /// Calls of one communicator begin in the order in which they are given, and none after one that
-/// could not. `received`: what the last receive got whose result is here.
-FirstFailure run_together(std::span<const GroupedCall> calls, Received* received);
+/// could not. `received`: the result of the last receive whose message is on the host.
+FirstFailure run_together(std::span<GroupedCall> calls, Received* received);
+/// The same for calls of one communicator.
+FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,
+                          Received* received);
 
 }  // namespace unisono::detail

@@ -22,6 +22,8 @@ class DeviceCalls : public Backend {
   /// Null where the rank can have no device memory: without a `device`. Both outlive it.
   static std::unique_ptr<DeviceCalls> make(BackendHost& communicator, device::RankDevice* device);
 
+  /// What the call does on the host is counted part by part.
+  void end(StartedCall&, bool) override {}
   /// A stream was given, or one of the buffers is device memory. Opens the rank's device, so that
   /// the driver has been waited for before the lock is taken.
   virtual bool concerns(const Call& call) const = 0;

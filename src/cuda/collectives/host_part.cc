@@ -37,7 +37,7 @@ void HostPart::fail(const Status& cause) {
 
 void HostPart::end(bool succeeded) {
   operation_ = nullptr;
-  backends_.end(call_, succeeded);
+  call_.backend->end(call_, succeeded);
   call_.is_numbered = false;
 }
 
