@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "unisono/call.h"
 #include "unisono/export.h"
 #include "unisono/options.h"
 #include "unisono/request.h"
@@ -28,36 +29,6 @@ namespace unisono {
 namespace detail {
 class CommunicatorState;
 }
-
-/// Anything laid out like an array of a supported element type: std::vector, std::span,
-/// std::array.
-template <typename R>
-concept Buffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    Element<std::ranges::range_value_t<R>>;
-
-/// One that outlives the expression it stands in.
-template <typename R>
-concept LentBuffer = Buffer<R> &&(std::is_lvalue_reference_v<R> || std::ranges::borrowed_range<R>);
-
-template <Buffer R>
-using ElementOf = std::remove_cv_t<std::ranges::range_value_t<R>>;
-
-/// One call with everything it needs, untyped: what all the forms below become. Which members
-/// matter depends on the collective; see the functions of Collectives.
-struct Call {
-  Collective collective = Collective::kBarrier;
-  const void* in = nullptr;
-  void* out = nullptr;
-  std::size_t count = 0;
-  DataType type = DataType::kUint8;
-  ReduceOp op{};
-  Rank root = 0;        ///< of rooted collectives
-  Rank peer = kNoRank;  ///< of send and receive
-  Tag tag = 0;
-  std::span<const std::size_t> in_counts{}, in_displacements{};
-  std::span<const std::size_t> out_counts{}, out_displacements{};
-  CallOptions options{};
-};
 
 class UNISONO_API Collectives {
  public:

@@ -94,10 +94,12 @@ UNISONO_API ObjectBytes broadcast_object(Communicator& communicator,
 UNISONO_API ObjectBytes scatter_objects(Communicator& communicator,
                                         std::span<const std::span<const std::byte>> objects,
                                         Rank root, const ObjectOptions& options = {});
-template <std::ranges::forward_range R>
-requires(std::same_as<std::ranges::range_value_t<R>, ObjectBytes>)  //
-    ObjectBytes scatter_objects(Communicator& communicator, const R& objects, Rank root,
-                                const ObjectOptions& options = {}) {
+template <typename R>
+concept RangeOfObjects =
+    std::ranges::forward_range<R> && std::same_as<std::ranges::range_value_t<R>, ObjectBytes>;
+template <RangeOfObjects R>
+ObjectBytes scatter_objects(Communicator& communicator, const R& objects, Rank root,
+                            const ObjectOptions& options = {}) {
   const std::vector<std::span<const std::byte>> views(std::ranges::begin(objects),
                                                       std::ranges::end(objects));
   return scatter_objects(communicator, std::span(views), root, options);
@@ -125,15 +127,20 @@ using ObjectSink = std::function<void(const ObjectPiece& piece)>;
 /// Error of code kInvalidArgument that names this rank: what it got of the object is void.
 using ObjectProducer = std::function<void(std::uint64_t offset, std::span<std::byte> room)>;
 
+class ObjectSource;
+
+/// What is, or converts to, a span of bytes.
+template <typename R>
+concept BytesInMemory =
+    !std::same_as<R, ObjectSource> && std::convertible_to<const R&, std::span<const std::byte>>;
+
 /// What a rank sends in a stream: bytes in memory, sent from there, or a producer of `size`
 /// bytes, so that the object is never in memory as a whole.
 class ObjectSource {
  public:
   ObjectSource() = default;
-  template <typename R>
-  requires(std::convertible_to<const R&, std::span<const std::byte>> &&
-           !std::same_as<R, ObjectSource>)  //
-      ObjectSource(const R& object)         // NOLINT: implicit on purpose
+  template <BytesInMemory R>
+  ObjectSource(const R& object)  // NOLINT: implicit on purpose
       : bytes_(object), size_(bytes_.size()) {}
   ObjectSource(std::uint64_t size, ObjectProducer producer)
       : size_(size), producer_(std::move(producer)), is_produced_(true) {}

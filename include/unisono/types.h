@@ -199,6 +199,26 @@ UNISONO_API std::string_view name_of(Collective collective);
 /// Inverse of name_of; also takes "allreduce" and "all-reduce". False when unknown.
 UNISONO_API bool parse(std::string_view text, Collective* collective);
 
+namespace detail {
+
+template <typename T>
+concept Integer = std::integral<T> && !std::same_as<T, bool> && sizeof(T) <= 8;
+
+constexpr DataType integer_type(std::size_t bytes, bool is_signed) {
+  switch (bytes) {
+    case 1:
+      return is_signed ? DataType::kInt8 : DataType::kUint8;
+    case 2:
+      return is_signed ? DataType::kInt16 : DataType::kUint16;
+    case 4:
+      return is_signed ? DataType::kInt32 : DataType::kUint32;
+    default:
+      return is_signed ? DataType::kInt64 : DataType::kUint64;
+  }
+}
+
+}  // namespace detail
+
 /// Maps a C++ element type to its DataType; a type without one has no `value`.
 template <typename T>
 struct DataTypeOf {};
@@ -224,14 +244,8 @@ template <>
 struct DataTypeOf<std::complex<float>> : DataTypeConstant<DataType::kComplex64> {};
 template <>
 struct DataTypeOf<std::complex<double>> : DataTypeConstant<DataType::kComplex128> {};
-template <typename T>
-requires(std::integral<T> && !std::same_as<T, bool> && sizeof(T) <= 8) struct DataTypeOf<T>
-    : DataTypeConstant<static_cast<DataType>((std::is_signed_v<T> ? 0 : 4) + (sizeof(T) == 1   ? 0
-                                                                              : sizeof(T) == 2 ? 1
-                                                                              : sizeof(T) == 4
-                                                                                  ? 2
-                                                                                  : 3))> {
-};
+template <detail::Integer T>
+struct DataTypeOf<T> : DataTypeConstant<detail::integer_type(sizeof(T), std::is_signed_v<T>)> {};
 
 template <typename T>
 concept Element = requires {
