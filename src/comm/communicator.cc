@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <string_view>
 #include <vector>
 
 #include "backend/call_check.h"
-#include "base/fnv.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
 
@@ -153,36 +153,26 @@ Communicator Communicator::split(int color, int key) {
 
 Communicator Communicator::subset(std::span<const Rank> ranks) {
   member(state_, "subset");
-  const auto refuse = [](ErrorCode code, const std::string& why) {
-    throw Error(Status(code, why), {.operation = "subset"});
+  const auto refuse = [](const std::string& why) {
+    throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "subset"});
   };
   std::vector<bool> is_named(static_cast<std::size_t>(size()), false);
   for (const Rank each : ranks) {
     if (each < 0 || each >= size()) {
-      refuse(ErrorCode::kInvalidArgument, "rank " + std::to_string(each) +
-                                              " is not in a communicator of " +
-                                              std::to_string(size()));
+      refuse("rank " + std::to_string(each) + " is not in a communicator of " +
+             std::to_string(size()));
     }
     if (is_named[static_cast<std::size_t>(each)]) {
-      refuse(ErrorCode::kInvalidArgument, "rank " + std::to_string(each) + " is named twice");
+      refuse("rank " + std::to_string(each) + " is named twice");
     }
     is_named[static_cast<std::size_t>(each)] = true;
   }
   const auto self = std::find(ranks.begin(), ranks.end(), rank());
   if (self == ranks.end()) return split(-1);
   const auto place = static_cast<int>(self - ranks.begin());
-  Communicator part = split(0, place);
-  // All that named themselves are in it, whomever else they named.
-  const std::string_view bytes(reinterpret_cast<const char*>(ranks.data()), ranks.size_bytes());
-  const std::uint32_t named[] = {fnv1a(bytes), ~fnv1a(bytes)};
-  std::uint32_t greatest[2];
-  part.all_reduce(named, greatest, unisono::ops::max);
-  if (part.size() != static_cast<int>(ranks.size()) || named[0] != greatest[0] ||
-      named[1] != greatest[1]) {
-    refuse(ErrorCode::kMismatch,
-           "the ranks named others in subset() than rank " + std::to_string(rank()) + " did");
-  }
-  return part;
+  Result<std::shared_ptr<detail::CommunicatorState>> part = detail::split(*state_, 0, place, ranks);
+  if (!part) throw Error(part.error(), {.operation = "subset"});
+  return Communicator(std::move(*part));
 }
 
 void Communicator::abort(const std::string& reason) {

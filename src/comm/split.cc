@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <string_view>
 
+#include "base/fnv.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::detail {
@@ -22,7 +24,36 @@ std::uint32_t make_id(std::uint32_t number, Rank world_rank, int world_size) {
 struct Vote {
   std::int32_t color;
   std::int32_t key;
+  // Of the list of the ranks that it expects in its part.
+  std::uint32_t expected_count;
+  std::uint32_t expected_digest;
 };
+
+Vote make_vote(int color, int key, std::span<const Rank> expected) {
+  const std::string_view bytes(reinterpret_cast<const char*>(expected.data()),
+                               expected.size_bytes());
+  return {color, key, static_cast<std::uint32_t>(expected.size()), fnv1a(bytes)};
+}
+
+// The ranks of a part all find the same: an error where they expect different ranks in it, or one
+// of those whom they expect voted otherwise.
+Status check_expected(const std::vector<Vote>& votes, const std::vector<Rank>& part, Rank self) {
+  const Vote& own = votes[static_cast<std::size_t>(self)];
+  const auto other = std::find_if(part.begin(), part.end(), [&](Rank rank) {
+    const Vote& vote = votes[static_cast<std::size_t>(rank)];
+    return vote.expected_count != own.expected_count || vote.expected_digest != own.expected_digest;
+  });
+  if (other != part.end()) {
+    return Status(ErrorCode::kMismatch, "rank " + std::to_string(*other) +
+                                            " named other ranks than rank " + std::to_string(self) +
+                                            " did");
+  }
+  if (own.expected_count == 0 || own.expected_count == part.size()) return Status();
+  return Status(ErrorCode::kMismatch, "of the " + std::to_string(own.expected_count) +
+                                          " ranks that rank " + std::to_string(self) +
+                                          " named, only " + std::to_string(part.size()) +
+                                          " named themselves");
+}
 
 // What the first member of a part tells the others.
 struct Offer {
@@ -104,9 +135,10 @@ std::uint32_t take_communicator_id(Runtime& runtime) {
   return make_id(runtime.take_communicator_number(), runtime.world().rank, runtime.world().size);
 }
 
-Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key) {
+Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
+                                                 std::span<const Rank> expected) {
   Runtime& runtime = parent.runtime();
-  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, Vote{color, key}));
+  UNISONO_ASSIGN(const std::vector<Vote> votes, share(parent, make_vote(color, key, expected)));
 
   std::vector<Rank> ranks;  // of the parent, in my part
   for (Rank r = 0; r < parent.size(); ++r) {
@@ -115,6 +147,9 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   std::stable_sort(ranks.begin(), ranks.end(), [&](Rank a, Rank b) {
     return votes[static_cast<std::size_t>(a)].key < votes[static_cast<std::size_t>(b)].key;
   });
+  // Ranks that disagree take part to the end, with nothing, because the others share on.
+  const Status agreed_on = check_expected(votes, ranks, parent.rank());
+  if (!agreed_on) ranks.clear();
   std::vector<Rank> members;
   for (const Rank r : ranks) members.push_back(parent.members().world_rank(r));
   const std::vector<int> indices = local_indices(runtime, members);
@@ -133,6 +168,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
   const Offer agreed = ranks.empty() ? Offer{} : offers[static_cast<std::size_t>(ranks.front())];
   UNISONO_ASSIGN(std::unique_ptr<native::Group> native,
                  open_native(parent, ranks, indices, agreed));
+  UNISONO_TRY(agreed_on);
   if (ranks.empty()) return std::shared_ptr<CommunicatorState>();
   if (agreed.id == 0) {
     return Status(ErrorCode::kOutOfResources,

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "comm/communicator_state.h"
 
 namespace unisono::detail {
 
-/// Collective over `parent`. Null for a negative color.
-Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key);
+/// Collective over `parent`. Null for a negative color. `expected`: the parent's ranks that this
+/// rank takes its part to consist of; kMismatch for all of a part whose ranks expect different
+/// ones. Empty: whoever comes.
+Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
+                                                 std::span<const Rank> expected = {});
 
 /// For a communicator whose first member this rank is, never used again; 0: none is left. Any
 /// thread.

@@ -149,6 +149,15 @@ TEST_P(TrafficReports, BarriersMoveNoPayloadAndAreCounted) {
   });
 }
 
+TEST_P(TrafficReports, MakingASubsetIsNoCallOfIt) {
+  run_ranks(kRanks, GetParam(), [](Communicator& comm) {
+    const Communicator part = comm.subset(std::vector<Rank>{0, 2, 1, 3});
+    const TrafficReport report = part.traffic();
+    for (const std::uint64_t calls : report.calls) EXPECT_EQ(calls, 0U);
+    for (const Traffic& peer : report.by_peer) EXPECT_EQ(peer.messages_sent, 0U);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Transport, TrafficReports, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return std::string(tested.param); });
 
