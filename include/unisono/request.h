@@ -48,10 +48,11 @@ class UNISONO_API Request {
   /// start calls, which counts as a use of their communicators by that thread: collectives want one
   /// that is the callback's own. It must not throw, nor wait for another callback, and while it
   /// runs on the library's own thread only calls that somebody waits for or tests move: keep it
-  /// short.
+  /// short. An empty one is kInvalidArgument.
   void on_completion(std::function<void(const Status&)> callback);
   /// Lets go of the call without waiting: `owner` keeps its buffers alive and is released as a
-  /// callback is run, when no peer can touch them any more. This request is empty afterwards.
+  /// callback is run, when no peer can touch them any more. This request is empty afterwards. (It
+  /// waits for the call where there is no memory to note the owner.)
   void detach(std::shared_ptr<void> owner);
   /// A finished receive: who sent, which tag, how many bytes came.
   Rank source() const;

@@ -258,6 +258,11 @@ bool Request::wait_for(std::chrono::milliseconds limit) {
 }
 
 void Request::on_completion(std::function<void(const Status&)> callback) {
+  // It could be called on the library's own thread, where nobody catches what an empty one throws.
+  if (callback == nullptr) {
+    throw Error(Status(ErrorCode::kInvalidArgument, "on_completion() was given no function"),
+                {.operation = "on_completion"});
+  }
   if (state_ == nullptr) return callback(Status());
   if (state_->communicator->runtime().is_forked_copy()) return callback(kInherited);
   state_->communicator->on_completion(*state_, std::move(callback));
@@ -267,10 +272,19 @@ void Request::detach(std::shared_ptr<void> owner) {
   if (state_ == nullptr) return;
   if (state_->communicator->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
   // The owner may have this request, and goes as soon as the call is over.
-  const std::shared_ptr<detail::CommunicatorState> communicator = state_->communicator;
-  const std::shared_ptr<detail::RequestState> state = std::move(state_);
-  communicator->on_completion(*state, [owner = std::move(owner)](const Status&) {});
-  state->let_go();
+  const Kept kept(state_);
+  state_.reset();
+  std::shared_ptr<std::shared_ptr<void>> until_over;
+  try {
+    until_over = std::make_shared<std::shared_ptr<void>>(std::move(owner));
+    kept.communicator->on_completion(*kept.state,
+                                     [until_over](const Status&) { until_over->reset(); });
+  } catch (const std::bad_alloc&) {
+    // Nothing will release the owner when the call is over, so it stays here until then.
+    kept.communicator->wait(*kept.state, kNever);
+    if (until_over != nullptr) until_over->reset();
+  }
+  kept.state->let_go();
 }
 
 void wait_all(std::span<Request> requests) {

@@ -1,9 +1,13 @@
-// No collective allocates after its first calls of a shape. Every allocation of this program goes
-// through the counter below.
+// No collective allocates after its first calls of a shape, and what is lent stays so where memory
+// is used up. Every allocation of this program goes through the counter below.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
 
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
@@ -11,6 +15,7 @@
 
 namespace {
 thread_local std::uint64_t allocations = 0;
+thread_local std::uint64_t refused_allocation = 0;  // the one of that number fails
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -21,8 +26,7 @@ void* __libc_realloc(void* old, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
-  ++allocations;
-  return __libc_malloc(bytes);
+  return ++allocations == refused_allocation ? nullptr : __libc_malloc(bytes);
 }
 void* calloc(std::size_t count, std::size_t bytes) {
   ++allocations;
@@ -108,6 +112,39 @@ TEST_P(Allocation, EndsWithTheFirstCallsOfAShape) {
 
 INSTANTIATE_TEST_SUITE_P(Transports, Allocation, testing::Values("auto", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
+
+// A receive that is detached: whichever allocation fails, the buffer goes when the message is in
+// it, and not before.
+TEST_P(Allocation, ThatFailsReleasesNoBufferOfADetachedCall) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  constexpr std::uint64_t kMost = 20;  // more than there are
+  std::atomic<std::uint64_t> failed = 0;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    for (std::uint64_t nth = 1; nth <= kMost; ++nth) {
+      const auto tag = static_cast<Tag>(nth);
+      if (comm.rank() == 1) {
+        comm.send(std::vector<int>{7}, 0, tag);
+        continue;
+      }
+      std::atomic<int> found = -1;
+      auto* const buffer = new std::vector<int>(1);
+      std::shared_ptr<std::vector<int>> owner(buffer, [&found](std::vector<int>* released) {
+        const int value = released->front();
+        delete released;
+        found = value;
+      });
+      Request request = comm.receive_async(*buffer, 1, tag);
+      refused_allocation = allocations + nth;
+      request.detach(std::move(owner));
+      failed += allocations >= std::exchange(refused_allocation, 0) ? 1 : 0;
+      EXPECT_TRUE(request.test()) << "an empty one";
+      while (found == -1) std::this_thread::yield();
+      EXPECT_EQ(found, 7) << "released with allocation " << nth << " refused";
+    }
+  });
+  EXPECT_GT(failed, 0U) << "no allocation was refused";
+  EXPECT_LT(failed, kMost) << "there are more of them than were tried";
+}
 
 TEST(AllocationCounter, Counts) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";

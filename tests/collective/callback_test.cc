@@ -63,6 +63,24 @@ TEST_P(Callbacks, MayStartCalls) {
   });
 }
 
+TEST_P(Callbacks, ThatAreEmptyAreRefused) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<std::int64_t> data = filled(comm.rank(), 10);
+    Request running = comm.all_reduce_async(data, ops::sum);
+    Request empty;
+    for (Request* request : {&running, &empty}) {
+      try {
+        request->on_completion({});
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      }
+    }
+    running.wait();
+    EXPECT_EQ(data, total(2, 10));
+  });
+}
+
 TEST_P(Callbacks, HearOfAFailure) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
