@@ -52,6 +52,7 @@ class SharedBuffer {
   const T* begin() const { return data(); }
   const T* end() const { return data() + count_; }
   T& operator[](std::size_t index) { return data()[index]; }
+  const T& operator[](std::size_t index) const { return data()[index]; }
 
  private:
   std::shared_ptr<void> memory_;

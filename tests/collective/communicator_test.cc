@@ -304,6 +304,9 @@ TEST_P(Communicators, SharedBuffersOutliveThem) {
     Communicator elsewhere = std::move(*part);
     part.reset();
     SharedBuffer<float> moved(comm, 1);
+    moved[0] = 4;
+    const SharedBuffer<float>& constant = moved;
+    EXPECT_EQ(constant[0], 4);
     moved = std::move(buffer);
     EXPECT_EQ(buffer.size(), 0u);
     ASSERT_EQ(moved.size(), 1000u);
