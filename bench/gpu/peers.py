@@ -57,7 +57,7 @@ def make_call(torch, dist, peer, count):
     return lambda: dist.all_reduce(data), data
 
 
-def run_rank(rank, ranks, peer, meeting, file):
+def run_rank(rank, ranks, peer, store, file):
     # Before torch is asked for the first collective.
     os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
@@ -67,7 +67,7 @@ def run_rank(rank, ranks, peer, meeting, file):
 
     torch.cuda.set_device(0)
     backend = "nccl" if peer == "torch NCCL" else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
     for size in SIZES:
         call, data = make_call(torch, dist, peer, size // 4)
         call()
@@ -91,7 +91,7 @@ def run_peer(torch, peer, ranks, file, limit):
 
     with tempfile.TemporaryDirectory() as folder:
         job = processes.spawn(
-            run_rank, args=(ranks, peer, os.path.join(folder, "meeting"), file), nprocs=ranks,
+            run_rank, args=(ranks, peer, os.path.join(folder, "store"), file), nprocs=ranks,
             join=False)
         end = time.monotonic() + limit
         try:

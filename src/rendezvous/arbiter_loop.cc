@@ -188,11 +188,11 @@ void ArbiterLoop::read_seat(int fd) {
   const Rank rank = seat.rank;
   if (phase_ == Phase::kServing) {
     if (left) {
-      desk_->on_goodbye(rank);
+      decider_->on_goodbye(rank);
     } else if (!outcome) {
-      desk_->on_violation(rank, outcome.message());
+      decider_->on_violation(rank, outcome.message());
     } else {
-      desk_->on_closed(rank, "closed without goodbye");
+      decider_->on_closed(rank, "closed without goodbye");
     }
     if (rank == 0 && left) rank_zero_left_ = true;
   } else if (phase_ == Phase::kGathering) {
@@ -209,31 +209,31 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
   switch (message.type) {
     case MessageType::kWaiting: {
       UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
-      desk_->on_waiting(seat->rank, std::move(wait));
+      decider_->on_waiting(seat->rank, std::move(wait));
       return {};
     }
     case MessageType::kTimedOut: {
       UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
-      desk_->on_timed_out(seat->rank, std::move(wait), now_);
+      decider_->on_timed_out(seat->rank, std::move(wait), now_);
       return {};
     }
     case MessageType::kFailure: {
       UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, options_.size));
-      desk_->on_failure(std::move(decision));
+      decider_->on_failure(std::move(decision));
       return {};
     }
     case MessageType::kBrokenLink: {
       UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, options_.size));
-      desk_->on_broken_link(seat->rank, link, now_);
+      decider_->on_broken_link(seat->rank, link, now_);
       return {};
     }
     case MessageType::kDiffering:
     case MessageType::kCalls: {
       UNISONO_ASSIGN(CallsMessage calls, decode_calls(message.type, message.body, options_.size));
       if (message.type == MessageType::kCalls) {
-        desk_->on_calls(seat->rank, std::move(calls));
+        decider_->on_calls(seat->rank, std::move(calls));
       } else {
-        desk_->on_differing(seat->rank, std::move(calls), now_);
+        decider_->on_differing(seat->rank, std::move(calls), now_);
       }
       return {};
     }
@@ -275,7 +275,7 @@ void ArbiterLoop::welcome() {
   const auto without_key = std::make_shared<const std::string>(
       encode(WelcomeMessage{options_.size, options_.job_id, SecretText()}));
   backlog_bytes_max_ = kBacklogBytesMax + table->size();
-  desk_.emplace(members);
+  decider_.emplace(members);
   for (auto& [fd, seat] : seats_) {
     seat.stream.queue(seat.proved_key ? without_key : with_key);
     seat.stream.queue(table);
@@ -296,7 +296,7 @@ void ArbiterLoop::fail(const Status& why) {
 }
 
 void ArbiterLoop::say_decisions() {
-  for (const FailureDecider::Outgoing& outgoing : desk_->take(now_)) {
+  for (const FailureDecider::Outgoing& outgoing : decider_->take(now_)) {
     if (!outgoing.asks) log::info(outgoing.decision.message);
     const auto bytes = std::make_shared<const std::string>(
         outgoing.asks ? encode_question(outgoing.decision.communicator)
@@ -315,7 +315,7 @@ void ArbiterLoop::stop() {
   if (phase_ == Phase::kGathering) {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
   } else if (phase_ == Phase::kServing) {
-    if (!rank_zero_left_) desk_->on_closed(0, "ended with its process, without goodbye");
+    if (!rank_zero_left_) decider_->on_closed(0, "ended with its process, without goodbye");
     say_decisions();
     const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
     for (auto& [fd, seat] : seats_) {
@@ -362,7 +362,7 @@ TimePoint ArbiterLoop::next_due() const {
     case Phase::kGathering:
       return std::min(options_.deadline, strangers_.next_due(now_));
     case Phase::kServing:
-      return desk_->next_due();
+      return decider_->next_due();
     case Phase::kEnding:
       return std::min(ending_until_, strangers_.next_due(now_));
     case Phase::kDone:

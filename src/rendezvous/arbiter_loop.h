@@ -75,8 +75,8 @@ class ArbiterLoop {
   Phase phase_ = Phase::kGathering;
   Strangers strangers_;
   Rendezvous rendezvous_;
-  std::optional<FailureDecider> desk_;  // once serving
-  std::map<int, Seat> seats_;           // by descriptor
+  std::optional<FailureDecider> decider_;  // once serving
+  std::map<int, Seat> seats_;              // by descriptor
   std::size_t backlog_bytes_max_;
   bool rank_zero_left_ = false;
   std::atomic<bool> failed_{false};

@@ -1,4 +1,4 @@
-// Communicators that ranks make by meeting in a store, as frameworks make their groups.
+// Communicators that ranks make through a store, as frameworks make their groups.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

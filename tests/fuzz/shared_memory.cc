@@ -227,7 +227,7 @@ void follow(Input* in, LocalListener* listener) {
   static_cast<void>(exchange.barrier());
 }
 
-void fuzz_shm_meeting(std::span<const std::byte> input) {
+void fuzz_shm_exchange(std::span<const std::byte> input) {
   // A stranger is worth a line to people; here there are many.
   log::set_level(log::Level::kError);
   const NothingLeftOpen guard;
@@ -241,7 +241,7 @@ void fuzz_shm_meeting(std::span<const std::byte> input) {
   log::set_level(log::Level::kWarning);
 }
 
-std::vector<Bytes> meeting_corpus() {
+std::vector<Bytes> exchange_corpus() {
   const Bytes leads{std::byte{0}}, follows{std::byte{1}};
   const Bytes hello = bytes_of(message_of(MessageKind::kHello));
   const Bytes refused = bytes_of(message_of(MessageKind::kRefused));
@@ -446,7 +446,7 @@ std::vector<Bytes> registered_corpus() {
 
 void add_shared_memory(Targets* targets) {
   targets->push_back({"shm_message", fuzz_shm_message, message_corpus, 500});
-  targets->push_back({"shm_meeting", fuzz_shm_meeting, meeting_corpus, 300});
+  targets->push_back({"shm_exchange", fuzz_shm_exchange, exchange_corpus, 300});
   targets->push_back({"shm_address", fuzz_shm_address, address_corpus, 3000});
   targets->push_back({"message_ring", fuzz_message_ring, ring_corpus, 3000});
   targets->push_back({"registered_memory", fuzz_registered_memory, registered_corpus, 1000});

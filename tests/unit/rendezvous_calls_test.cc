@@ -1,5 +1,5 @@
 // Calls that differ: what is remembered of calls, whose call is found to be the odd one, and how
-// the desk asks for them.
+// the decider asks for them.
 #include <gmock/gmock.h>
 
 #include "base/call_history.h"
@@ -146,10 +146,10 @@ CallsMessage calls_in_world(Rank rank, Rank root) {
 }
 
 TEST(FailureDecider, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
-  FailureDecider desk(world_of(5));
-  desk.on_goodbye(3);
-  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
-  const auto asked = desk.take(kFirstReport);
+  FailureDecider decider(world_of(5));
+  decider.on_goodbye(3);
+  decider.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  const auto asked = decider.take(kFirstReport);
   ASSERT_THAT(asked, SizeIs(2)) << "neither who has left nor who is no member";
   for (const auto& question : asked) {
     EXPECT_TRUE(question.asks);
@@ -157,28 +157,28 @@ TEST(FailureDecider, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
   }
   EXPECT_EQ(asked[0].target, 1);
   EXPECT_EQ(asked[1].target, 2);
-  desk.on_differing(1, calls_in_world(1, 1), kFirstReport);  // has found out by itself
-  EXPECT_THAT(desk.take(kFirstReport), IsEmpty());
-  EXPECT_EQ(desk.next_due(), kFirstReport + kCallsTime);
-  desk.on_calls(2, calls_in_world(2, 1));
-  EXPECT_EQ(desk.next_due(), TimePoint::min());
-  const auto said = desk.take(kFirstReport);
+  decider.on_differing(1, calls_in_world(1, 1), kFirstReport);  // has found out by itself
+  EXPECT_THAT(decider.take(kFirstReport), IsEmpty());
+  EXPECT_EQ(decider.next_due(), kFirstReport + kCallsTime);
+  decider.on_calls(2, calls_in_world(2, 1));
+  EXPECT_EQ(decider.next_due(), TimePoint::min());
+  const auto said = decider.take(kFirstReport);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_FALSE(said[0].asks);
   EXPECT_EQ(said[0].target, -1);
   EXPECT_EQ(said[0].decision.failed_rank, 0);
-  desk.on_differing(2, calls_in_world(2, 1), kFirstReport);
-  EXPECT_THAT(desk.take(kFirstReport), IsEmpty()) << "the communicator has its decision";
-  EXPECT_EQ(desk.next_due(), kNever);
+  decider.on_differing(2, calls_in_world(2, 1), kFirstReport);
+  EXPECT_THAT(decider.take(kFirstReport), IsEmpty()) << "the communicator has its decision";
+  EXPECT_EQ(decider.next_due(), kNever);
 }
 
 TEST(FailureDecider, JudgesDifferingCallsWithoutThoseThatDoNotAnswer) {
-  FailureDecider desk(world_of(4));
-  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
-  ASSERT_THAT(desk.take(kFirstReport), SizeIs(3));
-  desk.on_calls(1, calls_in_world(1, 1));
-  EXPECT_THAT(desk.take(kFirstReport + kCallsTime - Duration(1)), IsEmpty());
-  const auto said = desk.take(kFirstReport + kCallsTime);
+  FailureDecider decider(world_of(4));
+  decider.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  ASSERT_THAT(decider.take(kFirstReport), SizeIs(3));
+  decider.on_calls(1, calls_in_world(1, 1));
+  EXPECT_THAT(decider.take(kFirstReport + kCallsTime - Duration(1)), IsEmpty());
+  const auto said = decider.take(kFirstReport + kCallsTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.code, ErrorCode::kMismatch);
   EXPECT_EQ(said[0].decision.failed_rank, -1) << "ranks 2 and 3 may agree with either";
@@ -186,12 +186,12 @@ TEST(FailureDecider, JudgesDifferingCallsWithoutThoseThatDoNotAnswer) {
 }
 
 TEST(FailureDecider, NamesWhoDiffersFromMoreThanTheSilentCouldOutweigh) {
-  FailureDecider desk(world_of(4));
-  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
-  desk.on_calls(1, calls_in_world(1, 1));
-  desk.on_calls(2, calls_in_world(2, 1));
-  desk.on_calls(3, calls_in_world(3, 1));
-  const auto said = desk.take(kFirstReport);
+  FailureDecider decider(world_of(4));
+  decider.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  decider.on_calls(1, calls_in_world(1, 1));
+  decider.on_calls(2, calls_in_world(2, 1));
+  decider.on_calls(3, calls_in_world(3, 1));
+  const auto said = decider.take(kFirstReport);
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said.back().decision.failed_rank, 0);
   FailureDecider one_computes(world_of(5));
@@ -203,9 +203,9 @@ TEST(FailureDecider, NamesWhoDiffersFromMoreThanTheSilentCouldOutweigh) {
 }
 
 TEST(FailureDecider, NamesNobodyOnASuspicionWhileOthersAreSilent) {
-  FailureDecider desk(world_of(4));
-  desk.on_differing(0, calls_in_world(0, 0), kFirstReport);
-  const auto said = desk.take(kFirstReport + kCallsTime);
+  FailureDecider decider(world_of(4));
+  decider.on_differing(0, calls_in_world(0, 0), kFirstReport);
+  const auto said = decider.take(kFirstReport + kCallsTime);
   ASSERT_FALSE(said.empty());
   EXPECT_EQ(said.back().decision.failed_rank, -1);
   EXPECT_EQ(said.back().decision.message, "suspected");
@@ -213,23 +213,23 @@ TEST(FailureDecider, NamesNobodyOnASuspicionWhileOthersAreSilent) {
 
 TEST(FailureDecider, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
   constexpr std::uint32_t kAtATime = 1024;
-  FailureDecider desk(world_of(4));
+  FailureDecider decider(world_of(4));
   for (std::uint32_t id = 1; id <= kAtATime + 1; ++id) {
     CallsMessage differing = calls_in_world(0, 0);
     differing.communicator = differing.suspicion.communicator = id;
-    desk.on_differing(0, std::move(differing), kFirstReport);
+    decider.on_differing(0, std::move(differing), kFirstReport);
   }
   std::size_t asked_about_the_last = 0;
-  for (const auto& said : desk.take(kFirstReport)) {
+  for (const auto& said : decider.take(kFirstReport)) {
     if (said.decision.communicator == kAtATime + 1) ++asked_about_the_last;
   }
   EXPECT_EQ(asked_about_the_last, 0u);
 }
 
 TEST(FailureDecider, AnAnswerThatNobodyAskedForIsIgnored) {
-  FailureDecider desk(world_of(4));
-  desk.on_calls(1, calls_in_world(1, 1));
-  EXPECT_EQ(desk.next_due(), kNever);
+  FailureDecider decider(world_of(4));
+  decider.on_calls(1, calls_in_world(1, 1));
+  EXPECT_EQ(decider.next_due(), kNever);
 }
 
 std::string_view without_head(const std::string& message) {

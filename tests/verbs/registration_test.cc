@@ -527,27 +527,27 @@ TEST_F(WatchedRegistrationTest, AFilesMappingLastsForItsUse) {
 TEST_F(WatchedRegistrationTest, OthersUnmapWhileTheOwnerAcquires) {
   constexpr int kRounds = 400;
   constexpr std::size_t kThreads = 2;
-  struct Desk {
+  struct Handover {
     std::atomic<std::byte*> lent = nullptr;
     std::atomic<bool> done = false;
   };
-  std::array<Desk, kThreads> desks;
+  std::array<Handover, kThreads> handovers;
   std::vector<std::thread> users;
-  for (Desk& desk : desks) {
-    users.emplace_back([&desk] {
+  for (Handover& handover : handovers) {
+    users.emplace_back([&handover] {
       for (int round = 0; round < kRounds; ++round) {
         std::byte* memory = map_at(nullptr, 4);
-        desk.lent = memory;
-        while (desk.lent.load() != nullptr) std::this_thread::yield();
+        handover.lent = memory;
+        while (handover.lent.load() != nullptr) std::this_thread::yield();
         munmap(memory, 4 * kPage);
       }
-      desk.done = true;
+      handover.done = true;
     });
   }
   std::uint64_t uses = 0;
-  while (!desks[0].done || !desks[1].done) {
-    for (Desk& desk : desks) {
-      std::byte* memory = desk.lent.load();
+  while (!handovers[0].done || !handovers[1].done) {
+    for (Handover& handover : handovers) {
+      std::byte* memory = handover.lent.load();
       if (memory == nullptr) continue;
       ++uses;
       const auto made_before = cache_->counts().made;
@@ -557,7 +557,7 @@ TEST_F(WatchedRegistrationTest, OthersUnmapWhileTheOwnerAcquires) {
       EXPECT_TRUE(again->covers(memory, 4 * kPage));
       cache_->release(again);
       cache_->release(held);
-      desk.lent = nullptr;
+      handover.lent = nullptr;
     }
     std::this_thread::yield();
   }

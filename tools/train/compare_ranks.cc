@@ -116,7 +116,7 @@ struct Job {
 class Walk {
  public:
   Walk(Job& job, Communicator& communicator)
-      : job_(job), communicator_(communicator), meeting_(communicator.duplicate()) {
+      : job_(job), communicator_(communicator), uncounted_(communicator.duplicate()) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
     std::vector<std::size_t> chunks =
         even_chunks(job.workload.samples(), static_cast<std::size_t>(communicator.size()));
@@ -144,7 +144,7 @@ class Walk {
     count_steps(replica, memory, &member);
     member.peak_memory = memory.use().peak;
     if (communicator_.rank() == 0) job_.cost.predicted = replica.predicted(communicator_.size());
-    meeting_.barrier();
+    uncounted_.barrier();
   }
 
  private:
@@ -160,12 +160,12 @@ class Walk {
   void count_steps(Replica& replica, DeviceMemory& memory, Member* member) {
     const bool is_first = communicator_.rank() == 0;
     memory.wait();
-    meeting_.barrier();
+    uncounted_.barrier();
     std::set<std::string> threads;
     if (is_first) threads = threads_alive();
     const TrafficReport gradients = communicator_.traffic(), control = replica.control(),
                         statistics = replica.statistics();
-    meeting_.barrier();
+    uncounted_.barrier();
     const auto start = std::chrono::steady_clock::now();
     const double loss = take_steps(replica, job_.span.warm_up, job_.span.steps);
     memory.wait();
@@ -174,7 +174,7 @@ class Walk {
     member->traffic = communicator_.traffic() - gradients;
     member->control = replica.control() - control;
     member->statistics = replica.statistics() - statistics;
-    meeting_.barrier();
+    uncounted_.barrier();
     if (!is_first) return;
     job_.cost.loss = loss;
     for (const std::string& thread : threads_alive()) {
@@ -184,7 +184,7 @@ class Walk {
 
   Job& job_;
   Communicator& communicator_;
-  Communicator meeting_;  ///< apart, so that it is not counted
+  Communicator uncounted_;  ///< whose calls the report leaves out
   std::size_t first_ = 0, count_ = 0;
   float weight_ = 1.0F;
 };

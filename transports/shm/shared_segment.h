@@ -46,8 +46,8 @@ struct LocalPeers {
   std::vector<std::int64_t> pids;
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
-  /// Asked now and then while others are waited for: an error, say that one has died, ends the
-  /// meeting with it. May be empty.
+  /// Called now and then while open() waits for the others. An error, for instance that one of them
+  /// has died, ends the wait and is what open() returns. May be empty.
   std::function<Status()> watch;
 };
 

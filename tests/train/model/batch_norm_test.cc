@@ -63,30 +63,30 @@ TEST(BatchNorm, OfOneValueIsTheBias) {
 }
 
 /// What threads that are ranks exchange, through memory.
-class Meeting {
+class ExchangeOfThreads {
  public:
-  explicit Meeting(int ranks)
+  explicit ExchangeOfThreads(int ranks)
       : ranks_(ranks), given_(static_cast<std::size_t>(ranks)), all_(ranks) {}
 
   class Rank final : public StatisticsExchange {
    public:
-    Rank(Meeting& meeting, std::size_t rank) : meeting_(meeting), rank_(rank) {}
-    int ranks() const override { return meeting_.ranks_; }
+    Rank(ExchangeOfThreads& threads, std::size_t rank) : threads_(threads), rank_(rank) {}
+    int ranks() const override { return threads_.ranks_; }
     void all_gather(std::span<const float> mine, std::span<float> all) override {
       ++calls;
       sizes.push_back(mine.size());
-      meeting_.given_[rank_].assign(mine.begin(), mine.end());
-      meeting_.all_.arrive_and_wait();
+      threads_.given_[rank_].assign(mine.begin(), mine.end());
+      threads_.all_.arrive_and_wait();
       auto target = all.begin();
-      for (const auto& part : meeting_.given_) target = std::copy(part.begin(), part.end(), target);
-      meeting_.all_.arrive_and_wait();
+      for (const auto& part : threads_.given_) target = std::copy(part.begin(), part.end(), target);
+      threads_.all_.arrive_and_wait();
     }
     void all_reduce_sum(std::span<float> values) override {
-      std::vector<float> all(values.size() * meeting_.given_.size());
+      std::vector<float> all(values.size() * threads_.given_.size());
       all_gather(values, all);
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = 0;
-        for (std::size_t r = 0; r < meeting_.given_.size(); ++r) {
+        for (std::size_t r = 0; r < threads_.given_.size(); ++r) {
           values[i] += all[r * values.size() + i];
         }
       }
@@ -95,7 +95,7 @@ class Meeting {
     std::vector<std::size_t> sizes;
 
    private:
-    Meeting& meeting_;
+    ExchangeOfThreads& threads_;
     std::size_t rank_;
   };
 
@@ -126,13 +126,13 @@ TEST(SyncBatchNorm, OverRanksOfUnequalAndEmptyBatchesEqualsOneBatch) {
   const Tensor output = whole.forward(input, &saved);
   const Tensor input_gradient = whole.backward(input, gradient, saved);
 
-  Meeting meeting(4);
+  ExchangeOfThreads all(4);
   std::vector<LayerBench> benches;
   for (int r = 0; r < 4; ++r) benches.emplace_back(make_batch_norm(kImage));
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < 4; ++r) {
     threads.emplace_back([&, r] {
-      Meeting::Rank exchange(meeting, r);
+      ExchangeOfThreads::Rank exchange(all, r);
       benches[r].pass.statistics = &exchange;
       const Tensor mine = rows(input, first[r], count[r]);
       Saved kept;
@@ -154,8 +154,8 @@ TEST(SyncBatchNorm, OverRanksOfUnequalAndEmptyBatchesEqualsOneBatch) {
 }
 
 TEST(SyncBatchNorm, OfNoRowsAnywhereMovesNothing) {
-  Meeting meeting(1);
-  Meeting::Rank exchange(meeting, 0);
+  ExchangeOfThreads all(1);
+  ExchangeOfThreads::Rank exchange(all, 0);
   LayerBench bench(make_batch_norm(kImage));
   bench.pass.statistics = &exchange;
   Saved saved;
@@ -167,8 +167,8 @@ TEST(SyncBatchNorm, OfNoRowsAnywhereMovesNothing) {
 }
 
 TEST(SyncBatchNorm, IsUsedByConvertedModelsAndTheirReplicasOnly) {
-  Meeting meeting(1);
-  Meeting::Rank exchange(meeting, 0);
+  ExchangeOfThreads all(1);
+  ExchangeOfThreads::Rank exchange(all, 0);
   const auto model = make_cnn({.size = 8, .filters = {2, 3}, .classes = 2});
   const Tensor input = random_tensor({2, 64}, 1);
   Pass pass;

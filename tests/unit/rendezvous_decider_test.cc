@@ -125,9 +125,9 @@ TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
 }
 
 TEST(FailureDecider, DeathIsToldToAllAtOnce) {
-  FailureDecider desk(members(4));
-  desk.on_closed(2, "closed without goodbye");
-  const auto said = desk.take(kStart);
+  FailureDecider decider(members(4));
+  decider.on_closed(2, "closed without goodbye");
+  const auto said = decider.take(kStart);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].target, -1);
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankFailed);
@@ -137,20 +137,20 @@ TEST(FailureDecider, DeathIsToldToAllAtOnce) {
 }
 
 TEST(FailureDecider, LeavingIsNoFailure) {
-  FailureDecider desk(members(4));
-  desk.on_goodbye(2);
-  desk.on_closed(2, "closed");
-  EXPECT_THAT(desk.take(kStart), IsEmpty());
+  FailureDecider decider(members(4));
+  decider.on_goodbye(2);
+  decider.on_closed(2, "closed");
+  EXPECT_THAT(decider.take(kStart), IsEmpty());
 }
 
 TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
-  FailureDecider desk(members(4));
-  desk.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
-  EXPECT_THAT(desk.take(kStart), IsEmpty());
-  EXPECT_EQ(desk.next_due(), kStart + kGatherTime);
-  desk.on_timed_out(3, {5, 9, {0, 2}, {0, 1, 2, 3}}, kStart + milliseconds(50));
-  desk.on_waiting(1, {5, 9, {2}, {}});
-  const auto said = desk.take(kStart + kGatherTime);
+  FailureDecider decider(members(4));
+  decider.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
+  EXPECT_THAT(decider.take(kStart), IsEmpty());
+  EXPECT_EQ(decider.next_due(), kStart + kGatherTime);
+  decider.on_timed_out(3, {5, 9, {0, 2}, {0, 1, 2, 3}}, kStart + milliseconds(50));
+  decider.on_waiting(1, {5, 9, {2}, {}});
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.code, ErrorCode::kTimeout);
   EXPECT_EQ(said[0].decision.failed_rank, 2);
@@ -159,14 +159,14 @@ TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
                     HasSubstr("alive and waits for nobody")));
-  EXPECT_EQ(desk.next_due(), kNever);
+  EXPECT_EQ(decider.next_due(), kNever);
 }
 
 TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
-  FailureDecider desk(members(3));
-  desk.on_waiting(2, {5, 8, {1}, {}});
-  desk.on_timed_out(0, {5, 9, {1, 2}, {0, 1, 2}}, kStart);
-  const auto said = desk.take(kStart + kGatherTime);
+  FailureDecider decider(members(3));
+  decider.on_waiting(2, {5, 8, {1}, {}});
+  decider.on_timed_out(0, {5, 9, {1, 2}, {0, 1, 2}}, kStart);
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, -1);
   EXPECT_THAT(said[0].decision.message, AllOf(HasSubstr("ranks 1 and 2 had not"),
@@ -174,12 +174,12 @@ TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
 }
 
 TEST(FailureDecider, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
-  FailureDecider desk(members(3));
+  FailureDecider decider(members(3));
   for (const Rank rank : {0, 1}) {
-    for (const std::uint64_t sequence : {5, 6, 7}) desk.on_waiting(rank, {3, sequence, {2}, {}});
+    for (const std::uint64_t sequence : {5, 6, 7}) decider.on_waiting(rank, {3, sequence, {2}, {}});
   }
-  desk.on_timed_out(0, {3, 5, {1, 2}, {0, 1, 2}}, kStart);
-  const auto said = desk.take(kStart + kGatherTime);
+  decider.on_timed_out(0, {3, 5, {1, 2}, {0, 1, 2}}, kStart);
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, 2);
   EXPECT_EQ(said[0].decision.sequence, 5u);
@@ -188,26 +188,26 @@ TEST(FailureDecider, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) 
 }
 
 TEST(FailureDecider, AWaitInALaterOperationProvesArrivalOnlyInItsCommunicator) {
-  FailureDecider desk(members(4));
-  desk.on_waiting(1, {3, 9, {0}, {}});
-  desk.on_waiting(2, {4, 9, {0}, {}});
-  desk.on_waiting(3, {3, kPointToPointSequence, {0}, {}});
-  desk.on_timed_out(0, {3, 5, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
-  const auto said = desk.take(kStart + kGatherTime);
+  FailureDecider decider(members(4));
+  decider.on_waiting(1, {3, 9, {0}, {}});
+  decider.on_waiting(2, {4, 9, {0}, {}});
+  decider.on_waiting(3, {3, kPointToPointSequence, {0}, {}});
+  decider.on_timed_out(0, {3, 5, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("ranks 2 and 3 had not arrived"), HasSubstr("ranks 0 and 1 had")));
 }
 
 TEST(FailureDecider, WaitsInTwoCommunicatorsAreKeptApart) {
-  FailureDecider desk(members(3));
+  FailureDecider decider(members(3));
   for (const Rank rank : {0, 1}) {
-    desk.on_waiting(rank, {3, 5, {2}, {}});
-    desk.on_waiting(rank, {4, 1, {1 - rank}, {}});
+    decider.on_waiting(rank, {3, 5, {2}, {}});
+    decider.on_waiting(rank, {4, 1, {1 - rank}, {}});
   }
-  desk.on_timed_out(0, {3, 5, {2}, {0, 1, 2}}, kStart);
-  desk.on_timed_out(1, {4, 1, {0}, {0, 1}}, kStart);
-  const auto said = desk.take(kStart + kGatherTime);
+  decider.on_timed_out(0, {3, 5, {2}, {0, 1, 2}}, kStart);
+  decider.on_timed_out(1, {4, 1, {0}, {0, 1}}, kStart);
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(2));
   EXPECT_EQ(said[0].decision.communicator, 3u);
   EXPECT_EQ(said[0].decision.failed_rank, 2);
@@ -217,63 +217,64 @@ TEST(FailureDecider, WaitsInTwoCommunicatorsAreKeptApart) {
 }
 
 TEST(FailureDecider, ForgetsTheOldestOfTooManyReports) {
-  FailureDecider desk(members(3));
-  desk.on_waiting(0, {3, 0, {1}, {}});
+  FailureDecider decider(members(3));
+  decider.on_waiting(0, {3, 0, {1}, {}});
   for (std::uint64_t sequence = 1; sequence <= 1000; ++sequence) {
-    desk.on_waiting(0, {3, sequence, {2}, {}});
+    decider.on_waiting(0, {3, sequence, {2}, {}});
   }
-  desk.on_goodbye(1);
-  EXPECT_THAT(desk.take(kStart), IsEmpty());
-  desk.on_goodbye(2);
-  EXPECT_THAT(desk.take(kStart), SizeIs(1));
+  decider.on_goodbye(1);
+  EXPECT_THAT(decider.take(kStart), IsEmpty());
+  decider.on_goodbye(2);
+  EXPECT_THAT(decider.take(kStart), SizeIs(1));
 }
 
 TEST(FailureDecider, TimeoutWithoutMissingRanksSaysSo) {
-  FailureDecider desk(members(2));
-  desk.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
-  desk.on_timed_out(1, {5, 9, {0}, {0, 1}}, kStart);
-  const auto said = desk.take(kStart + kGatherTime);
+  FailureDecider decider(members(2));
+  decider.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
+  decider.on_timed_out(1, {5, 9, {0}, {0, 1}}, kStart);
+  const auto said = decider.take(kStart + kGatherTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, -1);
   EXPECT_THAT(said[0].decision.message, HasSubstr("although all that were waited for had arrived"));
 }
 
 TEST(FailureDecider, FirstFailureOfACommunicatorWins) {
-  FailureDecider desk(members(4));
-  desk.on_failure({ErrorCode::kMismatch, 1, 7, 3, "first"});
-  desk.on_failure({ErrorCode::kAborted, 2, 7, 4, "second"});
-  desk.on_failure({ErrorCode::kAborted, 2, 8, 1, "elsewhere"});
-  const auto said = desk.take(kStart);
+  FailureDecider decider(members(4));
+  decider.on_failure({ErrorCode::kMismatch, 1, 7, 3, "first"});
+  decider.on_failure({ErrorCode::kAborted, 2, 7, 4, "second"});
+  decider.on_failure({ErrorCode::kAborted, 2, 8, 1, "elsewhere"});
+  const auto said = decider.take(kStart);
   ASSERT_THAT(said, SizeIs(2));
   EXPECT_EQ(said[0].decision.message, "first");
   EXPECT_EQ(said[1].decision.message, "elsewhere");
 }
 
 TEST(FailureDecider, BrokenLinkWaitsForTheDeathThatExplainsIt) {
-  FailureDecider desk(members(4));
-  desk.on_broken_link(1, {2, "connection reset"}, kStart);
-  EXPECT_THAT(desk.take(kStart + milliseconds(299)), IsEmpty());
-  desk.on_closed(2, "closed without goodbye");
-  const auto said = desk.take(kStart + milliseconds(299));
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "connection reset"}, kStart);
+  EXPECT_THAT(decider.take(kStart + milliseconds(299)), IsEmpty());
+  decider.on_closed(2, "closed without goodbye");
+  const auto said = decider.take(kStart + milliseconds(299));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_THAT(said[0].decision.message, HasSubstr("died"));
-  EXPECT_THAT(desk.take(kStart + seconds(1)), IsEmpty());
+  EXPECT_THAT(decider.take(kStart + seconds(1)), IsEmpty());
 }
 
 TEST(FailureDecider, NeighbourOfTheVictimIsNotBlamed) {
-  FailureDecider desk(members(4));
+  FailureDecider decider(members(4));
   // Rank 2 dies; its neighbours report both the broken link to it and each other's.
-  desk.on_broken_link(1, {2, "reset"}, kStart);
-  desk.on_broken_link(3, {2, "reset"}, kStart);
-  desk.on_closed(2, "closed without goodbye");
-  for (const auto& said : desk.take(kStart + seconds(1))) EXPECT_EQ(said.decision.failed_rank, 2);
+  decider.on_broken_link(1, {2, "reset"}, kStart);
+  decider.on_broken_link(3, {2, "reset"}, kStart);
+  decider.on_closed(2, "closed without goodbye");
+  for (const auto& said : decider.take(kStart + seconds(1)))
+    EXPECT_EQ(said.decision.failed_rank, 2);
 }
 
 TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
-  FailureDecider desk(members(4));
-  desk.on_broken_link(1, {2, "connection reset"}, kStart);
-  desk.on_broken_link(2, {1, "connection reset"}, kStart);
-  const auto said = desk.take(kStart + kLinkGraceTime);
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "connection reset"}, kStart);
+  decider.on_broken_link(2, {1, "connection reset"}, kStart);
+  const auto said = decider.take(kStart + kLinkGraceTime);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("link between rank 1"), HasSubstr("rank 2"),
@@ -281,33 +282,33 @@ TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
 }
 
 TEST(FailureDecider, LinkToARankThatLeftIsToldToTheReporterAlone) {
-  FailureDecider desk(members(4));
-  desk.on_broken_link(1, {2, "end of stream"}, kStart);
-  desk.on_goodbye(2);
-  const auto said = desk.take(kStart + milliseconds(1));
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {2, "end of stream"}, kStart);
+  decider.on_goodbye(2);
+  const auto said = decider.take(kStart + milliseconds(1));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].target, 1);
   EXPECT_EQ(said[0].decision.code, ErrorCode::kRankLeft);
 }
 
 TEST(FailureDecider, NonsenseNamesItsSender) {
-  FailureDecider desk(members(4));
-  desk.on_broken_link(1, {1, ""}, kStart);
-  const auto said = desk.take(kStart);
+  FailureDecider decider(members(4));
+  decider.on_broken_link(1, {1, ""}, kStart);
+  const auto said = decider.take(kStart);
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.code, ErrorCode::kProtocol);
   EXPECT_EQ(said[0].decision.failed_rank, 1);
 }
 
 TEST(FailureDecider, ReportThatAliveRankFailedIsBroadcastAndOneAboutTheDeadIsNot) {
-  FailureDecider desk(members(4));
-  desk.on_closed(3, "closed without goodbye");
-  ASSERT_THAT(desk.take(kStart), SizeIs(1));
-  desk.on_failure({ErrorCode::kRankFailed, 3, kEveryCommunicator, 0, "late"});
-  desk.on_failure({ErrorCode::kRankFailed, 3, 7, 0, "late, of one communicator"});
-  EXPECT_THAT(desk.take(kStart), IsEmpty());
-  desk.on_failure({ErrorCode::kRankFailed, 1, kEveryCommunicator, 0, "early"});
-  EXPECT_THAT(desk.take(kStart), SizeIs(1));
+  FailureDecider decider(members(4));
+  decider.on_closed(3, "closed without goodbye");
+  ASSERT_THAT(decider.take(kStart), SizeIs(1));
+  decider.on_failure({ErrorCode::kRankFailed, 3, kEveryCommunicator, 0, "late"});
+  decider.on_failure({ErrorCode::kRankFailed, 3, 7, 0, "late, of one communicator"});
+  EXPECT_THAT(decider.take(kStart), IsEmpty());
+  decider.on_failure({ErrorCode::kRankFailed, 1, kEveryCommunicator, 0, "early"});
+  EXPECT_THAT(decider.take(kStart), SizeIs(1));
 }
 
 }  // namespace
