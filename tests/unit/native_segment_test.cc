@@ -45,7 +45,9 @@ TEST(SharedSegment, KnowsItsRanksByWorldNumber) {
   EXPECT_EQ((*segment)->size(), 1);
   EXPECT_EQ((*segment)->world_rank(0), 10);
   EXPECT_EQ((*segment)->local_index(10), 0);
-  EXPECT_EQ((*segment)->local_index(11), -1);
+  for (const Rank elsewhere : {-1, 0, 9, 11}) {
+    EXPECT_EQ((*segment)->local_index(elsewhere), -1) << elsewhere;
+  }
 }
 
 TEST(SharedSegment, NamesTheRankThatDoesNotCome) {
@@ -388,7 +390,7 @@ void lend_and_collect(TestRank& rank, shm::MemoryPath expected) {
   std::byte* const mine =
       in_heap ? static_cast<std::byte*>(*rank.segment->allocate(kBytes)) : plain.data();
   for (std::size_t i = 0; i < kBytes; ++i) mine[i] = static_cast<std::byte>(rank.self + i);
-  const shm::MemoryHandle loan = rank.segment->lend(next, {mine, kBytes}, true);
+  const shm::MemoryHandle loan = rank.segment->handle_of(next, {mine, kBytes}, true);
   if (expected == shm::MemoryPath::kSingleCopy && loan.path == shm::MemoryPath::kNone) {
     return rank.check(false, kUnreadable);
   }
@@ -412,14 +414,14 @@ TEST(SharedSegment, LendsByTheShortestPath) {
               IsEmpty());
   EXPECT_THAT(run_processes(2, {}, [](TestRank& rank) { lend_and_collect(rank, Path::kHeap); }),
               IsEmpty());
-  EXPECT_THAT(
-      run_processes(2, {.single_copy = false},
-                    [](TestRank& rank) {
-                      const std::vector<std::byte> plain(1000);
-                      rank.check(rank.segment->lend(1 - rank.self, plain, true).path == Path::kNone,
-                                 "lent what nobody can read");
-                    }),
-      IsEmpty());
+  EXPECT_THAT(run_processes(2, {.single_copy = false},
+                            [](TestRank& rank) {
+                              const std::vector<std::byte> plain(1000);
+                              rank.check(rank.segment->handle_of(1 - rank.self, plain, true).path ==
+                                             Path::kNone,
+                                         "lent what nobody can read");
+                            }),
+              IsEmpty());
 }
 
 TEST(SharedSegment, LendsPrivateMemoryOfOtherProcesses) {
@@ -444,7 +446,7 @@ TEST(SharedSegment, LendsWhatItsReceiverWaitsFor) {
     FrameHeader collective = awaited;
     collective.frame_class = FrameClass::kCollective;
     const Rank next = rank.segment->world_rank(1 - rank.self);
-    const bool readable = rank.segment->lend(1 - rank.self, plain, true).path != Path::kNone;
+    const bool readable = rank.segment->handle_of(1 - rank.self, plain, true).path != Path::kNone;
     const auto path = [&](AccessPath access, const FrameHeader& header,
                           std::span<const std::byte> payload) {
       const auto loans = shm::make_loans(rank.segment, access);

@@ -338,7 +338,8 @@ void lend_a_round(TestRank& rank, int round) {
   const Registered registered(rank, memory);
   for (std::size_t i = 0; i < kWords; ++i) memory.as<std::int32_t>()[i] = word(rank.self, i);
   const std::size_t skipped = 4 * static_cast<std::size_t>(round);
-  const shm::MemoryHandle loan = rank.segment->lend(next, memory.bytes().subspan(skipped), false);
+  const shm::MemoryHandle loan =
+      rank.segment->handle_of(next, memory.bytes().subspan(skipped), false);
   rank.check(loan.path == Path::kRegistered, "lent by another path");
   std::vector<shm::MemoryHandle> all(static_cast<std::size_t>(rank.size));
   rank.check(rank.run({.collective = Collective::kAllGather,
@@ -487,7 +488,7 @@ TEST(RegisteredMemory, IsMappedByThreadsOfItsOwnProcessAsWell) {
   const auto view = takes->open(0, handle);
   ASSERT_TRUE(view) << view.error().message();
   EXPECT_EQ(view->base[5000], std::byte{5});
-  EXPECT_EQ(owner->lend(1, memory.bytes(), false).path, Path::kPointer);
+  EXPECT_EQ(owner->handle_of(1, memory.bytes(), false).path, Path::kPointer);
   writes.reset();
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
@@ -498,7 +499,7 @@ TEST(RegisteredMemory, IsNotOfferedToThoseWhoCannotOpenIt) {
   const auto body = [](TestRank& rank) {
     const MemfdMemory memory(kWords);
     const Registered registered(rank, memory);
-    rank.check(rank.segment->lend(1 - rank.self, memory.bytes(), false).path == Path::kNone,
+    rank.check(rank.segment->handle_of(1 - rank.self, memory.bytes(), false).path == Path::kNone,
                "lent to who cannot read it");
     const auto group = rank.segment->open_group(1, {0, 1});
     rank.check((*group)->handle_of(memory.bytes(), false).path == Path::kNone, "offered");
@@ -512,7 +513,7 @@ TEST(RegisteredMemory, OfThreadsNeedsNoMapping) {
   const auto body = [](TestRank& rank) {
     const MemfdMemory memory(kWords);
     const Registered registered(rank, memory);
-    rank.check(rank.segment->lend(1 - rank.self, memory.bytes(), false).path == Path::kPointer,
+    rank.check(rank.segment->handle_of(1 - rank.self, memory.bytes(), false).path == Path::kPointer,
                "lent by another path");
     rank.check(rank.segment->readers().all_are_threads, "threads are taken for processes");
   };

@@ -24,7 +24,7 @@ class SegmentLoans final : public Loans {
     const bool awaited =
         header.kind == FrameKind::kData && header.frame_class == FrameClass::kPointToPoint;
     if (!awaited) return {};
-    return shared_->lend(shared_->local_index(peer), payload, by_single_copy_);
+    return shared_->handle_of(shared_->local_index(peer), payload, by_single_copy_);
   }
 
   Status collect(Rank peer, const MemoryHandle& lent, std::span<std::byte> out) const override {

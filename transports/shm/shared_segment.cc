@@ -31,7 +31,9 @@ const std::uint64_t* process_token() {
 Status check_peers(const LocalPeers& peers) {
   const std::size_t count = peers.world_ranks.size();
   const bool whole = count >= 1 && peers.addresses.size() == count && peers.pids.size() == count &&
-                     peers.self >= 0 && static_cast<std::size_t>(peers.self) < count;
+                     peers.self >= 0 && static_cast<std::size_t>(peers.self) < count &&
+                     std::all_of(peers.world_ranks.begin(), peers.world_ranks.end(),
+                                 [](Rank rank) { return rank >= 0; });
   if (!whole) {
     return Status(ErrorCode::kInvalidArgument, "the table of this host's ranks is not complete");
   }
@@ -57,6 +59,15 @@ bool has_bit(const RankBits& bits, int rank) {
 
 SharedSegment::SharedSegment(std::shared_ptr<State> state) : state_(std::move(state)) {}
 SharedSegment::~SharedSegment() = default;
+
+void SharedSegment::State::index_world_ranks() {
+  const std::vector<Rank>& ranks = peers.world_ranks;
+  const Rank last = *std::max_element(ranks.begin(), ranks.end());
+  local_by_world.assign(static_cast<std::size_t>(last) + 1, -1);
+  for (int i = 0; i < size(); ++i) {
+    local_by_world[static_cast<std::size_t>(ranks[static_cast<std::size_t>(i)])] = i;
+  }
+}
 
 Status SharedSegment::State::publish_self() {
   UNISONO_TRY(segment->reserve(layout.registered_offset(peers.self), sizeof(RegisteredTable)));
@@ -233,6 +244,7 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   UNISONO_TRY(check_peers(peers));
   auto state = std::make_shared<State>();
   state->peers = std::move(peers);
+  state->index_world_ranks();
   state->layout = SegmentLayout{state->peers.world_ranks.size()};
   DescriptorExchange exchange(state->peers, deadline);
   Result<std::unique_ptr<Heap>> heap = Heap::create();
@@ -285,9 +297,8 @@ Rank SharedSegment::world_rank(int local) const {
 }
 
 int SharedSegment::local_index(Rank world_rank) const {
-  const auto& ranks = state_->peers.world_ranks;
-  const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
-  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+  const auto index = static_cast<std::size_t>(world_rank);
+  return index < state_->local_by_world.size() ? state_->local_by_world[index] : -1;
 }
 
 Result<RingMemory> SharedSegment::ring(int from, int to) {
@@ -303,24 +314,25 @@ Result<RingMemory> SharedSegment::ring(int from, int to) {
   return RingMemory{state_->segment->base() + offset, bytes};
 }
 
-MemoryHandle SharedSegment::lend(int to, std::span<const std::byte> bytes,
-                                 bool by_single_copy) const {
-  return state_->handle_of(bytes,
-                           {.in_this_process = state_->same_process[static_cast<std::size_t>(to)],
-                            .by_mapping = state_->can_map(to, self()),
-                            .by_single_copy = by_single_copy && state_->can_read(to, self())});
+MemoryHandle SharedSegment::handle_of(int reader, std::span<const std::byte> memory,
+                                      bool by_single_copy) const {
+  return state_->handle_of(
+      memory, {.in_this_process = state_->same_process[static_cast<std::size_t>(reader)],
+               .by_mapping = state_->can_map(reader, self()),
+               .by_single_copy = by_single_copy && state_->can_read(reader, self())});
 }
 
-Status SharedSegment::collect(int from, const MemoryHandle& lent, std::span<std::byte> out) const {
-  const Rank rank = world_rank(from);
-  UNISONO_ASSIGN(const MemoryView view, state_->open(from, rank, lent));
-  if (view.path == MemoryPath::kNone || lent.bytes != out.size()) {
+Status SharedSegment::collect(int owner, const MemoryHandle& handle,
+                              std::span<std::byte> out) const {
+  const Rank rank = world_rank(owner);
+  UNISONO_ASSIGN(const MemoryView view, state_->open(owner, rank, handle));
+  if (view.path == MemoryPath::kNone || handle.bytes != out.size()) {
     return Status(ErrorCode::kProtocol,
-                  "rank " + std::to_string(rank) + " lends " + std::to_string(lent.bytes) +
+                  "rank " + std::to_string(rank) + " lends " + std::to_string(handle.bytes) +
                       " bytes of its memory for a frame of " + std::to_string(out.size()),
                   rank);
   }
-  return state_->copy(from, rank, view, 0, out);
+  return state_->copy(owner, rank, view, 0, out);
 }
 
 Result<std::uint32_t> SharedSegment::reserve_block() {

@@ -71,16 +71,17 @@ class SharedSegment {
   int size() const;
   int self() const;
   Rank world_rank(int local) const;
-  /// Index of a world rank, or -1.
+  /// Index of a world rank, or -1: one look-up.
   int local_index(Rank world_rank) const;
 
   /// The ring of ring self -> local or local -> self. The sender's call reserves its pages.
   Result<RingMemory> ring(int from, int to);
 
-  /// How the local rank `to` may read these bytes of this rank in place.
-  MemoryHandle lend(int to, std::span<const std::byte> bytes, bool by_single_copy) const;
-  /// Fills `out` from what the local rank `from` lent. An error where it cannot be read.
-  Status collect(int from, const MemoryHandle& lent, std::span<std::byte> out) const;
+  /// How the local rank `reader` may read memory of this rank in place. With `by_single_copy`
+  /// private memory, too, where it can.
+  MemoryHandle handle_of(int reader, std::span<const std::byte> memory, bool by_single_copy) const;
+  /// Fills `out` from memory of the local rank `owner`. An error where it cannot be read.
+  Status collect(int owner, const MemoryHandle& handle, std::span<std::byte> out) const;
 
   /// Reserves a group block that no open group of this job uses; one member calls it and tells the
   /// others the number.

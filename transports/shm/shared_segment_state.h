@@ -25,6 +25,7 @@ struct SharedSegment::State {
   };
 
   LocalPeers peers;
+  std::vector<int> local_by_world;  // -1: not on this host
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
   std::unique_ptr<Heap> heap;
@@ -53,6 +54,7 @@ struct SharedSegment::State {
   /// Fills `out` from `offset` of the opened memory. Errors call the rank `rank`.
   Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
               std::span<std::byte> out) const;
+  void index_world_ranks();
   Status publish_self();
   void learn_peers();
   bool can_open_descriptors_of(int local) const;
