@@ -1,12 +1,13 @@
 // The calls of a communicator. Each collective has six forms: untyped (pointers, a count of
 // elements and their type), typed (two buffers of one element type) and typed in place (one
-// buffer; of those that take counts NAME_in_place, or counts could be taken for a buffer), each
-// blocking and, as NAME_async, returning a Request. Three have fewer: barrier has no buffers,
-// broadcast one, and all_to_all_v is never in place. Typed buffers are whatever is laid out like an
-// array, and what NAME_async lends is no temporary one. Counts come from the lengths, and a buffer
-// that is too short is kInvalidArgument. In place a typed buffer is the larger one of the call's
-// two: this rank's block of it is where the in-place rule says, and where only the root has all
-// blocks the others give or get their own.
+// buffer), each blocking and, as NAME_async, returning a Request. A collective that takes counts
+// calls its in-place form NAME_in_place, because counts could be taken for a buffer. Three have
+// fewer forms: barrier has no buffers, broadcast has one, and all_to_all_v is never in place.
+//
+// A typed buffer is anything laid out like an array; NAME_async takes no temporary one. The lengths
+// of typed buffers give the counts, and a buffer that is too short is kInvalidArgument. The buffer
+// of an in-place form is the larger of the call's two: this rank's block lies in it where the
+// in-place rule says. Where only the root has all blocks, any other rank's buffer is its own block.
 //
 // Lending, ordering, threads, errors and device memory: unisono/communicator.h.
 #pragma once
@@ -145,9 +146,9 @@ class UNISONO_API Collectives {
   }
 
   /// Rank r contributes counts[r] elements, which land at out + displacements[r]. `counts` and
-  /// `displacements` have size() entries; counts agree on all ranks. Empty displacements: end to
-  /// end; blocks that would overlap are an error, here as in every out. In place: in == out +
-  /// displacements[rank()].
+  /// `displacements` have size() entries; counts agree on all ranks. Without displacements the
+  /// blocks lie end to end. Blocks that overlap in `out` are an error, in every call. In place:
+  /// in == out + displacements[rank()].
   void all_gather_v(const void* in, void* out, Counts counts, Counts displacements, DataType type,
                     const CallOptions& options = {}) {
     run(uneven(even(Collective::kAllGatherV, in, out, 0, type, {}, 0, options), {}, {}, counts,
@@ -506,9 +507,9 @@ class UNISONO_API Collectives {
 
  private:
   // Throw kInvalidArgument where a buffer is too short.
-  /// Sets the count that buffers of these lengths make.
+  /// Sets the call's count from the lengths of its buffers.
   void size_call(Call* call, std::size_t in_elements, std::size_t out_elements) const;
-  /// Makes it the in-place call on a buffer of this length, which is call->out.
+  /// Makes it an in-place call on the buffer call->out, which has this length.
   void place_call(Call* call, std::size_t elements) const;
 
   static Call even(Collective collective, const void* in, void* out, std::size_t count,
@@ -522,7 +523,7 @@ class UNISONO_API Collectives {
             .root = root,
             .options = options};
   }
-  // Whose buffers of one length need no look at the table.
+  // Both buffers have the same length on every rank: where they do, that length is the count.
   static constexpr bool is_one_vector(Collective collective) {
     return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
            collective == Collective::kScan || collective == Collective::kExscan;

@@ -4,14 +4,15 @@
 // library: do not read outputs, do not write inputs or outputs. They are the caller's again only
 // when no peer can touch them, whether the call succeeded or failed.
 //
-// Ordering. All ranks make the same collective calls in the same order; a disagreement is an error
-// (kMismatch) on every rank: it tells both calls and who made them, and names the rank that differs
-// from most. It comes in that call or in the next one: any next one where ranks share memory, else
-// the next in which the rank waits for all others. (What one rank sends and another one expects in
-// gather_v, scatter_v and all_to_all_v only these two can compare: the others hear of it as soon as
-// they have.) It names no rank where those that compute meanwhile could turn out to be most.
-// Asynchronous calls count from where they are started; finishing order is free. Sends and receives
-// match in order per (peer, tag), apart from collectives.
+// Ordering. All ranks make the same collective calls in the same order. Where they do not, every
+// rank gets the error kMismatch, which tells two calls that differ and who made them, and names the
+// rank that differs from the majority. It names none while ranks that have not answered yet,
+// because they compute, could change the majority. The error comes in the call that differs or in
+// the next one: in whichever that is where ranks share memory, else in the next call in which the
+// rank waits for all others. The counts of gather_v, scatter_v and all_to_all_v concern two ranks
+// each, which compare them; the other ranks get the error once these two have found it. An
+// asynchronous call has its place where it is started, and may finish in any order. Sends and
+// receives match in order per (peer, tag), apart from collectives.
 //
 // Threads. One thread at a time uses a communicator; different communicators may be used from
 // different threads. abort() may be called from any thread at any time.
@@ -20,12 +21,12 @@
 // every other failure is the communicator's: the first one wins, names the rank at fault where
 // there is one, and is what every pending and later call reports.
 //
-// Device memory. Buffers may be CUDA device memory, all of a call's or some ranks' (ranks without a
-// GPU take part with host memory where not all members have one; between ranks that all have one a
-// call's buffers are device memory on all of them or on none). CallOptions::stream orders the call
-// in a stream. Ranks that share device memory (threads or processes of one host) meet in every such
-// call, so a thread that drives several ranks uses group(). A call is known to be one on device
-// memory by its stream or by a pointer: give the stream where both pointers may be null.
+// Device memory. Buffers may be CUDA device memory. Where all members have a GPU, a call's buffers
+// are device memory on all of them or on none; where some have none, those take part with host
+// memory. CallOptions::stream orders the call in a stream. Ranks that share device memory (threads
+// or processes of one host) wait for each other on the host in every such call, so a thread that
+// drives several ranks uses group(). The library knows a call on device memory by its stream or by
+// a pointer: give the stream where both pointers may be null.
 //
 // Counts are elements, of `type`. In and out either are the same place as each call's in-place
 // rule says, or do not overlap. Null pointers are allowed where nothing is read or written.
@@ -99,11 +100,11 @@ class UNISONO_API Communicator : public Collectives {
                   .tag = tag,
                   .options = options});
   }
-  /// The next message of `source` (or of any rank: kAnyRank) with `tag`; `count` is the room. A
-  /// shorter message is fine and its length is told; a longer one is kInvalidArgument here and
-  /// the message is dropped. So is one whose bytes are no whole number of elements of `type`, but
-  /// for its bytes, which are in `data` then. With a stream it returns before anything has come:
-  /// what it returns is empty then, and receive_async() tells.
+  /// Takes the next message of `source` (kAnyRank: of any rank) with `tag`. `count` is the room: a
+  /// shorter message is fine, and the result tells its length; a longer one is dropped, and the
+  /// call throws kInvalidArgument. It throws that too for a message whose bytes are no whole number
+  /// of elements of `type`, but then the bytes are in `data`. With a stream it returns before the
+  /// message has come, and the result is empty: use receive_async() to learn what came.
   Received receive(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
                    const CallOptions& options = {});
   Request receive_async(void* data, std::size_t count, DataType type, Rank source, Tag tag = 0,
@@ -136,8 +137,8 @@ class UNISONO_API Communicator : public Collectives {
     return receive(std::ranges::data(data), std::ranges::size(data), data_type_of<ElementOf<Out>>,
                    source, tag, options);
   }
-  /// A send and a receive at once, which wait for each other nowhere: as MPI_Sendrecv. The buffers
-  /// do not overlap. What the receive got.
+  /// Sends and receives at once, so that neither waits for the other, as MPI_Sendrecv does. The
+  /// buffers do not overlap. Returns what the receive got.
   Received send_receive(const void* sent, std::size_t sent_count, Rank target, void* received,
                         std::size_t received_count, Rank source, DataType type, Tag tag = 0,
                         const CallOptions& options = {});
@@ -195,14 +196,15 @@ class UNISONO_API Communicator : public Collectives {
 /// the malformed variable.
 UNISONO_API Communicator init(const InitOptions& options = {});
 
-/// The communicator of ranks that meet in `store` under a name, as frameworks make their groups:
-/// any number of times in a process, several at once from different threads, beside init(). `name`
-/// is not empty and used once in the store, whose functions those threads call at the same time;
-/// `rank` is one of `size`, by the caller's own count. Of the options job_key, transport, timeout
-/// and device count; of the variables of launchers LOCAL_RANK, where a device has to be chosen.
-/// Each has a job of its own: what it costs init() costs, and split() and subset() cost less; with
-/// several in a process a stream waits for no staged call (docs/gpu.md), the caller does.
-/// Collective over its ranks. Throws as init(), and kInvalidArgument for options that do not count.
+/// Makes the communicator of the ranks that meet in `store` under `name`, as frameworks make their
+/// groups: any number of times in a process, several at once from different threads, beside init().
+/// Collective over its ranks. `name` is not empty and is used once in the store; threads that call
+/// join() at the same time call the store's functions at the same time. `rank` is 0 to size - 1, as
+/// the caller counts. Of the options only job_key, transport, timeout and device may be set; of the
+/// launchers' variables only LOCAL_RANK is read, where a device has to be chosen. Every such
+/// communicator is a job of its own and costs as much as init(); split() and subset() cost less.
+/// Where a process has several, the caller waits in staged calls on device memory (docs/gpu.md),
+/// and not its stream. Throws as init(), and kInvalidArgument where another option is set.
 UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, int size,
                               const InitOptions& options = {});
 
@@ -212,9 +214,10 @@ struct MemberCall {
   Call call{};
 };
 /// For a thread that drives several ranks: starts all calls, then waits for each as run() would,
-/// without deadlock. Ranks whose GPUs share memory meet on the host in every device call, so one
-/// thread could not make their calls one after the other. Behind a call that is refused no more of
-/// its communicator are made. Throws the first failure after all have ended.
+/// without deadlock. Ranks whose GPUs share memory wait for each other on the host in every device
+/// call, so one thread could not make their calls one after the other. After a call that is
+/// refused, no further call of its communicator is started. Throws the first failure once all have
+/// ended.
 UNISONO_API void group(std::span<const MemberCall> calls);
 
 struct SpawnOptions {

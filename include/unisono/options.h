@@ -50,11 +50,11 @@ struct CallOptions {
   /// same on all ranks. Must outlive the call.
   std::string_view algorithm{};
   Order order = Order::kAny;
-  /// For calls on device memory. The work comes after all that is in the stream, and what is put
-  /// there later comes after the work; the call returns, and a Request is made, as soon as that
-  /// is arranged, which may wait for the other ranks' calls but never for the work itself. A
-  /// failure then shows in the communicator's status() and in its next call. Without a stream:
-  /// the default one, and the call returns when the result is there.
+  /// For calls on device memory. The call's work runs in the order of the stream: after what is in
+  /// it, and before what is put there later. The call returns, or makes its Request, once it has
+  /// its place there, which may take until the other ranks have made the call but never until the
+  /// work is done. A failure of the work shows in the communicator's status() and in its next call.
+  /// Without a stream the work runs in the default stream, and the call returns with the result.
   std::optional<CudaStream> stream{};
 };
 

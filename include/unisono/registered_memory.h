@@ -11,9 +11,10 @@
 
 namespace unisono {
 
-/// Where registered memory comes from, for direct access by other processes of the host: its first
-/// byte is that at `offset` (bytes) of the file `fd`, which is mapped with MAP_SHARED. A memfd
-/// (memfd_create with MFD_ALLOW_SEALING), sealed with F_SEAL_SHRINK so that no reader can be hurt.
+/// Where registered memory comes from, so that other processes of the host can access it directly:
+/// its first byte is the byte at `offset` of the file `fd`, which the program has mapped with
+/// MAP_SHARED. The file is a memfd (memfd_create with MFD_ALLOW_SEALING) sealed with F_SEAL_SHRINK,
+/// because reading beyond the end of a file that has shrunk would end the reader with SIGBUS.
 struct MemorySource {
   int fd = -1;  ///< -1: none. It may be closed after the registration.
   std::uint64_t offset = 0;
@@ -27,9 +28,9 @@ enum class PeerAccess : std::uint8_t {
 };
 
 /// Memory of this rank that stays known to the library until this is destroyed. Local: other ranks
-/// need not do the same. Calls on buffers within it, from any communicator of the rank, profit:
-/// between hosts it stays registered with the RDMA adapters, and other processes of the host that
-/// can (kMapped) read it in place.
+/// need not do the same. Calls on buffers within it are faster, on every communicator of the rank:
+/// between hosts it stays registered with the RDMA adapters, and within the host other processes
+/// read it in place where they can (kMapped).
 ///
 /// Destroy it before the memory is unmapped and when no call is using it. It may outlive its
 /// communicator. Other processes keep the file's pages until they map another range or give one up.
@@ -47,7 +48,7 @@ class UNISONO_API RegisteredMemory {
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
   ~RegisteredMemory();
 
-  /// Of the way that all other processes of the host can take, as UNISONO_ACCESS has it. Ranks that
+  /// The way that all other processes of the host can take and UNISONO_ACCESS allows. Ranks that
   /// are threads of this process always read in place.
   PeerAccess peer_access() const;
   /// Why not kMapped, for people; empty where it is.

@@ -18,11 +18,11 @@ class RequestState;
 }
 
 /// Buffers of the call are lent until the request is finished, success or failure. Movable; a
-/// default-constructed one is finished and ok. Thread rule: any thread tests, waits and asks,
-/// several at once too; moving, detaching and destroying are for one that has it alone. The
-/// destructor of an unfinished request waits (bounded by its deadline), since its buffers are lent;
-/// its outcome is then lost, except that the communicator's failure is sticky. detach() is for
-/// those that must not wait there.
+/// default-constructed one is finished and ok. Thread rule: any number of threads may test, wait
+/// and ask at the same time; only a thread that nobody shares it with may move, detach or destroy
+/// it. The destructor of an unfinished request waits (bounded by its deadline), since its buffers
+/// are lent; its outcome is then lost, except that the communicator's failure is sticky. detach()
+/// is for callers that must not wait there.
 class UNISONO_API Request {
  public:
   Request();
@@ -39,20 +39,20 @@ class UNISONO_API Request {
   bool wait_for(std::chrono::milliseconds limit);
   /// Outcome so far, without exception: ok while running. After test() returned true: final.
   Status status() const;
-  /// Runs `callback` once, when the request is finished, with its outcome: at once where it is,
-  /// else on whichever thread finds out, within the call it makes of the library (any call of the
-  /// rank's, test(), abort() and traffic() too; or on the library's own thread), after the
-  /// library's locks are released. So hold no lock there that a callback takes. Those of a request
-  /// run one at a time in the order in which they were given; none begins while another one runs on
-  /// its thread. wait(), test(), the destructor and close() do not wait for them. A callback may
-  /// start calls, which counts as a use of their communicators by that thread: collectives want one
-  /// that is the callback's own. It must not throw, nor wait for another callback, and while it
-  /// runs on the library's own thread only calls that somebody waits for or tests move: keep it
-  /// short. An empty one is kInvalidArgument.
+  /// Runs `callback` once with the outcome, when the request is finished: at once if it already is,
+  /// else on the thread that finds out. That is the library's own thread, or one that is in a call
+  /// of the library for this rank, test(), abort() and traffic() included. The library holds no
+  /// lock then; hold none in such calls that a callback takes. Callbacks of one request run one at
+  /// a time, in the order in which they were given, and none begins while another one runs on its
+  /// thread. wait(), test(), the destructor and close() do not wait for callbacks. A callback may
+  /// start calls, which is a use of their communicators by that thread: start collectives on a
+  /// communicator that only the callback uses. It must not throw, nor wait for another callback.
+  /// While it runs on the library's own thread, only calls that somebody waits for or tests make
+  /// progress: keep it short. An empty function is kInvalidArgument.
   void on_completion(std::function<void(const Status&)> callback);
-  /// Lets go of the call without waiting: `owner` keeps its buffers alive and is released as a
-  /// callback is run, when no peer can touch them any more. This request is empty afterwards. (It
-  /// waits for the call where there is no memory to note the owner.)
+  /// Lets go of the call without waiting. `owner` keeps its buffers alive until no peer can touch
+  /// them any more, and is released as a callback is run. This request is empty afterwards. Only
+  /// where the system has no memory left to note the owner it waits for the call.
   void detach(std::shared_ptr<void> owner);
   /// A finished receive: who sent, which tag, how many bytes came.
   Rank source() const;
@@ -67,12 +67,12 @@ class UNISONO_API Request {
   std::shared_ptr<detail::RequestState> state_;
 };
 
-/// Until all have finished, in whichever order. Throws the first failure in the order of the span
-/// after that.
+/// Waits until all have finished, in whichever order. Then throws the first failure in the order of
+/// the span, if there is one.
 UNISONO_API void wait_all(std::span<Request> requests);
-/// Until one has finished; the lowest index of those that have. Empty ones are passed over, so
-/// setting one that was found to Request() finds the next. Its outcome is status(), or what wait()
-/// throws. Throws kInvalidArgument where all are empty.
+/// Waits until one has finished, and returns the lowest index of those that have. It passes over
+/// empty ones: set the one that was found to Request() to find the next. The outcome of the one
+/// found is its status(), or what its wait() throws. Throws kInvalidArgument where all are empty.
 UNISONO_API std::size_t wait_any(std::span<Request> requests);
 
 }  // namespace unisono

@@ -18,8 +18,8 @@ namespace unisono {
 /// kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
 UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
                            MemoryKind kind = MemoryKind::kHost);
-/// Gives it back. No call may be using it. What is never given back is gone once the last
-/// Communicator of the job is destroyed.
+/// Gives memory of allocate() back, which no call may be using. What is never given back is
+/// gone once the last Communicator of the job is destroyed.
 UNISONO_API void release(Communicator& communicator, void* pointer);
 
 namespace detail {
@@ -29,8 +29,8 @@ UNISONO_API std::size_t allocated_bytes(std::size_t count, std::size_t element_b
 UNISONO_API std::shared_ptr<void> allocate_owned(Communicator& communicator, std::size_t bytes);
 }  // namespace detail
 
-/// A typed array as from allocate(), released with it. It may outlive its communicator and the job,
-/// and be moved wherever they go: its memory lives as long as it does.
+/// A typed array in memory of allocate(), which it releases in the end. It may outlive its
+/// communicator and the job.
 template <Element T>
 class SharedBuffer {
  public:
