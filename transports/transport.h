@@ -101,8 +101,8 @@ class Transport {
   virtual Endpoint& endpoint(Rank peer) = 0;
   /// Sends and receives what is possible now, over all active endpoints. True if anything moved.
   virtual bool poll(FrameSink& sink) = 0;
-  /// Whether messages of `bytes` to and from `peer` may lie in memory that is a device's
-  /// (DirectMemory, offered meanwhile). An error says why they must pass through the host's.
+  /// Whether messages of `bytes` to and from `peer` may lie in device memory that is offered
+  /// meanwhile (DirectMemory). An error says why they must pass through memory of the host.
   virtual Status admits_direct(Rank peer, std::size_t bytes) const {
     static_cast<void>(peer);
     static_cast<void>(bytes);

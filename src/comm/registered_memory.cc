@@ -35,7 +35,8 @@ Status check_range(const void* data, std::size_t bytes) {
 
 Status Registrations::add(std::span<const std::byte> memory) {
   const std::lock_guard lock(mutex_);
-  // Of those that begin before its end only the last one can reach into it.
+  // Registered ranges do not overlap: if one reaches into `memory`, it is the last of those that
+  // begin before the end of `memory`.
   const auto next = bytes_by_begin_.lower_bound(memory.data() + memory.size());
   const auto last = next == bytes_by_begin_.begin() ? bytes_by_begin_.end() : std::prev(next);
   if (last != bytes_by_begin_.end() && memory.data() < last->first + last->second) {
@@ -59,7 +60,7 @@ void Registrations::remove(std::span<const std::byte> memory) {
   bytes_by_begin_.erase(memory.data());
 }
 
-// What the source is worth is told in any case, so that a mistake does not depend on the machine.
+// The source is checked even where nobody will map it, so that a mistake is found on every machine.
 Status Runtime::share(std::span<const std::byte> memory, const MemorySource& source,
                       RegistrationFacts* facts) {
   shm::FileMemory found{{}, "no descriptor was given"};

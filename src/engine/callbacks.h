@@ -10,9 +10,9 @@
 
 namespace unisono {
 
-/// Runs `work` on this thread: at once, or, where one of its callbacks is running, behind that, so
-/// that callbacks which make each other never nest. Each is destroyed before the next one runs.
-/// They throw nothing.
+/// Runs `work` on this thread: at once, or after the callback that the thread is running, so that
+/// callbacks which cause each other do not nest. Each is destroyed before the next one runs. They
+/// throw nothing.
 void call_back(std::function<void()> work);
 
 /// The callbacks of one call, one at a time and in the order in which they were given. Any thread.
@@ -20,8 +20,8 @@ class CompletionCallbacks : public std::enable_shared_from_this<CompletionCallba
  public:
   using Callback = std::function<void(const Status&)>;
 
-  /// Before the call has ended: it runs later. Afterwards it runs here, or on the thread that is
-  /// running those before it.
+  /// Has `callback` run when the call ends. If it has ended, `callback` runs here, or on the thread
+  /// that is running the callbacks before it.
   void add(Callback callback);
   /// The call has ended: runs what was given so far.
   void finish(const Status& outcome);

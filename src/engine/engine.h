@@ -72,8 +72,8 @@ class Engine {
 
   /// Under the lock. The task stays the caller's and must outlive its end.
   void start(Task& task);
-  /// Starts all tasks of a blocking call, whose `done` is false. First beats for a moment itself:
-  /// tasks that end meanwhile are never handed to another thread.
+  /// Starts all tasks of a blocking call, whose `done` is false, and beats for a moment: no other
+  /// thread ever sees tasks that end meanwhile.
   void start_and_linger(std::span<Task* const> tasks);
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
@@ -81,14 +81,14 @@ class Engine {
   bool wait(const std::atomic<bool>& done, TimePoint until);
   /// Waits until one of the flags is set, then flushes as flush() does.
   void wait_any(std::span<const std::atomic<bool>* const> done);
-  /// Under the lock: gives it and the core away for a moment.
+  /// Under the lock: gives the lock and the core away for a moment.
   void yield();
-  /// Under the lock: `work` runs once that is released, by call_back() on the thread that releases
-  /// it. It may start calls, and does not throw. Meanwhile the progress thread beats for one that
-  /// waits.
+  /// Under the lock: has call_back() run `work` on the thread that releases the lock, right after
+  /// that. It may start calls, and does not throw. If that thread was waiting, the progress thread
+  /// beats in its place meanwhile.
   void defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
-  /// After a blocking call: what it left behind in a transport must still go out, now or by the
-  /// progress thread. Without the lock.
+  /// Without the lock, after a blocking call: sends what it left behind in a transport, or has the
+  /// progress thread send it.
   void flush();
   /// One beat if nobody else beats right now.
   void beat();
@@ -100,14 +100,15 @@ class Engine {
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs.
   void wake_progress_thread();
-  /// Whether this is the thread, which cannot wait for its own end.
+  /// Whether the caller is the progress thread, which cannot wait for its own end.
   bool is_progress_thread();
-  /// Until unwatch(), as often: about a beat a millisecond though nothing runs and nobody waits,
-  /// for work that goes on without the engine and ends when it hears of a failure. Any thread.
+  /// From here on there is about a beat a millisecond, though nothing runs and nobody waits: for
+  /// work that goes on without the engine and must hear of failures. Ends when unwatch() was called
+  /// as often. Any thread.
   void watch();
   void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
 
-  /// For one wait.
+  /// How to wait this time.
   const IdlePolicy& idle() const { return idle_.now(); }
 
  private:

@@ -43,8 +43,8 @@ struct PlannedMessage {
 };
 
 struct PreparedPlan {
-  /// Steps whose chunk range is not contiguous in memory are copied piecewise: kCopy only; plans
-  /// for displaced blocks send block by block.
+  /// A step of kCopy whose chunk range is not contiguous in memory becomes a copy for each part;
+  /// steps that send have contiguous ranges, since plans for displaced blocks send block by block.
   static PreparedPlan make(plan::Plan plan, plan::BufferLayout input, plan::BufferLayout output);
 
   std::vector<PreparedStep> steps;

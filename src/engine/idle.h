@@ -40,8 +40,9 @@ struct HostSeats {
   int cores = 1;
 };
 
-/// The plan of one rank, which follows ProcessThreads: each wait asks for it anew. What other
-/// processes run beside their ranks is taken to be what this one does. Any thread.
+/// The plan of one rank. It changes with ProcessThreads, so each wait asks for it anew. Other
+/// processes of the job are taken to run as many threads beside their ranks as this one. Any
+/// thread.
 class IdleChoice {
  public:
   IdleChoice(std::string_view mode, const HostSeats& seats);

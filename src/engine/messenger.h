@@ -61,7 +61,8 @@ class MessengerEvents {
   virtual void link_closed(Rank peer, const Status& cause) = 0;
   /// `peer` has closed this communicator; all it sent before has been handed over.
   virtual void left(std::uint32_t communicator, Rank peer) = 0;
-  /// What this rank called as this operation; null: not known, not yet or no longer.
+  /// The record of this rank's call of this number; null while there is none yet, and when it is no
+  /// longer known.
   virtual const CallRecord* find_call(std::uint32_t communicator, std::uint64_t sequence) const = 0;
   /// `peer` has spoken in this communicator and is no member of it. Nothing of it is heard there;
   /// told once.
@@ -85,8 +86,9 @@ class Messenger final : public FrameSink {
   void set_route(Rank peer, Transport& transport);
   Transport& route(Rank peer) const;
 
-  /// Before this rank's first message in it. `members` are world ranks: nobody else is heard there.
-  /// What members have sent before has waited, bounded by credit, and they may be told of now.
+  /// Comes before this rank's first message in the communicator. `members` are world ranks: frames
+  /// of anybody else are ignored there. What members have sent before has waited, bounded by
+  /// credit, and events about it may be told now.
   void open(std::uint32_t communicator, std::span<const Rank> members);
   /// Tells every peer that was in touch, and drops this communicator's frames from now on.
   void close(std::uint32_t communicator);
@@ -104,11 +106,12 @@ class Messenger final : public FrameSink {
   /// Forgets every message of `owner`: none of its buffers is referenced afterwards.
   void cancel(const MessageOwner& owner);
 
-  /// "I wait in `record`": makes a peer notice that is in another call, or expects other counts.
+  /// Tells a peer that this rank waits in `record`, so that a peer that is in another call, or
+  /// expects other counts, notices.
   void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
              const CallRecord& record);
-  /// This rank enters a call: what peers have said about (communicator, sequence) is compared with
-  /// it.
+  /// Compares the call that this rank enters with what peers have said about (communicator,
+  /// sequence).
   void compare_call(std::uint32_t communicator, std::uint64_t sequence, const CallRecord& record);
 
   /// Advances all transports in use. True when anything moved.

@@ -18,8 +18,8 @@ inline std::size_t credit_cost(std::size_t bytes) { return bytes + sizeof(FrameH
 /// What an announcement costs: what the receiver keeps of it is bounded as well.
 inline constexpr std::size_t kAnnounceCost = sizeof(FrameHeader);
 
-/// A message that waits for its grant is offered when its call has waited for long, and when the
-/// receiver says that it waits: whichever of the two comes later finds the other one there.
+/// How often a message that waits for its grant is offered: when its call has waited for long, and
+/// when the receiver says that it waits. So whichever of the two comes later finds the other there.
 inline constexpr int kOffersMax = 2;
 
 /// Tags of one channel that a receiver may wait for at once while its peer has no credit. Receives

@@ -32,7 +32,7 @@ class CombineCall final : public LargeCall {
   bool waits_for(int member) const override;
   void let_go() override;
 
-  /// `member` reads nothing of this rank's own buffers any more.
+  /// True when `member` reads nothing of this rank's own buffers any more.
   bool is_released_by(int member) const;
   /// A rank's part of a chunk; offset counts from the chunk's begin.
   Block part_of(int member, std::uint64_t chunk) const;

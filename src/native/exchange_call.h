@@ -43,7 +43,7 @@ class ExchangeCall final : public LargeCall {
   void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool is_ready(int source) const;
   bool is_awaited_source(int member) const;
-  /// The next chunk of its input is to be in the window before the output may be written.
+  /// True when the next chunk of the input must be in the window before the output is written.
   bool fills_first() const;
   bool take();
   bool take_next_copy();

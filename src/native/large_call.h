@@ -55,9 +55,9 @@ class LargeCall : public NativeCall {
   // Each returns true when it moved something on. An error goes to end().
   /// Decides chunks and paths, and fills in the offer.
   virtual Status plan(Offer* offer) = 0;
-  /// Writes what must be readable as soon as the cell is: false while it cannot be yet.
+  /// Writes what must be readable as soon as the cell is. False while it cannot write yet.
   virtual bool prepare_cell() = 0;
-  /// `member` offers this.
+  /// Takes note of what `member` offers.
   virtual Status accept(int member, const Offer& offer) = 0;
   /// Moves chunks as far as possible.
   virtual bool move() = 0;
@@ -66,15 +66,16 @@ class LargeCall : public NativeCall {
   virtual bool gave_all() const = 0;
   /// True when no reader of this rank's own buffers is left.
   virtual bool released() = 0;
-  /// Who is to blame when nothing moves: the wait that the others follow from, since a member named
-  /// in vain hides the one that is missing. A slot of this rank's window, ...
+  // For whom this rank waits when nothing moves. Only the wait that the others follow from counts,
+  // since naming a member that waits itself would hide the one that is missing.
+  /// A slot of this rank's window is not free because of `member`.
   virtual bool waits_for_slot(int member) const = 0;
-  /// ... and anything, once all sources are accepted.
+  /// All sources are accepted, and something is missing of `member`.
   virtual bool waits_for(int member) const = 0;
 
   /// Held around each step that may read other threads' private memory. Once the group's failure is
-  /// raised that memory may be its owner's again, and nothing is allowed any more; an owner that
-  /// has raised waits for the steps that were allowed before (Group::await_readers).
+  /// raised, that memory may be its owner's again, so no further step is allowed; an owner that has
+  /// raised waits for the steps that were allowed before (Group::await_readers).
   class Reading {
    public:
     explicit Reading(const LargeCall& call);
@@ -87,7 +88,7 @@ class LargeCall : public NativeCall {
     bool allowed_ = true;
   };
 
-  /// What was read of others is theirs again: nothing of it stays mapped on account of this call.
+  /// Lets go of the views of others' memory, which may be unmapped then.
   virtual void let_go();
   void end(const Status& cause);
   bool ended() const { return stage_ == Stage::kDone; }

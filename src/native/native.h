@@ -60,8 +60,8 @@ class Group {
   std::uint64_t starts() const;
   /// Whether the last call was one that repeat() knows: a small one that succeeded.
   bool can_repeat() const;
-  /// The last call again, on other buffers that lie to each other as the last one's did: what was
-  /// worked out for it still holds. Otherwise as start().
+  /// Starts the last call again on other buffers, without working its shape out anew. They are in
+  /// place where the last one's were, and apart where those were apart. Otherwise as start().
   NativeCall& repeat(const void* input, void* output, const CallRecord& record);
 
   /// NativeCall::count() of the last call.
@@ -69,15 +69,13 @@ class Group {
 
   /// Members (communicator ranks) whose process said goodbye to this group.
   bool has_left(Rank member) const;
-  /// Tells the members that this rank will make no further call. Idempotent.
+  /// Tells the members that this rank makes no further call. Idempotent.
   void leave();
-  /// Makes every running and later wait of all members of the group end: the first cause wins.
-  /// `failed_rank` is a communicator rank or -1. Any thread may call it. True when this call was
-  /// first.
+  /// Ends every running and later wait of all members of the group. The first cause wins: true when
+  /// it is this one. `failed_rank` is a communicator rank or -1. Any thread.
   bool raise(ErrorCode code, Rank failed_rank);
-  /// After raise(): returns when no other thread of this process reads this rank's buffers any
-  /// more, which then are the caller's again. Waits for one step of a reader, never for a peer's
-  /// call.
+  /// After raise(): waits until no other thread of this process reads this rank's buffers, which
+  /// are the caller's again then. That takes a step of a reader at most, never a call.
   void await_readers() const;
   /// The raised cause, if any (code kOk: none). A single load: any thread.
   ErrorCode raised(Rank* failed_rank) const;

@@ -1,5 +1,6 @@
-// How far the members of a group are in a large call: three counters each, written by their owner,
-// cached by the readers so that most questions need no shared line. A counter holds
+// How far the members of a group are in a large call: three counters each (filled, reduced, drained
+// of shm::Counters), written by their owner and cached by the readers, so that most questions need
+// no shared line. A counter holds
 // (number of the large call << kChunkBits) + chunks done, so it only grows, and ranks need not
 // agree on how many chunks a call had.
 //
@@ -48,8 +49,8 @@ class Progress {
     seen(member).filled = std::max(seen(member).filled, base_ + 1);
   }
 
-  /// True when nobody reads any more what this rank's slot for `chunk` held before. The first
-  /// slots were last used in an earlier call, by whoever read then.
+  /// True when nobody reads any more what this rank's slot for `chunk` held before. For the first
+  /// chunks that is what an earlier call left there, for its readers.
   bool slot_is_free(std::uint64_t chunk, Members readers);
   /// True when it is not free because of `member`.
   bool holds_slot(int member, std::uint64_t chunk, Members readers);

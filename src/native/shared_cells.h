@@ -1,9 +1,9 @@
 // The cells of one group: what every call begins with, and all that a small call needs. A member's
 // cell of call s lies in slot s mod kCellSlots; storing its flag publishes payload and record.
 //
-// A call ends once everyone has been seen in the call before, with an equal record: so ranks that
-// make different calls all know it by the end of the next one, whoever reads whose data. A call
-// that waits for everyone spares the next one that look.
+// A call ends only when every member has been seen in the call before, with an equal record. So
+// ranks that make different calls all know it by the end of the next call, whoever reads whose
+// data. After a call that waits for everyone, the next one need not look.
 //
 // A cell may be overwritten once every member has read it. No acknowledgement is needed for that:
 // a member that has arrived at call s has finished all calls before s, and everyone has arrived at
@@ -40,7 +40,7 @@ class SharedCells {
     return reinterpret_cast<std::byte*>(&line) + sizeof(shm::CellLine);
   }
 
-  /// Payload and record are written: shows them to the others.
+  /// Shows the others the payload and record, which are written.
   void publish() { own().flag.store(sequence_, std::memory_order_release); }
   /// Pairs with publish() of `member`.
   bool arrived(int member) const {
@@ -55,8 +55,8 @@ class SharedCells {
   }
   /// True when saw_previous() is false because of `member`.
   bool misses_in_previous(int member) const;
-  /// Takes ownership of the next call's line while nobody waits for it. Only of the line: asking
-  /// for those of a long payload stalls this call (4 KiB broadcast: 0.48 instead of 0.34 us).
+  /// Prefetches the line of the next call's cell for writing, while nobody waits for it. Only that
+  /// line: prefetching a long payload stalls this call (4 KiB broadcast: 0.48 instead of 0.34 us).
   void prefetch_next() const;
 
   /// Why `member`, which made another call, and this rank cannot go on.

@@ -1,6 +1,7 @@
-// Ranks of a communicator have seen that their calls differ. Gathers the latest calls of all of
-// them and finds the first that they do not share, and whose it is: what most called is taken to be
-// right, so the rank that is named differs from the majority where there is one.
+// Finds the rank whose call differs, once ranks of a communicator have seen that their calls do. It
+// gathers the latest calls of all members and looks for the first that they do not share. What most
+// of them called is taken to be right: the rank that it names differs from the majority, where
+// there is one.
 //
 // Thread rule: a value; one thread at a time.
 #pragma once
@@ -28,9 +29,9 @@ class CallComparison {
   bool has_heard(Rank rank) const { return accounts_.count(rank) > 0; }
   TimePoint due() const { return due_; }
 
-  /// Where the calls that are known do not differ, what was suspected: the ranks disagree about
-  /// something that no record tells. `silent` members are here and have not been heard; where they
-  /// could turn the majority no rank is named.
+  /// Names no rank where the `silent` members, who are here and have not been heard, could turn the
+  /// majority. Where the calls that are known do not differ, it is what the reporter suspected: the
+  /// ranks disagree about something that no record tells.
   FailureDecision judge(std::size_t silent) const;
 
  private:
@@ -38,7 +39,7 @@ class CallComparison {
     CallRecord record;
     std::set<Rank> callers;  // in the communicator
   };
-  /// Who called what as this operation; the largest group first, of equal ones that of the lowest
+  /// Who called what at this place; the largest group first, and of equal ones that with the lowest
   /// rank.
   std::vector<Group> groups_of(std::uint64_t sequence) const;
   FailureDecision decision_of(const std::vector<Group>& groups, std::uint64_t sequence,

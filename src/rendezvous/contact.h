@@ -1,7 +1,7 @@
 // Where the arbiter of one job can be reached, as text in a file or a user's store: addresses,
 // random job id, and the key if rank 0 made it up. A key that the user gave outlives the job and is
-// never written. Rank 0 writes it, the others read it again until what they read leads to
-// a living arbiter, so that what a finished or killed job left behind never matters.
+// never written. Rank 0 writes the text; the others read it again and again until it leads to a
+// living arbiter, so that what a finished or killed job left behind does no harm.
 //
 // Thread rule: the thread that joins.
 #pragma once

@@ -24,8 +24,8 @@ inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 /// judged.
 inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
 
-/// Lets the first decision of each communicator through, and the first about each rank where all
-/// communicators of that rank are meant.
+/// Lets the first decision on each communicator through. Of decisions on all communicators of a
+/// rank it lets the first through for each rank.
 class DecisionLedger {
  public:
   bool admit(const FailureDecision& decision);

@@ -17,7 +17,7 @@ namespace unisono::rendezvous {
 struct Failure {
   Status why;
   bool final = false;
-  /// The other side hung up on this rank's proof of the job key, and not for want of time.
+  /// The other side hung up on this rank's proof of the job key, though its time was not up.
   bool proof_refused = false;
 };
 template <typename T>

@@ -32,8 +32,8 @@ class Strangers {
 
   Strangers(std::string job_id, const JobKey& key) : job_id_(std::move(job_id)), key_(key) {}
 
-  /// False for moments, while nobody can make room: what comes then waits in the listener's
-  /// backlog.
+  /// False for moments in which no stranger can make room for another one: who comes then waits in
+  /// the listener's backlog.
   bool accepting(TimePoint now) const;
   /// Takes one connection from `listener`. Its descriptor, or -1 when there was none to keep.
   int accept(const Listener& listener, TimePoint now);
@@ -41,8 +41,8 @@ class Strangers {
   int add_local(UniqueFd fd, TimePoint now);
 
   bool holds(int fd) const { return strangers_.count(fd) > 0; }
-  /// Goes on with the stranger `fd`. An arrival when it has introduced itself; it, or a stranger
-  /// that was turned away, is no longer held.
+  /// Goes on with the stranger `fd`. Returns an arrival when it has introduced itself. A stranger
+  /// that has arrived or was turned away is no longer held.
   std::optional<Arrival> read(int fd, TimePoint now);
   void turn_away(int fd, std::string_view why, TimePoint now);
   /// Turns away who took too long.

@@ -20,14 +20,14 @@ class DescriptorExchange {
   DescriptorExchange(const LocalPeers& peers, TimePoint deadline)
       : peers_(peers), deadline_(deadline) {}
 
-  /// Leader: waits for everyone; the others: connect. Each brings the descriptor of its heap.
+  /// The leader waits for everyone, and the others connect; each brings the descriptor of its heap.
   Status gather(LocalListener& listener, int own_heap);
   /// Leader: sends `own_segment` and all heaps to everyone. The others: receive them. Afterwards
   /// heaps() has one descriptor for each rank.
   Status share(int own_segment, UniqueFd* received_segment);
   /// Returns when every rank has called it.
   Status barrier();
-  /// Tells the others that have come why it cannot work.
+  /// Tells the others that have connected why there can be no shared segment.
   void refuse(const Status& cause);
   /// Instead of gather(), by a rank that cannot take part: the leader and so all others are told.
   void decline(const Status& cause);

@@ -1,6 +1,6 @@
-// Memory that is a file, as the caller made it (memfd_create, mmap): whether other processes can
-// map the same file, and how they do. Nobody is to get a SIGBUS by it, so the file's size must be
-// sealed against shrinking.
+// Memory of the caller's that is a mapped file (memfd_create, mmap): whether other processes can
+// map the same file, and how they do. The file's size must be sealed against shrinking, because
+// reading beyond the end of a file raises SIGBUS.
 //
 // Thread rule: any thread.
 #pragma once
@@ -29,8 +29,8 @@ struct FileMemory {
   std::string refusal;  ///< why other processes cannot map it; empty: they can
 };
 
-/// Whether `memory` is the file behind `fd` from `offset` on. kInvalidArgument where it is not, or
-/// where `fd` is no descriptor. What this process has mapped tells, not the caller.
+/// Finds out from the process's own mappings whether `memory` is the file behind `fd` from `offset`
+/// on. kInvalidArgument where it is not, or where `fd` is no descriptor.
 Result<FileMemory> find_file_memory(std::span<const std::byte> memory, int fd,
                                     std::uint64_t offset);
 

@@ -1,6 +1,6 @@
-// Frames that are not copied into the ring but read where they lie, by the rank they are
-// for: one copy instead of two. The lender may take one back; message_ring.h says how both ends
-// agree on what came of it.
+// Frames that their receiver reads where they lie, instead of through the ring: one copy in place
+// of two. The lender may take a frame back; message_ring.h says how both ends agree on what became
+// of it.
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,10 @@ class Loans {
   std::size_t bytes_min_;
 };
 
-/// Lends pieces of point-to-point messages that their receiver waits for. Those of collectives may
-/// be reduced from wherever they lie, and an eager message must not wait for anybody. `access`: how
-/// others may read this rank's memory; with kWindow it lends nothing.
+/// Lends pieces of point-to-point messages whose receiver waits for them. It lends no pieces of
+/// collectives, which may be reduced from wherever they lie, and no eager messages, which must not
+/// wait for anybody. `access`: how others may read this rank's memory; with kWindow it lends
+/// nothing.
 std::unique_ptr<Loans> make_loans(std::shared_ptr<SharedSegment> shared, AccessPath access);
 
 }  // namespace unisono::shm

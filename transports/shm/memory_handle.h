@@ -1,7 +1,8 @@
-// What a rank tells others of its host so that they read memory of its where it lies. Who lends
-// what, for how long, and what becomes of it is the users' business: loan.h for frames,
-// native/large_call.h for collectives. handle_of() makes a handle, open() a view of it: for device
-// memory these are ticket() and map() (cuda/memory/device_memory.h).
+// A memory handle tells another rank of the host how to read a buffer of its owner in place.
+// handle_of() makes one, and open() gives its reader a view of the same memory. For device memory
+// ticket() and map() do the same (cuda/memory/device_memory.h). Which memory is offered, for how
+// long, and when its owner has it back is decided by the users of handles: loan.h for frames,
+// native/large_call.h for collectives.
 //
 // Thread rule: values.
 #pragma once
@@ -27,8 +28,7 @@ enum class MemoryPath : std::uint8_t {
 /// True when others read the memory itself, so that its owner must wait for them.
 inline bool is_in_place(MemoryPath path) { return path >= MemoryPath::kPointer; }
 
-/// `bytes` bytes of its owner. Comes from peers that may be hostile: open() of SharedSegment or
-/// SegmentGroup checks it.
+/// Names `bytes` bytes of its owner. It comes from peers that may be hostile, so open() checks it.
 struct MemoryHandle {
   MemoryPath path : 8 = MemoryPath::kNone;
   std::uint64_t bytes : 56 = 0;
@@ -36,15 +36,16 @@ struct MemoryHandle {
 };
 static_assert(sizeof(MemoryHandle) == 16, "two have to fit a cell's line");
 
-/// MemoryHandle::address of kRegistered: the number of the range above, the offset in it below.
+/// MemoryHandle::address of kRegistered has the offset in the range in these low bits, and the
+/// number of the range above them.
 inline constexpr int kRegisteredOffsetBits = 48;
 
-/// The same memory as its reader has it.
+/// The memory of a handle, as its reader gets at it.
 struct MemoryView {
   MemoryPath path = MemoryPath::kNone;
   const std::byte* base = nullptr;  ///< null of kNone and kSingleCopy
   std::uint64_t address = 0;        ///< kSingleCopy
-  /// kRegistered: `base` lies in it. The owner may have given the range up meanwhile.
+  /// kRegistered: the mapping that `base` lies in. It stays even if the owner gives the range up.
   std::shared_ptr<const FileView> mapping{};
 };
 

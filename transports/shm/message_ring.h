@@ -9,13 +9,13 @@
 // a ring smaller than itself. The only counter, lines consumed, is written by the reader once per
 // eighth of the ring and read by the writer when the ring looks full.
 //
-// A lent frame (loan.h) is a record of two lines and no payload. The second line has a word that
-// decides once what becomes of the frame: the reader, which copies it from where it lies, writes
-// "taken" afterwards, or "refused"; the writer, which wants its memory back, writes "refused". What
-// was refused follows in continuation records from its first byte, so that nothing is lost by
-// either's word, and a copy that was taken back meanwhile is written over. Memory of the reader's
-// own process could be unmapped meanwhile: there the reader writes "reading" first, and the writer
-// waits for that copy of one frame.
+// A lent frame (loan.h) is a record of two lines and no payload. A word in the second line decides
+// once what becomes of the frame. The reader copies the frame from where it lies and then writes
+// "taken", or it writes "refused"; the writer writes "refused" when it wants its memory back. A
+// refused frame follows in continuation records from its first byte, so nothing is lost, and what
+// the reader has copied by then is written over. Within one process the writer's memory could be
+// unmapped while it is copied: there the reader writes "reading" first, and the writer waits until
+// that one frame is copied.
 //
 // Everything read here may have been written by a hostile process of the same user: it is copied,
 // then checked, then used.
@@ -40,8 +40,8 @@ inline constexpr std::size_t kRingControlBytes = 2 * kLineBytes;
 inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 
-/// So much of a frame is published at once: the reader copies a piece out while the next one is
-/// written. Smaller rings use smaller pieces.
+/// The piece of a frame that is published at once: the reader copies one out while the writer
+/// writes the next. Smaller rings use smaller pieces.
 inline constexpr std::size_t kPieceBytesMax = 16 * 1024;
 
 /// How a rank left its end of a ring.
@@ -82,7 +82,7 @@ class RingSender {
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
-  /// Instead of push(), for a payload that the reader may read in place: kPart, if there is room.
+  /// Starts a frame like push(), but the reader reads the payload in place. kPart if there is room.
   Pushed lend(const FrameHeader& header, std::span<const std::byte> payload,
               const MemoryHandle& lent);
   /// Until the reader has refused a loan: it would refuse the next one, too.
@@ -90,7 +90,8 @@ class RingSender {
   /// Goes on with the frame of which push() or lend() took a part.
   Pushed resume();
   bool writing() const { return rest_bytes_ > 0; }
-  /// From here on the frame partly written is completed from a copy: its payload goes back.
+  /// Copies the rest of the frame that is partly written, so that its payload goes back to its
+  /// owner.
   void detach();
   /// Afterwards nobody reads what was lent. Waits for a thread of this process that is reading.
   void withdraw();

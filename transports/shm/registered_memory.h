@@ -1,6 +1,6 @@
-// The caller's own memory that other processes of the host map. Its owner says in the segment which
-// of its descriptors that is, and readers open it in /proc at first use. Whether they may was tried
-// with the heaps when the ranks met.
+// The caller's own memory that other processes of the host map. The owner says in the segment which
+// of its descriptors to open, and readers open that in /proc at first use. When the ranks met, each
+// has tried on the heaps whether it may do so.
 //
 // Thread rule: as each class says.
 #pragma once
@@ -27,8 +27,8 @@ class RegisteredRanges {
   /// `published`: this rank's page of the segment.
   explicit RegisteredRanges(RegisteredTable& published) : published_(published) {}
 
-  /// `memory` is `file` from `offset` on. Keeps a descriptor of its own and reserves its pages. The
-  /// range's number; kOutOfResources.
+  /// Adds `memory`, which is `file` from `offset` on: keeps a descriptor of its own and reserves
+  /// the pages. Returns the range's number; kOutOfResources.
   Result<int> add(std::span<const std::byte> memory, int fd, const FileIdentity& file,
                   std::uint64_t offset);
   void remove(int number);
@@ -68,7 +68,7 @@ class RegisteredViews {
   /// What the local rank `peer` has registered by that number. A range that took the place of
   /// another one is mapped anew. Errors as open_file_of() and FileView::map().
   Result<std::shared_ptr<const FileView>> open(int peer, std::uint64_t number);
-  /// Lets go of what its owners have given up.
+  /// Unmaps the ranges that their owners have given up.
   void drop_stale();
 
  private:

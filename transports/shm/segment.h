@@ -19,7 +19,8 @@ namespace unisono::shm {
 
 /// A memfd of a peer that may be mapped later.
 using PeerMemfd = std::shared_ptr<const UniqueFd>;
-/// The one descriptor that this process holds of it: `fd`, or what another rank was sent before.
+/// The one descriptor that this process holds of a memfd: `fd`, or the one that another rank of the
+/// process was sent before.
 Result<PeerMemfd> keep_once(UniqueFd fd);
 /// Allocates the pages of a range, so that touching them cannot fail later.
 Status reserve_pages(int fd, std::size_t offset, std::size_t bytes);
@@ -72,8 +73,7 @@ inline constexpr std::size_t kSegmentRingBytesMin = std::size_t{256} << 10;
 inline constexpr std::size_t kSegmentRingBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kRingsBytesMax = std::size_t{8} << 20;
 
-/// Cells of one member: what small calls exchange. Four, because who is in the call after the next
-/// may still be read by a member that looks at the call before (native/shared_cells.h).
+/// Cells of one member, which small calls exchange. native/shared_cells.h says why there are four.
 inline constexpr int kCellSlots = 4;
 inline constexpr std::size_t kCellPayloadBytes = 8 * 1024;
 inline constexpr std::size_t kInlineBytes = 32;
@@ -120,7 +120,7 @@ struct RankEntry {
   std::int64_t heap_fd;                                      ///< its heap, in that process
   std::atomic<std::uint64_t> readable[kLocalRanksMax / 64];  ///< ranks it can read by single copy
   std::atomic<std::uint64_t> mappable[kLocalRanksMax / 64];  ///< whose descriptors it can open
-  std::atomic<std::uint32_t> published;                      ///< 1: all of the above but these two
+  std::atomic<std::uint32_t> published;  ///< 1: written, but for `readable` and `mappable`
 };
 
 struct ControlPage {
@@ -159,8 +159,9 @@ struct SegmentLayout {
   static constexpr std::size_t member_bytes() {
     return sizeof(Counters) + kCellSlots * kCellStride;
   }
-  /// A line of a large ring has left the reader's own cache when it is written again, so that
-  /// nobody has to be asked for it: 1 MiB moves two to three times as much as 256 KiB.
+  /// A larger ring is faster: by the time the writer comes back to a line, the line has left the
+  /// reader's own cache, and need not be fetched from there. 1 MiB moves two to three times as much
+  /// as 256 KiB.
   std::size_t ring_bytes() const {
     return std::clamp(round_up(kRingsBytesMax / rank_count, kPageBytes), kSegmentRingBytesMin,
                       kSegmentRingBytesMax) +

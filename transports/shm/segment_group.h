@@ -22,8 +22,8 @@ class SegmentGroup {
   int size() const { return static_cast<int>(members_.size()); }
   int self() const { return self_; }
   Rank world_rank(int member) const;
-  /// Before it is closed without having been used: only so many members could open it, and the
-  /// last of these gives the block back.
+  /// For a group that is closed unused because only so many members could open it: the last of
+  /// these gives the block back.
   void set_opened_by(std::size_t members) { opened_by_ = members; }
 
   GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(block_); }
@@ -44,8 +44,8 @@ class SegmentGroup {
   /// How all members may read this rank's memory in place. With `by_single_copy` private memory,
   /// too, where all of them can.
   MemoryHandle handle_of(std::span<const std::byte> memory, bool by_single_copy) const;
-  /// What a member told, checked; maps its heap or what it has registered at first use. Errors name
-  /// it: kProtocol, and of mapping kSystem, kOutOfResources.
+  /// Checks the handle that a member told, and maps the member's heap or registered range at first
+  /// use. Errors name the member: kProtocol, and from mapping kSystem and kOutOfResources.
   Result<MemoryView> open(int member, const MemoryHandle& handle) const;
   /// Fills `out` from `offset` of memory that is not kNone.
   Status copy(int member, const MemoryView& from, std::size_t offset,

@@ -24,7 +24,8 @@
 
 namespace unisono::shm {
 
-/// Where a rank is reached, opened before the job's table exists.
+/// The socket by which the other ranks of the host reach this one. It is opened before the rank
+/// joins its job, because its address is in the job's table.
 class LocalListener {
  public:
   static Result<std::unique_ptr<LocalListener>> open();
@@ -101,8 +102,8 @@ class SharedSegment {
   bool is_allocated(std::span<const std::byte> memory) const;
 
   /// Lets others map memory of the caller's, which find_file_memory() has found to be `file` from
-  /// `offset` on. Its number, for unregister_memory(); kOutOfResources. The caller's descriptor may
-  /// be closed afterwards.
+  /// `offset` on. Returns its number, for unregister_memory(); kOutOfResources. The caller may
+  /// close `fd` afterwards.
   Result<int> register_memory(std::span<const std::byte> memory, int fd, const FileIdentity& file,
                               std::uint64_t offset);
   /// No call may be using it. Others let go of it when they map another range or give one up.
