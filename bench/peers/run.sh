@@ -66,18 +66,20 @@ build_unisono() {
   if [ -z "$unisono" ]; then
     unisono=$build/unisono
     cmake -S "$root" -B "$unisono" -DCMAKE_BUILD_TYPE=Release -DUNISONO_BUILD_TESTS=OFF \
-      -DUNISONO_BUILD_BENCH=OFF >> "$log" 2>&1 &&
-      cmake --build "$unisono" --target unisono unisono_cli -j "$cores" >> "$log" 2>&1 || return 1
+      -DUNISONO_BUILD_BENCH=OFF >> "$log" 2>&1 || return 1
   fi
   [ -d "$unisono" ] || { say "no folder $unisono"; return 1; }
   unisono=$(cd "$unisono" && pwd)
   # Only these places: a build tree holds other copies, installed by its own tests.
-  local library candidate includes=(-I"$unisono/include")
+  local library candidate source=$root includes=(-I"$unisono/include")
+  if [ -e "$unisono/CMakeCache.txt" ]; then
+    # What is there may be older than its sources, and `./dev perf` builds the command alone.
+    cmake --build "$unisono" --target unisono unisono_cli -j "$cores" >> "$log" 2>&1 || return 1
+    source=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$unisono/CMakeCache.txt")
+  fi
   if [ -x "$unisono/tools/unisono" ]; then
     command_line=$unisono/tools/unisono library=$unisono/src/comm/libunisono.so
-    includes+=(-I"$root/include")
-    # `./dev perf` builds the command alone.
-    [ -e "$library" ] || cmake --build "$unisono" --target unisono -j "$cores" >> "$log" 2>&1
+    includes+=(-I"$source/include")
   else
     command_line=$unisono/bin/unisono library=
     for candidate in "$unisono"/lib/libunisono.so "$unisono"/lib64/libunisono.so \

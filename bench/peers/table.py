@@ -12,6 +12,7 @@ there is nothing of unisono at all.
 """
 import argparse
 import csv
+import math
 import re
 import statistics
 import sys
@@ -52,11 +53,10 @@ def is_figure(row):
     try:
         for name in ("ranks", "bytes", "round"):
             int(row[name])
-        for name in ("time_us_median", "empty_us"):
-            float(row[name])
+        times = [float(row[name]) for name in ("time_us_median", "empty_us")]
     except ValueError:
         return False
-    return True
+    return all(map(math.isfinite, times)) and times[0] > 0
 
 
 def load(path, only):
@@ -64,8 +64,10 @@ def load(path, only):
     were none of figures."""
     rows = defaultdict(lambda: defaultdict(list))
     foreign = 0
-    with open(path, newline="") as file:
-        for row in csv.DictReader(file):
+    # What a library printed there is no CSV, and perhaps no text.
+    csv.field_size_limit(sys.maxsize)
+    with open(path, newline="", errors="replace") as file:
+        for row in csv.DictReader(file, quoting=csv.QUOTE_NONE):
             if not is_figure(row):
                 foreign += 1
                 continue

@@ -22,7 +22,7 @@ def row(peer, transport, us, round=1, buffers="private", collective="all_reduce"
 
 def run_table(rows, *arguments):
     """Exit status and text."""
-    with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", errors="surrogateescape") as file:
         file.write("\n".join([HEADER, *rows]) + "\n")
         file.flush()
         text = io.StringIO()
@@ -58,6 +58,22 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("5 lines of ", text)
         self.assertIn("2 bars met, 0 missed.", text)
+
+    def test_such_a_line_takes_no_figures_with_it(self):
+        unbalanced = 'UCX  WARN  unused variable "UCX_TLS'
+        for foreign in (unbalanced, '"', 'x,"y', "\udcff\udcfe", "z" * 200_000):
+            rows = PEER[:1] + [foreign] + PEER[1:] + PRIVATE + [foreign] + ALLOCATED
+            status, text = run_table(rows)
+            self.assertEqual(status, 0, foreign[:20])
+            self.assertIn("2 lines of ", text)
+            self.assertIn("2 bars met, 0 missed.", text)
+
+    def test_what_is_no_finite_time_is_no_figure(self):
+        for us in ("nan", "inf", "-inf", "0", "-1"):
+            status, text = run_table([row("openmpi", "shm", us)] + PEER + PRIVATE + ALLOCATED)
+            self.assertEqual(status, 0, us)
+            self.assertIn("1 lines of ", text)
+            self.assertIn("2 bars met, 0 missed.", text)
 
     def test_a_slow_figure_is_missed_but_no_failure(self):
         slow = [row("unisono", "shm", 99, round) for round in (1, 2, 3)]
