@@ -12,6 +12,8 @@ std::uint64_t pair_name(Rank a, Rank b) {
 
 }  // namespace
 
+// No switch here has a default: the compiler names each that a new collective has no case in.
+
 bool is_one_vector(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
@@ -20,9 +22,22 @@ bool is_one_vector(Collective collective) {
     case Collective::kScan:
     case Collective::kExscan:
       return true;
-    default:
+    case Collective::kAllGather:
+    case Collective::kAllGatherV:
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterV:
+    case Collective::kGather:
+    case Collective::kGatherV:
+    case Collective::kScatter:
+    case Collective::kScatterV:
+    case Collective::kAllToAll:
+    case Collective::kAllToAllV:
+    case Collective::kBarrier:
+    case Collective::kSend:
+    case Collective::kReceive:
       return false;
   }
+  return false;
 }
 
 bool has_uneven_blocks(Collective collective) {
@@ -33,16 +48,29 @@ bool has_uneven_blocks(Collective collective) {
     case Collective::kScatterV:
     case Collective::kAllToAllV:
       return true;
-    default:
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+    case Collective::kScan:
+    case Collective::kExscan:
+    case Collective::kSend:
+    case Collective::kReceive:
       return false;
   }
+  return false;
 }
 
 int input_blocks_of(const PlanRequest& request) {
   const bool is_root = request.rank == request.root;
   switch (request.collective) {
     case Collective::kBroadcast:
-      return is_root ? -1 : 0;
+      return is_root ? kOneVector : 0;
     case Collective::kScatter:
     case Collective::kScatterV:
       return is_root ? request.ranks : 0;
@@ -56,16 +84,24 @@ int input_blocks_of(const PlanRequest& request) {
     case Collective::kAllToAll:
     case Collective::kAllToAllV:
       return request.ranks;
-    default:
-      return is_one_vector(request.collective) ? -1 : 0;
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kScan:
+    case Collective::kExscan:
+      return kOneVector;
+    case Collective::kBarrier:
+    case Collective::kSend:
+    case Collective::kReceive:
+      return 0;
   }
+  return 0;
 }
 
 int output_blocks_of(const PlanRequest& request) {
   const bool is_root = request.rank == request.root;
   switch (request.collective) {
     case Collective::kReduce:
-      return is_root ? -1 : 0;
+      return is_root ? kOneVector : 0;
     case Collective::kGather:
     case Collective::kGatherV:
       return is_root ? request.ranks : 0;
@@ -79,9 +115,17 @@ int output_blocks_of(const PlanRequest& request) {
     case Collective::kAllToAll:
     case Collective::kAllToAllV:
       return request.ranks;
-    default:
-      return is_one_vector(request.collective) ? -1 : 0;
+    case Collective::kAllReduce:
+    case Collective::kBroadcast:
+    case Collective::kScan:
+    case Collective::kExscan:
+      return kOneVector;
+    case Collective::kBarrier:
+    case Collective::kSend:
+    case Collective::kReceive:
+      return 0;
   }
+  return 0;
 }
 
 std::uint64_t ChunkSizes::of(Rank rank, Buffer buffer, std::uint32_t chunk) const {

@@ -14,7 +14,9 @@ bool is_one_vector(Collective collective);
 /// True for the collectives whose blocks differ in length and may lie apart.
 bool has_uneven_blocks(Collective collective);
 
-/// Blocks that a rank's buffers have by plan.h; -1: one vector, cut by the algorithm.
+/// Instead of a number of blocks: one vector, cut by the algorithm.
+inline constexpr int kOneVector = -1;
+/// Blocks that a rank's buffers have by plan.h, or kOneVector.
 int input_blocks_of(const PlanRequest& request);
 int output_blocks_of(const PlanRequest& request);
 
