@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/collective.h"
+
 namespace unisono::algorithms {
 namespace {
 
@@ -61,16 +63,10 @@ constexpr DefaultRow kDefaults[]{
     {Collective::kExscan, kAnyRanks, kAnySize, "linear", 0},
 };
 
-bool cuts_by_rank(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kAllGather ||
-         collective == Collective::kAllGatherV || collective == Collective::kReduceScatter ||
-         collective == Collective::kReduceScatterV;
-}
-
 int chunks_for(const SelectionRow& row, const SelectionRequest& request) {
   if (row.chunk_bytes == 0) return 1;
   const std::size_t blocks =
-      cuts_by_rank(request.collective) ? static_cast<std::size_t>(request.ranks) : 1;
+      facts_of(request.collective).is_shared_out() ? static_cast<std::size_t>(request.ranks) : 1;
   const std::size_t block = request.bytes / blocks;
   return static_cast<int>(std::clamp<std::size_t>(block / row.chunk_bytes, 1, kChunksMax));
 }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.h"
 #include "native/native.h"
 #include "transports/shm/segment_group.h"
 
@@ -138,16 +139,12 @@ class Bench {
     native::Arguments arguments;
     const auto n = static_cast<std::size_t>(options_.ranks);
     const std::size_t total = bytes / sizeof(float);
-    const bool per_block = options_.collective == Collective::kAllGather ||
-                           options_.collective == Collective::kGather ||
-                           options_.collective == Collective::kScatter ||
-                           options_.collective == Collective::kAllToAll ||
-                           options_.collective == Collective::kReduceScatter;
+    const CollectiveFacts& facts = facts_of(options_.collective);
     arguments.collective = options_.collective;
     arguments.input = inputs_[static_cast<std::size_t>(pair)];
     arguments.output = outputs_[static_cast<std::size_t>(pair)];
-    if (options_.collective == Collective::kBroadcast) arguments.output = inputs_[pair];
-    arguments.count = per_block ? total / n : total;
+    if (facts.in_place == InPlace::kAlways) arguments.output = inputs_[pair];
+    arguments.count = facts.has_blocks() ? total / n : total;
     arguments.reduction = &*reduction_;
     arguments.element_bytes = sizeof(float);
     arguments.access = options_.access;

@@ -29,7 +29,14 @@ namespace unisono {
 
 namespace detail {
 class CommunicatorState;
+
+/// Both buffers have one length, the same on every rank: it is the call's count, and nothing else
+/// need be looked up. A reduce is none of these: only the root has an output.
+constexpr bool has_equal_buffers(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
+         collective == Collective::kScan || collective == Collective::kExscan;
 }
+}  // namespace detail
 
 class UNISONO_API Collectives {
  public:
@@ -523,11 +530,6 @@ class UNISONO_API Collectives {
             .root = root,
             .options = options};
   }
-  // Both buffers have the same length on every rank: where they do, that length is the count.
-  static constexpr bool is_one_vector(Collective collective) {
-    return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
-           collective == Collective::kScan || collective == Collective::kExscan;
-  }
   static Call even(Collective collective, const ReduceOp& op, Rank root,
                    const CallOptions& options) {
     return {.collective = collective, .op = op, .root = root, .options = options};
@@ -547,7 +549,7 @@ class UNISONO_API Collectives {
     call.out = std::ranges::data(out);
     call.type = data_type_of<ElementOf<In>>;
     const std::size_t in_elements = std::ranges::size(in), out_elements = std::ranges::size(out);
-    if (is_one_vector(call.collective) && in_elements == out_elements) {
+    if (detail::has_equal_buffers(call.collective) && in_elements == out_elements) {
       call.count = in_elements;
     } else {
       size_call(&call, in_elements, out_elements);
@@ -558,7 +560,7 @@ class UNISONO_API Collectives {
   Call typed(Call call, InOut& data) const {
     call.out = std::ranges::data(data);
     call.type = data_type_of<ElementOf<InOut>>;
-    if (is_one_vector(call.collective)) {
+    if (detail::has_equal_buffers(call.collective)) {
       call.in = call.out;
       call.count = std::ranges::size(data);
     } else {

@@ -259,8 +259,7 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
     if (static_cast<int>(call.op.kind) >= kOpKindCount) {
       return invalid("unknown operator " + std::to_string(static_cast<int>(call.op.kind)));
     }
-    const bool prefix =
-        call.collective == Collective::kScan || call.collective == Collective::kExscan;
+    const bool prefix = facts_of(call.collective).is_prefix();
     if (!is_meaningful(call.op.kind, call.type) || (prefix && call.op.kind == OpKind::kAverage)) {
       return invalid("operator " + std::string(name_of(call.op.kind)) + " has no meaning on " +
                      std::string(prefix ? name_of(call.collective) : name_of(call.type)));

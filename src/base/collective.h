@@ -74,6 +74,12 @@ struct CollectiveFacts {
   constexpr bool has_blocks() const {
     return input.holds == Holds::kBlocks || output.holds == Holds::kBlocks;
   }
+  /// An algorithm gives each rank a share of the agreed bytes to work on, block by block.
+  constexpr bool is_shared_out() const {
+    return flow == Flow::kAllToAll && has_buffers() && !exchanges_blocks();
+  }
+  /// Of some of the ranks, in their order.
+  constexpr bool is_prefix() const { return flow == Flow::kUpToOwn || flow == Flow::kBelowOwn; }
 };
 
 namespace collective_rows {
@@ -126,8 +132,6 @@ constexpr const CollectiveFacts& facts_of(Collective collective) {
 }
 constexpr bool reduces(Collective collective) { return facts_of(collective).reduces; }
 constexpr bool is_rooted(Collective collective) { return facts_of(collective).has_root(); }
-constexpr bool is_point_to_point(Collective collective) {
-  return collective == Collective::kSend || collective == Collective::kReceive;
-}
+constexpr bool is_point_to_point(Collective collective) { return facts_of(collective).has_peer(); }
 
 }  // namespace unisono

@@ -9,6 +9,7 @@
 #include "base/collective.h"
 #include "plan/plan_sizes.h"
 #include "tests/collective/matrix_cases.h"
+#include "unisono/collectives.h"
 
 namespace unisono {
 namespace {
@@ -36,6 +37,15 @@ TEST(CollectiveTable, AgreesWithTheCheckerOfPlans) {
       EXPECT_EQ(blocks_of(facts.input, request), plan::input_blocks_of(request));
       EXPECT_EQ(blocks_of(facts.output, request), plan::output_blocks_of(request));
     }
+  }
+}
+
+// What the public header cannot look up.
+TEST(CollectiveTable, AgreesWithTheTypedForms) {
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    const bool root_has_less = facts.output.at_root_alone;
+    EXPECT_EQ(detail::has_equal_buffers(facts.collective), facts.is_one_vector() && !root_has_less)
+        << facts.name;
   }
 }
 

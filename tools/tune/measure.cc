@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/collective.h"
 #include "tools/common/environment.h"
 #include "tools/common/sizes.h"
 #include "unisono/communicator.h"
@@ -41,16 +42,16 @@ class SharedSeconds {
 };
 
 Call call_of(const Task& task, int ranks, std::byte* in, std::byte* out) {
-  const std::size_t blocks =
-      has_block_per_rank(task.collective) ? static_cast<std::size_t>(ranks) : 1;
+  const CollectiveFacts& facts = facts_of(task.collective);
+  const std::size_t blocks = facts.has_blocks() ? static_cast<std::size_t>(ranks) : 1;
   Call call;
   call.collective = task.collective;
   call.type = DataType::kFloat32;
   call.op = ops::sum;
   call.options.algorithm = task.algorithm;
-  if (task.collective == Collective::kBarrier) return call;
+  if (!facts.has_buffers()) return call;
   call.in = in;
-  call.out = task.collective == Collective::kBroadcast ? in : out;
+  call.out = facts.in_place == InPlace::kAlways ? in : out;
   call.count = std::max<std::size_t>(task.bytes / size_of(call.type) / blocks, 1);
   return call;
 }

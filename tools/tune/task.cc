@@ -62,9 +62,4 @@ std::vector<Task> list_tasks(std::span<const algorithms::Link> links, int ranks,
   return tasks;
 }
 
-bool has_block_per_rank(Collective collective) {
-  return collective != Collective::kAllReduce && collective != Collective::kReduce &&
-         collective != Collective::kBroadcast;
-}
-
 }  // namespace unisono::tune

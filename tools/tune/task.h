@@ -30,7 +30,4 @@ std::vector<std::size_t> list_sizes(std::size_t bytes_max);
 std::vector<Task> list_tasks(std::span<const algorithms::Link> links, int ranks,
                              std::span<const std::size_t> sizes);
 
-/// True where the payload is one block for each rank.
-bool has_block_per_rank(Collective collective);
-
 }  // namespace unisono::tune
