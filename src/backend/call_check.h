@@ -12,7 +12,8 @@
 
 namespace unisono {
 
-/// What the layers below need to know about a checked call.
+/// What the layers below need to know about a checked call. What one of them makes of it where
+/// ranks share memory is a native::Transfer.
 struct CallShape {
   bool in_place = false;
   std::size_t agreed_bytes = 0;  ///< as nccl-tests count; 0 where ranks need not agree

@@ -23,11 +23,11 @@ std::size_t choose_chunk_bytes(std::size_t total) {
 Status CombineCall::plan(Offer* offer) {
   const Members everyone{0, size()};
   // Everyone combines a part, also where only the root gets the result.
-  wants_result_ = shape_.sources.has(self());
-  wanting_ = shape_.readers;
-  const bool all_want_result = shape_.readers.last - shape_.readers.first == size();
-  shape_.sources = shape_.readers = everyone;
-  const std::size_t total = shape_.input_bytes;
+  wants_result_ = transfer_.sources.has(self());
+  wanting_ = transfer_.readers;
+  const bool all_want_result = transfer_.readers.last - transfer_.readers.first == size();
+  transfer_.sources = transfer_.readers = everyone;
+  const std::size_t total = transfer_.input_bytes;
   chunk_bytes_ = choose_chunk_bytes(total);
   chunks_ = chunks_of(total, chunk_bytes_);
   filled_ = combined_ = taken_ = 0;
@@ -41,10 +41,10 @@ Status CombineCall::plan(Offer* offer) {
   shm::MemoryHandle& input = offer->input = {shm::MemoryPath::kNone, total};
   shm::MemoryHandle& result = offer->result = {shm::MemoryPath::kNone, total};
   if (!reduction_->prepares()) {
-    input = offered(shape_.input, total);
+    input = offered(transfer_.input, total);
   }
   if (all_want_result) {
-    result = offered(shape_.output, total);
+    result = offered(transfer_.output, total);
   }
   input_path_ = input.path;
   result_path_ = result.path;
@@ -53,7 +53,7 @@ Status CombineCall::plan(Offer* offer) {
 }
 
 std::size_t CombineCall::bytes_of(std::uint64_t chunk) const {
-  return std::min(chunk_bytes_, shape_.input_bytes - chunk * chunk_bytes_);
+  return std::min(chunk_bytes_, transfer_.input_bytes - chunk * chunk_bytes_);
 }
 
 Block CombineCall::part_of(int member, std::uint64_t chunk) const {
@@ -79,7 +79,7 @@ bool CombineCall::prepare_cell() {
 
 Status CombineCall::accept(int member, const Offer& offer) {
   const auto index = static_cast<std::size_t>(member);
-  const std::size_t total = shape_.input_bytes;
+  const std::size_t total = transfer_.input_bytes;
   if (offer.input.bytes != total || offer.result.bytes != total) {
     return Status(ErrorCode::kMismatch,
                   "rank " + std::to_string(member) + " reduces " +
@@ -100,7 +100,7 @@ Status CombineCall::accept(int member, const Offer& offer) {
 bool CombineCall::can_fill() const {
   return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
          filled_ < combined_ + shm::kWindowSlots &&
-         context_.progress.slot_is_free(filled_, shape_.readers);
+         context_.progress.slot_is_free(filled_, transfer_.readers);
 }
 
 bool CombineCall::can_combine() const {
@@ -108,7 +108,7 @@ bool CombineCall::can_combine() const {
   if (!shm::is_in_place(input_path_)) {
     if (combined_ == filled_) return false;
   } else if (!shm::is_in_place(result_path_) &&
-             !context_.progress.slot_is_free(combined_, shape_.readers)) {
+             !context_.progress.slot_is_free(combined_, transfer_.readers)) {
     return false;
   }
   for (int member = 0; member < size(); ++member) {
@@ -151,7 +151,7 @@ bool CombineCall::move() {
 
 void CombineCall::fill() {
   std::byte* const slot = slot_of(context_.group, self(), filled_);
-  const std::byte* const from = shape_.input + filled_ * chunk_bytes_;
+  const std::byte* const from = transfer_.input + filled_ * chunk_bytes_;
   const std::size_t bytes = bytes_of(filled_);
   if (reduction_->prepares()) {
     reduction_->prepare(slot, from, bytes / element_bytes());
@@ -192,7 +192,7 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
     const auto index = static_cast<std::size_t>(member);
     const std::byte* in_window = slot_of(context_.group, member, chunk) + offset;
     if (is_self(member)) {
-      operands_[index] = reduction_->prepares() ? in_window : shape_.input + at;
+      operands_[index] = reduction_->prepares() ? in_window : transfer_.input + at;
     } else {
       operands_[index] = look(inputs_[index], member, in_window, at, bytes,
                               context_.scratch.data() + index * scratch_stride);
@@ -200,12 +200,13 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
   }
   if (ended()) return;
   std::byte* const result = shm::is_in_place(result_path_)
-                                ? shape_.output + at
+                                ? transfer_.output + at
                                 : slot_of(context_.group, self(), chunk) + offset;
   const std::size_t count = bytes / element_bytes();
   reduction_->combine_tree(result, operands_.data(), size(), count, false);
   reduction_->finish(result, count);
-  if (wants_result_ && !shm::is_in_place(result_path_)) deliver(shape_.output + at, result, bytes);
+  if (wants_result_ && !shm::is_in_place(result_path_))
+    deliver(transfer_.output + at, result, bytes);
 }
 
 void CombineCall::take() {
@@ -217,8 +218,8 @@ void CombineCall::take() {
     const std::size_t at = taken_ * chunk_bytes_ + part.offset;
     const std::byte* const from = look(results_[static_cast<std::size_t>(member)], member,
                                        slot_of(context_.group, member, taken_) + part.offset, at,
-                                       part.bytes, shape_.output + at);
-    if (from != shape_.output + at) deliver(shape_.output + at, from, part.bytes);
+                                       part.bytes, transfer_.output + at);
+    if (from != transfer_.output + at) deliver(transfer_.output + at, from, part.bytes);
   }
   if (!ended()) context_.progress.drained(++taken_);
 }
@@ -254,7 +255,7 @@ void CombineCall::let_go() {
 
 bool CombineCall::waits_for_slot(int member) const {
   return !shm::is_in_place(input_path_) && filled_ < chunks_ &&
-         context_.progress.holds_slot(member, filled_, shape_.readers);
+         context_.progress.holds_slot(member, filled_, transfer_.readers);
 }
 
 // In the order in which a chunk moves, last step first: that is what the earlier ones wait for.
@@ -265,7 +266,7 @@ bool CombineCall::waits_for(int member) const {
   if (combined_ < chunks_ && !has_filled) return waits_for_slot(member);
   if (combined_ < chunks_) {
     const bool needs_slot = shm::is_in_place(input_path_) && !shm::is_in_place(result_path_);
-    if (needs_slot && progress.holds_slot(member, combined_, shape_.readers)) return true;
+    if (needs_slot && progress.holds_slot(member, combined_, transfer_.readers)) return true;
     return inputs_[static_cast<std::size_t>(member)].path == shm::MemoryPath::kNone &&
            !progress.has_filled(member, combined_ + 1);
   }

@@ -24,23 +24,23 @@ std::size_t ExchangeCall::table_bytes() const {
 }
 
 std::size_t ExchangeCall::packed_bytes() const {
-  if (!shape_.in_parts) return shape_.input_bytes;
+  if (!transfer_.in_parts) return transfer_.input_bytes;
   std::size_t bytes = 0;
-  for (int member = 0; member < size(); ++member) bytes += shape_.give.at(member).bytes;
+  for (int member = 0; member < size(); ++member) bytes += transfer_.give.at(member).bytes;
   return bytes;
 }
 
 // A scan or all_to_all in place overwrites what others still have to read.
 bool ExchangeCall::overwrites_input() const {
   const int others =
-      shape_.sources.last - shape_.sources.first - (shape_.sources.has(self()) ? 1 : 0);
-  const bool reads_what_it_writes = shape_.combines ? !shape_.in_parts : shape_.in_parts;
-  return shape_.input == shape_.output && others > 0 && reads_what_it_writes;
+      transfer_.sources.last - transfer_.sources.first - (transfer_.sources.has(self()) ? 1 : 0);
+  const bool reads_what_it_writes = transfer_.combines ? !transfer_.in_parts : transfer_.in_parts;
+  return transfer_.input == transfer_.output && others > 0 && reads_what_it_writes;
 }
 
 Status ExchangeCall::plan(Offer* offer) {
   const std::size_t share = shm::kWindowSlotBytes / static_cast<std::size_t>(size());
-  unit_ = shape_.in_parts ? share / shm::kLineBytes * shm::kLineBytes : shm::kWindowSlotBytes;
+  unit_ = transfer_.in_parts ? share / shm::kLineBytes * shm::kLineBytes : shm::kWindowSlotBytes;
   filled_ = round_ = 0;
   taken_in_round_ = 0;
   operands_.resize(static_cast<std::size_t>(size()));
@@ -54,13 +54,13 @@ Status ExchangeCall::plan(Offer* offer) {
 }
 
 void ExchangeCall::plan_input(Offer* offer) {
-  const bool prepares = shape_.combines && reduction_->prepares();
-  const bool is_read = shape_.readers.last > shape_.readers.first;
-  const bool small = shape_.agreed_bytes == kNotAgreed && is_read &&
+  const bool prepares = transfer_.combines && reduction_->prepares();
+  const bool is_read = transfer_.readers.last > transfer_.readers.first;
+  const bool small = transfer_.agreed_bytes == kNotAgreed && is_read &&
                      packed_bytes() + table_bytes() <= shm::kCellPayloadBytes;
-  offer->input = {small ? shm::MemoryPath::kInline : shm::MemoryPath::kNone, shape_.input_bytes};
+  offer->input = {small ? shm::MemoryPath::kInline : shm::MemoryPath::kNone, transfer_.input_bytes};
   if (!small && is_read && !prepares && !overwrites_input()) {
-    offer->input = offered(shape_.input, shape_.input_bytes);
+    offer->input = offered(transfer_.input, transfer_.input_bytes);
   }
   path_ = offer->input.path;
   own_from_offer_ = prepares;
@@ -71,13 +71,14 @@ void ExchangeCall::plan_chunks() {
   fill_chunks_ = rounds_ = 0;
   std::size_t taken_bytes = 0;
   for (int member = 0; member < size(); ++member) {
-    const bool reads = shape_.readers.has(member) && (!is_self(member) || own_from_offer_);
+    const bool reads = transfer_.readers.has(member) && (!is_self(member) || own_from_offer_);
     if (path_ == shm::MemoryPath::kNone && reads) {
-      const std::size_t given = shape_.in_parts ? shape_.give.at(member).bytes : shape_.input_bytes;
+      const std::size_t given =
+          transfer_.in_parts ? transfer_.give.at(member).bytes : transfer_.input_bytes;
       fill_chunks_ = std::max(fill_chunks_, chunks_of(given, unit_));
     }
-    if (shape_.sources.has(member)) {
-      const std::size_t wanted = shape_.take.at(member).bytes;
+    if (transfer_.sources.has(member)) {
+      const std::size_t wanted = transfer_.take.at(member).bytes;
       rounds_ = std::max(rounds_, chunks_of(wanted, unit_));
       taken_bytes += wanted;
     }
@@ -96,13 +97,13 @@ void ExchangeCall::write_table_and_blocks() {
   const bool with_blocks = path_ == shm::MemoryPath::kInline;
   std::byte* const payload = SharedCells::long_payload(context_.cells.own());
   std::byte* const blocks = payload + table_bytes();
-  const bool gives = shape_.readers.last > shape_.readers.first;
+  const bool gives = transfer_.readers.last > transfer_.readers.first;
   if (!gives) return;
-  if (!shape_.in_parts) return put(blocks, shape_.input, shape_.input_bytes);
+  if (!transfer_.in_parts) return put(blocks, transfer_.input, transfer_.input_bytes);
   std::size_t packed = 0;
   for (int member = 0; member < size(); ++member) {
-    const Block block = shape_.give.at(member);
-    if (with_blocks) put(blocks + packed, shape_.input + block.offset, block.bytes);
+    const Block block = transfer_.give.at(member);
+    if (with_blocks) put(blocks + packed, transfer_.input + block.offset, block.bytes);
     const TableEntry entry{with_blocks ? packed : block.offset, block.bytes};
     std::memcpy(payload + static_cast<std::size_t>(member) * sizeof entry, &entry, sizeof entry);
     packed += block.bytes;
@@ -112,8 +113,8 @@ void ExchangeCall::write_table_and_blocks() {
 Status ExchangeCall::accept(int member, const Offer& offer) {
   const auto index = static_cast<std::size_t>(member);
   std::byte* const payload = SharedCells::long_payload(context_.cells.line(member));
-  const std::size_t wanted = shape_.take.at(member).bytes;
-  TableEntry block{shape_.source_offset, shape_.in_parts ? wanted : offer.input.bytes};
+  const std::size_t wanted = transfer_.take.at(member).bytes;
+  TableEntry block{transfer_.source_offset, transfer_.in_parts ? wanted : offer.input.bytes};
   if (has_table()) {
     std::memcpy(&block, payload + static_cast<std::size_t>(self()) * sizeof block, sizeof block);
   }
@@ -138,7 +139,7 @@ Status ExchangeCall::accept(int member, const Offer& offer) {
   if (inputs_[index].path == shm::MemoryPath::kNone && wanted > 0) {
     context_.progress.saw_first_chunk(member);
   }
-  if (inputs_[index].path == shm::MemoryPath::kSingleCopy && shape_.combines) {
+  if (inputs_[index].path == shm::MemoryPath::kSingleCopy && transfer_.combines) {
     context_.scratch.resize(kScratchBytes);
   }
   return {};
@@ -162,13 +163,13 @@ bool ExchangeCall::move() {
 
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
   std::byte* const slot = slot_of(context_.group, owner, chunk);
-  return shape_.in_parts ? slot + static_cast<std::size_t>(reader) * unit_ : slot;
+  return transfer_.in_parts ? slot + static_cast<std::size_t>(reader) * unit_ : slot;
 }
 
 bool ExchangeCall::can_fill() const {
   if (filled_ == fill_chunks_) return false;
   if (own_from_offer_ && filled_ >= round_ + shm::kWindowSlots && round_ < rounds_) return false;
-  return context_.progress.slot_is_free(filled_, shape_.readers);
+  return context_.progress.slot_is_free(filled_, transfer_.readers);
 }
 
 void ExchangeCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
@@ -185,13 +186,13 @@ void ExchangeCall::fill() {
   const auto piece = [&](std::size_t bytes) {
     return offset < bytes ? std::min(unit_, bytes - offset) : 0;
   };
-  if (!shape_.in_parts) {
-    put(part_in_slot(self(), 0, filled_), shape_.input + offset, piece(shape_.input_bytes));
+  if (!transfer_.in_parts) {
+    put(part_in_slot(self(), 0, filled_), transfer_.input + offset, piece(transfer_.input_bytes));
   } else {
     for (int member = 0; member < size(); ++member) {
       if (is_self(member) && !own_from_offer_) continue;
-      const Block block = shape_.give.at(member);
-      put(part_in_slot(self(), member, filled_), shape_.input + block.offset + offset,
+      const Block block = transfer_.give.at(member);
+      put(part_in_slot(self(), member, filled_), transfer_.input + block.offset + offset,
           piece(block.bytes));
     }
   }
@@ -208,7 +209,7 @@ bool ExchangeCall::is_ready(int source) const {
 
 // A source whose block has ended early fills no further chunk.
 bool ExchangeCall::is_awaited_source(int member) const {
-  return shape_.sources.has(member) && round_ * unit_ < shape_.take.at(member).bytes &&
+  return transfer_.sources.has(member) && round_ * unit_ < transfer_.take.at(member).bytes &&
          !is_ready(member);
 }
 
@@ -219,18 +220,18 @@ bool ExchangeCall::fills_first() const {
 bool ExchangeCall::take() {
   if (!accepted_all() || round_ == rounds_) return false;
   if (fills_first()) return false;
-  return shape_.combines ? take_combined() : take_next_copy();
+  return transfer_.combines ? take_combined() : take_next_copy();
 }
 
 bool ExchangeCall::take_next_copy() {
   // Everyone begins with another source, so that no rank's memory is read by all at once.
   const int source = (self() + 1 + taken_in_round_) % size();
-  const Block block = shape_.sources.has(source) ? shape_.take.at(source) : Block{};
+  const Block block = transfer_.sources.has(source) ? transfer_.take.at(source) : Block{};
   const std::size_t offset = round_ * unit_;
   if (offset < block.bytes) {
     if (!is_ready(source)) return false;
     const std::size_t bytes = std::min(unit_, block.bytes - offset);
-    std::byte* const to = shape_.output + block.offset + offset;
+    std::byte* const to = transfer_.output + block.offset + offset;
     const std::byte* const from =
         is_self(source) ? own_source(offset)
                         : look(inputs_[static_cast<std::size_t>(source)], source,
@@ -246,25 +247,25 @@ bool ExchangeCall::take_next_copy() {
 }
 
 const std::byte* ExchangeCall::own_source(std::size_t offset) const {
-  const Block own = shape_.in_parts ? shape_.give.at(self()) : Block{};
-  if (!own_from_offer_) return shape_.input + own.offset + offset;
+  const Block own = transfer_.in_parts ? transfer_.give.at(self()) : Block{};
+  if (!own_from_offer_) return transfer_.input + own.offset + offset;
   if (path_ == shm::MemoryPath::kNone) return part_in_slot(self(), self(), round_);
   std::size_t packed = 0;
-  for (int member = 0; shape_.in_parts && member < self(); ++member) {
-    packed += shape_.give.at(member).bytes;
+  for (int member = 0; transfer_.in_parts && member < self(); ++member) {
+    packed += transfer_.give.at(member).bytes;
   }
   return SharedCells::long_payload(context_.cells.own()) + table_bytes() + packed + offset;
 }
 
 bool ExchangeCall::take_combined() {
   bool single_copy = false;
-  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+  for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     if (!is_ready(source)) return false;
     const shm::MemoryView& view = inputs_[static_cast<std::size_t>(source)];
     single_copy = single_copy || (!is_self(source) && view.path == shm::MemoryPath::kSingleCopy);
   }
   const std::size_t begin = round_ * unit_;
-  const std::size_t end = std::min(begin + unit_, shape_.take.bytes);
+  const std::size_t end = std::min(begin + unit_, transfer_.take.bytes);
   const std::size_t limit = single_copy ? std::min(unit_, scratch_share(size())) : unit_;
   for (std::size_t at = begin; at < end && !ended(); at += limit) {
     combine_piece(at, std::min(limit, end - at));
@@ -276,7 +277,7 @@ bool ExchangeCall::take_combined() {
 void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
   const std::size_t in_unit = offset - round_ * unit_;
   const std::size_t scratch_stride = scratch_share(size());
-  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+  for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     const auto index = static_cast<std::size_t>(source);
     if (is_self(source)) {
       operands_[index] = own_source(offset - in_unit) + in_unit;
@@ -288,9 +289,9 @@ void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
   }
   if (ended()) return;
   const std::size_t count = bytes / element_bytes();
-  std::byte* const result = shape_.output + offset;
-  reduction_->combine_tree(result, operands_.data() + shape_.sources.first,
-                           shape_.sources.last - shape_.sources.first, count,
+  std::byte* const result = transfer_.output + offset;
+  reduction_->combine_tree(result, operands_.data() + transfer_.sources.first,
+                           transfer_.sources.last - transfer_.sources.first, count,
                            streaming_ && !reduction_->finishes());
   reduction_->finish(result, count);
 }
@@ -306,26 +307,26 @@ bool ExchangeCall::took_all() const { return round_ == rounds_; }
 bool ExchangeCall::gave_all() const { return filled_ == fill_chunks_; }
 
 bool ExchangeCall::released() {
-  for (int member = shape_.readers.first; shm::is_in_place(path_) && member < shape_.readers.last;
-       ++member) {
+  for (int member = transfer_.readers.first;
+       shm::is_in_place(path_) && member < transfer_.readers.last; ++member) {
     if (!is_self(member) && !context_.progress.has_finished(member)) return false;
   }
   return true;
 }
 
 bool ExchangeCall::waits_for_slot(int member) const {
-  return filled_ < fill_chunks_ && context_.progress.holds_slot(member, filled_, shape_.readers);
+  return filled_ < fill_chunks_ && context_.progress.holds_slot(member, filled_, transfer_.readers);
 }
 
 bool ExchangeCall::waits_for(int member) const {
   if (round_ < rounds_ && !fills_first()) return is_awaited_source(member);
   if (filled_ < fill_chunks_) return waits_for_slot(member);
-  return shm::is_in_place(path_) && shape_.readers.has(member) &&
+  return shm::is_in_place(path_) && transfer_.readers.has(member) &&
          !context_.progress.has_finished(member);
 }
 
 void ExchangeCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {
-  count_shape(shape_, self(), collective, times, report);
+  count_transfer(transfer_, self(), collective, times, report);
 }
 
 }  // namespace unisono::native

@@ -1,11 +1,11 @@
 #include <sched.h>
 
-#include "native/call_shape.h"
 #include "native/combine_call.h"
 #include "native/exchange_call.h"
 #include "native/native.h"
 #include "native/shared_cells.h"
 #include "native/small_call.h"
+#include "native/transfer.h"
 
 namespace unisono::native {
 namespace {
@@ -48,16 +48,16 @@ NativeCall& Group::start(const Arguments& arguments) {
   if (state.last != nullptr && !state.last->status().ok()) return *state.last;
   ++state.starts;
   state.cells.next();
-  const CallShape shape = shape_of(arguments, state.cells.size(), state.cells.self());
-  if (shape.agreed_bytes <= shm::kCellPayloadBytes) {
-    state.small.start(arguments, shape);
+  const Transfer transfer = transfer_of(arguments, state.cells.size(), state.cells.self());
+  if (transfer.agreed_bytes <= shm::kCellPayloadBytes) {
+    state.small.start(arguments, transfer);
     state.last = &state.small;
     return state.small;
   }
   state.progress.next();
-  LargeCall& large = shape.shares_combining ? static_cast<LargeCall&>(state.combine)
-                                            : static_cast<LargeCall&>(state.exchange);
-  large.start(arguments, shape);
+  LargeCall& large = transfer.shares_combining ? static_cast<LargeCall&>(state.combine)
+                                               : static_cast<LargeCall&>(state.exchange);
+  large.start(arguments, transfer);
   state.last = &large;
   return large;
 }

@@ -35,13 +35,13 @@ LargeCall::Reading::~Reading() {
   if (flag_ != nullptr) flag_->store(0, std::memory_order_release);
 }
 
-void LargeCall::start(const Arguments& arguments, const CallShape& shape) {
-  shape_ = shape;
+void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
+  transfer_ = transfer;
   access_ = arguments.access;
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = arguments.element_bytes;
-  accepted_ = shape.sources.first;
+  accepted_ = transfer.sources.first;
   offer_ = {};
   told_finished_ = false;
   reads_in_place_ = false;
@@ -61,7 +61,7 @@ bool LargeCall::enter() {
 
 bool LargeCall::accept_offers() {
   const int before = accepted_;
-  for (; accepted_ < shape_.sources.last; ++accepted_) {
+  for (; accepted_ < transfer_.sources.last; ++accepted_) {
     if (is_self(accepted_)) continue;
     if (!context_.cells.arrived(accepted_)) break;
     const shm::CellLine& line = context_.cells.line(accepted_);
@@ -78,7 +78,7 @@ bool LargeCall::accept_offers() {
       break;
     }
   }
-  if (accepted_ == size() && shape_.sources.first == 0) context_.cells.saw_everyone();
+  if (accepted_ == size() && transfer_.sources.first == 0) context_.cells.saw_everyone();
   return accepted_ != before;
 }
 
@@ -109,7 +109,7 @@ bool LargeCall::advance() {
     }
   }
   if (stage_ == Stage::kLeave) {
-    if (!released() || !context_.cells.saw_previous(shape_.sources, &status_)) return false;
+    if (!released() || !context_.cells.saw_previous(transfer_.sources, &status_)) return false;
     let_go();
     stage_ = Stage::kDone;
   }
@@ -153,7 +153,7 @@ bool LargeCall::is_waited_for(int member) const {
   if (stage_ == Stage::kEnter) return waits_for_slot(member);
   if (stage_ == Stage::kLeave && context_.cells.misses_in_previous(member)) return true;
   if (accepted_all()) return waits_for(member);
-  return member >= accepted_ && shape_.sources.has(member) && !context_.cells.arrived(member);
+  return member >= accepted_ && transfer_.sources.has(member) && !context_.cells.arrived(member);
 }
 
 void LargeCall::waiting_for(std::vector<Rank>* ranks) const {

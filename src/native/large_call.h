@@ -12,10 +12,10 @@
 #include <memory>
 #include <vector>
 
-#include "native/call_shape.h"
 #include "native/native.h"
 #include "native/progress.h"
 #include "native/shared_cells.h"
+#include "native/transfer.h"
 
 namespace unisono::native {
 
@@ -45,7 +45,7 @@ class LargeCall : public NativeCall {
  public:
   explicit LargeCall(CallContext& context);
 
-  void start(const Arguments& arguments, const CallShape& shape);
+  void start(const Arguments& arguments, const Transfer& transfer);
 
   bool advance() final;
   void fail(const Status& cause) final;
@@ -92,7 +92,7 @@ class LargeCall : public NativeCall {
   virtual void let_go();
   void end(const Status& cause);
   bool ended() const { return stage_ == Stage::kDone; }
-  bool accepted_all() const { return accepted_ >= shape_.sources.last; }
+  bool accepted_all() const { return accepted_ >= transfer_.sources.last; }
   bool is_self(int member) const { return member == context_.cells.self(); }
   int size() const { return context_.cells.size(); }
   int self() const { return context_.cells.self(); }
@@ -105,7 +105,7 @@ class LargeCall : public NativeCall {
   std::size_t element_bytes() const { return element_bytes_; }
 
   CallContext& context_;
-  CallShape shape_;
+  Transfer transfer_;
   AccessPath access_ = AccessPath::kAutomatic;
   const compute::Reduction* reduction_ = nullptr;
   std::vector<shm::MemoryView> inputs_;  // by member

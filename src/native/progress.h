@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "native/call_shape.h"
+#include "native/transfer.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::native {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "native/call_shape.h"
+#include "native/transfer.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::native {

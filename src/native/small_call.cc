@@ -39,24 +39,24 @@ inline void copy_small(std::byte* out, const std::byte* in, std::size_t bytes) {
 SmallCall::SmallCall(SharedCells& cells)
     : cells_(cells), operands_(static_cast<std::size_t>(cells.size())) {}
 
-void SmallCall::start(const Arguments& arguments, const CallShape& shape) {
-  shape_ = shape;
+void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
+  transfer_ = transfer;
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = arguments.element_bytes;
-  waits_for_all_ = shape.sources.first == 0 && shape.sources.last == cells_.size();
+  waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
   begin();
 }
 
 void SmallCall::repeat(const void* input, void* output, const CallRecord& record) {
-  shape_.input = static_cast<const std::byte*>(input);
-  shape_.output = static_cast<std::byte*>(output);
+  transfer_.input = static_cast<const std::byte*>(input);
+  transfer_.output = static_cast<std::byte*>(output);
   record_ = record;
   begin();
 }
 
 void SmallCall::begin() {
-  next_ = shape_.sources.first;
+  next_ = transfer_.sources.first;
   has_result_ = false;
   done_ = false;
   write_cell();
@@ -65,13 +65,14 @@ void SmallCall::begin() {
 void SmallCall::write_cell() {
   shm::CellLine& line = cells_.own();
   line.record = record_;
-  if (shape_.input_bytes > 0) {
-    std::byte* const to =
-        shape_.agreed_bytes <= shm::kInlineBytes ? line.payload : SharedCells::long_payload(line);
-    if (shape_.combines && reduction_->prepares()) {
-      reduction_->prepare(to, shape_.input, shape_.input_bytes / element_bytes_);
+  if (transfer_.input_bytes > 0) {
+    std::byte* const to = transfer_.agreed_bytes <= shm::kInlineBytes
+                              ? line.payload
+                              : SharedCells::long_payload(line);
+    if (transfer_.combines && reduction_->prepares()) {
+      reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
     } else {
-      copy_small(to, shape_.input, shape_.input_bytes);
+      copy_small(to, transfer_.input, transfer_.input_bytes);
     }
   }
   cells_.publish();
@@ -79,7 +80,7 @@ void SmallCall::write_cell() {
 
 bool SmallCall::advance() {
   if (done_) return true;
-  for (; next_ < shape_.sources.last; ++next_) {
+  for (; next_ < transfer_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
     if (!cells_.arrived(next_)) return false;
     if (!(cells_.line(next_).record == record_)) {
@@ -92,25 +93,27 @@ bool SmallCall::advance() {
     finish();
     has_result_ = true;
   }
-  done_ = cells_.saw_previous(shape_.sources, &status_);
+  done_ = cells_.saw_previous(transfer_.sources, &status_);
   return done_;
 }
 
 const std::byte* SmallCall::payload_of(int member) const {
   shm::CellLine& line = cells_.line(member);
-  return shape_.agreed_bytes <= shm::kInlineBytes ? line.payload : SharedCells::long_payload(line);
+  return transfer_.agreed_bytes <= shm::kInlineBytes ? line.payload
+                                                     : SharedCells::long_payload(line);
 }
 
 void SmallCall::finish() {
   if (waits_for_all_) cells_.saw_everyone();
-  if (shape_.combines) {
-    if (shape_.sources.first < shape_.sources.last) combine();
-  } else if (shape_.agreed_bytes > 0) {
-    for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
-      const Block block = shape_.take.at(source);
-      std::byte* const to = shape_.output + block.offset;
+  if (transfer_.combines) {
+    if (transfer_.sources.first < transfer_.sources.last) combine();
+  } else if (transfer_.agreed_bytes > 0) {
+    for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
+      const Block block = transfer_.take.at(source);
+      std::byte* const to = transfer_.output + block.offset;
       const bool own = source == cells_.self();
-      const std::byte* from = (own ? shape_.input : payload_of(source)) + shape_.source_offset;
+      const std::byte* from =
+          (own ? transfer_.input : payload_of(source)) + transfer_.source_offset;
       if (to != from) copy_small(to, from, block.bytes);
     }
   }
@@ -118,17 +121,17 @@ void SmallCall::finish() {
 }
 
 void SmallCall::combine() {
-  const std::size_t count = shape_.take.bytes / element_bytes_;
+  const std::size_t count = transfer_.take.bytes / element_bytes_;
   if (count == 0) return;
   const bool own_is_prepared = reduction_->prepares();
-  for (int source = shape_.sources.first; source < shape_.sources.last; ++source) {
+  for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     const bool raw = source == cells_.self() && !own_is_prepared;
     operands_[static_cast<std::size_t>(source)] =
-        (raw ? shape_.input : payload_of(source)) + shape_.source_offset;
+        (raw ? transfer_.input : payload_of(source)) + transfer_.source_offset;
   }
-  reduction_->combine_tree(shape_.output, operands_.data() + shape_.sources.first,
-                           shape_.sources.last - shape_.sources.first, count, false);
-  reduction_->finish(shape_.output, count);
+  reduction_->combine_tree(transfer_.output, operands_.data() + transfer_.sources.first,
+                           transfer_.sources.last - transfer_.sources.first, count, false);
+  reduction_->finish(transfer_.output, count);
 }
 
 void SmallCall::fail(const Status& cause) {
@@ -141,14 +144,14 @@ void SmallCall::waiting_for(std::vector<Rank>* ranks) const {
   if (done_) return;
   for (int member = 0; member < cells_.size(); ++member) {
     const bool is_missed = has_result_ ? cells_.misses_in_previous(member)
-                                       : member != cells_.self() && shape_.sources.has(member) &&
+                                       : member != cells_.self() && transfer_.sources.has(member) &&
                                              !cells_.arrived(member);
     if (is_missed) ranks->push_back(member);
   }
 }
 
 void SmallCall::count(Collective collective, std::uint64_t times, TrafficReport* report) const {
-  count_shape(shape_, cells_.self(), collective, times, report);
+  count_transfer(transfer_, cells_.self(), collective, times, report);
 }
 
 }  // namespace unisono::native

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "native/call_shape.h"
 #include "native/shared_cells.h"
+#include "native/transfer.h"
 
 namespace unisono::native {
 
@@ -15,8 +15,8 @@ class SmallCall final : public NativeCall {
  public:
   explicit SmallCall(SharedCells& cells);
 
-  /// The shape's agreed_bytes is at most shm::kCellPayloadBytes.
-  void start(const Arguments& arguments, const CallShape& shape);
+  /// The transfer's agreed_bytes is at most shm::kCellPayloadBytes.
+  void start(const Arguments& arguments, const Transfer& transfer);
   /// The same call on other buffers.
   void repeat(const void* input, void* output, const CallRecord& record);
 
@@ -33,7 +33,7 @@ class SmallCall final : public NativeCall {
   const std::byte* payload_of(int member) const;
 
   SharedCells& cells_;
-  CallShape shape_;
+  Transfer transfer_;
   CallRecord record_;
   const compute::Reduction* reduction_ = nullptr;
   std::size_t element_bytes_ = 1;

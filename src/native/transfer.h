@@ -1,5 +1,5 @@
 // What a collective means for one rank, in bytes: what it gives, what it takes from whom, and
-// whether what it takes is combined. Small and large calls run shapes.
+// whether what it takes is combined. Small and large calls carry out transfers.
 //
 // Thread rule: values.
 #pragma once
@@ -46,12 +46,16 @@ struct Members {
 /// Bytes that no two ranks need to agree on.
 inline constexpr std::size_t kNotAgreed = SIZE_MAX;
 
-struct CallShape {
+struct Transfer {
   const std::byte* input = nullptr;
   std::size_t input_bytes = 0;  ///< what this rank gives, from `input` on
   std::byte* output = nullptr;
 
   /// Largest input_bytes of any member, where all know it; else kNotAgreed.
+  /// CallShape::agreed_bytes, by which an algorithm is selected, is another number: the bytes of
+  /// all blocks together, known also where every rank gives all counts (all_gather_v,
+  /// reduce_scatter_v). Here no uneven collective has one: each rank says in its offer what it
+  /// gives.
   std::size_t agreed_bytes = 0;
   bool in_parts = false;  ///< each reader takes its own block of the input; else all of it
   Blocks give;            ///< the readers' blocks, where in_parts
@@ -65,10 +69,10 @@ struct CallShape {
   bool shares_combining = false;
 };
 
-CallShape shape_of(const Arguments& arguments, int size, int self);
+Transfer transfer_of(const Arguments& arguments, int size, int self);
 
-/// Counts `times` messages to each reader and from each source of a call that has this shape.
-void count_shape(const CallShape& shape, int self, Collective collective, std::uint64_t times,
-                 TrafficReport* report);
+/// Counts `times` messages to each reader and from each source of a call that is this transfer.
+void count_transfer(const Transfer& transfer, int self, Collective collective, std::uint64_t times,
+                    TrafficReport* report);
 
 }  // namespace unisono::native
