@@ -11,6 +11,21 @@ std::string name_or_number(std::uint8_t value, int limit) {
   return std::string(name_of(static_cast<Enum>(value)));
 }
 
+std::string hint_text(std::uint8_t algorithm) {
+  switch (algorithm) {
+    case kRecordSelected:
+      return "";
+    case kRecordOnDevice:
+      return ", device memory";
+    case kRecordUnknownAlgorithm:
+      return ", unknown algorithm";
+    case kRecordNative:
+      return ", algorithm native";
+    default:
+      return ", algorithm " + std::to_string(algorithm - 1);
+  }
+}
+
 }  // namespace
 
 std::string describe(const CallRecord& record) {
@@ -25,9 +40,7 @@ std::string describe(const CallRecord& record) {
     if ((record.op & kRecordNotCommutative) != 0) text += ", not commutative";
   }
   if (record.root >= 0) text += ", root " + std::to_string(record.root);
-  if (record.algorithm == kRecordOnDevice) return text + ", device memory)";
-  if (record.algorithm != 0) text += ", algorithm " + std::to_string(record.algorithm - 1);
-  return text + ")";
+  return text + hint_text(record.algorithm) + ")";
 }
 
 std::string describe(const CallRecord& record, std::uint64_t operation) {

@@ -15,7 +15,7 @@ struct CallRecord {
   std::uint8_t collective = 0;
   std::uint8_t type = 0;
   std::uint8_t op = 0;         ///< and kRecordCanonical, kRecordNotCommutative
-  std::uint8_t algorithm = 0;  ///< 0: chosen by selection; else the hint's index + 1
+  std::uint8_t algorithm = 0;  ///< the hint's index + 1, or one of the values below
   std::int32_t root = 0;       ///< -1 where the collective has none
   std::uint64_t count = 0;     ///< elements, where the collective's ranks must agree on it; else 0
   std::uint32_t history = 0;   ///< digest of the communicator's collectives before this one
@@ -28,8 +28,14 @@ struct CallRecord {
 /// What else decides which plan a call runs; above every OpKind.
 inline constexpr std::uint8_t kRecordCanonical = 0x40;
 inline constexpr std::uint8_t kRecordNotCommutative = 0x80;
+/// As `algorithm`: the selection chooses, there is no hint.
+inline constexpr std::uint8_t kRecordSelected = 0;
 /// As `algorithm`: the buffers are device memory, and the ranks exchange metadata first.
 inline constexpr std::uint8_t kRecordOnDevice = 253;
+/// As `algorithm`: the hint names none that this rank knows.
+inline constexpr std::uint8_t kRecordUnknownAlgorithm = 254;
+/// As `algorithm`: the hint is "native", which is no algorithm of the catalogue.
+inline constexpr std::uint8_t kRecordNative = 255;
 static_assert(kOpKindCount <= kRecordCanonical);
 
 static_assert(sizeof(CallRecord) == 24 && std::is_trivially_copyable_v<CallRecord>);
