@@ -1,5 +1,5 @@
-// FNV-1a of 32 bits: a short number for a text, the same on every machine. Not against anybody who
-// chooses the text. Any thread.
+// FNV-1a: a short number for a text, the same on every machine. Not against anybody who chooses the
+// text. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,13 @@ inline constexpr std::uint32_t kFnvPrime = 16777619u;
 constexpr std::uint32_t fnv1a(std::string_view text) {
   std::uint32_t hash = 2166136261u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
+  return hash;
+}
+
+/// For texts that are taken to be equal where their numbers are.
+constexpr std::uint64_t fnv1a_64(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash;
 }
 

@@ -10,10 +10,10 @@
 #include <system_error>
 #include <thread>
 
-#include "base/fnv.h"
 #include "base/log.h"
 #include "base/same_user.h"
 #include "comm/communicator_state.h"
+#include "comm/shared_settings.h"
 #include "topology/host_identity.h"
 
 namespace unisono {
@@ -21,16 +21,6 @@ namespace {
 
 std::atomic<int> runtimes_alive{0};
 std::atomic<int> runtimes_open{0};
-
-// Ranks that select differently would hang; the table's path may differ, what is in it may not.
-std::string settings_text(const Config& config, const algorithms::SelectionTable& selection) {
-  std::ostringstream text;
-  for (const char* name : {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_EAGER_BYTES"}) {
-    text << name << "=" << value_text(config, name) << "\n";
-  }
-  text << "UNISONO_TUNING=table " << std::hex << fnv1a(selection.to_text()) << "\n";
-  return text.str();
-}
 
 constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64;
 
@@ -148,7 +138,7 @@ Status Runtime::connect(const RuntimeOptions& options) {
   self.network_namespace = host.network_namespace;
   self.pid = getpid();
   self.uid = getuid();
-  self.settings = settings_text(config_, selection_);
+  self.settings = shared_settings(config_, selection_);
   self.addresses = processor_lines();
   UNISONO_TRY(open_device(options.device, &self));
   UNISONO_TRY(open_transports(options, &self));
