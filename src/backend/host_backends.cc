@@ -6,15 +6,15 @@ namespace unisono {
 namespace {
 
 std::uint8_t hint_number(Collective collective, std::string_view hint) {
-  if (hint.empty()) return 0;
-  if (hint == "native") return 255;
+  if (hint.empty()) return kRecordSelected;
+  if (hint == "native") return kRecordNative;
   std::uint8_t number = 1;
   for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
     if (algorithm.collective != collective) continue;
     if (algorithm.name == hint) return number;
     ++number;
   }
-  return 254;
+  return kRecordUnknownAlgorithm;
 }
 
 }  // namespace
