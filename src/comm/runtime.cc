@@ -364,6 +364,27 @@ void Runtime::stranger(std::uint32_t communicator, Rank peer) {
                ", of which it is no member; what it sends there is dropped");
 }
 
+void Runtime::probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
+                    const CallRecord& record) {
+  engine_->messenger().probe(peer, communicator, sequence, record);
+}
+
+void Runtime::compare_call(std::uint32_t communicator, std::uint64_t sequence,
+                           const CallRecord& record) {
+  engine_->messenger().compare_call(communicator, sequence, record);
+}
+
+void Runtime::report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                             const std::vector<Rank>& waiting_for) {
+  arbiter_->report_waiting(communicator, sequence, waiting_for);
+}
+
+void Runtime::report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                             const std::vector<Rank>& waiting_for,
+                             const std::vector<Rank>& members) {
+  arbiter_->report_timeout(communicator, sequence, waiting_for, members);
+}
+
 void Runtime::tend() {
   // The job's word first: what this rank finds out by itself may only follow from it.
   handle_decisions();

@@ -17,6 +17,7 @@
 #include "comm/host_load.h"
 #include "comm/registrations.h"
 #include "comm/transport_set.h"
+#include "comm/watched_job.h"
 #include "config/config.h"
 #include "cuda/device/rank_device.h"
 #include "engine/engine.h"
@@ -47,7 +48,9 @@ struct RuntimeOptions {
 /// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
 void leave_to_parent(std::shared_ptr<void> inherited);
 
-class Runtime final : public EngineHost, public std::enable_shared_from_this<Runtime> {
+class Runtime final : public EngineHost,
+                      public WatchedJob,
+                      public std::enable_shared_from_this<Runtime> {
  public:
   /// Meets. Errors as ArbiterClient::join and those of configuration.
   static Result<std::shared_ptr<Runtime>> create(RuntimeOptions options);
@@ -114,6 +117,19 @@ class Runtime final : public EngineHost, public std::enable_shared_from_this<Run
   void link_closed(Rank peer, const Status& cause) override;
   void left(std::uint32_t communicator, Rank peer) override;
   void stranger(std::uint32_t communicator, Rank peer) override;
+
+  // WatchedJob
+  std::chrono::milliseconds timeout() const override { return config_.timeout; }
+  std::chrono::milliseconds warn_after() const override { return config_.warn_after; }
+  void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
+             const CallRecord& record) override;
+  void compare_call(std::uint32_t communicator, std::uint64_t sequence,
+                    const CallRecord& record) override;
+  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for) override;
+  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for,
+                      const std::vector<Rank>& members) override;
 
   /// Runtimes alive in this process; any thread.
   static int alive();

@@ -5,7 +5,7 @@
 #include "backend/host_backends.h"
 #include "base/grace_periods.h"
 #include "base/log.h"
-#include "comm/runtime.h"
+#include "rendezvous/arbiter.h"
 
 namespace unisono {
 namespace {
@@ -20,8 +20,8 @@ std::string list_of(const std::vector<Rank>& ranks) {
 
 }  // namespace
 
-Watchdog::Watchdog(Runtime& runtime, const Members& members, const HostBackends& host)
-    : runtime_(runtime),
+Watchdog::Watchdog(WatchedJob& job, const Members& members, const HostBackends& host)
+    : job_(job),
       members_(members),
       host_(host),
       left_(static_cast<std::size_t>(members.size()), false) {}
@@ -32,7 +32,7 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   if (notes.began == TimePoint{}) {
     const auto own = request.call.options.timeout;
     notes.began = now;
-    request.deadline = later(now, own.count() > 0 ? own : runtime_.config().timeout);
+    request.deadline = later(now, own.count() > 0 ? own : job_.timeout());
   }
   if (now - notes.began < grace::kProbeAfter && now < request.deadline) return Status();
   const StartedCall& call = request.at_peers();
@@ -52,7 +52,7 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
     notes.reported = true;
     report_waiting(call);
   }
-  if (!notes.warned && now - notes.began >= runtime_.config().warn_after) {
+  if (!notes.warned && now - notes.began >= job_.warn_after()) {
     notes.warned = true;
     log::warning("rank " + std::to_string(members_.self()) + " waits in " +
                  describe(call.record, call.sequence) + "; " + waiting_text());
@@ -122,20 +122,19 @@ Status Watchdog::failure_without(Rank gone, const std::string& what) {
 // a plan, in shared memory or in the streams of a device, sends nothing itself, but a peer may have
 // taken a plan for it.
 void Watchdog::probe_peers(const StartedCall& call) const {
-  Messenger& messenger = runtime_.engine().messenger();
   if (call.plan == nullptr) {
-    messenger.compare_call(members_.id(), call.sequence, call.record);
+    job_.compare_call(members_.id(), call.sequence, call.record);
     return;
   }
   for (const Rank member : waiting_) {
-    messenger.probe(members_.world_rank(member), members_.id(), call.sequence, call.record);
+    job_.probe(members_.world_rank(member), members_.id(), call.sequence, call.record);
   }
 }
 
 void Watchdog::report_waiting(const StartedCall& call) const {
   const std::uint64_t number =
       is_point_to_point(call.call.collective) ? kPointToPointSequence : call.sequence;
-  runtime_.arbiter().report_waiting(members_.id(), number, waiting_world_ranks());
+  job_.report_waiting(members_.id(), number, waiting_world_ranks());
 }
 
 // The arbiter is asked first: it has heard from the other ranks too.
@@ -145,8 +144,8 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
       members_.size() > 1) {
     request.notes.timed_out = true;
     request.deadline = now + grace::kDecision;
-    runtime_.arbiter().report_timeout(members_.id(), call.sequence, waiting_world_ranks(),
-                                      members_.world_ranks());
+    job_.report_timeout(members_.id(), call.sequence, waiting_world_ranks(),
+                        members_.world_ranks());
     return Status();
   }
   return Status(ErrorCode::kTimeout,

@@ -9,17 +9,17 @@
 #include <vector>
 
 #include "comm/request_state.h"
+#include "comm/watched_job.h"
 #include "cuda/collectives/device_calls.h"
 
 namespace unisono {
 
 class HostBackends;
 class Members;
-class Runtime;
 
 class Watchdog {
  public:
-  Watchdog(Runtime& runtime, const Members& members, const HostBackends& host);
+  Watchdog(WatchedJob& job, const Members& members, const HostBackends& host);
 
   /// The member has closed the communicator.
   void note_left(Rank member) { left_[static_cast<std::size_t>(member)] = true; }
@@ -42,7 +42,7 @@ class Watchdog {
   std::vector<Rank> waiting_world_ranks() const;
   std::string waiting_text() const;
 
-  Runtime& runtime_;
+  WatchedJob& job_;
   const Members& members_;
   const HostBackends& host_;
   std::vector<bool> left_;

@@ -1,24 +1,65 @@
-// What the watchdog says of calls that take long. It is told what time it is: nothing is waited
-// for.
-#include "comm/watchdog.h"
-
+// What the watchdog says of calls that take long, to whom and when. It is told what time it is:
+// nothing is waited for, and the job around it is the test's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
+#include "backend/host_backends.h"
 #include "base/grace_periods.h"
-#include "comm/communicator_state.h"
-#include "comm/init.h"
-#include "unisono/unisono.h"
+#include "comm/watchdog.h"
+#include "rendezvous/arbiter.h"
+#include "tests/support/log_guard.h"
 
 namespace unisono {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string text_of(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (const Rank rank : ranks) text += " " + std::to_string(rank);
+  return text;
+}
+
+/// Writes down what it is asked for, with the names of ranks in the job.
+class Job final : public WatchedJob {
+ public:
+  std::vector<std::string> asked;
+
+  milliseconds timeout() const override { return seconds(10); }
+  milliseconds warn_after() const override { return seconds(30); }
+  void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
+             const CallRecord&) override {
+    asked.push_back("probe" + name(communicator, sequence) + " at " + std::to_string(peer));
+  }
+  void compare_call(std::uint32_t communicator, std::uint64_t sequence,
+                    const CallRecord&) override {
+    asked.push_back("compare" + name(communicator, sequence));
+  }
+  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for) override {
+    asked.push_back("waiting" + name(communicator, sequence) + " for" + text_of(waiting_for));
+  }
+  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                      const std::vector<Rank>& waiting_for,
+                      const std::vector<Rank>& members) override {
+    asked.push_back("timeout" + name(communicator, sequence) + " for" + text_of(waiting_for) +
+                    " of" + text_of(members));
+  }
+
+ private:
+  static std::string name(std::uint32_t communicator, std::uint64_t sequence) {
+    return " " + std::to_string(communicator) + "/" +
+           (sequence == kPointToPointSequence ? "message" : std::to_string(sequence));
+  }
+};
 
 class Waits final : public Operation {
  public:
@@ -30,45 +71,145 @@ class Waits final : public Operation {
   std::vector<Rank> ranks;
 };
 
-/// Rank 0 of a communicator of three, whose others are never asked.
+class Host final : public EngineHost {
+ public:
+  void tend() override {}
+  void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {}
+  void counts_differ(std::uint32_t, Rank, std::string) override {}
+  void violation(std::uint32_t, Rank, std::string) override {}
+  void link_closed(Rank, const Status&) override {}
+  void left(std::uint32_t, Rank) override {}
+  const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
+  void stranger(std::uint32_t, Rank) override {}
+};
+
+/// Rank 0 of communicator 1, whose three members share no memory. It is in call 5.
 class WatchdogTest : public ::testing::Test {
  protected:
-  WatchdogTest() {
-    request_.reset({.collective = Collective::kAllReduce});
-    request_.is_numbered = false;  // there is nobody to tell about it
+  WatchdogTest() { begin(Collective::kAllReduce); }
+
+  void begin(Collective collective) {
+    request_.reset({.collective = collective});
+    request_.notes = {};
+    request_.record.collective = static_cast<std::uint8_t>(collective);
+    request_.sequence = 5;
     request_.operation = &waits_;
+    request_.plan = &entry_;
     EXPECT_TRUE(look_after(milliseconds(0)));
   }
   Status look_after(Duration since_start) {
     return watchdog_.look_at(request_, start_ + since_start, peer_left_);
   }
 
-  Communicator alone_ = init({.rendezvous = "alone://", .timeout = seconds(10)});
-  detail::CommunicatorState& state_ = *CommunicatorAccess::state(alone_);
-  const Members members_{1, {0, 1, 2}, 0};
-  Watchdog watchdog_{state_.runtime(), members_, state_.host()};
-  std::vector<bool> peer_left_ = std::vector<bool>(3, false);
+  const Members members_{1, {4, 2, 9}, 0};
+  const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
+  const CallSelection::Hints hints_;
+  Host engine_host_;
+  Engine engine_{engine_host_, 10, 0, IdleChoice("yield", {})};
+  ScratchPool scratch_{1024};
+  HostBackends host_{{.engine = engine_,
+                      .scratch = scratch_,
+                      .members = members_,
+                      .circumstances = {.table = table_,
+                                        .hints = hints_,
+                                        .ranks = 3,
+                                        .link = algorithms::Link::kTcp},
+                      .group = nullptr,
+                      .on_disagreement = {}}};
+  Job job_;
+  Watchdog watchdog_{job_, members_, host_};
+  std::vector<bool> peer_left_ = std::vector<bool>(10, false);
   const TimePoint start_ = Clock::now();
   Waits waits_;
+  PlanCache::Entry entry_;
   detail::RequestState request_;
 };
 
-TEST_F(WatchdogTest, CountsTheDeadlineFromItsFirstLook) {
+TEST_F(WatchdogTest, ProbesThoseThatItWaitsForOnceAfterAWhile) {
   waits_.ranks = {1, 2};
-  EXPECT_TRUE(look_after(seconds(10) - milliseconds(1)));
-  const Status late = look_after(seconds(10));
+  EXPECT_TRUE(look_after(grace::kProbeAfter - milliseconds(1)));
+  EXPECT_THAT(job_.asked, IsEmpty());
+  EXPECT_TRUE(look_after(grace::kProbeAfter));
+  EXPECT_TRUE(look_after(grace::kProbeAfter * 2));
+  EXPECT_THAT(job_.asked, ElementsAre("probe 1/5 at 2", "probe 1/5 at 9"));
+}
+
+// What has no plan sends nothing, and a peer may have taken one.
+TEST_F(WatchdogTest, ComparesWhatPeersHaveSaidWhereThereIsNoPlan) {
+  request_.plan = nullptr;
+  waits_.ranks = {1};
+  EXPECT_TRUE(look_after(grace::kProbeAfter));
+  EXPECT_TRUE(look_after(grace::kProbeAfter * 2));
+  EXPECT_THAT(job_.asked, ElementsAre("compare 1/5"));
+}
+
+TEST_F(WatchdogTest, ReportsForWhomItWaitsOnce) {
+  waits_.ranks = {2};
+  EXPECT_TRUE(look_after(grace::kReportAfter - milliseconds(1)));
+  job_.asked.clear();
+  EXPECT_TRUE(look_after(grace::kReportAfter));
+  EXPECT_TRUE(look_after(grace::kReportAfter * 2));
+  EXPECT_THAT(job_.asked, ElementsAre("waiting 1/5 for 9"));
+}
+
+TEST_F(WatchdogTest, ReportsMessagesWithoutANumberAndProbesNobodyForThem) {
+  begin(Collective::kReceive);
+  waits_.ranks = {1};
+  EXPECT_TRUE(look_after(grace::kReportAfter));
+  EXPECT_THAT(job_.asked, ElementsAre("waiting 1/message for 2"));
+}
+
+TEST_F(WatchdogTest, SaysNothingOfCallsThatPeersTakeNoPartInYet) {
+  request_.is_numbered = false;
+  waits_.ranks = {1, 2};
+  EXPECT_TRUE(look_after(grace::kReportAfter));
+  EXPECT_THAT(job_.asked, IsEmpty());
+}
+
+TEST_F(WatchdogTest, TellsTheUserOnce) {
+  test::LogGuard log;
+  log.expect("rank 0 waits in all_reduce");
+  request_.call.options.timeout = seconds(100);
+  request_.notes = {};
+  waits_.ranks = {1, 2};
+  EXPECT_TRUE(look_after(milliseconds(0)));
+  EXPECT_TRUE(look_after(job_.warn_after() - milliseconds(1)));
+  EXPECT_THAT(log.lines(), IsEmpty());
+  EXPECT_TRUE(look_after(job_.warn_after()));
+  EXPECT_TRUE(look_after(job_.warn_after() * 2));
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("waiting for ranks 1 and 2")));
+}
+
+// The arbiter has heard from the other ranks, and its word says more.
+TEST_F(WatchdogTest, AsksTheArbiterBeforeItSaysThatTheDeadlineHasPassed) {
+  waits_.ranks = {1, 2};
+  EXPECT_TRUE(look_after(job_.timeout() - milliseconds(1)));
+  job_.asked.clear();
+  EXPECT_TRUE(look_after(job_.timeout()));
+  EXPECT_THAT(job_.asked, ElementsAre("timeout 1/5 for 2 9 of 4 2 9"));
+  EXPECT_TRUE(look_after(job_.timeout() + grace::kDecision - milliseconds(1)));
+  const Status late = look_after(job_.timeout() + grace::kDecision);
   EXPECT_EQ(late.code(), ErrorCode::kTimeout);
   EXPECT_EQ(late.rank(), -1) << "either may be at fault";
   EXPECT_THAT(late.message(), HasSubstr("waiting for ranks 1 and 2"));
+  EXPECT_EQ(job_.asked.size(), 1u) << "it is asked once";
 }
 
 TEST_F(WatchdogTest, NamesTheOnlyRankThatIsWaitedFor) {
   waits_.ranks = {2};
-  EXPECT_EQ(look_after(seconds(10)).rank(), 2);
+  EXPECT_TRUE(look_after(job_.timeout()));
+  EXPECT_EQ(look_after(job_.timeout() + grace::kDecision).rank(), 2);
+}
+
+TEST_F(WatchdogTest, AsksNobodyAboutTheDeadlineOfAMessage) {
+  begin(Collective::kReceive);
+  waits_.ranks = {1};
+  EXPECT_EQ(look_after(job_.timeout()).code(), ErrorCode::kTimeout);
 }
 
 TEST_F(WatchdogTest, KnowsTheCallsOwnDeadline) {
   request_.notes = {};
+  request_.is_numbered = false;
   request_.call.options.timeout = milliseconds(50);
   EXPECT_TRUE(look_after(milliseconds(0)));
   EXPECT_TRUE(look_after(milliseconds(49)));
@@ -87,7 +228,7 @@ TEST_F(WatchdogTest, MissesAMemberThatLeftAfterAWhile) {
 
 TEST_F(WatchdogTest, MissesARankThatLeftTheJob) {
   waits_.ranks = {2};
-  peer_left_[2] = true;
+  peer_left_[9] = true;
   EXPECT_TRUE(look_after(grace::kProbeAfter));
   EXPECT_EQ(look_after(grace::kProbeAfter + grace::kAfterGoodbye).rank(), 2);
 }

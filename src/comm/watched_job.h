@@ -1,0 +1,40 @@
+// What a watchdog asks of the job around its communicator.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "base/call_record.h"
+#include "unisono/types.h"
+
+namespace unisono {
+
+/// Ranks are those of the job.
+class WatchedJob {
+ public:
+  virtual ~WatchedJob() = default;
+
+  /// The deadline of calls that have none of their own.
+  virtual std::chrono::milliseconds timeout() const = 0;
+  /// After this the user hears of a call that takes long.
+  virtual std::chrono::milliseconds warn_after() const = 0;
+
+  /// Lets `peer` know which call this rank is in.
+  virtual void probe(Rank peer, std::uint32_t communicator, std::uint64_t sequence,
+                     const CallRecord& record) = 0;
+  /// Compares the call with what peers have said about it.
+  virtual void compare_call(std::uint32_t communicator, std::uint64_t sequence,
+                            const CallRecord& record) = 0;
+  /// Tells the arbiter for whom this rank waits.
+  virtual void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
+                              const std::vector<Rank>& waiting_for) = 0;
+  /// Asks the arbiter who is at fault that a deadline has passed. Its decision follows.
+  virtual void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
+                              const std::vector<Rank>& waiting_for,
+                              const std::vector<Rank>& members) = 0;
+};
+
+}  // namespace unisono

@@ -1,0 +1,88 @@
+// What a communicator remembers of its last call: what is the same call again, and what is not.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+#include "backend/last_call.h"
+
+namespace unisono {
+namespace {
+
+struct LastCallTest : ::testing::Test {
+  LastCallTest() {
+    last.remember(call, {.input_bytes = 16, .output_bytes = 16}, {}, 3);
+    EXPECT_TRUE(last.is_again(call));
+  }
+  bool is_again_with(void (*change)(Call&)) {
+    Call other = call;
+    change(other);
+    return last.is_again(other);
+  }
+
+  std::vector<float> buffers = std::vector<float>(16);
+  Call call{.collective = Collective::kAllReduce,
+            .in = buffers.data(),
+            .out = buffers.data() + 4,
+            .count = 4,
+            .type = DataType::kFloat32,
+            .op = ops::sum};
+  LastCall last;
+};
+
+TEST_F(LastCallTest, IsNotAnotherCall) {
+  EXPECT_FALSE(is_again_with([](Call& c) { c.collective = Collective::kScan; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.count = 3; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.type = DataType::kInt32; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.op = ops::max; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.root = 1; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.options.timeout = std::chrono::seconds(1); }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.options.order = Order::kCanonical; }));
+  EXPECT_FALSE(is_again_with([](Call& c) { c.options.algorithm = "ring"; }));
+  static const std::size_t counts[]{4};
+  EXPECT_FALSE(is_again_with([](Call& c) { c.out_counts = counts; }));
+}
+
+TEST_F(LastCallTest, TakesOtherBuffersThatTheCheckWouldFindRight) {
+  Call other = call;
+  other.out = buffers.data() + 8;
+  EXPECT_TRUE(last.is_again(other));
+  EXPECT_FALSE(last.has_buffers_of(other));
+  EXPECT_TRUE(last.has_buffers_of(call));
+  other.out = buffers.data() + 3;  // overlaps
+  EXPECT_FALSE(last.is_again(other));
+  other.out = nullptr;
+  EXPECT_FALSE(last.is_again(other));
+  last.remember(call, {.in_place = true, .input_bytes = 16, .output_bytes = 16}, {}, 4);
+  other.out = buffers.data() + 8;
+  EXPECT_FALSE(last.is_again(other)) << "in place with other buffers";
+}
+
+TEST_F(LastCallTest, IsForgottenOrNeverToBeRepeated) {
+  last.forget();
+  EXPECT_FALSE(last.is_again(call));
+  EXPECT_FALSE(last.has_buffers_of(call));
+  last.remember(call, {}, {}, 0);
+  EXPECT_FALSE(last.is_again(call));
+}
+
+TEST_F(LastCallTest, IsCountedOnce) {
+  last.note_repeated();
+  EXPECT_EQ(last.take_uncounted(), 2u);
+  EXPECT_EQ(last.take_uncounted(), 0u);
+}
+
+TEST(LastReduction, IsMadeAnewForAnotherTypeOrOperator) {
+  LastReduction last(2);
+  Call call{.type = DataType::kFloat32, .op = ops::average};
+  const auto first = last.of(call);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(*last.of(call), *first);
+  call.type = DataType::kBool;
+  EXPECT_EQ(last.of(call).status().code(), ErrorCode::kInvalidArgument);
+  call.op = ops::max;
+  EXPECT_TRUE(last.of(call).has_value());
+}
+
+}  // namespace
+}  // namespace unisono

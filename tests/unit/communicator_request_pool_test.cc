@@ -1,0 +1,66 @@
+// The requests of a communicator: when one is used again, and with nothing of the call before.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "comm/request_pool.h"
+
+namespace unisono {
+namespace {
+
+struct RequestPoolTest : ::testing::Test {
+  detail::RequestPool pool{[](detail::RequestState&) {}};
+  const Call call{.collective = Collective::kAllReduce, .count = 3};
+};
+
+TEST_F(RequestPoolTest, LendsARequestAgainOnceNobodyRefersToIt) {
+  detail::RequestState& first = pool.prepare(call);
+  EXPECT_NE(&pool.prepare(call), &first) << "a blocking call still has it";
+  auto asynchronous = first.shared_from_this();
+  first.refer(nullptr);
+  first.held = false;
+  EXPECT_NE(&pool.prepare(call), &first) << "a Request refers to it";
+  asynchronous.reset();
+  EXPECT_NE(&pool.prepare(call), &first) << "nobody has said that it is let go";
+  first.let_go();
+  first.running = true;
+  EXPECT_NE(&pool.prepare(call), &first) << "the engine has it";
+  first.running = false;
+  EXPECT_EQ(&pool.prepare(call), &first);
+}
+
+TEST_F(RequestPoolTest, LeavesNothingOfTheCallBefore) {
+  detail::RequestState* before = &pool.prepare(call);
+  before->notes.timed_out = before->only_sends = before->concerns_call_alone = true;
+  before->done.store(true);
+  before->outcome = Status(ErrorCode::kRankFailed, "first", 1);
+  before->on_host = before;
+  before->held = false;
+  detail::RequestState& after = pool.prepare({.collective = Collective::kScan});
+  ASSERT_EQ(&after, before);
+  EXPECT_EQ(after.call.collective, Collective::kScan);
+  EXPECT_FALSE(after.notes.timed_out || after.only_sends || after.concerns_call_alone);
+  EXPECT_FALSE(after.done.load() || after.is_on_device());
+  EXPECT_TRUE(after.outcome.ok());
+}
+
+TEST_F(RequestPoolTest, CopiesCountsThatTheCallerMayChange) {
+  std::size_t counts[]{1, 2};
+  detail::RequestState& request =
+      pool.prepare({.collective = Collective::kAllGatherV, .out_counts = counts});
+  detail::RequestPool::copy_counts(request);
+  counts[1] = 5;
+  EXPECT_EQ(request.call.out_counts[1], 2u);
+}
+
+TEST_F(RequestPoolTest, KnowsWhatRunsInTheOrderOfTheCalls) {
+  detail::RequestState& first = pool.prepare(call);
+  detail::RequestState& second = pool.prepare(call);
+  detail::RequestState& third = pool.prepare(call);
+  for (auto* each : {&first, &second, &third}) pool.note_running(*each);
+  pool.note_ended(second);
+  EXPECT_EQ(pool.running(), (std::vector<detail::RequestState*>{&first, &third}));
+}
+
+}  // namespace
+}  // namespace unisono
