@@ -31,6 +31,71 @@ void copy_locally(std::byte* to, const std::byte* from, std::size_t bytes) {
   compute::copy(to, from, bytes);
 }
 
+// Where a step reads and writes, and how much.
+PreparedStep bind_step(const plan::Step& from, const plan::ChunkLayout& layout) {
+  PreparedStep to;
+  to.kind = from.kind;
+  to.remote_first = from.remote_first;
+  to.peer = from.peer;
+  to.message_index = from.message_index;
+  const plan::ChunkRange& sized = from.kind == StepKind::kSend ? from.source : from.target;
+  to.bytes = sized.count == 0 ? 0 : layout.range(sized).bytes;
+  if (from.kind != StepKind::kSend && from.target.count > 0) {
+    to.target_buffer = from.target.buffer;
+    to.target_offset = layout.range(from.target).offset;
+  }
+  if (from.kind != StepKind::kReceive && from.source.count > 0) {
+    to.source_buffer = from.source.buffer;
+    to.source_offset = layout.range(from.source).offset;
+  }
+  return to;
+}
+
+void bind_steps(const plan::Plan& plan, const plan::ChunkLayout& layout, PreparedPlan* prepared) {
+  prepared->steps.reserve(plan.steps.size());
+  for (const plan::Step& step : plan.steps) prepared->steps.push_back(bind_step(step, layout));
+}
+
+void list_dependencies(const plan::Plan& plan, PreparedPlan* prepared) {
+  prepared->dependency_counts.reserve(plan.steps.size());
+  for (const plan::Step& step : plan.steps) {
+    if (step.dependency_count == 0) {
+      prepared->ready_first.push_back(static_cast<std::uint32_t>(&step - plan.steps.data()));
+    }
+    prepared->dependency_counts.push_back(step.dependency_count);
+  }
+}
+
+// By counting: how many each step has, then where they stand, then which.
+void list_successors(const plan::Plan& plan, PreparedPlan* prepared) {
+  prepared->successors.resize(plan.dependencies.size());
+  for (const std::uint32_t before : plan.dependencies) ++prepared->steps[before].successor_count;
+  std::uint32_t next = 0;
+  for (PreparedStep& step : prepared->steps) {
+    step.successor_first = next;
+    next += step.successor_count;
+    step.successor_count = 0;
+  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const plan::Step& step = plan.steps[i];
+    for (std::uint32_t d = 0; d < step.dependency_count; ++d) {
+      PreparedStep& before = prepared->steps[plan.dependencies[step.dependency_first + d]];
+      prepared->successors[before.successor_first + before.successor_count++] =
+          static_cast<std::uint32_t>(i);
+    }
+  }
+}
+
+void list_messages(PreparedPlan* prepared) {
+  for (const PreparedStep& step : prepared->steps) {
+    const bool sends = step.kind == StepKind::kSend;
+    if (sends || receives(step.kind)) prepared->messages.push_back({step.peer, sends, step.bytes});
+  }
+  prepared->only_sends = !prepared->messages.empty() &&
+                         std::all_of(prepared->messages.begin(), prepared->messages.end(),
+                                     [](const PlannedMessage& message) { return message.sent; });
+}
+
 }  // namespace
 
 PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
@@ -41,50 +106,10 @@ PreparedPlan PreparedPlan::make(plan::Plan plan, plan::BufferLayout input,
   const plan::ChunkLayout layout =
       plan::ChunkLayout::bind(plan, std::move(input), std::move(output));
   prepared.scratch_bytes = layout.scratch_bytes;
-
-  const std::size_t count = plan.steps.size();
-  prepared.steps.resize(count);
-  prepared.dependency_counts.resize(count);
-  prepared.successors.resize(plan.dependencies.size());
-  // Successors by counting: how many, then where, then which.
-  for (const std::uint32_t before : plan.dependencies) ++prepared.steps[before].successor_count;
-  std::uint32_t next = 0;
-  for (PreparedStep& step : prepared.steps) {
-    step.successor_first = next;
-    next += step.successor_count;
-    step.successor_count = 0;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const plan::Step& from = plan.steps[i];
-    PreparedStep& to = prepared.steps[i];
-    to.kind = from.kind;
-    to.remote_first = from.remote_first;
-    to.peer = from.peer;
-    to.message_index = from.message_index;
-    const plan::ChunkRange& sized = from.kind == StepKind::kSend ? from.source : from.target;
-    to.bytes = sized.count == 0 ? 0 : layout.range(sized).bytes;
-    if (from.kind != StepKind::kSend && from.target.count > 0) {
-      to.target_buffer = from.target.buffer;
-      to.target_offset = layout.range(from.target).offset;
-    }
-    if (from.kind != StepKind::kReceive && from.source.count > 0) {
-      to.source_buffer = from.source.buffer;
-      to.source_offset = layout.range(from.source).offset;
-    }
-    if (receives(to.kind) || to.kind == StepKind::kSend) {
-      prepared.messages.push_back({to.peer, to.kind == StepKind::kSend, to.bytes});
-    }
-    prepared.dependency_counts[i] = from.dependency_count;
-    if (from.dependency_count == 0) prepared.ready_first.push_back(static_cast<std::uint32_t>(i));
-    for (std::uint32_t d = 0; d < from.dependency_count; ++d) {
-      PreparedStep& before = prepared.steps[plan.dependencies[from.dependency_first + d]];
-      prepared.successors[before.successor_first + before.successor_count++] =
-          static_cast<std::uint32_t>(i);
-    }
-  }
-  prepared.only_sends = !prepared.messages.empty() &&
-                        std::all_of(prepared.messages.begin(), prepared.messages.end(),
-                                    [](const PlannedMessage& message) { return message.sent; });
+  bind_steps(plan, layout, &prepared);
+  list_dependencies(plan, &prepared);
+  list_successors(plan, &prepared);
+  list_messages(&prepared);
   return prepared;
 }
 

@@ -198,56 +198,66 @@ void Messenger::forget(Peer& peer, std::uint32_t communicator) {
 }
 
 void Messenger::cancel(const MessageOwner& owner) {
-  const auto is_mine = [&](const Outgoing* message) { return message->owner == &owner; };
   for (Peer* peer : active_) {
-    const auto drop = [&](auto& list, bool unsent) {
-      for (auto it = list.begin(); it != list.end();) {
-        if (!is_mine(*it)) {
-          ++it;
-          continue;
-        }
-        if ((*it)->in_flight > 0) {
-          peer->endpoint->cancel(reinterpret_cast<std::uint64_t>(*it));
-        }
-        release(*it);
-        it = list.erase(it);
-        if (unsent) --unsent_;
-      }
-    };
-    drop(peer->backlog, true);
-    drop(peer->streaming, true);
-    drop(peer->waiting, false);
-    drop(peer->lent, false);
-    for (auto& channel : peer->channels) drop(channel->held_back, false);
-    if (peer->eager_posted != nullptr && peer->eager_posted->owner == &owner) {
-      peer->eager_posted = nullptr;
-    }
-    for (auto it = peer->posted.begin(); it != peer->posted.end();) {
-      Posted* posted = *it;
-      if (posted->owner != &owner) {
-        ++it;
-        continue;
-      }
-      // What is longer than its room was never written to it.
-      if (posted->target != nullptr && !posted->discard) {
-        peer->endpoint->abandon(posted->target, posted->bytes);
-      }
-      free_posted_.push_back(posted);
-      it = peer->posted.erase(it);
-    }
-    for (auto& arrival : peer->arrivals) {
-      if (arrival->claimed == nullptr || arrival->claimed->owner != &owner) continue;
-      free_posted_.push_back(arrival->claimed);
-      arrival->claimed = nullptr;
-    }
+    unsent_ -= peer->drop_sends(owner, &free_outgoing_);
+    peer->drop_receives(owner, &free_posted_);
+    peer->unclaim_arrivals(owner, &free_posted_);
   }
-  for (auto& [communicator, known] : calls_) {
-    std::erase_if(known->tagged, [&](Posted* posted) {
-      if (posted->owner != &owner) return false;
-      free_posted_.push_back(posted);
-      return true;
-    });
+  for (auto& [communicator, known] : calls_) known->drop_tagged(owner, &free_posted_);
+}
+
+// How many of the list were the owner's.
+template <typename List>
+std::size_t Messenger::Peer::drop(List& list, const MessageOwner& owner,
+                                  std::vector<Outgoing*>* freed) const {
+  std::size_t dropped = 0;
+  for (auto it = list.begin(); it != list.end();) {
+    Outgoing* const message = *it;
+    if (message->owner != &owner) {
+      ++it;
+      continue;
+    }
+    if (message->in_flight > 0) endpoint->cancel(reinterpret_cast<std::uint64_t>(message));
+    freed->push_back(message);
+    it = list.erase(it);
+    ++dropped;
   }
+  return dropped;
+}
+
+std::size_t Messenger::Peer::drop_sends(const MessageOwner& owner, std::vector<Outgoing*>* freed) {
+  const std::size_t unsent = drop(backlog, owner, freed) + drop(streaming, owner, freed);
+  drop(waiting, owner, freed);
+  drop(lent, owner, freed);
+  for (auto& channel : channels) drop(channel->held_back, owner, freed);
+  return unsent;
+}
+
+void Messenger::Peer::drop_receives(const MessageOwner& owner, std::vector<Posted*>* freed) {
+  if (eager_posted != nullptr && eager_posted->owner == &owner) eager_posted = nullptr;
+  std::erase_if(posted, [&](Posted* each) {
+    if (each->owner != &owner) return false;
+    // What is longer than its room was never written to it.
+    if (each->target != nullptr && !each->discard) endpoint->abandon(each->target, each->bytes);
+    freed->push_back(each);
+    return true;
+  });
+}
+
+void Messenger::Peer::unclaim_arrivals(const MessageOwner& owner, std::vector<Posted*>* freed) {
+  for (auto& arrival : arrivals) {
+    if (arrival->claimed == nullptr || arrival->claimed->owner != &owner) continue;
+    freed->push_back(arrival->claimed);
+    arrival->claimed = nullptr;
+  }
+}
+
+void Messenger::Calls::drop_tagged(const MessageOwner& owner, std::vector<Posted*>* freed) {
+  std::erase_if(tagged, [&](Posted* each) {
+    if (each->owner != &owner) return false;
+    freed->push_back(each);
+    return true;
+  });
 }
 
 bool Messenger::poll() {

@@ -173,6 +173,17 @@ struct Messenger::Peer {
   // time.
   Posted* eager_posted = nullptr;
   Arrival* eager_arrival = nullptr;
+
+  // Of messenger.cc: parts of cancel().
+  /// How many of them were counted as unsent.
+  std::size_t drop_sends(const MessageOwner& owner, std::vector<Outgoing*>* freed);
+  void drop_receives(const MessageOwner& owner, std::vector<Posted*>* freed);
+  /// What is still arriving for them is kept, and nobody's.
+  void unclaim_arrivals(const MessageOwner& owner, std::vector<Posted*>* freed);
+
+ private:
+  template <typename List>
+  std::size_t drop(List& list, const MessageOwner& owner, std::vector<Outgoing*>* freed) const;
 };
 
 struct Messenger::Calls {
@@ -186,6 +197,8 @@ struct Messenger::Calls {
   std::vector<Posted*> tagged;  // unmatched, in order of posting
 
   bool admits(Rank rank) const { return early >= 0 || members[static_cast<std::size_t>(rank)]; }
+  /// A part of cancel(), of messenger.cc.
+  void drop_tagged(const MessageOwner& owner, std::vector<Posted*>* freed);
 };
 
 }  // namespace unisono
