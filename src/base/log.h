@@ -8,8 +8,9 @@ namespace unisono::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Sees every message at or above kWarning before it is written; tests use it. Pass nullptr to
-/// remove. Not for concurrent use with logging.
+/// An observer for tests, which fail on a line that they do not expect: nothing else shows that the
+/// library warned. It sees every message at or above kWarning before it is written. Pass nullptr to
+/// remove it. Not for concurrent use with logging.
 using Hook = void (*)(Level level, std::string_view message);
 void set_hook(Hook hook);
 

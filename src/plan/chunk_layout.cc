@@ -79,17 +79,6 @@ ByteRange BufferLayout::range(std::uint32_t first, std::uint32_t count) const {
   return {begin * element_bytes_, (end - begin) * element_bytes_};
 }
 
-bool BufferLayout::is_contiguous(std::uint32_t first, std::uint32_t count) const {
-  if (count == 0) return true;
-  UNISONO_ASSERT(first < chunk_count() && count <= chunk_count() - first,
-                 "a chunk range lies outside its buffer");
-  const std::uint32_t last_block = (first + count - 1) / chunks_;
-  for (std::uint32_t block = first / chunks_; block < last_block; ++block) {
-    if (block_first_[block] + block_count_[block] != block_first_[block + 1]) return false;
-  }
-  return true;
-}
-
 ChunkLayout ChunkLayout::bind(const Plan& plan, BufferLayout input, BufferLayout output) {
   ChunkLayout layout;
   layout.input = std::move(input);

@@ -29,11 +29,9 @@ class BufferLayout {
                                   std::span<const std::size_t> displacements,
                                   std::size_t element_bytes, int chunks);
 
-  /// Bytes of a run of chunks that is_contiguous; an empty run has none.
+  /// Bytes of a run of chunks without gaps: within a block always, across blocks only when these
+  /// lie end to end. An empty run has none.
   ByteRange range(std::uint32_t first, std::uint32_t count) const;
-  /// True when the run lies in one contiguous stretch of memory: within a block always, across
-  /// blocks only when these lie end to end.
-  bool is_contiguous(std::uint32_t first, std::uint32_t count) const;
   std::size_t chunk_count() const;
 
  private:

@@ -10,8 +10,8 @@ namespace unisono::topology {
 /// processors. 0: no limit, or none that can be read.
 double read_cpu_quota();
 
-/// Same over other roots, for tests: `membership` is the text of /proc/self/cgroup, `mount` what
-/// is /sys/fs/cgroup on a real machine.
+/// The same from other places, since a test can put no process into a control group without being
+/// root: `membership` is the text of /proc/self/cgroup, `mount` what is /sys/fs/cgroup otherwise.
 double cpu_quota_of(const std::string& membership, const std::string& mount);
 
 }  // namespace unisono::topology

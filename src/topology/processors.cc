@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -83,30 +81,6 @@ struct CpuSetDeleter {
   void operator()(cpu_set_t* set) const { CPU_FREE(set); }
 };
 
-Status set_affinity(pid_t thread, const Processors& processors, std::span<const int> core_indices) {
-  std::vector<int> cpus;
-  for (const int index : core_indices) {
-    if (index < 0 || static_cast<std::size_t>(index) >= processors.cores.size()) {
-      return Status(ErrorCode::kInvalidArgument,
-                    fmt::format("cannot bind to core {}: this process may use cores 0 to {}", index,
-                                static_cast<int>(processors.cores.size()) - 1));
-    }
-    const Core& core = processors.cores[static_cast<std::size_t>(index)];
-    cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
-  }
-  if (cpus.empty()) return Status(ErrorCode::kInvalidArgument, "cannot bind to no core at all");
-  const int cpu_count = *std::max_element(cpus.begin(), cpus.end()) + 1;
-  const std::size_t bytes = CPU_ALLOC_SIZE(cpu_count);
-  std::unique_ptr<cpu_set_t, CpuSetDeleter> set(CPU_ALLOC(cpu_count));
-  CPU_ZERO_S(bytes, set.get());
-  for (const int cpu : cpus) CPU_SET_S(cpu, bytes, set.get());
-  if (::sched_setaffinity(thread, bytes, set.get()) != 0) {
-    return Status(ErrorCode::kSystem, fmt::format("cannot bind to processor {}: {}", cpus.front(),
-                                                  std::strerror(errno)));
-  }
-  return Status();
-}
-
 }  // namespace
 
 int Processors::usable_core_count() const {
@@ -146,23 +120,27 @@ std::vector<int> recommended_binding(const Processors& processors, int rank, int
 }
 
 Status bind_this_thread(const Processors& processors, std::span<const int> core_indices) {
-  return set_affinity(0, processors, core_indices);
-}
-
-Status bind_this_process(const Processors& processors, std::span<const int> core_indices) {
-  std::error_code error;
-  bool any = false;
-  for (std::filesystem::directory_iterator task("/proc/self/task", error), end;
-       !error && task != end; task.increment(error)) {
-    const std::string name = task->path().filename().string();
-    pid_t thread = 0;
-    std::from_chars(name.data(), name.data() + name.size(), thread);
-    if (thread <= 0) continue;
-    UNISONO_TRY(set_affinity(thread, processors, core_indices));
-    any = true;
+  std::vector<int> cpus;
+  for (const int index : core_indices) {
+    if (index < 0 || static_cast<std::size_t>(index) >= processors.cores.size()) {
+      return Status(ErrorCode::kInvalidArgument,
+                    fmt::format("cannot bind to core {}: this process may use cores 0 to {}", index,
+                                static_cast<int>(processors.cores.size()) - 1));
+    }
+    const Core& core = processors.cores[static_cast<std::size_t>(index)];
+    cpus.insert(cpus.end(), core.cpus.begin(), core.cpus.end());
   }
-  // Without /proc the calling thread is all that can be named.
-  return any ? Status() : bind_this_thread(processors, core_indices);
+  if (cpus.empty()) return Status(ErrorCode::kInvalidArgument, "cannot bind to no core at all");
+  const int cpu_count = *std::max_element(cpus.begin(), cpus.end()) + 1;
+  const std::size_t bytes = CPU_ALLOC_SIZE(cpu_count);
+  std::unique_ptr<cpu_set_t, CpuSetDeleter> set(CPU_ALLOC(cpu_count));
+  CPU_ZERO_S(bytes, set.get());
+  for (const int cpu : cpus) CPU_SET_S(cpu, bytes, set.get());
+  if (::sched_setaffinity(0, bytes, set.get()) != 0) {
+    return Status(ErrorCode::kSystem, fmt::format("cannot bind to processor {}: {}", cpus.front(),
+                                                  std::strerror(errno)));
+  }
+  return Status();
 }
 
 }  // namespace unisono::topology

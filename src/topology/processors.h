@@ -46,7 +46,5 @@ std::vector<int> recommended_binding(const Processors& processors, int rank, int
 
 /// Restricts the calling thread, and what it starts later, to these cores.
 Status bind_this_thread(const Processors& processors, std::span<const int> core_indices);
-/// Restricts every thread this process has now.
-Status bind_this_process(const Processors& processors, std::span<const int> core_indices);
 
 }  // namespace unisono::topology

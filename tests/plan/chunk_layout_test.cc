@@ -60,7 +60,6 @@ TEST(BufferLayout, CutsCountsWhoseProductsExceed64Bits) {
 TEST(BufferLayout, HasNoBytesInAnEmptyRun) {
   const auto layout = BufferLayout::contiguous(10, 4, 2, 2);
   EXPECT_EQ(layout.range(4, 0).bytes, 0u);
-  EXPECT_TRUE(layout.is_contiguous(4, 0));
   EXPECT_EQ(BufferLayout::contiguous(0, 4, 0, 1).chunk_count(), 0u);
   EXPECT_EQ(BufferLayout().chunk_count(), 0u);
 }
@@ -75,9 +74,6 @@ TEST(BufferLayout, PlacesVariableBlocksAtTheirDisplacements) {
   EXPECT_EQ(layout.range(4, 1).offset, 40u);
   EXPECT_EQ(layout.range(4, 1).bytes, 4u);
   EXPECT_EQ(layout.range(5, 1).bytes, 6u);
-  EXPECT_TRUE(layout.is_contiguous(0, 4));
-  EXPECT_FALSE(layout.is_contiguous(2, 3));
-  EXPECT_TRUE(layout.is_contiguous(4, 2));
 }
 
 Plan scratch_plan() {

@@ -74,20 +74,6 @@ TEST(Processors, NarrowWithTheAffinityOfTheProcess) {
   }).join();
 }
 
-TEST(Processors, BindEveryThreadOfTheProcess) {
-  const auto processors = read_processors();
-  ASSERT_TRUE(processors.has_value());
-  const Core& core = processors->cores.front();
-  ASSERT_TRUE(bind_this_process(*processors, std::vector{0}).ok());
-  cpu_set_t now;
-  CPU_ZERO(&now);
-  EXPECT_EQ(::sched_getaffinity(::getpid(), sizeof(now), &now), 0);
-  EXPECT_EQ(CPU_COUNT(&now), static_cast<int>(core.cpus.size()));
-  std::vector<int> all(processors->cores.size());
-  std::iota(all.begin(), all.end(), 0);
-  EXPECT_TRUE(bind_this_process(*processors, all).ok());
-}
-
 TEST(Processors, RefuseCoresThatDoNotExist) {
   const Processors processors = made_up(1, 2);
   EXPECT_THAT(bind_this_thread(processors, std::vector{2}).message(), HasSubstr("cores 0 to 1"));

@@ -79,9 +79,4 @@ void Heap::give_back(std::size_t offset, std::size_t bytes) {
   free_[offset] = bytes;
 }
 
-std::size_t Heap::used_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return used_bytes_;
-}
-
 }  // namespace unisono::shm

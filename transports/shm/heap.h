@@ -36,7 +36,6 @@ class Heap {
     return true;
   }
   const std::shared_ptr<Mapping>& mapping() const { return mapping_; }
-  std::size_t used_bytes() const;
 
  private:
   explicit Heap(std::shared_ptr<Mapping> mapping);

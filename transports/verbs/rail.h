@@ -52,8 +52,8 @@ Result<std::vector<PortSurvey>> survey_ports(VerbsApi& api, const VerbsOptions& 
 /// numbers its GID and partition are now. An error says what is gone and leaves `port` as it was.
 Status refresh_port(VerbsApi& api, ibv_context* context, PortSurvey* port);
 
-/// Why libibverbs finds no device: what is missing in /sys and /dev, and the remedy. `root` is ""
-/// but for tests.
+/// Why libibverbs finds no device: what is missing in /sys and /dev, and the remedy. `root` comes
+/// before both paths: "", but in tests a folder made up like a machine that lacks something.
 std::string why_no_device(const std::string& root);
 
 /// kInvalidArgument names the option, its value and what is accepted.

@@ -54,7 +54,8 @@ class VerbsApi {
 /// The library of this machine, loaded once per process and never unloaded. kUnsupported says what
 /// is missing and which package has it.
 Result<std::shared_ptr<VerbsApi>> load_verbs_library();
-/// The same from a file of another name, each time anew; for tests.
+/// The same from a file of another name, each time anew: how tests make the library missing, or one
+/// that lacks functions, on a machine that has it.
 Result<std::shared_ptr<VerbsApi>> load_verbs_library_file(const char* file);
 
 }  // namespace unisono::verbs

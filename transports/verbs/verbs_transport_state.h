@@ -44,6 +44,8 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   bool has_unsent() const override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
+  // Observers, for tests: whether bytes were copied or read in place, and memory registered anew or
+  // found, changes no byte that a peer gets, only the time that it takes.
   const WorkCounts& work_counts() const { return counts_; }
   const RegistrationCache::Counts& registration_counts() const { return cache_->counts(); }
 
