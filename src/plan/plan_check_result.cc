@@ -4,55 +4,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/expectation.h"
 #include "plan/plan_check.h"
 #include "plan/symbolic_run.h"
 
 namespace unisono::plan {
 namespace {
-
-// What an output chunk must hold: the operands of ranks first .. first + count for one chunk.
-struct Expectation {
-  Rank first = 0;
-  int count = 0;  // 0: anything
-  std::uint32_t chunk = 0;
-};
-
-Expectation expected(const PlanRequest& request, std::uint32_t output_chunk) {
-  const auto chunks = static_cast<std::uint32_t>(request.chunks);
-  const auto block = static_cast<Rank>(output_chunk / chunks);
-  const std::uint32_t in_block = output_chunk % chunks;
-  const std::uint32_t in_own_block = static_cast<std::uint32_t>(request.rank) * chunks + in_block;
-  switch (request.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-      return {0, request.ranks, output_chunk};
-    case Collective::kScan:
-      return {0, request.rank + 1, output_chunk};
-    case Collective::kExscan:
-      return {0, request.rank, output_chunk};
-    case Collective::kBroadcast:
-      return {request.root, 1, output_chunk};
-    case Collective::kAllGather:
-    case Collective::kAllGatherV:
-    case Collective::kGather:
-    case Collective::kGatherV:
-      return {block, 1, in_block};
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterV:
-      return {0, request.ranks, in_own_block};
-    case Collective::kScatter:
-    case Collective::kScatterV:
-      return {request.root, 1, in_own_block};
-    case Collective::kAllToAll:
-    case Collective::kAllToAllV:
-      return {block, 1, in_own_block};
-    case Collective::kBarrier:
-    case Collective::kSend:
-    case Collective::kReceive:
-      break;
-  }
-  return {};
-}
 
 bool is_expected(SymbolTable& symbols, const PlanRequest& request, const Expectation& wanted,
                  Value value) {

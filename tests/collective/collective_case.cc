@@ -11,12 +11,6 @@ using Bytes = std::vector<std::byte>;
 constexpr std::byte kUntouched{0xa5};
 constexpr std::size_t kGuardBytes = 64;
 
-bool has_counts(Collective collective) {
-  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
-         collective == Collective::kGatherV || collective == Collective::kScatterV ||
-         collective == Collective::kAllToAllV;
-}
-
 // Where one of the two buffers lies in the other.
 enum class Alias { kNone, kInputInOutput, kOutputInInput };
 
@@ -60,11 +54,17 @@ class Builder {
         b.alias = Alias::kInputInOutput;
         return b;
       }
-      case Collective::kBarrier:
-        return {};
-      default:
+      case Collective::kAllReduce:
+      case Collective::kReduce:
+      case Collective::kScan:
+      case Collective::kExscan:
         return reducing();
+      case Collective::kBarrier:
+      case Collective::kSend:
+      case Collective::kReceive:
+        return {};
     }
+    return {};
   }
   const Reducing& reducing_kind() const { return reducing_; }
 
@@ -285,7 +285,19 @@ Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reduci
         call.out_displacements = b.out_displacements;
       }
       break;
-    default:
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+    case Collective::kScan:
+    case Collective::kExscan:
+    case Collective::kSend:
+    case Collective::kReceive:
       break;
   }
   return call;
@@ -297,6 +309,12 @@ bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter || collective == Collective::kReduceScatterV ||
          collective == Collective::kScan || collective == Collective::kExscan;
+}
+
+bool has_counts(Collective collective) {
+  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
+         collective == Collective::kGatherV || collective == Collective::kScatterV ||
+         collective == Collective::kAllToAllV;
 }
 
 bool is_rooted(Collective collective) {

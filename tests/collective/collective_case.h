@@ -23,8 +23,10 @@ struct CollectiveCase {
   CallOptions options{};
 };
 
+// What the oracle knows of each by itself.
 bool reduces(Collective collective);
 bool is_rooted(Collective collective);
+bool has_counts(Collective collective);
 std::string describe(const CollectiveCase& c);
 
 /// Where the buffers of a rank's cases lie.

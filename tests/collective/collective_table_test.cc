@@ -7,6 +7,8 @@
 
 #include "algorithms/algorithm.h"
 #include "base/collective.h"
+#include "plan/cell_map.h"
+#include "plan/expectation.h"
 #include "plan/plan_sizes.h"
 #include "tests/collective/matrix_cases.h"
 #include "unisono/collectives.h"
@@ -37,6 +39,107 @@ TEST(CollectiveTable, AgreesWithTheCheckerOfPlans) {
       EXPECT_EQ(blocks_of(facts.input, request), plan::input_blocks_of(request));
       EXPECT_EQ(blocks_of(facts.output, request), plan::output_blocks_of(request));
     }
+  }
+}
+
+constexpr int kRanks = 4;
+constexpr Rank kRoot = 1;
+
+std::vector<plan::PlanRequest> requests_of(Collective collective) {
+  std::vector<plan::PlanRequest> requests(kRanks);
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    plan::PlanRequest& request = requests[static_cast<std::size_t>(rank)];
+    request.collective = collective;
+    request.ranks = kRanks;
+    request.rank = rank;
+    request.root = kRoot;
+    request.chunks = 2;
+    request.in_place = true;
+  }
+  return requests;
+}
+
+// Chunks of a buffer of so many blocks; an algorithm may cut a vector into any number.
+std::uint32_t chunks_of(int blocks, const plan::PlanRequest& request) {
+  return static_cast<std::uint32_t>((blocks == plan::kOneVector ? 3 : blocks) * request.chunks);
+}
+
+// Whose input the checker wants to see in this rank's output.
+std::set<Rank> sources_by_checker(const plan::PlanRequest& request) {
+  std::set<Rank> sources;
+  const std::uint32_t chunks = chunks_of(plan::output_blocks_of(request), request);
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    const plan::Expectation wanted = plan::expected(request, chunk);
+    for (Rank rank = wanted.first; rank < wanted.first + wanted.count; ++rank) sources.insert(rank);
+  }
+  return sources;
+}
+
+std::set<Rank> sources_by_table(Flow flow, Rank self) {
+  const auto ranks = [](Rank end) {
+    std::set<Rank> all;
+    for (Rank rank = 0; rank < end; ++rank) all.insert(rank);
+    return all;
+  };
+  switch (flow) {
+    case Flow::kAllToAll:
+      return ranks(kRanks);
+    case Flow::kAllToRoot:
+      return self == kRoot ? ranks(kRanks) : std::set<Rank>();
+    case Flow::kRootToAll:
+      return {kRoot};
+    case Flow::kUpToOwn:
+      return ranks(self + 1);
+    case Flow::kBelowOwn:
+      return ranks(self);
+    case Flow::kNone:
+    case Flow::kBetweenTwo:
+      return {};
+  }
+  return {};
+}
+
+TEST(CollectiveTable, SaysWhoseInputTheCheckerWantsToSee) {
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (!facts.is_collective() || !facts.has_buffers()) continue;
+    SCOPED_TRACE(facts.name);
+    bool combines = false;
+    for (const plan::PlanRequest& request : requests_of(facts.collective)) {
+      EXPECT_EQ(sources_by_checker(request), sources_by_table(facts.flow, request.rank))
+          << "rank " << request.rank;
+      combines = combines || plan::expected(request, 0).count > 1;
+    }
+    EXPECT_EQ(combines, facts.reduces);
+  }
+}
+
+// The checker also knows of an exchange of uneven blocks in place, which the check of calls
+// refuses.
+TEST(CollectiveTable, SaysWhereTheCheckerTakesBuffersForOneMemory) {
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (!facts.is_collective() || facts.in_place == InPlace::kNever) continue;
+    SCOPED_TRACE(facts.name);
+    for (const plan::PlanRequest& request : requests_of(facts.collective)) {
+      const std::uint32_t inputs = chunks_of(plan::input_blocks_of(request), request);
+      const std::uint32_t outputs = chunks_of(plan::output_blocks_of(request), request);
+      const plan::CellMap cells(request, inputs, outputs);
+      if (inputs == 0 || outputs == 0) continue;
+      const auto own_block = static_cast<std::uint32_t>(request.rank * request.chunks);
+      const bool one_is_part = facts.has_blocks() && !facts.exchanges_blocks();
+      const bool input_is_part = one_is_part && facts.input.holds == Holds::kBlock;
+      const bool output_is_part = one_is_part && !input_is_part;
+      EXPECT_EQ(cells.first_cell({plan::Buffer::kInput, 0, 1}) + (output_is_part ? own_block : 0),
+                cells.first_cell({plan::Buffer::kOutput, 0, 1}) + (input_is_part ? own_block : 0))
+          << "rank " << request.rank;
+    }
+  }
+}
+
+TEST(CollectiveTable, AgreesWithTheOracleOfCalls) {
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    EXPECT_EQ(test::reduces(facts.collective), facts.reduces) << facts.name;
+    EXPECT_EQ(test::is_rooted(facts.collective), facts.has_root()) << facts.name;
+    EXPECT_EQ(test::has_counts(facts.collective), facts.is_uneven) << facts.name;
   }
 }
 

@@ -30,33 +30,27 @@ enum class Argument : std::uint8_t {
 constexpr const char* kArgumentNames[]{"collective", "root",  "count", "type",
                                        "operator",   "order", "counts"};
 
-bool gives_counts(Collective collective) {
-  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
-         collective == Collective::kGatherV || collective == Collective::kScatterV ||
-         collective == Collective::kAllToAllV;
-}
-
 // Nothing but the pairs concerned can tell: no rank is the odd one.
 bool is_between_pairs(Collective collective, Argument argument) {
-  return argument == Argument::kCounts && collective != Collective::kAllGatherV &&
-         collective != Collective::kReduceScatterV;
+  return argument == Argument::kCounts && !facts_of(collective).all_give_counts();
 }
 
 bool applies(Collective collective, Argument argument) {
+  const CollectiveFacts& facts = facts_of(collective);
   switch (argument) {
     case Argument::kCollective:
       return true;
     case Argument::kRoot:
       return is_rooted(collective);
     case Argument::kCount:
-      return !gives_counts(collective) && collective != Collective::kBarrier;
+      return !facts.is_uneven && facts.has_buffers();
     case Argument::kType:
-      return collective != Collective::kBarrier;
+      return facts.has_buffers();
     case Argument::kOperator:
     case Argument::kOrder:
       return reduces(collective);
     case Argument::kCounts:
-      return gives_counts(collective);
+      return facts.is_uneven;
   }
   return false;
 }
@@ -76,27 +70,21 @@ struct Room {
 // The same on all ranks but for what is a rank's own.
 Call call_of(Collective collective, std::size_t elements, int ranks, Rank rank, Room* room) {
   const std::size_t block = std::max<std::size_t>(1, elements / static_cast<std::size_t>(ranks));
-  const bool in_blocks = collective == Collective::kAllGather ||
-                         collective == Collective::kGather || collective == Collective::kScatter ||
-                         collective == Collective::kReduceScatter ||
-                         collective == Collective::kAllToAll || gives_counts(collective);
+  const CollectiveFacts& facts = facts_of(collective);
   room->in_counts.assign(room->in_counts.size(), block);
   room->out_counts = room->in_counts;
   Call call{.collective = collective,
             .in = room->in.data(),
             .out = room->out.data(),
-            .count = in_blocks ? block : elements,
+            .count = facts.has_blocks() ? block : elements,
             .type = DataType::kInt32,
             .op = ops::sum};
   const bool is_root = rank == call.root;
-  if (collective == Collective::kReduceScatterV || collective == Collective::kAllToAllV ||
-      (collective == Collective::kScatterV && is_root)) {
-    call.in_counts = room->in_counts;
-  }
-  if (collective == Collective::kAllGatherV || collective == Collective::kAllToAllV ||
-      (collective == Collective::kGatherV && is_root)) {
-    call.out_counts = room->out_counts;
-  }
+  const auto has_counts = [&](const BufferFacts& buffer) {
+    return facts.is_uneven && buffer.holds == Holds::kBlocks && (is_root || !buffer.at_root_alone);
+  };
+  if (has_counts(facts.input)) call.in_counts = room->in_counts;
+  if (has_counts(facts.output)) call.out_counts = room->out_counts;
   return call;
 }
 

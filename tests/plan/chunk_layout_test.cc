@@ -105,7 +105,7 @@ TEST(ChunkLayout, LeavesNoGapsInScratchThatAStepUsesAsOneRun) {
 TEST(ChunkLayout, GivesBothEndsOfEveryMessageTheSameBytes) {
   for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
     const Collective collective = algorithm.collective;
-    const bool vector = !plan_test::has_blocks(collective);
+    const bool vector = !facts_of(collective).has_blocks();
     for (const std::size_t count : {0, 1, 7, 64, 1000}) {
       const PlanRequest request{.collective = collective, .ranks = 8, .root = 3, .chunks = 3};
       const auto plans = plan_test::build_all(algorithm, request);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/collective.h"
 #include "plan/plan.h"
 
 namespace unisono::plan_test {
@@ -26,38 +27,6 @@ inline std::vector<plan::Plan> build_all(const algorithms::Algorithm& algorithm,
     plans.push_back(algorithm.build(request));
   }
   return plans;
-}
-
-inline bool has_root(Collective collective) {
-  switch (collective) {
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kGather:
-    case Collective::kGatherV:
-    case Collective::kScatter:
-    case Collective::kScatterV:
-      return true;
-    default:
-      return false;
-  }
-}
-
-inline bool reduces(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduceScatterV:
-    case Collective::kScan:
-    case Collective::kExscan:
-      return true;
-    default:
-      return false;
-  }
-}
-
-inline bool has_blocks(Collective collective) {
-  return collective >= Collective::kAllGather && collective <= Collective::kAllToAllV;
 }
 
 /// Every message of the call: its send and its receive.

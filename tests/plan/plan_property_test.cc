@@ -41,7 +41,7 @@ std::string describe(const PlanRequest& request, InPlace in_place) {
 // Commutativity and order that a collective can be asked for.
 std::vector<PlanRequest> flavours(const PlanRequest& request) {
   std::vector<PlanRequest> all{request};
-  if (!plan_test::reduces(request.collective)) return all;
+  if (!reduces(request.collective)) return all;
   for (const bool commutative : {true, false}) {
     for (const Order order : {Order::kAny, Order::kCanonical}) {
       if (commutative && order == Order::kAny) continue;
@@ -73,7 +73,7 @@ class EveryAlgorithm : public testing::TestWithParam<Algorithm> {
 };
 
 TEST_P(EveryAlgorithm, KeepsItsPromiseForAllSmallNumbersOfRanks) {
-  const bool has_root = plan_test::has_root(GetParam().collective);
+  const bool has_root = is_rooted(GetParam().collective);
   int accepted = 0;
   for (const int ranks : rank_counts()) {
     for (Rank root = 0; root < (has_root ? ranks : 1); ++root) {
@@ -93,7 +93,7 @@ TEST_P(EveryAlgorithm, KeepsItsPromiseForAllSmallNumbersOfRanks) {
 }
 
 TEST_P(EveryAlgorithm, KeepsRankOrderAndTheCanonicalTreeWhereItAcceptsThem) {
-  const bool has_root = plan_test::has_root(GetParam().collective);
+  const bool has_root = is_rooted(GetParam().collective);
   for (const int ranks : rank_counts()) {
     for (Rank root = 0; root < (has_root ? ranks : 1); ++root) {
       for (const PlanRequest& flavour : flavours(request(ranks, root, 1 + root % 3))) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "base/collective.h"
 #include "shell.h"
 #include "tools/perf/cases.h"
 #include "tools/perf/lockstep.h"
@@ -75,6 +76,12 @@ TEST(PerfCases, UseTheBusFactorsOfNcclTests) {
   for (const Case& measured : all_cases()) {
     ASSERT_TRUE(factors.contains(measured.name)) << measured.name;
     EXPECT_DOUBLE_EQ(measured.bus_factor(4), factors.at(measured.name)) << measured.name;
+  }
+}
+
+TEST(PerfCases, ThereIsOneForEachCollective) {
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (facts.is_collective()) EXPECT_NE(find_case(facts.name), nullptr) << facts.name;
   }
 }
 

@@ -10,7 +10,9 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <vector>
 
+#include "base/collective.h"
 #include "native_oracle.h"
 #include "tests/support/watchdog.h"
 
@@ -19,19 +21,16 @@ namespace {
 
 using testing::IsEmpty;
 
-constexpr Collective kAll[] = {
-    Collective::kAllReduce,      Collective::kReduce,     Collective::kBroadcast,
-    Collective::kAllGather,      Collective::kAllGatherV, Collective::kReduceScatter,
-    Collective::kReduceScatterV, Collective::kGather,     Collective::kGatherV,
-    Collective::kScatter,        Collective::kScatterV,   Collective::kAllToAll,
-    Collective::kAllToAllV,      Collective::kBarrier,    Collective::kScan,
-    Collective::kExscan,
-};
-
-bool is_irregular(Collective collective) {
-  return collective == Collective::kAllGatherV || collective == Collective::kReduceScatterV ||
-         collective == Collective::kGatherV || collective == Collective::kScatterV ||
-         collective == Collective::kAllToAllV;
+// Every collective: sends and receives stand behind them.
+const std::vector<Collective>& all_collectives() {
+  static const std::vector<Collective> all = [] {
+    std::vector<Collective> made;
+    for (const CollectiveFacts& facts : collective_rows::kAll) {
+      if (facts.is_collective()) made.push_back(facts.collective);
+    }
+    return made;
+  }();
+  return all;
 }
 
 // Around the inline payload (8 elements), the cell (2048), a chunk (65536), and several chunks.
@@ -44,11 +43,11 @@ struct Matrix {
 
 void run_matrix(TestRank& rank, const Matrix& matrix) {
   std::size_t number = static_cast<std::size_t>(rank.size);
-  for (const Collective collective : kAll) {
+  for (const Collective collective : all_collectives()) {
     for (const std::size_t count : kCounts) {
       if (rank.size > 3 && test::is_anothers_case(++number, 5)) continue;
       for (const bool in_place : {false, true}) {
-        if (in_place && is_irregular(collective)) continue;
+        if (in_place && facts_of(collective).is_uneven) continue;
         const Rank root = static_cast<Rank>(count % static_cast<std::size_t>(rank.size));
         const std::size_t misalign = count % 2 == 1 ? 4 : 0;
         run_and_check(rank, {collective, count, root, in_place, matrix.heap, misalign});
@@ -95,7 +94,7 @@ TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
   for (const int n : {2, 3, 4}) {
     EXPECT_THAT(run_processes(n, {.access = AccessPath::kMapped},
                               [](TestRank& rank) {
-                                for (const Collective collective : kAll) {
+                                for (const Collective collective : all_collectives()) {
                                   OracleCase one{collective, 100003};
                                   one.heap = rank.self % 2 == 0;
                                   run_and_check(rank, one);
@@ -127,7 +126,7 @@ void run_mixed_calls(TestRank& rank, int calls) {
   std::uint32_t random = 12345;
   for (int i = 0; i < calls && rank.failures.empty(); ++i) {
     random = random * 1664525 + 1013904223;
-    const Collective collective = kAll[(random >> 8) % std::size(kAll)];
+    const Collective collective = all_collectives()[(random >> 8) % all_collectives().size()];
     const std::size_t count = (random >> 12) % 50 == 0 ? 20000 : (random >> 16) % 40;
     const Rank root = static_cast<Rank>((random >> 24) % static_cast<std::uint32_t>(rank.size));
     run_and_check(rank, {collective, count, root});
@@ -484,7 +483,7 @@ void run_without_rank_two(TestRank& rank, const OracleCase& one, std::atomic<int
 }
 
 class NativeWaits : public testing::TestWithParam<Collective> {};
-INSTANTIATE_TEST_SUITE_P(Collectives, NativeWaits, testing::ValuesIn(kAll),
+INSTANTIATE_TEST_SUITE_P(Collectives, NativeWaits, testing::ValuesIn(all_collectives()),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(NativeWaits, NameWhoIsMissing) {

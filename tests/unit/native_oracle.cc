@@ -161,7 +161,12 @@ class Case {
   }
 
   void prepare(const compute::Reduction& reduction);
-  void prepare_irregular(const compute::Reduction& reduction);
+  std::size_t given_by(int source) const;
+  std::size_t for_target(int target) const;
+  void prepare_gather_v();
+  void prepare_scatter_v();
+  void prepare_all_to_all_v();
+  void prepare_reduce_scatter_v();
   void verify();
 
   void expect(std::size_t index, Element wanted) {
@@ -222,65 +227,74 @@ void Case::prepare(const compute::Reduction& reduction) {
       arguments_.element_bytes = 1;
       arguments_.count = 0;
       return;
-    default:
-      return prepare_irregular(reduction);
+    case Collective::kAllGatherV:
+    case Collective::kGatherV:
+      return prepare_gather_v();
+    case Collective::kScatterV:
+      return prepare_scatter_v();
+    case Collective::kAllToAllV:
+      return prepare_all_to_all_v();
+    case Collective::kReduceScatterV:
+      arguments_.reduction = &reduction;
+      return prepare_reduce_scatter_v();
+    case Collective::kSend:
+    case Collective::kReceive:
+      break;
+  }
+  rank_.check(false, "no oracle for " + describe(case_));
+}
+
+// What rank `source` gives everybody.
+std::size_t Case::given_by(int source) const { return irregular(count_, source, 0); }
+// What the root has for `target`.
+std::size_t Case::for_target(int target) const { return irregular(count_, case_.root, target); }
+
+void Case::prepare_gather_v() {
+  in_ = layout_with_gaps(1, [&](int) { return given_by(rank_.self); });
+  out_ = layout_with_gaps(rank_.size, [&](int source) { return given_by(source); });
+  irregular_input(1);
+  irregular_output();
+  arguments_.count = in_.counts[0];
+  if (case_.collective == Collective::kAllGatherV || root_) {
+    arguments_.output_counts = out_.counts;
+    arguments_.output_displacements = out_.displacements;
   }
 }
 
-void Case::prepare_irregular(const compute::Reduction& reduction) {
-  const int self = rank_.self;
-  const auto from = [&](int source) { return irregular(count_, source, 0); };
-  const auto to = [&](int target) { return irregular(count_, case_.root, target); };
-  switch (case_.collective) {
-    case Collective::kAllGatherV:
-    case Collective::kGatherV:
-      in_ = layout_with_gaps(1, [&](int) { return from(self); });
-      out_ = layout_with_gaps(rank_.size, from);
-      irregular_input(1);
-      irregular_output();
-      arguments_.count = in_.counts[0];
-      if (case_.collective == Collective::kAllGatherV || root_) {
-        arguments_.output_counts = out_.counts;
-        arguments_.output_displacements = out_.displacements;
-      }
-      return;
-    case Collective::kScatterV:
-      in_ = layout_with_gaps(rank_.size, to);
-      out_ = layout_with_gaps(1, [&](int) { return to(self); });
-      irregular_input(root_ ? rank_.size : 0);
-      irregular_output();
-      arguments_.count = out_.counts[0];
-      if (root_) {
-        arguments_.input_counts = in_.counts;
-        arguments_.input_displacements = in_.displacements;
-      }
-      return;
-    case Collective::kAllToAllV:
-      in_ = layout_with_gaps(rank_.size, [&](int t) { return irregular(count_, self, t); });
-      out_ = layout_with_gaps(rank_.size, [&](int s) { return irregular(count_, s, self); });
-      irregular_input(rank_.size);
-      irregular_output();
-      arguments_.input_counts = in_.counts;
-      arguments_.input_displacements = in_.displacements;
-      arguments_.output_counts = out_.counts;
-      arguments_.output_displacements = out_.displacements;
-      return;
-    case Collective::kReduceScatterV: {
-      arguments_.reduction = &reduction;
-      for (int r = 0; r < rank_.size; ++r) {
-        in_.counts.push_back(from(r));
-        in_.displacements.push_back(in_.extent);
-        in_.extent += in_.counts.back();
-      }
-      irregular_input(rank_.size);
-      out_ = layout_with_gaps(1, [&](int) { return from(self); });
-      irregular_output();
-      arguments_.input_counts = in_.counts;
-      return;
-    }
-    default:
-      rank_.check(false, "no oracle for " + describe(case_));
+void Case::prepare_scatter_v() {
+  in_ = layout_with_gaps(rank_.size, [&](int target) { return for_target(target); });
+  out_ = layout_with_gaps(1, [&](int) { return for_target(rank_.self); });
+  irregular_input(root_ ? rank_.size : 0);
+  irregular_output();
+  arguments_.count = out_.counts[0];
+  if (root_) {
+    arguments_.input_counts = in_.counts;
+    arguments_.input_displacements = in_.displacements;
   }
+}
+
+void Case::prepare_all_to_all_v() {
+  const int self = rank_.self;
+  in_ = layout_with_gaps(rank_.size, [&](int t) { return irregular(count_, self, t); });
+  out_ = layout_with_gaps(rank_.size, [&](int s) { return irregular(count_, s, self); });
+  irregular_input(rank_.size);
+  irregular_output();
+  arguments_.input_counts = in_.counts;
+  arguments_.input_displacements = in_.displacements;
+  arguments_.output_counts = out_.counts;
+  arguments_.output_displacements = out_.displacements;
+}
+
+void Case::prepare_reduce_scatter_v() {
+  for (int r = 0; r < rank_.size; ++r) {
+    in_.counts.push_back(given_by(r));
+    in_.displacements.push_back(in_.extent);
+    in_.extent += in_.counts.back();
+  }
+  irregular_input(rank_.size);
+  out_ = layout_with_gaps(1, [&](int) { return given_by(rank_.self); });
+  irregular_output();
+  arguments_.input_counts = in_.counts;
 }
 
 void Case::verify() {
@@ -328,7 +342,9 @@ void Case::verify() {
         expect_block(out_.displacements[r], out_.counts[r], static_cast<int>(r), target);
       }
       return;
-    default:
+    case Collective::kBarrier:
+    case Collective::kSend:
+    case Collective::kReceive:
       return;
   }
 }

@@ -10,6 +10,8 @@
 #include <numeric>
 #include <thread>
 
+#include "base/collective.h"
+
 namespace unisono::test {
 namespace {
 
@@ -96,10 +98,7 @@ Operation& TestRank::start(native::Arguments arguments) {
     record.type = static_cast<std::uint8_t>(arguments.reduction->type());
     record.op = static_cast<std::uint8_t>(arguments.reduction->op().kind);
   }
-  const bool irregular = !arguments.input_counts.empty() || !arguments.output_counts.empty() ||
-                         arguments.collective == Collective::kGatherV ||
-                         arguments.collective == Collective::kScatterV;
-  record.count = irregular ? 0 : arguments.count;
+  record.count = facts_of(arguments.collective).is_uneven ? 0 : arguments.count;
   return group->start(arguments);
 }
 
