@@ -373,6 +373,50 @@ TEST_F(DeviceMemoryTest, ReachesTheOtherDeviceOfThisProcess) {
   cuda_free(*second, plain);
 }
 
+/// Reads through `reader`, whose device is another one, what its owner has written there.
+void expect_reached(DeviceMemory& reader, DeviceMemory& owner, void* buffer, std::size_t bytes) {
+  fill(owner, buffer, bytes, 17);
+  const auto ticket = owner.ticket(buffer, bytes);
+  ASSERT_TRUE(ticket) << ticket.error().message();
+  const auto mapped = reader.map(*ticket, 1, bytes);
+  ASSERT_TRUE(mapped) << mapped.error().message();
+  EXPECT_EQ(*mapped, buffer);
+  EXPECT_EQ(common_byte(reader, *mapped, bytes), 17) << "the other device has no access";
+}
+
+TEST_F(DeviceMemoryTest, ReachesMemoryThatWasMappedAnewOnTheOtherDevice) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  const auto first = open_device(0);
+  const auto second = open_device(1);
+  for (const bool exportable : {false, true}) {
+    SCOPED_TRACE(exportable ? "exportable" : "not exportable");
+    MappedRange range = map_range(*second, 2 * kMiB, 1, exportable);
+    expect_reached(*first, *second, range.pointer, 2 * kMiB);
+    remap_piece(*second, 0, &range);
+    expect_reached(*first, *second, range.pointer, 2 * kMiB);
+    unmap_range(range);
+  }
+}
+
+// As segments of PyTorch's that are expanded: what is longer begins with the same piece.
+TEST_F(DeviceMemoryTest, ReachesAllPiecesOfABufferOnTheOtherDevice) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  const auto first = open_device(0);
+  const auto second = open_device(1);
+  for (const bool exportable : {false, true}) {
+    SCOPED_TRACE(exportable ? "exportable" : "not exportable");
+    MappedRange range = map_range(*second, 2 * kMiB, 3, exportable);
+    expect_reached(*first, *second, range.pointer, 2 * kMiB);
+    expect_reached(*first, *second, range.pointer, 4 * kMiB);
+    expect_reached(*first, *second, range.pointer, 6 * kMiB);
+    remap_piece(*second, 1, &range);
+    expect_reached(*first, *second, range.pointer, 6 * kMiB);
+    remap_piece(*second, 2, &range);
+    expect_reached(*first, *second, at(range.pointer, 3 * kMiB), 3 * kMiB);
+    unmap_range(range);
+  }
+}
+
 TEST_F(DeviceMemoryTest, SaysThatAnotherDeviceCannotBeReached) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   const auto first = open_device(0);

@@ -25,6 +25,22 @@ class Work {
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+/// New memory at the place of piece `index`, which only the device itself may use.
+void map_piece(const cuda::DeviceMemory& memory, std::size_t index, MappedRange* range) {
+  CUmemAllocationProp wanted{};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = memory.device();
+  if (range->is_exportable) wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const auto& api = *driver();
+  CUmemGenericAllocationHandle& handle = range->handles[index];
+  EXPECT_EQ(api.MemCreate(&handle, range->piece_bytes, &wanted, 0), CUDA_SUCCESS);
+  const CUdeviceptr piece = address(range->pointer) + range->piece_bytes * index;
+  EXPECT_EQ(api.MemMap(piece, range->piece_bytes, 0, handle, 0), CUDA_SUCCESS);
+  const CUmemAccessDesc access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  EXPECT_EQ(api.MemSetAccess(piece, range->piece_bytes, &access, 1), CUDA_SUCCESS);
+}
+
 }  // namespace
 
 void expect_clean_driver() {
@@ -56,26 +72,21 @@ void cuda_free(const cuda::DeviceMemory& memory, void* pointer) {
 
 MappedRange map_range(const cuda::DeviceMemory& memory, std::size_t piece_bytes, int pieces,
                       bool exportable) {
-  CUmemAllocationProp wanted{};
-  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  wanted.location.id = memory.device();
-  if (exportable) wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  const auto& api = *driver();
   const std::size_t bytes = piece_bytes * static_cast<std::size_t>(pieces);
   CUdeviceptr base = 0;
-  EXPECT_EQ(api.MemAddressReserve(&base, bytes, 0, 0, 0), CUDA_SUCCESS);
-  MappedRange range{reinterpret_cast<void*>(base), piece_bytes, {}};
-  for (int i = 0; i < pieces; ++i) {
-    CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(api.MemCreate(&handle, piece_bytes, &wanted, 0), CUDA_SUCCESS);
-    const CUdeviceptr piece = base + piece_bytes * static_cast<std::size_t>(i);
-    EXPECT_EQ(api.MemMap(piece, piece_bytes, 0, handle, 0), CUDA_SUCCESS);
-    range.handles.push_back(handle);
-  }
-  const CUmemAccessDesc access{wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  EXPECT_EQ(api.MemSetAccess(base, bytes, &access, 1), CUDA_SUCCESS);
+  EXPECT_EQ(driver()->MemAddressReserve(&base, bytes, 0, 0, 0), CUDA_SUCCESS);
+  MappedRange range{reinterpret_cast<void*>(base), piece_bytes, exportable, {}};
+  range.handles.resize(static_cast<std::size_t>(pieces));
+  for (std::size_t i = 0; i < range.handles.size(); ++i) map_piece(memory, i, &range);
   return range;
+}
+
+void remap_piece(const cuda::DeviceMemory& memory, std::size_t index, MappedRange* range) {
+  EXPECT_EQ(
+      driver()->MemUnmap(address(range->pointer) + index * range->piece_bytes, range->piece_bytes),
+      CUDA_SUCCESS);
+  EXPECT_EQ(driver()->MemRelease(range->handles[index]), CUDA_SUCCESS);
+  map_piece(memory, index, range);
 }
 
 void unmap_range(const MappedRange& range) {

@@ -30,11 +30,14 @@ void cuda_free(const cuda::DeviceMemory& memory, void* pointer);
 struct MappedRange {
   void* pointer = nullptr;
   std::size_t piece_bytes = 0;
+  bool is_exportable = false;
   std::vector<CUmemGenericAllocationHandle> handles;
 };
 MappedRange map_range(const cuda::DeviceMemory& memory, std::size_t piece_bytes, int pieces,
                       bool exportable);
 void unmap_range(const MappedRange& range);
+/// Unmaps piece `index`, and maps new memory of the same device at its place.
+void remap_piece(const cuda::DeviceMemory& memory, std::size_t index, MappedRange* range);
 
 void fill(const cuda::DeviceMemory& memory, void* pointer, std::size_t bytes, std::uint8_t value);
 /// The value that all of these bytes have; -1 where they differ or cannot be read.

@@ -48,7 +48,8 @@ struct BufferTicket {
   std::uint64_t address = 0;      ///< of the buffer, in the owner's address space
   std::uint64_t base = 0;         ///< of its allocation, there
   std::uint64_t allocation_bytes = 0;
-  /// Never used again in the owner's process: a window's number, the driver's of other memory.
+  /// Never used again in the owner's process: a window's number, the driver's of other memory. 0,
+  /// of kUnshareable alone: nothing tells the memory from what may take its place.
   std::uint64_t allocation_id = 0;
   std::array<std::uint8_t, 16> device_uuid = {};
   std::array<std::uint8_t, 64> ipc_handle = {};  ///< kLegacyIpc

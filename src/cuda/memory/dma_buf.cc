@@ -73,7 +73,9 @@ Result<std::shared_ptr<DirectMemory>> DeviceMemory::direct(const void* pointer, 
                   buffer_text(pointer, bytes) + " is no memory of " + device.name);
   }
   if (record.managed || record.buffer_id == 0) {
-    return Status(ErrorCode::kUnsupported, "managed memory of " + device.name + " may move");
+    return Status(ErrorCode::kUnsupported,
+                  "managed memory of " + device.name +
+                      " may move, and other memory without one number may be mapped anew");
   }
   const std::lock_guard lock(state_->copy_stream_mutex);
   if (state_->copy_stream == nullptr) {

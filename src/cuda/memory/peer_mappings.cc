@@ -87,10 +87,11 @@ Status PeerMappings::check_reachable(const BufferTicket& ticket) const {
 
 Result<CUdeviceptr> PeerMappings::map_own(const BufferTicket& ticket, Rank peer) {
   if (ticket.device_uuid == device_.uuid) return ticket.address;
+  const Opening wanted{ticket.kind, ticket.allocation_id, ticket.allocation_bytes};
   const auto known = opened_here_.find(ticket.base);
-  if (known != opened_here_.end() && known->second == ticket.allocation_id) return ticket.address;
+  if (known != opened_here_.end() && known->second.covers(wanted)) return ticket.address;
   if (const Status opened = open_here(ticket); !opened) return explain(opened, ticket, peer);
-  opened_here_[ticket.base] = ticket.allocation_id;
+  opened_here_[ticket.base] = wanted;
   return ticket.address;
 }
 

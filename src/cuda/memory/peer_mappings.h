@@ -33,8 +33,18 @@ class PeerMappings {
     MappingKey key;
     CUdeviceptr base = 0;  ///< here
   };
-  /// An allocation of this process, by its address: the number that it was opened with.
-  using OpenedHere = std::map<CUdeviceptr, std::uint64_t>;
+  /// An allocation of this process that this rank's device was given access to.
+  struct Opening {
+    BufferTicket::Kind kind = BufferTicket::Kind::kNone;  ///< says whose numbers those are
+    std::uint64_t allocation_id = 0;
+    std::uint64_t bytes = 0;
+    /// Without a number other memory may lie there now.
+    bool covers(const Opening& wanted) const {
+      return wanted.allocation_id != 0 && kind == wanted.kind &&
+             allocation_id == wanted.allocation_id && bytes >= wanted.bytes;
+    }
+  };
+  using OpenedHere = std::map<CUdeviceptr, Opening>;  ///< by the allocation's base
 
   Result<CUdeviceptr> map_own(const BufferTicket& ticket, Rank peer);
   Status open_here(const BufferTicket& ticket);

@@ -53,7 +53,8 @@ namespace {
 
 /// Memory with handles is mapped piece by piece: a buffer may go on in the next one. `wanted` bytes
 /// from the base; more is not looked for.
-void extend_over_pieces(const Device& device, std::uint64_t wanted, PointerFacts* facts) {
+void extend_over_pieces(const Device& device, std::uint64_t wanted, PointerRecord* record) {
+  PointerFacts* const facts = &record->facts;
   while (facts->bytes < wanted) {
     const CUdeviceptr end = facts->base + facts->bytes;
     const auto next = query_pointer(*device.api, reinterpret_cast<const void*>(end));
@@ -62,6 +63,7 @@ void extend_over_pieces(const Device& device, std::uint64_t wanted, PointerFacts
                          has_handle(*device.api, facts->base) && has_handle(*device.api, end);
     if (!goes_on) return;
     facts->bytes += next->facts.bytes;
+    record->buffer_id = 0;
   }
 }
 
@@ -83,7 +85,7 @@ Result<PointerRecord> check_buffer(const Device& device, const void* pointer, st
   if (!record->facts.device) return *record;
   if (!record->mapped) return refused("are device memory that was freed or unmapped");
   const std::uint64_t offset = reinterpret_cast<std::uint64_t>(pointer) - record->facts.base;
-  extend_over_pieces(device, offset + bytes, &record->facts);
+  extend_over_pieces(device, offset + bytes, &*record);
   if (offset <= record->facts.bytes && bytes <= record->facts.bytes - offset) return *record;
   return refused(fmt::format("go beyond their allocation of {} bytes at {:#x} on device {}",
                              record->facts.bytes, record->facts.base, record->facts.ordinal));

@@ -62,17 +62,27 @@ Result<BufferTicket> TicketBook::ticket(const void* pointer, std::size_t bytes) 
                   fmt::format("{} lie on device {}, but this rank uses {}",
                               buffer_text(pointer, bytes), record.facts.ordinal, device_.name));
   }
+  if (record.buffer_id == 0) {
+    log::debug(
+        "CUDA: a buffer cannot be mapped by other processes: no number tells it from other "
+        "memory that may take its place");
+    return without_number(record, address);
+  }
   Entry* entry = find(address, record.buffer_id);
   if (entry == nullptr) {
     UNISONO_ASSIGN(entry, add_foreign(record, address));
   }
   if (cut_out(entry->ticket, address, bytes, &ticket)) return ticket;
   // It goes on in the next piece of its address range: each piece has a handle of its own.
-  ticket = blank(Kind::kUnshareable);
+  return without_number(record, address);
+}
+
+// Nothing that is remembered of such memory can be trusted: it may have been mapped anew since.
+BufferTicket TicketBook::without_number(const PointerRecord& record, CUdeviceptr address) const {
+  BufferTicket ticket = blank(Kind::kUnshareable);
   ticket.address = address;
   ticket.base = record.facts.base;
   ticket.allocation_bytes = record.facts.bytes;
-  ticket.allocation_id = record.buffer_id;
   return ticket;
 }
 
@@ -121,10 +131,6 @@ Result<TicketBook::Entry*> TicketBook::add_foreign(const PointerRecord& record,
 Status TicketBook::describe_foreign(const PointerRecord& record, CUdeviceptr address,
                                     Entry* entry) {
   if (record.managed) return {ErrorCode::kUnsupported, "managed memory has no handle"};
-  // Peers would take other memory at its place for this one, and go on using what they had mapped.
-  if (record.buffer_id == 0) {
-    return {ErrorCode::kUnsupported, "the driver has no number that tells it from other memory"};
-  }
   const CudaApi& api = *device_.api;
   if (device_.windows_missing.empty() && has_handle(api, address)) {
     UNISONO_ASSIGN(const ForeignPiece piece, exportable_piece(api, address));

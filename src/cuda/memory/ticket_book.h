@@ -38,6 +38,7 @@ class TicketBook {
   };
   using Entries = std::map<CUdeviceptr, Entry>;
 
+  BufferTicket without_number(const PointerRecord& record, CUdeviceptr address) const;
   Entry* find(CUdeviceptr address, std::uint64_t buffer_id);
   Result<Entry*> add_window(const Window& window);
   Result<Entry*> add_foreign(const PointerRecord& record, CUdeviceptr address);
