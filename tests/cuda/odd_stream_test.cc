@@ -158,32 +158,95 @@ Looks looks_at(Request& any, std::uint64_t calls, std::uint64_t times) {
   return {at_calls() - before.at_calls, events};
 }
 
-// Calls are over in their order: only the oldest can be the next.
+// Calls of one kind of which many wait for a stream that is busy.
+struct WaitingCalls {
+  const char* name;
+  std::vector<int> devices;
+  bool is_rank_0_busy;  // else rank 0 does its part at once, and looks at nothing
+  Request (*call)(Communicator& comm, float* data, const CallOptions& options);
+  float (*result)(int calls);  // from 1 on rank 0, and 1 on rank 1
+};
+
+Request sum_once(Communicator& comm, float* data, const CallOptions& options) {
+  return comm.all_reduce_async(data, data, 1, kFloat, ops::sum, options);
+}
+float doubled(int calls) { return std::ldexp(1.0F, calls); }
+float unchanged(int) { return 1; }
+
+Request tell_once(Communicator& comm, float* data, const CallOptions& options) {
+  return comm.broadcast_async(data, 1, kFloat, 0, options);
+}
+
+Request message_once(Communicator& comm, float* data, const CallOptions& options) {
+  return comm.rank() == 0 ? comm.send_async(data, 1, kFloat, 1, 0, options)
+                          : comm.receive_async(data, 1, kFloat, 0, 0, options);
+}
+
+void expect_questions_about_the_oldest(Communicator& comm, const WaitingCalls& kind) {
+  constexpr int kCalls = 40;
+  DeviceUser user;
+  Communicator other = comm.split(0, comm.rank());
+  float* const data = user.make<float>({1});
+  const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+  const bool is_busy = kind.is_rank_0_busy || comm.rank() == 1;
+  std::unique_ptr<HeldStream> hold;
+  if (is_busy) hold = std::make_unique<HeldStream>(user.stream());
+  std::vector<Request> calls;
+  for (int call = 0; call < kCalls; ++call) calls.push_back(kind.call(comm, data, options));
+  if (!is_busy) {
+    for (Request& call : calls) call.wait();
+  }
+  other.barrier({.timeout = kDeadline});
+  if (is_busy) {
+    // Calls that do not wait for the stream alone yet ask about copies of their own.
+    for (int rounds = 0;; ++rounds) {
+      const Looks looks = looks_at(calls.back(), kCalls, 100);
+      // The first and the last round of looks may be seen in part.
+      if (looks.at_events > 0 && looks.at_events <= looks.at_calls / kCalls + 2) break;
+      require(rounds < 100, std::to_string(looks.at_events) + " questions about events in " +
+                                std::to_string(looks.at_calls) + " looks at calls");
+    }
+    hold->let_go();
+    for (Request& call : calls) call.wait();
+  }
+  require(user.look(data, 1)[0] == kind.result(kCalls), "a wrong result");
+}
+
+// Calls are over in their order, and so is the work in a stream: only the oldest can be the next.
 TEST_F(DeviceOddStream, OfManyCallsTheDriverIsAskedAboutTheOldestAlone) {
-  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
-    SCOPED_TRACE(devices.empty() ? "staged" : "by kernels");
+  const WaitingCalls kinds[]{{"all_reduce by kernels", {0}, true, sum_once, doubled},
+                             {"all_reduce staged", {}, true, sum_once, doubled},
+                             {"broadcast staged", {}, false, tell_once, unchanged},
+                             {"receive staged", {}, false, message_once, unchanged}};
+  for (const WaitingCalls& kind : kinds) {
+    SCOPED_TRACE(kind.name);
     expect_success_alone([&] {
-      run_device_ranks({.ranks = 2, .processes = true, .devices = devices}, [](Communicator& comm) {
-        constexpr int kCalls = 40;
-        DeviceUser user;
-        float* const data = user.make<float>({1});
-        const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
-        HeldStream hold(user.stream());
-        for (int call = 1; call < kCalls; ++call) {
-          comm.all_reduce(data, data, 1, kFloat, ops::sum, options);
-        }
-        Request last = comm.all_reduce_async(data, data, 1, kFloat, ops::sum, options);
-        const Looks looks = looks_at(last, kCalls, 100);
-        // The first and the last round of looks may be seen in part.
-        require(looks.at_events > 0 && looks.at_events <= looks.at_calls / kCalls + 2,
-                std::to_string(looks.at_events) + " questions about events in " +
-                    std::to_string(looks.at_calls) + " looks at calls");
-        hold.let_go();
-        last.wait();
-        require(user.look(data, 1)[0] == std::ldexp(1.0F, kCalls), "a wrong sum");
-      });
+      run_device_ranks({.ranks = 2, .processes = true, .devices = kind.devices},
+                       [&](Communicator& comm) { expect_questions_about_the_oldest(comm, kind); });
     });
   }
+}
+
+// The oldest call of one stream stands still, and a younger one of another stream goes on.
+TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpReceivesInAnotherStream) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [](Communicator& comm) {
+      DeviceUser user;
+      DeviceUser other;
+      float* const held = user.make<float>({1});
+      float* const free = other.make<float>({2});
+      const bool receives = comm.rank() == 1;
+      std::unique_ptr<HeldStream> hold;
+      if (receives) hold = std::make_unique<HeldStream>(user.stream());
+      Request first = message_once(comm, held, {.timeout = kDeadline, .stream = user.stream()});
+      Request second = message_once(comm, free, {.timeout = kDeadline, .stream = other.stream()});
+      second.wait();
+      require(!receives || !first.test(), "a call is over before the work that it comes after");
+      hold.reset();
+      first.wait();
+      require(other.look(free, 1)[0] == 2 && user.look(held, 1)[0] == 1, "not what the peer sent");
+    });
+  });
 }
 
 // Their streams wait, and they do not.

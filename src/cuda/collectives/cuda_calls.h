@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -102,6 +103,15 @@ class CudaCalls final : public DeviceCalls {
     device.note_in_streams(-static_cast<int>(std::erase(in_streams_, &call)));
   }
 
+  /// Staged calls that wait for what their stream did before them. A stream comes to its calls in
+  /// their order: the driver is asked about the oldest of each stream alone.
+  std::uint64_t next_ready_number() { return ++ready_numbers_; }
+  void await_stream(const DeviceCall& call) { in_line_.emplace(call.stream, call.ready_number); }
+  bool is_oldest_of_stream(const DeviceCall& call) const {
+    return in_line_.lower_bound({call.stream, 0})->second == call.ready_number;
+  }
+  void leave_line(const DeviceCall& call) { in_line_.erase({call.stream, call.ready_number}); }
+
   /// Whether the transports to all peers of a call take messages to and from device buffers of
   /// `bytes` in all.
   Status admits_direct(const Call& call, std::size_t bytes) const;
@@ -159,6 +169,8 @@ class CudaCalls final : public DeviceCalls {
   bool told_why_not_direct_ = false;
   Queue collectives_, messages_;
   std::deque<const FusedCall*> in_streams_;
+  std::uint64_t ready_numbers_ = 0;
+  std::set<std::pair<CUstream, std::uint64_t>> in_line_;  // by stream, the oldest first
 };
 
 }  // namespace unisono

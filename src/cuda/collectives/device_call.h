@@ -32,9 +32,10 @@ struct DeviceCall {
   bool output_on_host = false;
   HostPart host;
   DirectBuffers direct;
-  std::uint64_t capture = 0;  ///< the graph that the stream is being captured into; 0: none
-  CallGate gate;              ///< of hierarchical and staged calls
-  CUevent ready = nullptr;    ///< recorded on the stream when the call was made
+  std::uint64_t capture = 0;       ///< the graph that the stream is being captured into; 0: none
+  CallGate gate;                   ///< of hierarchical and staged calls
+  CUevent ready = nullptr;         ///< recorded on the stream when the call was made
+  std::uint64_t ready_number = 0;  ///< counts those of the communicator, in the order of recording
 };
 
 /// Whether this rank gives anything to the others, which must wait for its stream.

@@ -71,6 +71,7 @@ Status DeviceOperation::begin_stage() {
   UNISONO_ASSIGN(call_.ready, call_.device->take_event());
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));
+  call_.ready_number = call_.calls->next_ready_number();
   if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
   return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
 }
