@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "tools/common/environment.h"
 #include "tools/common/output.h"
 #include "tools/info/info_tool.h"
 #include "tools/perf/perf_tool.h"
@@ -91,7 +92,10 @@ int main(int argc, char** argv) {
     std::printf("unisono %s\n", UNISONO_VERSION_STRING);
     return unisono::tools::finish_output("unisono", 0);
   }
-  if (const Command* const command = find_command(name)) return command->main(argc - 1, argv + 1);
+  if (const Command* const command = find_command(name)) {
+    unisono::tools::ask_for_all_hardware_queues();
+    return command->main(argc - 1, argv + 1);
+  }
   if (!name.empty()) return refuse(argv[1]);
   print_help(stderr);
   return 2;

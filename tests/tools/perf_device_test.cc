@@ -58,6 +58,22 @@ INSTANTIATE_TEST_SUITE_P(Of, PerfDevice,
                                          "all_to_all_v", "barrier", "scan", "exscan", "p2p",
                                          "send_receive"));
 
+// A GPU is asked for all its hardware queues before CUDA is loaded, whoever the ranks are.
+TEST(PerfDevices, HaveAllHardwareQueuesUnlessTheUserWantsOthers) {
+  for (const std::string ranks_as : {"threads", "processes"}) {
+    const std::string arguments = std::string("broadcast -n 2 --as ") + ranks_as + kSmall;
+    for (const std::string given :
+         {"-u CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS=1"}) {
+      const ShellRun run = perf(arguments, given + " FAKE_CUDA_TRACE=1 " + kDriver);
+      ASSERT_EQ(run.status, 0) << ranks_as;
+      const bool has_all = run.output.find("with 32 hardware queues") != std::string::npos;
+      const bool has_one = run.output.find("with 1 hardware queues") != std::string::npos;
+      EXPECT_EQ(has_all, given.starts_with("-u")) << ranks_as << ", " << given;
+      EXPECT_EQ(has_one, !given.starts_with("-u")) << ranks_as << ", " << given;
+    }
+  }
+}
+
 TEST(PerfDeviceCheck, FindsWhatKernelsLeaveUndone) {
   const ShellRun run = perf(std::string("all_reduce -n 2 --as threads --place out") + kSmall,
                             "PROGRAM_DRIVER=idle " + kDriver);

@@ -86,6 +86,16 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainDeviceStrategy,
                                          "--model cnn --sync-bn -n 2",
                                          "--model gpt -n 2 --workers 1"));
 
+TEST_F(TrainDevice, HasAllHardwareQueues) {
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  for (const char* const arguments : {"--strategy single", "--strategy ddp -n 2"}) {
+    const ShellRun run =
+        train(std::string(arguments) + " --device cuda --device-map 0", "FAKE_CUDA_TRACE=1");
+    ASSERT_EQ(run.status, 0) << arguments;
+    EXPECT_NE(run.output.find("with 32 hardware queues"), std::string::npos) << arguments;
+  }
+}
+
 TEST_F(TrainDevice, IsTheLocalRankOrWhatTheMapSays) {
   const std::string two = "FAKE_CUDA_DEVICES=2";
   ShellRun run = train("-n 2 --device cuda", two);

@@ -78,11 +78,6 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
   if (facts.local_size > 1 && !is_set(inherited, "OMP_NUM_THREADS")) {
     variables.emplace_back("OMP_NUM_THREADS", "1");
   }
-  // As many hardware queues as a GPU has: a stream that waits for a peer holds up those it shares
-  // one with.
-  if (!is_set(inherited, "CUDA_DEVICE_MAX_CONNECTIONS")) {
-    variables.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-  }
   std::vector<std::string> entries;
   for (const std::string& entry : inherited) {
     const bool replaced =

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "tests/cuda/fake_driver/entry.h"
@@ -18,6 +20,11 @@ CUresult init(unsigned flags) {
   if (settings().devices.empty()) return CUDA_ERROR_NO_DEVICE;
   const Lock lock(machine().mutex);
   machine().initialised = true;
+  if (settings().trace) {
+    const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    std::fprintf(stderr, "fake CUDA driver: begins with %s hardware queues\n",
+                 queues == nullptr ? "8" : queues);
+  }
   return CUDA_SUCCESS;
 }
 
