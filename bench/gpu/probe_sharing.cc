@@ -48,14 +48,19 @@ CUmemAllocationProp properties(const Gpu& gpu) {
   return wanted;
 }
 
-CUdeviceptr map(const Gpu& gpu, CUmemGenericAllocationHandle handle, std::size_t bytes) {
-  CUdeviceptr address = 0;
-  gpu.must(gpu->MemAddressReserve(&address, bytes, 0, 0, 0), "reserving addresses");
+void map_at(const Gpu& gpu, CUdeviceptr address, CUmemGenericAllocationHandle handle,
+            std::size_t bytes) {
   gpu.must(gpu->MemMap(address, bytes, 0, handle, 0), "mapping");
   CUmemAccessDesc access{};
   access.location = {CU_MEM_LOCATION_TYPE_DEVICE, gpu.device()};
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   gpu.must(gpu->MemSetAccess(address, bytes, &access, 1), "setting access");
+}
+
+CUdeviceptr map(const Gpu& gpu, CUmemGenericAllocationHandle handle, std::size_t bytes) {
+  CUdeviceptr address = 0;
+  gpu.must(gpu->MemAddressReserve(&address, bytes, 0, 0, 0), "reserving addresses");
+  map_at(gpu, address, handle, bytes);
   return address;
 }
 
@@ -76,12 +81,31 @@ void tell_range(const char* what, const Gpu& gpu, CUdeviceptr address) {
 }
 
 /// Freed memory is told from what took its place by this number; 0: it has none.
-void tell_number(const char* what, const Gpu& gpu, CUdeviceptr address) {
+unsigned long long tell_number(const char* what, const Gpu& gpu, CUdeviceptr address) {
   unsigned long long number = 0;
   CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_BUFFER_ID;
   void* place = &number;
   gpu.must(gpu->PointerGetAttributes(1, &attribute, &place, address), "asking for a number");
   answer(what, static_cast<double>(number));
+  return number;
+}
+
+/// What is mapped where other memory lay must not have that one's number.
+void tell_numbers_of_remapped(const Gpu& gpu, std::size_t bytes) {
+  const CUmemAllocationProp wanted = properties(gpu);
+  CUmemGenericAllocationHandle first = 0, second = 0;
+  gpu.must(gpu->MemCreate(&first, bytes, &wanted, 0), "making memory with a descriptor");
+  const CUdeviceptr address = map(gpu, first, bytes);
+  const unsigned long long before = tell_number("buffer_id", gpu, address);
+  gpu.must(gpu->MemUnmap(address, bytes), "unmapping");
+  gpu.must(gpu->MemRelease(first), "releasing the handle");
+  gpu.must(gpu->MemCreate(&second, bytes, &wanted, 0), "making memory with a descriptor");
+  map_at(gpu, address, second, bytes);
+  const unsigned long long after = tell_number("buffer_id_after_remapping", gpu, address);
+  unmap(gpu, address, bytes, second);
+  if (before != 0 && before == after) {
+    throw std::runtime_error("memory that was mapped anew has the number of what lay there before");
+  }
 }
 
 /// What the owner tells its peer: where the memory's descriptor is, and how long it is.
@@ -107,7 +131,6 @@ void offer_descriptor(int socket) {
       gpu->MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
       "exporting a descriptor");
   answer("export", "works");
-  tell_number("buffer_id", gpu, memory);
   // Where only parents may look into processes, this peer may.
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
   const Offer offer{bytes, getpid(), fd};
@@ -118,6 +141,7 @@ void offer_descriptor(int socket) {
   answer("peer_writes_are_seen", "yes");
   close(fd);
   unmap(gpu, memory, bytes, handle);
+  tell_numbers_of_remapped(gpu, bytes);
 }
 
 CUmemGenericAllocationHandle import(const Gpu& gpu, int fd) {
