@@ -184,6 +184,8 @@ summarize() {
   local failed
   [ -z "$rehearsal" ] || echo "REHEARSAL on a double of the driver: all times are meaningless"
   awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3, substr($4, 1, 300) }' "$raw/parts.tsv"
+  sed -n 's/.*"what":"\([^"]*\)_us","value":"held up".*/held up beside streams that wait: \1/p' \
+    "$raw/probe.jsonl" 2> /dev/null
   echo "no python3 here: bench/gpu/table.py FOLDER judges the goals elsewhere, FOLDER being what" \
     "raw-$call.tar.gz holds"
   failed=$(awk -F'\t' '$2 == "FAIL" { printf " %s", $1 }' "$raw/parts.tsv")

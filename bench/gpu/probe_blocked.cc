@@ -1,6 +1,6 @@
 // What goes on beside streams that wait: the library's gates rest on copies of the highest priority
 // that are not held up by them, and on a driver that returns from what it is asked meanwhile. Every
-// case has a process of its own, which is ended where the answer does not come.
+// case has a process of its own, which is ended where the answer does not come: `held up`.
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -12,11 +12,14 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/gpu/probe.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/memory/window.h"
 
 namespace unisono::gpu_probe {
 namespace {
@@ -32,11 +35,16 @@ struct Scene {
   void* host = nullptr;
   void* unused = nullptr;  // page-locked too
   void* registered = nullptr;
-  CUdeviceptr imported = 0;  // where the case wants it
+  // Where the case wants them.
+  CUipcMemHandle handle{};   // of another process's memory
+  CUdeviceptr imported = 0;  // the same, opened here
   std::unique_ptr<cuda::Kernels> kernels;
-  CUstream first = nullptr;   // of the highest priority
-  CUstream second = nullptr;  // of the one behind it
-  CUstream equal = nullptr;   // of none, as most of those that wait
+  std::unique_ptr<cuda::Window> window;
+  std::unique_ptr<cuda::Window> mapped;  // the same memory once more
+  UniqueFd descriptor;                   // of the window
+  CUstream first = nullptr;              // of the highest priority
+  CUstream second = nullptr;             // of the one behind it
+  CUstream equal = nullptr;              // of none, as most of those that wait
 
   Scene() {
     gpu.must(gpu->MemAlloc(&memory, kBytes), "allocating");
@@ -60,16 +68,27 @@ struct Scene {
     if (!loaded) throw std::runtime_error(loaded.error().message());
     kernels = std::move(*loaded);
   }
-  void import(const CUipcMemHandle& handle) {
+  void make_window() {
+    auto made = cuda::Window::make(*gpu.api(), gpu.device(), "the device", kBytes);
+    if (!made) throw std::runtime_error(made.error().message());
+    window = std::move(*made);
+    auto exported = window->export_descriptor();
+    if (!exported) throw std::runtime_error(exported.error().message());
+    descriptor = std::move(*exported);
+  }
+  void open_handle() {
     gpu.must(gpu->IpcOpenMemHandle(&imported, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
              "cuIpcOpenMemHandle");
   }
 };
 
-enum class Needs : std::uint8_t { kNothing, kKernels, kImport };
+enum class Needs : std::uint8_t { kNothing, kKernels, kHandle, kImport, kWindow };
+/// Whether a case that is held up breaks what the library's gates and locks rest on.
+enum class Must : bool { kNot, kGoOn };
 
 struct Case {
   const char* name;
+  Must must;
   void (*act)(Scene& scene);
   bool beside_raised = false;  // the streams that wait are of the second priority
   Needs needs = Needs::kNothing;
@@ -108,54 +127,70 @@ void copy_beside_freeing(Scene& scene) {
   for (const double end = now_us() + kCopiesUs; now_us() < end;) copy(scene, scene.first);
 }
 
+void map_window(Scene& scene) {
+  auto mapped = cuda::Window::import(*scene.gpu.api(), scene.gpu.device(), "the device",
+                                     std::move(scene.descriptor), scene.window->bytes());
+  if (!mapped) throw std::runtime_error(mapped.error().message());
+  scene.mapped = std::move(*mapped);
+}
+
+void use_event(Scene& scene) {
+  CUevent event = scene.gpu.make_event();
+  scene.gpu.must(scene.gpu->EventRecord(event, scene.first), "recording");
+  while (scene.gpu->EventQuery(event) == CUDA_ERROR_NOT_READY) {
+  }
+}
+
 /// The library's gates rest on these.
-constexpr Case kNeeded[]{
-    {"copy_of_highest_priority", [](Scene& scene) { copy(scene, scene.first); }},
-    {"work_of_second_priority", [](Scene& scene) { fill(scene, scene.second); }},
-    {"copy_beside_second_priority", [](Scene& scene) { copy(scene, scene.first); }, true},
+constexpr Case kBesideGates[]{
+    {"copy_of_highest_priority", Must::kGoOn, [](Scene& scene) { copy(scene, scene.first); }},
+    {"work_of_second_priority", Must::kGoOn, [](Scene& scene) { fill(scene, scene.second); }},
+    {"copy_beside_second_priority", Must::kGoOn, [](Scene& scene) { copy(scene, scene.first); },
+     true},
 };
 
+/// Those that must go on are a hierarchical call's kernels, and what the library asks of the driver
+/// while it has the engine's lock. Threads of their own do the rest.
 constexpr Case kOthers[]{
-    {"kernel_of_second_priority", move_by_kernel, false, Needs::kKernels},
-    {"copy_beside_freeing", copy_beside_freeing},
-    {"registering",
+    {"kernel_of_second_priority", Must::kGoOn, move_by_kernel, false, Needs::kKernels},
+    {"new_event", Must::kGoOn, [](Scene& scene) { static_cast<void>(scene.gpu.make_event()); }},
+    {"event", Must::kGoOn, use_event},
+    {"new_stream", Must::kGoOn, [](Scene& scene) { static_cast<void>(scene.gpu.make_stream()); }},
+    {"opening_a_handle", Must::kGoOn, [](Scene& scene) { scene.open_handle(); }, false,
+     Needs::kHandle},
+    {"mapping_a_window", Must::kGoOn, map_window, false, Needs::kWindow},
+    {"copy_beside_freeing", Must::kNot, copy_beside_freeing},
+    {"registering", Must::kNot,
      [](Scene& scene) {
        scene.gpu.must(
            scene.gpu->MemHostRegister(Scene::new_pages(), kBytes, CU_MEMHOSTREGISTER_PORTABLE),
            "registering");
      }},
-    {"unregistering",
+    {"unregistering", Must::kNot,
      [](Scene& scene) {
        scene.gpu.must(scene.gpu->MemHostUnregister(scene.registered), "unregistering");
      }},
-    {"closing_a_handle",
+    {"closing_a_handle", Must::kNot,
      [](Scene& scene) {
        scene.gpu.must(scene.gpu->IpcCloseMemHandle(scene.imported), "cuIpcCloseMemHandle");
      },
      false, Needs::kImport},
-    {"copy_of_equal_priority", [](Scene& scene) { copy(scene, scene.equal); }},
-    {"memset_of_equal_priority", [](Scene& scene) { fill(scene, scene.equal); }},
-    {"event",
-     [](Scene& scene) {
-       CUevent event = scene.gpu.make_event();
-       scene.gpu.must(scene.gpu->EventRecord(event, scene.first), "recording");
-       while (scene.gpu->EventQuery(event) == CUDA_ERROR_NOT_READY) {
-       }
-     }},
-    {"page_locking",
+    {"copy_of_equal_priority", Must::kNot, [](Scene& scene) { copy(scene, scene.equal); }},
+    {"memset_of_equal_priority", Must::kNot, [](Scene& scene) { fill(scene, scene.equal); }},
+    {"page_locking", Must::kNot,
      [](Scene& scene) {
        void* more = nullptr;
        scene.gpu.must(scene.gpu->MemHostAlloc(&more, kBytes, CU_MEMHOSTALLOC_PORTABLE), "locking");
      }},
-    {"allocation",
+    {"allocation", Must::kNot,
      [](Scene& scene) {
        CUdeviceptr more = 0;
        scene.gpu.must(scene.gpu->MemAlloc(&more, kBytes), "allocating");
      }},
-    {"freeing", [](Scene& scene) { scene.gpu.must(scene.gpu->MemFree(scene.memory), "freeing"); }},
-    {"freeing_page_locked",
+    {"freeing", Must::kNot,
+     [](Scene& scene) { scene.gpu.must(scene.gpu->MemFree(scene.memory), "freeing"); }},
+    {"freeing_page_locked", Must::kNot,
      [](Scene& scene) { scene.gpu.must(scene.gpu->MemFreeHost(scene.unused), "freeing"); }},
-    {"new_stream", [](Scene& scene) { static_cast<void>(scene.gpu.make_stream()); }},
 };
 
 /// Ends with its parent, whatever becomes of that.
@@ -192,10 +227,14 @@ CUipcMemHandle handle_of_another_process() {
 /// when it begins and one when it is done.
 [[noreturn]] void run_case(const Case& asked, int waits, int answer_to) {
   CUipcMemHandle handle{};
-  if (asked.needs == Needs::kImport) handle = handle_of_another_process();
+  if (asked.needs == Needs::kHandle || asked.needs == Needs::kImport) {
+    handle = handle_of_another_process();
+  }
   Scene scene;
-  if (asked.needs == Needs::kImport) scene.import(handle);
+  scene.handle = handle;
+  if (asked.needs == Needs::kImport) scene.open_handle();
   if (asked.needs == Needs::kKernels) scene.load_kernels();
+  if (asked.needs == Needs::kWindow) scene.make_window();
   std::vector<CUstream> streams;
   int priority = 0;
   if (asked.beside_raised) scene.gpu->StreamGetPriority(scene.second, &priority);
@@ -250,22 +289,23 @@ bool ask_case(const Case& asked, int waits) {
   return done;
 }
 
-/// Whether all of them came to an end. The many waits first: gates rest on those.
-bool ask_all(std::span<const Case> cases) {
-  bool answered = true;
-  for (const int waits : {16, 1}) {
-    for (const Case& asked : cases) answered = ask_case(asked, waits) && answered;
+/// Asks all of them beside many streams that wait, and those that did not come to an end beside one
+/// stream. Throws where one of them must go on beside many, since gates may be that many.
+void ask_all(std::span<const Case> cases) {
+  std::string broken;
+  for (const Case& asked : cases) {
+    if (ask_case(asked, 16)) continue;
+    if (asked.must == Must::kGoOn) broken += std::string(broken.empty() ? "" : ", ") + asked.name;
+    ask_case(asked, 1);
   }
-  return answered;
+  if (!broken.empty()) {
+    throw std::runtime_error("does not go on beside streams that wait, as it must: " + broken);
+  }
 }
 
 }  // namespace
 
-void ask_blocked_streams() {
-  if (ask_all(kNeeded)) return;
-  throw std::runtime_error(
-      "streams that wait hold up copies or work of higher priority: so would gates");
-}
+void ask_blocked_streams() { ask_all(kBesideGates); }
 
 void ask_beside_waits() { ask_all(kOthers); }
 

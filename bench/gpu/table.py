@@ -241,6 +241,17 @@ def machine_line(probe):
     )
 
 
+def held_up_lines(probe):
+    """What streams that wait hold up, by question."""
+    lines = []
+    for question in dict.fromkeys(p.get("question") for p in probe):
+        names = [p["what"].removesuffix("_us") for p in probe
+                 if p.get("question") == question and p.get("value") == "held up"]
+        if names:
+            lines.append(f"held up ({question}): " + ", ".join(names))
+    return lines
+
+
 def floor_lines(lines):
     """The two ways to copy, and an empty kernel, over all programs of the run."""
     texts = []
@@ -288,10 +299,11 @@ def main():
     parts = load_parts(arguments.folder)
     if arguments.rehearsal:
         print("REHEARSAL on a double of the driver: all times are meaningless")
-    print(machine_line(load_lines(arguments.folder, "probe.jsonl")))
+    probe = load_lines(arguments.folder, "probe.jsonl")
+    print(machine_line(probe))
     for name, outcome, seconds, note in parts:
         print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note[:160]}")
-    lines = floor_lines(lines_of_timing)
+    lines = held_up_lines(probe) + floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
     # What was cut or left out is told by its part, and is no figure that was missed.

@@ -151,6 +151,15 @@ class Table(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertEqual(self.run_table(rows, parts=())[0], 1, "no part ran")
 
+    def test_what_streams_hold_up_is_told(self):
+        answers = [{"question": "beside_waits", "what": f"{name}_us", "value": value}
+                   for name, value in (("freeing_beside_16", "held up"), ("event_beside_16", 3.5),
+                                       ("freeing_beside_1", "held up"))]
+        probe = "".join(json.dumps(answer) + "\n" for answer in answers)
+        _, text = self.run_table([], files=[("probe.jsonl", probe)])
+        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_1\n", text)
+        self.assertNotIn("event_beside", text)
+
     def test_half_a_line_is_passed_over(self):
         status, text = self.run_table(rows_that_meet_all() + ['{"collective": "all_re'])
         self.assertEqual(status, 0, text)
