@@ -1,6 +1,6 @@
-// The fake driver as a program meets a real one on a machine with one GPU: none of the tests' own
-// functions, one device, and no use in a process that was forked after cuInit. What the tests of
-// tests/cuda expect of a real driver is tried on it (run.sh without --rehearse).
+// The fake driver as a program meets a real one: none of the tests' own functions, one GPU or as
+// many as PLAIN_DRIVER_DEVICES says, and no use in a process that was forked after cuInit. What the
+// tests of tests/cuda expect of a real driver is tried on it (run.sh without --rehearse).
 #include <cuda.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -22,6 +22,9 @@ void forget_settings() {
                            "MEMOPS", "MISSING", "P2P", "QUEUES", "QUEUE_DEPTH", "VERSION"}) {
     unsetenv((std::string("FAKE_CUDA_") + name).c_str());
   }
+  // Of the machine, which tests do not choose.
+  const char* const devices = std::getenv("PLAIN_DRIVER_DEVICES");
+  if (devices != nullptr) setenv("FAKE_CUDA_DEVICES", devices, 1);
 }
 
 void* open_driver() {

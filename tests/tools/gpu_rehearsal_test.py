@@ -76,8 +76,13 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual({row["wrong"] for row in rows if "collective" in row}, {0})
         self.assertEqual(len([row for row in rows if "floor" in row]), 2)
         with open(os.path.join(self.folder, "raw", "probe.jsonl")) as file:
-            asked = {json.loads(line)["question"] for line in file}
+            answers = [json.loads(line) for line in file]
+        asked = {answer["question"] for answer in answers}
         self.assertEqual(len(asked), 8, asked)
+        told = {answer["what"]: answer["value"] for answer in answers}
+        self.assertNotEqual(told["buffer_id"], told["buffer_id_after_remapping"])
+        for call in ("opening_a_handle", "mapping_a_window", "new_event"):
+            self.assertGreater(told[f"{call}_beside_16_us"], 0)
 
     def test_every_part_of_the_second_call_runs(self):
         result = self.rehearse("--call", "2")
@@ -196,11 +201,36 @@ class Rehearsal(unittest.TestCase):
         return found
 
 
-class OneGpu(unittest.TestCase):
-    """The run as it is with a real driver and one GPU: no function of the tests' is there, and a
-    process that was forked behind cuInit has no driver."""
+class PlainDriver(unittest.TestCase):
+    """The run as it is with a real driver: no function of the tests' is there, and a process that
+    was forked behind cuInit has no driver."""
 
     plain = os.path.join(os.path.dirname(DRIVER), "libunisono_plain_driver.so")
+    of_two_devices = (
+        ("cuda/cuda_memory_test", "*OnTheOtherDevice"),
+        ("cuda/cuda_collective_test", "DeviceThreadsOfTwoGpus.*"),
+        ("cuda/cuda_process_test", "DeviceProcessesOfTwoGpus.*"),
+        ("cuda/cuda_hierarchical_test", "HierarchicalCalls.RunOnSeveralGpusOfAHost"),
+        ("cuda/cuda_hierarchical_test", "HierarchicalProcesses.RunOnSeveralGpusOfAHost"),
+        ("train/cuda/train_cuda_strategies_test", "*2_ranks_on_2:*dp_on_two_gpus"))
+
+    def run_tests_of_two_devices(self, devices):
+        """What each of them printed; all have succeeded."""
+        printed = []
+        for program, suite in self.of_two_devices:
+            path = os.path.join(BUILD, "tests", program)
+            if not os.path.exists(path):
+                print(f"left out: {program} is not built", file=sys.stderr)
+                continue
+            with self.subTest(suite):
+                result = subprocess.run(
+                    [path, f"--gtest_filter={suite}"], stdout=subprocess.PIPE, text=True,
+                    env=dict(os.environ, UNISONO_CUDA_LIBRARY=self.plain,
+                             UNISONO_CUBLAS_LIBRARY=CUBLAS, PLAIN_DRIVER_DEVICES=devices),
+                    check=False)
+                self.assertEqual(result.returncode, 0, result.stdout)
+                printed.append(result.stdout)
+        return printed
 
     def test_what_needs_more_is_skipped_named_and_counted(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -211,24 +241,41 @@ class OneGpu(unittest.TestCase):
             self.assertRegex(note, r"[1-9]\d* tests passed, [1-9]\d* skipped \(.*"
                                    r"[1-9]\d* needs two devices")
 
-    def test_tests_of_two_devices_are_skipped(self):
-        for program, suite in (
-                ("cuda/cuda_collective_test", "DeviceThreadsOfTwoGpus.*"),
-                ("cuda/cuda_process_test", "DeviceProcessesOfTwoGpus.*"),
-                ("cuda/cuda_hierarchical_test", "HierarchicalCalls.RunOnSeveralGpusOfAHost"),
-                ("cuda/cuda_hierarchical_test", "HierarchicalProcesses.RunOnSeveralGpusOfAHost"),
-                ("train/cuda/train_cuda_strategies_test", "*2_ranks_on_2:*dp_on_two_gpus")):
-            path = os.path.join(BUILD, "tests", program)
-            if not os.path.exists(path):
-                print(f"left out: {program} is not built", file=sys.stderr)
-                continue
-            with self.subTest(suite):
-                result = subprocess.run(
-                    [path, f"--gtest_filter={suite}"], stdout=subprocess.PIPE, text=True,
-                    env=dict(os.environ, UNISONO_CUDA_LIBRARY=self.plain), check=False)
-                self.assertEqual(result.returncode, 0, result.stdout)
-                self.assertIn("needs two devices", result.stdout)
-                self.assertNotIn("[       OK ]", result.stdout)
+    def test_of_one_gpu_skips_tests_of_two(self):
+        for text in self.run_tests_of_two_devices("1"):
+            self.assertIn("needs two devices", text)
+            self.assertNotIn("[       OK ]", text)
+
+    def test_of_two_gpus_skips_none_of_them(self):
+        for text in self.run_tests_of_two_devices("2"):
+            self.assertIn("[       OK ]", text)
+            self.assertNotIn("[  SKIPPED ]", text)
+
+
+class Probe(unittest.TestCase):
+    """Questions whose answers decide whether the library's design holds."""
+
+    def ask(self, question, **environment):
+        result = subprocess.run(
+            [os.path.join(BUILD, "bench", "gpu", "gpu_probe"), question], stdout=subprocess.PIPE,
+            text=True, check=False,
+            env=dict(os.environ, UNISONO_CUDA_LIBRARY=DRIVER, **environment))
+        answers = [json.loads(line) for line in result.stdout.splitlines()]
+        return result.returncode, {answer["what"]: answer["value"] for answer in answers}
+
+    def test_kernels_that_streams_hold_up_are_a_failure(self):
+        # Without cuFuncLoad the first launch of a kernel waits for all streams.
+        status, told = self.ask("beside_waits", FAKE_CUDA_MISSING="cuFuncLoad")
+        self.assertEqual(told["kernel_of_second_priority_beside_16_us"], "held up")
+        self.assertEqual(told["kernel_of_second_priority_beside_1_us"], "held up")
+        self.assertIn("kernel_of_second_priority", told["failed"])
+        self.assertEqual(status, 1)
+
+    def test_calls_of_which_threads_of_their_own_take_care_may_be_held_up(self):
+        status, told = self.ask("beside_waits", FAKE_CUDA_PAGE_LOCKING="waits")
+        self.assertEqual(told["page_locking_beside_16_us"], "held up")
+        self.assertNotIn("failed", told)
+        self.assertEqual(status, 0)
 
 
 class NoGpu(unittest.TestCase):
