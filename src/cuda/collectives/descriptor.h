@@ -11,16 +11,11 @@
 
 #include "cuda/kernels/device_work.h"
 #include "cuda/memory/device_memory.h"
+#include "cuda/synchronisation/page_ticket.h"
 
 namespace unisono::device {
 
 inline constexpr int kRanksMax = cuda::kWorkRanksMax;
-
-/// Where a rank's page of flags is handed out; id 0: it has none.
-struct PageTicket {
-  std::uint64_t id = 0;
-  char socket[48] = {};
-};
 
 struct Descriptor {
   cuda::BufferTicket input;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "cuda/synchronisation/memop_batch.h"
+#include "cuda/driver/memop_batch.h"
 
 namespace unisono::device {
 namespace {
@@ -56,7 +56,7 @@ void Device::find_memops() {
 bool Device::try_memops() {
   const Result<Gate> gate = take_gate();
   if (!gate) return false;
-  MemopBatch batch;
+  cuda::MemopBatch batch;
   batch.write(reinterpret_cast<CUdeviceptr>(gate->word), gate->value);
   batch.wait(reinterpret_cast<CUdeviceptr>(gate->word), gate->value);
   const bool able = batch.enqueue(*api_, outward_stream(), "trying to wait on " + name()).ok() &&
@@ -68,7 +68,7 @@ bool Device::try_memops() {
 bool Device::try_wide_memops() {
   const Result<Gate> gate = take_gate();
   if (!gate) return false;
-  MemopBatch batch;
+  cuda::MemopBatch batch;
   batch.wait_wide(reinterpret_cast<CUdeviceptr>(gate->word), 0);
   const bool able = batch.enqueue(*api_, outward_stream(), "waiting on " + name()).ok() &&
                     api_->StreamSynchronize(outward_stream()) == CUDA_SUCCESS;
@@ -127,7 +127,7 @@ void Device::give_back(Gate gate) {
 }
 
 Status Device::enqueue_wait(CUstream stream, const Gate& gate) const {
-  MemopBatch wait;
+  cuda::MemopBatch wait;
   wait.wait(reinterpret_cast<CUdeviceptr>(gate.word), gate.value);
   return wait.enqueue(*api_, stream, "enqueueing a wait on " + name());
 }

@@ -3,7 +3,8 @@
 #include <atomic>
 #include <cstddef>
 
-#include "cuda/synchronisation/memop_batch.h"
+#include "cuda/driver/memop_batch.h"
+#include "cuda/kernels/device_work.h"
 
 namespace unisono::device {
 namespace {
@@ -19,8 +20,8 @@ struct FlagPage::Words {
   struct alignas(64) Line {
     std::uint32_t value;
   };
-  Line ready[kRanksMax];
-  Line done[kRanksMax];
+  Line ready[cuda::kWorkRanksMax];
+  Line done[cuda::kWorkRanksMax];
   Line abort;
   Line failed;
 };
@@ -43,7 +44,7 @@ Status FlagPage::enqueue_done(CUstream stream, std::uint32_t sequence) const {
 // One batch: writes to all peers, then waits for all of them. A write is ordered behind everything
 // that the stream has done.
 Status FlagPage::exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const {
-  MemopBatch batch;
+  cuda::MemopBatch batch;
   const auto word_of = [&](Rank page, Rank writer) {
     return pages_->address_of(page) + offset +
            static_cast<std::size_t>(writer) * sizeof(Words::Line);

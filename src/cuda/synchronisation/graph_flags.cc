@@ -4,7 +4,7 @@
 #include <atomic>
 #include <bit>
 
-#include "cuda/synchronisation/memop_batch.h"
+#include "cuda/driver/memop_batch.h"
 
 namespace unisono::device {
 namespace {
@@ -75,7 +75,7 @@ Status GraphFlags::enqueue_done(CUstream stream, std::uint64_t call) const {
 // One batch. The words are back at rest before this rank tells of its next step: a peer that has
 // seen that may write them again.
 Status GraphFlags::enqueue(CUstream stream, std::uint64_t call, Exchange exchange) const {
-  MemopBatch batch;
+  cuda::MemopBatch batch;
   const CUdeviceptr stage = address(rank_, call, Exchange::kReady, rank_);
   const bool is_first = exchange == Exchange::kReady;
   batch.write(stage, is_first ? kWaitsForReady : kWaitsForDone);

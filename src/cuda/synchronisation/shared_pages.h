@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "cuda/collectives/descriptor.h"
 #include "cuda/device/device.h"
 #include "cuda/memory/descriptor_server.h"
+#include "cuda/synchronisation/page_ticket.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::device {

@@ -10,7 +10,7 @@
 
 #include "cuda/driver/cuda_api.h"
 
-namespace unisono::device {
+namespace unisono::cuda {
 
 class MemopBatch {
  public:
@@ -22,7 +22,7 @@ class MemopBatch {
   void wait_wide(CUdeviceptr word, std::uint64_t value);
 
   /// On `stream`, or into the graph that it is captured into. `what` is for the error.
-  Status enqueue(const cuda::CudaApi& api, CUstream stream, const std::string& what);
+  Status enqueue(const CudaApi& api, CUstream stream, const std::string& what);
 
  private:
   static constexpr unsigned kOperationsMax = 64;
@@ -32,4 +32,4 @@ class MemopBatch {
   unsigned count_ = 0;
 };
 
-}  // namespace unisono::device
+}  // namespace unisono::cuda

@@ -1,8 +1,8 @@
-#include "cuda/synchronisation/memop_batch.h"
+#include "cuda/driver/memop_batch.h"
 
 #include "base/assert.h"
 
-namespace unisono::device {
+namespace unisono::cuda {
 
 CUstreamBatchMemOpParams& MemopBatch::add(CUstreamBatchMemOpType operation) {
   UNISONO_ASSERT(count_ < kOperationsMax, "a batch of stream memory operations is too long");
@@ -32,9 +32,9 @@ void MemopBatch::wait_wide(CUdeviceptr word, std::uint64_t value) {
   added.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
 }
 
-Status MemopBatch::enqueue(const cuda::CudaApi& api, CUstream stream, const std::string& what) {
+Status MemopBatch::enqueue(const CudaApi& api, CUstream stream, const std::string& what) {
   if (count_ == 0) return Status();
   return api.check(api.StreamBatchMemOp(stream, count_, operations_.data(), 0), what);
 }
 
-}  // namespace unisono::device
+}  // namespace unisono::cuda
