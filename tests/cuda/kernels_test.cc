@@ -15,6 +15,7 @@
 
 #include "compute/compute.h"
 #include "cuda/kernels/kernel_names.h"
+#include "tests/cuda/device_graph.h"
 #include "tests/cuda/driver_under_test.h"
 #include "tests/cuda/kernel_reports.h"
 #include "tests/cuda/kernel_twins.h"
@@ -319,6 +320,38 @@ TEST_F(DeviceKernels, OfManyBlocksAreCalledOffWholeOrNotAtAll) {
   EXPECT_EQ(from_device(called_off.pointers[1], kBytes), poison);
   EXPECT_EQ(api_->StreamDestroy(other), CUDA_SUCCESS);
   EXPECT_EQ(api_->MemFreeHost(memory), CUDA_SUCCESS);
+}
+
+// The same captured once: what the word says is another thing in each run of replays.
+TEST_F(DeviceKernels, OfManyBlocksInReplaysAreCalledOffWholeOrNotAtAll) {
+  const auto kernels = load();
+  ASSERT_NE(kernels, nullptr);
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  void* word = nullptr;
+  ASSERT_EQ(api_->MemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP), CUDA_SUCCESS);
+  CUdeviceptr seen_by_device = 0;
+  ASSERT_EQ(api_->MemHostGetDevicePointer(&seen_by_device, word, 0), CUDA_SUCCESS);
+  const Bytes ones(kBytes, 1), poison(kBytes, 0xee);
+  DeviceWork work;
+  work.pointers[0] = to_device(ones);
+  work.pointers[1] = to_device(poison);
+  work.abort = reinterpret_cast<const std::uint32_t*>(seen_by_device);
+  work.piece_count = 1;
+  work.pieces[0] = {.count = kBytes, .inputs = 1, .first_output = 1, .outputs = 1};
+  {
+    const test::DeviceGraph graph(stream_, [&] {
+      EXPECT_TRUE(kernels->launch(stream_, work, {DataType::kInt8, false}, Runs::kInGraph).ok());
+    });
+    for (const std::uint32_t value : {0, 1, 0, 0, 1}) {
+      std::memcpy(word, &value, sizeof value);
+      const auto output = reinterpret_cast<CUdeviceptr>(work.pointers[1]);
+      ASSERT_EQ(api_->MemsetD8Async(output, 0xee, kBytes, stream_), CUDA_SUCCESS);
+      for (int replay = 0; replay < 70; ++replay) graph.launch(stream_);
+      ASSERT_EQ(api_->StreamSynchronize(stream_), CUDA_SUCCESS);
+      EXPECT_EQ(from_device(work.pointers[1], kBytes), value == 0 ? ones : poison);
+    }
+  }
+  EXPECT_EQ(api_->MemFreeHost(word), CUDA_SUCCESS);
 }
 
 TEST_F(DeviceKernels, RefuseWorkThatNoKernelMayTouch) {

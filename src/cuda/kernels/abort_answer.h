@@ -4,6 +4,11 @@
 // for too long, reads the word itself. So nothing here can hang, and the answer is always one that
 // the word gave after the launch had begun.
 //
+// Every launch needs a number of its own. Replays of a captured one are told apart by their blocks:
+// each adds one to a counter that only this launch has. A driver runs replays of an executable
+// graph one behind the other, so blocks 0 to n - 1 are the first replay's, if a launch has n, the
+// next n the second's.
+//
 // Host and device code, any thread.
 #pragma once
 
@@ -20,6 +25,28 @@ inline constexpr int kAnswerPolls = 4096;     ///< far longer than a read over P
 struct alignas(64) AnswerLine {
   unsigned long long value = 0;
 };
+
+/// Captured launches of a process whose replays have numbers. In the replays of those behind them
+/// every block reads the word.
+inline constexpr unsigned kBlockCounters = 4096;
+using BlockCounter = unsigned long long;
+
+/// Those of plain launches are smaller. 12 bits for the counter, which counts from 1, and 40 for
+/// the replay: when a number comes again, the line has long had others.
+UNISONO_HOST_DEVICE constexpr std::uint64_t number_of_replay(std::uint32_t counter,
+                                                             std::uint64_t replay) {
+  return std::uint64_t{1} << 60 | std::uint64_t{counter - 1} << 40 |
+         (replay & ((std::uint64_t{1} << 40) - 1));
+}
+
+/// How many blocks came before this one, in all replays.
+UNISONO_HOST_DEVICE std::uint64_t count_block(BlockCounter* counter) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(counter, 1ULL);
+#else
+  return __atomic_fetch_add(counter, 1ULL, __ATOMIC_RELAXED);
+#endif
+}
 
 /// What stands in a line: the number of a launch and how far its answer is.
 enum class Answer : std::uint64_t { kAsked, kGoOn, kCalledOff };
@@ -72,12 +99,25 @@ UNISONO_HOST_DEVICE bool ask_once(AnswerLine* lines, std::uint64_t launch,
   return read_word();
 }
 
-/// What a block asks before it touches anything. `lines` are the device's.
-UNISONO_HOST_DEVICE bool is_called_off(const DeviceWork& work, AnswerLine* lines) {
+/// The same of a replay; `counters` are those of all captured launches.
+template <class ReadWord>
+UNISONO_HOST_DEVICE bool ask_once_in_replay(AnswerLine* lines, BlockCounter* counters,
+                                            std::uint32_t counter, std::uint32_t blocks,
+                                            const ReadWord& read_word) {
+  const std::uint64_t replay = count_block(&counters[counter - 1]) / blocks;
+  return ask_once(lines, number_of_replay(counter, replay), read_word);
+}
+
+/// What a block asks before it touches anything. `lines` and `counters` are the device's.
+UNISONO_HOST_DEVICE bool is_called_off(const DeviceWork& work, AnswerLine* lines,
+                                       BlockCounter* counters) {
   if (work.abort == nullptr) return false;
   const auto read_word = [&] {
     return *static_cast<const volatile std::uint32_t*>(work.abort) != 0;
   };
+  if (work.counter != 0) {
+    return ask_once_in_replay(lines, counters, work.counter, work.blocks, read_word);
+  }
   return work.launch == 0 ? read_word() : ask_once(lines, work.launch, read_word);
 }
 

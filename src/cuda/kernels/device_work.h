@@ -47,9 +47,13 @@ struct DeviceWork {
   /// Host memory that the device can read; the launch moves nothing when it is not zero once the
   /// kernel starts: the call has failed, and peers' buffers are their owners' again. Null: none.
   const std::uint32_t* abort = nullptr;
-  /// The number of this launch where its blocks share one read of the abort word (abort_answer.h).
-  /// 0: each reads it, as replays of a graph must. Kernels::launch() fills it.
+  /// Where the blocks of a launch share one read of the abort word (abort_answer.h), what tells it
+  /// from all others: its number or, of one that is captured, which counter its replays have, from
+  /// 1 on, and how many blocks it has. All 0: each block reads the word. Kernels::launch() fills
+  /// them.
   std::uint64_t launch = 0;
+  std::uint32_t counter = 0;
+  std::uint32_t blocks = 0;
   std::uint32_t piece_count = 0;
   std::int32_t ranks = 1;  ///< the divisor of kAverage
   std::uint8_t op = 0;     ///< OpKind: operators that share a kernel are told apart by it

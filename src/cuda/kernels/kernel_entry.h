@@ -17,11 +17,13 @@ __device__ __forceinline__ ThreadOfPiece this_thread_of_piece() {
 }
 
 static __device__ AnswerLine abort_answers[kAnswerLines];
+static __device__ BlockCounter block_counters[kBlockCounters];
 
 /// Whether the call has failed. One thread of each block asks.
 __device__ __forceinline__ bool called_off(const DeviceWork& work) {
   if (work.abort == nullptr) return false;
-  return __syncthreads_or(threadIdx.x == 0 && is_called_off(work, abort_answers)) != 0;
+  return __syncthreads_or(threadIdx.x == 0 && is_called_off(work, abort_answers, block_counters)) !=
+         0;
 }
 
 }  // namespace unisono::cuda

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/kernels/abort_answer.h"
 #include "cuda/kernels/arithmetic.h"
 #include "cuda/kernels/kernel_names.h"
 #include "cuda/kernels/kernel_shape.h"
@@ -109,6 +110,27 @@ constexpr unsigned kBlocksThatAskAlone = 16;
 std::uint64_t next_launch() {
   static std::atomic<std::uint64_t> launches = 0;
   return ++launches;
+}
+
+/// Of this process; 0: all counters belong to launches that were captured before.
+std::uint32_t next_counter() {
+  static std::atomic<std::uint32_t> taken = 0;
+  std::uint32_t before = taken.load();
+  while (before < kBlockCounters && !taken.compare_exchange_weak(before, before + 1)) {
+  }
+  return before < kBlockCounters ? before + 1 : 0;
+}
+
+/// How the blocks of a launch share one read of the abort word.
+void share_answer(DeviceWork& work, unsigned blocks, Runs runs) {
+  work.launch = work.counter = work.blocks = 0;
+  if (work.abort == nullptr || blocks <= kBlocksThatAskAlone) return;
+  if (runs == Runs::kOnce) {
+    work.launch = next_launch();
+  } else {
+    work.counter = next_counter();
+    work.blocks = blocks;
+  }
 }
 
 /// No code in the image for this device, and no PTX that its driver can compile.
@@ -285,8 +307,7 @@ Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, R
   if (work.piece_count == 0) return Status();
   complete_work(work, kind);
   const Geometry grid = geometry_of(work, counted(kind).bytes, state_->multiprocessors);
-  const bool shares_answer = runs == Runs::kOnce && grid.blocks * grid.pieces > kBlocksThatAskAlone;
-  work.launch = shares_answer ? next_launch() : 0;
+  share_answer(work, grid.blocks * grid.pieces, runs);
   void* parameters[] = {&work};
   const CUresult result =
       state_->api->LaunchKernel(state_->find(kind), grid.blocks, grid.pieces, 1, grid.threads, 1, 1,
