@@ -220,6 +220,64 @@ TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
   });
 }
 
+// What rank 0 sets is a message to rank 1.
+class MessageStore final : public Store {
+ public:
+  explicit MessageStore(Communicator& comm) : comm_(comm) {}
+  void set(std::string_view, std::string_view value) override {
+    std::string text(value);
+    text.resize(kBytes);
+    comm_.send(text.data(), kBytes, DataType::kUint8, 1, 0, {.timeout = kDeadline});
+  }
+  std::string get(std::string_view, std::chrono::milliseconds) override {
+    std::string text(kBytes, '\0');
+    comm_.receive(text.data(), kBytes, DataType::kUint8, 0, 0, {.timeout = kDeadline});
+    return text.c_str();
+  }
+
+ private:
+  static constexpr std::size_t kBytes = 4096;
+  Communicator& comm_;
+};
+
+// Two jobs of the same processes, whose calls each rank makes in another order: nothing but the
+// device knows of both.
+TEST_F(OneDeviceQueue, TakesCallsOfTwoJobsInOneProcess) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+      DeviceUser users[2];
+      float* const data[] = {users[0].make<float>({1}), users[1].make<float>({2})};
+      const auto sum = [&](Communicator& of, std::size_t i) {
+        return MemberCall{&of,
+                          {.collective = Collective::kAllReduce,
+                           .in = data[i],
+                           .out = data[i],
+                           .count = 1,
+                           .type = kFloat,
+                           .options = {.timeout = kDeadline, .stream = users[i].stream()}}};
+      };
+      {
+        MessageStore store(comm);
+        Communicator other =
+            join(store, "other", comm.rank(), 2, {.timeout = kDeadline, .device = 0});
+        comm.barrier();
+        MemberCall calls[] = {sum(comm, 0), sum(other, 1)};
+        if (comm.rank() == 1) std::swap(calls[0], calls[1]);
+        group(calls);
+        require(users[0].look(data[0], 1)[0] == 2 && users[1].look(data[1], 1)[0] == 4, "wrong");
+        comm.barrier();
+      }
+      // The device is the first job's again, and so are its kernels.
+      comm.barrier();
+      const std::uint64_t before = fake()->counts().launches;
+      MemberCall last[] = {sum(comm, 0)};
+      group(last);
+      require(users[0].look(data[0], 1)[0] == 4, "wrong");
+      require(comm.rank() > 0 || fake()->counts().launches > before, "no kernel was launched");
+    });
+  });
+}
+
 // With a device each the two ranks of a process share no queue, and kernels serve both pairs.
 TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
   expect_success_alone([] {

@@ -21,6 +21,8 @@ const char* words_for(FallbackReason reason) {
       return "a device that cannot reach another one's memory (no NVLink or PCIe peer access)";
     case FallbackReason::kUrgentStream:
       return "a stream of a priority that the library's own have (give one of lower priority)";
+    case FallbackReason::kSharedDevice:
+      return "a process in which a rank of another job uses the same device";
     case FallbackReason::kNoNumber:
       return "no number left for another communicator";
   }

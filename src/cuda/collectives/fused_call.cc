@@ -75,6 +75,8 @@ Status FusedCall::describe() {
     fallback = FallbackReason::kNoMemops;
   } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
     fallback = FallbackReason::kNoWideMemops;
+  } else if (processes && call_.device->share()->has_several_ranks()) {
+    fallback = FallbackReason::kSharedDevice;
   } else if (processes && waits_before_copies()) {
     fallback = FallbackReason::kUrgentStream;
   }

@@ -54,6 +54,7 @@ Result<FallbackReason> HierarchicalCall::own_fallback() const {
   if (!call_.calls->reaches_members(*call_.device)) return FallbackReason::kNoPeerAccess;
   if (!call_.calls->has_local_processes()) return FallbackReason::kNone;
   if (!call_.device->has_memops()) return FallbackReason::kNoMemops;
+  if (call_.device->share()->has_several_ranks()) return FallbackReason::kSharedDevice;
   for (const void* const buffer : {call_.call.in, static_cast<const void*>(call_.call.out)}) {
     UNISONO_ASSIGN(const cuda::BufferTicket ticket,
                    call_.device->memory().ticket(buffer, call_.shape.output_bytes));

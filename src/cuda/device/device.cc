@@ -25,6 +25,7 @@ Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi
   UNISONO_TRY(section.status());
   UNISONO_ASSIGN(device->share_,
                  DeviceShare::of(api, device->memory_->device(), device->context()));
+  device->share_->count_rank(1);
   device->staging_ =
       std::make_unique<StagingPool>(api, device->context(), device->name(), staging_bytes_max);
   device->find_memops();
@@ -77,6 +78,7 @@ bool Device::try_wide_memops() {
 }
 
 Device::~Device() {
+  if (share_ != nullptr) share_->count_rank(-1);
   if (memory_ == nullptr) return;
   const cuda::DriverSection section(*api_, context());
   for (CUevent event : events_) api_->EventDestroy(event);

@@ -7,6 +7,7 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,10 @@ class DeviceShare {
 
   StreamOrder& stream_order() { return stream_order_; }
 
+  /// Ranks of this process that use the device, of whatever jobs.
+  void count_rank(int change) { ranks_.fetch_add(change, std::memory_order_acq_rel); }
+  bool has_several_ranks() const { return ranks_.load(std::memory_order_acquire) > 1; }
+
   /// A word of host memory that kernels can read, 0. Where none is left the context is current.
   Result<std::uint32_t*> take_word();
   void give_back_word(std::uint32_t* word);
@@ -64,6 +69,7 @@ class DeviceShare {
   CUstream inward_ = nullptr;
   int work_priority_ = 0;  // of waiting streams; lower numbers are ahead
   StreamOrder stream_order_;
+  std::atomic<int> ranks_ = 0;
   std::mutex words_mutex_;
   std::vector<void*> word_pages_;
   std::vector<std::uint32_t*> free_words_;
