@@ -30,7 +30,7 @@ class CapturedCalls {
   /// Calls in one graph run one behind the other, whichever streams they were captured from:
   /// `stream` comes after the graph's call before.
   Status begin(CUstream stream, std::uint64_t capture);
-  /// It has all of its call.
+  /// `stream` has all of the call that began there: the graph's next call comes after it.
   Status end(CUstream stream, std::uint64_t capture);
 
  private:

@@ -27,21 +27,22 @@ class DeviceCalls : public Backend {
   /// A stream was given, or one of the buffers is device memory. Opens the rank's device, so that
   /// the driver has been waited for before the lock is taken.
   virtual bool concerns(const Call& call) const = 0;
-  /// A call that began as part of a group has only taken note of where its stream stands: from
-  /// here on the stream waits for its result.
+  /// For a call that began as part of a group. It has recorded how far the caller's stream is, and
+  /// the stream does not wait for it yet: from here on it does.
   virtual Status close_gate(StartedCall& call) = 0;
-  /// A call of before has not yet told the peers about itself: it waits for its exchange of
-  /// metadata, or for its input to leave the device. Calls like this one must come after it:
-  /// collectives after collectives, sends and receives after sends and receives.
+  /// Whether an earlier call still waits to tell the peers about itself: a fused call for its
+  /// exchange of metadata, a staged call for its input to leave the device. Peers match calls by
+  /// their order, so a call `like` it must start later. Collectives have one order, sends and
+  /// receives another.
   virtual bool has_unlaunched(Collective like) const = 0;
 
   /// Members that replays of captured calls wait for right now, each once.
   virtual void replays_wait_for(std::vector<Rank>* ranks) const = 0;
-  /// Replays wait for nobody and move nothing, from now on and for good. `failed`: the communicator
-  /// has, and was not just closed.
+  /// From now on replays of captured calls wait for nobody and move nothing. `failed`: because the
+  /// communicator has failed; otherwise because it is closed.
   virtual void end_replays(bool failed) = 0;
-  /// Names a member that has failed and whose streams, let go, may have told that they are done and
-  /// were not; ok: none is known. Any thread.
+  /// kRankFailed with a member that has told that it failed: its streams were let go and may have
+  /// told that they are done, though they have moved nothing. Ok: no member has. Any thread.
   virtual Status members_failure() const = 0;
 };
 

@@ -23,10 +23,13 @@ struct DeviceCall;
 
 class DirectBuffers {
  public:
-  /// Of a call that nothing has been enqueued for. Offers all of its buffers or none. A call that
-  /// reads no input and whose stream has not come to it is staged: were it to wait, so would its
-  /// peers, and that the stream waits for one of them is nothing that can be seen here (another
-  /// communicator's call, a graph, a kernel). Input must be waited for anyway.
+  /// Of a call that nothing has been enqueued for. Offers all of its buffers or none.
+  ///
+  /// A call that only receives may not write into its buffers before the caller's stream has come
+  /// to it. If it waited for the stream, its peers would wait for the call, and the stream may
+  /// itself be waiting for one of those peers, by what cannot be seen here: a call on another
+  /// communicator, a graph, a kernel. So where the stream does not come at once, nothing is offered
+  /// and the call is staged. A call that reads input waits for the stream either way.
   Status offer(const DeviceCall& call);
   bool are_offered() const { return offered_[0] != nullptr || offered_[1] != nullptr; }
   /// Of copies that transports and plans made by hand.

@@ -1,13 +1,16 @@
 // A device call of ranks that share device memory: they meet on the host, so that all know whose
 // buffers are where, and leave the rest to their streams.
 //
-//   threads:    exchange of metadata -> one rank of each device makes a stream of the library's
-//   wait
-//               for everybody's ready event and launches -> agreement -> every rank's stream waits
-//               for those launches
-//   processes:  exchange of metadata -> every rank's own stream: tell all and wait for all, launch
-//               for its device where it is the first rank there, tell all and wait for all. In a
-//               capture too: replays then do the same without an exchange.
+//   threads                                     processes
+//   1  all: exchange of metadata                1  all: exchange of metadata
+//   2  the first rank of each device: a         2  all: the caller's stream tells all peers that it
+//      stream of the library's waits for all       is ready, and waits until all have told
+//      ready events, then launches              3  the first rank of each device: launches there
+//   3  all: exchange of the launches' events    4  all: the same stream tells all peers that it is
+//   4  all: the caller's stream waits for          done, and waits until all have told
+//      those events
+//
+// A captured call of processes puts steps 2 to 4 into the graph, and replays need no exchange.
 //
 // No kernel ever waits for another one. Where a rank's buffers cannot be reached, all ranks find
 // that out in the exchange and stage the call (kFallback).

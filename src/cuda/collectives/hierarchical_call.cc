@@ -107,7 +107,8 @@ Status HierarchicalCall::start_metadata_exchange() {
   return Status();
 }
 
-// As some member must.
+// True where a member has told a reason why its part cannot be done by kernels: all members have
+// read the same reasons, and all of them stage the call.
 bool HierarchicalCall::falls_back() {
   const auto obstacle =
       std::find_if(told_.begin(), told_.end(), [](const Told& told) { return told.fallback != 0; });

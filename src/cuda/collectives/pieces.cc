@@ -50,7 +50,7 @@ class Packer {
     return at(parts_.ranks[rank].output, element);
   }
 
-  /// Whole blocks go round: the `index`-th is this owner's or not.
+  /// Whether the `index`-th block is this owner's: owners take whole blocks in turn.
   bool owns(std::size_t index) const {
     return parts_.owners[index % parts_.owners.size()] == owner_;
   }

@@ -141,8 +141,8 @@ Status StagedCall::retire_parts() {
   return Status();
 }
 
-// A receive may have got less than its room; what the root broadcasts it has, and no rank is below
-// the first.
+// How much of the output the part has written. A message may be shorter than the buffer of its
+// receive. A broadcast writes nothing on its root, nor does an exclusive scan on rank 0.
 std::size_t StagedCall::result_bytes(const StagedPart& part) const {
   const std::size_t whole = part.shape().output_bytes;
   const CollectiveFacts& facts = facts_of(part.call().collective);

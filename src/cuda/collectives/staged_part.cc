@@ -32,7 +32,8 @@ Result<bool> StagedPart::place(const DeviceCall& whole, const Call& call, const 
   return placed;
 }
 
-// Staging memory that lies to itself as the caller's buffers do.
+// Takes staging memory for the input and the output. Where the caller's two buffers overlap, both
+// get one block, in which they overlap by as much.
 Result<bool> StagedPart::place_buffers() {
   host_input_ = host_output_ = nullptr;
   if (direct_ != nullptr) {

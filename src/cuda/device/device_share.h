@@ -1,8 +1,8 @@
-// What all ranks of one process have of a device together: the kernels, loaded once, the
-// streams of copies, and words of page-locked memory, which to free a driver would wait for all
-// streams. Streams share a few hardware queues, so a process has a pair of them however
-// many ranks it has, and kernels are never loaded beside a stream that waits for a rank of this
-// process.
+// What all ranks of one process have of a device together. Kernels are loaded once, by the first
+// rank, so never while a stream waits for a rank of this process. Copies have one pair of streams,
+// however many ranks there are, because streams share a few hardware queues. Words of page-locked
+// memory are kept until the last rank has left: before it frees any the driver waits for all
+// streams.
 //
 // Thread rule: any thread.
 #pragma once
