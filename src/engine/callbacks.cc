@@ -1,13 +1,13 @@
 #include "engine/callbacks.h"
 
-#include <deque>
+#include <list>
 #include <utility>
 
 namespace unisono {
 namespace {
 
 struct ThreadsCallbacks {
-  std::deque<std::function<void()>> waiting;
+  std::list<std::function<void()>> waiting;  // which allocates nothing when it is made
   bool is_running = false;
 };
 
