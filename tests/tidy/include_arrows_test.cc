@@ -44,7 +44,7 @@ const std::vector<Arrow>& arrows() {
         "unisono/"}},
       {"src/cuda/synchronisation",
        {"cuda/synchronisation/", "cuda/device/", "cuda/memory/", "cuda/kernels/device_work.h",
-        "cuda/driver/", "transports/shm/segment.h", "base/", "unisono/"}},
+        "cuda/driver/", "transports/shm/segment.h", "base/"}},
       {"src/cuda/collectives",
        {"cuda/", "backend/", "engine/", "rendezvous/", "base/", "unisono/"}},
       // What runs a call: plans, shared memory, messages, devices.
