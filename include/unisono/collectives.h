@@ -30,8 +30,7 @@ namespace unisono {
 namespace detail {
 class CommunicatorState;
 
-/// Both buffers have one length, the same on every rank: it is the call's count, and nothing else
-/// need be looked up. A reduce is none of these: only the root has an output.
+/// Both buffers have the call's count on every rank. Of a reduce only the root has an output.
 constexpr bool has_equal_buffers(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
          collective == Collective::kScan || collective == Collective::kExscan;
