@@ -1,5 +1,5 @@
-// What runs calls: plans over transports, shared memory, messages, devices. A call is checked once,
-// a backend is selected for it once, and what that starts goes on by itself.
+// The backends that run calls: plans over transports, shared memory, messages, devices. Each call
+// is checked once and gets one backend; what that starts goes on by itself.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ class Backend {
   /// `call` and reads it until it has ended. kInvalidArgument and kUnsupported concern the call
   /// alone, any other error the communicator.
   virtual Result<Operation*> start(StartedCall& call, const CallShape& shape) = 0;
-  /// The operation that start() returned is over: counts what moved if `succeeded`, and gives back
-  /// what the call used.
+  /// Ends a call whose operation is over: counts what it moved if it `succeeded`, and gives back
+  /// what it used.
   virtual void end(StartedCall& call, bool succeeded) = 0;
 };
 

@@ -24,8 +24,8 @@ struct HostLayout {
   std::vector<Rank> across;  ///< of this rank's place on every host
 };
 
-/// Numbers of the communicators inside, each named by its first rank; 0: by nobody, or none is
-/// left.
+/// Numbers of the communicators inside, each chosen by its first rank. 0: that rank has chosen
+/// none, or has none left.
 struct HostGroupIds {
   std::uint32_t local = 0;
   std::uint32_t across = 0;
@@ -75,7 +75,7 @@ class BackendHost {
   virtual const World& world() const = 0;
   /// Ranks of the job that are in this process. Any thread.
   virtual int ranks_in_process() const = 0;
-  /// The job has said that this world rank died or left.
+  /// True when the job has said that this world rank died or left.
   virtual bool is_gone(Rank world_rank) const = 0;
   /// The communicator around this one names the ranks.
   virtual bool is_inside() const = 0;

@@ -1,4 +1,5 @@
-// Is a call well formed, as far as one rank can tell; and what follows from it.
+// Checks whether a call is well formed, as far as one rank can tell, and derives what the layers
+// below need to know of it.
 #pragma once
 
 #include <cstddef>

@@ -52,7 +52,7 @@ class HostBackends {
   Operation* go_on(StartedCall& call) { return shared_memory_.go_on(call); }
   /// Starts a checked call of `call.call` with the backend selected for it; see Backend.
   Result<Operation*> start(StartedCall& call, const CallShape& shape);
-  /// What start() would say of a checked call on a rank that is in it alone.
+  /// The error that start() would return for a checked call if this rank were in it alone.
   Status check(const Call& call, const CallShape& shape);
   /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.
   /// It has that call's record, so that ranks in other calls find out, and is not counted.

@@ -33,7 +33,7 @@ class LastCall {
   Collective collective() const { return call_.collective; }
 
   void note_repeated() { ++uncounted_; }
-  /// How often it ran since this was asked.
+  /// How often it has run since the last time this was asked.
   std::uint64_t take_uncounted() { return std::exchange(uncounted_, 0); }
 
  private:

@@ -16,7 +16,7 @@ class SharedMemoryOperation final : public Operation {
  public:
   /// `counted`: in the communicator's traffic.
   void begin(SharedMemoryBackend& backend, const native::Arguments& arguments, bool counted);
-  /// Already started by the blocking path, which found nobody before it.
+  /// The blocking path has started it already, since no call was before it.
   void adopt(SharedMemoryBackend& backend, Collective collective, native::NativeCall& running);
 
   bool advance() override;

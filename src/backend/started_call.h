@@ -39,19 +39,20 @@ struct StartedCall {
     failed.store(false, std::memory_order_relaxed);
     concerns_call_alone = false;
   }
-  /// What the peers take part in: this call, or what a call on device memory does on the host.
+  /// The call that the peers take part in: this one, or the one that a call on device memory makes
+  /// on the host.
   const StartedCall& at_peers() const { return on_host == nullptr ? *this : *on_host; }
   bool is_on_device() const { return on_host != nullptr; }
 
   Call call;
   Backend* backend = nullptr;  ///< which started it, and ends it
-  bool is_counted = true;  ///< in the traffic
+  bool is_counted = true;      ///< in the traffic
   algorithms::Choice choice;
   std::optional<compute::Reduction> reduction;
   CallRecord record;
   std::uint64_t sequence = 0;
-  bool is_numbered = true;           ///< `sequence` is of something that the peers take part in now
-  bool only_sends = false;           ///< it hears of no peer by itself
+  bool is_numbered = true;  ///< `sequence` is of something that the peers take part in now
+  bool only_sends = false;  ///< no peer's message reaches it: it hears of no failure by itself
   PlanCache::Entry* plan = nullptr;  ///< in use
   std::unique_ptr<Execution> execution;
   SharedMemoryOperation shared_memory;

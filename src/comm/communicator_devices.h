@@ -1,6 +1,6 @@
-// What a communicator has for calls on device memory, and what those ask of it: the backend of
-// devices where the rank has one, the communicators inside of which calls between hosts consist,
-// and whether graphs of the caller's hold calls.
+// What a communicator has for calls on device memory, and what those calls ask of it. It owns the
+// rank's device backend, if the rank has a device, and the sub-communicators that calls between
+// hosts are made of; it knows whether graphs of the caller's hold calls.
 //
 // Thread rule: the engine's lock, but for what says otherwise.
 #pragma once
@@ -20,7 +20,7 @@ class CommunicatorState;
 class CommunicatorDevices final : public BackendHost {
  public:
   explicit CommunicatorDevices(CommunicatorState& around) : around_(around) {}
-  /// Without the lock. Nothing runs.
+  /// Without the lock, when nothing runs any more.
   ~CommunicatorDevices() override;
 
   /// Once, before anything else.
@@ -42,7 +42,7 @@ class CommunicatorDevices final : public BackendHost {
   Status await_turn(const Call& call, bool on_device) const;
   /// After all of a group have begun: streams wait for results from here on.
   Status close_gate(RequestState& request);
-  /// What is in streams was called before the goodbye, and is to be finished.
+  /// Finishes what is in streams, because it was called before the goodbye.
   void drain();
   void close_groups();
   /// See DeviceCalls. Any thread.

@@ -131,8 +131,8 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const Admission
   UNISONO_TRY(check_call(call, rank(), size(), &shape));
   RequestState& request = requests_.prepare(call);
   RequestPool::copy_counts(request);
-  const Result<Operation*> started = how.on_device ? devices_.start(request, shape, how.in_group)
-                                                   : host_.start(request, shape);
+  const Result<Operation*> started =
+      how.on_device ? devices_.start(request, shape, how.in_group) : host_.start(request, shape);
   if (!started) {
     request.held = false;
     return how.is_inner ? started.error() : not_started(started.error());

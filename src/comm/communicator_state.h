@@ -39,32 +39,33 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   const HostBackends& host() const { return host_; }
   CommunicatorDevices& devices() { return devices_; }
   native::Group* native() const { return host_.shared_memory().group(); }
-  /// Of a communicator inside of another: errors name the ranks of that one, and averages divide by
-  /// as many.
+  /// Makes it a communicator inside of another: errors name the ranks of that one, and averages
+  /// divide by as many.
   void set_inside(int outer_size);
-  /// A call of the library's own on device memory: begins at once and never holds its stream. The
-  /// request is the caller's until it is done and `held` is false. Errors are returned, not
-  /// reported.
+  /// Starts a call of the library's own on device memory. It begins at once and never holds its
+  /// stream. The request is the caller's until it is done and `held` is false. Errors are returned
+  /// and not reported.
   Result<RequestState*> begin_inner(const Call& call);
   /// Under the lock.
   bool has_calls_on_devices() const;
 
-  /// Blocking: the outcome. Throws nothing. `received`: what a receive got.
+  /// Runs a blocking call and returns its outcome. Throws nothing. `received`: what a receive got.
   Status run(const Call& call, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   Status usable() const;
-  /// For run_together(), under the lock: checks the call, selects a backend and starts it there; the
-  /// engine is to advance it. Null: it is over already. `in_group`: as CommunicatorDevices::start().
+  /// For run_together(), under the lock: checks the call, selects a backend and has it start the
+  /// call, which the engine then advances. Null: the call is over already. `in_group`: as
+  /// CommunicatorDevices::start().
   Result<RequestState*> begin(const Call& call, bool on_device, bool in_group);
-  /// The end of a blocking call, which with a stream is when its work is in there. The request goes
-  /// on by itself then.
+  /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
+  /// and the request goes on by itself then.
   Status settle(RequestState& request, const Call& call, Received* received);
-  /// After a blocking call that waited for nobody: what the peers have said meanwhile would else be
-  /// heard by the next call that waits.
+  /// Looks at what the peers have said, after a blocking call that waited for nobody: otherwise the
+  /// next call that waits would be the first to hear of it.
   Status look_at_peers();
   bool test(RequestState& request);
-  /// At once where the request is done.
+  /// Has `callback` run when the request is done; at once if it is.
   void on_completion(RequestState& request, CompletionCallbacks::Callback callback);
   /// False when `until` passed first.
   bool wait(RequestState& request, TimePoint until);

@@ -12,7 +12,7 @@ namespace unisono::detail {
 
 class CommunicatorState;
 
-/// Of calls that are ended one after the other: the first that failed.
+/// The first failure of calls that are ended one after the other.
 struct FirstFailure {
   Status status;
   Collective collective = Collective::kBarrier;
@@ -31,11 +31,11 @@ struct GroupedCall {
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
   bool has_begun = false;           ///< or never will
-  RequestState* request = nullptr;  ///< null before it has begun, and where that was already all
+  RequestState* request = nullptr;  ///< null before it has begun, and where it was over at once
 };
 
-/// Calls of one communicator begin in the order in which they are given, and none after one that
-/// could not. `received`: the result of the last receive whose message is on the host.
+/// Calls of one communicator begin in the order in which they are given; after one that could not
+/// begin, none begins. `received`: the result of the last receive whose message is on the host.
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received);
 /// The same for calls of one communicator.
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,

@@ -43,7 +43,7 @@ class HostGroups {
   HostGroup& local() { return local_; }
   HostGroup& across() { return across_; }
 
-  /// `cause` as the communicator around has it.
+  /// `cause` is in the numbering of the communicator around.
   void fail(const Status& cause);
   /// Without the lock; nothing of theirs runs. Idempotent.
   void close();

@@ -16,12 +16,13 @@ class RequestPool {
   /// `on_done` runs once for each that was started, by whoever finishes it.
   explicit RequestPool(std::function<void(RequestState&)> on_done) : on_done_(std::move(on_done)) {}
 
-  /// One that is nobody's, `held` for the caller and with what was before in it.
+  /// A request that nobody refers to, `held` for the caller. It still has what the last call left
+  /// in it.
   RequestState& acquire();
-  /// Of this call, with nothing of the one before.
+  /// Resets `request` to this call.
   static void fill(RequestState& request, const Call& call);
   RequestState& prepare(const Call& call);
-  /// Of an asynchronous call, which outlives the caller's count arrays.
+  /// Copies the count arrays of a call that may outlive the caller's.
   static void copy_counts(RequestState& request);
 
   /// Calls that the engine has, in the order in which they were made.

@@ -33,7 +33,7 @@ class RequestState final : public Task,
                            public std::enable_shared_from_this<RequestState> {
  public:
   std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
-  /// By a Request, whose thread may be another one than that which uses the communicator.
+  /// Set by a Request, perhaps on another thread than the one that uses the communicator.
   std::atomic<bool> referred = false;
   bool held = false;                   ///< by a blocking call, until it returns
   std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
@@ -47,8 +47,8 @@ class RequestState final : public Task,
     communicator = std::move(its);
     referred.store(true, std::memory_order_relaxed);
   }
-  /// Returns what kept the communicator alive. The pool's next user of this request sees all writes
-  /// to it.
+  /// Returns the reference that kept the communicator alive. The next user of this pooled request
+  /// sees all writes to it.
   std::shared_ptr<CommunicatorState> let_go() {
     std::shared_ptr<CommunicatorState> its = std::move(communicator);
     referred.store(false, std::memory_order_release);
