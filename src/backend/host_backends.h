@@ -45,8 +45,8 @@ class HostBackends {
   /// The same for a call on device memory, and for what it does on the host.
   CallRecord device_record_of(const Call& call) const;
 
-  /// A blocking collective, before anything of it is checked: where members share memory it is
-  /// often over without a request. `failure` is set for kRefused and kFailed.
+  /// A blocking collective of members that share memory, before anything of it is checked: most
+  /// often it is over without a request. `failure` is set for kRefused and kFailed.
   Tried try_run(const Call& call, Status* failure);
   /// Behind kGoesOn, at once: the same call with a request.
   Operation* go_on(StartedCall& call) { return shared_memory_.go_on(call); }

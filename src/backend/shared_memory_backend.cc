@@ -1,6 +1,9 @@
 #include "backend/shared_memory_backend.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
 
 namespace unisono {
 namespace {
@@ -95,7 +98,9 @@ Operation* SharedMemoryBackend::go_on(StartedCall& call) {
   call.backend = this;
   call.record = short_call_.record;
   call.sequence = short_call_.sequence;
-  call.shared_memory.adopt(*this, call.call.collective, *short_call_.running);
+  UNISONO_ASSERT(short_call_.running != nullptr, "go_on() follows a call that goes on");
+  call.shared_memory.adopt(*this, call.call.collective,
+                           *std::exchange(short_call_.running, nullptr));
   return &call.shared_memory;
 }
 

@@ -52,16 +52,16 @@ Status CommunicatorState::usable() const {
 Status CommunicatorState::run(const Call& call, Received* received) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);
-  if (on_host && !is_point_to_point(call.collective)) {
-    if (const std::optional<Status> outcome = try_run(call)) return *outcome;
+  if (on_host && native() != nullptr && !is_point_to_point(call.collective)) {
+    if (const std::optional<Status> outcome = try_run(&grouped)) return *outcome;
   }
   return run_together({&grouped, 1}, received).status;
 }
 
-// A collective on host memory, most often over without a request where members share memory. None:
-// it has not begun.
-std::optional<Status> CommunicatorState::try_run(const Call& call) {
-  RequestState* request = nullptr;
+// A collective of members that share memory, most often over without a request. None: it has not
+// begun.
+std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped) {
+  const Call& call = *grouped->call;
   {
     const Engine::Lock lock(runtime_->engine());
     UNISONO_TRY(usable());
@@ -77,13 +77,14 @@ std::optional<Status> CommunicatorState::try_run(const Call& call) {
         fail(failure, Tell::kEveryone);
         return this->failure();
       case Tried::kGoesOn:
-        request = &requests_.prepare(call);
-        request->operation = host_.go_on(*request);
-        requests_.note_running(*request);
-        runtime_->engine().start(*request);
+        RequestState& request = requests_.prepare(call);
+        request.operation = host_.go_on(request);
+        requests_.note_running(request);
+        runtime_->engine().start(request);
+        grouped->request = &request;
     }
   }
-  return settle(*request, call, nullptr);
+  return settle(*grouped, nullptr);
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
@@ -247,8 +248,10 @@ void CommunicatorState::await_enqueued(RequestState& request) {
   }
 }
 
-Status CommunicatorState::settle(RequestState& request, const Call& call, Received* received) {
-  if (call.options.stream) {
+Status CommunicatorState::settle(GroupedCall& grouped, Received* received) {
+  RequestState& request = *grouped.request;
+  const bool has_stream = grouped.call->options.stream.has_value();
+  if (has_stream) {
     await_enqueued(request);
   } else {
     wait(request, kNever);
@@ -256,9 +259,14 @@ Status CommunicatorState::settle(RequestState& request, const Call& call, Receiv
   if (request.failed.load(std::memory_order_relaxed)) wait(request, kNever);  // for the outcome
   Status outcome;
   if (request.done.load(std::memory_order_acquire)) outcome = request.outcome;
-  if (received != nullptr && !call.options.stream) {
-    const TaggedResult& result = request.at_peers().message.result();
-    *received = {members_.find(result.peer), result.tag, result.bytes / size_of(call.type)};
+  if (!has_stream) {
+    const StartedCall& at_peers = request.at_peers();
+    grouped.only_sent = at_peers.only_sends;
+    if (received != nullptr && grouped.call->collective == Collective::kReceive) {
+      const TaggedResult& result = at_peers.message.result();
+      *received = {members_.find(result.peer), result.tag,
+                   result.bytes / size_of(grouped.call->type)};
+    }
   }
   request.held = false;
   return outcome;

@@ -60,7 +60,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Result<RequestState*> begin(const Call& call, bool on_device, bool in_group);
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
-  Status settle(RequestState& request, const Call& call, Received* received);
+  Status settle(GroupedCall& grouped, Received* received);
   /// Looks at what the peers have said, after a blocking call that waited for nobody: otherwise the
   /// next call that waits would be the first to hear of it.
   Status look_at_peers();
@@ -103,7 +103,7 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Result<RequestState*> admit(const Call& call, const Admission& how);
   Result<RequestState*> begin_message(const Call& call);
   Status not_started(const Status& why);
-  std::optional<Status> try_run(const Call& call);
+  std::optional<Status> try_run(GroupedCall* grouped);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);
   Status outcome_of(RequestState& request);

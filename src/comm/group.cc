@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/container/small_vector.hpp>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator_state.h"
@@ -18,15 +19,15 @@ class Group {
   explicit Group(std::span<GroupedCall> calls) : calls_(calls) {}
 
   FirstFailure run(Received* received) {
-    if (calls_.empty()) return first_;
+    if (calls_.empty()) return {};
     if (can_begin_at_once()) {
       begin_at_once();
     } else {
       begin_in_turn();
       await();
     }
-    settle(received);
-    return first_;
+    settle_all(received);
+    return std::move(first_);
   }
 
  private:
@@ -52,7 +53,7 @@ class Group {
     const Engine::Lock lock(engine);
     for (GroupedCall& each : calls_) {
       if (each.has_begun) continue;
-      begin(each, false);
+      begin_one(each, false);
       if (each.request != nullptr) tasks.push_back(each.request);
     }
     engine.start_and_linger({tasks.data(), tasks.size()});
@@ -90,14 +91,14 @@ class Group {
         continue;
       }
       const Engine::Lock lock(engine_of(each));
-      begin(each, in_group);
+      begin_one(each, in_group);
       if (each.request != nullptr) engine_of(each).start(*each.request);
     }
     return !held_up_.empty();
   }
 
   // Under the lock of its engine.
-  void begin(GroupedCall& each, bool in_group) {
+  void begin_one(GroupedCall& each, bool in_group) {
     each.has_begun = true;
     const Result<RequestState*> request =
         each.communicator->begin(*each.call, each.on_device, in_group);
@@ -114,22 +115,26 @@ class Group {
   // Waiting for one call alone would starve the others whose ranks this thread also drives.
   void await() const {
     if (has_one_runtime()) return;
-    while (!std::all_of(calls_.begin(), calls_.end(), is_settled)) {
+    while (!std::all_of(calls_.begin(), calls_.end(), may_return)) {
       beat();
       sched_yield();
     }
   }
 
-  void settle(Received* received) {
-    for (const GroupedCall& each : calls_) {
+  void settle_all(Received* received) {
+    for (GroupedCall& each : calls_) {
       if (each.request == nullptr) continue;
-      const Status outcome = each.communicator->settle(*each.request, *each.call, received);
-      note(each, outcome);
-      if (!is_flushed_) engine_of(each).flush();
-      if (outcome.ok() && each.request->at_peers().only_sends && !each.call->options.stream) {
-        note(each, each.communicator->look_at_peers());
-      }
+      note(each, each.communicator->settle(each, received));
     }
+    // Also of what was over at once: nobody else may beat for this rank for long.
+    if (!is_flushed_) {
+      for (const GroupedCall& each : calls_) engine_of(each).flush();
+    }
+    // One call that has heard of nobody is enough to look, and one look to hear of all.
+    if (!has_one_runtime() || !first_.status.ok()) return;
+    const auto deaf = std::find_if(calls_.begin(), calls_.end(),
+                                   [](const GroupedCall& each) { return each.only_sent; });
+    if (deaf != calls_.end()) note(*deaf, deaf->communicator->look_at_peers());
   }
 
   void beat() const {
@@ -137,7 +142,7 @@ class Group {
   }
 
   // Whether the call is where run() would return. What is in a stream goes on by itself.
-  static bool is_settled(const GroupedCall& each) {
+  static bool may_return(const GroupedCall& each) {
     return each.request == nullptr || each.request->done.load(std::memory_order_acquire) ||
            (each.call->options.stream.has_value() &&
             each.request->enqueued.load(std::memory_order_acquire));

@@ -30,12 +30,13 @@ struct GroupedCall {
   const Call* call = nullptr;
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
-  bool has_begun = false;           ///< or never will
+  bool has_begun = false;           ///< or was refused, or comes after one that was
+  bool only_sent = false;           ///< it is over and has heard of no peer
   RequestState* request = nullptr;  ///< null before it has begun, and where it was over at once
 };
 
 /// Calls of one communicator begin in the order in which they are given; after one that could not
-/// begin, none begins. `received`: the result of the last receive whose message is on the host.
+/// begin, none begins. `received`: what the last receive without a stream got.
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received);
 /// The same for calls of one communicator.
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,

@@ -145,6 +145,38 @@ TEST_P(Communicators, ClosedOnesRefuseCallsAndLeaveOthersAlone) {
   });
 }
 
+// Nothing more of the communicator begins, what has begun ends, and the other one has all its
+// calls.
+TEST_P(Communicators, CallsOfAGroupEndWhereTheirCommunicatorRefusesOne) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    const int one = 1;
+    int first = 0, second = 0, behind = 0, elsewhere = 0;
+    const auto sum_into = [&](int* out) {
+      return Call{.collective = Collective::kAllReduce,
+                  .in = &one,
+                  .out = out,
+                  .count = 1,
+                  .type = DataType::kInt32};
+    };
+    const Call of_no_root{.collective = Collective::kBroadcast,
+                          .in = &second,
+                          .out = &second,
+                          .count = 1,
+                          .type = DataType::kInt32,
+                          .root = 2};
+    const std::vector<MemberCall> calls{{&comm, sum_into(&first)},
+                                        {&comm, of_no_root},
+                                        {&comm, sum_into(&behind)},
+                                        {&other, sum_into(&elsewhere)}};
+    EXPECT_EQ(code_of([&] { group(calls); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(first, 2);
+    EXPECT_EQ(behind, 0);
+    EXPECT_EQ(elsewhere, 2);
+    comm.barrier();
+  });
+}
+
 TEST_P(Communicators, DifferentOnesMayBeUsedFromDifferentThreads) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     constexpr int kThreads = 3;

@@ -1,9 +1,12 @@
 // Send and receive through the public API: matching, sizes, groups, self.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/rank_job.h"
@@ -36,6 +39,24 @@ TEST_P(PointToPoint, TagsMatchIndependentlyAndInOrder) {
         EXPECT_EQ(received.count, 3u);
       }
     }
+  });
+}
+
+// Short sends are over at once, perhaps before a connection is there to take them.
+TEST_P(PointToPoint, MessagesArriveThoughTheirSenderCallsNothingMore) {
+  std::atomic<bool> have_arrived = false;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 0) {
+      comm.send(nullptr, 0, DataType::kInt32, 1, 1);
+      comm.send(numbers(7, 1), 1, 2);
+      while (!have_arrived) std::this_thread::yield();
+      return;
+    }
+    const std::shared_ptr<void> at_end(nullptr, [&](void*) { have_arrived = true; });
+    std::vector<int> data(1);
+    EXPECT_EQ(comm.receive(data, 0, 1).count, 0u);
+    EXPECT_EQ(comm.receive(data, 0, 2).count, 1u);
+    EXPECT_EQ(data, numbers(7, 1));
   });
 }
 
