@@ -18,8 +18,9 @@ using GetProcAddress = CUresult (*)(const char*, void**, int, cuuint64_t,
 
 /// What tests ask of the fake means nothing to a real driver.
 void forget_settings() {
-  for (const char* name : {"ADDRESSES", "BUFFER_IDS", "DEVICES", "DMA_BUF", "FAIL", "FILE_HANDLES",
-                           "MEMOPS", "MISSING", "P2P", "QUEUES", "QUEUE_DEPTH", "VERSION"}) {
+  for (const char* name :
+       {"ADDRESSES", "BUFFER_IDS", "DEVICES", "DMA_BUF", "FAIL", "FILE_HANDLES", "MEMOPS",
+        "MISSING", "P2P", "PRIORITIES", "QUEUES", "QUEUE_DEPTH", "VERSION"}) {
     unsetenv((std::string("FAKE_CUDA_") + name).c_str());
   }
   // Of the machine, which tests do not choose.

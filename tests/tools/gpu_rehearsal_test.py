@@ -264,8 +264,7 @@ class Probe(unittest.TestCase):
         return result.returncode, {answer["what"]: answer["value"] for answer in answers}
 
     def test_kernels_that_streams_hold_up_are_a_failure(self):
-        # Without cuFuncLoad the first launch of a kernel waits for all streams.
-        status, told = self.ask("beside_waits", FAKE_CUDA_MISSING="cuFuncLoad")
+        status, told = self.ask("beside_waits", FAKE_CUDA_QUEUES="1", FAKE_CUDA_PRIORITIES="share")
         self.assertEqual(told["kernel_of_second_priority_beside_16_us"], "held up")
         self.assertEqual(told["kernel_of_second_priority_beside_1_us"], "held up")
         self.assertIn("kernel_of_second_priority", told["failed"])

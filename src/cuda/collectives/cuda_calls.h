@@ -103,8 +103,8 @@ class CudaCalls final : public DeviceCalls {
     device.note_in_streams(-static_cast<int>(std::erase(in_streams_, &call)));
   }
 
-  /// Staged calls that wait for what their stream did before them. A stream comes to its calls in
-  /// their order: the driver is asked about the oldest of each stream alone.
+  /// Staged calls that have nothing else to do before their stream has come to them. A stream comes
+  /// to its calls in their order: the driver is asked about the oldest of each stream alone.
   std::uint64_t next_ready_number() { return ++ready_numbers_; }
   void await_stream(const DeviceCall& call) { in_line_.emplace(call.stream, call.ready_number); }
   bool is_oldest_of_stream(const DeviceCall& call) const {

@@ -24,7 +24,6 @@ Status StagedCall::begin() {
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
-  call_.calls->await_stream(call_);
   UNISONO_TRY(call_.gate.make(call_));
   if (!call_.calls->communicator().begins_group()) UNISONO_TRY(close_gate());
   return start_parts();
@@ -72,6 +71,7 @@ Result<StageState> StagedCall::advance() {
 // Nothing of the library's waits in a stream for work of the caller's: other calls use it too.
 Result<bool> StagedCall::is_ready() {
   if (is_ready_) return true;
+  call_.calls->await_stream(call_);
   if (!call_.calls->is_oldest_of_stream(call_)) return false;
   UNISONO_ASSIGN(is_ready_, call_.device->is_over(call_.ready));
   if (is_ready_) call_.calls->leave_line(call_);

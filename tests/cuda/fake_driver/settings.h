@@ -42,9 +42,10 @@ struct Settings {
   bool dma_buf = false;          ///< FAKE_CUDA_DMA_BUF=on|off
   int queues = 0;                ///< FAKE_CUDA_QUEUES: hardware queues of a context for each
                                  ///< priority; 0: one for each stream
-  std::uint64_t queue_depth = 1024;  ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
-  bool page_locking_waits = false;   ///< FAKE_CUDA_PAGE_LOCKING=free|waits: for all streams
-  bool trace = false;                ///< FAKE_CUDA_TRACE=1: every call on stderr
+  bool priorities_share_queues = false;  ///< FAKE_CUDA_PRIORITIES=apart|share
+  std::uint64_t queue_depth = 1024;      ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
+  bool page_locking_waits = false;       ///< FAKE_CUDA_PAGE_LOCKING=free|waits: for all streams
+  bool trace = false;                    ///< FAKE_CUDA_TRACE=1: every call on stderr
 };
 
 /// Read on the first call. A value that cannot be understood ends the process with its name.

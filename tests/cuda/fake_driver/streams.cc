@@ -41,10 +41,11 @@ std::chrono::microseconds choose_delay(CUstream_st& stream) {
                                    static_cast<unsigned>(settings().delay_us + 1));
 }
 
-// Streams of different priorities share none.
+// Nobody says whether streams of different priorities share any.
 std::shared_ptr<HardwareQueue> choose_queue(CUctx_st& context, int priority) {
   const auto count = static_cast<std::size_t>(settings().queues);
   if (count == 0) return nullptr;
+  if (settings().priorities_share_queues) priority = 0;
   auto& queues = streams().queues[{&context, priority}];
   while (queues.all.size() < count) queues.all.push_back(std::make_shared<HardwareQueue>());
   return queues.all[queues.given++ % count];
