@@ -76,6 +76,15 @@ UNISONO_HOST_DEVICE std::uint64_t answer_in(const AnswerLine* line) {
 #endif
 }
 
+/// Whether the word in host memory, which the host may be writing, calls the launch off.
+UNISONO_HOST_DEVICE bool is_called_off_by(const std::uint32_t* word) {
+#ifdef __CUDA_ARCH__
+  return *static_cast<const volatile std::uint32_t*>(word) != 0;
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED) != 0;
+#endif
+}
+
 /// Whether the launch is called off; `read_word()` says so too, and costs a trip to the host.
 template <class ReadWord>
 UNISONO_HOST_DEVICE bool ask_once(AnswerLine* lines, std::uint64_t launch,
@@ -112,9 +121,7 @@ UNISONO_HOST_DEVICE bool ask_once_in_replay(AnswerLine* lines, BlockCounter* cou
 UNISONO_HOST_DEVICE bool is_called_off(const DeviceWork& work, AnswerLine* lines,
                                        BlockCounter* counters) {
   if (work.abort == nullptr) return false;
-  const auto read_word = [&] {
-    return *static_cast<const volatile std::uint32_t*>(work.abort) != 0;
-  };
+  const auto read_word = [&] { return is_called_off_by(work.abort); };
   if (work.counter != 0) {
     return ask_once_in_replay(lines, counters, work.counter, work.blocks, read_word);
   }
