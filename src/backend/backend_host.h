@@ -79,8 +79,6 @@ class BackendHost {
   virtual bool is_gone(Rank world_rank) const = 0;
   /// The communicator around this one names the ranks.
   virtual bool is_inside() const = 0;
-  /// What begins now is one of several calls: close_gate() follows.
-  virtual bool begins_group() const = 0;
   /// What runs calls on host memory.
   virtual HostBackends& host() = 0;
   /// Whether the transport to this member takes messages to and from device buffers.

@@ -38,6 +38,7 @@ struct StartedCall {
     enqueued.store(false, std::memory_order_relaxed);
     failed.store(false, std::memory_order_relaxed);
     concerns_call_alone = false;
+    in_group = false;
   }
   /// The call that the peers take part in: this one, or the one that a call on device memory makes
   /// on the host.
@@ -64,6 +65,7 @@ struct StartedCall {
   std::atomic<bool> enqueued = false;    ///< the work is in the caller's stream, or over
   std::atomic<bool> failed = false;      ///< before it was enqueued; read after `enqueued`
   bool concerns_call_alone = false;      ///< a failure that all ranks found in the call
+  bool in_group = false;                 ///< others of its group follow, and then close_gate()
 };
 
 }  // namespace unisono

@@ -37,8 +37,7 @@ Status CommunicatorDevices::await_turn(const Call& call, bool on_device) const {
   return Status();
 }
 
-Result<Operation*> CommunicatorDevices::start(RequestState& request, const CallShape& shape,
-                                              bool in_group) {
+Result<Operation*> CommunicatorDevices::start(RequestState& request, const CallShape& shape) {
   if (!exist()) {
     return Status(ErrorCode::kUnsupported, std::string(name_of(request.call.collective)) +
                                                " was given a CUDA stream and rank " +
@@ -46,10 +45,7 @@ Result<Operation*> CommunicatorDevices::start(RequestState& request, const CallS
                                                " has no CUDA device; `unisono info` says why");
   }
   request.backend = calls_.get();
-  begins_group_ = in_group;
-  const Result<Operation*> started = calls_->start(request, shape);
-  begins_group_ = false;
-  return started;
+  return calls_->start(request, shape);
 }
 
 Status CommunicatorDevices::close_gate(RequestState& request) {

@@ -48,8 +48,8 @@ class CommunicatorDevices final : public BackendHost {
   /// See DeviceCalls. Any thread.
   Status members_failure() const { return exist() ? calls_->members_failure() : Status(); }
 
-  /// As Backend::start(); `in_group`: others of a group follow, and close_gate().
-  Result<Operation*> start(RequestState& request, const CallShape& shape, bool in_group);
+  /// As Backend::start().
+  Result<Operation*> start(RequestState& request, const CallShape& shape);
   /// The communicator has failed.
   void fail(const Status& cause);
   /// Ends all replays, those launched later too. `failed`: because the communicator has failed.
@@ -64,7 +64,6 @@ class CommunicatorDevices final : public BackendHost {
   int ranks_in_process() const override;
   bool is_gone(Rank world_rank) const override;
   bool is_inside() const override { return is_inside_; }
-  bool begins_group() const override { return begins_group_; }
   HostBackends& host() override;
   Status admits_direct(Rank member, std::size_t bytes) const override;
   void watch_replays() override;
@@ -81,7 +80,6 @@ class CommunicatorDevices final : public BackendHost {
   bool is_inside_ = false;
   std::unique_ptr<HostGroups> groups_;  // null before open_groups()
   std::unique_ptr<DeviceCalls> calls_;  // null where no device memory can come
-  bool begins_group_ = false;           // what start() starts is not the last of its group
   bool watches_replays_ = false;
 };
 

@@ -132,8 +132,9 @@ Result<RequestState*> CommunicatorState::admit(const Call& call, const Admission
   UNISONO_TRY(check_call(call, rank(), size(), &shape));
   RequestState& request = requests_.prepare(call);
   RequestPool::copy_counts(request);
+  request.in_group = how.in_group;
   const Result<Operation*> started =
-      how.on_device ? devices_.start(request, shape, how.in_group) : host_.start(request, shape);
+      how.on_device ? devices_.start(request, shape) : host_.start(request, shape);
   if (!started) {
     request.held = false;
     return how.is_inner ? started.error() : not_started(started.error());

@@ -55,8 +55,8 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   Status usable() const;
   /// For run_together(), under the lock: checks the call, selects a backend and has it start the
-  /// call, which the engine then advances. Null: the call is over already. `in_group`: as
-  /// CommunicatorDevices::start().
+  /// call, which the engine then advances. Null: the call is over already. `in_group`: see
+  /// StartedCall.
   Result<RequestState*> begin(const Call& call, bool on_device, bool in_group);
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.

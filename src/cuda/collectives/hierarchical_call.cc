@@ -43,7 +43,7 @@ Status HierarchicalCall::begin() {
   UNISONO_ASSIGN(const FallbackReason reason, own_fallback());
   mine_.fallback = static_cast<std::uint32_t>(reason);
   UNISONO_TRY(call_.gate.make(call_));
-  if (!call_.calls->communicator().begins_group()) UNISONO_TRY(close_gate());
+  if (!call_.started->in_group) UNISONO_TRY(close_gate());
   state_ = State::kWaitingForTurn;
   return Status();
 }

@@ -25,7 +25,7 @@ Status StagedCall::begin() {
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
   UNISONO_TRY(call_.gate.make(call_));
-  if (!call_.calls->communicator().begins_group()) UNISONO_TRY(close_gate());
+  if (!call_.started->in_group) UNISONO_TRY(close_gate());
   return start_parts();
 }
 
