@@ -13,8 +13,8 @@
 namespace unisono::test {
 namespace {
 
-constexpr int kSize = 3;
-constexpr Rank kSelf = 1;
+constexpr int kRanks = 3;
+constexpr Rank kThisRank = 1;
 
 int plans_built = 0;
 
@@ -45,7 +45,7 @@ class PlanCacheTest : public ::testing::Test {
   PlanCacheTest() { plans_built = 0; }
 
   PlanCache::Entry& get(const Call& call, int chunks = 1, bool in_place = false) {
-    return cache_.get(call, counting(), chunks, in_place, kSelf, kSize);
+    return cache_.get(call, counting(), chunks, in_place, kThisRank, kRanks);
   }
   static Call call_of(std::size_t count) {
     return {.collective = Collective::kAllGatherV,
@@ -93,15 +93,15 @@ TEST_F(PlanCacheTest, KeepsApartWhatDecidesThePlan) {
 
 TEST_F(PlanCacheTest, KeepsAlgorithmsApart) {
   PlanCache::Entry& entry = get(call_of(2));
-  EXPECT_NE(&cache_.get(call_of(2), original(), 1, false, kSelf, kSize), &entry);
+  EXPECT_NE(&cache_.get(call_of(2), original(), 1, false, kThisRank, kRanks), &entry);
 }
 
 TEST_F(PlanCacheTest, KeepsRootsApart) {
   const auto* linear = algorithms::find(Collective::kBroadcast, "linear");
   Call call{.collective = Collective::kBroadcast, .count = 2, .root = 0};
-  PlanCache::Entry& entry = cache_.get(call, *linear, 1, true, kSelf, kSize);
+  PlanCache::Entry& entry = cache_.get(call, *linear, 1, true, kThisRank, kRanks);
   call.root = 2;
-  EXPECT_NE(&cache_.get(call, *linear, 1, true, kSelf, kSize), &entry);
+  EXPECT_NE(&cache_.get(call, *linear, 1, true, kThisRank, kRanks), &entry);
 }
 
 TEST_F(PlanCacheTest, BindsThePlanToTheCallsSizes) {
