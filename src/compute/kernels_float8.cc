@@ -17,35 +17,15 @@ namespace unisono::compute::HWY_NAMESPACE {
 using E4m3 = SmallFloat<std::uint8_t, 4, 3, 0x7e, false>;
 using E5m2 = SmallFloat<std::uint8_t, 5, 2, 0x7b, true>;
 
-template <class Format>
-CombineKernels float8_kernels_of(OpKind op) {
-  switch (op) {
-    case OpKind::kSum:
-      return without_streaming<Format, Sum>();
-    case OpKind::kProduct:
-      return without_streaming<Format, Product>();
-    case OpKind::kMin:
-      return without_streaming<Format, Min>();
-    case OpKind::kMax:
-      return without_streaming<Format, Max>();
-    default:
-      return {};
-  }
-}
-
 CombineKernels float8_kernels(DataType type, OpKind op) {
-  if (type == DataType::kFloat8E4m3) return float8_kernels_of<E4m3>(op);
-  if (type == DataType::kFloat8E5m2) return float8_kernels_of<E5m2>(op);
+  if (type == DataType::kFloat8E4m3) return small_kernels<E4m3, false>(op);
+  if (type == DataType::kFloat8E5m2) return small_kernels<E5m2, false>(op);
   return {};
 }
 
 ScaleKernel float8_scale(DataType type, bool divide) {
-  if (type == DataType::kFloat8E4m3) {
-    return divide ? small_scale<E4m3, Divide<float>> : small_scale<E4m3, Scale<float>>;
-  }
-  if (type == DataType::kFloat8E5m2) {
-    return divide ? small_scale<E5m2, Divide<float>> : small_scale<E5m2, Scale<float>>;
-  }
+  if (type == DataType::kFloat8E4m3) return small_scale_of<E4m3>(divide);
+  if (type == DataType::kFloat8E5m2) return small_scale_of<E5m2>(divide);
   return nullptr;
 }
 

@@ -20,7 +20,7 @@ using Half = SmallFloat<std::uint16_t, 5, 10, 0x7c00, true>;
 #else
 struct Half {
   using Stored = std::uint16_t;
-  using Tag = hn::Rebind<Stored, hn::ScalableTag<float>>;
+  using Tag = hn::Rebind<Stored, hn::ScalableTag<float> >;
   template <class Op, class V>
   static HWY_INLINE V combine(const Op& op, V left, V right) {
     const hn::ScalableTag<float> d;
@@ -62,35 +62,15 @@ struct Bfloat {
   }
 };
 
-template <class Format>
-CombineKernels half_kernels_of(OpKind op) {
-  switch (op) {
-    case OpKind::kSum:
-      return with_streaming<Format, Sum>();
-    case OpKind::kProduct:
-      return without_streaming<Format, Product>();
-    case OpKind::kMin:
-      return without_streaming<Format, Min>();
-    case OpKind::kMax:
-      return without_streaming<Format, Max>();
-    default:
-      return {};
-  }
-}
-
 CombineKernels half_kernels(DataType type, OpKind op) {
-  if (type == DataType::kFloat16) return half_kernels_of<Half>(op);
-  if (type == DataType::kBfloat16) return half_kernels_of<Bfloat>(op);
+  if (type == DataType::kFloat16) return small_kernels<Half, true>(op);
+  if (type == DataType::kBfloat16) return small_kernels<Bfloat, true>(op);
   return {};
 }
 
 ScaleKernel half_scale(DataType type, bool divide) {
-  if (type == DataType::kFloat16) {
-    return divide ? small_scale<Half, Divide<float>> : small_scale<Half, Scale<float>>;
-  }
-  if (type == DataType::kBfloat16) {
-    return divide ? small_scale<Bfloat, Divide<float>> : small_scale<Bfloat, Scale<float>>;
-  }
+  if (type == DataType::kFloat16) return small_scale_of<Half>(divide);
+  if (type == DataType::kBfloat16) return small_scale_of<Bfloat>(divide);
   return nullptr;
 }
 

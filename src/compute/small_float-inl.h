@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "compute/combine_loop-inl.h"
+#include "compute/operators-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace unisono::compute::HWY_NAMESPACE {
@@ -96,6 +97,24 @@ struct SmallFloat {
   }
 };
 
+/// The CombineKernels of a format that computes in fp32. `kStreams`: sums have a streaming form.
+template <class Format, bool kStreams>
+CombineKernels small_kernels(OpKind op) {
+  switch (op) {
+    case OpKind::kSum:
+      if constexpr (kStreams) return with_streaming<Format, Sum>();
+      return without_streaming<Format, Sum>();
+    case OpKind::kProduct:
+      return without_streaming<Format, Product>();
+    case OpKind::kMin:
+      return without_streaming<Format, Min>();
+    case OpKind::kMax:
+      return without_streaming<Format, Max>();
+    default:
+      return {};
+  }
+}
+
 /// The ScaleKernel of a format that computes in fp32: the scalar is rounded to fp32 first. A NaN
 /// loses its payload, which bf16 relies on.
 template <class Format, class Op>
@@ -103,6 +122,11 @@ void small_scale(void* out, const void* in, std::size_t count, double scalar) {
   const bool is_nan = scalar != scalar;
   const Op op{is_nan ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(scalar)};
   combine_from<Format>(op, out, in, in, 0, count);
+}
+
+template <class Format>
+ScaleKernel small_scale_of(bool divide) {
+  return divide ? small_scale<Format, Divide<float>> : small_scale<Format, Scale<float>>;
 }
 
 }  // namespace unisono::compute::HWY_NAMESPACE
