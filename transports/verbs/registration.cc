@@ -105,13 +105,7 @@ void Registration::deregister() {
 
 RegistrationCache::RegistrationCache(Rails rails, std::size_t bytes_max,
                                      std::unique_ptr<MemoryMonitor> monitor)
-    : rails_(rails), bytes_max_(bytes_max), monitor_(std::move(monitor)) {
-  keeps_.usable = monitor_ != nullptr;
-  keeps_.reason = keeps_.usable
-                      ? "userfaultfd tells when memory is unmapped"
-                      : "without userfaultfd nobody tells when memory is unmapped, so it is "
-                        "registered for each use";
-}
+    : rails_(rails), bytes_max_(bytes_max), monitor_(std::move(monitor)) {}
 
 RegistrationCache::~RegistrationCache() = default;
 

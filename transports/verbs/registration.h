@@ -109,8 +109,6 @@ class RegistrationCache {
     std::size_t bytes = 0;          ///< registered now
   };
   const Counts& counts() const { return counts_; }
-  /// Whether registrations outlive their use, and if not why.
-  const Probe& keeps() const { return keeps_; }
 
  private:
   using Pages = std::span<const std::byte>;
@@ -135,7 +133,6 @@ class RegistrationCache {
   Rails rails_;
   std::size_t bytes_max_;
   std::unique_ptr<MemoryMonitor> monitor_;
-  Probe keeps_;
   std::uint64_t use_ = 0;
   bool warned_ = false;
   Status device_refusal_;
