@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "algorithms/selection.h"
+#include "base/collective.h"
 
 namespace unisono::algorithms {
 namespace {
@@ -126,7 +127,7 @@ Status parse_row(const Words& words, SelectionRow* row) {
                                                    " columns (" + names + "), found " +
                                                    std::to_string(words.size()));
   }
-  if (!parse(words[0], &row->collective) || row->collective >= Collective::kSend) {
+  if (!parse(words[0], &row->collective) || is_point_to_point(row->collective)) {
     return bad(0, words[0], "a collective (" + collective_names() + ")");
   }
   row->any_link = words[1] == "any";

@@ -30,10 +30,11 @@ std::string hint_text(std::uint8_t algorithm) {
 
 std::string describe(const CallRecord& record) {
   std::string text = name_or_number<Collective>(record.collective, kCollectiveCount) + "(";
-  if (record.collective == static_cast<std::uint8_t>(Collective::kBarrier)) return text + ")";
+  const auto collective = static_cast<Collective>(record.collective);
+  if (is_known(collective) && !facts_of(collective).has_buffers()) return text + ")";
   text += "count " + std::to_string(record.count);
   text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
-  if (reduces(static_cast<Collective>(record.collective))) {
+  if (reduces(collective)) {
     const int kind = record.op & ~(kRecordCanonical | kRecordNotCommutative);
     text += ", " + name_or_number<OpKind>(static_cast<std::uint8_t>(kind), kOpKindCount);
     if ((record.op & kRecordCanonical) != 0) text += ", canonical";

@@ -45,11 +45,11 @@ TEST(PerfSizes, RefuseListsThatNeverEnd) {
 TEST(PerfCases, AreFoundByTheSpellingsPeopleUse) {
   for (const char* name : {"all_reduce", "allreduce", "all-reduce"}) {
     ASSERT_NE(find_case(name), nullptr) << name;
-    EXPECT_EQ(find_case(name)->name, "all_reduce");
+    EXPECT_EQ(find_case(name)->facts.name, "all_reduce");
   }
-  EXPECT_EQ(find_case("sendrecv")->name, "send_receive");
-  EXPECT_EQ(find_case("exchange")->name, "send_receive");
-  EXPECT_EQ(find_case("bcast")->name, "broadcast");
+  EXPECT_EQ(find_case("sendrecv")->facts.name, "send_receive");
+  EXPECT_EQ(find_case("exchange")->facts.name, "send_receive");
+  EXPECT_EQ(find_case("bcast")->facts.name, "broadcast");
   EXPECT_EQ(find_case("reduce_all"), nullptr);
 }
 
@@ -74,8 +74,9 @@ TEST(PerfCases, UseTheBusFactorsOfNcclTests) {
                                                    {"p2p", 1}};
   EXPECT_EQ(all_cases().size(), factors.size());
   for (const Case& measured : all_cases()) {
-    ASSERT_TRUE(factors.contains(measured.name)) << measured.name;
-    EXPECT_DOUBLE_EQ(measured.bus_factor(4), factors.at(measured.name)) << measured.name;
+    ASSERT_TRUE(factors.contains(measured.facts.name)) << measured.facts.name;
+    EXPECT_DOUBLE_EQ(measured.bus_factor(4), factors.at(measured.facts.name))
+        << measured.facts.name;
   }
 }
 
@@ -115,13 +116,12 @@ TEST(PerfCases, ExpectOnlyWhatTheBuffersHold) {
     for (int ranks = 2; ranks <= 5; ++ranks) {
       for (Rank rank = 0; rank < ranks; ++rank) {
         const Problem problem = problem_of(measured, ranks, rank);
-        EXPECT_LE(measured.in_elements(problem),
-                  std::max(elements_of(measured.in, problem), elements_of(measured.out, problem)))
-            << measured.name;
+        const Room room = room_of(problem);
+        EXPECT_LE(in_elements(problem), std::max(room.in, room.out)) << measured.facts.name;
         for (const Expected& part : measured.expect(problem)) {
-          EXPECT_LE(part.offset + part.count, elements_of(measured.out, problem)) << measured.name;
-          EXPECT_LT(part.first, part.last) << measured.name;
-          EXPECT_LE(part.last, ranks) << measured.name;
+          EXPECT_LE(part.offset + part.count, room.out) << measured.facts.name;
+          EXPECT_LT(part.first, part.last) << measured.facts.name;
+          EXPECT_LE(part.last, ranks) << measured.facts.name;
         }
       }
     }
@@ -309,9 +309,9 @@ TEST(PerfCommand, JsonLinesTellTheRoot) {
 
 TEST(PerfCommand, ChecksEveryTypeAndOperator) {
   for (const Case& measured : all_cases()) {
-    const int ranks = measured.name == "p2p" ? 2 : 3;
+    const int ranks = measured.facts.name == "p2p" ? 2 : 3;
     const test::ShellRun run =
-        run_command(std::string(measured.name) + " -n " + std::to_string(ranks) +
+        run_command(std::string(measured.facts.name) + " -n " + std::to_string(ranks) +
                     " -b 1000 -e 1000 -d all -o all -I 1 -w 0 --csv --timeout 30");
     EXPECT_EQ(run.status, 0) << run.output;
   }

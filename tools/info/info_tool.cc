@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "algorithms/algorithm.h"
 #include "algorithms/selection.h"
 #include "compute/compute.h"
 #include "config/config.h"
@@ -201,7 +202,7 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   if (!parse(why[0], &request.collective)) {
     return fail(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
   }
-  if (request.collective >= Collective::kSend) {
+  if (algorithms::names_of(request.collective).empty()) {
     return fail(Status(ErrorCode::kInvalidArgument,
                        "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
   }

@@ -1,4 +1,4 @@
-// The table of collectives and the few functions its rows share.
+// The table of what is measured and the few functions its rows share.
 #include "tools/perf/cases.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 /// What an uneven block has more or less than the others; even ones exactly cancel odd ones.
 std::size_t shift_of(const Problem& problem) {
-  return problem.measured->uneven ? problem.count / 2 : 0;
+  return problem.measured->facts.is_uneven ? problem.count / 2 : 0;
 }
 
 /// Elements of rank r's block. Neighbours differ, the sum over all ranks is ranks * count.
@@ -45,16 +45,7 @@ std::size_t pair_start(const Problem& problem, Rank source, Rank target) {
 Rank next(const Problem& p) { return (p.rank + 1) % p.ranks; }
 Rank previous(const Problem& p) { return (p.rank + p.ranks - 1) % p.ranks; }
 bool is_root(const Problem& p) { return p.rank == p.root; }
-
-// ---- Inputs ---------------------------------------------------------------------------------
-
-std::size_t in_nothing(const Problem&) { return 0; }
-std::size_t in_own(const Problem& p) { return p.count; }
-std::size_t in_own_block(const Problem& p) { return block_of(p, p.rank); }
-std::size_t in_all(const Problem& p) { return p.count * static_cast<std::size_t>(p.ranks); }
-std::size_t in_at_root(const Problem& p) { return is_root(p) ? p.count : 0; }
-std::size_t in_all_at_root(const Problem& p) { return is_root(p) ? in_all(p) : 0; }
-std::size_t in_of_pair(const Problem& p) { return p.rank < 2 ? p.count : 0; }
+std::size_t all_blocks(const Problem& p) { return p.count * static_cast<std::size_t>(p.ranks); }
 
 // ---- Results --------------------------------------------------------------------------------
 
@@ -104,21 +95,8 @@ Results expect_of_partner(const Problem& p) {
 
 // ---- Calls ----------------------------------------------------------------------------------
 
-template <Collective kCollective>
-void run_plain(Communicator& communicator, const Problem& p, const void* in, void* out) {
-  communicator.run({.collective = kCollective,
-                    .in = in,
-                    .out = out,
-                    .count = p.count,
-                    .type = p.type,
-                    .op = p.op,
-                    .root = p.root,
-                    .options = p.options});
-}
-
-template <Collective kCollective>
-void run_uneven(Communicator& communicator, const Problem& p, const void* in, void* out) {
-  communicator.run({.collective = kCollective,
+void run_collective(Communicator& communicator, const Problem& p, const void* in, void* out) {
+  communicator.run({.collective = p.measured->facts.collective,
                     .in = in,
                     .out = out,
                     .count = block_of(p, p.rank),
@@ -130,14 +108,6 @@ void run_uneven(Communicator& communicator, const Problem& p, const void* in, vo
                     .out_counts = p.out_counts,
                     .out_displacements = p.out_displacements,
                     .options = p.options});
-}
-
-void run_broadcast(Communicator& communicator, const Problem& p, const void*, void* out) {
-  communicator.broadcast(out, p.count, p.type, p.root, p.options);
-}
-
-void run_barrier(Communicator& communicator, const Problem& p, const void*, void*) {
-  communicator.barrier(p.options);
 }
 
 void run_send_receive(Communicator& communicator, const Problem& p, const void* in, void* out) {
@@ -188,83 +158,64 @@ double memory_all_to_all(int k, bool in_place) { return 2.0 * k * (in_place ? k 
 double memory_exscan(int k, bool) { return 2.0 * (k - 1); }
 double memory_message(int, bool) { return 2; }
 
-constexpr bool kDivides = true, kUneven = true, kReduces = true, kRooted = true, kPrefix = true;
-constexpr Extent kNone = Extent::kNone, kBlock = Extent::kBlock, kAll = Extent::kAllBlocks;
+/// A row of collectives.
+constexpr Case row(Collective collective, std::string_view meaning, double (*bus_factor)(int),
+                   Results (*expect)(const Problem&), double (*memory_blocks)(int, bool),
+                   std::string_view alias = "") {
+  return {facts_of(collective), alias, meaning, bus_factor, expect, memory_blocks, run_collective};
+}
 
+/// Of messages that every rank sends and receives.
+constexpr CollectiveFacts facts_of_messages(std::string_view name) {
+  return {.collective = Collective::kSend,
+          .name = name,
+          .flow = Flow::kBetweenTwo,
+          .input = {Holds::kVector},
+          .output = {Holds::kVector},
+          .in_place = InPlace::kNever};
+}
+constexpr CollectiveFacts kSendReceive = facts_of_messages("send_receive");
+constexpr CollectiveFacts kPingPong = facts_of_messages("p2p");
+
+using C = Collective;
 // clang-format off
 constexpr std::array kCases{
-    Case{"all_reduce", "", "every rank gets the reduction of all buffers",
-         kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_twice_others, run_plain<Collective::kAllReduce>, in_own, expect_reduced,
-         memory_read_and_written},
-    Case{"reduce", "", "the root gets the reduction of all buffers",
-         kBlock, kBlock, !kDivides, !kUneven, kReduces, kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kReduce>, in_own, expect_reduced_at_root,
-         memory_to_root},
-    Case{"broadcast", "bcast", "the root's buffer goes to all",
-         kNone, kBlock, !kDivides, !kUneven, !kReduces, kRooted, Places::kInPlace, 1,
-         bus_whole, run_broadcast, in_at_root, expect_of_root,
-         memory_from_root},
-    Case{"all_gather", "", "every rank gets the blocks of all",
-         kBlock, kAll, kDivides, !kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kAllGather>, in_own_block, expect_gathered,
-         memory_all_gather},
-    Case{"all_gather_v", "", "all_gather with blocks of different sizes",
-         kBlock, kAll, kDivides, kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kAllGatherV>, in_own_block, expect_gathered,
-         memory_all_gather},
-    Case{"reduce_scatter", "", "every rank gets its block of the reduction",
-         kAll, kBlock, kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kReduceScatter>, in_all, expect_reduced_block,
-         memory_reduce_scatter},
-    Case{"reduce_scatter_v", "", "reduce_scatter with blocks of different sizes",
-         kAll, kBlock, kDivides, kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kReduceScatterV>, in_all, expect_reduced_block,
-         memory_reduce_scatter},
-    Case{"gather", "", "the root gets the blocks of all",
-         kBlock, kAll, kDivides, !kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kGather>, in_own_block, expect_gathered_at_root,
-         memory_through_root},
-    Case{"gather_v", "", "gather with blocks of different sizes",
-         kBlock, kAll, kDivides, kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kGatherV>, in_own_block, expect_gathered_at_root,
-         memory_through_root},
-    Case{"scatter", "", "every rank gets its block of the root's buffer",
-         kAll, kBlock, kDivides, !kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kScatter>, in_all_at_root, expect_block_of_root,
-         memory_through_root},
-    Case{"scatter_v", "", "scatter with blocks of different sizes",
-         kAll, kBlock, kDivides, kUneven, !kReduces, kRooted, Places::kBoth, 1,
-         bus_others, run_uneven<Collective::kScatterV>, in_all_at_root, expect_block_of_root,
-         memory_through_root},
-    Case{"all_to_all", "", "every rank sends a block to every rank",
-         kAll, kAll, kDivides, !kUneven, !kReduces, !kRooted, Places::kBoth, 1,
-         bus_others, run_plain<Collective::kAllToAll>, in_all, expect_exchanged,
-         memory_all_to_all},
-    Case{"all_to_all_v", "", "all_to_all with blocks of different sizes",
-         kAll, kAll, kDivides, kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_others, run_uneven<Collective::kAllToAllV>, in_all, expect_exchanged,
-         memory_all_to_all},
-    Case{"barrier", "", "waits for all ranks",
-         kNone, kNone, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_whole, run_barrier, in_nothing, expect_nothing,
-         memory_nothing},
-    Case{"scan", "", "rank r gets the reduction over ranks 0..r",
-         kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kScan>, in_own, expect_prefix,
-         memory_read_and_written, kPrefix},
-    Case{"exscan", "", "rank r gets the reduction over ranks 0..r-1",
-         kBlock, kBlock, !kDivides, !kUneven, kReduces, !kRooted, Places::kBoth, 1,
-         bus_whole, run_plain<Collective::kExscan>, in_own, expect_prefix_before,
-         memory_exscan, kPrefix},
-    Case{"send_receive", "exchange", "a ring: to the next rank, from the previous one, at once",
-         kBlock, kBlock, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 1,
-         bus_whole, run_send_receive, in_own, expect_of_previous,
-         memory_read_and_written},
-    Case{"p2p", "pingpong", "ping-pong between ranks 0 and 1; the time is one way",
-         kBlock, kBlock, !kDivides, !kUneven, !kReduces, !kRooted, Places::kApart, 2,
-         bus_whole, run_ping_pong, in_of_pair, expect_of_partner,
-         memory_message},
+    row(C::kAllReduce, "every rank gets the reduction of all buffers",
+        bus_twice_others, expect_reduced, memory_read_and_written),
+    row(C::kReduce, "the root gets the reduction of all buffers",
+        bus_whole, expect_reduced_at_root, memory_to_root),
+    row(C::kBroadcast, "the root's buffer goes to all",
+        bus_whole, expect_of_root, memory_from_root, "bcast"),
+    row(C::kAllGather, "every rank gets the blocks of all",
+        bus_others, expect_gathered, memory_all_gather),
+    row(C::kAllGatherV, "all_gather with blocks of different sizes",
+        bus_others, expect_gathered, memory_all_gather),
+    row(C::kReduceScatter, "every rank gets its block of the reduction",
+        bus_others, expect_reduced_block, memory_reduce_scatter),
+    row(C::kReduceScatterV, "reduce_scatter with blocks of different sizes",
+        bus_others, expect_reduced_block, memory_reduce_scatter),
+    row(C::kGather, "the root gets the blocks of all",
+        bus_others, expect_gathered_at_root, memory_through_root),
+    row(C::kGatherV, "gather with blocks of different sizes",
+        bus_others, expect_gathered_at_root, memory_through_root),
+    row(C::kScatter, "every rank gets its block of the root's buffer",
+        bus_others, expect_block_of_root, memory_through_root),
+    row(C::kScatterV, "scatter with blocks of different sizes",
+        bus_others, expect_block_of_root, memory_through_root),
+    row(C::kAllToAll, "every rank sends a block to every rank",
+        bus_others, expect_exchanged, memory_all_to_all),
+    row(C::kAllToAllV, "all_to_all with blocks of different sizes",
+        bus_others, expect_exchanged, memory_all_to_all),
+    row(C::kBarrier, "waits for all ranks",
+        bus_whole, expect_nothing, memory_nothing),
+    row(C::kScan, "rank r gets the reduction over ranks 0..r",
+        bus_whole, expect_prefix, memory_read_and_written),
+    row(C::kExscan, "rank r gets the reduction over ranks 0..r-1",
+        bus_whole, expect_prefix_before, memory_exscan),
+    Case{kSendReceive, "exchange", "a ring: to the next rank, from the previous one, at once",
+         bus_whole, expect_of_previous, memory_read_and_written, run_send_receive},
+    Case{kPingPong, "pingpong", "ping-pong between ranks 0 and 1; the time is one way",
+         bus_whole, expect_of_partner, memory_message, run_ping_pong, 2},
 };
 // clang-format on
 
@@ -277,7 +228,7 @@ std::string squeeze(std::string_view text) {
 
 /// True on the ranks whose buffers are the same place in an in-place call.
 bool shares_place(const Problem& problem) {
-  return problem.in_place && (!problem.measured->rooted || is_root(problem));
+  return problem.in_place && (!problem.measured->facts.has_root() || is_root(problem));
 }
 
 }  // namespace
@@ -285,33 +236,42 @@ bool shares_place(const Problem& problem) {
 std::span<const Case> all_cases() { return kCases; }
 
 bool applies(const Case& measured, OpKind op, DataType type) {
-  const bool is_defined = op != OpKind::kAverage || !measured.prefix;
-  return measured.reduces && is_defined && is_meaningful(op, type);
+  const bool is_defined = op != OpKind::kAverage || !measured.facts.is_prefix();
+  return measured.facts.reduces && is_defined && is_meaningful(op, type);
 }
 
 const Case* find_case(std::string_view name) {
   const std::string wanted = squeeze(name);
   for (const Case& candidate : kCases) {
-    if (squeeze(candidate.name) == wanted) return &candidate;
+    if (squeeze(candidate.facts.name) == wanted) return &candidate;
     if (!candidate.alias.empty() && candidate.alias == wanted) return &candidate;
   }
   return nullptr;
 }
 
-std::size_t elements_of(Extent extent, const Problem& problem) {
-  switch (extent) {
-    case Extent::kNone:
-      return 0;
-    case Extent::kBlock:
-      return problem.count + shift_of(problem);
-    case Extent::kAllBlocks:
-      return in_all(problem);
-  }
-  return 0;
+bool has_in_place_form(const Case& measured) {
+  return measured.facts.has_buffers() && measured.facts.in_place != InPlace::kNever;
+}
+
+std::size_t in_elements(const Problem& p) {
+  const BufferFacts& input = p.measured->facts.input;
+  if (input.at_root_alone && !is_root(p)) return 0;
+  if (input.holds == Holds::kNothing) return 0;
+  return input.holds == Holds::kBlocks ? all_blocks(p) : block_of(p, p.rank);
+}
+
+Room room_of(const Problem& p) {
+  const auto elements = [&](const BufferFacts& buffer) -> std::size_t {
+    if (buffer.holds == Holds::kNothing) return 0;
+    return buffer.holds == Holds::kBlocks ? all_blocks(p) : p.count + shift_of(p);
+  };
+  const CollectiveFacts& facts = p.measured->facts;
+  const bool is_one_buffer = facts.in_place == InPlace::kAlways;
+  return {is_one_buffer ? 0 : elements(facts.input), elements(facts.output)};
 }
 
 void fill_counts(Problem& p) {
-  const bool pairs = p.measured->in == Extent::kAllBlocks && p.measured->out == Extent::kAllBlocks;
+  const bool pairs = p.measured->facts.exchanges_blocks();
   p.in_counts.clear();
   p.out_counts.clear();
   for (Rank r = 0; r < p.ranks; ++r) {
@@ -328,12 +288,12 @@ void fill_counts(Problem& p) {
 }
 
 Placement place(const Problem& p, std::byte* in_memory, std::byte* out_memory) {
-  const Case& measured = *p.measured;
-  if (measured.places == Places::kInPlace) return {out_memory, out_memory};
+  const CollectiveFacts& facts = p.measured->facts;
+  if (facts.in_place == InPlace::kAlways) return {out_memory, out_memory};
   if (!shares_place(p)) return {in_memory, out_memory};
   const std::size_t own_start = start_of(p, p.rank) * size_of(p.type);
-  if (measured.in == measured.out) return {out_memory, out_memory};
-  if (measured.in == Extent::kBlock) return {out_memory + own_start, out_memory};
+  if (facts.input.holds == facts.output.holds) return {out_memory, out_memory};
+  if (facts.input.holds == Holds::kBlock) return {out_memory + own_start, out_memory};
   return {in_memory, in_memory + own_start};
 }
 

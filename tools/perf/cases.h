@@ -1,5 +1,5 @@
-// What can be measured: one row per collective, with the function that runs it, where its data
-// lie, what must come out, and its bandwidth factor. A new collective is a new row in cases.cc.
+// What can be measured: one row per collective, with what must come out and its bandwidth factor;
+// where its data lie says base/collective.h. A new collective is a new row in cases.cc.
 // Immutable values, safe from any thread.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/collective.h"
 #include "unisono/communicator.h"
 #include "unisono/types.h"
 
@@ -31,8 +32,6 @@ struct Problem {
   std::vector<std::size_t> in_counts, in_displacements, out_counts, out_displacements;
 };
 
-enum class Extent : std::uint8_t { kNone, kBlock, kAllBlocks };
-
 /// Part of a rank's output: `count` elements from `offset` must be those of a pattern from
 /// `first_index`: the operator over ranks first .. last - 1, or the input of `first`.
 struct Expected {
@@ -41,27 +40,17 @@ struct Expected {
   std::size_t first_index = 0;
 };
 
-/// Which forms exist of a call.
-enum class Places : std::uint8_t { kApart, kInPlace, kBoth };
-
 struct Case {
-  std::string_view name;
+  const CollectiveFacts& facts;
   std::string_view alias;    ///< another spelling, or empty
   std::string_view meaning;  ///< for --help
-  Extent in, out;
-  bool divides;  ///< the bytes of a row are divided into one block per rank
-  bool uneven;   ///< the blocks differ in size
-  bool reduces, rooted;
-  Places places;
-  double time_divisor;  ///< 2 where a round trip is run and one way is reported
   double (*bus_factor)(int ranks);
-  void (*run)(Communicator& communicator, const Problem& problem, const void* in, void* out);
-  std::size_t (*in_elements)(const Problem& problem);  ///< that this rank must provide
   std::vector<Expected> (*expect)(const Problem& problem);
   /// Where all ranks' memory is one device's: what must be read plus what must be written, of all
   /// ranks, in blocks of `count` elements.
   double (*memory_blocks)(int ranks, bool in_place);
-  bool prefix = false;  ///< reduces over the ranks up to this one: no average
+  void (*run)(Communicator& communicator, const Problem& problem, const void* in, void* out);
+  double time_divisor = 1;  ///< 2 where a round trip is run and one way is reported
 };
 
 /// True where the collective reduces and the operator has a meaning for it on this type.
@@ -71,8 +60,15 @@ std::span<const Case> all_cases();
 /// By name or alias; dashes and underscores do not matter. Null when unknown.
 const Case* find_case(std::string_view name);
 
-/// Elements that a buffer of this extent must hold, the same on all ranks.
-std::size_t elements_of(Extent extent, const Problem& problem);
+/// Without one it is always out of place; a broadcast is always in place.
+bool has_in_place_form(const Case& measured);
+/// Elements that this rank must provide.
+std::size_t in_elements(const Problem& problem);
+/// Elements that the buffers must hold, the same on all ranks.
+struct Room {
+  std::size_t in = 0, out = 0;
+};
+Room room_of(const Problem& problem);
 /// Sizes and starts of the blocks, from count.
 void fill_counts(Problem& problem);
 

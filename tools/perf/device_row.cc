@@ -22,7 +22,7 @@ DeviceRow::DeviceRow(Communicator& communicator, DeviceBuffers& device, Arena& a
       arena_(arena),
       slots_(slots),
       problem_(problem),
-      in_bytes_(problem.measured->in_elements(problem) * size_of(problem.type)) {
+      in_bytes_(in_elements(problem) * size_of(problem.type)) {
   const Placement first = place(problem, slots.in(0), slots.out(0));
   in_offset_ = static_cast<std::size_t>(first.in - slots.in(0));
   out_offset_ = static_cast<std::size_t>(first.out - slots.in(0));

@@ -13,7 +13,7 @@ namespace {
 
 /// Where nothing is reduced the values need not add up to anything, and may be larger.
 ReduceOp pattern_op(const Problem& problem) {
-  return problem.measured->reduces ? problem.op : unisono::ops::max;
+  return problem.measured->facts.reduces ? problem.op : unisono::ops::max;
 }
 
 /// What Measurement measures: the call on slot after slot.
@@ -24,7 +24,7 @@ class RowWork {
         arena_(arena),
         slots_(slots),
         problem_(problem),
-        in_elements_(problem.measured->in_elements(problem)),
+        in_elements_(in_elements(problem)),
         input_(input_of(problem, problem.rank)) {
     const Placement first = place(problem, slots.in(0), slots.out(0));
     in_offset_ = static_cast<std::size_t>(first.in - slots.in(0));
@@ -68,8 +68,9 @@ class RowWork {
   std::byte* slot_ = nullptr;
 };
 
-std::size_t bytes_of(Extent extent, const Problem& problem) {
-  return elements_of(extent, problem) * size_of(problem.type);
+Room bytes_of(const Problem& problem) {
+  const Room elements = room_of(problem);
+  return {elements.in * size_of(problem.type), elements.out * size_of(problem.type)};
 }
 
 /// Checks, measures, and checks again.
@@ -92,7 +93,7 @@ Pattern input_of(const Problem& problem, Rank rank) {
 }
 
 Pattern result_of(const Problem& problem, const Expected& part) {
-  if (!problem.measured->reduces) return input_of(problem, part.first);
+  if (!problem.measured->facts.reduces) return input_of(problem, part.first);
   return Pattern::reduced(problem.type, problem.op, problem.ranks, part.first, part.last);
 }
 
@@ -108,19 +109,18 @@ std::size_t arena_bytes_for(const Options& options, int ranks, std::size_t cache
   Problem largest{.measured = options.measured, .ranks = ranks};
   largest.type = DataType::kUint8;
   largest.count = options.sizes.back();
-  if (options.measured->divides) largest.count /= static_cast<std::size_t>(ranks);
+  if (options.measured->facts.has_blocks()) largest.count /= static_cast<std::size_t>(ranks);
   const bool is_cold =
       std::find(options.modes.begin(), options.modes.end(), Mode::kCold) != options.modes.end();
-  return arena_bytes(bytes_of(options.measured->in, largest),
-                     bytes_of(options.measured->out, largest), is_cold, cache_bytes);
+  const Room bytes = bytes_of(largest);
+  return arena_bytes(bytes.in, bytes.out, is_cold, cache_bytes);
 }
 
 void measure_row(Communicator& communicator, RankSync& sync, Arena& arena, DeviceBuffers* device,
                  const Options& options, std::size_t cache_bytes, Row& row) {
-  const Case& measured = *row.problem.measured;
+  const Room bytes = bytes_of(row.problem);
   const Slots slots =
-      make_slots(arena.data(), bytes_of(measured.in, row.problem),
-                 bytes_of(measured.out, row.problem), row.mode == Mode::kCold, cache_bytes);
+      make_slots(arena.data(), bytes.in, bytes.out, row.mode == Mode::kCold, cache_bytes);
   if (device == nullptr) {
     RowWork work(communicator, arena, slots, row.problem);
     measure_work(sync, options, work, row);
@@ -128,7 +128,7 @@ void measure_row(Communicator& communicator, RankSync& sync, Arena& arena, Devic
     DeviceRow work(communicator, *device, arena, slots, row.problem);
     measure_work(sync, options, work, row);
   }
-  row.timing.divide(measured.time_divisor);
+  row.timing.divide(row.problem.measured->time_divisor);
 }
 
 }  // namespace unisono::perf

@@ -94,7 +94,7 @@ int usable_cores() {
 std::string collective_names() {
   std::string names;
   for (const Case& one : all_cases()) {
-    names += fmt::format("\n  {:18}{}", one.name, one.meaning);
+    names += fmt::format("\n  {:18}{}", one.facts.name, one.meaning);
   }
   return names;
 }
@@ -208,8 +208,8 @@ std::vector<T> one_or_both(const std::string& text, std::string_view both, std::
 
 std::vector<bool> places_of(const Case& measured, const Texts& texts) {
   const std::string wanted = texts.in_place ? "in" : texts.place;
-  if (measured.places == Places::kInPlace) return {true};
-  if (measured.places == Places::kApart) return {false};
+  if (measured.facts.in_place == InPlace::kAlways) return {true};
+  if (!has_in_place_form(measured)) return {false};
   return one_or_both<bool>(wanted, "both", "out", false, true);
 }
 
@@ -241,14 +241,14 @@ Status check_combination(const Options& options, const Texts& texts) {
         return std::any_of(options.ops.begin(), options.ops.end(),
                            [&](ReduceOp op) { return applies(*options.measured, op.kind, type); });
       });
-  if (options.measured->reduces && !is_any_meaningful) {
+  if (options.measured->facts.reduces && !is_any_meaningful) {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("operator '{}' has no meaning on type '{}' in {}", texts.op,
-                              texts.type, options.measured->name));
+                              texts.type, options.measured->facts.name));
   }
-  if (texts.in_place && options.measured->places == Places::kApart) {
+  if (texts.in_place && !has_in_place_form(*options.measured)) {
     return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("{} has no in-place form", options.measured->name));
+                  fmt::format("{} has no in-place form", options.measured->facts.name));
   }
   return {};
 }

@@ -51,7 +51,7 @@ Problem make_problem(const Options& options, const Communicator& communicator,
 }
 
 std::vector<Rank> roots_of(const Options& options, int ranks) {
-  if (!options.measured->rooted) return {0};
+  if (!options.measured->facts.has_root()) return {0};
   if (options.roots.front() != kEveryRoot) return options.roots;
   std::vector<Rank> all;
   for (Rank r = 0; r < ranks; ++r) all.push_back(r);
@@ -61,16 +61,17 @@ std::vector<Rank> roots_of(const Options& options, int ranks) {
 /// Sets the sizes of a row; false when it is too small for one element per rank.
 bool set_size(std::uint64_t bytes, Row& row) {
   Problem& problem = row.problem;
-  const std::size_t ranks = problem.measured->divides ? static_cast<std::size_t>(problem.ranks) : 1;
+  const std::size_t ranks =
+      problem.measured->facts.has_blocks() ? static_cast<std::size_t>(problem.ranks) : 1;
   problem.count = bytes / (ranks * size_of(problem.type));
   row.bytes = problem.count * ranks * size_of(problem.type);
-  if (problem.measured->uneven) fill_counts(problem);
+  if (problem.measured->facts.is_uneven) fill_counts(problem);
   return problem.count > 0;
 }
 
 /// All rows of one combination of type, operator and root, in the order they are printed.
 void add_rows(const Options& options, const Problem& base, std::vector<Row>& rows) {
-  if (base.measured->in == Extent::kNone && base.measured->out == Extent::kNone) {
+  if (!base.measured->facts.has_buffers()) {
     rows.push_back(
         {.problem = base, .mode = options.modes.front(), .buffers = options.buffers.front()});
     return;
@@ -97,13 +98,12 @@ std::vector<Row> list_rows(const Options& options, const Communicator& communica
                            const DeviceBuffers* device) {
   std::vector<Row> rows;
   const std::vector<ReduceOp> ops =
-      options.measured->reduces ? options.ops : std::vector<ReduceOp>{unisono::ops::sum};
-  const bool moves_nothing =
-      options.measured->in == Extent::kNone && options.measured->out == Extent::kNone;
+      options.measured->facts.reduces ? options.ops : std::vector<ReduceOp>{unisono::ops::sum};
+  const bool moves_nothing = !options.measured->facts.has_buffers();
   for (const DataType type : options.types) {
     if (moves_nothing && !rows.empty()) break;  // a type makes no difference
     for (const ReduceOp& op : ops) {
-      if (options.measured->reduces && !applies(*options.measured, op.kind, type)) continue;
+      if (options.measured->facts.reduces && !applies(*options.measured, op.kind, type)) continue;
       for (const Rank root : roots_of(options, communicator.size())) {
         Problem problem = make_problem(options, communicator, device, type, op);
         problem.root = root;
@@ -121,7 +121,7 @@ Status check_ranks(const Options& options, int ranks) {
                     fmt::format("--root {} is not one of the {} ranks", root, ranks));
     }
   }
-  if (options.measured->name == "p2p" && ranks < 2) {
+  if (options.measured->facts.name == "p2p" && ranks < 2) {
     return Status(ErrorCode::kInvalidArgument, "p2p needs two ranks: -n 2");
   }
   return {};
@@ -133,11 +133,11 @@ Status check_rows(const Options& options, int ranks, const std::vector<Row>& row
   for (const DataType type : options.types) {
     types += fmt::format("{}{}", types.empty() ? "" : ", ", unisono::name_of(type));
   }
-  return Status(
-      ErrorCode::kInvalidArgument,
-      fmt::format("{} bytes are too few for one element of {} {} each of the {} ranks; "
-                  "raise --maxbytes",
-                  options.sizes.back(), types, options.measured->divides ? "for" : "on", ranks));
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("{} bytes are too few for one element of {} {} each of the {} ranks; "
+                            "raise --maxbytes",
+                            options.sizes.back(), types,
+                            options.measured->facts.has_blocks() ? "for" : "on", ranks));
 }
 
 /// One arena of each kind that is asked for.
@@ -203,7 +203,7 @@ void note_selected(const Options& options, Communicator& communicator, Row& row)
   if (options.memory == MemoryKind::kCuda) {
     row.transport = options.transport.empty() ? "auto" : options.transport;
     row.algorithm = options.algorithm.empty() ? "auto" : options.algorithm;
-  } else if (parse(options.measured->name, &collective)) {
+  } else if (parse(options.measured->facts.name, &collective)) {
     row.algorithm = selected_for(communicator, collective, row.bytes, options.algorithm).algorithm;
   } else {
     row.algorithm = "none";

@@ -21,7 +21,7 @@ namespace {
 std::string_view or_automatic(std::string_view asked) { return asked.empty() ? "auto" : asked; }
 
 std::string op_of(const Row& row) {
-  const bool reduces = row.problem.measured->reduces;
+  const bool reduces = row.problem.measured->facts.reduces;
   return reduces ? std::string(unisono::name_of(row.problem.op.kind)) : "none";
 }
 
@@ -52,8 +52,8 @@ tools::Table make_table(const Options& options) {
   std::vector<tools::Column> columns{{.title = "bytes", .width_min = 11},
                                      {.title = "count", .width_min = 11},
                                      {.title = "type", .width_min = 11}};
-  if (options.measured->reduces) columns.push_back({.title = "op", .width_min = 8});
-  if (options.measured->rooted) columns.push_back({.title = "root", .width_min = 4});
+  if (options.measured->facts.reduces) columns.push_back({.title = "op", .width_min = 8});
+  if (options.measured->facts.has_root()) columns.push_back({.title = "root", .width_min = 4});
   if (options.buffers.size() > 1) columns.push_back({.title = "buffers", .width_min = 9});
   for (const char* title : {"mode", "place"}) {
     columns.push_back({.title = title, .width_min = 5});
@@ -91,7 +91,7 @@ void Report::header() {
         is_on_device() ? ",ranks_as,gpu_us_median,gpu_loop_us,floor_us" : "");
   }
   if (options_.format != Format::kTable) return;
-  fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->name,
+  fmt::print("# unisono perf {}: {} ranks; this is {}\n", options_.measured->facts.name,
              surroundings_.ranks, surroundings_.communicator);
   fmt::print("# transport {}, algorithm {}, {} buffers\n", or_automatic(options_.transport),
              or_automatic(options_.algorithm),
@@ -126,7 +126,7 @@ void Report::flush() {
 }
 
 void Report::progress(std::uint64_t done, const Row& row) {
-  progress_.update(done, fmt::format("{} {} {}", options_.measured->name,
+  progress_.update(done, fmt::format("{} {} {}", options_.measured->facts.name,
                                      tools::format_bytes(row.bytes), name_of(row.mode)));
 }
 
@@ -140,8 +140,8 @@ std::vector<std::string> Report::cells(const Row& row) const {
   const Problem& problem = row.problem;
   std::vector<std::string> cells{fmt::format("{}", row.bytes), fmt::format("{}", problem.count),
                                  std::string(unisono::name_of(problem.type))};
-  if (options_.measured->reduces) cells.push_back(op_of(row));
-  if (options_.measured->rooted) cells.push_back(fmt::format("{}", problem.root));
+  if (options_.measured->facts.reduces) cells.push_back(op_of(row));
+  if (options_.measured->facts.has_root()) cells.push_back(fmt::format("{}", problem.root));
   if (options_.buffers.size() > 1) cells.emplace_back(name_of(row.buffers));
   cells.emplace_back(name_of(row.mode));
   cells.emplace_back(problem.in_place ? "in" : "out");
@@ -168,7 +168,7 @@ std::string Report::csv_line(const Row& row) const {
   std::string line = fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.6g},"
       "{:.6g},{}",
-      problem.measured->name, row.transport, problem.ranks, row.bytes, problem.count,
+      problem.measured->facts.name, row.transport, problem.ranks, row.bytes, problem.count,
       unisono::name_of(problem.type), op_of(row), problem.root, problem.in_place, name_of(row.mode),
       name_of(row.buffers), row.algorithm, timing.iterations, timing.min_us, timing.median_us,
       timing.p99_us, timing.loop_us, row.algbw_gbps(), row.busbw_gbps(),
@@ -201,7 +201,7 @@ std::string Report::json_line(const Row& row) const {
   const Problem& problem = row.problem;
   const Timing& timing = row.timing;
   nlohmann::ordered_json line;
-  line["collective"] = problem.measured->name;
+  line["collective"] = problem.measured->facts.name;
   line["transport"] = row.transport;
   line["ranks"] = problem.ranks;
   line["bytes"] = row.bytes;
