@@ -136,22 +136,21 @@ class Bench {
   }
 
   void call(std::size_t bytes, int pair) {
-    native::Arguments arguments;
     const auto n = static_cast<std::size_t>(options_.ranks);
     const std::size_t total = bytes / sizeof(float);
     const CollectiveFacts& facts = facts_of(options_.collective);
-    arguments.collective = options_.collective;
-    arguments.input = inputs_[static_cast<std::size_t>(pair)];
-    arguments.output = outputs_[static_cast<std::size_t>(pair)];
-    if (facts.in_place == InPlace::kAlways) arguments.output = inputs_[pair];
-    arguments.count = facts.has_blocks() ? total / n : total;
-    arguments.reduction = &*reduction_;
-    arguments.element_bytes = sizeof(float);
-    arguments.access = options_.access;
-    arguments.record.collective = static_cast<std::uint8_t>(options_.collective);
-    arguments.record.count = arguments.count;
-    arguments.record.history = ++sequence_;
-    Operation& operation = group_->start(arguments);
+    float* const input = inputs_[static_cast<std::size_t>(pair)];
+    const bool is_one_buffer = facts.in_place == InPlace::kAlways;
+    const Call asked{.collective = options_.collective,
+                     .in = input,
+                     .out = is_one_buffer ? input : outputs_[static_cast<std::size_t>(pair)],
+                     .count = facts.has_blocks() ? total / n : total,
+                     .type = DataType::kFloat32};
+    CallRecord record;
+    record.collective = static_cast<std::uint8_t>(options_.collective);
+    record.count = asked.count;
+    record.history = ++sequence_;
+    Operation& operation = group_->start({asked, record, &*reduction_, options_.access});
     while (!operation.advance()) {
       if (yields_) sched_yield();
     }

@@ -60,7 +60,7 @@ Status extent_of(const BlockCounts& blocks, const char* what, Use use, int size,
   std::size_t next = 0;
   bool is_in_order = true;
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::size_t first = displacements.empty() ? next : displacements[i];
+    const std::size_t first = blocks.begin(i, next);
     if (__builtin_add_overflow(first, counts[i], &next) || next > kBufferBytesMax / element_bytes) {
       return invalid("the block of rank " + std::to_string(i) + " in " + what + ", " +
                      std::to_string(counts[i]) + " elements of " + std::to_string(element_bytes) +
@@ -82,13 +82,6 @@ struct Extents {
   std::size_t in_place_offset = 0;
   std::size_t agreed = 0;
 };
-
-std::size_t block_offset(const BlockCounts& blocks, Rank rank, std::size_t element_bytes) {
-  const auto index = static_cast<std::size_t>(rank);
-  if (!blocks.displacements.empty()) return blocks.displacements[index] * element_bytes;
-  return std::accumulate(blocks.counts.begin(), blocks.counts.begin() + rank, std::size_t{0}) *
-         element_bytes;
-}
 
 // `block` is the bytes of `count` elements.
 Status measure_even(const Call& call, std::size_t block, Rank rank, int size, Extents* e) {
@@ -136,7 +129,7 @@ Status measure_uneven(const Call& call, std::size_t block, Rank rank, int size, 
                    std::to_string(rank) + "] is " + std::to_string(own));
   }
   own_bytes = own * bytes;
-  e->in_place_offset = block_offset(blocks, rank, bytes);
+  e->in_place_offset = blocks.begin(static_cast<std::size_t>(rank)) * bytes;
   if (facts.all_give_counts()) {
     e->agreed = std::accumulate(blocks.counts.begin(), blocks.counts.end(), std::size_t{0}) * bytes;
   }
@@ -220,14 +213,6 @@ void record_counts(std::span<const std::size_t> counts, CallRecord* record) {
 }
 
 }  // namespace
-
-// The blocks of a reduction lie end to end.
-BlockCounts input_counts(const Call& call) {
-  return {call.in_counts,
-          reduces(call.collective) ? std::span<const std::size_t>() : call.in_displacements};
-}
-
-BlockCounts output_counts(const Call& call) { return {call.out_counts, call.out_displacements}; }
 
 Status buffer_bytes(std::size_t count, std::size_t blocks, std::size_t element_bytes,
                     std::size_t* bytes) {
@@ -319,8 +304,9 @@ Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
     const BlockCounts blocks = blocks_come_in ? input_counts(*call) : output_counts(*call);
     std::size_t extent = 0;
     UNISONO_TRY(extent_of(blocks, "the buffer", Use::kWritten, size, size_of(call->type), &extent));
-    call->count = blocks.counts[static_cast<std::size_t>(rank)];
-    offset = block_offset(blocks, rank, size_of(call->type));
+    const auto own = static_cast<std::size_t>(rank);
+    call->count = blocks.counts[own];
+    offset = blocks.begin(own) * size_of(call->type);
   }
   if (!facts.exchanges_blocks()) {
     if (blocks_come_in) call->out = data + offset;

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 
+#include "base/block_counts.h"
 #include "base/call_record.h"
 #include "base/collective.h"
 #include "base/limits.h"
@@ -30,13 +30,6 @@ inline bool is_plain_message(const Call& call, int size) {
          (any_source || (call.peer >= 0 && call.peer < size)) &&
          (call.collective == Collective::kSend ? call.in : call.out) != nullptr;
 }
-
-/// Of a buffer with a block of each rank. `displacements` may be empty: end to end.
-struct BlockCounts {
-  std::span<const std::size_t> counts, displacements;
-};
-BlockCounts input_counts(const Call& call);
-BlockCounts output_counts(const Call& call);
 
 /// Bytes of `count` elements for each of `blocks`: the one way from counts to bytes.
 /// kInvalidArgument with the count and the limit where no buffer can have as many.

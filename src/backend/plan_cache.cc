@@ -21,24 +21,20 @@ Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank ra
   const auto one = [&](std::size_t count, int blocks) {
     return BufferLayout::contiguous(blocks == 0 ? 0 : count, bytes, blocks, chunks);
   };
-  const auto placed = [&](std::span<const std::size_t> counts,
-                          std::span<const std::size_t> displacements) {
-    if (!displacements.empty())
-      return BufferLayout::with_blocks(counts, displacements, bytes, chunks);
-    std::vector<std::size_t> ends(counts.size());
+  const auto placed = [&](const BlockCounts& blocks) {
+    std::vector<std::size_t> begins;
     std::size_t next = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      ends[i] = next;
-      next += counts[i];
+    for (const std::size_t count : blocks.counts) {
+      begins.push_back(blocks.begin(begins.size(), next));
+      next = begins.back() + count;
     }
-    return BufferLayout::with_blocks(counts, ends, bytes, chunks);
+    return BufferLayout::with_blocks(blocks.counts, begins, bytes, chunks);
   };
   const CollectiveFacts& facts = facts_of(call.collective);
   const auto side = [&](const BufferFacts& buffer, const BlockCounts& blocks, int plan_blocks) {
     if (buffer.at_root_alone && rank != call.root) return one(0, plan_blocks);
     if (buffer.holds == Holds::kBlocks) {
-      return facts.is_uneven ? placed(blocks.counts, blocks.displacements)
-                             : one(call.count * n, plan_blocks);
+      return facts.is_uneven ? placed(blocks) : one(call.count * n, plan_blocks);
     }
     if (buffer.holds != Holds::kBlock || !facts.all_give_counts()) {
       return one(call.count, plan_blocks);

@@ -13,31 +13,12 @@ constexpr int kLooks = 2000;
 // The same where every look that fails gives the core to another rank.
 constexpr int kYields = 32;
 
-native::Arguments arguments_of(const Call& call, const compute::Reduction* reduction,
-                               const CallRecord& record, AccessPath path) {
-  return {.collective = call.collective,
-          .input = call.in,
-          .output = call.out,
-          .count = call.count,
-          .reduction = reduction,
-          .element_bytes = size_of(call.type),
-          .root = call.root,
-          .input_counts = call.in_counts,
-          .input_displacements = call.in_displacements,
-          .output_counts = call.out_counts,
-          .output_displacements = call.out_displacements,
-          .access = path,
-          .record = record};
-}
-
 }  // namespace
 
 Result<Operation*> SharedMemoryBackend::start(StartedCall& call, const CallShape&) {
-  const compute::Reduction* const reduction = call.reduction ? &*call.reduction : nullptr;
   call.sequence = context_.calls.add(call.record);
   call.is_numbered = true;
-  call.shared_memory.begin(*this, arguments_of(call.call, reduction, call.record, call.choice.path),
-                           call.is_counted);
+  call.shared_memory.begin(*this, call);
   return &call.shared_memory;
 }
 
@@ -66,7 +47,8 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape,
     reduction = *last;
   }
   const std::uint64_t sequence = context_.calls.add(record);
-  native::NativeCall& running = start_native(arguments_of(call, reduction, record, path));
+  count_last();
+  native::NativeCall& running = group_->start({call, record, reduction, path});
   short_call_ = {record, sequence, &running};
   const Tried tried = watch(running, failure);
   if (tried == Tried::kOver) remember(call, shape, record);
@@ -99,14 +81,14 @@ Operation* SharedMemoryBackend::go_on(StartedCall& call) {
   call.record = short_call_.record;
   call.sequence = short_call_.sequence;
   UNISONO_ASSERT(short_call_.running != nullptr, "go_on() follows a call that goes on");
-  call.shared_memory.adopt(*this, call.call.collective,
-                           *std::exchange(short_call_.running, nullptr));
+  call.shared_memory.begin(*this, call, std::exchange(short_call_.running, nullptr));
   return &call.shared_memory;
 }
 
-native::NativeCall& SharedMemoryBackend::start_native(const native::Arguments& arguments) {
+native::NativeCall& SharedMemoryBackend::start_native(const StartedCall& call) {
   count_last();
-  return group_->start(arguments);
+  const compute::Reduction* const reduction = call.reduction ? &*call.reduction : nullptr;
+  return group_->start({call.call, call.record, reduction, call.choice.path});
 }
 
 // One with counts is counted at once: they are the caller's.

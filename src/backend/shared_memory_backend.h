@@ -47,8 +47,8 @@ class SharedMemoryBackend final : public Backend {
   bool is_idle() const { return queue_.empty(); }
   /// Whether the last blocking call had these buffers, on the host.
   bool has_last_buffers_of(const Call& call) const { return last_.has_buffers_of(call); }
-  /// The last blocking call again, or with buffers that its check would have found right: nothing
-  /// is checked or worked out anew. `failure` is set for kFailed.
+  /// Runs the last blocking call again, on its buffers or on others that its check would accept,
+  /// without checking or working anything out. Sets `failure` for kFailed.
   Tried try_again(const Call& call, Status* failure);
   /// A checked call while it is idle: no request, no queue, no clock while the peers are quick.
   /// Never kNotBegun. `failure` is set for kRefused and kFailed.
@@ -64,7 +64,7 @@ class SharedMemoryBackend final : public Backend {
   void line_up(SharedMemoryOperation& operation) { queue_.push_back(&operation); }
   void leave(const SharedMemoryOperation& operation) { std::erase(queue_, &operation); }
   const SharedMemoryOperation* first() const { return queue_.empty() ? nullptr : queue_.front(); }
-  native::NativeCall& start_native(const native::Arguments& arguments);
+  native::NativeCall& start_native(const StartedCall& call);
   void count(const native::NativeCall& over, Collective collective) {
     over.count(collective, 1, &context_.traffic.report());
   }

@@ -7,23 +7,11 @@
 
 namespace unisono {
 
-void SharedMemoryOperation::begin(SharedMemoryBackend& backend, const native::Arguments& arguments,
-                                  bool counted) {
-  arguments_ = arguments;
-  line_up(backend, nullptr, counted);
-}
-
-void SharedMemoryOperation::adopt(SharedMemoryBackend& backend, Collective collective,
-                                  native::NativeCall& running) {
-  arguments_.collective = collective;
-  line_up(backend, &running, true);
-}
-
-void SharedMemoryOperation::line_up(SharedMemoryBackend& backend, native::NativeCall* running,
-                                    bool counted) {
+void SharedMemoryOperation::begin(SharedMemoryBackend& backend, const StartedCall& call,
+                                  native::NativeCall* running) {
   backend_ = &backend;
+  call_ = &call;
   running_ = running;
-  counted_ = counted;
   raised_at_ = {};
   status_ = Status();
   backend.line_up(*this);
@@ -32,7 +20,7 @@ void SharedMemoryOperation::line_up(SharedMemoryBackend& backend, native::Native
 bool SharedMemoryOperation::advance() {
   if (running_ == nullptr) {
     if (backend_->first() != this) return false;
-    running_ = &backend_->start_native(arguments_);
+    running_ = &backend_->start_native(*call_);
   }
   const bool ended = running_->advance();
   Rank failed_rank = -1;
@@ -41,7 +29,7 @@ bool SharedMemoryOperation::advance() {
   const bool disagrees = ended && running_->status().code() == ErrorCode::kMismatch;
   if (ended && !disagrees && (running_->status().ok() || raised == ErrorCode::kOk)) {
     status_ = running_->status();
-    if (status_.ok() && counted_) backend_->count(*running_, arguments_.collective);
+    if (status_.ok() && call_->is_counted) backend_->count(*running_, call_->call.collective);
     leave_queue();
     return true;
   }

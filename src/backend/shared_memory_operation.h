@@ -11,26 +11,25 @@
 namespace unisono {
 
 class SharedMemoryBackend;
+struct StartedCall;
 
 class SharedMemoryOperation final : public Operation {
  public:
-  /// `counted`: in the communicator's traffic.
-  void begin(SharedMemoryBackend& backend, const native::Arguments& arguments, bool counted);
-  /// The blocking path has started it already, since no call was before it.
-  void adopt(SharedMemoryBackend& backend, Collective collective, native::NativeCall& running);
+  /// `call` has this operation, and stays as it is until that has ended. `running`: the blocking
+  /// path has started it already, since no call was before it.
+  void begin(SharedMemoryBackend& backend, const StartedCall& call,
+             native::NativeCall* running = nullptr);
 
   bool advance() override;
   void fail(const Status& cause) override;
   void waiting_for(std::vector<Rank>* ranks) const override;
 
  private:
-  void line_up(SharedMemoryBackend& backend, native::NativeCall* running, bool counted);
   void leave_queue();
 
   SharedMemoryBackend* backend_ = nullptr;
-  native::Arguments arguments_;
+  const StartedCall* call_ = nullptr;
   native::NativeCall* running_ = nullptr;
-  bool counted_ = true;
   TimePoint raised_at_{};
 };
 

@@ -21,7 +21,7 @@ std::size_t choose_chunk_bytes(std::size_t total) {
 }  // namespace
 
 Status CombineCall::plan(Offer* offer) {
-  const Members everyone{0, size()};
+  const MemberRange everyone{0, size()};
   // Everyone combines a part, also where only the root gets the result.
   wants_result_ = transfer_.sources.has(self());
   wanting_ = transfer_.readers;

@@ -53,7 +53,7 @@ class CombineCall final : public LargeCall {
   std::uint64_t filled_ = 0, combined_ = 0, taken_ = 0;
   shm::MemoryPath input_path_ = shm::MemoryPath::kNone;
   shm::MemoryPath result_path_ = shm::MemoryPath::kNone;
-  Members wanting_;  // of the result
+  MemberRange wanting_;  // of the result
   bool wants_result_ = false;
   bool streaming_ = false;
   std::vector<shm::MemoryView> results_;  // by member

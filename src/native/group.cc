@@ -48,7 +48,7 @@ NativeCall& Group::start(const Arguments& arguments) {
   if (state.last != nullptr && !state.last->status().ok()) return *state.last;
   ++state.starts;
   state.cells.next();
-  const Transfer transfer = transfer_of(arguments, state.cells.size(), state.cells.self());
+  const Transfer transfer = transfer_of(arguments.call, state.cells.size(), state.cells.self());
   if (transfer.agreed_bytes <= shm::kCellPayloadBytes) {
     state.small.start(arguments, transfer);
     state.last = &state.small;

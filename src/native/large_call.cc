@@ -40,7 +40,7 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   access_ = arguments.access;
   record_ = arguments.record;
   reduction_ = arguments.reduction;
-  element_bytes_ = arguments.element_bytes;
+  element_bytes_ = size_of(arguments.call.type);
   accepted_ = transfer.sources.first;
   offer_ = {};
   told_finished_ = false;
@@ -141,6 +141,7 @@ void LargeCall::let_go() {
 
 void LargeCall::end(const Status& cause) {
   status_ = cause;
+  let_go();
   stage_ = Stage::kDone;
 }
 

@@ -9,33 +9,26 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "base/access_path.h"
 #include "base/call_record.h"
 #include "compute/compute.h"
 #include "engine/operation.h"
 #include "transports/shm/shared_segment.h"
+#include "unisono/call.h"
 #include "unisono/traffic.h"
 
 namespace unisono::native {
 
-/// One checked call. Pointers and spans outlive the operation. Meaning of counts as in
-/// communicator.h; displacements in elements.
+/// What start() reads of a checked call. What the call points to, and the reduction, outlive the
+/// operation.
 struct Arguments {
-  Collective collective = Collective::kBarrier;
-  const void* input = nullptr;
-  void* output = nullptr;  ///< equal to the place that in-place use defines, or disjoint
-  std::size_t count = 0;
-  const compute::Reduction* reduction = nullptr;  ///< reducing collectives
-  std::size_t element_bytes = 1;
-  Rank root = 0;
-  std::span<const std::size_t> input_counts, input_displacements;
-  std::span<const std::size_t> output_counts, output_displacements;
+  const Call& call;
+  const CallRecord& record;
+  const compute::Reduction* reduction = nullptr;  ///< of reducing collectives
   /// How others may read this rank's large buffers; a path that a buffer cannot take falls back to
   /// the window.
   AccessPath access = AccessPath::kAutomatic;
-  CallRecord record;
 };
 
 /// A native call that runs.
@@ -79,7 +72,8 @@ class Group {
   void await_readers() const;
   /// The raised cause, if any (code kOk: none). A single load: any thread.
   ErrorCode raised(Rank* failed_rank) const;
-  /// Bytes of shared memory this rank has reserved for the group so far.
+  /// Bytes of shared memory this rank has reserved for the group so far: by them tests see which
+  /// way large buffers went.
   std::size_t reserved_bytes() const;
 
  private:

@@ -51,9 +51,9 @@ class Progress {
 
   /// True when nobody reads any more what this rank's slot for `chunk` held before. For the first
   /// chunks that is what an earlier call left there, for its readers.
-  bool slot_is_free(std::uint64_t chunk, Members readers);
+  bool slot_is_free(std::uint64_t chunk, MemberRange readers);
   /// True when it is not free because of `member`.
-  bool holds_slot(int member, std::uint64_t chunk, Members readers);
+  bool holds_slot(int member, std::uint64_t chunk, MemberRange readers);
 
  private:
   struct Seen {

@@ -21,7 +21,7 @@ SharedCells::SharedCells(shm::SegmentGroup& group) : size_(group.size()), self_(
   lines_ = table_.data();
 }
 
-bool SharedCells::look_at_previous(Members sources, Status* status) {
+bool SharedCells::look_at_previous(MemberRange sources, Status* status) {
   const std::uint64_t previous = sequence_ - 1;
   const shm::CellLine& ours = line_of(previous, self_);
   for (; next_look_ < size_; ++next_look_) {

@@ -50,7 +50,7 @@ class SharedCells {
   void saw_everyone() { known_arrival_ = sequence_; }
   /// True when everyone has been seen in the call before this one. `status`: a disagreement. The
   /// records of `sources` have been compared in this call: they hold the digest of that one.
-  bool saw_previous(Members sources, Status* status) {
+  bool saw_previous(MemberRange sources, Status* status) {
     return known_arrival_ + 1 >= sequence_ || look_at_previous(sources, status);
   }
   /// True when saw_previous() is false because of `member`.
@@ -67,7 +67,7 @@ class SharedCells {
     const std::size_t slot = call % shm::kCellSlots;
     return *table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(member)];
   }
-  bool look_at_previous(Members sources, Status* status);
+  bool look_at_previous(MemberRange sources, Status* status);
   Status mismatch(int member, const shm::CellLine& ours, const shm::CellLine& theirs) const;
 
   int size_;

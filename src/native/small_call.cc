@@ -43,7 +43,7 @@ void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   transfer_ = transfer;
   record_ = arguments.record;
   reduction_ = arguments.reduction;
-  element_bytes_ = arguments.element_bytes;
+  element_bytes_ = size_of(arguments.call.type);
   waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
   begin();
 }

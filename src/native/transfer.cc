@@ -9,24 +9,20 @@ namespace unisono::native {
 namespace {
 
 struct Context {
-  const Arguments& arguments;
+  const Call& call;
   int size;
   int self;
   std::size_t bytes;  // of `count` elements
 
-  bool is_root() const { return self == arguments.root; }
-  Members all() const { return {0, size}; }
-  Members only_root() const { return {arguments.root, arguments.root + 1}; }
+  bool is_root() const { return self == call.root; }
+  MemberRange all() const { return {0, size}; }
+  MemberRange only_root() const { return {call.root, call.root + 1}; }
   Blocks equal_blocks() const { return {.bytes = bytes, .stride = bytes}; }
   Blocks in_blocks() const {
-    return {.element_bytes = arguments.element_bytes,
-            .counts = arguments.input_counts,
-            .displacements = arguments.input_displacements};
+    return {.element_bytes = size_of(call.type), .uneven = input_counts(call)};
   }
   Blocks out_blocks() const {
-    return {.element_bytes = arguments.element_bytes,
-            .counts = arguments.output_counts,
-            .displacements = arguments.output_displacements};
+    return {.element_bytes = size_of(call.type), .uneven = output_counts(call)};
   }
   /// One input of `bytes` for every reader.
   void give_whole(Transfer* transfer, std::size_t input_bytes) const {
@@ -40,12 +36,12 @@ struct Context {
 };
 
 // Whom a rank needs, and who needs it.
-Members sources_of(const Context& context, Flow flow) {
+MemberRange sources_of(const Context& context, Flow flow) {
   switch (flow) {
     case Flow::kAllToAll:
       return context.all();
     case Flow::kAllToRoot:
-      return context.is_root() ? context.all() : Members{};
+      return context.is_root() ? context.all() : MemberRange{};
     case Flow::kRootToAll:
       return context.only_root();
     case Flow::kUpToOwn:
@@ -59,14 +55,14 @@ Members sources_of(const Context& context, Flow flow) {
   return {};
 }
 
-Members readers_of(const Context& context, Flow flow) {
+MemberRange readers_of(const Context& context, Flow flow) {
   switch (flow) {
     case Flow::kAllToAll:
       return context.all();
     case Flow::kAllToRoot:
       return context.only_root();
     case Flow::kRootToAll:
-      return context.is_root() ? context.all() : Members{};
+      return context.is_root() ? context.all() : MemberRange{};
     case Flow::kUpToOwn:
       return {context.self, context.size};
     case Flow::kBelowOwn:
@@ -148,34 +144,29 @@ void prefix(const Context& context, Transfer* transfer) {
 }  // namespace
 
 Block Blocks::irregular(std::size_t index) const {
-  const std::size_t length = counts[index] * element_bytes;
-  if (!displacements.empty()) return {displacements[index] * element_bytes, length};
-  std::size_t before = 0;
-  for (std::size_t i = 0; i < index; ++i) before += counts[i];
-  return {before * element_bytes, length};
+  return {uneven.begin(index) * element_bytes, uneven.counts[index] * element_bytes};
 }
 
 std::size_t Blocks::extent(int members) const {
-  if (counts.empty()) return static_cast<std::size_t>(members) * stride;
+  if (uneven.counts.empty()) return static_cast<std::size_t>(members) * stride;
   std::size_t end = 0;
-  std::size_t before = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    const std::size_t begin = displacements.empty() ? before : displacements[i];
-    if (counts[i] > 0) end = std::max(end, begin + counts[i]);
-    before += counts[i];
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < uneven.counts.size(); ++i) {
+    next = uneven.begin(i, next) + uneven.counts[i];
+    if (uneven.counts[i] > 0) end = std::max(end, next);
   }
   return end * element_bytes;
 }
 
-Transfer transfer_of(const Arguments& arguments, int size, int self) {
+Transfer transfer_of(const Call& call, int size, int self) {
   Transfer transfer;
-  transfer.input = static_cast<const std::byte*>(arguments.input);
-  transfer.output = static_cast<std::byte*>(arguments.output);
-  const Context context{arguments, size, self, arguments.count * arguments.element_bytes};
-  const Flow flow = facts_of(arguments.collective).flow;
+  transfer.input = static_cast<const std::byte*>(call.in);
+  transfer.output = static_cast<std::byte*>(call.out);
+  const Context context{call, size, self, call.count * size_of(call.type)};
+  const Flow flow = facts_of(call.collective).flow;
   transfer.sources = sources_of(context, flow);
   transfer.readers = readers_of(context, flow);
-  switch (arguments.collective) {
+  switch (call.collective) {
     case Collective::kAllReduce:
       combine_all(context, &transfer);
       break;

@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
+#include "base/block_counts.h"
 #include "native/native.h"
 
 namespace unisono::native {
@@ -22,12 +22,11 @@ struct Blocks {
   std::size_t bytes = 0;
   std::size_t stride = 0;
   std::size_t element_bytes = 1;
-  std::span<const std::size_t> counts;
-  std::span<const std::size_t> displacements;  ///< empty: end to end
+  BlockCounts uneven;  ///< without counts: equal ones
 
   Block at(int member) const {
     const auto index = static_cast<std::size_t>(member);
-    return counts.empty() ? Block{index * stride, bytes} : irregular(index);
+    return uneven.counts.empty() ? Block{index * stride, bytes} : irregular(index);
   }
   /// The bytes from the first block's begin to the last one's end.
   std::size_t extent(int members) const;
@@ -36,8 +35,7 @@ struct Blocks {
   Block irregular(std::size_t index) const;
 };
 
-/// A range of members.
-struct Members {
+struct MemberRange {
   int first = 0;
   int last = 0;
   bool has(int member) const { return first <= member && member < last; }
@@ -59,8 +57,8 @@ struct Transfer {
   std::size_t agreed_bytes = 0;
   bool in_parts = false;  ///< each reader takes its own block of the input; else all of it
   Blocks give;            ///< the readers' blocks, where in_parts
-  Members sources;        ///< whose data, or only arrival, this rank needs; itself included
-  Members readers;        ///< who needs this rank's input
+  MemberRange sources;    ///< whose data, or only arrival, this rank needs; itself included
+  MemberRange readers;    ///< who needs this rank's input
   bool combines = false;  ///< output = the tree over the sources' blocks; else they are copied
   Blocks take;            ///< where a source's block goes in the output, and its length
   /// Where this rank's block begins in a source's input, if that is agreed.
@@ -69,7 +67,7 @@ struct Transfer {
   bool shares_combining = false;
 };
 
-Transfer transfer_of(const Arguments& arguments, int size, int self);
+Transfer transfer_of(const Call& call, int size, int self);
 
 /// Counts `times` messages to each reader and from each source of a call that is this transfer.
 void count_transfer(const Transfer& transfer, int self, Collective collective, std::uint64_t times,

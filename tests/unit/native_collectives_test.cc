@@ -151,12 +151,12 @@ TEST(NativeCollectives, BroadcastsToASlowReaderAreNotOverwritten) {
       int finished_ahead = 0;
       for (int i = 0; i < kCalls; ++i) {
         int data[4] = {i, i, i, i};
-        native::Arguments arguments;
-        arguments.collective = Collective::kBroadcast;
-        arguments.input = arguments.output = data;
-        arguments.count = 4;
-        arguments.element_bytes = sizeof(int);
-        Operation& operation = rank.start(arguments);
+        Call call;
+        call.collective = Collective::kBroadcast;
+        call.in = call.out = data;
+        call.count = 4;
+        call.type = DataType::kInt32;
+        Operation& operation = rank.start(call);
         if (started.load() == 0) {
           if (operation.advance()) {
             ++finished_ahead;
@@ -173,12 +173,12 @@ TEST(NativeCollectives, BroadcastsToASlowReaderAreNotOverwritten) {
     while (started.load() == 0) std::this_thread::yield();
     for (int i = 0; i < kCalls; ++i) {
       int data[4] = {};
-      native::Arguments arguments;
-      arguments.collective = Collective::kBroadcast;
-      arguments.input = arguments.output = data;
-      arguments.count = 4;
-      arguments.element_bytes = sizeof(int);
-      rank.check(rank.run(arguments).ok() && data[0] == i && data[3] == i,
+      Call call;
+      call.collective = Collective::kBroadcast;
+      call.in = call.out = data;
+      call.count = 4;
+      call.type = DataType::kInt32;
+      rank.check(rank.run(call).ok() && data[0] == i && data[3] == i,
                  "call " + std::to_string(i) + " got " + std::to_string(data[0]));
     }
   };
@@ -220,14 +220,13 @@ TEST(NativeCollectives, SlotsAreNotFilledBeforeTheirRankHasCombined) {
       while (g_page_faults.load() == 0) sched_yield();
       rank.on_stall = [](Operation&) { g_peer_waits.store(1); };
     }
-    native::Arguments arguments;
-    arguments.collective = Collective::kReduce;
-    arguments.input = in;
-    arguments.output = out.data();
-    arguments.count = kCount;
-    arguments.element_bytes = sizeof(int);
-    arguments.reduction = &*reduction;
-    rank.check(rank.run(arguments).ok(), "reduce");
+    Call call;
+    call.collective = Collective::kReduce;
+    call.in = in;
+    call.out = out.data();
+    call.count = kCount;
+    call.type = DataType::kInt32;
+    rank.check(rank.run(call, &*reduction).ok(), "reduce");
     for (std::size_t i = 0; rank.self == 0 && i < kCount; ++i) {
       if (out[i] == static_cast<int>(i) * 3) continue;
       rank.check(false, "element " + std::to_string(i) + " is " + std::to_string(out[i]));
@@ -250,24 +249,23 @@ TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
           for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(i % 100 + 12);
           const int factor = rank.size * (rank.size + 1) / 2;
           const bool averages = op.kind == OpKind::kAverage;
-          native::Arguments arguments;
-          arguments.collective = Collective::kAllReduce;
-          arguments.input = in.data();
-          arguments.output = out.data();
-          arguments.count = count;
-          arguments.element_bytes = sizeof(float);
-          arguments.reduction = &*reduction;
-          rank.check(rank.run(arguments).ok(), "all_reduce");
+          Call call;
+          call.collective = Collective::kAllReduce;
+          call.in = in.data();
+          call.out = out.data();
+          call.count = count;
+          call.type = DataType::kFloat32;
+          rank.check(rank.run(call, &*reduction).ok(), "all_reduce");
           for (std::size_t i = 0; i < count; ++i) {
             const float wanted = averages ? in[i] : in[i] * static_cast<float>(factor);
             if (out[i] != wanted) return rank.check(false, "element " + std::to_string(i));
           }
           if (count % static_cast<std::size_t>(rank.size) != 0) continue;
-          arguments.collective = Collective::kReduceScatter;
-          arguments.count = count / static_cast<std::size_t>(rank.size);
-          rank.check(rank.run(arguments).ok(), "reduce_scatter");
-          const std::size_t at = arguments.count * static_cast<std::size_t>(rank.self);
-          for (std::size_t i = 0; i < arguments.count; ++i) {
+          call.collective = Collective::kReduceScatter;
+          call.count = count / static_cast<std::size_t>(rank.size);
+          rank.check(rank.run(call, &*reduction).ok(), "reduce_scatter");
+          const std::size_t at = call.count * static_cast<std::size_t>(rank.self);
+          for (std::size_t i = 0; i < call.count; ++i) {
             const float wanted = averages ? in[at + i] : in[at + i] * static_cast<float>(factor);
             if (out[i] != wanted) return rank.check(false, "scattered " + std::to_string(i));
           }
@@ -289,19 +287,18 @@ TEST(NativeCollectives, SmallAndLargeReductionsFollowTheSameTree) {
     };
     std::vector<float> in(kCount), large(kCount), small(kCount);
     for (std::size_t i = 0; i < kCount; ++i) in[i] = input_of(rank.self, i);
-    native::Arguments arguments;
-    arguments.collective = Collective::kAllReduce;
-    arguments.element_bytes = sizeof(float);
-    arguments.reduction = &*reduction;
-    arguments.input = in.data();
-    arguments.output = large.data();
-    arguments.count = kCount;
-    rank.check(rank.run(arguments).ok(), "large");
+    Call call;
+    call.collective = Collective::kAllReduce;
+    call.type = DataType::kFloat32;
+    call.in = in.data();
+    call.out = large.data();
+    call.count = kCount;
+    rank.check(rank.run(call, &*reduction).ok(), "large");
     for (std::size_t i = 0; i < kCount; i += 1000) {
-      arguments.input = in.data() + i;
-      arguments.output = small.data() + i;
-      arguments.count = 1000;
-      rank.check(rank.run(arguments).ok(), "small");
+      call.in = in.data() + i;
+      call.out = small.data() + i;
+      call.count = 1000;
+      rank.check(rank.run(call, &*reduction).ok(), "small");
     }
     rank.check(std::memcmp(large.data(), small.data(), kCount * sizeof(float)) == 0,
                "large and small differ");
@@ -314,20 +311,19 @@ TEST(NativeFailures, MismatchNamesBothRanksAndCalls) {
     const auto body = [count](TestRank& rank) {
       const auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank.size);
       std::vector<int> data(count + 1);
-      native::Arguments arguments;
-      arguments.collective = Collective::kAllReduce;
-      arguments.input = arguments.output = data.data();
-      arguments.count = count + static_cast<std::size_t>(rank.self);
-      arguments.element_bytes = sizeof(int);
-      arguments.reduction = &*reduction;
-      const Status status = rank.run(arguments);
+      Call call;
+      call.collective = Collective::kAllReduce;
+      call.in = call.out = data.data();
+      call.count = count + static_cast<std::size_t>(rank.self);
+      call.type = DataType::kInt32;
+      const Status status = rank.run(call, &*reduction);
       rank.check(status.code() == ErrorCode::kMismatch, "no mismatch");
       for (int r = 0; r < 2; ++r) {
         const std::string call = "rank " + std::to_string(r) + " called all_reduce(count " +
                                  std::to_string(count + static_cast<std::size_t>(r));
         rank.check(status.message().find(call) != std::string::npos, status.message());
       }
-      rank.check(!rank.run(arguments).ok(), "the group still works");
+      rank.check(!rank.run(call, &*reduction).ok(), "the group still works");
     };
     EXPECT_THAT(run_threads(2, {.access = AccessPath::kWindow}, body), IsEmpty());
   }
@@ -339,14 +335,14 @@ TEST(NativeFailures, PairsOfCountsThatDisagreeAreAMismatch) {
     std::vector<int> out(8);
     const std::size_t give[] = {3, 3};
     const std::size_t take[] = {3, rank.self == 0 ? std::size_t{4} : std::size_t{3}};
-    native::Arguments arguments;
-    arguments.collective = Collective::kAllToAllV;
-    arguments.input = in.data();
-    arguments.output = out.data();
-    arguments.element_bytes = sizeof(int);
-    arguments.input_counts = give;
-    arguments.output_counts = take;
-    const Status status = rank.run(arguments);
+    Call call;
+    call.collective = Collective::kAllToAllV;
+    call.in = in.data();
+    call.out = out.data();
+    call.type = DataType::kInt32;
+    call.in_counts = give;
+    call.out_counts = take;
+    const Status status = rank.run(call);
     if (rank.self == 0) {
       rank.check(status.code() == ErrorCode::kMismatch && status.rank() == 1, status.message());
     }
@@ -375,13 +371,13 @@ TEST(NativeFailures, AfterARaiseNobodyReadsAnothersMemory) {
   const auto body = [&](TestRank& rank) {
     std::vector<int> in(kCount, 1);
     std::vector<int> out(kCount * 2, -1);
-    native::Arguments arguments;
-    arguments.collective = Collective::kAllGather;
-    arguments.input = in.data();
-    arguments.output = out.data();
-    arguments.count = kCount;
-    arguments.element_bytes = sizeof(int);
-    Operation& operation = rank.start(arguments);
+    Call call;
+    call.collective = Collective::kAllGather;
+    call.in = in.data();
+    call.out = out.data();
+    call.count = kCount;
+    call.type = DataType::kInt32;
+    Operation& operation = rank.start(call);
     if (rank.self == 0) {
       rank.check(!operation.advance(), "finished alone");
       rank.group->raise(ErrorCode::kAborted, 0);
@@ -408,13 +404,13 @@ void read_after_a_raise(TestRank& rank, bool heap, std::atomic<int>& stage) {
   void* buffer = own.data();
   if (heap) buffer = *rank.segment->allocate(bytes);
   std::memset(buffer, 0, bytes);
-  native::Arguments arguments;
-  arguments.collective = Collective::kBroadcast;
-  arguments.input = arguments.output = buffer;
-  arguments.count = kCount;
-  arguments.element_bytes = sizeof(int);
+  Call call;
+  call.collective = Collective::kBroadcast;
+  call.in = call.out = buffer;
+  call.count = kCount;
+  call.type = DataType::kInt32;
   while (stage.load() < rank.self) std::this_thread::yield();
-  Operation& operation = rank.start(arguments);
+  Operation& operation = rank.start(call);
   if (rank.self == 0) {
     rank.check(!operation.advance(), "finished alone");
     rank.group->raise(ErrorCode::kAborted, 0);
@@ -526,7 +522,7 @@ TEST(NativeFailures, AReductionOfMixedPathsNamesWhoIsMissing) {
 
 TEST(NativeGroup, LeavingIsSeenByTheOthers) {
   const auto body = [](TestRank& rank) {
-    native::Arguments barrier;
+    const Call barrier;
     rank.check(!rank.group->has_left(1), "left before it said so");
     rank.check(rank.run(barrier).ok(), "barrier");
     if (rank.self == 1) return rank.group->leave();

@@ -104,17 +104,17 @@ class Case {
         call_(rank.sequence + 1),
         count_(oracle_case.count),
         root_(rank.self == oracle_case.root) {
-    arguments_.collective = case_.collective;
-    arguments_.count = count_;
-    arguments_.element_bytes = sizeof(Element);
-    arguments_.root = case_.root;
+    asked_.collective = case_.collective;
+    asked_.count = count_;
+    asked_.type = DataType::kInt32;
+    asked_.root = case_.root;
   }
 
   void run() {
     auto reduction = compute::Reduction::make(DataType::kInt32, ops::sum, rank_.size);
     rank_.check(reduction.has_value(), "Reduction::make");
     prepare(*reduction);
-    const Status status = rank_.run(arguments_);
+    const Status status = rank_.run(asked_, reduction_);
     const std::string what = describe(case_);
     rank_.check(status.ok(), what + ": " + status.message());
     if (status.ok()) verify();
@@ -136,8 +136,8 @@ class Case {
       input_at_ = input_.emplace(rank_, case_, count_ * in_blocks).at(0);
       output_at_ = output_.emplace(rank_, case_, count_ * out_blocks).at(0);
     }
-    arguments_.input = input_at_;
-    arguments_.output = output_at_;
+    asked_.in = input_at_;
+    asked_.out = output_at_;
     for (std::size_t block = 0; block < in_blocks; ++block) {
       for (std::size_t i = 0; i < count_; ++i) put(block * count_ + i, static_cast<int>(block), i);
     }
@@ -150,14 +150,14 @@ class Case {
 
   void irregular_input(int targets) {
     input_at_ = input_.emplace(rank_, case_, in_.extent).at(0);
-    arguments_.input = input_at_;
+    asked_.in = input_at_;
     for (int target = 0; target < targets; ++target) {
       const auto t = static_cast<std::size_t>(target);
       for (std::size_t i = 0; i < in_.counts[t]; ++i) put(in_.displacements[t] + i, target, i);
     }
   }
   void irregular_output() {
-    arguments_.output = output_at_ = output_.emplace(rank_, case_, out_.extent).at(0);
+    asked_.out = output_at_ = output_.emplace(rank_, case_, out_.extent).at(0);
   }
 
   void prepare(const compute::Reduction& reduction);
@@ -194,7 +194,8 @@ class Case {
   std::optional<Array> input_, output_;
   std::byte* input_at_ = nullptr;
   std::byte* output_at_ = nullptr;
-  native::Arguments arguments_;
+  Call asked_;
+  const compute::Reduction* reduction_ = nullptr;
   Layout in_, out_;
   bool complained_ = false;
 };
@@ -206,11 +207,11 @@ void Case::prepare(const compute::Reduction& reduction) {
     case Collective::kReduce:
     case Collective::kScan:
     case Collective::kExscan:
-      arguments_.reduction = &reduction;
+      reduction_ = &reduction;
       return regular(1, 1, 0);
     case Collective::kBroadcast:
       output_at_ = output_.emplace(rank_, case_, count_).at(0);
-      arguments_.input = arguments_.output = input_at_ = output_at_;
+      asked_.in = asked_.out = input_at_ = output_at_;
       for (std::size_t i = 0; root_ && i < count_; ++i) put(i, 0, i);
       return;
     case Collective::kAllGather:
@@ -219,13 +220,12 @@ void Case::prepare(const compute::Reduction& reduction) {
     case Collective::kScatter:
       return regular(n_, 1, self);
     case Collective::kReduceScatter:
-      arguments_.reduction = &reduction;
+      reduction_ = &reduction;
       return regular(n_, 1, self);
     case Collective::kAllToAll:
       return regular(n_, n_, 0);
     case Collective::kBarrier:
-      arguments_.element_bytes = 1;
-      arguments_.count = 0;
+      asked_.count = 0;
       return;
     case Collective::kAllGatherV:
     case Collective::kGatherV:
@@ -235,7 +235,7 @@ void Case::prepare(const compute::Reduction& reduction) {
     case Collective::kAllToAllV:
       return prepare_all_to_all_v();
     case Collective::kReduceScatterV:
-      arguments_.reduction = &reduction;
+      reduction_ = &reduction;
       return prepare_reduce_scatter_v();
     case Collective::kSend:
     case Collective::kReceive:
@@ -254,10 +254,10 @@ void Case::prepare_gather_v() {
   out_ = layout_with_gaps(rank_.size, [&](int source) { return given_by(source); });
   irregular_input(1);
   irregular_output();
-  arguments_.count = in_.counts[0];
+  asked_.count = in_.counts[0];
   if (case_.collective == Collective::kAllGatherV || root_) {
-    arguments_.output_counts = out_.counts;
-    arguments_.output_displacements = out_.displacements;
+    asked_.out_counts = out_.counts;
+    asked_.out_displacements = out_.displacements;
   }
 }
 
@@ -266,10 +266,10 @@ void Case::prepare_scatter_v() {
   out_ = layout_with_gaps(1, [&](int) { return for_target(rank_.self); });
   irregular_input(root_ ? rank_.size : 0);
   irregular_output();
-  arguments_.count = out_.counts[0];
+  asked_.count = out_.counts[0];
   if (root_) {
-    arguments_.input_counts = in_.counts;
-    arguments_.input_displacements = in_.displacements;
+    asked_.in_counts = in_.counts;
+    asked_.in_displacements = in_.displacements;
   }
 }
 
@@ -279,10 +279,10 @@ void Case::prepare_all_to_all_v() {
   out_ = layout_with_gaps(rank_.size, [&](int s) { return irregular(count_, s, self); });
   irregular_input(rank_.size);
   irregular_output();
-  arguments_.input_counts = in_.counts;
-  arguments_.input_displacements = in_.displacements;
-  arguments_.output_counts = out_.counts;
-  arguments_.output_displacements = out_.displacements;
+  asked_.in_counts = in_.counts;
+  asked_.in_displacements = in_.displacements;
+  asked_.out_counts = out_.counts;
+  asked_.out_displacements = out_.displacements;
 }
 
 void Case::prepare_reduce_scatter_v() {
@@ -294,7 +294,7 @@ void Case::prepare_reduce_scatter_v() {
   irregular_input(rank_.size);
   out_ = layout_with_gaps(1, [&](int) { return given_by(rank_.self); });
   irregular_output();
-  arguments_.input_counts = in_.counts;
+  asked_.in_counts = in_.counts;
 }
 
 void Case::verify() {

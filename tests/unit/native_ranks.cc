@@ -89,17 +89,16 @@ void TestRank::check(bool condition, const std::string& claim) {
   if (!condition) failures.push_back(claim);
 }
 
-Operation& TestRank::start(native::Arguments arguments) {
-  arguments.access = access;
-  CallRecord& record = arguments.record;
-  record.collective = static_cast<std::uint8_t>(arguments.collective);
+Operation& TestRank::start(const Call& call, const compute::Reduction* reduction) {
+  CallRecord record;
+  record.collective = static_cast<std::uint8_t>(call.collective);
   record.history = ++sequence;
-  if (arguments.reduction != nullptr) {
-    record.type = static_cast<std::uint8_t>(arguments.reduction->type());
-    record.op = static_cast<std::uint8_t>(arguments.reduction->op().kind);
+  if (reduction != nullptr) {
+    record.type = static_cast<std::uint8_t>(reduction->type());
+    record.op = static_cast<std::uint8_t>(reduction->op().kind);
   }
-  record.count = facts_of(arguments.collective).is_uneven ? 0 : arguments.count;
-  return group->start(arguments);
+  record.count = facts_of(call.collective).is_uneven ? 0 : call.count;
+  return group->start({call, record, reduction, access});
 }
 
 Status TestRank::finish(Operation& operation) {
@@ -121,7 +120,9 @@ Status TestRank::finish(Operation& operation) {
   return operation.status();
 }
 
-Status TestRank::run(native::Arguments arguments) { return finish(start(arguments)); }
+Status TestRank::run(const Call& call, const compute::Reduction* reduction) {
+  return finish(start(call, reduction));
+}
 
 std::vector<std::string> run_threads(int n, const RanksOptions& options, const RankBody& body) {
   Listeners listeners = open_listeners(n);

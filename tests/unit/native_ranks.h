@@ -26,10 +26,10 @@ struct TestRank {
   std::function<void(Operation&)> on_stall;
 
   void check(bool condition, const std::string& claim);
-  /// Fills in record, sequence and access, runs the call, gives up after 20 s.
-  Status run(native::Arguments arguments);
-  /// Starts it only; record and access are filled in.
-  Operation& start(native::Arguments arguments);
+  /// Runs the call with a record and this rank's access, gives up after 20 s.
+  Status run(const Call& call, const compute::Reduction* reduction = nullptr);
+  /// Starts it only.
+  Operation& start(const Call& call, const compute::Reduction* reduction = nullptr);
   /// Drives an operation to its end.
   Status finish(Operation& operation);
 };

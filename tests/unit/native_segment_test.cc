@@ -244,7 +244,7 @@ TEST(SharedSegment, StopsWaitingForTheDead) {
 
 TEST(SharedSegment, BlocksThatOnlySomeCouldOpenComeBack) {
   const auto body = [](TestRank& rank) {
-    native::Arguments barrier;
+    const Call barrier;
     if (rank.self == 0) rank.check(*rank.segment->reserve_block() == 0, "block 0");
     for (const std::size_t opened : {2u, 1u, 0u}) {
       if (rank.self == 0) {
@@ -279,7 +279,7 @@ TEST(SharedSegment, RingsAreApartAndZeroBeforeUse) {
     rank.check(sent->bytes >= (256 << 10) && sent->base != received->base, "size and place");
     rank.check(sent->base[0] == std::byte{0} && sent->base[sent->bytes - 1] == std::byte{0},
                "zero");
-    native::Arguments barrier;
+    const Call barrier;
     rank.check(rank.run(barrier).ok(), "barrier");
     std::memset(sent->base, rank.self + 1, sent->bytes);
     rank.check(rank.run(barrier).ok(), "barrier");
@@ -291,7 +291,7 @@ TEST(SharedSegment, RingsAreApartAndZeroBeforeUse) {
 
 TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
   const auto body = [](TestRank& rank) {
-    native::Arguments barrier;
+    const Call barrier;
     for (int round = 0; round < 5; ++round) {
       // Rank 0 reserves block 1 again each time: all members have closed it.
       int block = -1;
@@ -300,11 +300,8 @@ TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
         rank.check(reserved.has_value(), "reserve_block");
         block = static_cast<int>(*reserved);
       }
-      native::Arguments tell;
-      tell.collective = Collective::kBroadcast;
-      tell.input = tell.output = &block;
-      tell.count = 1;
-      tell.element_bytes = sizeof block;
+      const Call tell{
+          .collective = Collective::kBroadcast, .in = &block, .out = &block, .count = sizeof block};
       rank.check(rank.run(tell).ok(), "broadcast");
       rank.check(block == 1, "block " + std::to_string(block));
       auto opened = rank.segment->open_group(static_cast<std::uint32_t>(block), {0, 1, 2});
@@ -326,7 +323,7 @@ TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
   };
   const auto reserve_first = [&body](TestRank& rank) {
     // Block 0 is in use by the outer group.
-    native::Arguments barrier;
+    const Call barrier;
     if (rank.self == 0) rank.check(*rank.segment->reserve_block() == 0, "block 0");
     rank.check(rank.run(barrier).ok(), "barrier");
     body(rank);
@@ -397,8 +394,8 @@ void lend_and_collect(TestRank& rank, shm::MemoryPath expected) {
   rank.check(loan.path == expected, "lent by another path");
 
   shm::MemoryHandle all[2];
-  const native::Arguments exchange{
-      .collective = Collective::kAllGather, .input = &loan, .output = all, .count = sizeof loan};
+  const Call exchange{
+      .collective = Collective::kAllGather, .in = &loan, .out = all, .count = sizeof loan};
   rank.check(rank.run(exchange).ok(), "no exchange");
   std::vector<std::byte> out(kBytes);
   rank.check(rank.segment->collect(next, all[next], out).ok(), "not collected");

@@ -343,8 +343,8 @@ void lend_a_round(TestRank& rank, int round) {
   rank.check(loan.path == Path::kRegistered, "lent by another path");
   std::vector<shm::MemoryHandle> all(static_cast<std::size_t>(rank.size));
   rank.check(rank.run({.collective = Collective::kAllGather,
-                       .input = &loan,
-                       .output = all.data(),
+                       .in = &loan,
+                       .out = all.data(),
                        .count = sizeof loan})
                  .ok(),
              "no exchange");
@@ -396,10 +396,10 @@ TEST(RegisteredMemory, IsWhatLargeCallsReadInPlace) {
     for (std::int32_t round = 0; round < 3; ++round) {
       std::fill_n(in.as<std::int32_t>(), kWords, rank.self + 10 * round);
       rank.check(rank.run({.collective = Collective::kAllGather,
-                           .input = in.data(),
-                           .output = out.data(),
+                           .in = in.data(),
+                           .out = out.data(),
                            .count = kWords,
-                           .element_bytes = sizeof(std::int32_t)})
+                           .type = DataType::kInt32})
                      .ok(),
                  "all_gather");
       for (std::size_t i = 0; i < parts; ++i) {
@@ -431,13 +431,13 @@ TEST(RegisteredMemory, IsUnmappedByItsReadersWhenItIsGivenUp) {
       const std::size_t own = mappings_of_test_memory();
       {
         const Registered registered_in(rank, in), registered_out(rank, out);
-        native::Arguments call{.collective = collective,
-                               .input = in.data(),
-                               .output = out.data(),
-                               .count = kWords,
-                               .element_bytes = sizeof(std::int32_t)};
-        if (collective == Collective::kAllReduce) call.reduction = &*sum;
-        rank.check(rank.run(call).ok(), "no call");
+        const Call call{.collective = collective,
+                        .in = in.data(),
+                        .out = out.data(),
+                        .count = kWords,
+                        .type = DataType::kInt32};
+        rank.check(rank.run(call, collective == Collective::kAllReduce ? &*sum : nullptr).ok(),
+                   "no call");
         rank.check(mappings_of_test_memory() > own, "nothing was mapped");
       }
       rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
@@ -447,6 +447,44 @@ TEST(RegisteredMemory, IsUnmappedByItsReadersWhenItIsGivenUp) {
     }
   };
   EXPECT_THAT(run_processes(3, {}, body), IsEmpty());
+}
+
+// Ranks 0 and 1 have mapped each other's memory, and wait for rank 2 in vain.
+void give_up_after_mapping(TestRank& rank, Collective collective, std::uint32_t block) {
+  const auto sum = compute::Reduction::make(DataType::kInt32, ops::sum, rank.size);
+  TestRank inner;
+  inner.size = rank.size;
+  inner.self = rank.self;
+  inner.group = std::make_unique<native::Group>(*rank.segment->open_group(block, {0, 1, 2}));
+  const MemfdMemory in(kWords * sizeof(std::int32_t)), out(3 * kWords * sizeof(std::int32_t));
+  const std::size_t own = mappings_of_test_memory();
+  {
+    const Registered registered_in(rank, in), registered_out(rank, out);
+    if (rank.self != 2) {
+      Operation& operation = inner.start({.collective = collective,
+                                          .in = in.data(),
+                                          .out = out.data(),
+                                          .count = kWords,
+                                          .type = DataType::kInt32},
+                                         &*sum);
+      while (mappings_of_test_memory() == own) rank.check(!operation.advance(), "over");
+      operation.fail(Status(ErrorCode::kAborted, "given up"));
+    }
+    rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
+  }
+  rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
+  { const Registered another(rank, in); }
+  rank.check(mappings_of_test_memory() == own, "still mapped");
+  rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");
+}
+
+TEST(RegisteredMemory, IsUnmappedByItsReadersWhenTheirCallHasFailed) {
+  EXPECT_THAT(run_processes(3, {},
+                            [](TestRank& rank) {
+                              give_up_after_mapping(rank, Collective::kAllGather, 1);
+                              give_up_after_mapping(rank, Collective::kAllReduce, 2);
+                            }),
+              IsEmpty());
 }
 
 // A group of two threads of one process and another process.

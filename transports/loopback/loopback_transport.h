@@ -22,8 +22,8 @@ enum class QueueEnd : std::uint8_t { kOpen, kGoodbye, kAbandoned };
 /// The queues between all ranks of one job in one process.
 class LoopbackHub {
  public:
-  /// The queue of one queue holds so many frames and payload bytes, then post_send answers kFull. A
-  /// frame larger than the second bound still fits an empty queue.
+  /// A queue holds so many frames and payload bytes, then post_send answers kFull. A frame larger
+  /// than the second bound still fits an empty queue.
   static constexpr std::size_t kFramesMax = 256;
   static constexpr std::size_t kBytesMax = 1024 * 1024;
 
@@ -33,16 +33,12 @@ class LoopbackHub {
   /// all have come and gone. Safe from any thread.
   static std::shared_ptr<LoopbackHub> of_job(const std::string& job_id, int ranks);
 
-  int ranks() const { return ranks_; }
-
- private:
-  friend class LoopbackTransport;
-
   struct Frame {
     FrameHeader header;
     std::vector<std::byte> payload;
   };
 
+  /// From one rank to another. `mutex` is held for all of it.
   struct Queue {
     std::mutex mutex;
     std::deque<Frame> frames;
@@ -51,8 +47,10 @@ class LoopbackHub {
     bool receiver_left = false;
   };
 
+  int ranks() const { return ranks_; }
   Queue& queue(Rank from, Rank to);
 
+ private:
   int ranks_;
   std::vector<std::unique_ptr<Queue>> queues_;
 };

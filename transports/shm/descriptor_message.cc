@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/errno_text.h"
+#include "base/fnv.h"
 
 namespace unisono::shm {
 namespace {
@@ -61,11 +62,7 @@ void take_descriptors(msghdr* message, std::vector<UniqueFd>* descriptors) {
 
 }  // namespace
 
-std::uint64_t hash_of(const std::string& job_id) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : job_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
+std::uint64_t hash_of(const std::string& job_id) { return fnv1a_64(job_id); }
 
 bool wait_readable(int fd, TimePoint deadline) { return wait_for(fd, POLLIN, deadline).ok(); }
 

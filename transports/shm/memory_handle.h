@@ -1,7 +1,7 @@
 // A memory handle tells another rank of the host how to read a buffer of its owner in place.
 // handle_of() makes one, and open() gives its reader a view of the same memory. For device memory
-// ticket() and map() do the same (cuda/memory/device_memory.h). Which memory is offered, for how
-// long, and when its owner has it back is decided by the users of handles: loan.h for frames,
+// ticket_of() and open() do the same (cuda/memory/device_memory.h). Which memory is offered, for
+// how long, and when its owner has it back is decided by the users of handles: loan.h for frames,
 // native/large_call.h for collectives.
 //
 // Thread rule: values.

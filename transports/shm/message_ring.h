@@ -1,5 +1,5 @@
-// A ring in shared memory: a ring of 64-byte lines with one writer and one reader, in two
-// processes or two threads. RingSender and RingReceiver are the two ends; each belongs to its
+// A ring of 64-byte lines in shared memory, with one writer and one reader, in two processes or two
+// threads. RingSender and RingReceiver are the two ends; each belongs to its
 // rank's engine, one thread at a time.
 //
 // A record is a header line and the payload in the lines after it. The first word of a header line

@@ -37,6 +37,7 @@ class SegmentGroup {
     return windows_ + static_cast<std::size_t>(member) * kWindowBytes;
   }
   Status reserve_window();
+  /// For tests.
   std::size_t reserved_bytes() const { return reserved_bytes_; }
 
   /// True when the member is a thread of this process: its pointers are valid here.

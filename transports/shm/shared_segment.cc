@@ -139,15 +139,19 @@ void SharedSegment::State::return_block(std::uint32_t block) {
                                                std::memory_order_release);
 }
 
-Result<std::shared_ptr<Mapping>> SharedSegment::State::heap_view(int local) {
+Result<const Mapping*> SharedSegment::State::heap_view(int local) {
   const auto index = static_cast<std::size_t>(local);
-  const std::lock_guard lock(heap_views_mutex);
-  if (heap_views[index] == nullptr) {
-    UNISONO_ASSIGN(heap_views[index],
+  // Acquire: pairs with the release below, after which another thread finds the whole mapping.
+  const Mapping* known = heap_views[index].load(std::memory_order_acquire);
+  if (known != nullptr) return known;
+  const std::lock_guard lock(mapped_heaps_mutex);
+  if (mapped_heaps[index] == nullptr) {
+    UNISONO_ASSIGN(mapped_heaps[index],
                    Mapping::view(heap_descriptors[index]->get(), kHeapBytesMin, kHeapBytesMax));
     heap_descriptors[index].reset();
+    heap_views[index].store(mapped_heaps[index].get(), std::memory_order_release);
   }
-  return heap_views[index];
+  return static_cast<const Mapping*>(mapped_heaps[index].get());
 }
 
 MemoryHandle SharedSegment::State::handle_of(std::span<const std::byte> memory,
@@ -177,7 +181,7 @@ Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const Memory
       if (!is_here) break;
       return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
     case MemoryPath::kHeap: {
-      UNISONO_ASSIGN(const std::shared_ptr<Mapping> view, heap_view(local));
+      UNISONO_ASSIGN(const Mapping* const view, heap_view(local));
       if (handle.address > view->bytes() || handle.bytes > view->bytes() - handle.address) {
         return Status(ErrorCode::kProtocol,
                       "rank " + std::to_string(rank) + " offers " + std::to_string(handle.bytes) +
@@ -280,7 +284,8 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     }
   }
   state->heap_descriptors = std::move(exchange.heaps());
-  state->heap_views.resize(state->layout.rank_count);
+  state->heap_views = std::vector<std::atomic<const Mapping*>>(state->layout.rank_count);
+  state->mapped_heaps.resize(state->layout.rank_count);
   UNISONO_TRY(state->publish_self());
   UNISONO_TRY(exchange.barrier());
   state->learn_peers();

@@ -75,7 +75,8 @@ class SharedSegment {
   /// Index of a world rank, or -1: one look-up.
   int local_index(Rank world_rank) const;
 
-  /// The ring of ring self -> local or local -> self. The sender's call reserves its pages.
+  /// The memory of the ring from one local rank to another, one of which is this rank. The sender's
+  /// call reserves its pages.
   Result<RingMemory> ring(int from, int to);
 
   /// How the local rank `reader` may read memory of this rank in place. With `by_single_copy`

@@ -1,8 +1,9 @@
 // What SharedSegment and its groups share: the mappings and what is known of each local rank.
-// Thread rule: filled by SharedSegment::open; afterwards constant but for the heap views (one
-// lock) and registered memory (its own).
+// Thread rule: filled by SharedSegment::open; afterwards constant but for the heap views (one lock,
+// which only the first use of each takes) and registered memory (its own).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -29,9 +30,10 @@ struct SharedSegment::State {
   SegmentLayout layout{0};
   std::shared_ptr<Mapping> segment;
   std::unique_ptr<Heap> heap;
-  std::vector<PeerMemfd> heap_descriptors;  // of the peers, until the first use
-  std::vector<std::shared_ptr<Mapping>> heap_views;
-  std::mutex heap_views_mutex;
+  std::vector<PeerMemfd> heap_descriptors;              // of the peers, until the first use
+  std::vector<std::atomic<const Mapping*>> heap_views;  // null until the first use
+  std::vector<std::shared_ptr<Mapping>> mapped_heaps;   // what they point to
+  std::mutex mapped_heaps_mutex;
   std::vector<bool> same_process;
   std::vector<SingleCopy> single_copies;
   std::unique_ptr<RegisteredRanges> registered;
@@ -40,8 +42,8 @@ struct SharedSegment::State {
 
   int size() const { return static_cast<int>(peers.world_ranks.size()); }
   ControlPage& control() const { return *reinterpret_cast<ControlPage*>(segment->base()); }
-  /// The heap of a local rank in this process, mapped at first use.
-  Result<std::shared_ptr<Mapping>> heap_view(int local);
+  /// The heap of a local rank in this process, mapped at first use: afterwards one load.
+  Result<const Mapping*> heap_view(int local);
   RegisteredTable& registered_by(int local) const {
     return *reinterpret_cast<RegisteredTable*>(segment->base() + layout.registered_offset(local));
   }

@@ -17,7 +17,7 @@
 
 namespace unisono::shm {
 
-/// The ring of the ring from one world rank to another; one of them is this rank.
+/// The memory of the ring from one world rank to another; one of them is this rank.
 using OpenRing = std::function<Result<RingMemory>(Rank from, Rank to)>;
 
 class ShmTransport final : public Transport {
