@@ -168,7 +168,8 @@ class UNISONO_API Communicator : public Collectives {
   Communicator subset(std::span<const Rank> ranks);
 
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
-  /// thread; returns when the callbacks of what it ends have run.
+  /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:
+  /// they run once that callback is over.
   void abort(const std::string& reason = "abort() was called");
   /// Local and idempotent: lets sends drain until the deadline, says goodbye, frees everything.
   /// Destroying an unfinished Request of it afterwards is fine. Later calls throw kClosed; peers
@@ -201,10 +202,13 @@ UNISONO_API Communicator init(const InitOptions& options = {});
 /// Collective over its ranks. `name` is not empty and is used once in the store; threads that call
 /// join() at the same time call the store's functions at the same time. `rank` is 0 to size - 1, as
 /// the caller counts. Of the options only job_key, transport, timeout and device may be set; of the
-/// launchers' variables only LOCAL_RANK is read, where a device has to be chosen. Every such
+/// launchers' variables only LOCAL_RANK, or what the launcher calls it, is read: it chooses the
+/// device. Every such
 /// communicator is a job of its own and costs as much as init(); split() and subset() cost less.
-/// Where a process has several, the caller waits in staged calls on device memory (docs/gpu.md),
-/// and not its stream. Throws as init(), and kInvalidArgument where another option is set.
+/// The thread that makes it is taken to use it, and counts once among those that want a processor
+/// (HelperThreads), whatever else it has made. Where a process has several, the caller waits in
+/// staged calls on device memory (docs/gpu.md), and not its stream. Throws as init(), and
+/// kInvalidArgument where another option is set.
 UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, int size,
                               const InitOptions& options = {});
 

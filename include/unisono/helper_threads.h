@@ -19,6 +19,7 @@ class UNISONO_API HelperThreads {
 
  private:
   int threads_;
+  int forks_;  // of the process, when it was made
 };
 
 }  // namespace unisono

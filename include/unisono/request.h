@@ -46,7 +46,8 @@ class UNISONO_API Request {
   /// a time, in the order in which they were given, and none begins while another one runs on its
   /// thread. wait(), test(), the destructor and close() do not wait for callbacks. A callback may
   /// start calls, which is a use of their communicators by that thread: start collectives on a
-  /// communicator that only the callback uses. It must not throw, nor wait for another callback.
+  /// communicator that only the callback uses. One that throws, or whose destruction does, ends the
+  /// process by std::terminate(). It must not wait for another callback.
   /// While it runs on the library's own thread, only calls that somebody waits for or tests make
   /// progress: keep it short. An empty function is kInvalidArgument.
   void on_completion(std::function<void(const Status&)> callback);

@@ -12,10 +12,10 @@
 namespace unisono {
 
 /// Memory that the other ranks of this host can read in place: large collectives on it move
-/// each byte once. 64-byte aligned. Needs a communicator made by init() or spawn() in this
-/// thread's rank; belongs to that rank. kCuda: on the rank's device (InitOptions::device, or the
-/// first one), 512-byte aligned. Throws kOutOfResources; kUnsupported where there is no device;
-/// kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
+/// each byte once. 64-byte aligned. Needs an open communicator and belongs to this rank of its job,
+/// so that other communicators of the rank may use it as well. kCuda: on the rank's device
+/// (InitOptions::device, or the first one), 512-byte aligned. Throws kOutOfResources; kUnsupported
+/// where there is no device; kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
 UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
                            MemoryKind kind = MemoryKind::kHost);
 /// Gives memory of allocate() back, which no call may be using. What is never given back is

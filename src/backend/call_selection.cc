@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace unisono {
+namespace {
+
+// What all ranks know of a call of so many bytes.
+std::size_t agreed(Collective collective, std::size_t bytes) {
+  return facts_of(collective).has_agreed_lengths() ? bytes : 0;
+}
+
+}  // namespace
 
 algorithms::SelectionRequest CallSelection::request_for(Collective collective,
                                                         std::size_t bytes) const {
@@ -34,12 +42,12 @@ Result<algorithms::Choice> CallSelection::select(const Call& call, const CallSha
 
 Result<algorithms::Choice> CallSelection::select(Collective collective, std::size_t bytes,
                                                  std::string_view hint) const {
-  return fixed_.table.choose(
-      request_for(collective, facts_of(collective).has_agreed_lengths() ? bytes : 0), hint);
+  return fixed_.table.choose(request_for(collective, agreed(collective, bytes)), hint);
 }
 
 std::string CallSelection::explain(Collective collective, std::size_t bytes) const {
-  return fixed_.table.explain(request_for(collective, bytes), "");
+  return fixed_.table.explain(request_for(collective, agreed(collective, bytes)),
+                              hint_for(collective, ""));
 }
 
 }  // namespace unisono

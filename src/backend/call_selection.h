@@ -42,6 +42,7 @@ class CallSelection {
   /// What a call runs whose order and operator are free.
   Result<algorithms::Choice> select(Collective collective, std::size_t bytes,
                                     std::string_view hint) const;
+  /// The same in words, with the hint of the settings.
   std::string explain(Collective collective, std::size_t bytes) const;
 
  private:

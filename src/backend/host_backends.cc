@@ -45,7 +45,7 @@ CallRecord HostBackends::device_record_of(const Call& call) const {
   return make_record(call, calls_.digest(), kRecordOnDevice);
 }
 
-Tried HostBackends::try_run(const Call& call, Status* failure) {
+Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure) {
   if (!call.options.algorithm.empty()) return Tried::kNotBegun;
   const Tried again = shared_memory_.try_again(call, failure);
   if (again != Tried::kNotBegun || !shared_memory_.is_idle()) return again;
@@ -53,21 +53,27 @@ Tried HostBackends::try_run(const Call& call, Status* failure) {
   *failure = check_call(call, members_.self(), members_.size(), &shape);
   if (!*failure) return Tried::kRefused;
   const Result<algorithms::Choice> choice = selection_.select(call, shape);
-  if (!choice || choice->algorithm != nullptr) return Tried::kNotBegun;
+  if (!choice) return Tried::kNotBegun;
+  if (choice->algorithm != nullptr) {
+    *checked = {shape, *choice};
+    return Tried::kNotBegun;
+  }
   return shared_memory_.try_run(call, shape, record_of(call), choice->path, failure);
 }
 
-Result<Operation*> HostBackends::start(StartedCall& call, const CallShape& shape) {
+Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked) {
   if (is_point_to_point(call.call.collective)) {
     call.backend = &messages_;
-    return messages_.start(call, shape);
+    return messages_.start(call, checked.shape);
   }
   if (reduces(call.call.collective)) {
     UNISONO_ASSIGN(call.reduction,
                    compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
   }
   call.record = record_of(call.call);
-  return start_collective(call, shape, selection_.select(call.call, shape));
+  return start_collective(
+      call, checked.shape,
+      checked.choice ? *checked.choice : selection_.select(call.call, checked.shape));
 }
 
 Status HostBackends::check(const Call& call, const CallShape& shape) {

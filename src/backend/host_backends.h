@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "backend/call_selection.h"
@@ -26,6 +27,11 @@ class HostBackends {
     /// Hears of calls that differ from a peer's.
     std::function<void(const Status&)> on_disagreement;
   };
+  /// What a checked call was found to be and to come to.
+  struct Checked {
+    CallShape shape;
+    std::optional<algorithms::Choice> choice;  ///< none: it was not checked, or nothing selected
+  };
   explicit HostBackends(Context context);
 
   /// Of averages; otherwise as many as there are members.
@@ -45,13 +51,14 @@ class HostBackends {
   /// The same for a call on device memory, and for what it does on the host.
   CallRecord device_record_of(const Call& call) const;
 
-  /// A blocking collective of members that share memory, before anything of it is checked: most
-  /// often it is over without a request. `failure` is set for kRefused and kFailed.
-  Tried try_run(const Call& call, Status* failure);
+  /// Tries a blocking collective of members that share memory before it is checked; most often it
+  /// is over without a request. Sets `failure` for kRefused and kFailed. With kNotBegun it may have
+  /// filled `checked`, which start() then takes.
+  Tried try_run(const Call& call, Checked* checked, Status* failure);
   /// Behind kGoesOn, at once: the same call with a request.
   Operation* go_on(StartedCall& call) { return shared_memory_.go_on(call); }
   /// Starts a checked call of `call.call` with the backend selected for it; see Backend.
-  Result<Operation*> start(StartedCall& call, const CallShape& shape);
+  Result<Operation*> start(StartedCall& call, const Checked& checked);
   /// The error that start() would return for a checked call if this rank were in it alone.
   Status check(const Call& call, const CallShape& shape);
   /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.

@@ -1,18 +1,16 @@
-// The public class over CommunicatorState: statuses become exceptions here and nowhere else.
+// The public class over CommunicatorState: statuses become exceptions here.
 #include "unisono/communicator.h"
 
 #include <algorithm>
-#include <atomic>
-#include <new>
-#include <string_view>
 #include <vector>
 
 #include "backend/call_check.h"
 #include "comm/communicator_state.h"
+#include "comm/member.h"
 #include "comm/split.h"
 
 namespace unisono {
-namespace {
+namespace detail {
 
 const Status kEmpty(ErrorCode::kNotMember,
                     "this rank is no member of the communicator (split() was called with a "
@@ -22,19 +20,15 @@ const Status kInherited(ErrorCode::kNotMember,
                         "a forked child has no part in its parent's job: call init() in the child, "
                         "or fork before init()");
 
-std::string_view words_for(std::string_view operation) { return operation; }
-std::string_view words_for(Collective collective) { return name_of(collective); }
-
-// The state of a communicator that may be used here.
-template <typename Operation>
-detail::CommunicatorState& member(const std::shared_ptr<detail::CommunicatorState>& state,
-                                  const Operation& operation) {
-  if (state != nullptr && !state->runtime().is_forked_copy()) return *state;
-  throw Error(state == nullptr ? kEmpty : kInherited,
-              {.operation = std::string(words_for(operation))});
+void refuse_member(bool is_empty, std::string_view operation) {
+  throw Error(is_empty ? kEmpty : kInherited, {.operation = std::string(operation)});
 }
 
-}  // namespace
+}  // namespace detail
+
+using detail::kEmpty;
+using detail::kInherited;
+using detail::member;
 
 Collectives::Collectives(std::shared_ptr<detail::CommunicatorState> state)
     : state_(std::move(state)) {}
@@ -147,7 +141,7 @@ void Communicator::group(std::span<const Call> calls) {
 Communicator Communicator::split(int color, int key) {
   Result<std::shared_ptr<detail::CommunicatorState>> part =
       detail::split(member(state_, "split"), color, key);
-  if (!part) throw Error(part.error(), {.operation = "split"});
+  if (!part) throw state_->error(part.error(), "split");
   return Communicator(std::move(*part));
 }
 
@@ -168,10 +162,11 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
     is_named[static_cast<std::size_t>(each)] = true;
   }
   const auto self = std::find(ranks.begin(), ranks.end(), rank());
-  if (self == ranks.end()) return split(-1);
+  const bool is_in = self != ranks.end();
   const auto place = static_cast<int>(self - ranks.begin());
-  Result<std::shared_ptr<detail::CommunicatorState>> part = detail::split(*state_, 0, place, ranks);
-  if (!part) throw Error(part.error(), {.operation = "subset"});
+  Result<std::shared_ptr<detail::CommunicatorState>> part =
+      is_in ? detail::split(*state_, 0, place, ranks) : detail::split(*state_, -1, 0);
+  if (!part) throw state_->error(part.error(), "subset");
   return Communicator(std::move(*part));
 }
 
@@ -193,161 +188,6 @@ TrafficReport Communicator::traffic() const {
 
 std::string Communicator::explain(Collective collective, std::size_t bytes) const {
   return state_ == nullptr ? "" : state_->host().selection().explain(collective, bytes);
-}
-
-namespace {
-
-// What a request refers to, while callbacks may end the request.
-struct Kept {
-  explicit Kept(const std::shared_ptr<detail::RequestState>& request)
-      : communicator(request->communicator), state(request) {}
-  std::shared_ptr<detail::CommunicatorState> communicator;
-  std::shared_ptr<detail::RequestState> state;
-};
-
-}  // namespace
-
-Request::Request() = default;
-Request::Request(Request&&) noexcept = default;
-Request::Request(std::shared_ptr<detail::RequestState> state) : state_(std::move(state)) {}
-
-Request& Request::operator=(Request&& other) noexcept {
-  if (this != &other) {
-    Request ended(std::move(*this));
-    state_ = std::move(other.state_);
-  }
-  return *this;
-}
-
-Request::~Request() {
-  if (state_ == nullptr) return;
-  if (state_->communicator->runtime().is_forked_copy()) {
-    leave_to_parent(std::move(state_));
-    return;
-  }
-  // The buffers are lent until the end, which the call's deadline bounds.
-  state_->communicator->wait(*state_, kNever);
-  const std::shared_ptr<detail::CommunicatorState> keep = state_->let_go();
-  state_.reset();
-}
-
-bool Request::test() {
-  if (state_ == nullptr || state_->communicator->runtime().is_forked_copy()) return true;
-  const Kept kept(state_);
-  return kept.communicator->test(*kept.state);
-}
-
-void Request::wait() {
-  if (state_ == nullptr) return;
-  const Kept kept(state_);
-  member(kept.communicator, kept.state->call.collective).wait(*kept.state, kNever);
-  if (!kept.state->outcome) {
-    throw kept.communicator->error(kept.state->outcome, kept.state->call.collective);
-  }
-}
-
-bool Request::wait_for(std::chrono::milliseconds limit) {
-  if (state_ == nullptr) return true;
-  const Kept kept(state_);
-  const Collective collective = kept.state->call.collective;
-  if (!member(kept.communicator, collective).wait(*kept.state, later(Clock::now(), limit))) {
-    return false;
-  }
-  if (!kept.state->outcome) throw kept.communicator->error(kept.state->outcome, collective);
-  return true;
-}
-
-void Request::on_completion(std::function<void(const Status&)> callback) {
-  // It could be called on the library's own thread, where nobody catches what an empty one throws.
-  if (callback == nullptr) {
-    throw Error(Status(ErrorCode::kInvalidArgument, "on_completion() was given no function"),
-                {.operation = "on_completion"});
-  }
-  if (state_ == nullptr) return callback(Status());
-  if (state_->communicator->runtime().is_forked_copy()) return callback(kInherited);
-  state_->communicator->on_completion(*state_, std::move(callback));
-}
-
-void Request::detach(std::shared_ptr<void> owner) {
-  if (state_ == nullptr) return;
-  if (state_->communicator->runtime().is_forked_copy()) return leave_to_parent(std::move(state_));
-  // The owner may have this request, and goes as soon as the call is over.
-  const Kept kept(state_);
-  state_.reset();
-  std::shared_ptr<std::shared_ptr<void>> until_over;
-  try {
-    until_over = std::make_shared<std::shared_ptr<void>>(std::move(owner));
-    kept.communicator->on_completion(*kept.state,
-                                     [until_over](const Status&) { until_over->reset(); });
-  } catch (const std::bad_alloc&) {
-    // Nothing will release the owner when the call is over, so it stays here until then.
-    kept.communicator->wait(*kept.state, kNever);
-    if (until_over != nullptr) until_over->reset();
-  }
-  kept.state->let_go();
-}
-
-void wait_all(std::span<Request> requests) {
-  for (const Request& request : requests) {
-    if (request.state_ == nullptr || request.state_->communicator->runtime().is_forked_copy()) {
-      continue;
-    }
-    const Kept kept(request.state_);
-    kept.communicator->wait(*kept.state, kNever);
-  }
-  for (Request& request : requests) request.wait();
-}
-
-// Requests of several jobs: each look moves all that its rank has, and between them the first one's
-// rank waits for a moment.
-std::size_t wait_any(std::span<Request> requests) {
-  std::vector<Kept> kept;
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].state_ == nullptr) continue;
-    if (requests[i].state_->communicator->runtime().is_forked_copy()) return i;
-    kept.emplace_back(requests[i].state_);
-    places.push_back(i);
-  }
-  if (kept.empty()) {
-    throw Error(Status(ErrorCode::kInvalidArgument, "wait_any() was given no request"),
-                {.operation = "wait_any"});
-  }
-  const Runtime* const first = &kept.front().communicator->runtime();
-  const bool is_one_job = std::all_of(kept.begin(), kept.end(), [&](const Kept& each) {
-    return &each.communicator->runtime() == first;
-  });
-  std::vector<const std::atomic<bool>*> done;
-  for (const Kept& each : kept) done.push_back(&each.state->done);
-  constexpr std::chrono::milliseconds kBetweenLooks{1};
-  for (;;) {
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i].communicator->test(*kept[i].state)) return places[i];
-    }
-    if (is_one_job) {
-      kept.front().communicator->runtime().engine().wait_any(done);
-    } else {
-      const Kept& one = kept.front();
-      one.communicator->wait(*one.state, later(Clock::now(), kBetweenLooks));
-    }
-  }
-}
-
-Status Request::status() const {
-  if (state_ == nullptr) return Status();
-  if (state_->communicator->runtime().is_forked_copy()) return kInherited;
-  return state_->done.load(std::memory_order_acquire) ? state_->outcome : Status();
-}
-
-Rank Request::source() const {
-  if (state_ == nullptr) return -1;
-  return state_->communicator->members().find(state_->at_peers().message.result().peer);
-}
-
-Tag Request::tag() const { return state_ == nullptr ? 0 : state_->at_peers().message.result().tag; }
-
-std::size_t Request::bytes() const {
-  return state_ == nullptr ? 0 : state_->at_peers().message.result().bytes;
 }
 
 }  // namespace unisono

@@ -28,15 +28,6 @@ bool CommunicatorDevices::has_device_memory(const Call& call) const {
   return !(same_buffers && !call.options.stream) && calls_->concerns(call);
 }
 
-Status CommunicatorDevices::await_turn(const Call& call, bool on_device) const {
-  while (!is_in_turn(call, on_device)) {
-    UNISONO_TRY(around_.usable());
-    engine().beat();
-    sched_yield();
-  }
-  return Status();
-}
-
 Result<Operation*> CommunicatorDevices::start(RequestState& request, const CallShape& shape) {
   if (!exist()) {
     return Status(ErrorCode::kUnsupported, std::string(name_of(request.call.collective)) +
@@ -97,7 +88,7 @@ int CommunicatorDevices::ranks_in_process() const { return Runtime::open(); }
 HostBackends& CommunicatorDevices::host() { return around_.host(); }
 
 bool CommunicatorDevices::is_gone(Rank world_rank) const {
-  return around_.runtime().is_gone(world_rank);
+  return around_.runtime().news().is_gone(world_rank);
 }
 
 Status CommunicatorDevices::admits_direct(Rank member, std::size_t bytes) const {

@@ -39,7 +39,6 @@ class CommunicatorDevices final : public BackendHost {
   bool is_in_turn(const Call& call, bool on_device) const {
     return !exist() || on_device || !calls_->has_unlaunched(call.collective);
   }
-  Status await_turn(const Call& call, bool on_device) const;
   /// After all of a group have begun: streams wait for results from here on.
   Status close_gate(RequestState& request);
   /// Finishes what is in streams, because it was called before the goodbye.

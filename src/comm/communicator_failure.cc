@@ -48,7 +48,7 @@ Status CommunicatorState::look_at_peers() {
     engine.beat();
     {
       const Engine::Lock lock(engine);
-      runtime_->handle_events();
+      runtime_->news().tell_events();
       if (!failure_.is_disputed() || failure_.has_cause()) return failure();
     }
     sched_yield();
@@ -83,7 +83,7 @@ void CommunicatorState::close() {
     host_.shared_memory().count_last();
     if (native() != nullptr) native()->leave();
     runtime_->engine().messenger().close(members_.id());
-    last = runtime_->remove(*this);
+    last = runtime_->news().remove(*this);
   }
   host_.shared_memory().close();
   if (last) {
@@ -115,9 +115,9 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   }
 }
 
-Error CommunicatorState::error(const Status& status, Collective collective) const {
+Error CommunicatorState::error(const Status& status, std::string_view operation) const {
   Error::Context context;
-  context.operation = std::string(name_of(collective));
+  context.operation = std::string(operation);
   if (status.rank() >= 0 && status.rank() < size()) {
     context.host = runtime_->world()
                        .members[static_cast<std::size_t>(members_.world_rank(status.rank()))]

@@ -38,7 +38,7 @@ void CommunicatorState::set_inside(int outer_size) {
 void CommunicatorState::enlist() {
   devices_.open();
   runtime_->engine().messenger().open(members_.id(), members_.world_ranks());
-  runtime_->add(*this);
+  runtime_->news().add(*this);
 }
 
 CommunicatorState::~CommunicatorState() { close(); }
@@ -66,7 +66,7 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped) {
     const Engine::Lock lock(runtime_->engine());
     UNISONO_TRY(usable());
     Status failure;
-    switch (host_.try_run(call, &failure)) {
+    switch (host_.try_run(call, &grouped->checked, &failure)) {
       case Tried::kNotBegun:
         return std::nullopt;
       case Tried::kOver:
@@ -74,7 +74,7 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped) {
       case Tried::kRefused:
         return failure;
       case Tried::kFailed:
-        fail(failure, Tell::kEveryone);
+        fail(naming_rank(failure), Tell::kEveryone);
         return this->failure();
       case Tried::kGoesOn:
         RequestState& request = requests_.prepare(call);
@@ -82,23 +82,26 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped) {
         requests_.note_running(request);
         runtime_->engine().start(request);
         grouped->request = &request;
+        // Another thread may have ended all requests while this one gave the lock away.
+        if (failure_.has_cause() && request.running) {
+          runtime_->engine().fail(request, failure_.cause());
+        }
     }
   }
   return settle(*grouped, nullptr);
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
-  const bool on_device = devices_.concerns(call);
-  UNISONO_TRY(devices_.await_turn(call, on_device));
+  GroupedCall grouped{this, &call, devices_.concerns(call), true};
+  const FirstFailure first = begin_together({&grouped, 1});
+  if (!first.status) return first.status;
   Engine& engine = runtime_->engine();
   std::shared_ptr<RequestState> request;
   {
     const Engine::Lock lock(engine);
-    UNISONO_ASSIGN(RequestState* const admitted, admit(call, {.on_device = on_device}));
-    engine.start(*admitted);
-    admitted->refer(shared_from_this());
-    request = admitted->shared_from_this();
-    admitted->held = false;
+    request = grouped.request->shared_from_this();
+    request->refer(shared_from_this());
+    request->held = false;
   }
   if (call.options.stream) await_enqueued(*request);
   if (request->done.load(std::memory_order_acquire)) {
@@ -106,35 +109,34 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
     if (request->at_peers().only_sends) {
       static_cast<void>(look_at_peers());  // a failure is the next call's
     }
-  } else {
-    engine.wake_progress_thread();
   }
   return request;
 }
 
-Result<RequestState*> CommunicatorState::begin(const Call& call, bool on_device, bool in_group) {
-  if (is_point_to_point(call.collective) && !on_device) return begin_message(call);
-  return admit(call, {.on_device = on_device, .in_group = in_group});
+Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
+  const bool is_message = is_point_to_point(grouped.call->collective) && !grouped.on_device;
+  if (is_message && !grouped.is_asynchronous) return begin_message(*grouped.call);
+  return admit(grouped, {.in_group = in_group});
 }
 
 Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
   UNISONO_ASSIGN(RequestState* const request,
-                 admit(call, {.on_device = true, .in_group = true, .is_inner = true}));
+                 admit({this, &call, true, true}, {.in_group = true, .is_inner = true}));
   runtime_->engine().start(*request);
   return request;
 }
 
 // A request of a call that its backend has started, which the engine is then to advance. Under the
 // lock.
-Result<RequestState*> CommunicatorState::admit(const Call& call, const Admission& how) {
+Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const Admission& how) {
   UNISONO_TRY(usable());
-  CallShape shape;
-  UNISONO_TRY(check_call(call, rank(), size(), &shape));
-  RequestState& request = requests_.prepare(call);
+  HostBackends::Checked checked = grouped.checked;
+  if (!checked.choice) UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
+  RequestState& request = requests_.prepare(*grouped.call);
   RequestPool::copy_counts(request);
   request.in_group = how.in_group;
   const Result<Operation*> started =
-      how.on_device ? devices_.start(request, shape) : host_.start(request, shape);
+      grouped.on_device ? devices_.start(request, checked.shape) : host_.start(request, checked);
   if (!started) {
     request.held = false;
     return how.is_inner ? started.error() : not_started(started.error());
@@ -151,6 +153,12 @@ Status CommunicatorState::not_started(const Status& why) {
   }
   fail(Status(why.code(), why.message(), rank()), Tell::kEveryone);
   return failure();
+}
+
+// What this rank has none of is missing here, whoever's memory it is wanted for.
+Status CommunicatorState::naming_rank(const Status& cause) const {
+  const bool is_own = cause.rank() < 0 && cause.code() == ErrorCode::kOutOfResources;
+  return is_own ? Status(cause.code(), cause.message(), rank()) : cause;
 }
 
 // As admit(), for a send or receive of host memory. Null: it is over already.
@@ -175,6 +183,11 @@ Result<RequestState*> CommunicatorState::begin_message(const Call& call) {
 void CommunicatorState::on_done(RequestState& request) {
   requests_.note_ended(request);
   request.outcome = request.operation->status();
+  if (request.outcome.ok() && request.call.collective == Collective::kReceive) {
+    request.concerns_call_alone = true;
+    request.outcome =
+        host_.messages().check_received(request.call, request.at_peers().message.result());
+  }
   if (request.outcome.ok()) host_.traffic().count_call(request.call.collective);
   request.backend->end(request, request.outcome.ok());
   request.outcome = outcome_of(request);
@@ -188,13 +201,9 @@ void CommunicatorState::on_done(RequestState& request) {
 // As the caller hears of it. A failure ends the communicator, unless all ranks found it in the
 // call.
 Status CommunicatorState::outcome_of(RequestState& request) {
-  if (!request.outcome) {
-    if (request.concerns_call_alone) return request.outcome;
-    if (!failure_.has_cause()) fail(request.outcome, Tell::kEveryone);
-    return failure();
-  }
-  if (request.call.collective != Collective::kReceive) return Status();
-  return host_.messages().check_received(request.call, request.at_peers().message.result());
+  if (request.outcome.ok() || request.concerns_call_alone) return request.outcome;
+  if (!failure_.has_cause()) fail(naming_rank(request.outcome), Tell::kEveryone);
+  return failure();
 }
 
 void CommunicatorState::on_completion(RequestState& request,

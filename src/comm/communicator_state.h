@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/host_backends.h"
@@ -13,6 +14,7 @@
 #include "comm/communicator_devices.h"
 #include "comm/failure.h"
 #include "comm/group.h"
+#include "comm/job_communicator.h"
 #include "comm/request_pool.h"
 #include "comm/runtime.h"
 #include "comm/watchdog.h"
@@ -20,17 +22,16 @@
 
 namespace unisono::detail {
 
-class CommunicatorState final : public std::enable_shared_from_this<CommunicatorState> {
+class CommunicatorState final : public JobCommunicator,
+                                public std::enable_shared_from_this<CommunicatorState> {
  public:
-  enum class Tell { kNobody, kEveryone };
-
   CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint32_t id, std::vector<Rank> members,
                     Rank rank, std::unique_ptr<native::Group> native);
-  ~CommunicatorState();
+  ~CommunicatorState() override;
   /// Once, before anything else; under the engine's lock.
   void enlist();
 
-  const Members& members() const { return members_; }
+  const Members& members() const override { return members_; }
   Rank rank() const { return members_.self(); }
   int size() const { return members_.size(); }
   Runtime& runtime() { return *runtime_; }
@@ -54,10 +55,10 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
   Status usable() const;
-  /// For run_together(), under the lock: checks the call, selects a backend and has it start the
-  /// call, which the engine then advances. Null: the call is over already. `in_group`: see
-  /// StartedCall.
-  Result<RequestState*> begin(const Call& call, bool on_device, bool in_group);
+  /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
+  /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
+  /// see StartedCall.
+  Result<RequestState*> begin(const GroupedCall& grouped, bool in_group);
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
   Status settle(GroupedCall& grouped, Received* received);
@@ -71,38 +72,46 @@ class CommunicatorState final : public std::enable_shared_from_this<Communicator
   bool wait(RequestState& request, TimePoint until);
 
   /// First failure wins. Under the engine's lock.
-  void fail(Status cause, Tell tell);
+  void fail(Status cause, Tell tell) override;
   /// Any thread, without the lock.
   Status failure() const { return failure_.cause(); }
   /// As failure(), but also finds a failed member whose streams may have reported a replay as done.
   Status status();
-  /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said
-  /// whose is the odd one. Under the engine's lock.
-  void disagree(const Status& seen);
-  CallsOfRank own_calls() const { return {rank(), members_.world_ranks(), host_.calls().latest()}; }
+  /// This rank's call and a peer's differ, as `seen` says. The communicator fails once the job has
+  /// named the rank whose call is wrong. Under the engine's lock.
+  void disagree(const Status& seen) override;
+  CallsOfRank own_calls() const override {
+    return {rank(), members_.world_ranks(), host_.calls().latest()};
+  }
+  const CallRecord* find_call(std::uint64_t sequence) const override {
+    return host_.calls().find(sequence);
+  }
   void abort(const std::string& reason);
   void close();
   bool closed() const { return closed_; }
 
   /// Under the lock, about once a millisecond while somebody waits.
-  void tend(const std::vector<bool>& peer_left);
-  void note_left(Rank member);
+  void tend(const std::vector<bool>& peer_left) override;
+  void note_left(Rank member) override;
 
   TrafficReport traffic();
-  Error error(const Status& status, Collective collective) const;
+  Error error(const Status& status, std::string_view operation) const;
+  Error error(const Status& status, Collective collective) const {
+    return error(status, name_of(collective));
+  }
 
  private:
   CallSelection::Circumstances circumstances(bool shared_memory) const;
   void await_enqueued(RequestState& request);
   void give_back_buffers(const Status& cause);
   struct Admission {
-    bool on_device = false;
     bool in_group = false;
     bool is_inner = false;  ///< errors are returned, not reported
   };
-  Result<RequestState*> admit(const Call& call, const Admission& how);
+  Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const Call& call);
   Status not_started(const Status& why);
+  Status naming_rank(const Status& cause) const;
   std::optional<Status> try_run(GroupedCall* grouped);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);

@@ -32,8 +32,8 @@ class Failure {
     return true;
   }
 
-  /// A disagreement that was seen and not decided on. It becomes this rank's own word after
-  /// `until`. False where there is a cause, or a disagreement already.
+  /// Notes a disagreement that nobody has decided on yet. After `until` this rank reports it
+  /// itself. False if there is a cause or a disagreement already.
   bool dispute(const Status& seen, TimePoint until) {
     if (is_set_.load(std::memory_order_relaxed) || is_disputed()) return false;
     disputed_ = seen;

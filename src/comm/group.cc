@@ -18,17 +18,20 @@ class Group {
  public:
   explicit Group(std::span<GroupedCall> calls) : calls_(calls) {}
 
-  FirstFailure run(Received* received) {
-    if (calls_.empty()) return {};
+  void begin() {
     if (can_begin_at_once()) {
       begin_at_once();
     } else {
       begin_in_turn();
-      await();
     }
-    settle_all(received);
-    return std::move(first_);
   }
+
+  void end(Received* received) {
+    await();
+    settle_all(received);
+  }
+
+  const FirstFailure& failure() const { return first_; }
 
  private:
   bool has_one_runtime() const {
@@ -38,11 +41,12 @@ class Group {
     });
   }
 
-  // Calls of one rank, on host memory, that wait for none before them.
+  // Blocking calls of one rank, on host memory, that wait for none before them.
   bool can_begin_at_once() const {
     return has_one_runtime() &&
            std::all_of(calls_.begin(), calls_.end(), [](const GroupedCall& each) {
-             return !each.on_device && each.communicator->devices().is_in_turn(*each.call, false);
+             return !each.on_device && !each.is_asynchronous &&
+                    each.communicator->devices().is_in_turn(*each.call, false);
            });
   }
 
@@ -75,7 +79,8 @@ class Group {
       some_wait = begin_some(false);
     }
     for (const GroupedCall& each : calls_) {
-      if (each.request != nullptr) engine_of(each).wake_progress_thread();
+      if (each.request == nullptr || each.request->done.load(std::memory_order_acquire)) continue;
+      engine_of(each).wake_progress_thread();
     }
   }
 
@@ -100,8 +105,7 @@ class Group {
   // Under the lock of its engine.
   void begin_one(GroupedCall& each, bool in_group) {
     each.has_begun = true;
-    const Result<RequestState*> request =
-        each.communicator->begin(*each.call, each.on_device, in_group);
+    const Result<RequestState*> request = each.communicator->begin(each, in_group);
     if (request) {
       each.request = *request;
       return;
@@ -112,7 +116,8 @@ class Group {
     }
   }
 
-  // Waiting for one call alone would starve the others whose ranks this thread also drives.
+  // Until all may return. Waiting for one call alone would starve the others whose ranks this
+  // thread also drives.
   void await() const {
     if (has_one_runtime()) return;
     while (!std::all_of(calls_.begin(), calls_.end(), may_return)) {
@@ -127,11 +132,14 @@ class Group {
       note(each, each.communicator->settle(each, received));
     }
     // Also of what was over at once: nobody else may beat for this rank for long.
+    const bool has_one = has_one_runtime();
     if (!is_flushed_) {
-      for (const GroupedCall& each : calls_) engine_of(each).flush();
+      for (const GroupedCall& each : calls_.first(has_one ? 1 : calls_.size())) {
+        engine_of(each).flush();
+      }
     }
     // One call that has heard of nobody is enough to look, and one look to hear of all.
-    if (!has_one_runtime() || !first_.status.ok()) return;
+    if (!has_one || !first_.status.ok()) return;
     const auto deaf = std::find_if(calls_.begin(), calls_.end(),
                                    [](const GroupedCall& each) { return each.only_sent; });
     if (deaf != calls_.end()) note(*deaf, deaf->communicator->look_at_peers());
@@ -168,8 +176,18 @@ class Group {
 
 }  // namespace
 
+FirstFailure begin_together(std::span<GroupedCall> calls) {
+  Group group(calls);
+  group.begin();
+  return group.failure();
+}
+
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
-  return Group(calls).run(received);
+  if (calls.empty()) return {};
+  Group group(calls);
+  group.begin();
+  group.end(received);
+  return group.failure();
 }
 
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,

@@ -1,11 +1,12 @@
-// Blocking calls, one or several that are made together, on one or several communicators of one
-// thread: all begin, then their streams may wait for what they come to, then all are waited for.
+// Makes calls, one or several at once, on communicators of one thread: first all begin, then their
+// streams are allowed to wait, then the blocking ones are waited for.
 //
 // Thread rule: as the communicators'.
 #pragma once
 
 #include <span>
 
+#include "backend/host_backends.h"
 #include "unisono/communicator.h"
 
 namespace unisono::detail {
@@ -30,11 +31,16 @@ struct GroupedCall {
   const Call* call = nullptr;
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
+  bool is_asynchronous = false;     ///< a Request waits for it, and not who begins it
+  HostBackends::Checked checked;    ///< by HostBackends::try_run()
   bool has_begun = false;           ///< or was refused, or comes after one that was
   bool only_sent = false;           ///< it is over and has heard of no peer
-  RequestState* request = nullptr;  ///< null before it has begun, and where it was over at once
+  RequestState* request = nullptr;  ///< null before it has begun; blocking: where it was over then
 };
 
+/// The first half of run_together(), and all there is of an asynchronous call, whose request is
+/// then `held` for the caller.
+FirstFailure begin_together(std::span<GroupedCall> calls);
 /// Calls of one communicator begin in the order in which they are given; after one that could not
 /// begin, none begins. `received`: what the last receive without a stream got.
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received);

@@ -7,11 +7,14 @@
 
 namespace unisono {
 
-HelperThreads::HelperThreads(int threads) : threads_(std::max(threads, 0)) {
-  static_cast<void>(Runtime::forks_so_far());  // a child of a fork has none of them
+HelperThreads::HelperThreads(int threads)
+    : threads_(std::max(threads, 0)), forks_(Runtime::forks_so_far()) {
   ProcessThreads::add(threads_);
 }
 
-HelperThreads::~HelperThreads() { ProcessThreads::add(-threads_); }
+HelperThreads::~HelperThreads() {
+  // A child of a fork has none of the threads, and counts from 0.
+  if (forks_ == Runtime::forks_so_far()) ProcessThreads::add(-threads_);
+}
 
 }  // namespace unisono

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "backend/call_check.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "comm/communicator_state.h"
 #include "comm/split.h"
+#include "config/environment.h"
 #include "rendezvous/rendezvous_point.h"
 #include "unisono/shared_buffer.h"
 #include "unisono/version.h"
@@ -109,6 +111,16 @@ void complete(const LauncherVariables& variables, const InitOptions& options,
   runtime->deadline = later(Clock::now(), runtime->config.timeout);
 }
 
+// Of this process on its host, or -1: it says which device is the process' own. What launchers say
+// besides may be wrong for all that join() knows.
+Result<int> local_rank() {
+  int rank = -1;
+  UNISONO_TRY(config::read_integer("LOCAL_RANK", 0, kWorldSizeMax - 1, &rank));
+  if (rank >= 0) return rank;
+  const Result<LauncherVariables> launched = LauncherVariables::from_environment();
+  return launched ? launched->local_rank : -1;
+}
+
 }  // namespace
 
 Communicator init(const InitOptions& options) {
@@ -148,9 +160,7 @@ Communicator join(Store& store, std::string_view name, Rank rank, int size,
   runtime.config =
       value_or_throw(merge(value_or_throw(Config::from_environment(), "join"), options), "join");
   LauncherVariables variables;
-  if (const auto launched = LauncherVariables::from_environment()) {
-    variables.local_rank = launched->local_rank;  // which device is this process'
-  }
+  variables.local_rank = value_or_throw(local_rank(), "join");
   variables.rank = rank;
   variables.world_size = size;
   if (size > 1) {

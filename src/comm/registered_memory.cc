@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
-#include <iterator>
 #include <utility>
 
 #include "base/limits.h"
@@ -12,53 +10,20 @@
 #include "comm/init.h"
 #include "comm/registrations.h"
 #include "transports/shm/file_memory.h"
-#include "transports/shm/segment.h"
 
 namespace unisono {
 namespace {
-
-std::string range_text(const void* begin, std::size_t bytes) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%zu bytes at %p", bytes, begin);
-  return text;
-}
 
 Status check_range(const void* data, std::size_t bytes) {
   const bool ends = reinterpret_cast<std::uintptr_t>(data) <= UINTPTR_MAX - bytes;
   if (data != nullptr && bytes > 0 && bytes <= kBufferBytesMax && ends) return Status();
   return Status(ErrorCode::kInvalidArgument,
-                range_text(data, bytes) + " cannot be registered: memory from 1 to " +
-                    std::to_string(kBufferBytesMax) + " bytes, not null, can");
+                range_text({static_cast<const std::byte*>(data), bytes}) +
+                    " cannot be registered: memory from 1 to " + std::to_string(kBufferBytesMax) +
+                    " bytes, not null, can");
 }
 
 }  // namespace
-
-Status Registrations::add(std::span<const std::byte> memory) {
-  const std::lock_guard lock(mutex_);
-  // Registered ranges do not overlap: if one reaches into `memory`, it is the last of those that
-  // begin before the end of `memory`.
-  const auto next = bytes_by_begin_.lower_bound(memory.data() + memory.size());
-  const auto last = next == bytes_by_begin_.begin() ? bytes_by_begin_.end() : std::prev(next);
-  if (last != bytes_by_begin_.end() && memory.data() < last->first + last->second) {
-    return Status(ErrorCode::kInvalidArgument, range_text(memory.data(), memory.size()) +
-                                                   " overlap the registered " +
-                                                   range_text(last->first, last->second) +
-                                                   "; destroy that RegisteredMemory first");
-  }
-  if (bytes_by_begin_.size() == shm::kRegisteredMax) {
-    return Status(ErrorCode::kOutOfResources,
-                  "this rank has " + std::to_string(shm::kRegisteredMax) +
-                      " registrations, the most there can be; destroy some, or register larger "
-                      "ranges");
-  }
-  bytes_by_begin_.emplace(memory.data(), memory.size());
-  return Status();
-}
-
-void Registrations::remove(std::span<const std::byte> memory) {
-  const std::lock_guard lock(mutex_);
-  bytes_by_begin_.erase(memory.data());
-}
 
 // The source is checked even where nobody will map it, so that a mistake is found on every machine.
 Status Runtime::share(std::span<const std::byte> memory, const MemorySource& source,
@@ -103,8 +68,8 @@ Result<RegistrationFacts> Runtime::register_memory(std::span<const std::byte> me
     return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
   }
   if (device_ != nullptr && device_->is_device_memory(memory.data())) {
-    return Status(ErrorCode::kUnsupported, range_text(memory.data(), memory.size()) +
-                                               " are device memory, which needs none");
+    return Status(ErrorCode::kUnsupported,
+                  range_text(memory) + " are device memory, which needs none");
   }
   UNISONO_TRY(registrations_.add(memory));
   RegistrationFacts facts;

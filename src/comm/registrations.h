@@ -23,6 +23,9 @@ struct RegistrationFacts {
   Status pinned{ErrorCode::kUnsupported, ""};
 };
 
+/// "16 bytes at 0x7f0000000000" for people.
+std::string range_text(std::span<const std::byte> memory);
+
 class Registrations {
  public:
   /// kInvalidArgument where another one overlaps, kOutOfResources where there are too many.

@@ -18,10 +18,10 @@ class CommunicatorState;
 
 /// What the watchdog has seen of a call that takes long, and said.
 struct WatchNotes {
-  /// When it first saw it, about a millisecond after its start: quick calls read no clock. The
-  /// deadline counts from then.
+  /// When it first saw it, about a millisecond after its start: quick calls read no clock.
   TimePoint began{};
-  TimePoint gone_since{};  ///< since when a member it waits for is seen to have left
+  TimePoint deadline = kNever;  ///< counts from then
+  TimePoint gone_since{};       ///< since when a member it waits for is seen to have left
   bool probed = false;
   bool reported = false;
   bool warned = false;

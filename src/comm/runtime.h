@@ -7,14 +7,14 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "algorithms/selection.h"
 #include "comm/host_load.h"
+#include "comm/job_news.h"
+#include "comm/plain_memory.h"
 #include "comm/registrations.h"
 #include "comm/transport_set.h"
 #include "comm/watched_job.h"
@@ -30,10 +30,6 @@
 
 namespace unisono {
 
-namespace detail {
-class CommunicatorState;
-}
-
 struct RuntimeOptions {
   Config config;
   RendezvousPoint rendezvous;
@@ -48,9 +44,7 @@ struct RuntimeOptions {
 /// would say goodbye in the parent's name, through the parent's memory, and wait for its threads.
 void leave_to_parent(std::shared_ptr<void> inherited);
 
-class Runtime final : public EngineHost,
-                      public WatchedJob,
-                      public std::enable_shared_from_this<Runtime> {
+class Runtime final : public WatchedJob, public std::enable_shared_from_this<Runtime> {
  public:
   /// Meets. Errors as ArbiterClient::join and those of configuration.
   static Result<std::shared_ptr<Runtime>> create(RuntimeOptions options);
@@ -77,18 +71,12 @@ class Runtime final : public EngineHost,
   /// More ranks than processors on some host of these world ranks; all ranks agree.
   bool shares_cores(const std::vector<Rank>& members) const;
 
-  /// Communicators of this rank; under the engine's lock.
-  void add(detail::CommunicatorState& communicator);
-  /// True when it was the last one.
-  bool remove(detail::CommunicatorState& communicator);
-  /// The job has said that this world rank died or left; under the engine's lock.
-  bool is_gone(Rank rank) const;
   /// 1, 2, ...: for a communicator that this rank names. Any thread.
   std::uint32_t take_communicator_number() { return next_number_.fetch_add(1); }
 
   ArbiterClient& arbiter() { return *arbiter_; }
-  /// What the messenger has noted; tend() does so as well. Under the engine's lock.
-  void handle_events();
+  /// The communicators of this rank, and what they are told. Under the engine's lock.
+  JobNews& news() { return *news_; }
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }
@@ -106,17 +94,6 @@ class Runtime final : public EngineHost,
   Result<RegistrationFacts> register_memory(std::span<const std::byte> memory,
                                             const MemorySource& source);
   void unregister_memory(std::span<const std::byte> memory, const RegistrationFacts& facts);
-
-  // EngineHost, MessengerEvents
-  void tend() override;
-  void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
-                const CallRecord& ours) override;
-  void counts_differ(std::uint32_t communicator, Rank peer, std::string what) override;
-  void violation(std::uint32_t communicator, Rank peer, std::string what) override;
-  const CallRecord* find_call(std::uint32_t communicator, std::uint64_t sequence) const override;
-  void link_closed(Rank peer, const Status& cause) override;
-  void left(std::uint32_t communicator, Rank peer) override;
-  void stranger(std::uint32_t communicator, Rank peer) override;
 
   // WatchedJob
   std::chrono::milliseconds timeout() const override { return config_.timeout; }
@@ -137,16 +114,8 @@ class Runtime final : public EngineHost,
   static int open();
 
  private:
-  struct Event {
-    std::uint32_t communicator;
-    ErrorCode code;
-    Rank peer;
-    std::string message;
-  };
-
   explicit Runtime(RuntimeOptions& options);
   static void destroy(Runtime* runtime);
-  Status parse_algorithm_hints();
   Status connect(const RuntimeOptions& options);
   Status open_transports(const RuntimeOptions& options, Member* self);
   IdleChoice idle_choice() const;
@@ -154,22 +123,17 @@ class Runtime final : public EngineHost,
   Status open_shared_segment(TimePoint deadline);
   Status share(std::span<const std::byte> memory, const MemorySource& source,
                RegistrationFacts* facts);
-  Status find_lost(const std::vector<Rank>& ranks);
-  void handle_decisions();
-  void handle(const Event& event, detail::CommunicatorState& communicator);
-  void apply(const FailureDecision& decision, detail::CommunicatorState& communicator);
-  void answer_questions();
-  detail::CommunicatorState* find(std::uint32_t communicator) const;
 
-  /// Quicker to look at than the process' number.
+  /// Comparing this is quicker than asking the system for the process id.
   static inline std::atomic<int> forks_{0};
   const int forks_before_;
-  const HelperThreads thread_;  // this rank's own, where it has peers to wait for
+  const std::shared_ptr<const HelperThreads> thread_;  // null where there is no peer to wait for
   Config config_;
   algorithms::SelectionTable selection_;
   std::array<std::string, kCollectiveCount> algorithm_hints_;
   ScratchPool scratch_;
   std::unique_ptr<ArbiterClient> arbiter_;
+  std::unique_ptr<JobNews> news_;
   std::unique_ptr<shm::LocalListener> local_listener_;
   std::shared_ptr<shm::SharedSegment> shared_segment_;
   std::unique_ptr<device::RankDevice> device_;
@@ -177,19 +141,10 @@ class Runtime final : public EngineHost,
   Registrations registrations_;
   std::vector<HostLoad> host_loads_;  // by world rank
   std::unique_ptr<Engine> engine_;
-  std::vector<detail::CommunicatorState*> communicators_;
-  std::vector<Event> events_;
-  std::vector<FailureDecision> decisions_;
-  std::vector<bool> peer_left_;
-  std::vector<FailureDecision> deaths_;  // for communicators made after them
-  std::deque<FailureDecision>
-      unknown_decisions_;                // of communicators that do not exist here, or not yet
-  std::deque<std::uint32_t> questions_;  // of the arbiter about such communicators
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> is_open_{true};  // counted in open()
   std::atomic<bool> shut_down_{false};
-  std::mutex plain_mutex_;
-  std::vector<void*> plain_;  // from allocate() without a segment
+  PlainMemory plain_;  // where there is no segment
 };
 
 }  // namespace unisono

@@ -14,8 +14,8 @@ namespace unisono::detail {
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
                                                  std::span<const Rank> expected = {});
 
-/// For a communicator whose first member this rank is, never used again; 0: none is left. Any
-/// thread.
+/// A number for a communicator whose first member is this rank. No number is given twice; 0 when
+/// none is left. Any thread.
 std::uint32_t take_communicator_id(Runtime& runtime);
 
 /// The communicator of all ranks of the job.

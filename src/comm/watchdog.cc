@@ -32,9 +32,9 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   if (notes.began == TimePoint{}) {
     const auto own = request.call.options.timeout;
     notes.began = now;
-    request.deadline = later(now, own.count() > 0 ? own : job_.timeout());
+    notes.deadline = later(now, own.count() > 0 ? own : job_.timeout());
   }
-  if (now - notes.began < grace::kProbeAfter && now < request.deadline) return Status();
+  if (now - notes.began < grace::kProbeAfter && now < notes.deadline) return Status();
   const StartedCall& call = request.at_peers();
   waiting_.clear();
   request.operation->waiting_for(&waiting_);
@@ -57,7 +57,7 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
     log::warning("rank " + std::to_string(members_.self()) + " waits in " +
                  describe(call.record, call.sequence) + "; " + waiting_text());
   }
-  return now >= request.deadline ? time_out(request, now) : Status();
+  return now >= notes.deadline ? time_out(request, now) : Status();
 }
 
 // Nothing is asked while all are there.
@@ -143,7 +143,7 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   if (!request.notes.timed_out && call.is_numbered && !is_point_to_point(request.call.collective) &&
       members_.size() > 1) {
     request.notes.timed_out = true;
-    request.deadline = now + grace::kDecision;
+    request.notes.deadline = now + grace::kDecision;
     job_.report_timeout(members_.id(), call.sequence, waiting_world_ranks(),
                         members_.world_ranks());
     return Status();

@@ -6,25 +6,24 @@
 namespace unisono {
 namespace {
 
-struct ThreadsCallbacks {
-  std::list<std::function<void()>> waiting;  // which allocates nothing when it is made
-  bool is_running = false;
-};
-
-thread_local ThreadsCallbacks callbacks_of_thread;
+// What waits behind the callback that this thread is running; null: it runs none. Only a pointer,
+// since destructors of statics may call back when the thread's other locals are gone.
+thread_local std::list<std::function<void()>>* waiting_of_thread = nullptr;
 
 }  // namespace
 
-void call_back(std::function<void()> work) {
-  ThreadsCallbacks& own = callbacks_of_thread;
-  own.waiting.push_back(std::move(work));
-  if (std::exchange(own.is_running, true)) return;
-  while (!own.waiting.empty()) {
-    const std::function<void()> next = std::move(own.waiting.front());
-    own.waiting.pop_front();
-    next();
+void call_back(std::function<void()> work) noexcept {
+  if (waiting_of_thread != nullptr) return waiting_of_thread->push_back(std::move(work));
+  std::list<std::function<void()>> waiting;  // which allocates nothing when it is made
+  waiting_of_thread = &waiting;
+  for (;;) {
+    work();
+    work = nullptr;
+    if (waiting.empty()) break;
+    work = std::move(waiting.front());
+    waiting.pop_front();
   }
-  own.is_running = false;
+  waiting_of_thread = nullptr;
 }
 
 void CompletionCallbacks::add(Callback callback) {

@@ -35,7 +35,6 @@ class EngineHost : public MessengerEvents {
 /// A started operation, from start to collection. Owned by whoever waits for it.
 struct Task {
   Operation* operation = nullptr;
-  TimePoint deadline = kNever;
   std::atomic<bool> done{false};
   bool running = false;
   /// Called once, under the lock, when the operation has finished.

@@ -19,8 +19,8 @@ struct IdlePolicy {
   static IdlePolicy choose(std::string_view mode, int threads, int cores);
 };
 
-/// Threads of this process that want a core: its ranks that have peers, of whichever jobs, and
-/// HelperThreads. Any thread.
+/// Threads of this process that want a core: those that drive ranks that have peers, however many
+/// jobs one of them is in, and HelperThreads. Any thread.
 class ProcessThreads {
  public:
   static void add(int threads) { count_.fetch_add(threads, std::memory_order_relaxed); }

@@ -16,11 +16,16 @@
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/strangers.h"
 
+namespace unisono {
+class Store;
+}
+
 namespace unisono::rendezvous {
 
 struct ArbiterOptions {
   int size = 1;
-  std::string rendezvous;        ///< the name that ranks meet at
+  const Store* store = nullptr;  ///< that ranks meet in; null: none. It may be gone
+  std::string rendezvous;        ///< the name that ranks meet at, among others in the store
   std::string job_id;            ///< of the world
   std::string handshake_job_id;  ///< what TCP ranks know before they have met
   JobKey key;

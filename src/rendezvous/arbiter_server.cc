@@ -24,10 +24,11 @@ struct Running {
   std::unique_ptr<ArbiterLoop> loop;  // lives as long as this, for failed()
   std::atomic<bool> finished{false};
   std::thread thread;
+  const Store* const store;
   const std::string rendezvous;
   const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
-  explicit Running(std::string name) : rendezvous(std::move(name)) {}
+  Running(const Store* in, std::string name) : store(in), rendezvous(std::move(name)) {}
   void end() {
     const std::uint64_t one = 1;
     // An event counter takes one more always; there is nothing to do about a failure.
@@ -93,7 +94,7 @@ Arbiters& arbiters() {
 Result<UniqueFd> start_arbiter(ArbiterOptions options) {
   Arbiters& all = arbiters();
   UNISONO_ASSIGN(auto ends, connected_pair());
-  auto running = std::make_unique<Running>(options.rendezvous);
+  auto running = std::make_unique<Running>(options.store, options.rendezvous);
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!running->stop) {
     return Status(ErrorCode::kOutOfResources,
@@ -119,11 +120,11 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
 
 void end_arbiters() { arbiters().end_all(); }
 
-void end_failed_arbiters(const std::string& rendezvous) {
+void end_failed_arbiters(const Store* store, const std::string& rendezvous) {
   arbiters().end_if([&](const Running& running) {
     // Pairs with the release store that is the thread's last action.
     return running.finished.load(std::memory_order_acquire) ||
-           (running.rendezvous == rendezvous && running.loop->failed());
+           (running.store == store && running.rendezvous == rendezvous && running.loop->failed());
   });
 }
 

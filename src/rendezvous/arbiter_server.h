@@ -17,8 +17,8 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options);
 void end_arbiters();
 
 /// Ends the arbiters of this process whose rendezvous failed and that linger for late ranks, so
-/// that the next job can listen at the same place.
-void end_failed_arbiters(const std::string& rendezvous);
+/// that the next job can listen at the same place: a name, in `store` where that is not null.
+void end_failed_arbiters(const Store* store, const std::string& rendezvous);
 
 /// Ends the arbiters of this process that listened at this name and whose ranks are all gone: the
 /// process may fork next, and what threads hold then is lost to the child.

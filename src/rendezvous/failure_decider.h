@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/grace_periods.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
@@ -23,6 +24,8 @@ inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
 /// judged.
 inline constexpr Duration kCallsTime = std::chrono::milliseconds(800);
+static_assert(kCallsTime < grace::kDecision,
+              "ranks go by what they have seen themselves before the arbiter has judged");
 
 /// Lets the first decision on each communicator through. Of decisions on all communicators of a
 /// rank it lets the first through for each rank.

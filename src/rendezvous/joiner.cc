@@ -272,7 +272,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
   contact.job_id = random_id();
   contact.has_key = !point.has_key;
   contact.key = point.has_key ? point.key : JobKey::random();
-  end_failed_arbiters(point.name);
+  end_failed_arbiters(point.store, point.name);
   auto listeners = open_listeners(point, &contact);
   if (!listeners) return cannot_open(point, listeners.error());
 
@@ -282,9 +282,15 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
   } else if (point.kind == RendezvousPoint::Kind::kStore) {
     UNISONO_TRY(write_store(point, contact));
   }
-  ArbiterOptions options{
-      size,        point.name, contact.job_id, std::string(handshake_job_id(point, contact)),
-      contact.key, started,    deadline,       std::move(*listeners)};
+  ArbiterOptions options{size,
+                         point.store,
+                         point.name,
+                         contact.job_id,
+                         std::string(handshake_job_id(point, contact)),
+                         contact.key,
+                         started,
+                         deadline,
+                         std::move(*listeners)};
   auto joined = converse_as_host(std::move(options), size, self, deadline);
   // After a failure late ranks must still find the way to its reason.
   if (point.kind == RendezvousPoint::Kind::kFile && joined) {

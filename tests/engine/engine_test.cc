@@ -5,27 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/callbacks.h"
 #include "tests/engine/messenger_fixture.h"
+#include "tests/support/deaf_host.h"
 
 namespace unisono::test {
 namespace {
-
-class Host final : public EngineHost {
- public:
-  void tend() override {}
-  void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {}
-  void counts_differ(std::uint32_t, Rank, std::string) override {}
-  void violation(std::uint32_t, Rank, std::string) override {}
-  void link_closed(Rank, const Status&) override {}
-  void left(std::uint32_t, Rank) override {}
-  const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
-  void stranger(std::uint32_t, Rank) override {}
-};
 
 // Has bytes to send until it was polled so often.
 class SlowTransport final : public Transport {
@@ -62,7 +53,7 @@ class Counted final : public Operation {
 struct EngineTest : ::testing::Test {
   EngineTest() { engine.messenger().set_route(1, transport); }
 
-  Host host;
+  DeafHost host;
   SlowTransport transport;
   Engine engine{host, 2, 0, IdleChoice("yield", {})};
 };
@@ -116,6 +107,20 @@ TEST(CallBack, DestroysEachBeforeTheNextOneRuns) {
   call_back([&, owner = std::move(owner)]() mutable {
     call_back([&] { EXPECT_TRUE(alive.expired()); });
   });
+}
+
+TEST(CallBackDeathTest, EndsTheProcessWhereOneThrows) {
+  EXPECT_DEATH(call_back([] { throw std::runtime_error("of a callback"); }), "of a callback");
+}
+
+TEST_F(EngineTest, EndsTheProcessWhereWhatWasDeferredThrows) {
+  EXPECT_DEATH(
+      {
+        engine.try_lock();
+        engine.defer([] { throw std::runtime_error("of a callback"); });
+        engine.unlock();
+      },
+      "of a callback");
 }
 
 TEST(CompletionCallbacks, RunInTheirOrderWhoeverAddsThem) {

@@ -10,6 +10,7 @@
 
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
+#include "tests/support/map_store.h"
 #include "unisono/unisono.h"
 
 namespace unisono::test {
@@ -31,6 +32,17 @@ int meet_alone() {
   try {
     const bool by_place = std::getenv("UNISONO_RENDEZVOUS") != nullptr;
     const Communicator comm = by_place ? init() : init({.size = 1});
+    std::printf("rank %d of %d\n", comm.rank(), comm.size());
+    return 0;
+  } catch (const Error& error) {
+    return report(error);
+  }
+}
+
+int join_alone() {
+  try {
+    MapStore store;
+    const Communicator comm = join(store, "alone", 0, 1);
     std::printf("rank %d of %d\n", comm.rank(), comm.size());
     return 0;
   } catch (const Error& error) {
@@ -71,6 +83,7 @@ int meet_on_threads() {
 
 const RoleEntry threads_entry("meet_on_threads", &meet_on_threads);
 const RoleEntry unknown_entry("meet_by_an_unknown_transport", &meet_by_an_unknown_transport);
+const RoleEntry join_entry("join_alone", &join_alone);
 const RoleEntry alone_entry("meet_alone", &meet_alone);
 
 TEST(RendezvousAlone, IsWhatWasAskedForUnderALauncherToo) {
@@ -84,6 +97,19 @@ TEST(RendezvousAlone, IsWhatWasAskedForUnderALauncherToo) {
     EXPECT_EQ(child.wait(), 0) << child.output();
     EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1"));
   }
+}
+
+// Otherwise every rank of the host would take the first device.
+TEST(RendezvousAlone, JoinRefusesALocalRankThatIsNone) {
+  ChildProcess child("join_alone", {"LOCAL_RANK=first"});
+  EXPECT_EQ(child.wait(), kFailed) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("join: invalid argument: LOCAL_RANK"));
+}
+
+TEST(RendezvousAlone, JoinMindsNothingElseThatALauncherSays) {
+  ChildProcess child("join_alone", {"RANK=first", "WORLD_SIZE=many", "LOCAL_RANK=0"});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+  EXPECT_THAT(child.output(), HasSubstr("rank 0 of 1"));
 }
 
 TEST(RendezvousAlone, OfThreadsThatInitAtOnceOneJoins) {

@@ -63,6 +63,15 @@ TEST_F(CallSelectionTest, FollowsTheCallsHintBeforeThatOfTheSettings) {
   EXPECT_THAT(chosen({.algorithm = "native"}, false), HasSubstr("native needs all ranks"));
 }
 
+TEST_F(CallSelectionTest, ExplainsWhatTheSettingsAskFor) {
+  const CallSelection plain = selection({.shared_memory = true});
+  EXPECT_THAT(plain.explain(Collective::kAllReduce, 8), HasSubstr("native"));
+  hints_[static_cast<std::size_t>(Collective::kAllReduce)] = "ring";
+  const CallSelection made = selection({.shared_memory = true});
+  EXPECT_THAT(made.explain(Collective::kAllReduce, 8),
+              AllOf(HasSubstr("ring in "), HasSubstr("it is asked for")));
+}
+
 TEST_F(CallSelectionTest, KeepsTheHintsOfCollectivesApart) {
   hints_[static_cast<std::size_t>(Collective::kBroadcast)] = "linear";
   CallSelection made = selection({.shared_memory = true});

@@ -23,5 +23,35 @@ TEST(TrafficCounter, CountsWhatPlansMoveByCollectiveAndByPeer) {
   EXPECT_EQ(report.by_peer[0], Traffic());
 }
 
+TEST(TrafficCounter, CountsCallsByCollective) {
+  TrafficCounter counter(2);
+  counter.count_call(Collective::kBarrier);
+  counter.count_call(Collective::kBarrier, 3);
+  counter.count_call(Collective::kSend);
+  const TrafficReport& report = counter.report();
+  EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kBarrier)], 4u);
+  EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kSend)], 1u);
+  EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kScan)], 0u);
+}
+
+TEST(TrafficCounter, CountsMessagesByCollectiveAndByPeer) {
+  TrafficCounter counter(3);
+  counter.count_sent(Collective::kSend, 1, 5);
+  counter.count_sent(Collective::kSend, 2, 7);
+  counter.count_received(Collective::kReceive, 2, 11);
+  counter.count_received(Collective::kReceive, 2, 0);  // nothing has moved
+  const TrafficReport& report = counter.report();
+  const Traffic sent_to_1{.messages_sent = 1, .bytes_sent = 5};
+  const Traffic of_2{
+      .messages_sent = 1, .bytes_sent = 7, .messages_received = 1, .bytes_received = 11};
+  const Traffic sent{.messages_sent = 2, .bytes_sent = 12};
+  const Traffic received{.messages_received = 1, .bytes_received = 11};
+  EXPECT_EQ(report.by_peer[0], Traffic());
+  EXPECT_EQ(report.by_peer[1], sent_to_1);
+  EXPECT_EQ(report.by_peer[2], of_2);
+  EXPECT_EQ(report.by_collective[static_cast<std::size_t>(Collective::kSend)], sent);
+  EXPECT_EQ(report.by_collective[static_cast<std::size_t>(Collective::kReceive)], received);
+}
+
 }  // namespace
 }  // namespace unisono

@@ -11,6 +11,7 @@
 #include "base/grace_periods.h"
 #include "comm/watchdog.h"
 #include "rendezvous/arbiter.h"
+#include "tests/support/deaf_host.h"
 #include "tests/support/log_guard.h"
 
 namespace unisono {
@@ -71,18 +72,6 @@ class Waits final : public Operation {
   std::vector<Rank> ranks;
 };
 
-class Host final : public EngineHost {
- public:
-  void tend() override {}
-  void mismatch(std::uint32_t, Rank, const CallRecord&, const CallRecord&) override {}
-  void counts_differ(std::uint32_t, Rank, std::string) override {}
-  void violation(std::uint32_t, Rank, std::string) override {}
-  void link_closed(Rank, const Status&) override {}
-  void left(std::uint32_t, Rank) override {}
-  const CallRecord* find_call(std::uint32_t, std::uint64_t) const override { return nullptr; }
-  void stranger(std::uint32_t, Rank) override {}
-};
-
 /// Rank 0 of communicator 1, whose three members share no memory. It is in call 5.
 class WatchdogTest : public ::testing::Test {
  protected:
@@ -104,7 +93,7 @@ class WatchdogTest : public ::testing::Test {
   const Members members_{1, {4, 2, 9}, 0};
   const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
   const CallSelection::Hints hints_;
-  Host engine_host_;
+  test::DeafHost engine_host_;
   Engine engine_{engine_host_, 10, 0, IdleChoice("yield", {})};
   ScratchPool scratch_{1024};
   HostBackends host_{{.engine = engine_,

@@ -5,6 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
+#include <thread>
+
+#include "comm/runtime.h"
+#include "tests/support/map_store.h"
 #include "unisono/helper_threads.h"
 #include "unisono/unisono.h"
 
@@ -55,6 +60,27 @@ TEST_F(IdleChoiceTest, ObeysTheUser) {
   EXPECT_EQ(IdleChoice("sleep", {}).now().sleep_after_us, 1);
 }
 
+// However many jobs it is in: it waits in one of them at a time.
+TEST(HelperThreads, AThreadWithTwoCommunicatorsCountsOnce) {
+  MapStore store;
+  const int before = ProcessThreads::count();
+  const auto both = [&](Rank rank) {
+    Communicator first = join(store, "first", rank, 2);
+    Communicator second = join(store, "second", rank, 2);
+    first.barrier();
+    EXPECT_EQ(ProcessThreads::count(), before + 2);
+    first.barrier();
+    second = Communicator();
+    first.barrier();
+    EXPECT_EQ(ProcessThreads::count(), before + 2) << "both are still in the first one";
+    first.barrier();
+  };
+  std::thread other([&] { both(1); });
+  both(0);
+  other.join();
+  EXPECT_EQ(ProcessThreads::count(), before);
+}
+
 // The child of a fork has no thread of its parent's but the one that forked.
 TEST(HelperThreads, AreNotInheritedByAForkedProcess) {
   const Communicator comm = init({.size = 1});  // registers what happens at a fork
@@ -67,6 +93,42 @@ TEST(HelperThreads, AreNotInheritedByAForkedProcess) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_EQ(ProcessThreads::count(), before);
+}
+
+TEST(HelperThreads, MadeBeforeAForkTakeNothingFromTheChildsCountWhenTheyGo) {
+  auto inherited = std::make_unique<HelperThreads>(2);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const HelperThreads own(1);
+    inherited.reset();
+    ::_exit(ProcessThreads::count());
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+}
+
+// A rank of a job of its own, where the parent's runtime is left as it is.
+TEST(ForkedProcess, IsInNoJobOfItsParents) {
+  MapStore store;
+  const auto rank = [&](Rank rank) {
+    Communicator comm = join(store, "parent", rank, 2);
+    comm.barrier();
+    if (rank == 0) {
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(Runtime::alive() + Runtime::open() + ProcessThreads::count());
+      int status = 0;
+      EXPECT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+      EXPECT_EQ(Runtime::alive(), 2);
+      EXPECT_EQ(Runtime::open(), 2);
+    }
+    comm.barrier();
+  };
+  std::thread other([&] { rank(1); });
+  rank(0);
+  other.join();
 }
 
 TEST(HelperThreads, ThatAreNegativeAreNone) {

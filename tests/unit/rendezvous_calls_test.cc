@@ -2,6 +2,8 @@
 // the decider asks for them.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "base/call_history.h"
 #include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
@@ -219,11 +221,14 @@ TEST(FailureDecider, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
     differing.communicator = differing.suspicion.communicator = id;
     decider.on_differing(0, std::move(differing), kFirstReport);
   }
-  std::size_t asked_about_the_last = 0;
+  std::set<std::uint32_t> asked_about;
   for (const auto& said : decider.take(kFirstReport)) {
-    if (said.decision.communicator == kAtATime + 1) ++asked_about_the_last;
+    EXPECT_TRUE(said.asks);
+    asked_about.insert(said.decision.communicator);
   }
-  EXPECT_EQ(asked_about_the_last, 0u);
+  ASSERT_THAT(asked_about, SizeIs(kAtATime));
+  EXPECT_EQ(*asked_about.begin(), 1u);
+  EXPECT_EQ(*asked_about.rbegin(), kAtATime) << "not about the last one";
 }
 
 TEST(FailureDecider, AnAnswerThatNobodyAskedForIsIgnored) {

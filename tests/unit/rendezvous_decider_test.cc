@@ -266,8 +266,9 @@ TEST(FailureDecider, NeighbourOfTheVictimIsNotBlamed) {
   decider.on_broken_link(1, {2, "reset"}, kStart);
   decider.on_broken_link(3, {2, "reset"}, kStart);
   decider.on_closed(2, "closed without goodbye");
-  for (const auto& said : decider.take(kStart + seconds(1)))
-    EXPECT_EQ(said.decision.failed_rank, 2);
+  const auto said = decider.take(kStart + seconds(1));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
 }
 
 TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {

@@ -424,6 +424,24 @@ TEST(Join, ArbitersOfANameEndWhenTold) {
   leave_all(&ended);
 }
 
+// Names in another store are other names: whoever comes late still hears why the first job failed.
+TEST(Join, AFailedArbiterStaysWhenItsNameIsUsedInAnotherStore) {
+  constexpr milliseconds kArbiterStays(1000);  // when it has failed
+  for (bool in_time = false; !in_time;) {
+    MapStore failed_in, used_in;
+    const TimePoint began = Clock::now();
+    const auto early = meet({world_of(store_point(&failed_in), 2, milliseconds(10))[0]});
+    ASSERT_EQ(early[0].status.code(), ErrorCode::kRendezvous);
+    auto others = meet(world_of(store_point(&used_in), 2));
+    expect_one_world(others);
+    const auto late = meet({world_of(store_point(&failed_in), 2, milliseconds(100))[1]});
+    leave_all(&others);
+    in_time = Clock::now() - began < kArbiterStays;
+    if (!in_time) continue;
+    EXPECT_EQ(late[0].status.message(), early[0].status.message());
+  }
+}
+
 TEST(Join, StoreThatThrowsIsAnErrorNotAnException) {
   BrokenStore store;
   const auto outcomes = meet(world_of(store_point(&store), 2, milliseconds(100)));

@@ -1,0 +1,199 @@
+#include "comm/job_news.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/log.h"
+
+namespace unisono {
+namespace {
+
+constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64;
+
+// Of communicators that do not exist here most are closed ones: the latest `most` are kept.
+template <typename T>
+void remember(const T& what, std::size_t most, std::deque<T>* kept) {
+  if (kept->size() == most) kept->pop_front();
+  kept->push_back(what);
+}
+
+// What was remembered of this communicator, in order.
+std::vector<FailureDecision> recall(std::uint32_t communicator, std::deque<FailureDecision>* kept) {
+  const auto concerns = [&](const FailureDecision& each) {
+    return each.communicator == communicator;
+  };
+  std::vector<FailureDecision> recalled;
+  std::copy_if(kept->begin(), kept->end(), std::back_inserter(recalled), concerns);
+  std::erase_if(*kept, concerns);
+  return recalled;
+}
+
+void tell(const FailureDecision& decision, JobCommunicator* communicator) {
+  const Rank member = communicator->members().find(decision.failed_rank);
+  const bool concerned = decision.communicator == kEveryCommunicator
+                             ? member >= 0
+                             : decision.communicator == communicator->members().id();
+  if (concerned) {
+    communicator->fail(Status(decision.code, decision.message, member),
+                       JobCommunicator::Tell::kNobody);
+  }
+}
+
+}  // namespace
+
+JobNews::JobNews(ArbiterClient& arbiter, int size)
+    : arbiter_(arbiter), peer_left_(static_cast<std::size_t>(size), false) {}
+
+void JobNews::add(JobCommunicator& communicator) {
+  communicators_.push_back(&communicator);
+  for (const FailureDecision& death : deaths_) tell(death, &communicator);
+  // A member that was quicker may have left or failed the communicator before it was made here.
+  for (const FailureDecision& decision : recall(communicator.members().id(), &unknown_decisions_)) {
+    tell(decision, &communicator);
+  }
+}
+
+bool JobNews::remove(JobCommunicator& communicator) {
+  return std::erase(communicators_, &communicator) > 0 && communicators_.empty();
+}
+
+JobCommunicator* JobNews::find(std::uint32_t id) const {
+  for (JobCommunicator* communicator : communicators_) {
+    if (communicator->members().id() == id) return communicator;
+  }
+  return nullptr;
+}
+
+bool JobNews::is_gone(Rank rank) const {
+  return peer_left_[static_cast<std::size_t>(rank)] ||
+         std::any_of(deaths_.begin(), deaths_.end(),
+                     [rank](const FailureDecision& death) { return death.failed_rank == rank; });
+}
+
+Status JobNews::find_lost(const std::vector<Rank>& ranks) const {
+  for (const FailureDecision& death : deaths_) {
+    if (std::find(ranks.begin(), ranks.end(), death.failed_rank) == ranks.end()) continue;
+    return Status(death.code, death.message, death.failed_rank);
+  }
+  for (const Rank rank : ranks) {
+    if (!peer_left_[static_cast<std::size_t>(rank)]) continue;
+    return Status(ErrorCode::kRankLeft, "rank " + std::to_string(rank) + " has left", rank);
+  }
+  return Status();
+}
+
+void JobNews::hear(const FailureDecision& decision) {
+  if (decision.code == ErrorCode::kRankLeft && decision.failed_rank >= 0 &&
+      decision.communicator == kEveryCommunicator) {
+    // No failure by itself: only calls that still need the rank fail, and they say which.
+    peer_left_[static_cast<std::size_t>(decision.failed_rank)] = true;
+    return;
+  }
+  if (decision.communicator == kEveryCommunicator) {
+    deaths_.push_back(decision);
+  } else if (find(decision.communicator) == nullptr) {
+    remember(decision, kDecisionsKept, &unknown_decisions_);
+  }
+  for (std::size_t i = 0; i < communicators_.size(); ++i) tell(decision, communicators_[i]);
+}
+
+void JobNews::ask(std::uint32_t communicator) {
+  remember(communicator, kQuestionsKept, &questions_);
+}
+
+void JobNews::answer_questions() {
+  std::erase_if(questions_, [this](std::uint32_t id) {
+    const JobCommunicator* const found = find(id);
+    if (found != nullptr) arbiter_.answer_calls(id, found->own_calls());
+    return found != nullptr;
+  });
+}
+
+void JobNews::poll_arbiter() {
+  std::vector<FailureDecision> decisions;
+  arbiter_.poll(&decisions);
+  for (const FailureDecision& decision : decisions) hear(decision);
+  for (const std::uint32_t communicator : arbiter_.take_questions()) ask(communicator);
+  answer_questions();
+}
+
+void JobNews::tell_events() {
+  if (events_.empty()) return;
+  for (const Event& event : std::exchange(events_, {})) {
+    if (event.communicator == kEveryCommunicator) {
+      // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
+      arbiter_.report_broken_link(event.peer, event.message);
+      continue;
+    }
+    JobCommunicator* const communicator = find(event.communicator);
+    if (communicator == nullptr) continue;
+    const Rank member = communicator->members().find(event.peer);
+    if (event.code == ErrorCode::kRankLeft) {
+      communicator->note_left(member);
+    } else if (event.code == ErrorCode::kMismatch) {
+      communicator->disagree(Status(event.code, event.message, member));
+    } else {
+      communicator->fail(
+          Status(event.code, "rank " + std::to_string(member) + " " + event.message, member),
+          JobCommunicator::Tell::kEveryone);
+    }
+  }
+}
+
+void JobNews::tend() {
+  // The job's word first: what this rank finds out by itself may only follow from it.
+  poll_arbiter();
+  tell_events();
+  for (std::size_t i = 0; i < communicators_.size(); ++i) communicators_[i]->tend(peer_left_);
+}
+
+void JobNews::mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
+                       const CallRecord& ours) {
+  const JobCommunicator* const found = find(communicator);
+  if (found == nullptr) return;
+  events_.push_back({communicator, ErrorCode::kMismatch, peer,
+                     "rank " + std::to_string(found->members().self()) + " called " +
+                         describe(ours) + " while rank " +
+                         std::to_string(found->members().find(peer)) + " called " +
+                         describe(theirs)});
+}
+
+void JobNews::counts_differ(std::uint32_t communicator, Rank peer, std::string what) {
+  const JobCommunicator* const found = find(communicator);
+  if (found == nullptr) return;
+  events_.push_back({communicator, ErrorCode::kMismatch, peer,
+                     "the counts of rank " + std::to_string(found->members().self()) +
+                         " and rank " + std::to_string(found->members().find(peer)) +
+                         " differ: the latter " + what});
+}
+
+const CallRecord* JobNews::find_call(std::uint32_t communicator, std::uint64_t sequence) const {
+  const JobCommunicator* const found = find(communicator);
+  return found == nullptr ? nullptr : found->find_call(sequence);
+}
+
+void JobNews::violation(std::uint32_t communicator, Rank peer, std::string what) {
+  events_.push_back({communicator, ErrorCode::kProtocol, peer, std::move(what)});
+}
+
+void JobNews::link_closed(Rank peer, const Status& cause) {
+  if (cause.ok()) {
+    peer_left_[static_cast<std::size_t>(peer)] = true;
+    return;
+  }
+  events_.push_back({kEveryCommunicator, ErrorCode::kRankFailed, peer, cause.message()});
+}
+
+void JobNews::left(std::uint32_t communicator, Rank peer) {
+  events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
+}
+
+void JobNews::stranger(std::uint32_t communicator, Rank peer) {
+  log::warning("rank " + std::to_string(peer) + " has sent to rank " +
+               std::to_string(arbiter_.world().rank) + " in communicator " +
+               std::to_string(communicator) +
+               ", of which it is no member; what it sends there is dropped");
+}
+
+}  // namespace unisono

@@ -1,0 +1,76 @@
+// What a rank hears of its job's failures: from the arbiter, whose decisions come first, and from
+// its own messenger. Each is told to the communicators that it concerns, also to those that are
+// made later.
+//
+// Thread rule: the engine's lock.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "comm/job_communicator.h"
+#include "engine/engine.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono {
+
+class JobNews final : public EngineHost {
+ public:
+  /// `size`: of the job. The arbiter's client outlives this.
+  JobNews(ArbiterClient& arbiter, int size);
+
+  /// Tells it what has become of its members before it was made.
+  void add(JobCommunicator& communicator);
+  /// True when it was the last one.
+  bool remove(JobCommunicator& communicator);
+
+  /// The job has said that this world rank died or left.
+  bool is_gone(Rank rank) const;
+  /// What the job says of the first of these world ranks that will never come; ok while all may.
+  Status find_lost(const std::vector<Rank>& ranks) const;
+
+  /// A decision of the arbiter.
+  void hear(const FailureDecision& decision);
+  /// The arbiter asks for this rank's calls. Answered once the communicator is made here: others
+  /// may disagree about it before.
+  void ask(std::uint32_t communicator);
+  /// Hears what the arbiter has said meanwhile.
+  void poll_arbiter();
+  /// Tells what the messenger has noted.
+  void tell_events();
+
+  // EngineHost: poll_arbiter(), tell_events(), and all communicators tend.
+  void tend() override;
+  // MessengerEvents: noted, for nothing is told in the midst of a frame.
+  void mismatch(std::uint32_t communicator, Rank peer, const CallRecord& theirs,
+                const CallRecord& ours) override;
+  void counts_differ(std::uint32_t communicator, Rank peer, std::string what) override;
+  void violation(std::uint32_t communicator, Rank peer, std::string what) override;
+  const CallRecord* find_call(std::uint32_t communicator, std::uint64_t sequence) const override;
+  void link_closed(Rank peer, const Status& cause) override;
+  void left(std::uint32_t communicator, Rank peer) override;
+  void stranger(std::uint32_t communicator, Rank peer) override;
+
+ private:
+  struct Event {
+    std::uint32_t communicator;
+    ErrorCode code;
+    Rank peer;
+    std::string message;
+  };
+
+  JobCommunicator* find(std::uint32_t communicator) const;
+  void answer_questions();
+
+  ArbiterClient& arbiter_;
+  std::vector<JobCommunicator*> communicators_;
+  std::vector<Event> events_;
+  std::vector<bool> peer_left_;          // by world rank
+  std::vector<FailureDecision> deaths_;  // for communicators made after them
+  // Of communicators that do not exist here, or not yet.
+  std::deque<FailureDecision> unknown_decisions_;
+  std::deque<std::uint32_t> questions_;
+};
+
+}  // namespace unisono
