@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 first_call() {
-  run_part probe 125
+  run_part probe 150
   run_part kernels 90
   run_part brief 60
   run_part memcheck 45
@@ -17,7 +17,7 @@ part_probe() {
   local file
   attempt probe 50 "$probe" attributes descriptors legacy_handles > "$raw/probe.jsonl"
   # What gates rest on.
-  attempt blocked_streams 35 "$probe" blocked_streams >> "$raw/probe.jsonl"
+  attempt blocked_streams 75 "$probe" blocked_streams >> "$raw/probe.jsonl"
   # What calls of processes rest on.
   attempt memory_operations 35 "$probe" memory_operations >> "$raw/probe.jsonl"
   case $? in
@@ -46,8 +46,9 @@ part_brief() {
   [ -z "$rehearsal" ] || { rank_counts=2 sizes='-b 4K -e 64K -f 16 -I 2 -w 0'; }
   for as in threads processes; do
     for ranks in $rank_counts; do
+      # In the log it shows whether calls are staged, and why.
       # shellcheck disable=SC2086
-      measure brief.jsonl "$as/$ranks" 30 all_reduce -n "$ranks" --as $as --place in --mode hot \
+      UNISONO_LOG=debug measure brief.jsonl "$as/$ranks" 30 all_reduce -n "$ranks" --as $as --place in --mode hot \
         --budget-ms 40 $sizes
     done
   done
@@ -156,7 +157,7 @@ part_waits() {
   local question name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
   for question in fork_and_join graphs beside_waits; do
-    attempt $question 65 "$probe" $question >> "$raw/probe.jsonl"
+    attempt $question 100 "$probe" $question >> "$raw/probe.jsonl"
   done
   for ranks in 2 8; do
     [ -n "$rehearsal" ] && [ $ranks = 8 ] && continue

@@ -1,7 +1,8 @@
 // Asks a machine's driver what the library's design rests on: run.sh runs it first.
 //
 //   gpu_probe [QUESTION ...]     all of them without an argument
-//   gpu_probe devices            how many the driver has; status 1 and why, where there is none
+//   gpu_probe devices            how many the driver has; status 1 and why, where there is none,
+//                                and 3 and why, where the first one cannot load the kernels
 //   gpu_probe hold PARENT        keeps a context alive, and with it the driver ready, until it is
 //                                told to end or the process PARENT, which started it, has ended
 #include "bench/gpu/probe.h"
@@ -18,6 +19,7 @@
 #include <string>
 
 #include "cuda/driver/survey.h"
+#include "cuda/kernels/kernels.h"
 
 namespace unisono::gpu_probe {
 namespace {
@@ -35,8 +37,8 @@ constexpr std::array kQuestions{
     Question{"memory_operations", ask_memory_operations},
     Question{"fork_and_join", ask_fork_and_join},
     Question{"graphs", ask_graphs},
-    Question{"blocked_streams", ask_blocked_streams},
-    Question{"beside_waits", ask_beside_waits, 60},
+    Question{"blocked_streams", ask_blocked_streams, 70},
+    Question{"beside_waits", ask_beside_waits, 95},
 };
 
 /// In a child: what breaks one question's context leaves the others alone.
@@ -77,6 +79,14 @@ int count_devices() {
     fmt::print("the driver has no device; see CUDA_VISIBLE_DEVICES\n");
     return 1;
   }
+  try {
+    const Gpu gpu;
+    const auto kernels = cuda::Kernels::load(gpu.api(), gpu.device(), gpu.context());
+    if (!kernels) throw std::runtime_error(kernels.error().message());
+  } catch (const std::exception& error) {
+    fmt::print("{}\n", error.what());
+    return 3;
+  }
   fmt::print("{}\n", survey->devices.size());
   return 0;
 }
@@ -113,6 +123,12 @@ void ask_attributes() {
   std::size_t bytes = 0;
   gpu.must(gpu->DeviceTotalMem(&bytes, gpu.device()), "the size of memory");
   answer("memory_bytes", static_cast<double>(bytes));
+  int least = 0;
+  int greatest = 0;
+  const auto range = gpu.find<CUresult (*)(int*, int*)>("cuCtxGetStreamPriorityRange");
+  gpu.must(range(&least, &greatest), "the range of priorities");
+  answer("stream_priority_least", least);
+  answer("stream_priority_greatest", greatest);
   struct Asked {
     const char* what;
     int attribute;

@@ -24,7 +24,7 @@
 namespace unisono::gpu_probe {
 namespace {
 
-constexpr int kReadyMs = 3000, kAnswerMs = 1000;
+constexpr int kReadyMs = 10'000, kAnswerMs = 1000;  // a start may make two contexts
 constexpr std::size_t kBytes = std::size_t{1} << 20;
 constexpr double kCopiesUs = 200'000;  // how long copies go on beside a thread that frees
 
@@ -94,9 +94,11 @@ struct Case {
   Needs needs = Needs::kNothing;
 };
 
+/// Out and in.
 void copy(Scene& scene, CUstream stream) {
-  const auto host = reinterpret_cast<CUdeviceptr>(scene.host);
-  scene.gpu.must(scene.gpu->MemcpyAsync(host + 64, scene.memory, kBytes - 64, stream), "copying");
+  const CUdeviceptr host = reinterpret_cast<CUdeviceptr>(scene.host) + 64;
+  scene.gpu.must(scene.gpu->MemcpyAsync(host, scene.memory, kBytes - 64, stream), "copying");
+  scene.gpu.must(scene.gpu->MemcpyAsync(scene.memory, host, kBytes - 64, stream), "copying");
   scene.gpu.finish(stream);
 }
 
@@ -255,8 +257,9 @@ CUipcMemHandle handle_of_another_process() {
   _exit(0);  // the streams wait on
 }
 
-/// False where the answer does not come.
-bool ask_case(const Case& asked, int waits) {
+enum class Outcome : std::uint8_t { kWentOn, kHeldUp, kNotBegun };
+
+Outcome ask_case(const Case& asked, int waits) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("no pipe");
   const pid_t parent = getpid();
@@ -284,23 +287,29 @@ bool ask_case(const Case& asked, int waits) {
   if (done) {
     answer(what, took);
   } else {
-    answer(what, began ? "held up" : "failed");
+    answer(what, began ? "held up" : "not begun");
   }
-  return done;
+  return done ? Outcome::kWentOn : began ? Outcome::kHeldUp : Outcome::kNotBegun;
 }
 
-/// Asks all of them beside many streams that wait, and those that did not come to an end beside one
-/// stream. Throws where one of them must go on beside many, since gates may be that many.
+/// Asks all of them beside many streams that wait, and those that were held up beside one stream.
+/// Throws where one of them must go on beside many, since gates may be that many.
 void ask_all(std::span<const Case> cases) {
-  std::string broken;
+  std::string held_up, not_begun;
   for (const Case& asked : cases) {
-    if (ask_case(asked, 16)) continue;
-    if (asked.must == Must::kGoOn) broken += std::string(broken.empty() ? "" : ", ") + asked.name;
-    ask_case(asked, 1);
+    const Outcome outcome = ask_case(asked, 16);
+    if (outcome == Outcome::kHeldUp) ask_case(asked, 1);
+    if (outcome == Outcome::kWentOn || asked.must == Must::kNot) continue;
+    std::string& names = outcome == Outcome::kHeldUp ? held_up : not_begun;
+    names += std::string(names.empty() ? "" : ", ") + asked.name;
   }
-  if (!broken.empty()) {
-    throw std::runtime_error("does not go on beside streams that wait, as it must: " + broken);
+  std::string words;
+  if (!held_up.empty()) words = "does not go on beside streams that wait, as it must: " + held_up;
+  if (!not_begun.empty()) {
+    words += fmt::format("{}could not be asked, no start within {} s or none at all: {}",
+                         words.empty() ? "" : "; ", kReadyMs / 1000, not_begun);
   }
+  if (!words.empty()) throw std::runtime_error(words);
 }
 
 }  // namespace

@@ -102,7 +102,12 @@ if [ -z "$unisono" ] || [ -z "$probe" ]; then
   echo "run.sh: there are no programs unisono and gpu_probe in $programs"
   exit 2
 fi
-counted=$(timeout 60 "$probe" devices 2>&1) || no_gpu "${counted:-the driver does not answer}"
+counted=$(timeout 60 "$probe" devices 2>&1)
+case $? in
+  0) ;;
+  3) echo "run.sh: nothing can run on this GPU: $counted"; exit 1 ;;
+  *) no_gpu "${counted:-the driver does not answer}" ;;
+esac
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 rm -f "$out/table-$call.txt" "$out/raw-$call.tar.gz"

@@ -181,6 +181,11 @@ const Row kRows[]{
       "that leaves the host passes through its memory"},
      [](std::string_view text, Config* c) { return parse_switch(text, &c->cuda.direct); },
      [](const Config& c) { return std::string(c.cuda.direct ? "on" : "off"); }},
+    {{"UNISONO_CUDA_GATES", "on|off", "on",
+      "where a call passes through host memory its stream waits, and those that share its hardware "
+      "queue, and not the caller; off: the caller waits"},
+     [](std::string_view text, Config* c) { return parse_switch(text, &c->cuda.gates); },
+     [](const Config& c) { return std::string(c.cuda.gates ? "on" : "off"); }},
     {{"UNISONO_CUDA_LIBRARY", "path", "",
       "the CUDA driver's file, for tests and unusual installations; empty: libcuda.so.1"},
      [](std::string_view text, Config* c) {

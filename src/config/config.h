@@ -36,6 +36,7 @@ struct VerbsConfig {
 struct CudaConfig {
   std::string use = "auto";
   bool direct = true;  ///< network devices read and write GPU memory where they can
+  bool gates = true;   ///< the caller's stream waits for staged calls, and the caller does not
   std::string library;
   std::string cublas_library;
 };

@@ -31,9 +31,9 @@ class DeviceMemoryProcesses : public ::testing::Test {
 
   /// What both sides write is seen at the other.
   void expect_shared(MemoryOwner& owner, void* there, std::size_t bytes) {
-    const auto ticket = owner.ticket(there, bytes);
+    const auto ticket = owner.ticket_of(there, bytes);
     ASSERT_TRUE(ticket) << ticket.error().message();
-    const auto here = memory_->map(*ticket, kOwner, bytes);
+    const auto here = memory_->open(*ticket, kOwner, bytes);
     ASSERT_TRUE(here) << here.error().message();
     ASSERT_TRUE(owner.fill(there, bytes, ++value_));
     EXPECT_EQ(common_byte(*memory_, *here, bytes), value_);
@@ -51,7 +51,7 @@ TEST_F(DeviceMemoryProcesses, ShareAWindow) {
   void* const window = *owner.allocate(3 * kMiB);
   expect_shared(owner, window, 3 * kMiB);
   expect_shared(owner, at(window, kMiB + 12), 1000);
-  EXPECT_EQ(owner.ticket(window, kMiB)->kind, Kind::kWindow);
+  EXPECT_EQ(owner.ticket_of(window, kMiB)->kind, Kind::kWindow);
   // Its neighbours are untouched.
   ASSERT_TRUE(owner.fill(window, 3 * kMiB, 1));
   expect_shared(owner, at(window, kMiB), 64);
@@ -65,7 +65,7 @@ TEST_F(DeviceMemoryProcesses, ShareCudaMallocMemoryByBaseAndOffset) {
   MemoryOwner owner;
   void* const plain = *owner.cuda_malloc(3 * kMiB);
   ASSERT_TRUE(owner.fill(plain, 3 * kMiB, 99));
-  EXPECT_EQ(owner.ticket(at(plain, kMiB), kMiB)->kind, Kind::kLegacyIpc);
+  EXPECT_EQ(owner.ticket_of(at(plain, kMiB), kMiB)->kind, Kind::kLegacyIpc);
   expect_shared(owner, at(plain, kMiB), kMiB);
   EXPECT_EQ(owner.common_byte(plain, kMiB), 99);
   EXPECT_EQ(owner.common_byte(at(plain, 2 * kMiB), kMiB), 99);
@@ -78,7 +78,7 @@ TEST_F(DeviceMemoryProcesses, ShareForeignMemoryThatCanBeExported) {
   if (!has_numbers_of_windows(*memory_)) GTEST_SKIP() << "needs numbers of memory with handles";
   MemoryOwner owner;
   void* const range = *owner.map_range(2 * kMiB, 2, true);
-  EXPECT_EQ(owner.ticket(range, kMiB)->kind, Kind::kWindow);
+  EXPECT_EQ(owner.ticket_of(range, kMiB)->kind, Kind::kWindow);
   expect_shared(owner, range, kMiB);
   expect_shared(owner, at(range, 2 * kMiB + 64), kMiB);
   memory_->forget(kOwner);
@@ -89,10 +89,10 @@ TEST_F(DeviceMemoryProcesses, ShareForeignMemoryThatCanBeExported) {
 TEST_F(DeviceMemoryProcesses, CannotShareForeignMemoryWithoutExport) {
   MemoryOwner owner;
   void* const range = *owner.map_range(2 * kMiB, 1, false);
-  const auto ticket = owner.ticket(range, kMiB);
+  const auto ticket = owner.ticket_of(range, kMiB);
   ASSERT_TRUE(ticket) << ticket.error().message();
   EXPECT_EQ(ticket->kind, Kind::kUnshareable);
-  const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+  const auto mapped = memory_->open(*ticket, kOwner, kMiB);
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code(), ErrorCode::kUnsupported);
   EXPECT_THAT(mapped.error().message(), HasSubstr("rank 3"));
@@ -107,14 +107,14 @@ TEST_F(DeviceMemoryProcesses, MapAnAllocationOnceAndRememberIt) {
   void* const window = *owner.allocate(kMiB);
   void* const plain = *owner.cuda_malloc(kMiB);
   for (void* const buffer : {window, plain}) {
-    const auto whole = owner.ticket(buffer, kMiB);
-    const auto part = owner.ticket(at(buffer, 4096), 4096);
+    const auto whole = owner.ticket_of(buffer, kMiB);
+    const auto part = owner.ticket_of(at(buffer, 4096), 4096);
     ASSERT_TRUE(whole && part);
-    const auto here = memory_->map(*whole, kOwner, kMiB);
+    const auto here = memory_->open(*whole, kOwner, kMiB);
     ASSERT_TRUE(here) << here.error().message();
     const std::uint64_t calls = memory_calls();
-    EXPECT_EQ(*memory_->map(*whole, kOwner, kMiB), *here);
-    EXPECT_EQ(*memory_->map(*part, kOwner, 4096), at(*here, 4096));
+    EXPECT_EQ(*memory_->open(*whole, kOwner, kMiB), *here);
+    EXPECT_EQ(*memory_->open(*part, kOwner, 4096), at(*here, 4096));
     EXPECT_EQ(memory_calls(), calls);
   }
 }
@@ -127,9 +127,9 @@ TEST_F(DeviceMemoryProcesses, KeepAMappingForAsLongAsItIsWanted) {
   };
   MemoryOwner owner;
   for (void* const buffer : {*owner.allocate(kMiB), *owner.cuda_malloc(kMiB)}) {
-    const auto ticket = owner.ticket(buffer, kMiB);
+    const auto ticket = owner.ticket_of(buffer, kMiB);
     ASSERT_TRUE(ticket);
-    void* const here = *memory_->map(*ticket, kOwner, kMiB);
+    void* const here = *memory_->open(*ticket, kOwner, kMiB);
     auto kept = memory_->keep(*ticket);
     ASSERT_TRUE(kept) << kept.error().message();
     ASSERT_TRUE(owner.fill(buffer, kMiB, 6));
@@ -142,7 +142,7 @@ TEST_F(DeviceMemoryProcesses, KeepAMappingForAsLongAsItIsWanted) {
     EXPECT_EQ(unmapped(), before + 1);
   }
   void* const own = *memory_->allocate(kMiB);
-  const auto nothing = memory_->keep(*memory_->ticket(own, kMiB));
+  const auto nothing = memory_->keep(*memory_->ticket_of(own, kMiB));
   ASSERT_TRUE(nothing);
   EXPECT_EQ(*nothing, nullptr);
   EXPECT_TRUE(memory_->release(own));
@@ -152,15 +152,15 @@ TEST_F(DeviceMemoryProcesses, OpenAHandleOnceForAllRanksOfAProcess) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;
   void* const plain = *owner.cuda_malloc(kMiB);
-  const auto ticket = owner.ticket(plain, kMiB);
+  const auto ticket = owner.ticket_of(plain, kMiB);
   ASSERT_TRUE(ticket);
   const std::uint64_t opened = fake()->calls("cuIpcOpenMemHandle");
   const std::uint64_t closed = fake()->calls("cuIpcCloseMemHandle");
   auto other = open_device();
-  void* const here = *memory_->map(*ticket, kOwner, kMiB);
-  EXPECT_EQ(*other->map(*ticket, kOwner, kMiB), here);
+  void* const here = *memory_->open(*ticket, kOwner, kMiB);
+  EXPECT_EQ(*other->open(*ticket, kOwner, kMiB), here);
   // Two ranks may live in that process.
-  EXPECT_EQ(*other->map(*ticket, kOwner + 1, kMiB), here);
+  EXPECT_EQ(*other->open(*ticket, kOwner + 1, kMiB), here);
   EXPECT_EQ(fake()->calls("cuIpcOpenMemHandle"), opened + 1);
   memory_->forget(kOwner);
   other->forget(kOwner);
@@ -177,14 +177,14 @@ TEST_F(DeviceMemoryProcesses, NoticeAnAddressThatWasFreedAndTakenAgain) {
   MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
   void* const first = *owner.cuda_malloc(kMiB);
   expect_shared(owner, first, kMiB);
-  const auto before = owner.ticket(first, kMiB);
+  const auto before = owner.ticket_of(first, kMiB);
   memory_->forget(kOwner);
-  ASSERT_TRUE(memory_->map(*before, kOwner, kMiB));
+  ASSERT_TRUE(memory_->open(*before, kOwner, kMiB));
   ASSERT_TRUE(owner.cuda_free(first));
   void* const second = *owner.cuda_malloc(kMiB);
   ASSERT_EQ(second, first) << "the driver does not reuse addresses";
   expect_shared(owner, second, kMiB);
-  EXPECT_NE(owner.ticket(second, kMiB)->allocation_id, before->allocation_id);
+  EXPECT_NE(owner.ticket_of(second, kMiB)->allocation_id, before->allocation_id);
   memory_->side_work().finish();
   EXPECT_EQ(fake()->counts().imports, 1u);
 }
@@ -194,12 +194,12 @@ TEST_F(DeviceMemoryProcesses, RefuseForeignMemoryThatWasMappedAnew) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner({"FAKE_CUDA_ADDRESSES=reuse"});
   void* const first = *owner.map_range(2 * kMiB, 1, true);
-  const auto old = owner.ticket(first, kMiB);
+  const auto old = owner.ticket_of(first, kMiB);
   ASSERT_TRUE(old);
   ASSERT_TRUE(owner.unmap_ranges());
   void* const second = *owner.map_range(2 * kMiB, 1, true);
   ASSERT_EQ(second, first) << "the driver does not reuse addresses";
-  const auto mapped = memory_->map(*old, kOwner, kMiB);
+  const auto mapped = memory_->open(*old, kOwner, kMiB);
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(mapped.error().message(), HasSubstr("the memory was freed"));
@@ -213,8 +213,8 @@ TEST_F(DeviceMemoryProcesses, KeepAReleasedWindowUntilTheOwnerIsAskedAgain) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;
   void* const first = *owner.allocate(kMiB);
-  const auto ticket = owner.ticket(first, kMiB);
-  void* const here = *memory_->map(*ticket, kOwner, kMiB);
+  const auto ticket = owner.ticket_of(first, kMiB);
+  void* const here = *memory_->open(*ticket, kOwner, kMiB);
   ASSERT_TRUE(owner.fill(first, kMiB, 17));
   ASSERT_TRUE(owner.release(first));
   EXPECT_EQ(common_byte(*memory_, here, kMiB), 17);
@@ -230,13 +230,13 @@ TEST_F(DeviceMemoryProcesses, RefuseAWindowThatWasReleasedBefore) {
   MemoryOwner owner;
   void* const window = *owner.allocate(kMiB);
   void* const range = *owner.map_range(2 * kMiB, 1, true);
-  const auto released = owner.ticket(window, kMiB);
-  const auto unmapped = owner.ticket(range, kMiB);
+  const auto released = owner.ticket_of(window, kMiB);
+  const auto unmapped = owner.ticket_of(range, kMiB);
   ASSERT_TRUE(released && unmapped);
   ASSERT_TRUE(owner.release(window));
   ASSERT_TRUE(owner.unmap_ranges());
   for (const BufferTicket& ticket : {*released, *unmapped}) {
-    const auto mapped = memory_->map(ticket, kOwner, kMiB);
+    const auto mapped = memory_->open(ticket, kOwner, kMiB);
     ASSERT_FALSE(mapped);
     EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(mapped.error().message(), HasSubstr("rank 3"));
@@ -251,13 +251,13 @@ TEST_F(DeviceMemoryProcesses, SurviveThePeersDeath) {
   void* const window = *owner.allocate(kMiB);
   void* const plain = *owner.cuda_malloc(kMiB);
   void* const late = *owner.allocate(kMiB);
-  const auto late_ticket = owner.ticket(late, kMiB);
+  const auto late_ticket = owner.ticket_of(late, kMiB);
   expect_shared(owner, plain, kMiB);
   expect_shared(owner, window, kMiB);
-  void* const here = *memory_->map(*owner.ticket(window, kMiB), kOwner, kMiB);
+  void* const here = *memory_->open(*owner.ticket_of(window, kMiB), kOwner, kMiB);
   owner.die();
   EXPECT_EQ(common_byte(*memory_, here, kMiB), value_);
-  const auto mapped = memory_->map(*late_ticket, kOwner, kMiB);
+  const auto mapped = memory_->open(*late_ticket, kOwner, kMiB);
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code(), ErrorCode::kRankFailed);
   EXPECT_EQ(mapped.error().rank(), kOwner);
@@ -271,7 +271,7 @@ TEST_F(DeviceMemoryProcesses, DropWhatTheFormerProcessOfARankOwned) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   {
     MemoryOwner former;
-    ASSERT_TRUE(memory_->map(*former.ticket(*former.cuda_malloc(kMiB), kMiB), kOwner, kMiB));
+    ASSERT_TRUE(memory_->open(*former.ticket_of(*former.cuda_malloc(kMiB), kMiB), kOwner, kMiB));
     former.die();
   }
   MemoryOwner owner;
@@ -283,43 +283,43 @@ TEST_F(DeviceMemoryProcesses, DropWhatTheFormerProcessOfARankOwned) {
 TEST_F(DeviceMemoryProcesses, SayWhoseHandleIsRefused) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;
-  const auto ticket = owner.ticket(*owner.cuda_malloc(kMiB), kMiB);
+  const auto ticket = owner.ticket_of(*owner.cuda_malloc(kMiB), kMiB);
   ASSERT_TRUE(ticket);
   fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_NOT_PERMITTED);
-  const auto refused = memory_->map(*ticket, kOwner, kMiB);
+  const auto refused = memory_->open(*ticket, kOwner, kMiB);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kSystem);
   EXPECT_THAT(refused.error().message(), HasSubstr("rank 3"));
   EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
   EXPECT_THAT(refused.error().message(), HasSubstr("CUDA_ERROR_NOT_PERMITTED"));
-  EXPECT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+  EXPECT_TRUE(memory_->open(*ticket, kOwner, kMiB));
 }
 
 // A driver may not tell how long imported memory is.
 TEST_F(DeviceMemoryProcesses, BelieveALengthThatTheDriverDoesNotTell) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;
-  const auto ticket = owner.ticket(*owner.cuda_malloc(kMiB), kMiB);
+  const auto ticket = owner.ticket_of(*owner.cuda_malloc(kMiB), kMiB);
   ASSERT_TRUE(ticket);
   fake()->fail("cuMemGetAddressRange", 1, CUDA_ERROR_NOT_FOUND);
-  const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+  const auto mapped = memory_->open(*ticket, kOwner, kMiB);
   EXPECT_TRUE(mapped) << mapped.error().message();
 }
 
 TEST_F(DeviceMemoryProcesses, LoseNothingWhenAnImportFails) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   MemoryOwner owner;
-  const auto ticket = owner.ticket(*owner.allocate(kMiB), kMiB);
+  const auto ticket = owner.ticket_of(*owner.allocate(kMiB), kMiB);
   ASSERT_TRUE(ticket);
   for (const char* function :
        {"cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"}) {
     fake()->fail(function, 1, CUDA_ERROR_OUT_OF_MEMORY);
-    const auto mapped = memory_->map(*ticket, kOwner, kMiB);
+    const auto mapped = memory_->open(*ticket, kOwner, kMiB);
     ASSERT_FALSE(mapped) << function;
     EXPECT_EQ(mapped.error().code(), ErrorCode::kOutOfResources) << function;
     EXPECT_EQ(fake()->counts().virtual_parts, 0u) << function;
   }
-  EXPECT_TRUE(memory_->map(*ticket, kOwner, kMiB));
+  EXPECT_TRUE(memory_->open(*ticket, kOwner, kMiB));
 }
 
 TEST_F(DeviceMemoryProcesses, KeepNoDescriptorOpen) {
@@ -330,11 +330,11 @@ TEST_F(DeviceMemoryProcesses, KeepNoDescriptorOpen) {
   MemoryOwner owner;
   void* const theirs = *owner.allocate(kMiB);
   void* const mine = *memory_->allocate(kMiB);
-  const auto ticket = owner.ticket(theirs, kMiB);
-  const auto my_ticket = memory_->ticket(mine, kMiB);
+  const auto ticket = owner.ticket_of(theirs, kMiB);
+  const auto my_ticket = memory_->ticket_of(mine, kMiB);
   const auto map_both = [&] {
-    ASSERT_TRUE(memory_->map(*ticket, kOwner, kMiB));
-    ASSERT_TRUE(owner.map(*my_ticket, 0, kMiB));
+    ASSERT_TRUE(memory_->open(*ticket, kOwner, kMiB));
+    ASSERT_TRUE(owner.open(*my_ticket, 0, kMiB));
     memory_->forget(kOwner);
     memory_->side_work().finish();
     ASSERT_TRUE(owner.forget(0));
@@ -356,8 +356,8 @@ TEST_F(DeviceMemoryProcesses, LetRanksOfOneProcessMapAtOnce) {
   MemoryOwner owner;
   std::vector<BufferTicket> tickets;
   for (int i = 0; i < 4; ++i) {
-    tickets.push_back(*owner.ticket(*owner.allocate(kMiB), kMiB));
-    tickets.push_back(*owner.ticket(*owner.cuda_malloc(kMiB), kMiB));
+    tickets.push_back(*owner.ticket_of(*owner.allocate(kMiB), kMiB));
+    tickets.push_back(*owner.ticket_of(*owner.cuda_malloc(kMiB), kMiB));
   }
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 4; ++rank) {
@@ -365,7 +365,7 @@ TEST_F(DeviceMemoryProcesses, LetRanksOfOneProcessMapAtOnce) {
       const auto memory = open_device();
       for (int round = 0; round < 20; ++round) {
         for (const BufferTicket& ticket : tickets) {
-          const auto mapped = memory->map(ticket, kOwner, kMiB);
+          const auto mapped = memory->open(ticket, kOwner, kMiB);
           EXPECT_TRUE(mapped) << mapped.status().message();
         }
         memory->forget(kOwner);
@@ -380,10 +380,10 @@ TEST_F(DeviceMemoryProcesses, MapEachOthersMemoryAtOnce) {
   MemoryOwner owner;
   void* const here = *memory_->allocate(kMiB);
   void* const there = *owner.allocate(kMiB);
-  const auto from_here = memory_->ticket(here, kMiB);
-  const auto from_there = owner.ticket(there, kMiB);
-  std::thread other([&] { EXPECT_TRUE(owner.map(*from_here, 0, kMiB)); });
-  EXPECT_TRUE(memory_->map(*from_there, kOwner, kMiB));
+  const auto from_here = memory_->ticket_of(here, kMiB);
+  const auto from_there = owner.ticket_of(there, kMiB);
+  std::thread other([&] { EXPECT_TRUE(owner.open(*from_here, 0, kMiB)); });
+  EXPECT_TRUE(memory_->open(*from_there, kOwner, kMiB));
   other.join();
   EXPECT_EQ(*owner.close(), 0u);
   EXPECT_TRUE(memory_->release(here));
@@ -405,10 +405,11 @@ TEST_P(LesserDriver, OffersWhatItCan) {
   const auto window = owner.allocate(kMiB);
   ASSERT_TRUE(window) << window.error().message();
   void* const plain = *owner.cuda_malloc(kMiB);
-  EXPECT_EQ(owner.ticket(*window, kMiB)->kind, GetParam().window);
-  EXPECT_EQ(owner.ticket(plain, kMiB)->kind, GetParam().plain);
+  EXPECT_EQ(owner.ticket_of(*window, kMiB)->kind, GetParam().window);
+  EXPECT_EQ(owner.ticket_of(plain, kMiB)->kind, GetParam().plain);
   for (void* const buffer : {*window, plain}) {
-    if (owner.ticket(buffer, kMiB)->kind != Kind::kUnshareable) expect_shared(owner, buffer, kMiB);
+    if (owner.ticket_of(buffer, kMiB)->kind != Kind::kUnshareable)
+      expect_shared(owner, buffer, kMiB);
   }
   memory_->forget(kOwner);
   ASSERT_TRUE(owner.release(*window));
@@ -440,8 +441,8 @@ TEST_F(DeviceMemoryProcesses, SayWhatTheImportingDriverLacks) {
   MemoryOwner importer({"FAKE_CUDA_MISSING=cuMemImportFromShareableHandle,cuIpcOpenMemHandle"});
   void* const window = *memory_->allocate(kMiB);
   void* const plain = cuda_malloc(*memory_, kMiB);
-  const auto no_import = importer.map(*memory_->ticket(window, kMiB), 0, kMiB);
-  const auto no_open = importer.map(*memory_->ticket(plain, kMiB), 0, kMiB);
+  const auto no_import = importer.open(*memory_->ticket_of(window, kMiB), 0, kMiB);
+  const auto no_open = importer.open(*memory_->ticket_of(plain, kMiB), 0, kMiB);
   ASSERT_FALSE(no_import);
   ASSERT_FALSE(no_open);
   EXPECT_EQ(no_import.error().code(), ErrorCode::kUnsupported);
@@ -466,7 +467,7 @@ TEST_F(DeviceMemoryProcesses, SayWhichDevicesCannotReachEachOther) {
   void* const window = *memory_->allocate(kMiB);
   void* const plain = cuda_malloc(*memory_, kMiB);
   for (void* const buffer : {window, plain}) {
-    const auto mapped = importer.map(*memory_->ticket(buffer, kMiB), 0, kMiB);
+    const auto mapped = importer.open(*memory_->ticket_of(buffer, kMiB), 0, kMiB);
     ASSERT_FALSE(mapped);
     EXPECT_EQ(mapped.error().code(), ErrorCode::kUnsupported);
     EXPECT_THAT(mapped.error().message(), HasSubstr("device 1"));

@@ -80,7 +80,7 @@ TEST_F(DeviceMemoryTest, TakesRegisteredHostMemoryForHostMemory) {
   const auto facts = memory->facts(host, kMiB);
   ASSERT_TRUE(facts) << facts.error().message();
   EXPECT_FALSE(facts->device);
-  EXPECT_EQ(memory->ticket(host, kMiB)->kind, Kind::kHost);
+  EXPECT_EQ(memory->ticket_of(host, kMiB)->kind, Kind::kHost);
   ASSERT_EQ(driver()->MemFreeHost(host), CUDA_SUCCESS);
 }
 
@@ -102,10 +102,10 @@ TEST_F(DeviceMemoryTest, RefusesABufferThatEndsBefore) {
 TEST_F(DeviceMemoryTest, RefusesFreedMemory) {
   const auto memory = open_device();
   void* const freed = cuda_malloc(*memory, kMiB);
-  EXPECT_TRUE(memory->ticket(freed, kMiB));
+  EXPECT_TRUE(memory->ticket_of(freed, kMiB));
   cuda_free(*memory, freed);
   for (const Status& status :
-       {memory->facts(freed, 16).status(), memory->ticket(freed, 16).status()}) {
+       {memory->facts(freed, 16).status(), memory->ticket_of(freed, 16).status()}) {
     EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("16 bytes at 0x"));
     EXPECT_THAT(status.message(), HasSubstr("freed"));
@@ -129,7 +129,7 @@ TEST_F(DeviceMemoryTest, AllocatesWindows) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(*pointer) % 512, 0u);
   fill(*memory, *pointer, 5, 42);
   EXPECT_EQ(common_byte(*memory, *pointer, 5), 42);
-  const auto ticket = memory->ticket(*pointer, 5);
+  const auto ticket = memory->ticket_of(*pointer, 5);
   ASSERT_TRUE(ticket) << ticket.error().message();
   EXPECT_EQ(ticket->kind, Kind::kWindow);
   EXPECT_EQ(ticket->allocation_bytes % (2 * kMiB), 0u);
@@ -144,7 +144,7 @@ TEST_F(DeviceMemoryTest, AllocatesPlainMemoryWhereAWindowIsRefused) {
   fake()->fail("cuMemCreate", 2, CUDA_ERROR_NOT_SUPPORTED);
   const auto pointer = memory->allocate(kMiB);
   ASSERT_TRUE(pointer) << pointer.error().message();
-  EXPECT_EQ(memory->ticket(*pointer, kMiB)->kind, Kind::kLegacyIpc);
+  EXPECT_EQ(memory->ticket_of(*pointer, kMiB)->kind, Kind::kLegacyIpc);
   EXPECT_EQ(fake()->counts().allocations, 1u);
   EXPECT_EQ(fake()->counts().virtual_parts, 0u);
   EXPECT_TRUE(memory->release(*pointer));
@@ -185,7 +185,7 @@ TEST_F(DeviceMemoryTest, FreesAtItsEndWhatWasNotReleased) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   const auto memory = open_device();
   void* const window = *memory->allocate(kMiB);
-  ASSERT_TRUE(memory->ticket(window, kMiB));
+  ASSERT_TRUE(memory->ticket_of(window, kMiB));
   fake()->fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
   fake()->fail("cuMemCreate", 2, CUDA_ERROR_NOT_SUPPORTED);
   ASSERT_TRUE(memory->allocate(kMiB));
@@ -209,7 +209,7 @@ TEST_F(DeviceMemoryTest, LogsOnceWhatCannotBePutAway) {
 TEST_F(DeviceMemoryTest, LeavesEverythingToTheParentOfAForkedProcess) {
   auto memory = open_device();
   void* const window = *memory->allocate(kMiB);
-  ASSERT_TRUE(memory->ticket(window, kMiB));
+  ASSERT_TRUE(memory->ticket_of(window, kMiB));
   const pid_t child = ::fork();
   if (child == 0) {
     memory.reset();
@@ -225,9 +225,9 @@ TEST_F(DeviceMemoryTest, LeavesEverythingToTheParentOfAForkedProcess) {
 TEST_F(DeviceMemoryTest, GivesTicketsOfNothingAndOfHostMemory) {
   const auto memory = open_device();
   int host = 0;
-  EXPECT_EQ(memory->ticket(nullptr, 100)->kind, Kind::kNone);
-  EXPECT_EQ(memory->ticket(&host, 0)->kind, Kind::kNone);
-  const auto ticket = memory->ticket(&host, sizeof host);
+  EXPECT_EQ(memory->ticket_of(nullptr, 100)->kind, Kind::kNone);
+  EXPECT_EQ(memory->ticket_of(&host, 0)->kind, Kind::kNone);
+  const auto ticket = memory->ticket_of(&host, sizeof host);
   EXPECT_EQ(ticket->kind, Kind::kHost);
   EXPECT_EQ(ticket->process, ::getpid());
   EXPECT_EQ(ticket->address, reinterpret_cast<std::uint64_t>(&host));
@@ -238,7 +238,7 @@ TEST_F(DeviceMemoryTest, RefusesATicketForAnotherDevicesMemory) {
   const auto first = open_device(0);
   const auto second = open_device(1);
   void* const pointer = cuda_malloc(*second, kMiB);
-  const auto ticket = first->ticket(pointer, kMiB);
+  const auto ticket = first->ticket_of(pointer, kMiB);
   ASSERT_FALSE(ticket);
   EXPECT_EQ(ticket.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(ticket.error().message(), HasSubstr("on device 1"));
@@ -250,8 +250,8 @@ TEST_F(DeviceMemoryTest, TicketsNameTheAllocationAndThePlaceInIt) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   const auto memory = open_device();
   void* const plain = cuda_malloc(*memory, 3 * kMiB);
-  const auto whole = memory->ticket(plain, 3 * kMiB);
-  const auto part = memory->ticket(at(plain, kMiB), kMiB);
+  const auto whole = memory->ticket_of(plain, 3 * kMiB);
+  const auto part = memory->ticket_of(at(plain, kMiB), kMiB);
   ASSERT_TRUE(whole && part);
   EXPECT_EQ(part->kind, Kind::kLegacyIpc);
   EXPECT_EQ(part->base, reinterpret_cast<std::uint64_t>(plain));
@@ -266,13 +266,13 @@ TEST_F(DeviceMemoryTest, AsksForAHandleOncePerAllocation) {
   const auto memory = open_device();
   void* const plain = cuda_malloc(*memory, 3 * kMiB);
   void* const window = *memory->allocate(3 * kMiB);
-  ASSERT_TRUE(memory->ticket(plain, kMiB));
-  ASSERT_TRUE(memory->ticket(window, kMiB));
+  ASSERT_TRUE(memory->ticket_of(plain, kMiB));
+  ASSERT_TRUE(memory->ticket_of(window, kMiB));
   const std::uint64_t asked = fake()->calls("cuPointerGetAttributes");
   const std::uint64_t calls = memory_calls();
   for (std::size_t i = 1; i <= 10; ++i) {
-    ASSERT_TRUE(memory->ticket(at(plain, i * 4096), kMiB));
-    ASSERT_TRUE(memory->ticket(at(window, i * 4096), kMiB));
+    ASSERT_TRUE(memory->ticket_of(at(plain, i * 4096), kMiB));
+    ASSERT_TRUE(memory->ticket_of(at(window, i * 4096), kMiB));
   }
   EXPECT_EQ(fake()->calls("cuPointerGetAttributes"), asked + 10);
   EXPECT_EQ(memory_calls(), calls + 10);
@@ -284,14 +284,14 @@ TEST_F(DeviceMemoryTest, RemembersABoundedNumberOfAllocations) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   const auto memory = open_device();
   void* const first = cuda_malloc(*memory, 512);
-  ASSERT_TRUE(memory->ticket(first, 512));
+  ASSERT_TRUE(memory->ticket_of(first, 512));
   const std::uint64_t handles = fake()->calls("cuIpcGetMemHandle");
   std::vector<void*> others;
   for (int i = 0; i < 1024; ++i) {
     others.push_back(cuda_malloc(*memory, 512));
-    ASSERT_TRUE(memory->ticket(others.back(), 512));
+    ASSERT_TRUE(memory->ticket_of(others.back(), 512));
   }
-  ASSERT_TRUE(memory->ticket(first, 512));
+  ASSERT_TRUE(memory->ticket_of(first, 512));
   EXPECT_EQ(fake()->calls("cuIpcGetMemHandle"), handles + 1025);
   for (void* const other : others) cuda_free(*memory, other);
   cuda_free(*memory, first);
@@ -300,8 +300,8 @@ TEST_F(DeviceMemoryTest, RemembersABoundedNumberOfAllocations) {
 TEST_F(DeviceMemoryTest, RefusesATicketBeyondAWindow) {
   const auto memory = open_device();
   void* const window = *memory->allocate(2 * kMiB);
-  EXPECT_TRUE(memory->ticket(window, 2 * kMiB));
-  const auto ticket = memory->ticket(at(window, 16), 2 * kMiB);
+  EXPECT_TRUE(memory->ticket_of(window, 2 * kMiB));
+  const auto ticket = memory->ticket_of(at(window, 16), 2 * kMiB);
   ASSERT_FALSE(ticket);
   EXPECT_EQ(ticket.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_TRUE(memory->release(window));
@@ -312,7 +312,7 @@ TEST_F(DeviceMemoryTest, FallsBackWhereAnIpcHandleIsRefused) {
   const auto memory = open_device();
   void* const plain = cuda_malloc(*memory, kMiB);
   fake()->fail("cuIpcGetMemHandle", 1, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(memory->ticket(plain, kMiB)->kind, Kind::kUnshareable);
+  EXPECT_EQ(memory->ticket_of(plain, kMiB)->kind, Kind::kUnshareable);
   cuda_free(*memory, plain);
 }
 
@@ -320,11 +320,11 @@ TEST_F(DeviceMemoryTest, ABufferOverSeveralPiecesHasNoHandle) {
   const auto memory = open_device();
   if (!has_numbers_of_windows(*memory)) GTEST_SKIP() << "needs numbers of memory with handles";
   const MappedRange range = map_range(*memory, 2 * kMiB, 2, true);
-  EXPECT_EQ(memory->ticket(range.pointer, 2 * kMiB)->kind, Kind::kWindow);
-  const auto second = memory->ticket(at(range.pointer, 3 * kMiB), kMiB);
+  EXPECT_EQ(memory->ticket_of(range.pointer, 2 * kMiB)->kind, Kind::kWindow);
+  const auto second = memory->ticket_of(at(range.pointer, 3 * kMiB), kMiB);
   EXPECT_EQ(second->kind, Kind::kWindow);
   EXPECT_EQ(second->base, reinterpret_cast<std::uint64_t>(at(range.pointer, 2 * kMiB)));
-  EXPECT_EQ(memory->ticket(at(range.pointer, kMiB), 2 * kMiB)->kind, Kind::kUnshareable);
+  EXPECT_EQ(memory->ticket_of(at(range.pointer, kMiB), 2 * kMiB)->kind, Kind::kUnshareable);
   unmap_range(range);
 }
 
@@ -337,8 +337,8 @@ TEST_F(DeviceMemoryTest, AnOwnTicketMapsToThePointerItself) {
   const MappedRange range = map_range(*peers, 2 * kMiB, 1, false);
   const std::uint64_t opened = fake()->calls("cuIpcOpenMemHandle");
   for (void* const buffer : {window, plain, range.pointer}) {
-    const auto ticket = peers->ticket(at(buffer, 64), 100);
-    const auto mapped = mine->map(*ticket, 1, 100);
+    const auto ticket = peers->ticket_of(at(buffer, 64), 100);
+    const auto mapped = mine->open(*ticket, 1, 100);
     ASSERT_TRUE(mapped) << mapped.error().message();
     EXPECT_EQ(*mapped, at(buffer, 64));
   }
@@ -357,15 +357,15 @@ TEST_F(DeviceMemoryTest, ReachesTheOtherDeviceOfThisProcess) {
   void* const plain = cuda_malloc(*second, kMiB);
   for (void* const buffer : {window, plain}) {
     fill(*second, buffer, kMiB, 11);
-    const auto ticket = second->ticket(buffer, kMiB);
+    const auto ticket = second->ticket_of(buffer, kMiB);
     // The second rank of the device meets access that is enabled already.
     for (const auto& memory : {first.get(), also_first.get()}) {
-      const auto mapped = memory->map(*ticket, 1, kMiB);
+      const auto mapped = memory->open(*ticket, 1, kMiB);
       ASSERT_TRUE(mapped) << mapped.error().message();
       EXPECT_EQ(*mapped, buffer);
       EXPECT_EQ(common_byte(*memory, *mapped, kMiB), 11);
       const std::uint64_t calls = memory_calls();
-      EXPECT_TRUE(memory->map(*ticket, 1, kMiB));
+      EXPECT_TRUE(memory->open(*ticket, 1, kMiB));
       EXPECT_EQ(memory_calls(), calls);
     }
   }
@@ -376,9 +376,9 @@ TEST_F(DeviceMemoryTest, ReachesTheOtherDeviceOfThisProcess) {
 /// Reads through `reader`, whose device is another one, what its owner has written there.
 void expect_reached(DeviceMemory& reader, DeviceMemory& owner, void* buffer, std::size_t bytes) {
   fill(owner, buffer, bytes, 17);
-  const auto ticket = owner.ticket(buffer, bytes);
+  const auto ticket = owner.ticket_of(buffer, bytes);
   ASSERT_TRUE(ticket) << ticket.error().message();
-  const auto mapped = reader.map(*ticket, 1, bytes);
+  const auto mapped = reader.open(*ticket, 1, bytes);
   ASSERT_TRUE(mapped) << mapped.error().message();
   EXPECT_EQ(*mapped, buffer);
   EXPECT_EQ(common_byte(reader, *mapped, bytes), 17) << "the other device has no access";
@@ -428,8 +428,8 @@ TEST_F(DeviceMemoryTest, SaysThatAnotherDeviceCannotBeReached) {
   fake()->fail("cuMemSetAccess", 1, CUDA_ERROR_INVALID_DEVICE);
   const std::uint64_t contexts = fake()->counts().contexts;
   for (void* const buffer : {window, plain}) {
-    const auto ticket = second->ticket(buffer, kMiB);
-    const auto refused = first->map(*ticket, 1, kMiB);
+    const auto ticket = second->ticket_of(buffer, kMiB);
+    const auto refused = first->open(*ticket, 1, kMiB);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message(), HasSubstr("rank 1"));
     EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
@@ -438,7 +438,7 @@ TEST_F(DeviceMemoryTest, SaysThatAnotherDeviceCannotBeReached) {
       EXPECT_THAT(refused.error().message(), HasSubstr("device 1"));
     }
     EXPECT_EQ(fake()->counts().contexts, contexts);
-    EXPECT_TRUE(first->map(*ticket, 1, kMiB));
+    EXPECT_TRUE(first->open(*ticket, 1, kMiB));
   }
   EXPECT_TRUE(second->release(window));
   cuda_free(*second, plain);
@@ -463,8 +463,8 @@ TEST_F(DeviceMemoryTest, SetsMemoryUpWhileAStreamIsCaptured) {
   const auto plain = memory->allocate(kMiB);
   const auto window = memory->allocate(kMiB);
   EXPECT_TRUE(plain) << plain.status().message();
-  EXPECT_TRUE(memory->ticket(before, kMiB));
-  EXPECT_TRUE(memory->ticket(*window, kMiB));
+  EXPECT_TRUE(memory->ticket_of(before, kMiB));
+  EXPECT_TRUE(memory->ticket_of(*window, kMiB));
   CUgraph graph = nullptr;
   EXPECT_EQ(end(stream, &graph), CUDA_SUCCESS);
   EXPECT_EQ(destroy(graph), CUDA_SUCCESS);

@@ -415,14 +415,19 @@ TEST_F(DeviceKernels, SayWhenTheyHaveNoCodeForTheDevice) {
   const auto* const fake = test::fake();
   if (fake == nullptr) GTEST_SKIP() << "only the fake driver fails to order";
   const std::uint64_t libraries = fake->counts().libraries;
+  const auto expect_refusal = [&] {
+    const auto loaded = Kernels::load(api_, device_, context_);
+    ASSERT_FALSE(loaded.has_value());
+    EXPECT_EQ(loaded.error().code(), ErrorCode::kUnsupported);
+    EXPECT_NE(loaded.error().message().find("UNISONO_CUDA_ARCHITECTURES"), std::string::npos)
+        << loaded.error().message();
+    EXPECT_EQ(fake->counts().libraries, libraries)
+        << "what was loaded before the failure is unloaded";
+  };
   fake->fail("cuLibraryGetKernel", 3, CUDA_ERROR_NO_BINARY_FOR_GPU);
-  const auto loaded = Kernels::load(api_, device_, context_);
-  ASSERT_FALSE(loaded.has_value());
-  EXPECT_EQ(loaded.error().code(), ErrorCode::kUnsupported);
-  EXPECT_NE(loaded.error().message().find("UNISONO_CUDA_ARCHITECTURES"), std::string::npos)
-      << loaded.error().message();
-  EXPECT_EQ(fake->counts().libraries, libraries)
-      << "what was loaded before the failure is unloaded";
+  expect_refusal();
+  fake->fail("cuLibraryLoadData", 1, CUDA_ERROR_INVALID_IMAGE);
+  expect_refusal();
 }
 
 TEST_F(DeviceKernels, ReportALaunchThatTheDriverRefuses) {

@@ -117,9 +117,9 @@ void Owner::do_it(const OwnerRequest& r) {
     case OwnerAction::kRelease:
       return answer(memory_->release(r.pointer));
     case OwnerAction::kTicket:
-      return answer(memory_->ticket(r.pointer, r.bytes), &reply_.ticket);
+      return answer(memory_->ticket_of(r.pointer, r.bytes), &reply_.ticket);
     case OwnerAction::kMap:
-      return answer(memory_->map(r.ticket, r.number, r.bytes));
+      return answer(memory_->open(r.ticket, r.number, r.bytes));
     case OwnerAction::kForget:
       return memory_->forget(r.number);
     case OwnerAction::kDmaBuf:
@@ -193,14 +193,14 @@ Status MemoryOwner::release(void* pointer) {
   return ask({.action = OwnerAction::kRelease, .pointer = pointer}).status();
 }
 
-Result<cuda::BufferTicket> MemoryOwner::ticket(const void* pointer, std::size_t bytes) {
+Result<cuda::BufferTicket> MemoryOwner::ticket_of(const void* pointer, std::size_t bytes) {
   UNISONO_ASSIGN(
       const OwnerReply reply,
       ask({.action = OwnerAction::kTicket, .pointer = const_cast<void*>(pointer), .bytes = bytes}));
   return reply.ticket;
 }
 
-Result<void*> MemoryOwner::map(const cuda::BufferTicket& ticket, Rank peer, std::size_t bytes) {
+Result<void*> MemoryOwner::open(const cuda::BufferTicket& ticket, Rank peer, std::size_t bytes) {
   UNISONO_ASSIGN(
       const OwnerReply reply,
       ask({.action = OwnerAction::kMap, .number = peer, .bytes = bytes, .ticket = ticket}));

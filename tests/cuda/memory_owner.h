@@ -25,8 +25,8 @@ class MemoryOwner {
   /// DeviceMemory's calls there.
   Result<void*> allocate(std::size_t bytes);
   Status release(void* pointer);
-  Result<cuda::BufferTicket> ticket(const void* pointer, std::size_t bytes);
-  Result<void*> map(const cuda::BufferTicket& ticket, Rank peer, std::size_t bytes);
+  Result<cuda::BufferTicket> ticket_of(const void* pointer, std::size_t bytes);
+  Result<void*> open(const cuda::BufferTicket& ticket, Rank peer, std::size_t bytes);
   Status forget(Rank peer);
   Result<std::uint64_t> dma_buf_offset(const void* pointer, std::size_t bytes);
 

@@ -256,6 +256,69 @@ TEST_F(DeviceOddWorld, AProcessGoesOnAfterItsCommunicatorIsGoneFromUnderAHeldStr
   });
 }
 
+// A launch fails behind a stream that stands still: what is in the stream already is waited for,
+// and left as it is when it does not end.
+TEST_F(DeviceOddWorld, WhatAFailedLaunchLeavesInAStreamIsNotGivenBackUnderIt) {
+  const Setting leaks("FAKE_CUDA_LEAKS", "ignore");
+  const auto fail_behind_a_held_stream = [](Communicator& comm) {
+    DeviceUser user;
+    float* const data = user.make<float>({1});
+    const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+    comm.all_reduce(data, data, 1, kFloat, ops::sum, options);
+    user.finish();
+    comm.barrier();
+    std::unique_ptr<HeldStream> hold;
+    if (comm.rank() == 0) {
+      hold = std::make_unique<HeldStream>(user.stream());
+      fake()->fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+    failure_of([&] { comm.all_reduce(data, data, 1, kFloat, ops::sum, options); });
+    await_failure(comm);
+    hold.reset();
+    user.finish();
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        run_device_ranks({.ranks = 2, .processes = true}, fail_behind_a_held_stream);
+        std::exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "still wait behind a failed call");
+}
+
+// Every rank makes its calls in one order, and each waits for another one: only what comes into
+// streams has to come there in that order.
+TEST_F(DeviceOddWorld, AStagedCallDoesNotWaitForTheCallBeforeItOnAnotherCommunicator) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 3, .processes = true}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make<float>({1});
+      float on_host = 1;
+      Communicator a = comm.split(comm.rank() == 2 ? -1 : 0, comm.rank());
+      Communicator b = comm.split(comm.rank() == 1 ? -1 : 0, comm.rank());
+      const CallOptions options{.timeout = kDeadline};
+      const auto sum_on_host = [&] {  // is staged, and a call on the device all the same
+        b.all_reduce(&on_host, &on_host, 1, kFloat, ops::sum,
+                     {.timeout = kDeadline, .stream = user.stream()});
+        user.finish();
+      };
+      if (comm.rank() == 0) {
+        Request first = a.all_reduce_async(data, data, 1, kFloat, ops::sum, options);
+        sum_on_host();
+        first.wait();
+      } else if (comm.rank() == 2) {
+        sum_on_host();
+        comm.send(&on_host, 1, kFloat, 1, 0, options);
+      } else {
+        comm.receive(&on_host, 1, kFloat, 2, 0, options);
+        a.all_reduce(data, data, 1, kFloat, ops::sum, options);
+      }
+      require(on_host == 2, "a wrong sum on the host");
+      require(comm.rank() == 2 || user.look(data, 1)[0] == 2, "a wrong sum");
+    });
+  });
+}
+
 void expect_right_results_on(int device, Communicator& comm) {
   DeviceUser user(device);
   float* const data = user.make<float>({1, 2});

@@ -358,6 +358,38 @@ TEST_F(DeviceQueues, GoOnWhileMemoryIsPageLocked) {
   });
 }
 
+// ... and so does the very call that has closed its gate: its blocks, or the pages of flags of the
+// communicators inside, are the first of their kind.
+TEST_F(DeviceQueues, GoOnWhileTheMemoryOfTheirOwnCallsIsPageLocked) {
+  const Setting waits("FAKE_CUDA_PAGE_LOCKING", "waits");
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [](Communicator& comm) {
+      sum_in_stream(comm, 1000, 3);
+      sum_in_stream(comm, (std::size_t{9} << 20) / sizeof(float), 3);  // parts of two lengths
+    });
+  });
+  expect_success_alone([] {
+    run_hosts({.hosts = {0, 0, 1, 1}, .processes = true}, [](Communicator& comm) {
+      sum_in_stream(comm, (std::size_t{3} << 20) / sizeof(float), 3);
+    });
+  });
+}
+
+TEST_F(DeviceQueues, WaitAtGatesUnlessTheSettingForbidsThem) {
+  for (const bool gates : {true, false}) {
+    SCOPED_TRACE(gates ? "on" : "off");
+    const Setting setting("UNISONO_CUDA_GATES", gates ? "on" : "off");
+    expect_success_alone([&] {
+      run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [&](Communicator& comm) {
+        sum_in_stream(comm, 1000, 1);  // opens the device, which tries to wait
+        const std::uint64_t before = fake()->calls("cuStreamBatchMemOp");
+        sum_in_stream(comm, 1000, 3);
+        require((fake()->calls("cuStreamBatchMemOp") > before) == gates, "another setting");
+      });
+    });
+  }
+}
+
 // The kernels and the streams of copies are the process's, whoever of its ranks came first.
 TEST_F(DeviceQueues, OutliveTheRankThatMadeThem) {
   expect_success_alone([] {

@@ -63,6 +63,17 @@ TEST_F(StagingPoolTest, HasNothingWhereAllOfTheBoundIsLentAndMessagesMayExceedIt
   EXPECT_TRUE(take(1));
 }
 
+TEST_F(StagingPoolTest, LendsOrdinaryMemoryWherePageLockedMemoryCannotBeWaitedFor) {
+  {
+    auto block = pool_.take(kBytesMax, Bound::kHolds, StagingPool::Meanwhile::kOrdinaryMemory);
+    ASSERT_TRUE(block && block->has_value());
+    (*block)->data()[kBytesMax - 1] = std::byte{1};
+    const auto more = pool_.take(1, Bound::kHolds, StagingPool::Meanwhile::kOrdinaryMemory);
+    EXPECT_FALSE(more->has_value()) << "it counts against the bound";
+  }
+  EXPECT_TRUE(take(kBytesMax)) << "was ordered meanwhile";
+}
+
 TEST_F(StagingPoolTest, TakesALongerBlockWhereItKeepsAsMuchAsItMay) {
   std::byte* const data = take(kBytesMax)->data();
   EXPECT_EQ(take(1)->data(), data);

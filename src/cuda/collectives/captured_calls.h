@@ -25,7 +25,7 @@ class CapturedCalls {
 
   device::GraphFlags& flags() { return flags_; }
   const device::GraphFlags& flags() const { return flags_; }
-  /// The peer's buffer stays mapped where DeviceMemory::map() has put it.
+  /// The peer's buffer stays mapped where DeviceMemory::open() has put it.
   Status keep(const cuda::BufferTicket& ticket);
   /// Calls in one graph run one behind the other, whichever streams they were captured from:
   /// `stream` comes after the graph's call before.

@@ -268,6 +268,27 @@ Result<CUevent> CudaCalls::done_event(device::Device& device) {
   return done_;
 }
 
+Result<CUevent> CudaCalls::take_ready_event(device::Device& device) {
+  if (team_ == nullptr) return device.take_event();
+  if (free_ready_events_.empty()) return team_->new_event(device);
+  CUevent event = free_ready_events_.back();
+  free_ready_events_.pop_back();
+  return event;
+}
+
+void CudaCalls::give_back_ready(device::Device& device, CUevent event) {
+  if (team_ == nullptr) return device.give_back(event);
+  free_ready_events_.push_back(event);
+}
+
+// Of the copies' priority: behind a work stream that waits, what is recorded in it would wait too.
+Result<CUstream> CudaCalls::idle_stream(device::Device& device) {
+  if (idle_stream_ == nullptr) {
+    UNISONO_ASSIGN(idle_stream_, device.share()->make_idle_stream());
+  }
+  return idle_stream_;
+}
+
 Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) {
   if (*stream == nullptr) {
     UNISONO_ASSIGN(*stream, device.share()->make_waiting_stream());

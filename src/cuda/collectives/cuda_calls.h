@@ -63,6 +63,12 @@ class CudaCalls final : public DeviceCalls {
   const HostLayout& layout() const { return layout_; }
   /// Of kHosts: members of this rank's host are processes.
   bool has_local_processes() const { return has_local_processes_; }
+  /// Of kHosts: a call has come through, so that pages of flags are registered.
+  bool inner_groups_are_connected() const { return inner_groups_are_connected_; }
+  void note_inner_groups_connected() { inner_groups_are_connected_ = true; }
+  /// Calls that come before that, and must not wait for a stream at a gate behind them.
+  void note_connecting(int change) { connecting_ += change; }
+  bool is_connecting() const { return connecting_ > 0; }
   /// False where some member's memory is out of the device's reach.
   bool reaches_members(const device::Device& device);
   /// The lowest rank of every device: they launch the kernels.
@@ -83,9 +89,12 @@ class CudaCalls final : public DeviceCalls {
     return made_once(&capture_stream_, device);
   }
   /// Work that goes there waits for nothing: a call on it begins when it is made.
-  Result<CUstream> idle_stream(device::Device& device) { return made_once(&idle_stream_, device); }
+  Result<CUstream> idle_stream(device::Device& device);
   /// Of kProcesses: recorded behind the work of the latest call, which the next must come after.
   Result<CUevent> done_event(device::Device& device);
+  /// For DeviceCall::ready. Of kThreads other ranks may look at it when this one has left.
+  Result<CUevent> take_ready_event(device::Device& device);
+  void give_back_ready(device::Device& device, CUevent event);
 
   /// Calls tell the peers about themselves in the order in which they were made. Sends and
   /// receives have an order of their own.
@@ -157,6 +166,8 @@ class CudaCalls final : public DeviceCalls {
   std::optional<bool> reaches_members_;
   HostLayout layout_;
   bool has_local_processes_ = false;
+  bool inner_groups_are_connected_ = false;
+  int connecting_ = 0;
   std::unique_ptr<device::FlagPage> flags_;
   std::atomic<const device::FlagPage*> readable_flags_ = nullptr;  // the same, for any thread
   std::unique_ptr<CapturedCalls> captured_;
@@ -165,6 +176,7 @@ class CudaCalls final : public DeviceCalls {
   CUstream capture_stream_ = nullptr;
   CUstream idle_stream_ = nullptr;
   CUevent done_ = nullptr;
+  std::vector<CUevent> free_ready_events_;  // of kThreads, the team's
   TimePoint release_limit_{};
   bool told_why_not_direct_ = false;
   Queue collectives_, messages_;

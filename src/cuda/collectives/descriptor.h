@@ -27,7 +27,7 @@ struct Descriptor {
   /// The rank's stream is being captured into the graph of this number; 0: it is not.
   std::uint64_t capture = 0;
   /// A handle that means something in the rank's own process only.
-  std::uint64_t ready = 0;  ///< event: recorded on the stream before the rank met
+  std::uint64_t ready = 0;  ///< event: recorded on the stream before the exchange
   std::uint64_t input_bytes = 0;
   std::uint64_t output_bytes = 0;
   std::uint64_t count = 0;  ///< elements, of calls whose ranks need not agree on it

@@ -68,7 +68,7 @@ Status DeviceOperation::begin_stage() {
     UNISONO_TRY(call_.calls->communicator().host().check(call_.call, call_.shape));
   }
   if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
-  UNISONO_ASSIGN(call_.ready, call_.device->take_event());
+  UNISONO_ASSIGN(call_.ready, call_.calls->take_ready_event(*call_.device));
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));
   call_.ready_number = call_.calls->next_ready_number();
@@ -123,9 +123,14 @@ Status DeviceOperation::read_stream() {
                       std::string(name_of(call_.call.collective)) + " outside of the capture");
   }
   cuuint64_t id = 0;
-  UNISONO_TRY(api.check(
-      api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr, nullptr),
-      "looking at the capture on " + device.name()));
+#if CUDA_VERSION >= 13000  // the form that cuda_api.cc asks for
+  const CUresult looked =
+      api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr, nullptr);
+#else
+  const CUresult looked =
+      api.StreamGetCaptureInfo(call_.stream, &capturing, &id, nullptr, nullptr, nullptr);
+#endif
+  UNISONO_TRY(api.check(looked, "looking at the capture on " + device.name()));
   call_.capture = id;
   return Status();
 }
@@ -212,7 +217,7 @@ void DeviceOperation::end() {
   hierarchical_.end();
   staged_.end();
   call_.gate.give_back(*call_.device);
-  if (call_.ready != nullptr) call_.device->give_back(call_.ready);
+  if (call_.ready != nullptr) call_.calls->give_back_ready(*call_.device, call_.ready);
   call_.ready = nullptr;
   stage_ = Stage::kNone;
 }

@@ -18,13 +18,12 @@ using device::FallbackReason;
 
 // Displacements that were not given are end to end. Arrays that the call does not use may have any
 // length.
-void copy_counts(std::span<const std::size_t> counts, std::span<const std::size_t> displacements,
-                 std::uint64_t* to_counts, std::uint64_t* to_displacements) {
-  std::uint64_t next = 0;
-  const auto ranks = std::min<std::size_t>(counts.size(), device::kRanksMax);
+void copy_counts(const BlockCounts& blocks, std::uint64_t* counts, std::uint64_t* displacements) {
+  std::size_t next = 0;
+  const auto ranks = std::min<std::size_t>(blocks.counts.size(), device::kRanksMax);
   for (std::size_t i = 0; i < ranks; ++i) {
-    to_counts[i] = counts[i];
-    to_displacements[i] = i < displacements.size() ? displacements[i] : next;
+    counts[i] = blocks.counts[i];
+    displacements[i] = blocks.begin(i, next);
     next += counts[i];
   }
 }
@@ -53,10 +52,10 @@ Status FusedCall::describe() {
   const Call& call = call_.call;
   mine_ = {};
   if (call_.shape.input_bytes > 0) {
-    UNISONO_ASSIGN(mine_.input, memory.ticket(call.in, call_.shape.input_bytes));
+    UNISONO_ASSIGN(mine_.input, memory.ticket_of(call.in, call_.shape.input_bytes));
   }
   if (call_.shape.output_bytes > 0) {
-    UNISONO_ASSIGN(mine_.output, memory.ticket(call.out, call_.shape.output_bytes));
+    UNISONO_ASSIGN(mine_.output, memory.ticket_of(call.out, call_.shape.output_bytes));
   }
   const bool processes = is_of_processes();
   const auto is = [&](cuda::BufferTicket::Kind kind) {
@@ -93,10 +92,8 @@ Status FusedCall::describe() {
   }
   if (has_counts_) {
     my_counts_ = {};
-    copy_counts(call.in_counts, call.in_displacements, my_counts_.input_counts,
-                my_counts_.input_displacements);
-    copy_counts(call.out_counts, call.out_displacements, my_counts_.output_counts,
-                my_counts_.output_displacements);
+    copy_counts(input_counts(call), my_counts_.input_counts, my_counts_.input_displacements);
+    copy_counts(output_counts(call), my_counts_.output_counts, my_counts_.output_displacements);
   }
   return Status();
 }
@@ -117,14 +114,14 @@ Result<StageState> FusedCall::advance() {
     UNISONO_TRY(start_metadata_exchange());
   }
   if (state_ == State::kExchangingMetadata) {
-    if (call_.host.is_running()) {
-      UNISONO_ASSIGN(const bool met, call_.host.advance());
-      if (!met) return StageState::kWaiting;
-    }
-    if (is_of_processes() && !call_.device->share()->stream_order().is_first(this))
-      return StageState::kWaiting;
-    UNISONO_ASSIGN(const StageState met, after_metadata_exchange());
-    if (met != StageState::kWaiting) return met;
+    UNISONO_ASSIGN(const bool exchanged, call_.host.advance());
+    if (!exchanged) return StageState::kWaiting;
+    UNISONO_ASSIGN(const StageState read, read_metadata());
+    if (read != StageState::kWaiting) return read;
+  }
+  if (state_ == State::kInLine) {
+    if (!call_.device->share()->stream_order().is_first(this)) return StageState::kWaiting;
+    state_ = State::kConnecting;
   }
   if (state_ == State::kConnecting) {
     UNISONO_ASSIGN(const bool connected, connect());
@@ -192,7 +189,7 @@ FallbackReason FusedCall::fallback(Rank* who) const {
   return FallbackReason::kNone;
 }
 
-Result<StageState> FusedCall::after_metadata_exchange() {
+Result<StageState> FusedCall::read_metadata() {
   if (const Status captures = check_captures(); !captures) {
     refused_ = true;
     return captures;
@@ -211,7 +208,7 @@ Result<StageState> FusedCall::after_metadata_exchange() {
   }
   // From here on something may be in streams, of others too, whatever fails.
   if (is_of_processes()) {
-    state_ = State::kConnecting;
+    state_ = State::kInLine;
   } else {
     state_ = State::kAgreeing;
     UNISONO_TRY(launch_for_threads());
@@ -315,7 +312,7 @@ Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,
                                     std::size_t bytes) {
   if (bytes == 0) return static_cast<std::byte*>(nullptr);
   UNISONO_ASSIGN(void* const here,
-                 call_.device->memory().map(ticket, call_.calls->world_rank(rank), bytes));
+                 call_.device->memory().open(ticket, call_.calls->world_rank(rank), bytes));
   return static_cast<std::byte*>(here);
 }
 
@@ -468,10 +465,13 @@ Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::
   UNISONO_TRY(api.check(api.StreamWaitEvent(call_.stream, before, 0),
                         "waiting for the call before on " + call_.device->name()));
   sequence_ = flags.next_sequence();
-  UNISONO_TRY(flags.enqueue_ready(call_.stream, sequence_));
-  UNISONO_TRY(launch_if_owner(parts, flags));
-  UNISONO_TRY(flags.enqueue_done(call_.stream, sequence_));
-  return api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
+  Status enqueued = flags.enqueue_ready(call_.stream, sequence_);
+  if (enqueued) enqueued = launch_if_owner(parts, flags);
+  if (enqueued) enqueued = flags.enqueue_done(call_.stream, sequence_);
+  // Behind what is in the stream, should a later step fail.
+  const Status recorded =
+      api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
+  return enqueued.ok() ? recorded : enqueued;
 }
 
 // The same in a graph, with flags that serve every replay.
@@ -515,6 +515,8 @@ Status FusedCall::finish_in_stream() {
 }
 
 void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
+  // For a call of its own, of another communicator.
+  if (state_ == State::kInLine) ranks->push_back(call_.calls->rank());
   if (state_ != State::kInStreams || sequence_ == 0) return;
   if (const Result<device::FlagPage*> flags = call_.calls->flags(*call_.device)) {
     (*flags)->waiting_for(sequence_, ranks);
@@ -524,8 +526,8 @@ void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
 // Members of one process may have launched what this rank has not heard of.
 void FusedCall::fail() {
   const bool may_be_launched =
-      !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kConnecting ||
-                    state_ == State::kAgreeing);
+      !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kInLine ||
+                    state_ == State::kConnecting || state_ == State::kAgreeing);
   if (may_be_launched) call_.calls->release_streams(*call_.device, nullptr);
   if (state_ == State::kInStreams) call_.calls->release_streams(*call_.device, over_);
   state_ = State::kOver;

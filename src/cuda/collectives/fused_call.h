@@ -1,5 +1,5 @@
-// A device call of ranks that share device memory: they meet on the host, so that all know whose
-// buffers are where, and leave the rest to their streams.
+// A device call of ranks that share device memory: they exchange metadata on the host, so that all
+// know whose buffers are where, and leave the rest to their streams.
 //
 //   threads                                     processes
 //   1  all: exchange of metadata                1  all: exchange of metadata
@@ -50,6 +50,7 @@ class FusedCall {
   enum class State : std::uint8_t {
     kWaitingForTurn,
     kExchangingMetadata,
+    kInLine,
     kConnecting,
     kAgreeing,
     kInStreams,
@@ -60,7 +61,7 @@ class FusedCall {
   bool waits_before_copies() const;
   Status describe();
   Status start_metadata_exchange();
-  Result<StageState> after_metadata_exchange();
+  Result<StageState> read_metadata();
   Status check_captures() const;
   Status refuse_capture(device::FallbackReason reason, Rank who) const;
   Status check_blocks() const;

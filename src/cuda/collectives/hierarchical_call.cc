@@ -42,6 +42,8 @@ Status HierarchicalCall::begin() {
   mine_ = {};
   UNISONO_ASSIGN(const FallbackReason reason, own_fallback());
   mine_.fallback = static_cast<std::uint32_t>(reason);
+  connects_ = !call_.calls->inner_groups_are_connected();
+  if (connects_) call_.calls->note_connecting(1);
   UNISONO_TRY(call_.gate.make(call_));
   if (!call_.started->in_group) UNISONO_TRY(close_gate());
   state_ = State::kWaitingForTurn;
@@ -57,7 +59,7 @@ Result<FallbackReason> HierarchicalCall::own_fallback() const {
   if (call_.device->share()->has_several_ranks()) return FallbackReason::kSharedDevice;
   for (const void* const buffer : {call_.call.in, static_cast<const void*>(call_.call.out)}) {
     UNISONO_ASSIGN(const cuda::BufferTicket ticket,
-                   call_.device->memory().ticket(buffer, call_.shape.output_bytes));
+                   call_.device->memory().ticket_of(buffer, call_.shape.output_bytes));
     if (ticket.kind == cuda::BufferTicket::Kind::kUnshareable) return FallbackReason::kUnshareable;
   }
   return FallbackReason::kNone;
@@ -71,9 +73,12 @@ Result<StageState> HierarchicalCall::advance() {
     UNISONO_TRY(start_metadata_exchange());
   }
   if (state_ == State::kExchangingMetadata) {
-    UNISONO_ASSIGN(const bool met, call_.host.advance());
-    if (!met) return StageState::kWaiting;
-    if (falls_back()) return StageState::kFallback;
+    UNISONO_ASSIGN(const bool exchanged, call_.host.advance());
+    if (!exchanged) return StageState::kWaiting;
+    if (falls_back()) {
+      end();
+      return StageState::kFallback;
+    }
     UNISONO_TRY(start_parts());
   }
   for (bool moved = true; moved;) {
@@ -86,6 +91,7 @@ Result<StageState> HierarchicalCall::advance() {
   if (is_enqueued()) call_.calls->pass_turn(*call_.started);
   if (gathered_ < count_) return StageState::kWaiting;
   call_.gate.open();
+  call_.calls->note_inner_groups_connected();
   state_ = State::kOver;
   return StageState::kOver;
 }
@@ -277,6 +283,7 @@ void HierarchicalCall::end() {
     for (const Step& step : *steps) step.call.release();
     steps->clear();
   }
+  if (std::exchange(connects_, false)) call_.calls->note_connecting(-1);
 }
 
 }  // namespace unisono

@@ -6,7 +6,8 @@
 //
 // The steps are calls of the library's own on the communicators inside (HostGroups): the first and
 // the last one fused, in the work stream behind the caller's, the middle one staged. So each rank
-// sends its slice over the network and not the whole. A stream of the caller's waits at a gate.
+// sends its slice over the network and not the whole. A stream of the caller's waits at a gate, but
+// for the first calls: while these connect the groups no call of the communicator has one.
 //
 // Thread rule: the engine's lock.
 #pragma once
@@ -81,6 +82,7 @@ class HierarchicalCall {
 
   DeviceCall& call_;
   State state_ = State::kOver;
+  bool connects_ = false;  // for it the driver registers pages, and may wait for all streams
   Told mine_;
   std::vector<Told> told_;
   InnerGroup* local_ = nullptr;

@@ -17,7 +17,7 @@ Status HostPart::start_metadata_exchange(const Call& served, std::span<const std
 
 Status HostPart::start(const Call& part, const CallShape& shape) {
   call_.reset(part);
-  UNISONO_ASSIGN(operation_, backends_.start(call_, shape));
+  UNISONO_ASSIGN(operation_, backends_.start(call_, {shape, std::nullopt}));
   return Status();
 }
 

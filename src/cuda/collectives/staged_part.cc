@@ -72,7 +72,10 @@ bool StagedPart::holds_bound() const { return !is_point_to_point(call_.collectiv
 Result<bool> StagedPart::take_staging(std::size_t bytes, device::StagingPool::Block* block) {
   using Bound = device::StagingPool::Bound;
   const Bound bound = holds_bound() ? Bound::kHolds : Bound::kMayExceed;
-  UNISONO_ASSIGN(auto taken, device_->staging().take(bytes, bound));
+  using Meanwhile = device::StagingPool::Meanwhile;
+  const Meanwhile meanwhile =
+      device_->has_streams_that_wait() ? Meanwhile::kOrdinaryMemory : Meanwhile::kNothing;
+  UNISONO_ASSIGN(auto taken, device_->staging().take(bytes, bound, meanwhile));
   if (!taken.has_value()) return false;
   *block = std::move(*taken);
   return true;

@@ -18,8 +18,8 @@ constexpr std::size_t kGateBytes = 64;
 }  // namespace
 
 Result<std::unique_ptr<Device>> Device::open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
-                                             std::size_t staging_bytes_max) {
-  std::unique_ptr<Device> device(new Device(api));
+                                             std::size_t staging_bytes_max, std::size_t gates_max) {
+  std::unique_ptr<Device> device(new Device(api, gates_max));
   UNISONO_ASSIGN(device->memory_, cuda::DeviceMemory::open(api, ordinal));
   const cuda::DriverSection section(*api, device->context());
   UNISONO_TRY(section.status());

@@ -29,9 +29,10 @@ inline constexpr std::size_t kCallsAheadMax = 64;
 
 class Device {
  public:
-  /// Retains the device's primary context and loads the kernels. Errors name the device.
+  /// Retains the device's primary context and loads the kernels. Errors name the device. Calls have
+  /// at most `gates_max` gates at a time.
   static Result<std::unique_ptr<Device>> open(std::shared_ptr<const cuda::CudaApi> api, int ordinal,
-                                              std::size_t staging_bytes_max);
+                                              std::size_t staging_bytes_max, std::size_t gates_max);
   ~Device();
   Device(const Device&) = delete;
 
@@ -73,7 +74,9 @@ class Device {
   void note_in_streams(int change) { in_streams_ += change; }
   bool has_room_in_streams() const { return in_streams_ < static_cast<int>(kCallsAheadMax); }
   /// A stream in which all of them were closed has no room that is certain for one more.
-  bool has_enough_gates() const { return lent_gates_ >= kCallsAheadMax; }
+  bool has_enough_gates() const { return lent_gates_ >= gates_max_; }
+  /// What some stream waits for may need this rank's next calls first.
+  bool has_streams_that_wait() const { return lent_gates_ > 0 || in_streams_ > 0; }
   /// Enqueues on `stream`: nothing behind goes on before the gate is open.
   Status enqueue_wait(CUstream stream, const Gate& gate) const;
   /// From the host: what waits at the gate goes on.
@@ -83,12 +86,14 @@ class Device {
   Result<bool> is_over(CUevent event) const;
 
  private:
-  explicit Device(std::shared_ptr<const cuda::CudaApi> api) : api_(std::move(api)) {}
+  Device(std::shared_ptr<const cuda::CudaApi> api, std::size_t gates_max)
+      : api_(std::move(api)), gates_max_(gates_max) {}
   void find_memops();
   bool try_memops();
   bool try_wide_memops();
 
   std::shared_ptr<const cuda::CudaApi> api_;
+  const std::size_t gates_max_;
   std::unique_ptr<cuda::DeviceMemory> memory_;
   std::shared_ptr<DeviceShare> share_;
   std::unique_ptr<StagingPool> staging_;

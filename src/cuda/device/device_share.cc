@@ -4,8 +4,10 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "cuda/driver/driver_section.h"
 
 namespace unisono::device {
@@ -52,6 +54,13 @@ Status DeviceShare::make() {
   int of_copies = 0;
   UNISONO_TRY(api_->check(api_->StreamGetPriority(outward_, &of_copies), "asking for a priority"));
   work_priority_ = of_copies + 1;
+  if (work_priority_ >= 0) {
+    log::info(
+        "device " + std::to_string(device_) + " has no stream priority above " +
+        std::to_string(of_copies) +
+        ": streams of priority 0 may hold up the library's, so calls of processes in them are "
+        "staged, and callers wait for staged calls");
+  }
   return add_words();
 }
 
@@ -61,6 +70,10 @@ bool DeviceShare::may_hold_up_others(CUstream stream) const {
 }
 
 Result<CUstream> DeviceShare::make_waiting_stream() const { return make_stream(work_priority_); }
+
+Result<CUstream> DeviceShare::make_idle_stream() const {
+  return make_stream(cuda::kHighestStreamPriority);
+}
 
 Result<std::uint32_t*> DeviceShare::take_word() {
   const std::lock_guard guard(words_mutex_);

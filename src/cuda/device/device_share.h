@@ -42,6 +42,8 @@ class DeviceShare {
   /// no priority, and behind the copies where the device has so many priorities. The context is
   /// current.
   Result<CUstream> make_waiting_stream() const;
+  /// One in which nothing waits, of the copies' priority. The same of it.
+  Result<CUstream> make_idle_stream() const;
 
   StreamOrder& stream_order() { return stream_order_; }
 

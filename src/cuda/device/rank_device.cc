@@ -24,9 +24,10 @@ std::string text_of_process() {
 
 class CudaRankDevice final : public RankDevice {
  public:
-  CudaRankDevice(std::shared_ptr<const cuda::CudaApi> api, std::size_t staging_bytes_max)
+  CudaRankDevice(std::shared_ptr<const cuda::CudaApi> api, const Config& config)
       : api_(std::move(api)),
-        staging_bytes_max_(staging_bytes_max),
+        staging_bytes_max_(config.scratch_bytes),
+        gates_max_(config.cuda.gates ? kCallsAheadMax : 0),
         published_(text_of_process() + ':') {}
 
   ~CudaRankDevice() override;
@@ -50,6 +51,7 @@ class CudaRankDevice final : public RankDevice {
 
   const std::shared_ptr<const cuda::CudaApi> api_;
   const std::size_t staging_bytes_max_;
+  const std::size_t gates_max_;
   std::mutex opening_;
   std::unique_ptr<Device> device_;
   std::atomic<Device*> opened_ = nullptr;  // the same, once it is made
@@ -71,7 +73,7 @@ Result<int> CudaRankDevice::count() const {
 }
 
 Status CudaRankDevice::open(int ordinal) {
-  UNISONO_ASSIGN(device_, Device::open(api_, ordinal, staging_bytes_max_));
+  UNISONO_ASSIGN(device_, Device::open(api_, ordinal, staging_bytes_max_, gates_max_));
   opened_.store(device_.get(), std::memory_order_release);
   return Status();
 }
@@ -165,7 +167,7 @@ Result<std::unique_ptr<RankDevice>> RankDevice::open(const Config& config, const
     if (required || wished) return api.error();
     return std::unique_ptr<RankDevice>();
   }
-  auto device = std::make_unique<CudaRankDevice>(std::move(*api), config.scratch_bytes);
+  auto device = std::make_unique<CudaRankDevice>(std::move(*api), config);
   UNISONO_TRY(device->choose(wish, required));
   return std::unique_ptr<RankDevice>(std::move(device));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstdlib>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -13,6 +14,8 @@
 
 namespace unisono::device {
 namespace {
+
+constexpr std::size_t kLineBytes = 64;
 
 std::size_t block_bytes(std::size_t bytes) {
   constexpr std::size_t kSmallest = 64 << 10;
@@ -41,12 +44,17 @@ StagingPool::Block& StagingPool::Block::operator=(Block&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
   charged_ = std::exchange(other.charged_, 0);
+  is_page_locked_ = other.is_page_locked_;
   return *this;
 }
 
 void StagingPool::Block::release() {
   if (data_ == nullptr) return;
-  pool_->free_.push_back({data_, bytes_});
+  if (is_page_locked_) {
+    pool_->free_.push_back({data_, bytes_});
+  } else {
+    std::free(data_);
+  }
   abandon();
 }
 
@@ -65,7 +73,8 @@ Status StagingPool::can_hold(std::size_t bytes, std::size_t other_bytes) const {
                     " are in use at a time: raise UNISONO_SCRATCH_BYTES");
 }
 
-Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, Bound bound) {
+Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, Bound bound,
+                                                            Meanwhile meanwhile) {
   const std::size_t wanted = block_bytes(std::max<std::size_t>(bytes, 1));
   const std::size_t charged = bound == Bound::kHolds ? wanted : 0;
   if (charged_bytes_ + charged > bytes_max_) return std::optional<Block>();
@@ -76,7 +85,12 @@ Result<std::optional<StagingPool::Block>> StagingPool::take(std::size_t bytes, B
     return std::optional<Block>(lend(block, charged));
   }
   if (!order_.has_value() || !order_->refusal.ok()) UNISONO_TRY(order(wanted));
-  return std::optional<Block>();
+  if (meanwhile == Meanwhile::kNothing) return std::optional<Block>();
+  void* const ordinary = std::aligned_alloc(kLineBytes, wanted);
+  if (ordinary == nullptr) return std::optional<Block>();
+  Block block = lend({static_cast<std::byte*>(ordinary), wanted}, charged);
+  block.is_page_locked_ = false;
+  return std::optional<Block>(std::move(block));
 }
 
 // Takes a block of exactly this length or, where the bound leaves no room to make one, the shortest

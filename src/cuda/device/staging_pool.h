@@ -2,8 +2,9 @@
 //
 // A driver may wait for all streams before it page-locks memory, and one of them may be waiting for
 // a call of this rank: a thread of its own asks for each block, so that whoever wants it goes on
-// with its other calls. To free a block the driver waits for all streams too: blocks are kept, in
-// powers of two, until the pool is closed.
+// with its other calls. Where a stream waits for the very call that wants the block, it gets
+// ordinary memory instead. To free a block the driver waits for all streams too: page-locked ones
+// are kept, in powers of two, until the pool is closed.
 //
 // Thread rule: the engine's lock of its rank.
 #pragma once
@@ -48,16 +49,21 @@ class StagingPool {
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
     std::size_t charged_ = 0;  // against the bound
+    bool is_page_locked_ = true;
   };
 
   enum class Bound : std::uint8_t { kHolds, kMayExceed };
   /// Whether the bound leaves room for two blocks at once, or one (0). kOutOfResources names the
   /// bound and its variable.
   Status can_hold(std::size_t bytes, std::size_t other_bytes) const;
+  /// What whoever wants a block gets while it is being page-locked. The driver copies to and from
+  /// ordinary memory too, more slowly and while its caller waits.
+  enum class Meanwhile : std::uint8_t { kNothing, kOrdinaryMemory };
   /// Nothing where there is none now: what is lent has to come back, or memory is being
   /// page-locked. Errors: what the driver says of a block of this size, and kOutOfResources where
   /// no thread can be made that asks it.
-  Result<std::optional<Block>> take(std::size_t bytes, Bound bound);
+  Result<std::optional<Block>> take(std::size_t bytes, Bound bound,
+                                    Meanwhile meanwhile = Meanwhile::kNothing);
 
  private:
   struct Free {

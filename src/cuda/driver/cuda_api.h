@@ -14,6 +14,10 @@
 #include "base/result.h"
 #include "unisono/export.h"
 
+#if CUDA_VERSION < 12040  // whose headers do not know it
+extern "C" CUresult CUDAAPI cuFuncLoad(CUfunction function);
+#endif
+
 // clang-format off
 // Every function once: X(name without prefix). Without one of the first list there is no GPU use;
 // each of the second may be missing (null), and its user says what is then not possible.

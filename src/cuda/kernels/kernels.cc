@@ -133,10 +133,11 @@ void share_answer(DeviceWork& work, unsigned blocks, Runs runs) {
   }
 }
 
-/// No code in the image for this device, and no PTX that its driver can compile.
+/// No code in the image for this device, and no PTX that its driver can compile. One that is older
+/// than the image's toolkit may not know the image for one.
 bool lacks_code(CUresult result) {
   return result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
-         result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+         result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND || result == CUDA_ERROR_INVALID_IMAGE;
 }
 
 }  // namespace

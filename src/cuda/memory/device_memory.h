@@ -1,7 +1,7 @@
 // A rank's device memory and its peers': which pointer is what, buffers that peers can map, and
-// peers' buffers mapped here. One per rank and device. Bytes move in src/cuda/kernels. ticket() and
-// map() are for device memory what handle_of() and open() are for host memory that a host's ranks
-// share (transports/shm/memory_handle.h).
+// peers' buffers mapped here. One per rank and device. Bytes move in src/cuda/kernels. ticket_of()
+// and open() are for device memory what handle_of() and open() are for host memory that a host's
+// ranks share (transports/shm/memory_handle.h).
 //
 // Thread rule: any thread; calls of different ranks of one process are independent.
 #pragma once
@@ -85,17 +85,17 @@ class DeviceMemory {
   Result<PointerFacts> facts(const void* pointer, std::size_t bytes) const;
   /// For peers in other processes and in this one. Registers what has to be registered; kept, so a
   /// repeated call asks the driver nothing that could be remembered safely.
-  Result<BufferTicket> ticket(const void* pointer, std::size_t bytes);
+  Result<BufferTicket> ticket_of(const void* pointer, std::size_t bytes);
 
   /// The buffer's address here: the same one in the owner's own process (peer access is enabled
   /// where the devices differ), a mapping otherwise, made once per allocation and kept until the
   /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
   /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
-  Result<void*> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  Result<void*> open(const BufferTicket& ticket, Rank peer, std::size_t bytes);
   /// The devices that this process sees and whose memory this one cannot reach. Of those that
-  /// CUDA_VISIBLE_DEVICES hides only map() can tell.
+  /// CUDA_VISIBLE_DEVICES hides only open() can tell.
   std::vector<std::array<std::uint8_t, 16>> out_of_reach() const;
-  /// Keeps what map() has made of the ticket, beyond forget(), for as long as the result lives,
+  /// Keeps what open() has made of the ticket, beyond forget(), for as long as the result lives,
   /// which must not outlive this. Null where nothing is mapped: memory of the own process.
   Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);
   /// Drops all mappings of a peer's memory: it left or died, and nothing of this rank uses them.

@@ -24,8 +24,10 @@ TeamEvents::TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks)
     : api_(std::move(api)), events_(static_cast<std::size_t>(ranks)), shares_(events_.size()) {}
 
 TeamEvents::~TeamEvents() {
-  for (CUevent event : events_) {
-    if (event != nullptr) api_->EventDestroy(event);
+  for (const auto* const events : {&events_, &more_events_}) {
+    for (CUevent event : *events) {
+      if (event != nullptr) api_->EventDestroy(event);
+    }
   }
   if (abort_word_ != nullptr) word_owner_->give_back_word(abort_word_);
 }
@@ -38,6 +40,16 @@ Result<CUevent> TeamEvents::event_of(Rank rank, const Device& device) {
     UNISONO_TRY(api_->check(api_->EventCreate(&event, CU_EVENT_DISABLE_TIMING),
                             "making an event of rank " + std::to_string(rank)));
   }
+  return event;
+}
+
+Result<CUevent> TeamEvents::new_event(const Device& device) {
+  CUevent event = nullptr;
+  UNISONO_TRY(api_->check(api_->EventCreate(&event, CU_EVENT_DISABLE_TIMING),
+                          "making an event on " + device.name()));
+  const std::lock_guard guard(mutex_);
+  more_events_.push_back(event);
+  shares_.push_back(device.share());
   return event;
 }
 

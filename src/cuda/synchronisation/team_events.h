@@ -1,6 +1,6 @@
 // Events by which ranks that are threads of one process wait for each other's launches, and the
-// word that calls them off. They belong to all of the communicator's ranks here: a rank may have
-// left before another one has looked.
+// word that calls them off. Events that other ranks look at belong to all of the communicator's
+// ranks here: the one that records them may have left before another one has looked.
 //
 // Thread rule: any thread.
 #pragma once
@@ -27,7 +27,9 @@ class TeamEvents {
   /// The rank's event, made by its first call, with the rank's context current: recorded behind its
   /// latest launch. The context is kept for as long.
   Result<CUevent> event_of(Rank rank, const Device& device);
-  /// The same where it was made; null: the rank has launched nothing.
+  /// Another one, of the device whose context is current, for this rank alone to record.
+  Result<CUevent> new_event(const Device& device);
+  /// What event_of() gave where it was made; null: the rank has launched nothing.
   CUevent known_event_of(Rank rank);
 
   /// What every launch looks at when it begins; taken by the first call, with its context current.
@@ -43,7 +45,8 @@ class TeamEvents {
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
-  std::vector<CUevent> events_;
+  std::vector<CUevent> events_;  // by rank
+  std::vector<CUevent> more_events_;
   std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
   std::shared_ptr<DeviceShare> word_owner_;
   std::uint32_t* abort_word_ = nullptr;

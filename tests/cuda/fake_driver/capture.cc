@@ -141,7 +141,7 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t
 }
 
 CUresult capture_info_12_3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                           CUgraph* graph, const CUgraphNode** nodes, const CUgraphEdgeData** edges,
+                           CUgraph* graph, const CUgraphNode** nodes, const void** edges,
                            std::size_t* count) {
   if (edges != nullptr) *edges = nullptr;
   return capture_info(handle, status, id, graph, nodes, count);

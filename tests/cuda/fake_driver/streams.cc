@@ -225,7 +225,7 @@ CUresult stream_flags(CUstream handle, unsigned* flags) {
 }
 
 // The form of 12.5, with a third parameter that it writes through.
-CUresult stream_context_of_12_5(CUstream, CUcontext*, CUgreenCtx*) {
+CUresult stream_context_of_12_5(CUstream, CUcontext*, void**) {
   complain("cuStreamGetCtx in its form of CUDA 12.5, which has three parameters: ask for 12.0");
   return CUDA_ERROR_INVALID_VALUE;
 }

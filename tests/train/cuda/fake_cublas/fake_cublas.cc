@@ -133,7 +133,7 @@ int launch(cublasContext* handle, const Work& work) {
 
 // Drivers before 12.4 load functions when they are first launched.
 bool load_if_the_driver_can(CUfunction function) {
-  const auto load = DRIVER(cuFuncLoad);
+  const auto load = driver_function<CUresult(CUfunction)>("cuFuncLoad");  // not in older headers
   return load == nullptr || load(function) == CUDA_SUCCESS;
 }
 
