@@ -78,35 +78,62 @@ constexpr int kRoundsMax = 200;
 
 class Allocation : public testing::TestWithParam<const char*> {};
 
+// Runs `call` on the shapes, round after round, until no rank allocates any more. Which rank is
+// ahead differs from call to call, and with it how long queues get: they find their size in some
+// rounds, and stay.
+template <typename Run>
+void expect_quiet(Communicator& comm, std::vector<Shape>& shapes, const Run& run) {
+  int quiet = 0;
+  std::string guilty;
+  for (int round = 0; round < kRoundsMax && quiet < kQuietRounds; ++round) {
+    std::int32_t noisy = 0;
+    for (Shape& shape : shapes) {
+      const Call call = shape.call();
+      const std::uint64_t before = allocations;
+      run(call);
+      const std::uint64_t made = allocations - before;
+      if (made == 0) continue;
+      noisy = 1;
+      guilty = std::string(name_of(shape.collective)) + " of " + std::to_string(shape.count) +
+               " made " + std::to_string(made) + " in round " + std::to_string(round);
+    }
+    comm.all_reduce(&noisy, &noisy, 1, DataType::kInt32, ops::max);
+    quiet = noisy != 0 ? 0 : quiet + 1;
+  }
+  EXPECT_EQ(quiet, kQuietRounds) << "rank " << comm.rank() << ": " << guilty;
+}
+
+constexpr std::size_t kCounts[] = {4, 3000, 100'000};
+
 TEST_P(Allocation, EndsWithTheFirstCallsOfAShape) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   run_ranks(3, GetParam(), [](Communicator& comm) {
     std::vector<Shape> shapes;
     for (int c = 0; c < static_cast<int>(Collective::kSend); ++c) {
-      for (const std::size_t count : {4ul, 3000ul, 100'000ul}) {
+      for (const std::size_t count : kCounts) {
         shapes.emplace_back(static_cast<Collective>(c), count, comm.size());
       }
     }
-    // Which rank is ahead differs from call to call, and with it how long queues get: they find
-    // their size in some rounds, and stay.
-    int quiet = 0;
-    std::string guilty;
-    for (int round = 0; round < kRoundsMax && quiet < kQuietRounds; ++round) {
-      std::int32_t noisy = 0;
-      for (Shape& shape : shapes) {
-        const Call call = shape.call();
-        const std::uint64_t before = allocations;
-        comm.run(call);
-        const std::uint64_t made = allocations - before;
-        if (made == 0) continue;
-        noisy = 1;
-        guilty = std::string(name_of(shape.collective)) + " of " + std::to_string(shape.count) +
-                 " made " + std::to_string(made) + " in round " + std::to_string(round);
+    expect_quiet(comm, shapes, [&](const Call& call) { comm.run(call); });
+  });
+}
+
+// To the next rank, and on when it has come around.
+TEST_P(Allocation, EndsWithTheFirstMessagesOfASize) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  run_ranks(3, GetParam(), [](Communicator& comm) {
+    std::vector<Shape> shapes;
+    for (const std::size_t count : kCounts) {
+      for (const Collective collective : {Collective::kSend, Collective::kReceive}) {
+        shapes.emplace_back(collective, count, comm.size());
       }
-      comm.all_reduce(&noisy, &noisy, 1, DataType::kInt32, ops::max);
-      quiet = noisy != 0 ? 0 : quiet + 1;
+      if (comm.rank() != 0) std::swap(shapes[shapes.size() - 2], shapes.back());
     }
-    EXPECT_EQ(quiet, kQuietRounds) << "rank " << comm.rank() << ": " << guilty;
+    expect_quiet(comm, shapes, [&](Call call) {
+      const int step = call.collective == Collective::kSend ? 1 : comm.size() - 1;
+      call.peer = (comm.rank() + step) % comm.size();
+      comm.run(call);
+    });
   });
 }
 

@@ -132,7 +132,7 @@ TEST_P(Callbacks, MayDropTheCommunicatorWhileItIsClosed) {
   });
 }
 
-// Sends to this rank itself are over at once.
+// A call of the only rank is over at once.
 TEST_P(Callbacks, ThatMakeEachOtherDoNotNest) {
   run_ranks(1, GetParam(), [](Communicator& comm) {
     int left = 1000, depth = 0, deepest = 0;

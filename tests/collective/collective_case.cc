@@ -258,47 +258,17 @@ Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reduci
             .op = reduces(c.collective) ? op_of(reducing, rank) : ReduceOp{},
             .root = c.root,
             .options = c.options};
-  const auto self = static_cast<std::size_t>(rank);
-  switch (c.collective) {
-    case Collective::kAllGatherV:
-      call.out_counts = b.out_counts;
-      if (c.displaced) call.out_displacements = b.out_displacements;
-      break;
-    case Collective::kGatherV:
-      call.count = b.out_counts[self];
-      if (is_root) call.out_counts = b.out_counts;
-      if (is_root && c.displaced) call.out_displacements = b.out_displacements;
-      break;
-    case Collective::kScatterV:
-      call.count = b.in_counts[self];
-      if (is_root) call.in_counts = b.in_counts;
-      if (is_root && c.displaced) call.in_displacements = b.in_displacements;
-      break;
-    case Collective::kReduceScatterV:
-      call.in_counts = b.in_counts;
-      break;
-    case Collective::kAllToAllV:
-      call.in_counts = b.in_counts;
-      call.out_counts = b.out_counts;
-      if (c.displaced) {
-        call.in_displacements = b.in_displacements;
-        call.out_displacements = b.out_displacements;
-      }
-      break;
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kGather:
-    case Collective::kScatter:
-    case Collective::kAllToAll:
-    case Collective::kBarrier:
-    case Collective::kScan:
-    case Collective::kExscan:
-    case Collective::kSend:
-    case Collective::kReceive:
-      break;
+  if (!has_counts(c.collective)) return call;
+  if (is_rooted(c.collective)) {
+    const auto self = static_cast<std::size_t>(rank);
+    call.count = (b.in_counts.empty() ? b.out_counts : b.in_counts)[self];
+    if (!is_root) return call;
+  }
+  call.in_counts = b.in_counts;
+  call.out_counts = b.out_counts;
+  if (c.displaced && !reduces(c.collective)) {
+    call.in_displacements = b.in_displacements;
+    call.out_displacements = b.out_displacements;
   }
   return call;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/selection.h"
 #include "base/collective.h"
 #include "plan/cell_map.h"
 #include "plan/expectation.h"
@@ -173,6 +174,21 @@ TEST(CollectiveTable, HasAnAlgorithmAndCasesForEach) {
     EXPECT_TRUE(std::ranges::any_of(algorithms::catalog(), [&](const auto& algorithm) {
       return algorithm.collective == facts.collective;
     })) << facts.name;
+  }
+}
+
+// Which serves calls of every size on any number of ranks.
+TEST(CollectiveTable, HasADefaultRowForEach) {
+  const algorithms::SelectionTable table = algorithms::SelectionTable::defaults();
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (!facts.is_collective()) continue;
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1} << 40}) {
+      const auto choice =
+          table.choose({.collective = facts.collective, .ranks = 7, .bytes = bytes}, "");
+      ASSERT_TRUE(choice) << facts.name;
+      ASSERT_NE(choice->algorithm, nullptr) << facts.name;
+      EXPECT_NE(choice->row, nullptr) << facts.name << " of " << bytes << " bytes";
+    }
   }
 }
 

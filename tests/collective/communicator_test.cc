@@ -318,6 +318,7 @@ TEST_P(Communicators, SubsetsThatDifferFailOnAllThatAreNamed) {
           ADD_FAILURE() << "rank " << comm.rank() << " accepted";
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+          EXPECT_EQ(error.operation(), "subset");
         }
       }
       comm.barrier();

@@ -81,6 +81,39 @@ TEST(Join, OneThreadMayHaveSeveral) {
   both(0);
 }
 
+// Each look has to move the calls of both jobs, whichever of them is over first.
+TEST(Join, RequestsOfSeveralJobsAreWaitedForTogether) {
+  MapStore store;
+  std::atomic<bool> is_one_over = false;
+  constexpr std::size_t kLarge = 500'000;  // it needs both ranks until it is over
+  std::jthread other([&] {
+    Communicator first = join(store, "first", 1, 2, kOptions);
+    Communicator second = join(store, "second", 1, 2, kOptions);
+    std::vector<int> got(kLarge);
+    second.receive(got, 0);
+    second.send(got, 0);
+    while (!is_one_over) std::this_thread::yield();
+    first.receive(got, 0);
+    first.send(got, 0);
+  });
+  Communicator first = join(store, "first", 0, 2, kOptions);
+  Communicator second = join(store, "second", 0, 2, kOptions);
+  const std::vector<int> sent(kLarge, 7);
+  std::vector<int> by_first(kLarge), by_second(kLarge);
+  Request first_sent = first.send_async(sent, 1), second_sent = second.send_async(sent, 1);
+  std::vector<Request> requests;
+  requests.push_back(first.receive_async(by_first, 1));
+  requests.push_back(second.receive_async(by_second, 1));
+  EXPECT_EQ(wait_any(requests), 1U);
+  is_one_over = true;
+  EXPECT_EQ(by_second, sent);
+  requests[1] = Request();
+  EXPECT_EQ(wait_any(requests), 0U);
+  EXPECT_EQ(by_first, sent);
+  first_sent.wait();
+  second_sent.wait();
+}
+
 TEST(Join, GoesBesideInit) {
   MapStore store;
   Communicator world = init({.rank = 0, .size = 1});
@@ -144,7 +177,8 @@ TEST(Join, SaysWhoDidNotCome) {
     ADD_FAILURE() << "joined";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kRendezvous);
-    EXPECT_THAT(error.what(), HasSubstr("1"));
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 of 2"));
   }
 }
 

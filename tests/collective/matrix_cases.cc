@@ -1,5 +1,6 @@
 #include "tests/collective/matrix_cases.h"
 
+#include "plan/plan_sizes.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -89,7 +90,7 @@ std::vector<CollectiveCase> large_cases(int ranks) {
                         (s.type == DataType::kComplex128 && s.op == OpKind::kPremultipliedSum);
     if (!chosen || s.collective == Collective::kBarrier) continue;
     if (is_anothers_case(++number, ranks > 3 ? 4 : 2)) continue;
-    const bool whole = s.collective <= Collective::kBroadcast || s.collective >= Collective::kScan;
+    const bool whole = plan::is_one_vector(s.collective);
     const std::size_t blocks = whole ? 1 : static_cast<std::size_t>(ranks);
     CollectiveCase c{s.collective, s.type, s.op, kLargeBytes / size_of(s.type) / blocks + 3};
     c.in_place = cases.size() % 2 == 0 && s.collective != Collective::kAllToAllV;

@@ -149,6 +149,21 @@ TEST_P(TrafficReports, BarriersMoveNoPayloadAndAreCounted) {
   });
 }
 
+TEST_P(TrafficReports, AReceiveThatIsRefusedIsNotCounted) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    std::vector<float> data(2);
+    if (comm.rank() == 0) {
+      comm.send(data, 1);
+    } else {
+      EXPECT_THROW(comm.receive(data.data(), 1, DataType::kFloat32, 0), Error);
+    }
+    const TrafficReport report = comm.traffic();
+    EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kSend)], comm.rank() == 0);
+    EXPECT_EQ(report.calls[static_cast<std::size_t>(Collective::kReceive)], 0U);
+    EXPECT_EQ(of(report, Collective::kReceive).bytes_received, 0U);
+  });
+}
+
 TEST_P(TrafficReports, MakingASubsetIsNoCallOfIt) {
   run_ranks(kRanks, GetParam(), [](Communicator& comm) {
     const Communicator part = comm.subset(std::vector<Rank>{0, 2, 1, 3});
