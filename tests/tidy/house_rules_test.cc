@@ -1,5 +1,5 @@
 // Rules that a compiler does not know: where the environment is read, what public headers may
-// show, how long files and lines are.
+// show, how long files and lines are, which files a README has to name.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,6 +103,40 @@ TEST(HouseRules, LinesFitTheScreen) {
       if (file.lines[i].starts_with("#include")) continue;
       EXPECT_LE(columns(file.lines[i]), kLineColumnsMax)
           << place(file, i + 1) << ": run ./dev format";
+    }
+  }
+}
+
+// The tables of a README with a row for each file. A column "files" is of groups of them.
+std::string rows_of_files(const SourceFile& readme) {
+  std::string rows;
+  bool in_table = false;
+  for (const std::string& line : readme.lines) {
+    in_table = line.starts_with("| file |") || (in_table && line.starts_with("|"));
+    if (in_table) rows += line + '\n';
+  }
+  return rows;
+}
+
+// "kernels_bits" is named by itself, as a whole word, or by "kernels_*".
+bool is_named(const std::string& rows, const std::string& stem) {
+  if (std::regex_search(rows, std::regex("\\b" + stem + "\\b"))) return true;
+  for (std::size_t length = 1; length < stem.size(); ++length) {
+    if (rows.find('`' + stem.substr(0, length) + '*') != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(HouseRules, AReadmeWithATableOfFilesNamesEachOfItsFolder) {
+  for (const SourceFile& readme : readmes()) {
+    const std::string rows = rows_of_files(readme);
+    const std::string folder = readme.path.substr(0, readme.path.find_last_of('/'));
+    if (rows.empty() || (!readme.is_in("src") && !readme.is_in("transports"))) continue;
+    for (const SourceFile& file : source_files()) {
+      const std::string name = file.path.substr(file.path.find_last_of('/') + 1);
+      if (folder + '/' + name != file.path) continue;
+      EXPECT_TRUE(is_named(rows, name.substr(0, name.find_last_of('.'))))
+          << readme.path << " says nothing of " << name;
     }
   }
 }

@@ -1,5 +1,5 @@
-// Includes point one way. A failure here is a question about the design, not about the table:
-// change a row only together with the picture of layers in README.md.
+// Includes point one way, and README.md shows which. A failure here is a question about the design,
+// not about the table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,9 @@ const std::vector<Arrow>& arrows() {
         "cuda/driver/survey.h", "cuda/driver/cuda_api.h", "config/config.h", "comm/selected.h",
         "topology/", "base/", "unisono/"}},
       {"tools/plan", {"tools/plan/", "tools/common/", "algorithms/", "plan/", "base/"}},
-      {"tools/tune", {"tools/", "algorithms/", "config/", "base/", "unisono/"}},
+      {"tools/tune",
+       {"tools/tune/", "tools/common/", "tools/info/machine.h", "algorithms/", "config/", "base/",
+        "unisono/"}},
       {"tools/train",
        {"tools/train/", "tools/common/", "cuda/driver/survey.h", "config/config.h", "base/",
         "unisono/"}},
@@ -159,6 +161,106 @@ TEST(IncludeArrows, RefuseAnIncludeAgainstThem) {
   ASSERT_EQ(includes.size(), 1u);
   EXPECT_FALSE(is_allowed(*arrow_of(plan), includes[0].name));
   EXPECT_TRUE(is_allowed(*arrow_of(plan), "base/result.h"));
+}
+
+// A line of the list of layers in README.md, "folder, folder -> target, target": the targets are
+// what these folders may include beside themselves and what the list leaves out.
+struct Layer {
+  std::vector<std::string> folders;
+  std::vector<std::string> targets;
+};
+
+bool is_same_or_in(std::string_view path, std::string_view folder) {
+  return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
+}
+
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(", "), list.size());
+    names.emplace_back(list.substr(0, comma));
+    while (names.back().ends_with(' ')) names.back().pop_back();
+    list.remove_prefix(std::min(comma + 2, list.size()));
+  }
+  return names;
+}
+
+std::vector<Layer> layers() {
+  const std::vector<std::string>& lines = readmes().front().lines;
+  const auto heading = std::find(lines.begin(), lines.end(), "## Layers");
+  const auto begin = std::find(heading, lines.end(), "```");
+  std::vector<Layer> all;
+  for (auto line = begin; line != lines.end() && ++line != lines.end() && *line != "```";) {
+    const std::size_t arrow = std::min(line->find("-> "), line->size());
+    const std::size_t right = std::min(arrow + 3, line->size());
+    all.push_back({.folders = names_in(std::string_view(*line).substr(0, arrow)),
+                   .targets = names_in(std::string_view(*line).substr(right))});
+  }
+  return all;
+}
+
+// As in the table, the first that holds `path` decides. All: no layer.
+std::size_t layer_of(const std::vector<Layer>& all, std::string_view path) {
+  const auto layer = std::find_if(all.begin(), all.end(), [&](const Layer& each) {
+    return std::any_of(each.folders.begin(), each.folders.end(),
+                       [&](const std::string& folder) { return is_same_or_in(path, folder); });
+  });
+  return static_cast<std::size_t>(layer - all.begin());
+}
+
+// "plan/" as a path in the repository: src/plan.
+std::string path_of(std::string_view target) {
+  const std::string name(target.substr(0, target.size() - (target.ends_with('/') ? 1 : 0)));
+  if (is_same_or_in(name, "unisono")) return "include/" + name;
+  for (const char* root : {"algorithms", "transports", "tools"}) {
+    if (is_same_or_in(name, root)) return name;
+  }
+  return "src/" + name;
+}
+
+bool is_left_out(std::string_view path, const Arrow& arrow, const Layer& layer) {
+  for (const char* common : {"src/base", "include/unisono", "tools/common"}) {
+    if (is_same_or_in(path, common)) return true;
+  }
+  return std::any_of(layer.folders.begin(), layer.folders.end(), [&](const std::string& folder) {
+    return is_same_or_in(arrow.folder, folder) && is_same_or_in(path, folder);
+  });
+}
+
+TEST(Layers, TheReadmeHasEveryArrowOfTheTable) {
+  const std::vector<Layer> all = layers();
+  for (const Arrow& arrow : arrows()) {
+    const std::size_t at = layer_of(all, arrow.folder);
+    ASSERT_LT(at, all.size()) << arrow.folder << " has no line in README.md, \"Layers\"";
+    for (const std::string_view target : arrow.targets) {
+      const std::string path = path_of(target);
+      const std::vector<std::string>& named = all[at].targets;
+      EXPECT_TRUE(is_left_out(path, arrow, all[at]) ||
+                  std::any_of(named.begin(), named.end(),
+                              [&](const std::string& name) { return is_same_or_in(path, name); }))
+          << arrow.folder << " may include " << path
+          << "; its line in README.md says nothing of it";
+    }
+  }
+}
+
+TEST(Layers, ArrowsOfTheReadmeAreInTheTableAndPointDown) {
+  const std::vector<Layer> all = layers();
+  const auto may_include = [&](std::size_t layer, std::string_view name) {
+    return std::any_of(arrows().begin(), arrows().end(), [&](const Arrow& arrow) {
+      return layer_of(all, arrow.folder) == layer &&
+             std::any_of(arrow.targets.begin(), arrow.targets.end(),
+                         [&](std::string_view each) { return is_same_or_in(path_of(each), name); });
+    });
+  };
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    for (const std::string& name : all[at].targets) {
+      EXPECT_TRUE(may_include(at, name)) << all[at].folders.front() << " -> " << name;
+      EXPECT_GT(layer_of(all, name), at)
+          << all[at].folders.front() << " -> " << name << " points up";
+      EXPECT_LT(layer_of(all, name), all.size()) << name << " has no line of its own";
+    }
+  }
 }
 
 }  // namespace

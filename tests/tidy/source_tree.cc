@@ -18,17 +18,29 @@ SourceFile read(const fs::path& path) {
   return file;
 }
 
-std::vector<SourceFile> read_all() {
+bool is_source(const fs::path& path) {
+  const fs::path extension = path.extension();
+  return extension == ".h" || extension == ".cc" || extension == ".cu" || extension == ".inc";
+}
+
+bool is_readme(const fs::path& path) { return path.filename() == "README.md"; }
+
+std::vector<SourceFile> read_all(bool (*is_wanted)(const fs::path&)) {
   std::vector<SourceFile> files;
   for (const char* folder : kFolders) {
     const fs::path root = fs::path(UNISONO_SOURCE_FOLDER) / folder;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root)) {
-      const fs::path extension = entry.path().extension();
-      if (extension == ".h" || extension == ".cc") files.push_back(read(entry.path()));
+      if (is_wanted(entry.path())) files.push_back(read(entry.path()));
     }
   }
   std::sort(files.begin(), files.end(),
             [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });
+  return files;
+}
+
+std::vector<SourceFile> read_readmes() {
+  std::vector<SourceFile> files = read_all(is_readme);
+  files.insert(files.begin(), read(fs::path(UNISONO_SOURCE_FOLDER) / "README.md"));
   return files;
 }
 
@@ -39,7 +51,12 @@ bool SourceFile::is_in(std::string_view folder) const {
 }
 
 const std::vector<SourceFile>& source_files() {
-  static const std::vector<SourceFile> files = read_all();
+  static const std::vector<SourceFile> files = read_all(is_source);
+  return files;
+}
+
+const std::vector<SourceFile>& readmes() {
+  static const std::vector<SourceFile> files = read_readmes();
   return files;
 }
 

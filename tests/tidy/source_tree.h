@@ -22,8 +22,10 @@ struct Include {
   std::size_t line = 0;  ///< counted from 1
 };
 
-/// Every .h and .cc of the project, in order of their paths.
+/// Every .h, .cc, .cu and .inc of the project, in order of their paths.
 const std::vector<SourceFile>& source_files();
+/// Every README.md of the project in order of their paths: the repository's comes first.
+const std::vector<SourceFile>& readmes();
 std::vector<Include> includes_of(const SourceFile& file);
 /// "src/base/result.h:12", for messages.
 std::string place(const SourceFile& file, std::size_t line);
