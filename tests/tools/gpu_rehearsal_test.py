@@ -92,6 +92,12 @@ class Rehearsal(unittest.TestCase):
         names = ["conformance", "train", "sanitizer", "sweep"]
         self.assertEqual(told, dict.fromkeys(names, "pass"), result.stdout + self.logs(2))
 
+    def test_a_driver_that_takes_no_kernels_is_told_at_once(self):
+        result = self.rehearse(FAKE_CUDA_FAIL="cuLibraryLoadData:1=200")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("nothing can run on this GPU", result.stdout)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "out")), "a part was begun")
+
     def test_a_part_that_fails_is_told_and_the_rest_goes_on(self):
         # The kernels do nothing: whatever checks its results must find out.
         result = self.rehearse("--only", "correctness ncu", PROGRAM_DRIVER="idle")
