@@ -375,6 +375,35 @@ TEST_F(DeviceQueues, GoOnWhileTheMemoryOfTheirOwnCallsIsPageLocked) {
   });
 }
 
+// A call of a group that turns out to be staged once the ranks have exchanged what they have.
+TEST_F(DeviceQueues, WaitForACallOfAGroupWhoseCallerGoesOn) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
+      DeviceUser user;
+      Communicator beside = comm.split(0, comm.rank());
+      std::vector<float> host(10, 1.0F);
+      float* const data = comm.rank() == 1 ? host.data() : user.make(host);
+      const Call call{.collective = Collective::kAllReduce,
+                      .in = data,
+                      .out = data,
+                      .count = 10,
+                      .type = kFloat,
+                      .options = {.timeout = kDeadline, .stream = user.stream()}};
+      comm.run(call);  // what is registered once is there now
+      user.finish();
+      std::unique_ptr<HeldStream> hold;
+      if (comm.rank() == 1) hold = std::make_unique<HeldStream>(user.stream());
+      const Call barrier{.collective = Collective::kBarrier, .options = {.timeout = kDeadline}};
+      group(std::vector<MemberCall>{{&comm, call}, {&beside, barrier}});
+      beside.run(barrier);
+      hold.reset();
+      user.finish();
+      const std::vector<float> sums = comm.rank() == 1 ? host : user.look(data, 10);
+      require(sums == std::vector<float>(10, 4.0F), "a wrong sum");
+    });
+  });
+}
+
 TEST_F(DeviceQueues, WaitAtGatesUnlessTheSettingForbidsThem) {
   for (const bool gates : {true, false}) {
     SCOPED_TRACE(gates ? "on" : "off");

@@ -227,6 +227,7 @@ Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
 CapturedCalls& CudaCalls::captured(device::Device& device) {
   if (captured_ == nullptr) {
     captured_ = std::make_unique<CapturedCalls>(device, size(), rank());
+    device.note_captured();
     communicator_.watch_replays();
   }
   return *captured_;

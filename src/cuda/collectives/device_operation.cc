@@ -77,6 +77,7 @@ Status DeviceOperation::begin_stage() {
 }
 
 Status DeviceOperation::close_gate() {
+  call_.started->in_group = false;  // a stage that begins later closes its gate itself
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   if (stage_ == Stage::kHierarchical) return hierarchical_.close_gate();
   return stage_ == Stage::kStaged ? staged_.close_gate() : Status();
