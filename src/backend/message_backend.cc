@@ -13,7 +13,10 @@ Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
 }
 
 void MessageBackend::end(StartedCall& call, bool succeeded) {
-  if (succeeded && call.is_counted) count(call.call, call.message.result());
+  if (!succeeded || !call.is_counted) return;
+  const TaggedResult& result = call.message.result();
+  if (call.call.collective == Collective::kReceive && !check_received(call.call, result)) return;
+  count(call.call, result);
 }
 
 void MessageBackend::count(const Call& call, const TaggedResult& result) {

@@ -109,6 +109,8 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
     if (request->at_peers().only_sends) {
       static_cast<void>(look_at_peers());  // a failure is the next call's
     }
+  } else {
+    engine.wake_progress_thread();
   }
   return request;
 }

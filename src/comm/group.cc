@@ -79,8 +79,7 @@ class Group {
       some_wait = begin_some(false);
     }
     for (const GroupedCall& each : calls_) {
-      if (each.request == nullptr || each.request->done.load(std::memory_order_acquire)) continue;
-      engine_of(each).wake_progress_thread();
+      if (each.request != nullptr && !each.is_asynchronous) engine_of(each).wake_progress_thread();
     }
   }
 

@@ -112,10 +112,10 @@ void complete(const LauncherVariables& variables, const InitOptions& options,
 }
 
 // Of this process on its host, or -1: it says which device is the process' own. What launchers say
-// besides may be wrong for all that join() knows.
+// besides may be wrong for all that join() knows. Some set -1 where they have started one process.
 Result<int> local_rank() {
   int rank = -1;
-  UNISONO_TRY(config::read_integer("LOCAL_RANK", 0, kWorldSizeMax - 1, &rank));
+  UNISONO_TRY(config::read_integer("LOCAL_RANK", -1, kWorldSizeMax - 1, &rank));
   if (rank >= 0) return rank;
   const Result<LauncherVariables> launched = LauncherVariables::from_environment();
   return launched ? launched->local_rank : -1;
