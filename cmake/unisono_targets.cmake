@@ -95,9 +95,4 @@ function(unisono_test name)
   endif()
   set_tests_properties(${name} PROPERTIES
     LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
-  # Several programs of many ranks share few processors: who gives its own away between looks waits
-  # a time slice for each. The unit tests keep the default, and so does every Release test.
-  if(UNISONO_SANITIZE AND NOT arg_LABELS STREQUAL "unit")
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UNISONO_WAIT=sleep)
-  endif()
 endfunction()

@@ -81,7 +81,7 @@ TEST(Join, OneThreadMayHaveSeveral) {
   both(0);
 }
 
-// Each look has to move the calls of both jobs, whichever of them is over first.
+// The one that is over is found whichever job it is of.
 TEST(Join, RequestsOfSeveralJobsAreWaitedForTogether) {
   MapStore store;
   std::atomic<bool> is_one_over = false;
@@ -92,7 +92,7 @@ TEST(Join, RequestsOfSeveralJobsAreWaitedForTogether) {
     std::vector<int> got(kLarge);
     second.receive(got, 0);
     second.send(got, 0);
-    while (!is_one_over) std::this_thread::yield();
+    is_one_over.wait(false);
     first.receive(got, 0);
     first.send(got, 0);
   });
@@ -101,11 +101,16 @@ TEST(Join, RequestsOfSeveralJobsAreWaitedForTogether) {
   const std::vector<int> sent(kLarge, 7);
   std::vector<int> by_first(kLarge), by_second(kLarge);
   Request first_sent = first.send_async(sent, 1), second_sent = second.send_async(sent, 1);
+  const auto tell = [&](void*) {
+    is_one_over = true;
+    is_one_over.notify_all();
+  };
+  std::unique_ptr<void, decltype(tell)> told(&is_one_over, tell);  // also where something throws
   std::vector<Request> requests;
   requests.push_back(first.receive_async(by_first, 1));
   requests.push_back(second.receive_async(by_second, 1));
   EXPECT_EQ(wait_any(requests), 1U);
-  is_one_over = true;
+  told.reset();
   EXPECT_EQ(by_second, sent);
   requests[1] = Request();
   EXPECT_EQ(wait_any(requests), 0U);

@@ -113,7 +113,7 @@ std::string rows_of_files(const SourceFile& readme) {
   bool in_table = false;
   for (const std::string& line : readme.lines) {
     in_table = line.starts_with("| file |") || (in_table && line.starts_with("|"));
-    if (in_table) rows += line + '\n';
+    if (in_table) rows += line.substr(0, line.find('|', 1)) + '\n';
   }
   return rows;
 }

@@ -427,19 +427,20 @@ TEST(Join, ArbitersOfANameEndWhenTold) {
 // Names in another store are other names: whoever comes late still hears why the first job failed.
 TEST(Join, AFailedArbiterStaysWhenItsNameIsUsedInAnotherStore) {
   constexpr milliseconds kArbiterStays(1000);  // when it has failed
-  for (bool in_time = false; !in_time;) {
+  for (int round = 0; round < 20; ++round) {
     MapStore failed_in, used_in;
     const TimePoint began = Clock::now();
     const auto early = meet({world_of(store_point(&failed_in), 2, milliseconds(10))[0]});
     ASSERT_EQ(early[0].status.code(), ErrorCode::kRendezvous);
     auto others = meet(world_of(store_point(&used_in), 2));
     expect_one_world(others);
-    const auto late = meet({world_of(store_point(&failed_in), 2, milliseconds(100))[1]});
+    const auto late = meet({world_of(store_point(&failed_in), 2, kArbiterStays)[1]});
     leave_all(&others);
-    in_time = Clock::now() - began < kArbiterStays;
-    if (!in_time) continue;
+    if (Clock::now() - began >= kArbiterStays) continue;  // it may have gone meanwhile
     EXPECT_EQ(late[0].status.message(), early[0].status.message());
+    return;
   }
+  GTEST_SKIP() << "this machine is too slow to come while a failed arbiter stays";
 }
 
 TEST(Join, StoreThatThrowsIsAnErrorNotAnException) {
