@@ -28,7 +28,6 @@ part_probe() {
   for file in nvidia-cuda-mps-control nvidia-cuda-mps-server; do
     command -v $file || echo "no $file"
   done
-  timeout 20 nvidia-smi
   conclude "run of gpu_probe"
 }
 
@@ -139,13 +138,13 @@ part_ncu() {
 }
 
 part_graph() {
-  local graph ranks bytes replays=1000 rank_counts='2 4 8' sizes='65536 67108864'
+  local graph ranks bytes replays=1000 rank_counts='2 4 8' sizes='4096 65536 67108864'
   graph=$(find_program gpu_graph)
   [ -n "$graph" ] || { echo "gpu_graph was not built" >&3; return 77; }
-  [ -z "$rehearsal" ] || { replays=5 rank_counts=2 sizes=65536; }
+  [ -z "$rehearsal" ] || { replays=5 rank_counts=2 sizes=4096; }
   for ranks in $rank_counts; do
     for bytes in $sizes; do
-      attempt "$ranks" 30 "$graph" "$ranks" $replays "$bytes" >> "$raw/graph.jsonl"
+      attempt "$ranks/$bytes" 30 "$graph" "$ranks" $replays "$bytes" >> "$raw/graph.jsonl"
     done
   done
   cat "$raw/graph.jsonl"

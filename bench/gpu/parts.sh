@@ -10,10 +10,6 @@ run_part() {
   local name=$1 limit=$2 status start note outcome
   [ "$limit" -le "$(left)" ] || limit=$(left)
   start=$(date +%s)
-  if ! declare -F "part_$name" > /dev/null; then
-    printf '%s\tFAIL\t0\tthere is no such part\n' "$name" >> "$raw/parts.tsv"
-    return
-  fi
   if [ "$limit" -lt 2 ]; then
     printf '%s\tno time\t0\tit had no turn\n' "$name" >> "$raw/parts.tsv"
     return
@@ -165,30 +161,44 @@ keep_raw_output() {
 
 # The table needs python3; without it the parts' outcomes are what there is.
 write_table() {
-  local python status unjudged=''
+  if command -v python3 > /dev/null; then
+    python3 "$here/table.py" "$raw"
+  else
+    summarize
+  fi
+}
+
+# What the table says of the run itself, wherever it is made.
+describe_run() {
+  local unjudged='' commit
   [ -z "$rehearsal" ] || unjudged='a rehearsal'
   [ "$call" = 1 ] || unjudged='the first call does'
   case " ${only:-goals} " in *" goals "*) ;; *) unjudged='no part measured them' ;; esac
-  if python=$(command -v python3); then
-    "$python" "$here/table.py" "$raw" ${rehearsal:+--rehearsal} \
-      ${unjudged:+--unjudged "$unjudged"} > "$out/table-$call.txt"
-    status=$?
-  else
-    summarize > "$out/table-$call.txt"
-    status=$?
-  fi
-  cat "$out/table-$call.txt"
-  return $status
+  commit=$(cat "$programs/commit" 2> /dev/null || commit_here)
+  printf '{"call":%s,"rehearsal":%s,"unjudged":"%s","date":"%s","host":"%s","commit":"%s"}\n' \
+    "$call" "$([ -n "$rehearsal" ] && echo true || echo false)" "$unjudged" \
+    "$(date '+%Y-%m-%d %H:%M %z')" "$HOSTNAME" "$commit" > "$raw/run.json"
+  # The parts' own questions come instead, where they are asked.
+  timeout 40 "$probe" attributes > "$raw/probe.jsonl" 2> /dev/null
 }
+
 summarize() {
-  local failed
+  local outcome allowed=' (allowed: threads of their own do these)'
   [ -z "$rehearsal" ] || echo "REHEARSAL on a double of the driver: all times are meaningless"
-  awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3, substr($4, 1, 300) }' "$raw/parts.tsv"
-  sed -n 's/.*"what":"\([^"]*\)_us","value":"held up".*/held up beside streams that wait: \1/p' \
-    "$raw/probe.jsonl" 2> /dev/null
-  echo "no python3 here: bench/gpu/table.py FOLDER judges the goals elsewhere, FOLDER being what" \
-    "raw-$call.tar.gz holds"
-  failed=$(awk -F'\t' '$2 == "FAIL" { printf " %s", $1 }' "$raw/parts.tsv")
-  echo "parts failed:${failed:- none}; goals missed: not judged (no python3)"
-  [ -z "$failed" ]
+  awk -F'\t' '{ printf "%-12s %-7s %4s s  %s\n", $1, $2, $3,
+    length($4) <= 300 ? $4 : substr($4, 1, 300) " ... see parts.tsv" }' "$raw/parts.tsv"
+  ! grep -q '"beside_waits","what":"failed"' "$raw/probe.jsonl" || allowed=''
+  sed -n 's/.*"what":"\([^"]*\)_us","value":"held up".*/held up: \1'"$allowed/p" "$raw/probe.jsonl"
+  echo "no python3 here: bench/gpu/table.py raw-$call.tar.gz judges the goals elsewhere"
+  for outcome in FAIL 'no time' missing; do
+    # Its names, in one line.
+    awk -F'\t' -v outcome="$outcome" '
+      BEGIN { told["FAIL"] = "parts failed"; told["no time"] = "had no time"
+        told["missing"] = "could not run" }
+      $2 == outcome { names = names (names == "" ? "" : ", ") $1 }
+      END { printf "%s: %s; ", told[outcome], names == "" ? "none" : names }' "$raw/parts.tsv"
+  done
+  echo "goals: not judged (no python3)"
+  ! grep -q "$(printf '\tFAIL\t')" "$raw/parts.tsv" || return 1
+  ! grep -q "$(printf '\tno time\t')" "$raw/parts.tsv" || return 75
 }

@@ -3,12 +3,14 @@
 # shellcheck shell=bash disable=SC2154
 
 build_programs() {
-  local log=$scratch/build.log limit=7200
+  local log=$build/build.log limit=7200
+  mkdir -p "$build" || return 1
   [ -n "$pack" ] || limit=$(left)
   say "building (log: $log) ..."
   export -f configure_and_build
   if ! root=$root build=$build timeout "$limit" bash -c configure_and_build > "$log" 2>&1; then
     tail -n 15 "$log"
+    [ -n "$pack" ] || cp "$log" "$out/"
     echo "run.sh: the build failed or took too long; --pack builds on another machine"
     return 1
   fi
@@ -51,6 +53,20 @@ list_tests() {
 libraries_of() {
   ldd "$@" | awk '$3 ~ /^\// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libmvec|ld-linux[^/]*)\.so'
+}
+
+commit_here() { git -C "$root" describe --always --dirty 2> /dev/null || echo 'not known'; }
+
+# What the kernels of a build tree need of the driver: see docs/gpu.md.
+kernels_line() {
+  local setting header version driver='525.60'
+  setting() { sed -n "s/^$1:[A-Z]*=//p" "$programs/CMakeCache.txt"; }
+  header=$(setting UNISONO_CUDA_INCLUDE_DIR)/cuda.h
+  version=$(awk '$2 == "CUDA_VERSION" { print $3; exit }' "$header")
+  [ -n "$version" ] || return 0
+  [ "$version" -lt 13000 ] || driver=580
+  echo "kernels: sm_$(setting UNISONO_CUDA_ARCHITECTURES | sed 's/;/, sm_/g'), toolkit" \
+    "$((version / 1000)).$((version % 1000 / 10)): driver $driver or newer; check nvidia-smi first"
 }
 
 # first_items COUNT FILE: the first so many of a file of IDX images or labels, compressed as it is.
@@ -101,6 +117,8 @@ pack_programs() { # archive
   for file in "$folder"/programs/{,lib/}*; do
     [ -f "$file" ] && echo "$(glibc_of "$file") ${file#"$folder/"}"
   done > "$folder/glibc"
+  commit_here > "$folder/programs/commit"
+  kernels_line | tee "$folder/kernels" > "$folder/programs/kernels"
   uname -m > "$folder/machine"
   tar -C "$folder" -cf - programs |
     xz -T 1 --lzma2=preset=1,dict=128MiB > "$folder/programs.tar.xz" || return 1
@@ -117,6 +135,7 @@ pack_programs() { # archive
   echo "packed: $(wc -w <<< "$files") programs in $(($(stat -c %s "$archive") / 1000000)) MB," \
     "$archive; they need glibc $(awk '$2 !~ /\/lib\// { print $1 }' "$folder/glibc" |
       sort -V | tail -n 1), $(sort -V "$folder/glibc" | tail -n 1 | awk '{ print $2, $1 }')"
+  cat "$folder/kernels"
 }
 
 # The newest version of glibc's symbols in a file.

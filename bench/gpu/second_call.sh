@@ -56,7 +56,8 @@ part_train() {
       --model "${models##* }" --batch $batch --epochs 1 --limit-steps $steps --quiet \
       --output "$raw/train" $data > "$raw/train_epoch.txt"
     cat "$raw/train_epoch.txt"
-    told=", $(grep -oE 'test accuracy [0-9.]+ %' "$raw/train_epoch.txt")"
+    told=$(grep -oE 'test accuracy [0-9.]+ %' "$raw/train_epoch.txt")
+    told=", ${told:-no accuracy told}"
   fi
   conclude "runs of all strategies and of one epoch${told:-: no images}"
 }

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The short table at the end of run.sh, from the files of its raw output.
 
-usage: table.py FOLDER [--rehearsal] [--unjudged WHY] [--all]
+usage: table.py raw-1.tar.gz|FOLDER [--all]
 
+run.json      the call, and why no goals are judged; date, host, commit
 parts.tsv     part, pass|FAIL|missing|no time, seconds, note
 timing.jsonl  rows of `unisono perf --memory cuda --floor --json`, and its floors
 brief.jsonl   rows of two sizes, warm
@@ -12,15 +13,19 @@ graph.jsonl   replays of gpu_graph
 peers.jsonl   what peers.py measured
 
 A goal is a bound of time/T: T is the time that the best copy, measured in the same run, needs for
-the bytes that must be read and written; launch is the time of an empty kernel. A goal without
-figures is missed, not met. Exit status: 0 when all parts passed, could not run here or had no time,
-and all goals are met.
+the bytes that must be read and written; launch is the time of an empty kernel. One figure over the
+bound misses a goal; it is met with all of its sizes alone, and missed without them unless their
+part had no time. Exit status: 1 when a part failed, an element was wrong or a goal was missed; else 75
+when a part had no time; 2 without raw output.
 """
 import argparse
 import csv
 import json
 import os
+import re
 import sys
+import tarfile
+import tempfile
 
 MIB = 1 << 20
 RANKS = (2, 4, 8)
@@ -31,6 +36,8 @@ class Goal:
     def __init__(self, collective, type, ranks_as, low, high, limit, plus_launch=False):
         self.collective, self.type, self.ranks_as = collective, type, ranks_as
         self.low, self.high, self.limit, self.plus_launch = low, high, limit, plus_launch
+        # What run.sh measures for it: low and four times low. Other sizes of the range count too.
+        self.sizes = (low, 4 * low)
 
     def name(self):
         low, high = self.low // MIB, (self.high or 0) // MIB
@@ -108,36 +115,44 @@ def ratio_of(goal, row, best_rate):
     return row["gpu_loop_us"] / (floor_us(row, best_rate) + launch)
 
 
-def worst_ratio(goal, rows, ranks, best_rate):
-    """Of all sizes that the goal is about; None where there is no figure."""
-    ratios = [
-        ratio_of(goal, row, best_rate)
-        for row in rows
-        if row["ranks"] == ranks and goal.holds(row) and "floor_ratio" in row
-    ]
-    return max(ratios) if ratios else None
+def name_of_size(size):
+    return f"{size // MIB}M" if size >= MIB else f"{size // 1024}K"
+
+
+def names_of(sizes):
+    return ",".join(map(name_of_size, sizes)) or "none"
 
 
 def judge_goals(lines_of_timing, unjudged, had_time=True):
-    """Lines, and how many goals are missed."""
-    lines, missed = [], 0
-    rows = [row for row in lines_of_timing if row.get("memory") == "cuda"]
+    """Lines, and the verdict on each goal."""
+    lines, verdicts = [], []
+    rows = [row for row in lines_of_timing if row.get("memory") == "cuda" and "floor_ratio" in row]
     best_rate = max(copy_rates(lines_of_timing), default=0)
     for goal in GOALS:
-        ratios = [worst_ratio(goal, rows, ranks, best_rate) for ranks in RANKS]
+        # By ranks and size.
+        ratios = {}
+        for row in rows:
+            if goal.holds(row) and row["ranks"] in RANKS:
+                key = (row["ranks"], row["bytes"])
+                ratios[key] = max(ratios.get(key, 0), ratio_of(goal, row, best_rate))
+        sizes = [size for size in goal.sizes if all((ranks, size) in ratios for ranks in RANKS)]
+        is_complete = len(sizes) == len(goal.sizes)
+        note = "" if is_complete else f" of {names_of(goal.sizes)}"
         if unjudged:
             verdict = "not judged"
-        elif None in ratios and not had_time:
-            verdict = "no time"
-        elif None in ratios:
-            verdict, missed = "MISSED: no figure", missed + 1
-        elif max(ratios) <= goal.limit:
+        elif max(ratios.values(), default=0) > goal.limit:
+            verdict = "MISSED"
+        elif is_complete:
             verdict = "met"
         else:
-            verdict, missed = "MISSED", missed + 1
-        cells = "".join(f"{ratio:8.2f}" if ratio is not None else f"{'-':>8}" for ratio in ratios)
-        lines.append(f"{goal.name():<46}{cells}{goal.limit:8.2f}  {verdict}")
-    return lines, missed
+            verdict = "MISSED: no figure" if had_time else "no time"
+        verdicts.append(verdict)
+        worst = [max((r for (k, _), r in ratios.items() if k == ranks), default=None)
+                 for ranks in RANKS]
+        cells = "".join(f"{ratio:8.2f}" if ratio is not None else f"{'-':>8}" for ratio in worst)
+        lines.append(f"{goal.name():<46}{cells}{goal.limit:8.2f}  {verdict} "
+                     f"({names_of(sizes)}{note})")
+    return lines, verdicts
 
 
 def ncu_bytes(path):
@@ -180,8 +195,18 @@ LATENCIES = (
 )
 
 
+def least_line(rows, what, time_of):
+    """Microseconds of the smallest size that was measured."""
+    size = min(row["bytes"] for row in rows)
+    cells = ""
+    for ranks in RANKS:
+        times = [time_of(r) for r in rows if r["ranks"] == ranks and r["bytes"] == size]
+        cells += f"{min(times):8.1f}" if times else f"{'-':>8}"
+    return f"{f'us of {name_of_size(size)}, {what}':<46}{cells}"
+
+
 def latency_lines(rows):
-    """The smallest all-reduce, warm, in microseconds: one of many, and one call alone."""
+    """The smallest all-reduce, warm: one of many, and one call alone."""
     lines = []
     for ranks_as in ("threads", "processes"):
         small = [
@@ -189,56 +214,74 @@ def latency_lines(rows):
             if r["collective"] == "all_reduce" and r["type"] == "float32" and r["mode"] == "hot"
             and r["ranks_as"] == ranks_as and r["bytes"] <= 64 * 1024
         ]
-        for what, time_of in LATENCIES if small else ():
-            cells = ""
-            for ranks in RANKS:
-                times = [time_of(r) for r in small if r["ranks"] == ranks]
-                cells += f"{min(times):8.1f}" if times else f"{'-':>8}"
-            lines.append(f"{f'least us, {ranks_as}, {what}':<46}{cells}")
+        lines += [least_line(small, f"{ranks_as}, {what}", time_of)
+                  for what, time_of in LATENCIES if small]
     return lines
 
 
-def graph_line(rows):
-    cells, found = "", False
-    for ranks in RANKS:
-        times = [r["replay_us"] for r in rows if r["ranks"] == ranks and r["wrong"] == 0]
-        found = found or bool(times)
-        cells += f"{min(times):8.1f}" if times else f"{'-':>8}"
-    return [f"{'least us, threads, replayed in a graph':<46}{cells}"] if found else []
+def graph_lines(rows):
+    rows = [row for row in rows if row["wrong"] == 0]
+    what = "threads, replayed in a graph"
+    return [least_line(rows, what, lambda row: row["replay_us"])] if rows else []
 
 
 def peer_lines(peers, rows):
-    """How many times longer the best of a peer's ways takes, at the largest common size."""
+    """How many times longer a peer takes, at the largest common size; and what it got wrong."""
     lines = []
-    for peer in sorted({p["peer"] for p in peers if "us" in p}):
-        cells = ""
-        for ranks in RANKS:
-            ratios = []
-            for p in peers:
-                if p["peer"] != peer or p["ranks"] != ranks or "us" not in p:
-                    continue
-                own = [
-                    r["gpu_loop_us"] for r in rows
-                    if r["collective"] == p["collective"] and r["type"] == p["type"]
-                    and r["ranks"] == ranks and r["bytes"] == p["bytes"] and r["mode"] == "cold"
-                    and r["ranks_as"] == p["ranks_as"]
-                ]
-                if own:
-                    ratios.append((p["bytes"], p["us"] / min(own)))
-            cells += f"{max(ratios)[1]:8.1f}" if ratios else f"{'-':>8}"
-        lines.append(f"{peer + ', times unisono':<46}{cells}")
-    return lines
+    for name in dict.fromkeys((p["peer"], p["collective"]) for p in peers if "us" in p):
+        ratios = {}
+        for p in peers:
+            own = [
+                r["gpu_loop_us"] for r in rows
+                if r["collective"] == p["collective"] and r["type"] == p["type"]
+                and r["ranks"] == p["ranks"] and r["bytes"] == p["bytes"] and r["mode"] == "cold"
+                and r["ranks_as"] == p["ranks_as"]
+            ]
+            if (p["peer"], p["collective"]) == name and p.get("right", True) and own:
+                ratios[p["bytes"], p["ranks"]] = p["us"] / min(own)
+        if not ratios:
+            continue
+        size = max(ratios)[0]
+        cells = "".join(f"{ratios[size, k]:8.1f}" if (size, k) in ratios else f"{'-':>8}"
+                        for k in RANKS)
+        what = f"{' '.join(name)} {name_of_size(size)}, times unisono"
+        lines.append(f"{what:<46}{cells}")
+    wrong = [f"{p['peer']} {p['collective']} k={p['ranks']} {name_of_size(p['bytes'])}"
+             for p in peers if not p.get("right", True)]
+    return lines + (["peers with wrong results: " + ", ".join(wrong)] if wrong else [])
 
 
-def machine_line(probe):
+def load_run(folder):
+    try:
+        with open(os.path.join(folder, "run.json")) as file:
+            return json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def driver_of(folder):
+    """As nvidia-smi tells it."""
+    try:
+        with open(os.path.join(folder, "nvidia-smi.txt"), errors="replace") as file:
+            found = re.search(r"Driver Version: *([0-9.]+)", file.read())
+    except FileNotFoundError:
+        return ""
+    return f", driver {found[1]}" if found else ""
+
+
+def machine_lines(folder, probe, run):
+    lines = []
+    if run:
+        lines.append(f"call {run.get('call')}, {run.get('date')}, host {run.get('host')}, "
+                     f"commit {run.get('commit')}")
     found = {p.get("what"): p.get("value") for p in probe if p.get("question") == "attributes"}
     if not found:
-        return "GPU: not known (the probe did not answer)"
+        return lines + ["GPU: not known (the probe did not answer)"]
     version = int(found.get("driver_version", 0))
-    return (
-        f"GPU: {found.get('name')}, driver {version // 1000}.{version % 1000 // 10}, "
-        f"MPS {'on' if found.get('mps_enabled') == 1 else 'off'}"
-    )
+    return lines + [
+        f"GPU: {found.get('name')}, CUDA {version // 1000}.{version % 1000 // 10}"
+        f"{driver_of(folder)}, MPS {'on' if found.get('mps_enabled') == 1 else 'off'}"
+    ]
 
 
 def held_up_lines(probe):
@@ -247,8 +290,10 @@ def held_up_lines(probe):
     for question in dict.fromkeys(p.get("question") for p in probe):
         names = [p["what"].removesuffix("_us") for p in probe
                  if p.get("question") == question and p.get("value") == "held up"]
+        has_failed = any(p.get("question") == question and p.get("what") == "failed" for p in probe)
+        allowed = "" if has_failed else " (allowed: threads of their own do these)"
         if names:
-            lines.append(f"held up ({question}): " + ", ".join(names))
+            lines.append(f"held up ({question}): " + ", ".join(names) + allowed)
     return lines
 
 
@@ -266,7 +311,7 @@ def floor_lines(lines):
     return ["GB/s read and written: " + ", ".join(texts) + launch]
 
 
-def full_table(rows):
+def full_table(rows, best_rate):
     print("| collective | type | ranks | as | mode | bytes | us | T us | us/T | one call us "
           "| wrong |")
     print("|---" * 11 + "|")
@@ -274,7 +319,10 @@ def full_table(rows):
     for r in sorted(rows, key=key):
         if "gpu_loop_us" not in r:
             continue
-        floor = f"{r['floor_us']:.1f} | {r['floor_ratio']:.2f}" if "floor_ratio" in r else "|"
+        floor = "|"
+        if "floor_ratio" in r:
+            us = floor_us(r, best_rate)
+            floor = f"{us:.1f} | {r['gpu_loop_us'] / us:.2f}"
         wrong = "-" if r["wrong"] is None else r["wrong"]
         print(
             f"| {r['collective']} | {r['type']} | {r['ranks']} | {r['ranks_as']} | {r['mode']} "
@@ -283,55 +331,76 @@ def full_table(rows):
         )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--rehearsal", action="store_true", help="sizes are tiny")
-    parser.add_argument("--unjudged", metavar="WHY", help="judge no goals")
-    parser.add_argument("--all", action="store_true", help="every row of timing.jsonl, as Markdown")
-    arguments = parser.parse_args()
-    lines_of_timing = load_lines(arguments.folder, "timing.jsonl")
+def print_tables(folder, every_row):
+    if not os.path.exists(os.path.join(folder, "parts.tsv")):
+        folder = os.path.join(folder, "raw")
+    if not os.path.exists(os.path.join(folder, "parts.tsv")):
+        print("table.py: this is no raw output of run.sh: it has no parts.tsv", file=sys.stderr)
+        return 2
+    lines_of_timing = load_lines(folder, "timing.jsonl")
     rows = [row for row in lines_of_timing if "collective" in row]
-    brief = load_lines(arguments.folder, "brief.jsonl")
-    if arguments.all:
-        full_table(rows)
+    if every_row:
+        full_table(rows, max(copy_rates(lines_of_timing), default=0))
         return 0
-    parts = load_parts(arguments.folder)
-    if arguments.rehearsal:
+    brief = load_lines(folder, "brief.jsonl")
+    parts, probe, run = load_parts(folder), load_lines(folder, "probe.jsonl"), load_run(folder)
+    unjudged = run.get("unjudged")
+    if run.get("rehearsal"):
         print("REHEARSAL on a double of the driver: all times are meaningless")
-    probe = load_lines(arguments.folder, "probe.jsonl")
-    print(machine_line(probe))
+    print("\n".join(machine_lines(folder, probe, run)))
     for name, outcome, seconds, note in parts:
-        print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note[:160]}")
+        note = note if len(note) <= 160 else note[:160] + " ... see parts.tsv"
+        print(f"{name:<12} {outcome:<7} {seconds:>4} s  {note}")
     lines = held_up_lines(probe) + floor_lines(lines_of_timing)
     lines.append(f"{'time/T, worst of the sizes, cold':<46}"
                  + "".join(f"{f'k={k}':>8}" for k in RANKS) + f"{'goal':>8}")
+    names_with = lambda wanted: [name for name, outcome, _, _ in parts if outcome == wanted]
+    failed, late, missing = map(names_with, ("FAIL", "no time", "missing"))
     # What was cut or left out is told by its part, and is no figure that was missed.
-    had_time = all(outcome not in ("no time", "missing")
-                   for name, outcome, _, _ in parts if name == "goals")
-    goals, missed = judge_goals(lines_of_timing, arguments.unjudged, had_time)
-    lines += goals if rows or not arguments.unjudged else []
-    lines += ncu_line(arguments.folder, (64 << 10) if arguments.rehearsal else 256 * MIB)
+    goals, verdicts = judge_goals(lines_of_timing, unjudged, "goals" not in late + missing)
+    lines += goals if rows or not unjudged else []
+    lines += ncu_line(folder, (64 << 10) if run.get("rehearsal") else 256 * MIB)
     lines += latency_lines(brief or rows)
-    lines += graph_line(load_lines(arguments.folder, "graph.jsonl"))
-    peers = [p for p in load_lines(arguments.folder, "peers.jsonl") if p.get("right", True)]
-    lines += peer_lines(peers, rows)
+    lines += graph_lines(load_lines(folder, "graph.jsonl"))
+    lines += peer_lines(load_lines(folder, "peers.jsonl"), rows)
     print("\n".join(lines))
-    failed = [name for name, outcome, _, _ in parts if outcome == "FAIL"]
-    late = [name for name, outcome, _, _ in parts if outcome == "no time"]
-    checked = rows + brief
+    missed = sum(verdict.startswith("MISSED") for verdict in verdicts)
+    asked = rows + brief
     for name in ("correctness.jsonl", "waits.jsonl"):
-        checked += load_lines(arguments.folder, name)
-    wrong = sum(row["wrong"] or 0 for row in checked)
+        asked += load_lines(folder, name)
+    checked = [row["wrong"] for row in asked if row["wrong"] is not None]
+    wrong = f"{sum(checked)} of {len(checked)} rows checked" if checked else "none checked"
+    if len(asked) > len(checked):
+        wrong += f", {len(asked) - len(checked)} rows unchecked"
     if not parts:
         failed.append("everything: no part ran")
     print(
         f"parts failed: {', '.join(failed) or 'none'}; had no time: {', '.join(late) or 'none'}; "
-        f"wrong elements: {wrong}; goals missed: "
-        + (f"not judged ({arguments.unjudged})" if arguments.unjudged
-           else f"{missed} of {len(GOALS)}")
+        f"could not run: {', '.join(missing) or 'none'}; wrong elements: {wrong}; goals: "
+        + (f"not judged ({unjudged})" if unjudged
+           else f"met {verdicts.count('met')}, missed {missed}, "
+                f"no figure {verdicts.count('no time')} of {len(GOALS)}")
     )
-    return 1 if failed or wrong or missed else 0
+    if failed or sum(checked) or missed:
+        return 1
+    return 75 if late else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", help="raw-1.tar.gz or raw-2.tar.gz, or a folder of its contents")
+    parser.add_argument("--all", action="store_true", help="every row of timing.jsonl, as Markdown")
+    arguments = parser.parse_args()
+    if os.path.isdir(arguments.output):
+        return print_tables(arguments.output, arguments.all)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(arguments.output) as archive:
+                archive.extractall(folder)
+        except (OSError, tarfile.TarError):
+            print(f"table.py: {arguments.output} is no archive", file=sys.stderr)
+            return 2
+        return print_tables(folder, arguments.all)
 
 
 if __name__ == "__main__":

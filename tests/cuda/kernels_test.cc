@@ -415,19 +415,33 @@ TEST_F(DeviceKernels, SayWhenTheyHaveNoCodeForTheDevice) {
   const auto* const fake = test::fake();
   if (fake == nullptr) GTEST_SKIP() << "only the fake driver fails to order";
   const std::uint64_t libraries = fake->counts().libraries;
-  const auto expect_refusal = [&] {
+  const auto expect_refusal = [&](const std::string& words = "UNISONO_CUDA_ARCHITECTURES",
+                                  ErrorCode code = ErrorCode::kUnsupported) {
     const auto loaded = Kernels::load(api_, device_, context_);
     ASSERT_FALSE(loaded.has_value());
-    EXPECT_EQ(loaded.error().code(), ErrorCode::kUnsupported);
-    EXPECT_NE(loaded.error().message().find("UNISONO_CUDA_ARCHITECTURES"), std::string::npos)
-        << loaded.error().message();
+    EXPECT_EQ(loaded.error().code(), code);
+    for (const std::string& told : {words, std::string("built with toolkit ")}) {
+      EXPECT_NE(loaded.error().message().find(told), std::string::npos)
+          << loaded.error().message();
+    }
     EXPECT_EQ(fake->counts().libraries, libraries)
         << "what was loaded before the failure is unloaded";
   };
   fake->fail("cuLibraryGetKernel", 3, CUDA_ERROR_NO_BINARY_FOR_GPU);
   expect_refusal();
+  for (const CUresult result : {CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX}) {
+    fake->fail("cuLibraryLoadData", 1, result);
+    expect_refusal();
+  }
+  fake->fail("cuLibraryLoadData", 1, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+  expect_refusal("this driver serves CUDA " + std::to_string(api_->version / 1000) + ".",
+                 ErrorCode::kSystem);
+  auto older = std::make_shared<CudaApi>(*api_);
+  older->version = 1000 * (CUDA_VERSION / 1000 - 1) + 20;
+  api_ = std::move(older);
   fake->fail("cuLibraryLoadData", 1, CUDA_ERROR_INVALID_IMAGE);
-  expect_refusal();
+  expect_refusal("update it, or build with a toolkit " +
+                 std::to_string(CUDA_VERSION / 1000 - 1) + ".x");
 }
 
 TEST_F(DeviceKernels, ReportALaunchThatTheDriverRefuses) {

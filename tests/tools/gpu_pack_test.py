@@ -17,8 +17,8 @@ from gpu_run import BUILD, CUBLAS, DRIVER, SCRIPT, outcomes, run  # noqa: E402
 
 # What a bare machine has. Its Python, its compiler and our packages are not there.
 TOOLS = ("bash sh awk basename cat chmod cp cut date dirname env getconf grep gzip head ldd ls "
-         "mkdir mktemp mv nproc rm sed seq setsid sleep sort stat tail tar timeout touch tr uname "
-         "uniq wc xargs").split()
+         "mkdir mktemp mv nproc rm rmdir sed seq setsid sleep sort stat tail tar timeout touch tr "
+         "uname uniq wc xargs").split()
 
 
 def libraries(*files):
@@ -122,6 +122,7 @@ class BareMachine(unittest.TestCase):
     def test_the_archive_says_what_it_needs_and_fits(self):
         self.assertEqual(self.packed.returncode, 0, self.packed.stdout)
         self.assertRegex(self.packed.stdout, r"packed: \d+ programs in \d+ MB.* need glibc 2\.\d+")
+        self.assertRegex(self.packed.stdout, r"(?m)^kernels: sm_\d+.*, toolkit 1\d\.\d+: driver \d")
         self.assertLess(os.path.getsize(self.archive), 60_000_000)
 
     def test_an_archive_that_is_too_large_is_refused(self):
@@ -146,7 +147,7 @@ class BareMachine(unittest.TestCase):
         told = self.parts()
         self.assertEqual(set(told.values()), {"pass"}, first.stdout)
         self.assertIn("no python3 here", first.stdout)
-        self.assertIn("goals missed: not judged (no python3)", first.stdout)
+        self.assertIn("goals: not judged (no python3)", first.stdout)
         second = self.from_archive("--call", "2", "--only", "conformance train peers")
         self.assertEqual(second.returncode, 0, second.stdout)
         self.assertEqual(self.parts(2),
@@ -160,6 +161,16 @@ class BareMachine(unittest.TestCase):
         result = self.from_archive("--only", "correctness", PROGRAM_DRIVER="idle")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("parts failed: correctness;", result.stdout)
+
+    def test_what_had_no_time_is_told_without_python_too(self):
+        result = self.from_archive("--only", "probe graph", "--seconds", "1")
+        self.assertEqual(result.returncode, 75, result.stdout)
+        self.assertIn("had no time: probe, graph;", result.stdout)
+
+    def test_without_an_archive_there_are_no_sources(self):
+        result = self.root.run("/bin/bash", "/tree/bench/gpu/run.sh", "--out", "/out")
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertIn("no sources here: --from ARCHIVE", result.stdout)
 
     def test_what_is_no_archive_is_refused(self):
         with open(os.path.join(self.root.folder, "other.tar"), "w") as file:

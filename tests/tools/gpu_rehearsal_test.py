@@ -93,10 +93,16 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(told, dict.fromkeys(names, "pass"), result.stdout + self.logs(2))
 
     def test_a_driver_that_takes_no_kernels_is_told_at_once(self):
-        result = self.rehearse(FAKE_CUDA_FAIL="cuLibraryLoadData:1=200")
+        smi = os.path.join(self.folder, "nvidia-smi")
+        with open(smi, "w") as file:
+            file.write("#!/bin/sh\necho Driver Version: 535.1\n")
+        os.chmod(smi, 0o755)
+        result = self.rehearse(FAKE_CUDA_FAIL="cuLibraryLoadData:1=200",
+                               PATH=f"{self.folder}:{os.environ['PATH']}")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("nothing can run on this GPU", result.stdout)
-        self.assertFalse(os.path.exists(os.path.join(self.folder, "out")), "a part was begun")
+        self.assertEqual(os.listdir(os.path.join(self.folder, "out")), ["nvidia-smi.txt"],
+                         "a part was begun")
 
     def test_a_part_that_fails_is_told_and_the_rest_goes_on(self):
         # The kernels do nothing: whatever checks its results must find out.
@@ -118,7 +124,7 @@ class Rehearsal(unittest.TestCase):
             file.write("#!/bin/sh\nexec sleep 1000\n")
         result = self.rehearse("--only", "memcheck graph", "--seconds", "5")
         # Nobody knows how long it would have taken: it was the run that ended.
-        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.returncode, 75, result.stdout)
         self.assertEqual(outcomes(self.folder), {"memcheck": "no time", "graph": "no time"})
         self.assertIn("had no time: memcheck, graph;", result.stdout)
 
@@ -134,10 +140,49 @@ class Rehearsal(unittest.TestCase):
         with open(os.path.join(self.folder, "compute-sanitizer"), "w") as file:
             file.write("#!/bin/sh\nexec sleep 1000\n")
         result = self.rehearse("--only", "memcheck", LIMIT_DIVISOR="20")
-        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(result.returncode, 75, result.stdout)
         outcome, note = parts(self.folder)["memcheck"]
         self.assertEqual(outcome, "no time")
         self.assertIn("memcheck/all_reduce(stopped after 2 s)", note)
+
+    def test_an_earlier_runs_files_stay(self):
+        out = os.path.join(self.folder, "out")
+        os.mkdir(out)
+        for name in ("raw-1.tar.gz", "table-1.txt", "table-1.txt.old"):
+            with open(os.path.join(out, name), "w") as file:
+                file.write(f"the old {name}")
+        result = self.rehearse("--only", "memcheck")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        kept = {"raw-1.tar.gz.old": "raw-1.tar.gz", "table-1.txt.old": "table-1.txt",
+                "table-1.txt.old.~1~": "table-1.txt.old"}
+        self.assertEqual(sorted(os.listdir(out)), sorted([*kept, "raw-1.tar.gz", "table-1.txt"]))
+        for name, before in kept.items():
+            with open(os.path.join(out, name)) as file:
+                self.assertEqual(file.read(), f"the old {before}")
+
+    def test_every_call_says_where_it_ran(self):
+        result = self.rehearse("--call", "2", "--only", "peers")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^call 2, 20.*, host .+, commit .+$")
+        self.assertRegex(result.stdout, r"(?m)^GPU: .+, CUDA 13\.0.*, MPS off$")
+        self.assertIn("could not run: peers;", result.stdout)
+
+    def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(self):
+        result = self.rehearse("--out", "/proc")
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertIn("run.sh: cannot write into /proc", result.stdout)
+        self.assertNotIn("at most", result.stdout)
+
+    def test_what_cannot_be_written_at_the_end_is_kept(self):
+        out = os.path.join(self.folder, "out")
+        with open(os.path.join(self.folder, "ncu"), "w") as file:
+            file.write(f"#!/bin/sh\nrm -r {out} && touch {out}\n")
+        result = self.rehearse("--only", "ncu", TMPDIR=self.folder)
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertIn("parts failed: none;", result.stdout)
+        self.assertNotIn("is the table", result.stdout)
+        kept = re.search(r"the output of all programs is in (\S+)", result.stdout)[1]
+        self.assertTrue(os.path.exists(os.path.join(kept, "raw", "parts.tsv")), result.stdout)
 
     def test_what_a_program_leaves_running_ends_with_its_part(self):
         left = os.path.join(self.folder, "left")
@@ -302,8 +347,24 @@ class NoGpu(unittest.TestCase):
 
     def test_unknown_arguments_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(run(folder, "--quick").returncode, 2)
-            self.assertEqual(run(folder, "--call", "3").returncode, 2)
+            for arguments, words in (
+                    (["--quick"], "unknown argument '--quick'"),
+                    (["--call", "3"], "--call is 1 or 2"),
+                    (["--call"], "--call needs a value"),
+                    (["--from"], "--from needs a value"),
+                    (["--seconds", "abc"], "--seconds is a number, not 'abc'"),
+                    (["--only", "probe weights"], "there is no part 'weights'"),
+                    (["--from", SCRIPT, "--programs", BUILD], "--from goes without --programs"),
+                    (["--from", "/no/such.tar"], "there is no archive /no/such.tar"),
+                    (["--programs", "/none"], "there is no folder /none"),
+                    (["--rehearse"], "--rehearse needs DRIVER=file")):
+                result = run(folder, *arguments)
+                self.assertEqual(result.returncode, 2, result.stdout)
+                self.assertIn(f"run.sh: {words}", result.stdout)
+            result = run(folder, "--rehearse", "--programs", BUILD, DRIVER="/no/such")
+            self.assertEqual(result.returncode, 2, result.stdout)
+            self.assertIn("'/no/such' is none", result.stdout)
+            self.assertEqual(os.listdir(folder), [])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -12,6 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench", 
 import table  # noqa: E402
 
 MIB = 1 << 20
+TABLE = table.__file__
 
 
 def row(ratio, collective="all_reduce", type="float32", ranks=2, ranks_as="threads",
@@ -39,8 +42,8 @@ def rows_that_meet_all():
     rows = []
     for goal in table.GOALS:
         for ranks in table.RANKS:
-            size = goal.high or goal.low
-            rows.append(row(1.02, goal.collective, goal.type, ranks, goal.ranks_as, size))
+            rows += [row(1.02, goal.collective, goal.type, ranks, goal.ranks_as, size)
+                     for size in goal.sizes]
     return rows
 
 
@@ -65,18 +68,19 @@ class Table(unittest.TestCase):
     def test_all_goals_met_is_success(self):
         status, text = self.run_table(rows_that_meet_all())
         self.assertEqual(status, 0, text)
-        self.assertIn(f"goals missed: 0 of {len(table.GOALS)}", text)
+        self.assertIn(f"goals: met {len(table.GOALS)}, missed 0, no figure 0 of", text)
         self.assertLessEqual(len(text.splitlines()), 25)
 
     def test_nothing_measured_is_failure(self):
         status, text = self.run_table([])
         self.assertEqual(status, 1)
-        self.assertIn(f"goals missed: {len(table.GOALS)} of {len(table.GOALS)}", text)
+        self.assertIn(f"goals: met 0, missed {len(table.GOALS)}, no figure 0 of", text)
+        self.assertIn("wrong elements: none checked;", text)
 
     def test_the_worst_size_counts(self):
         status, text = self.run_table(rows_that_meet_all() + [row(1.11, size=64 * MIB)])
         self.assertEqual(status, 1)
-        self.assertIn("goals missed: 1 of", text)
+        self.assertIn("missed 1, no figure 0 of", text)
 
     def test_one_number_of_ranks_without_figure_misses(self):
         rows = [r for r in rows_that_meet_all()
@@ -126,17 +130,66 @@ class Table(unittest.TestCase):
     def test_what_had_no_time_is_told_and_no_failure(self):
         status, text = self.run_table(
             rows_that_meet_all(), parts=(("probe", "pass"), ("ncu", "no time")))
-        self.assertEqual(status, 0, text)
+        self.assertEqual(status, 75, text)
         self.assertIn("had no time: ncu;", text)
         self.assertNotIn("missing", text)
+
+    def test_what_could_not_run_is_told(self):
+        status, text = self.run_table(
+            rows_that_meet_all(), parts=(("memcheck", "missing"), ("ncu", "missing")))
+        self.assertEqual(status, 0, text)
+        self.assertIn("could not run: memcheck, ncu;", text)
 
     def test_a_goal_whose_rows_had_no_time_is_not_missed(self):
         rows = [r for r in rows_that_meet_all() if r.get("ranks") != 8]
         status, text = self.run_table(rows, parts=(("goals", "no time"),))
-        self.assertEqual(status, 0, text)
+        self.assertEqual(status, 75, text)
         self.assertRegex(text, r"- +\d\.\d\d  no time")
+        self.assertIn(f"met 0, missed 0, no figure {len(table.GOALS)} of", text)
         status, text = self.run_table(rows, parts=(("goals", "pass"),))
         self.assertEqual(status, 1, text)
+
+    def test_a_figure_over_the_limit_misses_whatever_had_no_time(self):
+        rows = [row(1.35, type="bfloat16", ranks=ranks) for ranks in (2, 4)]
+        status, text = self.run_table(rows, parts=(("goals", "no time"),))
+        self.assertEqual(status, 1, text)
+        self.assertRegex(text, r"all_reduce bfloat16 threads .* 1\.35 +1\.35 +- +1\.10  MISSED \(")
+        self.assertIn("missed 1, no figure 7 of", text)
+
+    def test_a_goal_is_met_with_all_of_its_sizes_alone(self):
+        rows = [r for r in rows_that_meet_all()
+                if r["collective"] != "broadcast" or r["bytes"] == 64 * MIB]
+        for outcome, verdict, expected in (("pass", "MISSED: no figure", 1),
+                                           ("no time", "no time", 75)):
+            status, text = self.run_table(rows, parts=(("goals", outcome),))
+            self.assertEqual(status, expected, text)
+            self.assertIn(f"{verdict} (64M of 64M,256M)", text)
+
+    def test_rows_that_nobody_checked_are_counted(self):
+        rows = rows_that_meet_all()
+        _, text = self.run_table(rows + [row(1.0, wrong=None, size=1024 * MIB)])
+        self.assertIn(f"wrong elements: 0 of {len(rows)} rows checked, 1 rows unchecked;", text)
+
+    def test_raw_output_is_taken_as_it_was_packed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            archive = os.path.join(folder, "raw-2.tar.gz")
+            os.mkdir(os.path.join(folder, "raw"))
+            for name, text in (("parts.tsv", "train\tpass\t3\ta note\n"),
+                               ("run.json", '{"call": 2, "unjudged": "the first call does"}\n')):
+                with open(os.path.join(folder, "raw", name), "w") as file:
+                    file.write(text)
+            with tarfile.open(archive, "w:gz") as file:
+                file.add(os.path.join(folder, "raw"), "raw")
+            for output in (archive, folder):
+                result = subprocess.run([TABLE, output], stdout=subprocess.PIPE, text=True,
+                                        check=False)
+                self.assertEqual(result.returncode, 0, result.stdout)
+                self.assertIn("not judged (the first call does)", result.stdout)
+            for output in (os.path.join(folder, "none"), "/usr", TABLE):
+                result = subprocess.run([TABLE, output], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(result.returncode, 2, result.stdout)
+                self.assertRegex(result.stderr, r"^table.py: .*\n$")
 
     def test_a_failed_part_or_a_wrong_element_is_failure(self):
         rows = rows_that_meet_all()
@@ -157,8 +210,20 @@ class Table(unittest.TestCase):
                                        ("freeing_beside_1", "held up"))]
         probe = "".join(json.dumps(answer) + "\n" for answer in answers)
         _, text = self.run_table([], files=[("probe.jsonl", probe)])
-        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_1\n", text)
+        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_1 (allowed", text)
         self.assertNotIn("event_beside", text)
+
+    def test_the_driver_is_told_beside_its_cuda(self):
+        answer = {"question": "attributes", "what": "driver_version", "value": 13000}
+        _, text = self.run_table(
+            [], files=[("probe.jsonl", json.dumps(answer) + "\n"),
+                       ("nvidia-smi.txt", "| SMI 580.65  Driver Version: 580.65.06  CUDA 13 |")])
+        self.assertIn(", CUDA 13.0, driver 580.65.06, MPS off\n", text)
+
+    def test_every_row_has_the_same_floor_as_the_goals(self):
+        rows = [row(1.02), floors((4730, 4300), (4300, 4300))]
+        _, text = self.run_table(rows, arguments=["--all"])
+        self.assertIn("| 102.0 | 90.9 | 1.12 |", text)
 
     def test_half_a_line_is_passed_over(self):
         status, text = self.run_table(rows_that_meet_all() + ['{"collective": "all_re'])
@@ -166,10 +231,11 @@ class Table(unittest.TestCase):
 
     def test_a_rehearsal_judges_no_time(self):
         status, text = self.run_table(
-            [row(5000.0)], arguments=["--rehearsal", "--unjudged", "a rehearsal"])
+            [row(5000.0)],
+            files=[("run.json", '{"rehearsal": true, "unjudged": "a rehearsal"}\n')])
         self.assertEqual(status, 0, text)
         self.assertIn("meaningless", text)
-        self.assertIn("goals missed: not judged (a rehearsal)", text)
+        self.assertIn("goals: not judged (a rehearsal)", text)
 
     def test_bytes_of_ncu_are_compared_with_the_least(self):
         page = ('==PROF== Connected\n"ID","Kernel Name","dram__bytes_read.sum",'
@@ -185,7 +251,12 @@ class Table(unittest.TestCase):
         rows = rows_that_meet_all()
         status, text = self.run_table(
             rows, files=[("peers.jsonl", "".join(json.dumps(p) + "\n" for p in peers))])
-        self.assertRegex(text, r"torch gloo, times unisono +10\.0 +- +-")
+        self.assertRegex(text, r"torch gloo all_reduce 64M, times unisono +10\.0 +- +-")
+        self.assertNotIn("wrong results", text)
+        peers[0]["right"] = False
+        status, text = self.run_table(rows, files=[("peers.jsonl", json.dumps(peers[0]) + "\n")])
+        self.assertNotIn("times unisono", text)
+        self.assertIn("peers with wrong results: torch gloo all_reduce k=2 64M\n", text)
 
     def test_every_row_can_be_printed(self):
         status, text = self.run_table(rows_that_meet_all(), arguments=["--all"])

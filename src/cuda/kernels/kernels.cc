@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/driver/survey.h"
 #include "cuda/kernels/abort_answer.h"
 #include "cuda/kernels/arithmetic.h"
 #include "cuda/kernels/kernel_names.h"
@@ -137,7 +138,8 @@ void share_answer(DeviceWork& work, unsigned blocks, Runs runs) {
 /// than the image's toolkit may not know the image for one.
 bool lacks_code(CUresult result) {
   return result == CUDA_ERROR_NO_BINARY_FOR_GPU || result == CUDA_ERROR_UNSUPPORTED_PTX_VERSION ||
-         result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND || result == CUDA_ERROR_INVALID_IMAGE;
+         result == CUDA_ERROR_JIT_COMPILER_NOT_FOUND || result == CUDA_ERROR_INVALID_IMAGE ||
+         result == CUDA_ERROR_INVALID_PTX;
 }
 
 }  // namespace
@@ -195,13 +197,23 @@ struct Kernels::State {
 
   std::string on_device() const { return " on device " + std::to_string(device); }
 
+  std::string versions() const {
+    return "built with toolkit " + version_text(CUDA_VERSION) + "; this driver serves CUDA " +
+           version_text(api->version);
+  }
+
   Status checked(CUresult result, const std::string& what) const {
     if (!lacks_code(result)) return api->check(result, what + on_device());
-    return Status(ErrorCode::kUnsupported,
-                  "the kernels of this build have no code for device " + std::to_string(device) +
-                      ", whose compute capability is " + std::to_string(compute_capability / 10) +
-                      "." + std::to_string(compute_capability % 10) +
-                      "; build with it among UNISONO_CUDA_ARCHITECTURES, or update the driver");
+    const std::string words = "the driver takes no kernels of this build for device " +
+                              std::to_string(device) + ", whose compute capability is " +
+                              std::to_string(compute_capability / 10) + "." +
+                              std::to_string(compute_capability % 10) + ": " + versions();
+    const int served = api->version / 1000;
+    const std::string advice =
+        served < CUDA_VERSION / 1000
+            ? ": update it, or build with a toolkit " + std::to_string(served) + ".x"
+            : "; build with that capability among UNISONO_CUDA_ARCHITECTURES, or update the driver";
+    return Status(ErrorCode::kUnsupported, words + advice);
   }
 
   Status ask_device();
@@ -226,7 +238,7 @@ Status Kernels::State::load_image(const KernelImage& image,
   CUlibrary library = nullptr;
   UNISONO_TRY(
       checked(api->LibraryLoadData(&library, image.begin, nullptr, nullptr, 0, nullptr, nullptr, 0),
-              "loading the kernels"));
+              "loading the kernels (" + versions() + ")"));
   libraries.push_back(library);
   for (const std::string& name : image.names) {
     CUkernel kernel = nullptr;
