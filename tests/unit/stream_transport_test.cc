@@ -252,6 +252,37 @@ TEST_P(StreamTransport, GoodbyeComesAfterEverythingThatWasQueued) {
   EXPECT_EQ(job.transports[0]->endpoint(1).post_send(frame_of(0, 0), {}, 0), PostResult::kDone);
 }
 
+// Rank 0 leaves while one more stream comes about, after each number of looks at it: rank 1 may
+// have taken that stream and rank 0 not.
+TEST_P(StreamTransport, GoodbyeIsHeardWhileOneMoreStreamComesAbout) {
+  const auto payload = pattern(kFramePayloadMax / 4, 2);
+  constexpr int kFrames = 8;
+  for (int looks = 0; looks < 300; ++looks) {
+    SCOPED_TRACE(looks);
+    Job job(2, GetParam(), [](StreamOptions* options) {
+      options->streams = 2;
+      options->extra_stream_after_bytes = 1;
+      options->send_buffer_bytes = options->receive_buffer_bytes = 4096;
+    });
+    job.post(0, 1, frame_of(0, 0), {}, 0);
+    ASSERT_TRUE(job.until([&] { return job.sinks[1]->frames.size() == 1; }));
+    for (int i = 1; i <= kFrames; ++i) {
+      job.post(0, 1, frame_of(i, payload.size(), FrameKind::kData), payload, i);
+    }
+    for (int look = 0; look < looks; ++look) job.poll();
+    std::thread closing(
+        [&] { job.transports[0]->close(Clock::now() + std::chrono::seconds(10), *job.sinks[0]); });
+    const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+    while (job.sinks[1]->closed_causes.empty() && Clock::now() < deadline) {
+      job.transports[1]->poll(*job.sinks[1]);
+    }
+    closing.join();
+    EXPECT_EQ(job.sinks[1]->frames.size(), kFrames + 1U);
+    ASSERT_EQ(job.sinks[1]->closed_causes.count(0), 1U);
+    EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
+  }
+}
+
 TEST_P(StreamTransport, ClosingIsIdempotentAndReturnsWhenTheDeadlineHasPassed) {
   Job job(2, GetParam());
   const auto payload = pattern(kFramePayloadMax, 2);

@@ -88,6 +88,9 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   std::size_t stream_count_ = 0;
   int polls_since_connector_ = 0;
   TimePoint connector_polled_{};
+  // Streams that came about while this rank was leaving. The peer may have taken one already, and
+  // would take its end for that of a link whose goodbye is still under way.
+  std::vector<UniqueFd> unused_;
   bool leaving_ = false;
   bool closed_ = false;
 };
@@ -171,6 +174,7 @@ void StreamTransport::connected(Connection connection) {
   PeerLink& to = link(connection.peer);
   // Where both ranks dialled, this one's attempt ends here.
   connector_->cancel(connection.peer, connection.stream);
+  if (to.state() == LinkState::kLeaving) unused_.push_back(std::move(connection.fd));
   if (to.state() >= LinkState::kLeaving) return;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -291,8 +295,7 @@ void StreamTransport::begin_leaving(FrameSink& sink) {
       connector_->cancel(each->peer(), 0);
       each->drop(sink);
     } else if (each->state() == LinkState::kStanding) {
-      connector_->cancel(each->peer(), static_cast<std::uint16_t>(each->stream_count()));
-      each->leave();
+      each->leave();  // a dial of one more stream goes on: see unused_
     }
   }
 }
@@ -327,6 +330,7 @@ void StreamTransport::close(TimePoint deadline, FrameSink& sink) {
     if (each) each->drop(sink);
   }
   active_.clear();
+  unused_.clear();
   connector_.reset();
   closed_ = true;
 }
