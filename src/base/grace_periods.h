@@ -10,8 +10,10 @@ namespace unisono::grace {
 inline constexpr std::chrono::milliseconds kProbeAfter{20};
 /// ... and after this the arbiter, so that a deadline elsewhere can tell who had arrived.
 inline constexpr std::chrono::milliseconds kReportAfter{500};
-/// What a rank sent before it left may take so long to be seen.
+/// What a rank sent before it left may take so long to be seen, ...
 inline constexpr std::chrono::milliseconds kAfterGoodbye{200};
+/// ... and so many looks, about one a millisecond: who hardly gets a processor has seen little.
+inline constexpr int kLooksAfterGoodbye = 64;
 /// The arbiter's decision on a passed deadline or on calls that differ.
 inline constexpr std::chrono::seconds kDecision{1};
 /// The job's own words on a failure that this rank has seen only the effect of: a word that another

@@ -16,12 +16,19 @@ namespace unisono::detail {
 
 class CommunicatorState;
 
+/// A member that has left is still waited for: since when, and how often that was seen.
+struct Absence {
+  Rank member = -1;
+  TimePoint since{};
+  int looks = 0;
+};
+
 /// What the watchdog has seen of a call that takes long, and said.
 struct WatchNotes {
   /// When it first saw it, about a millisecond after its start: quick calls read no clock.
   TimePoint began{};
   TimePoint deadline = kNever;  ///< counts from then
-  TimePoint gone_since{};       ///< since when a member it waits for is seen to have left
+  Absence absence;
   bool probed = false;
   bool reported = false;
   bool warned = false;

@@ -40,7 +40,7 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   request.operation->waiting_for(&waiting_);
   const bool for_any = std::erase(waiting_, kAnyRank) > 0;
   const Rank gone = for_any ? last_gone(peer_left) : first_gone(call.plan == nullptr, peer_left);
-  if (misses(gone, now, &notes.gone_since)) {
+  if (misses(gone, now, &notes.absence)) {
     return failure_without(gone, describe(call.record, call.sequence));
   }
   const bool collective = !is_point_to_point(request.call.collective);
@@ -70,7 +70,7 @@ Status Watchdog::look_at_replays(const DeviceCalls& devices, TimePoint now,
   }
   if (some_left) devices.replays_wait_for(&waiting_);
   const Rank gone = first_gone(true, peer_left);
-  if (!misses(gone, now, &replays_miss_since_)) return Status();
+  if (!misses(gone, now, &absence_from_replays_)) return Status();
   return failure_without(gone, "a replay of a CUDA graph");
 }
 
@@ -102,13 +102,11 @@ Rank Watchdog::last_gone(const std::vector<bool>& peer_left) const {
 
 // What a member sent before it left may still be on its way here: that it is still waited for
 // counts only after a while.
-bool Watchdog::misses(Rank gone, TimePoint now, TimePoint* since) {
-  if (gone < 0) {
-    *since = {};
-    return false;
-  }
-  if (*since == TimePoint{}) *since = now;
-  return now - *since >= grace::kAfterGoodbye;
+bool Watchdog::misses(Rank gone, TimePoint now, detail::Absence* absence) {
+  if (absence->member != gone) *absence = {gone, now, 0};
+  ++absence->looks;
+  return gone >= 0 && now - absence->since >= grace::kAfterGoodbye &&
+         absence->looks > grace::kLooksAfterGoodbye;
 }
 
 Status Watchdog::failure_without(Rank gone, const std::string& what) {

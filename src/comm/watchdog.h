@@ -34,7 +34,7 @@ class Watchdog {
   bool has_gone(Rank member, bool asks_group, const std::vector<bool>& peer_left) const;
   Rank first_gone(bool asks_group, const std::vector<bool>& peer_left) const;
   Rank last_gone(const std::vector<bool>& peer_left) const;
-  static bool misses(Rank gone, TimePoint now, TimePoint* since);
+  static bool misses(Rank gone, TimePoint now, detail::Absence* absence);
   static Status failure_without(Rank gone, const std::string& what);
   void probe_peers(const StartedCall& call) const;
   void report_waiting(const StartedCall& call) const;
@@ -47,7 +47,7 @@ class Watchdog {
   const HostBackends& host_;
   std::vector<bool> left_;
   std::vector<Rank> waiting_;       // for whom what is looked at waits
-  TimePoint replays_miss_since_{};  // a member that has left
+  detail::Absence absence_from_replays_;
 };
 
 }  // namespace unisono
