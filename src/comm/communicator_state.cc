@@ -53,20 +53,24 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);
   if (on_host && native() != nullptr && !is_point_to_point(call.collective)) {
-    if (const std::optional<Status> outcome = try_run(&grouped)) return *outcome;
+    HostBackends::Checked checked;
+    if (const std::optional<Status> outcome = try_run(&grouped, &checked)) return *outcome;
+    if (checked.choice) grouped.checked = &checked;
+    return run_together({&grouped, 1}, received).status;
   }
   return run_together({&grouped, 1}, received).status;
 }
 
 // A collective of members that share memory, most often over without a request. None: it has not
 // begun.
-std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped) {
+std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped,
+                                                 HostBackends::Checked* checked) {
   const Call& call = *grouped->call;
   {
     const Engine::Lock lock(runtime_->engine());
     UNISONO_TRY(usable());
     Status failure;
-    switch (host_.try_run(call, &grouped->checked, &failure)) {
+    switch (host_.try_run(call, checked, &failure)) {
       case Tried::kNotBegun:
         return std::nullopt;
       case Tried::kOver:
@@ -132,8 +136,12 @@ Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
 // lock.
 Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const Admission& how) {
   UNISONO_TRY(usable());
-  HostBackends::Checked checked = grouped.checked;
-  if (!checked.choice) UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
+  HostBackends::Checked checked;
+  if (grouped.checked != nullptr) {
+    checked = *grouped.checked;
+  } else {
+    UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
+  }
   RequestState& request = requests_.prepare(*grouped.call);
   RequestPool::copy_counts(request);
   request.in_group = how.in_group;

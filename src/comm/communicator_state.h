@@ -112,7 +112,7 @@ class CommunicatorState final : public JobCommunicator,
   Result<RequestState*> begin_message(const Call& call);
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;
-  std::optional<Status> try_run(GroupedCall* grouped);
+  std::optional<Status> try_run(GroupedCall* grouped, HostBackends::Checked* checked);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);
   Status outcome_of(RequestState& request);

@@ -19,7 +19,8 @@ class Group {
   explicit Group(std::span<GroupedCall> calls) : calls_(calls) {}
 
   void begin() {
-    if (can_begin_at_once()) {
+    began_at_once_ = can_begin_at_once();
+    if (began_at_once_) {
       begin_at_once();
     } else {
       begin_in_turn();
@@ -27,11 +28,11 @@ class Group {
   }
 
   void end(Received* received) {
-    await();
+    if (!began_at_once_) await();
     settle_all(received);
   }
 
-  const FirstFailure& failure() const { return first_; }
+  FirstFailure take_failure() { return std::move(first_); }
 
  private:
   bool has_one_runtime() const {
@@ -131,7 +132,7 @@ class Group {
       note(each, each.communicator->settle(each, received));
     }
     // Also of what was over at once: nobody else may beat for this rank for long.
-    const bool has_one = has_one_runtime();
+    const bool has_one = began_at_once_ || has_one_runtime();
     if (!is_flushed_) {
       for (const GroupedCall& each : calls_.first(has_one ? 1 : calls_.size())) {
         engine_of(each).flush();
@@ -169,6 +170,7 @@ class Group {
 
   const std::span<GroupedCall> calls_;
   std::vector<const CommunicatorState*> held_up_;
+  bool began_at_once_ = false;
   bool is_flushed_ = false;
   FirstFailure first_;
 };
@@ -178,7 +180,7 @@ class Group {
 FirstFailure begin_together(std::span<GroupedCall> calls) {
   Group group(calls);
   group.begin();
-  return group.failure();
+  return group.take_failure();
 }
 
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
@@ -186,7 +188,7 @@ FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
   Group group(calls);
   group.begin();
   group.end(received);
-  return group.failure();
+  return group.take_failure();
 }
 
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,
