@@ -229,6 +229,17 @@ TEST_P(StreamTransport, ManyPeersAreServedByReadiness) {
   }
 }
 
+// Rank 0 of two closes while rank 1 polls, until rank 1 has heard of it.
+void leave_and_listen(Job& job) {
+  std::thread closing(
+      [&] { job.transports[0]->close(Clock::now() + std::chrono::seconds(10), *job.sinks[0]); });
+  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
+  while (job.sinks[1]->closed_causes.empty() && Clock::now() < deadline) {
+    job.transports[1]->poll(*job.sinks[1]);
+  }
+  closing.join();
+}
+
 TEST_P(StreamTransport, GoodbyeComesAfterEverythingThatWasQueued) {
   Job job(2, GetParam());
   const auto payload = pattern(kFramePayloadMax, 2);
@@ -238,13 +249,7 @@ TEST_P(StreamTransport, GoodbyeComesAfterEverythingThatWasQueued) {
     ASSERT_NE(job.transports[0]->endpoint(1).post_send(frame_of(i, payload.size()), payload, i),
               PostResult::kFull);
   }
-  std::thread closing(
-      [&] { job.transports[0]->close(Clock::now() + std::chrono::seconds(10), *job.sinks[0]); });
-  const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
-  while (job.sinks[1]->closed_causes.empty() && Clock::now() < deadline) {
-    job.transports[1]->poll(*job.sinks[1]);
-  }
-  closing.join();
+  leave_and_listen(job);
   EXPECT_EQ(job.sinks[1]->frames.size(), 41u);
   ASSERT_EQ(job.sinks[1]->closed_causes.count(0), 1u);
   EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok());
@@ -270,13 +275,7 @@ TEST_P(StreamTransport, GoodbyeIsHeardWhileOneMoreStreamComesAbout) {
       job.post(0, 1, frame_of(i, payload.size(), FrameKind::kData), payload, i);
     }
     for (int look = 0; look < looks; ++look) job.poll();
-    std::thread closing(
-        [&] { job.transports[0]->close(Clock::now() + std::chrono::seconds(10), *job.sinks[0]); });
-    const TimePoint deadline = Clock::now() + std::chrono::seconds(10);
-    while (job.sinks[1]->closed_causes.empty() && Clock::now() < deadline) {
-      job.transports[1]->poll(*job.sinks[1]);
-    }
-    closing.join();
+    leave_and_listen(job);
     EXPECT_EQ(job.sinks[1]->frames.size(), kFrames + 1U);
     ASSERT_EQ(job.sinks[1]->closed_causes.count(0), 1U);
     EXPECT_TRUE(job.sinks[1]->closed_causes[0].ok()) << job.sinks[1]->closed_causes[0].message();
