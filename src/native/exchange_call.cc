@@ -103,7 +103,9 @@ void ExchangeCall::write_table_and_blocks() {
   std::size_t packed = 0;
   for (int member = 0; member < size(); ++member) {
     const Block block = transfer_.give.at(member);
-    if (with_blocks) put(blocks + packed, transfer_.input + block.offset, block.bytes);
+    if (with_blocks && block.bytes > 0) {
+      put(blocks + packed, transfer_.input + block.offset, block.bytes);
+    }
     const TableEntry entry{with_blocks ? packed : block.offset, block.bytes};
     std::memcpy(payload + static_cast<std::size_t>(member) * sizeof entry, &entry, sizeof entry);
     packed += block.bytes;
@@ -276,6 +278,7 @@ bool ExchangeCall::take_combined() {
 
 void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
   const std::size_t in_unit = offset - round_ * unit_;
+  std::byte* const scratch = context_.scratch.data();  // null where none is needed
   const std::size_t scratch_stride = scratch_share(size());
   for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     const auto index = static_cast<std::size_t>(source);
@@ -284,7 +287,7 @@ void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
     } else {
       operands_[index] =
           look(inputs_[index], source, part_in_slot(source, self(), round_) + in_unit, offset,
-               bytes, context_.scratch.data() + index * scratch_stride);
+               bytes, scratch == nullptr ? nullptr : scratch + index * scratch_stride);
     }
   }
   if (ended()) return;

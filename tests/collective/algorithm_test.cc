@@ -43,7 +43,7 @@ void run_hinted(Communicator& comm, const algorithms::Algorithm& algorithm, cons
 TEST_P(AlgorithmByName, EqualsTheOracle) {
   const auto& [transport, ranks] = GetParam();
   Complaints complaints;
-  run_ranks(ranks, transport, [&, ranks = ranks](Communicator& comm) {
+  run_ranks(ranks, transport, [&, transport = transport, ranks = ranks](Communicator& comm) {
     const std::size_t first = first_number(transport, ranks);
     std::size_t number = 0;
     for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
@@ -66,7 +66,7 @@ TEST_P(AlgorithmByName, EqualsTheOracle) {
 TEST_P(AlgorithmByName, MoreThanAMebibyteInChunksEqualsTheOracle) {
   const auto& [transport, ranks] = GetParam();
   Complaints complaints;
-  run_ranks(ranks, transport, [&, ranks = ranks](Communicator& comm) {
+  run_ranks(ranks, transport, [&, transport = transport, ranks = ranks](Communicator& comm) {
     std::size_t number = first_number(transport, ranks);
     for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
       if (algorithm.collective == Collective::kBarrier ||

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/sanitizers.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/watchdog.h"
@@ -18,7 +19,7 @@ thread_local std::uint64_t allocations = 0;
 thread_local std::uint64_t refused_allocation = 0;  // the one of that number fails
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !UNISONO_ADDRESS_SANITIZER && !UNISONO_THREAD_SANITIZER
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);

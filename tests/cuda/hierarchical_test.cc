@@ -338,22 +338,23 @@ TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
       {"cuLaunchKernel", 1}, {"cuLaunchKernel", 2}, {"cuMemcpyAsync", 1}, {"cuMemcpyAsync", 2}};
   for (const auto& [function, call] : calls) {
     SCOPED_TRACE(std::string(function) + ", call " + std::to_string(call));
-    run_hosts({.hosts = kTwoByTwo, .processes = true}, [&](Communicator& comm) {
-      DeviceUser user;
-      float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
-      // Buffers are mapped by a first call: who hears of the failure frees its own.
-      comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
-      comm.barrier();
-      if (comm.rank() == 2) fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
-      const std::string failure = failure_of([&] {
-        for (;;) comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
-      });
-      for (const char* words : {"rank 2", "CUDA_ERROR_ILLEGAL_ADDRESS"}) {
-        require(failure.find(words) != std::string::npos,
-                "rank " + std::to_string(comm.rank()) + " hears: " + failure);
-      }
-      user.finish();
-    });
+    run_hosts({.hosts = kTwoByTwo, .processes = true},
+              [&, function = function, call = call](Communicator& comm) {
+                DeviceUser user;
+                float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
+                // Buffers are mapped by a first call: who hears of the failure frees its own.
+                comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
+                comm.barrier();
+                if (comm.rank() == 2) fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
+                const std::string failure = failure_of([&] {
+                  for (;;) comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
+                });
+                for (const char* words : {"rank 2", "CUDA_ERROR_ILLEGAL_ADDRESS"}) {
+                  require(failure.find(words) != std::string::npos,
+                          "rank " + std::to_string(comm.rank()) + " hears: " + failure);
+                }
+                user.finish();
+              });
   }
 }
 

@@ -291,7 +291,7 @@ TEST(WrongUse, IsToldByTheNameOfTheCall) {
         {"scatter_values",
          [&](const auto& options) { scatter_values(comm, std::vector<int>(2), 0, options); }}};
     for (const auto& [name, call] : calls) {
-      const Error error = error_of([&] { call({.size_limit = 3}); });
+      const Error error = error_of([&call = call] { call({.size_limit = 3}); });
       EXPECT_EQ(error.operation(), name) << error.what();
       EXPECT_EQ(error.code(), ErrorCode::kOutOfResources) << error.what();
     }

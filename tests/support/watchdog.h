@@ -6,28 +6,16 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/sanitizers.h"
+
 namespace unisono::test {
 
 /// True when built with the thread sanitizer.
-constexpr bool is_thread_sanitized() {
-#if defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-  return __has_feature(thread_sanitizer);
-#else
-  return false;
-#endif
-}
+constexpr bool is_thread_sanitized() { return UNISONO_THREAD_SANITIZER == 1; }
 
 /// True when built with a sanitizer: everything is several times slower, and programs do less.
 constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__)
-  return true;
-#elif defined(__has_feature)
-  return __has_feature(address_sanitizer) || is_thread_sanitized();
-#else
-  return is_thread_sanitized();
-#endif
+  return UNISONO_ADDRESS_SANITIZER == 1 || is_thread_sanitized();
 }
 
 /// TEST_FULL=1 in the environment: everything instead of a cover.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <new>
+#include <string_view>
 
 #include "base/handshake.h"
 
@@ -54,13 +55,14 @@ TEST_F(SecretTexts, AreClearedWhereTheyGrewFrom) {
 }
 
 TEST_F(SecretTexts, LeaveNothingWhereTheyWereMovedFrom) {
-  WatchedText text("short");
+  constexpr char kShort[] = "short";
+  WatchedText text(kShort);
   WatchedText other(kKey);
   const WatchedText moved(std::move(text));
   other = WatchedText("another");
-  EXPECT_EQ(moved.view(), "short");
+  EXPECT_EQ(moved.view(), kShort);
   const auto* object = reinterpret_cast<const char*>(&text);
-  EXPECT_EQ(std::search(object, object + sizeof text, "short", "short" + 5), object + sizeof text);
+  EXPECT_EQ(std::string_view(object, sizeof text).find(kShort), std::string_view::npos);
   expect_clean(1);
 }
 

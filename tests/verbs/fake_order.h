@@ -3,6 +3,8 @@
 // is then reported, although it has called a function of the fake in between. Any thread.
 #pragma once
 
+#include "base/sanitizers.h"
+
 extern "C" {
 void AnnotateIgnoreSyncBegin(const char* file, int line);
 void AnnotateIgnoreSyncEnd(const char* file, int line);
@@ -17,18 +19,7 @@ void __tsan_release(void* address);
 namespace unisono::verbs::fake {
 
 /// Only with the thread sanitizer do the functions above exist.
-inline constexpr bool kOrderIsChecked =
-#if defined(__SANITIZE_THREAD__)
-    true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    true;
-#else
-    false;
-#endif
-#else
-    false;
-#endif
+inline constexpr bool kOrderIsChecked = UNISONO_THREAD_SANITIZER == 1;
 
 inline void hide_begin() {
   if constexpr (kOrderIsChecked) {

@@ -44,7 +44,6 @@ struct Area {
 };
 
 std::optional<Area> parse_area(const std::string& line) {
-  Area area;
   char access[5] = {};
   unsigned long begin = 0, end = 0, offset = 0, inode = 0;
   unsigned int major = 0, minor = 0;

@@ -206,10 +206,12 @@ void Watcher::handle(const uffd_msg& message) {
       return;
     }
     case UFFD_EVENT_REMAP: {
-      const auto& remap = message.arg.remap;
-      note({remap.from, remap.from + remap.len});
-      try_unregister({remap.from, remap.from + remap.len});
-      try_unregister({remap.to, remap.to + remap.len});
+      // A copy: the kernel's structure is packed, and its parts may lie at any address.
+      const std::uint64_t from = message.arg.remap.from, to = message.arg.remap.to;
+      const std::uint64_t bytes = message.arg.remap.len;
+      note({from, from + bytes});
+      try_unregister({from, from + bytes});
+      try_unregister({to, to + bytes});
       return;
     }
     case UFFD_EVENT_PAGEFAULT:

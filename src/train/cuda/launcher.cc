@@ -68,7 +68,7 @@ void Launcher::load() {
                 "loading the trainer's kernels");
     libraries_.push_back(library);
     for (const auto& [number, name] : image.kernels) {
-      const auto check = [&](CUresult result) {
+      const auto check = [&, name = name](CUresult result) {
         if (result != CUDA_SUCCESS) gpu_->fail(result, std::string("loading ") + name);
       };
       CUkernel kernel = nullptr;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/sanitizers.h"
 #include "train/model/block_pool.h"
 
 namespace unisono::train {
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kLarge = std::size_t{32} << 10;  // smaller ones malloc keeps by itself
-#if defined(__SANITIZE_ADDRESS__)
+#if UNISONO_ADDRESS_SANITIZER
 constexpr std::size_t kWaitingMax = 0;  // the sanitizer sees a use after free only in freed memory
 #else
 constexpr std::size_t kWaitingMax = std::size_t{256} << 20;

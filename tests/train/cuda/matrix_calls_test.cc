@@ -30,9 +30,9 @@ void check_product(train::Backend& backend, const Extents& extents, bool left_tu
   const Floats before = random_values(rows * result_stride, 3);
   const DeviceFloats a(backend, left), b(backend, right);
   const Floats result = computed(backend, before, [&](float* to) {
-    backend.multiply({rows,
-                      columns,
-                      inner,
+    backend.multiply({extents.rows,
+                      extents.columns,
+                      extents.inner,
                       {a, left_stride, left_turned},
                       {b, right_stride, right_turned},
                       to,

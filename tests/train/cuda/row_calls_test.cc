@@ -122,7 +122,9 @@ TEST_F(RowCalls, CrossEntropyAndRightAnswers) {
     Doubles gradient;
     for (std::size_t row = 0; row < rows; ++row) {
       targets.push_back(static_cast<std::int32_t>(row * 7 % classes));
-      const auto at = [&](std::size_t c) { return static_cast<double>(logits[row * classes + c]); };
+      const auto at = [&logits, from = row * classes](std::size_t c) {
+        return static_cast<double>(logits[from + c]);
+      };
       std::size_t best = 0;
       for (std::size_t c = 1; c < classes; ++c) best = at(c) > at(best) ? c : best;
       double sum = 0;
@@ -138,7 +140,7 @@ TEST_F(RowCalls, CrossEntropyAndRightAnswers) {
     std::vector<double> losses;
     expect_near(
         computed(*backend, unwritten(logits.size()),
-                 [&](float* to) {
+                 [&, classes = classes](float* to) {
                    losses.push_back(backend->cross_entropy(targets, classes, outputs, 0.25, to));
                  }),
         gradient, 1e-6);
