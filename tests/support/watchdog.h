@@ -14,9 +14,7 @@ namespace unisono::test {
 constexpr bool is_thread_sanitized() { return UNISONO_THREAD_SANITIZER == 1; }
 
 /// True when built with a sanitizer: everything is several times slower, and programs do less.
-constexpr bool is_sanitized() {
-  return UNISONO_ADDRESS_SANITIZER == 1 || is_thread_sanitized();
-}
+constexpr bool is_sanitized() { return UNISONO_ADDRESS_SANITIZER == 1 || is_thread_sanitized(); }
 
 /// TEST_FULL=1 in the environment: everything instead of a cover.
 inline bool is_full_run() {
