@@ -11,10 +11,13 @@ target_compile_options(unisono_options INTERFACE
 # looked for: targets of folders that set UNISONO_TESTS_ONLY, but for those that compile sources of
 # the product. (Of inline functions that both have, the linker keeps either.)
 define_property(TARGET PROPERTY UNISONO_TESTS_ONLY INITIALIZE_FROM_VARIABLE UNISONO_TESTS_ONLY)
+# The last word of a target that sanitizers leave alone.
+define_property(TARGET PROPERTY UNISONO_NOT_SANITIZED)
 if(UNISONO_SANITIZE)
   target_compile_options(unisono_options INTERFACE
     -fsanitize=${UNISONO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
-    $<$<BOOL:$<TARGET_PROPERTY:UNISONO_TESTS_ONLY>>:-fno-sanitize=undefined>)
+    $<$<BOOL:$<TARGET_PROPERTY:UNISONO_TESTS_ONLY>>:-fno-sanitize=undefined>
+    $<$<BOOL:$<TARGET_PROPERTY:UNISONO_NOT_SANITIZED>>:-fno-sanitize=all>)
   target_link_options(unisono_options INTERFACE -fsanitize=${UNISONO_SANITIZE})
   if(UNISONO_SANITIZE STREQUAL "thread")
     # Of every fence in Boost g++ says that its thread sanitizer ignores it.

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "algorithms/algorithm.h"
 #include "tests/collective/collective_case.h"
@@ -44,11 +47,13 @@ T expected_of(const std::vector<std::vector<T>>& leaves, int high, std::size_t i
   return from_float<T>(widen(whole) / static_cast<float>(high));
 }
 
+// `count` numbers of each of kRanksMax ranks.
 template <typename T>
-std::vector<std::vector<T>> random_leaves(int ranks, std::size_t count) {
-  std::vector<std::vector<T>> leaves(static_cast<std::size_t>(ranks));
+std::vector<std::vector<T>> random_leaves(std::size_t count) {
+  std::vector<std::vector<T>> leaves(kRanksMax);
   for (std::size_t rank = 0; rank < leaves.size(); ++rank) {
     std::mt19937_64 random = random_stream(rank * 1'000'003 + count);
+    leaves[rank].reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const auto mantissa = static_cast<float>(below(random, 1 << 24)) / (1 << 24);
       const float sign = below(random, 2) == 0 ? 1.0f : -1.0f;
@@ -57,6 +62,44 @@ std::vector<std::vector<T>> random_leaves(int ranks, std::size_t count) {
   }
   return leaves;
 }
+
+// What ranks give and what must come of it. Each is worked out once, by whoever asks first, and
+// stays where it is. Any thread.
+template <typename T>
+class Reference {
+ public:
+  static Reference& instance() {
+    static Reference reference;
+    return reference;
+  }
+
+  const std::vector<std::vector<T>>& leaves(std::size_t count) {
+    const std::scoped_lock lock(mutex_);
+    return leaves_locked(count);
+  }
+
+  /// Of the leaves of `count` numbers of the ranks below `high`.
+  const std::vector<T>& expected(std::size_t count, int high, OpKind op) {
+    const std::scoped_lock lock(mutex_);
+    std::vector<T>& values = expected_[{count, high, op}];
+    const auto& leaves = leaves_locked(count);
+    for (std::size_t i = values.size(); i < count; ++i) {
+      values.push_back(expected_of(leaves, high, i, op));
+    }
+    return values;
+  }
+
+ private:
+  const std::vector<std::vector<T>>& leaves_locked(std::size_t count) {
+    auto& leaves = leaves_[count];
+    if (leaves.empty()) leaves = random_leaves<T>(count);
+    return leaves;
+  }
+
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<std::vector<T>>> leaves_;
+  std::map<std::tuple<std::size_t, int, OpKind>, std::vector<T>> expected_;
+};
 
 struct Subject {
   Collective collective;
@@ -70,12 +113,12 @@ void check(Communicator& comm, const Subject& s, std::size_t count, Complaints* 
   const auto n = static_cast<std::size_t>(comm.size());
   const bool scatters =
       s.collective == Collective::kReduceScatter || s.collective == Collective::kReduceScatterV;
-  const auto leaves = random_leaves<T>(comm.size(), scatters ? count * n : count);
+  const std::size_t given = scatters ? count * n : count;
   const auto rank = static_cast<std::size_t>(comm.rank());
   const std::vector<std::size_t> counts(n, count);
   std::vector<T> out(count);
   Call call{.collective = s.collective,
-            .in = leaves[rank].data(),
+            .in = Reference<T>::instance().leaves(given)[rank].data(),
             .out = out.data(),
             .count = count,
             .type = data_type_of<T>,
@@ -88,9 +131,10 @@ void check(Communicator& comm, const Subject& s, std::size_t count, Complaints* 
   if (s.collective == Collective::kScan) high = comm.rank() + 1;
   if (s.collective == Collective::kExscan) high = comm.rank();
   if (high == 0 || (s.collective == Collective::kReduce && rank != 0)) return;
+  const T* expected = Reference<T>::instance().expected(given, high, s.op).data();
+  if (scatters) expected += rank * count;
   for (std::size_t i = 0; i < count; ++i) {
-    const T expected = expected_of(leaves, high, scatters ? rank * count + i : i, s.op);
-    if (std::memcmp(&out[i], &expected, sizeof expected) == 0) continue;
+    if (std::memcmp(&out[i], &expected[i], sizeof(T)) == 0) continue;
     complaints->add(comm.rank(),
                     std::string(name_of(s.collective)) + " of " + std::to_string(count) + " " +
                         std::string(name_of(data_type_of<T>)) + " by '" + std::string(s.algorithm) +
@@ -187,16 +231,16 @@ template <typename T>
 void check_nesting(Communicator& comm, Complaints* complaints) {
   constexpr int kLeaves = 8;
   for (const std::size_t count : {std::size_t{5}, std::size_t{4099}}) {
-    const auto leaves = random_leaves<T>(kLeaves, count);
+    const auto& leaves = Reference<T>::instance().leaves(count);
     const int each = kLeaves / comm.size();
     std::vector<T> data(count);
     for (std::size_t i = 0; i < count; ++i) {
       data[i] = tree(leaves, comm.rank() * each, (comm.rank() + 1) * each, i, OpKind::kSum);
     }
     comm.all_reduce(data, ops::sum, {.order = Order::kCanonical});
+    const auto& expected = Reference<T>::instance().expected(count, kLeaves, OpKind::kSum);
     for (std::size_t i = 0; i < count; ++i) {
-      const T expected = tree(leaves, 0, kLeaves, i, OpKind::kSum);
-      if (std::memcmp(&data[i], &expected, sizeof expected) == 0) continue;
+      if (std::memcmp(&data[i], &expected[i], sizeof(T)) == 0) continue;
       complaints->add(comm.rank(),
                       std::string(name_of(data_type_of<T>)) + " differs at " + std::to_string(i));
       break;

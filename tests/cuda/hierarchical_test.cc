@@ -407,11 +407,11 @@ struct Moment {
   if (moment.function != nullptr) {
     const std::uint64_t before = fake()->calls(moment.function);
     call();
-    // Not without a pause: looking takes the driver's lock.
-    eventually([&] {
-      usleep(100);
+    const auto comes = [&] {
+      usleep(100);  // looking takes the driver's lock
       return fake()->calls(moment.function) >= before + moment.calls;
-    });
+    };
+    require(eventually(comes), "the moment to die has not come");
   }
   die(board);
 }
@@ -440,8 +440,10 @@ TEST(HierarchicalProcesses, KilledInEveryStepIsToldToAllSurvivors) {
       SCOPED_TRACE(std::string(moment.step) + ", rank " + std::to_string(victim));
       SharedBoard board;
       try {
-        spawn_hosts({.hosts = kTwoByTwo, .processes = true}, [&](Communicator& comm) {
-          DeviceUser user;
+        // Each rank of a host launches on a device of its own.
+        const HostJob job{.hosts = kTwoByTwo, .processes = true, .devices = {0, 1}};
+        spawn_hosts(job, [&](Communicator& comm) {
+          DeviceUser user(comm.rank() % 2);
           if (comm.rank() == victim) die_in(comm, *board.operator->(), user, moment);
           survive(comm, *board.operator->(), user);
         });

@@ -98,7 +98,7 @@ TEST(DeviceKill, BetweenTheExchangeAndTheMappingIsNotTheMappersFault) {
             if (comm.rank() == 1) {
               comm.all_reduce(data, data, 16, DataType::kFloat32, ops::max,
                               {.stream = user.stream()});
-              eventually([&] { return board->entered > 0; });
+              require(eventually([&] { return board->entered > 0; }), "rank 0 has not asked");
               die(*board.operator->());
             }
             fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE);

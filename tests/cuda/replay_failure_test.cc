@@ -95,7 +95,8 @@ void run_doomed(Rank failed_rank, int replays, ErrorCode code, const char* words
             Replays mine(comm);
             mine.launch(replays);
             mine.finish();
-            eventually([&] { return shared.entered == kRanks - 1; });
+            require(eventually([&] { return shared.entered == kRanks - 1; }),
+                    "the survivors have not entered");
             fault(comm);
           },
           {.as = SpawnOptions::As::kProcesses, .timeout = kCallTimeout, .devices = {0}});

@@ -147,7 +147,7 @@ TEST_P(Deadline, AbortFromAnotherThreadEndsAllRanks) {
       std::thread aborter;
       if (comm.rank() == 1) {
         aborter = std::thread([&] {
-          eventually([&] { return entered == 2; });
+          EXPECT_TRUE(eventually([&] { return entered == 2; }));
           comm.abort("somebody changed their mind");
         });
       }

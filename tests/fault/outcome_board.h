@@ -47,7 +47,7 @@ class SharedBoard {
 };
 
 /// Spins, yielding, until `condition`; false after 10 s.
-bool eventually(const std::function<bool()>& condition);
+[[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
 /// What `call` throws; written is false when it does not.
 Outcome outcome_of(const std::function<void()>& call);

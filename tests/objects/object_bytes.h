@@ -10,12 +10,18 @@
 
 namespace unisono::test {
 
-/// The byte at `offset` of the object of `rank`; neighbours differ.
-std::byte byte_of(Rank rank, std::uint64_t offset);
+/// Those of the object of `rank` from `offset` on; neighbours differ.
 void make_bytes(Rank rank, std::uint64_t offset, std::span<std::byte> room);
 ObjectBytes object_of(Rank rank, std::size_t size);
 
 /// The Error that `call` throws; one of code kOk when it throws none.
-Error error_of(const std::function<void()>& call);
+inline Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(Status());
+}
 
 }  // namespace unisono::test

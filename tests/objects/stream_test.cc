@@ -2,6 +2,8 @@
 // only whom it must.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <stdexcept>
 
@@ -36,10 +38,14 @@ class Inspector {
     EXPECT_LE(piece.bytes.size(), bound_);
     EXPECT_TRUE(!piece.bytes.empty() || (piece.size == 0 && !received_.contains(piece.source)));
     EXPECT_EQ(piece.offset, received_[piece.source]);
-    for (std::size_t i = 0; i < piece.bytes.size(); ++i) {
-      if (piece.bytes[i] == byte_of(piece.source, piece.offset + i)) continue;
-      ADD_FAILURE() << "byte " << piece.offset + i << " of rank " << piece.source;
-      break;
+    ObjectBytes expected(piece.bytes.size());
+    make_bytes(piece.source, piece.offset, expected);
+    if (!expected.empty() &&
+        std::memcmp(piece.bytes.data(), expected.data(), expected.size()) != 0) {
+      const auto differs =
+          std::mismatch(expected.begin(), expected.end(), piece.bytes.begin()).first;
+      ADD_FAILURE() << "byte " << piece.offset + (differs - expected.begin()) << " of rank "
+                    << piece.source;
     }
     received_[piece.source] += piece.bytes.size();
     EXPECT_LE(received_[piece.source], piece.size);
