@@ -10,14 +10,10 @@ std::byte byte_of(Rank rank, std::uint64_t offset) {
 
 }  // namespace
 
-void make_bytes(Rank rank, std::uint64_t offset, std::span<std::byte> room) {
-  for (std::size_t i = 0; i < room.size(); ++i) room[i] = byte_of(rank, offset + i);
-}
-
-ObjectBytes object_of(Rank rank, std::size_t size) {
-  ObjectBytes object(size);
-  make_bytes(rank, 0, object);
-  return object;
+ObjectBytes bytes_of(Rank rank, std::uint64_t offset, std::size_t size) {
+  ObjectBytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = byte_of(rank, offset + i);
+  return bytes;
 }
 
 }  // namespace unisono::test

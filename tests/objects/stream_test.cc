@@ -38,8 +38,7 @@ class Inspector {
     EXPECT_LE(piece.bytes.size(), bound_);
     EXPECT_TRUE(!piece.bytes.empty() || (piece.size == 0 && !received_.contains(piece.source)));
     EXPECT_EQ(piece.offset, received_[piece.source]);
-    ObjectBytes expected(piece.bytes.size());
-    make_bytes(piece.source, piece.offset, expected);
+    const ObjectBytes expected = bytes_of(piece.source, piece.offset, piece.bytes.size());
     if (!expected.empty() &&
         std::memcmp(piece.bytes.data(), expected.data(), expected.size()) != 0) {
       const auto differs =
@@ -57,7 +56,7 @@ class Inspector {
 
 ObjectSource produced(Rank rank, std::size_t size) {
   return {size, [rank](std::uint64_t offset, std::span<std::byte> room) {
-            make_bytes(rank, offset, room);
+            write_bytes(rank, offset, room);
           }};
 }
 
@@ -164,7 +163,7 @@ TEST(Streams, TellEveryRankOfAProducerThatThrows) {
     run_ranks(3, "auto", [&](Communicator& comm) {
       const ObjectSource throwing(5000, [](std::uint64_t offset, std::span<std::byte> room) {
         if (offset > 2000) throw std::logic_error("on purpose");
-        make_bytes(1, offset, room);
+        write_bytes(1, offset, room);
       });
       const ObjectBytes memory = object_of(comm.rank(), 5000);
       const ObjectSource source = comm.rank() == 1 ? throwing : ObjectSource(memory);
@@ -228,7 +227,7 @@ TEST(Streams, EndOnEveryRankWhenTheCommunicatorFails) {
   run_ranks(3, "auto", [](Communicator& comm) {
     const ObjectSource source(50'000, [&](std::uint64_t offset, std::span<std::byte> room) {
       if (comm.rank() == 1 && offset > 20'000) comm.abort("enough");
-      make_bytes(comm.rank(), offset, room);
+      write_bytes(comm.rank(), offset, room);
     });
     const ObjectSink ignore = [](const ObjectPiece&) {};
     const Error error =

@@ -16,7 +16,7 @@
 
 namespace unisono::test {
 
-/// What rank `from` writes as payload of its frame `sequence`.
+/// Writes payload_of().
 void fill_payload(std::span<std::byte> payload, Rank from, std::uint64_t sequence);
 
 class Recorder final : public FrameSink {
