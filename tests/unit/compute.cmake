@@ -1,4 +1,3 @@
 unisono_test(compute_test
-  SOURCES compute_float_types_test.cc compute_oracle.cc compute_reduction_test.cc
-          compute_tree_test.cc
-  SINGLE_THREADED LABELS unit LINKS PkgConfig::hwy)
+  SOURCES compute_float_types_test.cc compute_reduction_test.cc compute_tree_test.cc
+  SINGLE_THREADED LABELS unit LINKS unisono_test_compute_oracle)
