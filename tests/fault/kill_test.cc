@@ -148,7 +148,9 @@ TEST_P(Kill, AtAnyMomentOfALargeCallIsToldToAllSurvivors) {
       if (comm.rank() != deed.victim) return survive(comm, *board.operator->(), deed);
       const Communicator other = comm.duplicate();
       std::thread killer([&] {
-        if (!eventually([&] { return board->entered == kRanks - 1; })) return;
+        if (!eventually([&] { return board->entered == kRanks - 1; })) {
+          return comm.abort("the survivors have not entered");
+        }
         usleep(delay_us);
         die(*board.operator->());
       });
