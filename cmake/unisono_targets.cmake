@@ -11,7 +11,7 @@ target_compile_options(unisono_options INTERFACE
 # looked for: targets of folders that set UNISONO_TESTS_ONLY, but for those that compile sources of
 # the product. (Of inline functions that both have, the linker keeps either.)
 define_property(TARGET PROPERTY UNISONO_TESTS_ONLY INITIALIZE_FROM_VARIABLE UNISONO_TESTS_ONLY)
-# The last word of a target that sanitizers leave alone.
+# Sanitizers leave a target alone that sets this: its option comes last, where it wins.
 define_property(TARGET PROPERTY UNISONO_NOT_SANITIZED)
 if(UNISONO_SANITIZE)
   target_compile_options(unisono_options INTERFACE

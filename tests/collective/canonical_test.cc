@@ -75,14 +75,16 @@ class Reference {
 
   const std::vector<std::vector<T>>& leaves(std::size_t count) {
     const std::scoped_lock lock(mutex_);
-    return leaves_locked(count);
+    auto& leaves = leaves_[count];
+    if (leaves.empty()) leaves = random_leaves<T>(count);
+    return leaves;
   }
 
   /// Of the leaves of `count` numbers of the ranks below `high`.
   const std::vector<T>& expected(std::size_t count, int high, OpKind op) {
+    const auto& leaves = this->leaves(count);
     const std::scoped_lock lock(mutex_);
     std::vector<T>& values = expected_[{count, high, op}];
-    const auto& leaves = leaves_locked(count);
     for (std::size_t i = values.size(); i < count; ++i) {
       values.push_back(expected_of(leaves, high, i, op));
     }
@@ -90,12 +92,6 @@ class Reference {
   }
 
  private:
-  const std::vector<std::vector<T>>& leaves_locked(std::size_t count) {
-    auto& leaves = leaves_[count];
-    if (leaves.empty()) leaves = random_leaves<T>(count);
-    return leaves;
-  }
-
   std::mutex mutex_;
   std::map<std::size_t, std::vector<std::vector<T>>> leaves_;
   std::map<std::tuple<std::size_t, int, OpKind>, std::vector<T>> expected_;

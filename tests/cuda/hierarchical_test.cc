@@ -408,7 +408,7 @@ struct Moment {
     const std::uint64_t before = fake()->calls(moment.function);
     call();
     const auto comes = [&] {
-      usleep(100);  // looking takes the driver's lock
+      usleep(100);  // each look takes the driver's lock
       return fake()->calls(moment.function) >= before + moment.calls;
     };
     require(eventually(comes), "the moment to die has not come");

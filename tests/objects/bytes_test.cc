@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "objects/rounds.h"
 #include "objects/transfer.h"
 #include "tests/objects/object_bytes.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/same_bytes.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -40,13 +40,8 @@ std::vector<ObjectBytes> objects_of(const std::vector<std::size_t>& sizes) {
   return objects;
 }
 
-// By blocks: byte by byte it takes most of a test's time where every read is looked at.
-bool same(const ObjectBytes& a, const ObjectBytes& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
-bool same(const std::vector<ObjectBytes>& a, const std::vector<ObjectBytes>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const ObjectBytes& x, const ObjectBytes& y) { return same(x, y); });
+bool same_objects(const std::vector<ObjectBytes>& a, const std::vector<ObjectBytes>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_bytes);
 }
 
 void check_all_forms(Communicator& comm, const std::vector<std::size_t>& sizes, Rank root,
@@ -55,11 +50,11 @@ void check_all_forms(Communicator& comm, const std::vector<std::size_t>& sizes, 
   const auto rank = static_cast<std::size_t>(comm.rank());
   const std::vector<ObjectBytes> nothing;
   const std::vector<ObjectBytes>& at_root = comm.rank() == root ? objects : nothing;
-  EXPECT_TRUE(same(all_gather_objects(comm, objects[rank], options), objects));
-  EXPECT_TRUE(same(gather_objects(comm, objects[rank], root, options), at_root));
-  EXPECT_TRUE(same(broadcast_object(comm, objects[rank], root, options),
-                   objects[static_cast<std::size_t>(root)]));
-  EXPECT_TRUE(same(scatter_objects(comm, at_root, root, options), objects[rank]));
+  EXPECT_TRUE(same_objects(all_gather_objects(comm, objects[rank], options), objects));
+  EXPECT_TRUE(same_objects(gather_objects(comm, objects[rank], root, options), at_root));
+  EXPECT_TRUE(same_bytes(broadcast_object(comm, objects[rank], root, options),
+                         objects[static_cast<std::size_t>(root)]));
+  EXPECT_TRUE(same_bytes(scatter_objects(comm, at_root, root, options), objects[rank]));
 }
 
 class Objects : public testing::TestWithParam<const char*> {};

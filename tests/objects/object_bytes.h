@@ -2,8 +2,8 @@
 // Any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <span>
 
@@ -11,13 +11,13 @@
 
 namespace unisono::test {
 
-/// Those of the object of `rank` from `offset` on; neighbours differ.
+/// The bytes of the object of `rank` from `offset` on; neighbours differ.
 ObjectBytes bytes_of(Rank rank, std::uint64_t offset, std::size_t size);
 
 inline ObjectBytes object_of(Rank rank, std::size_t size) { return bytes_of(rank, 0, size); }
 inline void write_bytes(Rank rank, std::uint64_t offset, std::span<std::byte> room) {
   const ObjectBytes made = bytes_of(rank, offset, room.size());
-  if (!made.empty()) std::memcpy(room.data(), made.data(), made.size());
+  std::copy(made.begin(), made.end(), room.begin());
 }
 
 /// The Error that `call` throws; one of code kOk when it throws none.

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <stdexcept>
 
 #include "tests/objects/object_bytes.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/same_bytes.h"
 
 namespace unisono::test {
 namespace {
@@ -39,8 +39,7 @@ class Inspector {
     EXPECT_TRUE(!piece.bytes.empty() || (piece.size == 0 && !received_.contains(piece.source)));
     EXPECT_EQ(piece.offset, received_[piece.source]);
     const ObjectBytes expected = bytes_of(piece.source, piece.offset, piece.bytes.size());
-    if (!expected.empty() &&
-        std::memcmp(piece.bytes.data(), expected.data(), expected.size()) != 0) {
+    if (!same_bytes(piece.bytes, expected)) {
       const auto differs =
           std::mismatch(expected.begin(), expected.end(), piece.bytes.begin()).first;
       ADD_FAILURE() << "byte " << piece.offset + (differs - expected.begin()) << " of rank "

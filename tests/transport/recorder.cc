@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "tests/support/same_bytes.h"
 #include "tests/transport/payload.h"
 
 namespace unisono::test {
@@ -16,7 +18,7 @@ bool same(const FrameHeader& a, const FrameHeader& b) { return std::memcmp(&a, &
 
 void fill_payload(std::span<std::byte> payload, Rank from, std::uint64_t sequence) {
   const std::vector<std::byte> made = payload_of(from, sequence, payload.size());
-  if (!made.empty()) std::memcpy(payload.data(), made.data(), made.size());
+  std::copy(made.begin(), made.end(), payload.begin());
 }
 
 void Recorder::check_call(Rank peer, const char* call) {
@@ -75,9 +77,7 @@ void Recorder::received(Rank peer, const FrameHeader& header) {
   }
   if (frame->kind != Placement::Kind::kDiscard && !frame->abandoned) {
     const std::vector<std::byte> expected = payload_of(peer, header.sequence, header.payload_bytes);
-    EXPECT_TRUE(expected.size() == frame->memory.size() &&
-                (expected.empty() ||
-                 std::memcmp(expected.data(), frame->memory.data(), expected.size()) == 0))
+    EXPECT_TRUE(same_bytes(expected, frame->memory))
         << "the payload of frame " << header.sequence << " of rank " << peer << " differs";
   }
   std::vector<Arriving>& of_peer = arriving_[peer];

@@ -16,7 +16,7 @@
 
 namespace unisono::test {
 
-/// Writes payload_of().
+/// Writes what payload_of() gives.
 void fill_payload(std::span<std::byte> payload, Rank from, std::uint64_t sequence);
 
 class Recorder final : public FrameSink {

@@ -5,10 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <numeric>
+#include <span>
 
+#include "tests/support/same_bytes.h"
 #include "tests/support/watchdog.h"
 #include "tests/train/ddp/ddp_world.h"
 #include "unisono/train/models.h"
@@ -118,8 +119,7 @@ struct Result {
 
 template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  if (a.size() != b.size()) return false;
-  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  return same_bytes(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 double mean_of_last(const std::vector<double>& losses, int count) {
