@@ -27,6 +27,8 @@ class Members {
   Rank world_rank(Rank member) const { return world_ranks_[static_cast<std::size_t>(member)]; }
   /// The member that has this world rank, or -1.
   Rank find(Rank world_rank) const {
+    const auto same = static_cast<std::size_t>(world_rank);  // as in the world itself
+    if (same < world_ranks_.size() && world_ranks_[same] == world_rank) return world_rank;
     const auto found = std::find(world_ranks_.begin(), world_ranks_.end(), world_rank);
     return found == world_ranks_.end() ? -1 : static_cast<Rank>(found - world_ranks_.begin());
   }

@@ -35,11 +35,15 @@ class MessageBackend final : public Backend {
     return &call.message;
   }
   /// What is wrong with a message that has come is the receive's alone.
-  Status check_received(const Call& receive, const TaggedResult& result) const;
+  Status check_received(const Call& receive, const TaggedResult& result) const {
+    if (result.bytes == receive.count * size_of(receive.type)) return Status();
+    return check_shorter_or_longer(receive, result);
+  }
 
  private:
   void begin(StartedCall& call, const Call& what);
   void count(const Call& call, const TaggedResult& result);
+  Status check_shorter_or_longer(const Call& receive, const TaggedResult& result) const;
 
   Messenger& messenger_;
   const Members& members_;

@@ -43,10 +43,9 @@ void CommunicatorState::enlist() {
 
 CommunicatorState::~CommunicatorState() { close(); }
 
-Status CommunicatorState::usable() const {
+Status CommunicatorState::why_unusable() const {
   if (failure_.has_cause()) return failure();
-  if (closed_) return Status(ErrorCode::kClosed, "the communicator was closed on this rank");
-  return Status();
+  return Status(ErrorCode::kClosed, "the communicator was closed on this rank");
 }
 
 Status CommunicatorState::run(const Call& call, Received* received) {
@@ -192,26 +191,35 @@ Result<RequestState*> CommunicatorState::begin_message(const Call& call) {
 // Under the lock, once per request, by whoever finishes it.
 void CommunicatorState::on_done(RequestState& request) {
   requests_.note_ended(request);
-  request.outcome = request.operation->status();
-  if (request.outcome.ok() && request.call.collective == Collective::kReceive) {
-    request.concerns_call_alone = true;
-    request.outcome =
-        host_.messages().check_received(request.call, request.at_peers().message.result());
-  }
-  if (request.outcome.ok()) host_.traffic().count_call(request.call.collective);
-  request.backend->end(request, request.outcome.ok());
-  request.outcome = outcome_of(request);
-  request.failed.store(!request.outcome.ok(), std::memory_order_relaxed);
+  const bool succeeded = has_succeeded(request);
+  if (succeeded) host_.traffic().count_call(request.call.collective);
+  request.backend->end(request, succeeded);
+  if (!succeeded) request.outcome = outcome_of(request);
+  request.failed.store(!succeeded, std::memory_order_relaxed);
   request.enqueued.store(true, std::memory_order_release);
   if (request.callbacks == nullptr) return;
   runtime_->engine().defer(
       [callbacks = request.callbacks, outcome = request.outcome] { callbacks->finish(outcome); });
 }
 
-// As the caller hears of it. A failure ends the communicator, unless all ranks found it in the
-// call.
+// If not, its outcome says why.
+bool CommunicatorState::has_succeeded(RequestState& request) {
+  if (!request.operation->status().ok()) {
+    request.outcome = request.operation->status();
+    return false;
+  }
+  if (request.call.collective != Collective::kReceive) return true;
+  Status seen = host_.messages().check_received(request.call, request.at_peers().message.result());
+  if (seen.ok()) return true;
+  request.outcome = std::move(seen);
+  request.concerns_call_alone = true;
+  return false;
+}
+
+// Of a failed call, as the caller hears of it: the failure ends the communicator, unless all ranks
+// found it in the call.
 Status CommunicatorState::outcome_of(RequestState& request) {
-  if (request.outcome.ok() || request.concerns_call_alone) return request.outcome;
+  if (request.concerns_call_alone) return request.outcome;
   if (!failure_.has_cause()) fail(naming_rank(request.outcome), Tell::kEveryone);
   return failure();
 }
@@ -276,9 +284,11 @@ Status CommunicatorState::settle(GroupedCall& grouped, Received* received) {
   } else {
     wait(request, kNever);
   }
-  if (request.failed.load(std::memory_order_relaxed)) wait(request, kNever);  // for the outcome
   Status outcome;
-  if (request.done.load(std::memory_order_acquire)) outcome = request.outcome;
+  if (request.failed.load(std::memory_order_relaxed)) {
+    wait(request, kNever);
+    outcome = request.outcome;
+  }
   if (!has_stream) {
     const StartedCall& at_peers = request.at_peers();
     grouped.only_sent = at_peers.only_sends;

@@ -54,7 +54,9 @@ class CommunicatorState final : public JobCommunicator,
   Status run(const Call& call, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
-  Status usable() const;
+  Status usable() const {
+    return failure_.has_cause() || closed_ ? why_unusable() : Status();
+  }
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
@@ -101,6 +103,7 @@ class CommunicatorState final : public JobCommunicator,
   }
 
  private:
+  Status why_unusable() const;
   CallSelection::Circumstances circumstances(bool shared_memory) const;
   void await_enqueued(RequestState& request);
   void give_back_buffers(const Status& cause);
@@ -115,6 +118,7 @@ class CommunicatorState final : public JobCommunicator,
   std::optional<Status> try_run(GroupedCall* grouped, HostBackends::Checked* checked);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);
+  bool has_succeeded(RequestState& request);
   Status outcome_of(RequestState& request);
 
   const std::shared_ptr<Runtime> runtime_;

@@ -16,7 +16,7 @@ namespace {
 
 class Group {
  public:
-  explicit Group(std::span<GroupedCall> calls) : calls_(calls) {}
+  Group(std::span<GroupedCall> calls, FirstFailure* first) : calls_(calls), first_(*first) {}
 
   void begin() {
     began_at_once_ = can_begin_at_once();
@@ -31,8 +31,6 @@ class Group {
     if (!began_at_once_) await();
     settle_all(received);
   }
-
-  FirstFailure take_failure() { return std::move(first_); }
 
  private:
   bool has_one_runtime() const {
@@ -172,23 +170,24 @@ class Group {
   std::vector<const CommunicatorState*> held_up_;
   bool began_at_once_ = false;
   bool is_flushed_ = false;
-  FirstFailure first_;
+  FirstFailure& first_;
 };
 
 }  // namespace
 
 FirstFailure begin_together(std::span<GroupedCall> calls) {
-  Group group(calls);
-  group.begin();
-  return group.take_failure();
+  FirstFailure first;
+  Group(calls, &first).begin();
+  return first;
 }
 
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received) {
-  if (calls.empty()) return {};
-  Group group(calls);
+  FirstFailure first;
+  if (calls.empty()) return first;
+  Group group(calls, &first);
   group.begin();
   group.end(received);
-  return group.take_failure();
+  return first;
 }
 
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,
