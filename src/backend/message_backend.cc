@@ -3,19 +3,6 @@
 #include <string>
 
 namespace unisono {
-namespace {
-
-// As make_record(), which looks at what only collectives have.
-CallRecord record_of(const Call& message) {
-  CallRecord record;
-  record.collective = static_cast<std::uint8_t>(message.collective);
-  record.type = static_cast<std::uint8_t>(message.type);
-  record.root = -1;
-  record.count = message.count;
-  return record;
-}
-
-}  // namespace
 
 Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
   begin(call, what);
@@ -26,7 +13,10 @@ Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
 }
 
 void MessageBackend::end(StartedCall& call, bool succeeded) {
-  if (succeeded && call.is_counted) count(call.call, call.message.result());
+  if (!succeeded || !call.is_counted) return;
+  const TaggedResult& result = call.message.result();
+  if (call.call.collective == Collective::kReceive && !check_received(call.call, result)) return;
+  count(call.call, result);
 }
 
 void MessageBackend::count(const Call& call, const TaggedResult& result) {
@@ -41,7 +31,7 @@ void MessageBackend::begin(StartedCall& call, const Call& what) {
   const std::size_t bytes = what.count * size_of(what.type);
   const Rank peer = what.peer == kAnyRank ? kAnyRank : members_.world_rank(what.peer);
   MessageKey key{members_.id(), FrameClass::kPointToPoint, what.tag, 0};
-  call.record = record_of(what);
+  call.record = message_record(what);
   if (what.collective == Collective::kSend) {
     key.sequence = sends_[static_cast<std::size_t>(what.peer)]++;
     call.message.begin_send(messenger_, peer, what.peer, key, call.record,

@@ -132,6 +132,24 @@ TEST_F(DeviceDirect, EachEndIsDirectForItself) {
   });
 }
 
+// The message is dropped, so nothing has moved.
+TEST_F(DeviceDirect, AReceiveThatIsTooShortIsNoTraffic) {
+  run([](Communicator& comm) {
+    DeviceUser user;
+    std::int32_t* const data = user.make(std::vector<std::int32_t>(kSmall, 4));
+    user.finish();
+    if (comm.rank() == 0) {
+      comm.send(data, kSmall, DataType::kInt32, 1);
+      EXPECT_EQ(comm.traffic().by_peer[1].bytes_sent, kSmall * sizeof *data);
+    } else {
+      EXPECT_THROW(comm.receive(data, kSmall - 1, DataType::kInt32, 0), Error);
+      EXPECT_EQ(comm.traffic().by_peer[0].bytes_received, 0u);
+      EXPECT_EQ(comm.traffic().by_peer[0].messages_received, 0u);
+    }
+    comm.barrier();
+  });
+}
+
 // The send's gate is in the stream in front of the receive: were the receive to wait for the
 // stream, both ranks would wait for each other's.
 TEST_F(DeviceDirect, BothRanksMaySendAndReceiveInOneStreamAtOnce) {

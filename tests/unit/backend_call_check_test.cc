@@ -252,5 +252,40 @@ TEST(MakeRecord, TellsCountsThatAddUpToTheSameApart) {
   EXPECT_NE(make_record(call, 0, 0), one);
 }
 
+TEST(MessageRecord, IsTheRecordOfAMessage) {
+  for (const Collective collective : {Collective::kSend, Collective::kReceive}) {
+    Call call = call_of(collective);
+    call.peer = 2;
+    call.tag = 9;
+    call.root = 1;
+    call.options.order = Order::kCanonical;
+    EXPECT_EQ(message_record(call), make_record(call, 0, 0)) << name_of(collective);
+  }
+}
+
+// What is taken without a check, the check would take.
+TEST(IsPlainMessage, IsSaidOfNothingThatTheCheckRefuses) {
+  int plain = 0;
+  for (const Collective collective : {Collective::kSend, Collective::kReceive}) {
+    for (const Rank peer : {kAnyRank, -2, 0, kSelf, kSize - 1, kSize}) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{4}, kHuge / 32, kHuge}) {
+        for (const int type : {0, kDataTypeCount - 1, kDataTypeCount}) {
+          for (const bool has_buffer : {false, true}) {
+            Call call{.collective = collective, .count = count, .peer = peer};
+            call.type = static_cast<DataType>(type);
+            if (has_buffer) call.in = call.out = memory;
+            if (!is_plain_message(call, kSize)) continue;
+            ++plain;
+            CallShape shape;
+            const Status checked = check_call(call, kSelf, kSize, &shape);
+            EXPECT_TRUE(checked.ok()) << checked.message();
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(plain, 0);
+}
+
 }  // namespace
 }  // namespace unisono::test
