@@ -56,7 +56,7 @@ Status ExchangeCall::plan(Offer* offer) {
 void ExchangeCall::plan_input(Offer* offer) {
   const bool prepares = transfer_.combines && reduction_->prepares();
   const bool is_read = transfer_.readers.last > transfer_.readers.first;
-  const bool small = transfer_.agreed_bytes == kNotAgreed && is_read &&
+  const bool small = transfer_.largest_input_bytes == kNotAgreed && is_read &&
                      packed_bytes() + table_bytes() <= shm::kCellPayloadBytes;
   offer->input = {small ? shm::MemoryPath::kInline : shm::MemoryPath::kNone, transfer_.input_bytes};
   if (!small && is_read && !prepares && !overwrites_input()) {

@@ -31,7 +31,9 @@ class ExchangeCall final : public LargeCall {
 
   void plan_input(Offer* offer);
   void plan_chunks();
-  bool has_table() const { return transfer_.in_parts && transfer_.agreed_bytes == kNotAgreed; }
+  bool has_table() const {
+    return transfer_.in_parts && transfer_.largest_input_bytes == kNotAgreed;
+  }
   std::size_t table_bytes() const;
   std::size_t packed_bytes() const;
   void write_table_and_blocks();

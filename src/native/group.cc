@@ -49,7 +49,7 @@ NativeCall& Group::start(const Arguments& arguments) {
   ++state.starts;
   state.cells.next();
   const Transfer transfer = transfer_of(arguments.call, state.cells.size(), state.cells.self());
-  if (transfer.agreed_bytes <= shm::kCellPayloadBytes) {
+  if (transfer.largest_input_bytes <= shm::kCellPayloadBytes) {
     state.small.start(arguments, transfer);
     state.last = &state.small;
     return state.small;

@@ -66,7 +66,7 @@ void SmallCall::write_cell() {
   shm::CellLine& line = cells_.own();
   line.record = record_;
   if (transfer_.input_bytes > 0) {
-    std::byte* const to = transfer_.agreed_bytes <= shm::kInlineBytes
+    std::byte* const to = transfer_.largest_input_bytes <= shm::kInlineBytes
                               ? line.payload
                               : SharedCells::long_payload(line);
     if (transfer_.combines && reduction_->prepares()) {
@@ -99,15 +99,15 @@ bool SmallCall::advance() {
 
 const std::byte* SmallCall::payload_of(int member) const {
   shm::CellLine& line = cells_.line(member);
-  return transfer_.agreed_bytes <= shm::kInlineBytes ? line.payload
-                                                     : SharedCells::long_payload(line);
+  return transfer_.largest_input_bytes <= shm::kInlineBytes ? line.payload
+                                                            : SharedCells::long_payload(line);
 }
 
 void SmallCall::finish() {
   if (waits_for_all_) cells_.saw_everyone();
   if (transfer_.combines) {
     if (transfer_.sources.first < transfer_.sources.last) combine();
-  } else if (transfer_.agreed_bytes > 0) {
+  } else if (transfer_.largest_input_bytes > 0) {
     for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
       const Block block = transfer_.take.at(source);
       std::byte* const to = transfer_.output + block.offset;

@@ -15,7 +15,7 @@ class SmallCall final : public NativeCall {
  public:
   explicit SmallCall(SharedCells& cells);
 
-  /// The transfer's agreed_bytes is at most shm::kCellPayloadBytes.
+  /// The transfer's largest_input_bytes is at most shm::kCellPayloadBytes.
   void start(const Arguments& arguments, const Transfer& transfer);
   /// The same call on other buffers.
   void repeat(const void* input, void* output, const CallRecord& record);

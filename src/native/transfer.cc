@@ -10,6 +10,7 @@ namespace {
 
 struct Context {
   const Call& call;
+  const CollectiveFacts& facts;
   int size;
   int self;
   std::size_t bytes;  // of `count` elements
@@ -17,22 +18,13 @@ struct Context {
   bool is_root() const { return self == call.root; }
   MemberRange all() const { return {0, size}; }
   MemberRange only_root() const { return {call.root, call.root + 1}; }
-  Blocks equal_blocks() const { return {.bytes = bytes, .stride = bytes}; }
-  Blocks in_blocks() const {
-    return {.element_bytes = size_of(call.type), .uneven = input_counts(call)};
+  // One block of each rank, or for each, where `counts` say or one length holds for all.
+  Blocks blocks(const BlockCounts& counts) const {
+    return facts.is_uneven ? Blocks{.element_bytes = size_of(call.type), .uneven = counts}
+                           : Blocks{.bytes = bytes, .stride = bytes};
   }
-  Blocks out_blocks() const {
-    return {.element_bytes = size_of(call.type), .uneven = output_counts(call)};
-  }
-  /// One input of `bytes` for every reader.
-  void give_whole(Transfer* transfer, std::size_t input_bytes) const {
-    transfer->input_bytes = transfer->agreed_bytes = input_bytes;
-  }
-  void give_parts(Transfer* transfer, const Blocks& blocks) const {
-    transfer->in_parts = true;
-    transfer->give = blocks;
-    transfer->input_bytes = blocks.extent(size);
-  }
+  Blocks in_blocks() const { return blocks(input_counts(call)); }
+  Blocks out_blocks() const { return blocks(output_counts(call)); }
 };
 
 // Whom a rank needs, and who needs it.
@@ -74,71 +66,38 @@ MemberRange readers_of(const Context& context, Flow flow) {
   return {};
 }
 
-void combine_all(const Context& context, Transfer* transfer) {
-  context.give_whole(transfer, context.bytes);
-  transfer->combines = transfer->shares_combining = true;
-  transfer->take.bytes = context.bytes;
+// What this rank gives: one vector or block to every reader, or to each reader its own block.
+void give(const Context& context, Transfer* transfer) {
+  const CollectiveFacts& facts = context.facts;
+  transfer->in_parts = facts.input.holds == Holds::kBlocks;
+  transfer->largest_input_bytes = facts.is_uneven ? kNotAgreed
+                                  : transfer->in_parts
+                                      ? context.bytes * static_cast<std::size_t>(context.size)
+                                      : context.bytes;
+  if (transfer->in_parts && facts.has_agreed_lengths()) {
+    transfer->source_offset = context.in_blocks().at(context.self).offset;
+  }
+  if (facts.input.at_root_alone && !context.is_root()) return;
+  if (transfer->in_parts) {
+    transfer->give = context.in_blocks();
+    transfer->input_bytes = transfer->give.extent(context.size);
+  } else {
+    transfer->input_bytes =
+        facts.all_give_counts() ? context.out_blocks().at(context.self).bytes : context.bytes;
+  }
 }
 
-void broadcast(const Context& context, Transfer* transfer) {
-  transfer->agreed_bytes = context.bytes;
-  if (context.is_root()) transfer->input_bytes = context.bytes;
-  transfer->take.bytes = context.bytes;
-}
-
-void gather(const Context& context, Transfer* transfer) {
-  context.give_whole(transfer, context.bytes);
-  transfer->take = context.equal_blocks();
-}
-
-void scatter(const Context& context, Transfer* transfer) {
-  transfer->in_parts = true;
-  if (context.is_root()) context.give_parts(transfer, context.equal_blocks());
-  transfer->agreed_bytes = context.bytes * static_cast<std::size_t>(context.size);
-  transfer->source_offset = context.bytes * static_cast<std::size_t>(context.self);
-  transfer->take.bytes = context.bytes;
-}
-
-void gather_v(const Context& context, Transfer* transfer, std::size_t input_bytes) {
-  context.give_whole(transfer, input_bytes);
-  transfer->agreed_bytes = kNotAgreed;
-  if (!transfer->sources.has(context.self)) return;
-  transfer->take = context.out_blocks();
-}
-
-void scatter_v(const Context& context, Transfer* transfer) {
-  transfer->in_parts = true;
-  if (context.is_root()) context.give_parts(transfer, context.in_blocks());
-  transfer->agreed_bytes = kNotAgreed;
-  transfer->take.bytes = context.bytes;
-}
-
-void exchange(const Context& context, Transfer* transfer) {
-  context.give_parts(transfer, context.equal_blocks());
-  transfer->agreed_bytes = transfer->input_bytes;
-  transfer->source_offset = context.bytes * static_cast<std::size_t>(context.self);
-  transfer->take = context.equal_blocks();
-}
-
-void exchange_v(const Context& context, Transfer* transfer) {
-  context.give_parts(transfer, context.in_blocks());
-  transfer->agreed_bytes = kNotAgreed;
-  transfer->take = context.out_blocks();
-}
-
-void reduce_scatter(const Context& context, Transfer* transfer, const Blocks& blocks) {
-  context.give_parts(transfer, blocks);
-  transfer->agreed_bytes = transfer->input_bytes;
-  transfer->combines = true;
-  const Block own = blocks.at(context.self);
-  transfer->source_offset = own.offset;
-  transfer->take.bytes = own.bytes;
-}
-
-void prefix(const Context& context, Transfer* transfer) {
-  context.give_whole(transfer, context.bytes);
-  transfer->combines = true;
-  transfer->take.bytes = context.bytes;
+// What this rank takes of each source: a block of each, or as much as its output holds.
+void take(const Context& context, Transfer* transfer) {
+  const CollectiveFacts& facts = context.facts;
+  transfer->combines = facts.reduces;
+  transfer->shares_combining = facts.reduces && facts.is_one_vector() && !facts.is_prefix();
+  if (facts.output.holds != Holds::kBlocks) {
+    transfer->take.bytes =
+        facts.all_give_counts() ? context.in_blocks().at(context.self).bytes : context.bytes;
+  } else if (transfer->sources.has(context.self)) {
+    transfer->take = context.out_blocks();
+  }
 }
 
 }  // namespace
@@ -162,59 +121,13 @@ Transfer transfer_of(const Call& call, int size, int self) {
   Transfer transfer;
   transfer.input = static_cast<const std::byte*>(call.in);
   transfer.output = static_cast<std::byte*>(call.out);
-  const Context context{call, size, self, call.count * size_of(call.type)};
-  const Flow flow = facts_of(call.collective).flow;
-  transfer.sources = sources_of(context, flow);
-  transfer.readers = readers_of(context, flow);
-  switch (call.collective) {
-    case Collective::kAllReduce:
-      combine_all(context, &transfer);
-      break;
-    case Collective::kReduce:
-      combine_all(context, &transfer);
-      break;
-    case Collective::kBroadcast:
-      broadcast(context, &transfer);
-      break;
-    case Collective::kAllGather:
-      gather(context, &transfer);
-      break;
-    case Collective::kAllGatherV:
-      gather_v(context, &transfer, context.out_blocks().at(self).bytes);
-      break;
-    case Collective::kGather:
-      gather(context, &transfer);
-      break;
-    case Collective::kGatherV:
-      gather_v(context, &transfer, context.bytes);
-      break;
-    case Collective::kScatter:
-      scatter(context, &transfer);
-      break;
-    case Collective::kScatterV:
-      scatter_v(context, &transfer);
-      break;
-    case Collective::kAllToAll:
-      exchange(context, &transfer);
-      break;
-    case Collective::kAllToAllV:
-      exchange_v(context, &transfer);
-      break;
-    case Collective::kReduceScatter:
-      reduce_scatter(context, &transfer, context.equal_blocks());
-      break;
-    case Collective::kReduceScatterV:
-      reduce_scatter(context, &transfer, context.in_blocks());
-      transfer.agreed_bytes = kNotAgreed;
-      break;
-    case Collective::kScan:
-    case Collective::kExscan:
-      prefix(context, &transfer);
-      break;
-    case Collective::kBarrier:
-    case Collective::kSend:
-    case Collective::kReceive:
-      break;
+  const CollectiveFacts& facts = facts_of(call.collective);
+  const Context context{call, facts, size, self, call.count * size_of(call.type)};
+  transfer.sources = sources_of(context, facts.flow);
+  transfer.readers = readers_of(context, facts.flow);
+  if (facts.is_collective() && facts.has_buffers()) {
+    give(context, &transfer);
+    take(context, &transfer);
   }
   return transfer;
 }

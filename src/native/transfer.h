@@ -49,12 +49,8 @@ struct Transfer {
   std::size_t input_bytes = 0;  ///< what this rank gives, from `input` on
   std::byte* output = nullptr;
 
-  /// Largest input_bytes of any member, where all know it; else kNotAgreed.
-  /// CallShape::agreed_bytes, by which an algorithm is selected, is another number: the bytes of
-  /// all blocks together, known also where every rank gives all counts (all_gather_v,
-  /// reduce_scatter_v). Here no uneven collective has one: each rank says in its offer what it
-  /// gives.
-  std::size_t agreed_bytes = 0;
+  /// Of any member, where all know it; else kNotAgreed, and each says in its offer what it gives.
+  std::size_t largest_input_bytes = 0;
   bool in_parts = false;  ///< each reader takes its own block of the input; else all of it
   Blocks give;            ///< the readers' blocks, where in_parts
   MemberRange sources;    ///< whose data, or only arrival, this rank needs; itself included
