@@ -116,6 +116,4 @@ ErrorCode Group::raised(Rank* failed_rank) const {
   return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
 }
 
-std::size_t Group::reserved_bytes() const { return state_->group->reserved_bytes(); }
-
 }  // namespace unisono::native

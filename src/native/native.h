@@ -72,9 +72,6 @@ class Group {
   void await_readers() const;
   /// The raised cause, if any (code kOk: none). A single load: any thread.
   ErrorCode raised(Rank* failed_rank) const;
-  /// Bytes of shared memory this rank has reserved for the group so far: by them tests see which
-  /// way large buffers went.
-  std::size_t reserved_bytes() const;
 
  private:
   struct State;

@@ -11,10 +11,10 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "comm/communicator_state.h"
 #include "comm/init.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/segment_bytes.h"
 #include "transports/shm/segment.h"
 
 namespace unisono::test {
@@ -150,7 +150,7 @@ std::size_t reserved_after_a_large_call(const std::string& table) {
     comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data, std::vector<float>(300'000, 2.0f));
     if (comm.rank() == 0) {
-      reserved = CommunicatorAccess::state(comm)->native()->reserved_bytes();
+      reserved = reserved_segment_bytes();
     }
   });
   return reserved;

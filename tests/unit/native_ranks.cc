@@ -2,11 +2,13 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <numeric>
 #include <thread>
 
@@ -166,6 +168,31 @@ std::vector<std::string> run_processes(int n, const RanksOptions& options, const
   }
   munmap(memory, sizeof(Board));
   return failures;
+}
+
+bool processes_read_each_other() {
+  // One child reads another, as ranks do; what the library finds out is what the tests look at.
+  static const bool can = [] {
+    static const int word = 1;
+    const pid_t read = fork();
+    if (read == 0) {
+      for (;;) pause();
+    }
+    const pid_t reader = fork();
+    if (reader == 0) {
+      int seen = 0;
+      const iovec local{&seen, sizeof seen};
+      const iovec remote{const_cast<int*>(&word), sizeof word};
+      _exit(process_vm_readv(read, &local, 1, &remote, 1, 0) == sizeof seen && seen == word ? 0
+                                                                                            : 1);
+    }
+    int status = 1;
+    waitpid(reader, &status, 0);
+    kill(read, SIGKILL);
+    waitpid(read, nullptr, 0);
+    return status == 0;
+  }();
+  return can;
 }
 
 }  // namespace unisono::test

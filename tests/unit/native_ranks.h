@@ -47,4 +47,9 @@ std::vector<std::string> run_threads(int n, const RanksOptions& options, const R
 /// The same in forked processes; call it while this process has one thread.
 std::vector<std::string> run_processes(int n, const RanksOptions& options, const RankBody& body);
 
+/// Whether the processes of run_processes() may read each other's memory by single copy. Tests that
+/// need it are skipped where they may not.
+bool processes_read_each_other();
+inline constexpr char kUnreadable[] = "processes may not read each other's memory";
+
 }  // namespace unisono::test

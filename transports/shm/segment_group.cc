@@ -14,7 +14,6 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
   self_ = static_cast<int>(std::find(members_.begin(), members_.end(), own) - members_.begin());
   block_ = shared_->segment->base() + layout.block_offset(block);
   windows_ = block_ + layout.block_head_bytes(layout.rank_count);
-  reserved_bytes_ = layout.block_head_bytes(members_.size());
   opened_by_ = members_.size();
   for (const int member : members_) {
     const bool same = shared_->same_process[static_cast<std::size_t>(member)];
@@ -42,7 +41,6 @@ Status SegmentGroup::reserve_window() {
   const auto offset = static_cast<std::size_t>(window(self_) - shared_->segment->base());
   UNISONO_TRY(shared_->segment->reserve(offset, kWindowBytes));
   window_reserved_ = true;
-  reserved_bytes_ += kWindowBytes;
   return {};
 }
 

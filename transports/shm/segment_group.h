@@ -37,8 +37,6 @@ class SegmentGroup {
     return windows_ + static_cast<std::size_t>(member) * kWindowBytes;
   }
   Status reserve_window();
-  /// For tests.
-  std::size_t reserved_bytes() const { return reserved_bytes_; }
 
   /// True when the member is a thread of this process: its pointers are valid here.
   bool in_this_process(int member) const { return same_process_[static_cast<std::size_t>(member)]; }
@@ -72,7 +70,6 @@ class SegmentGroup {
   bool readable_by_all_ = true;
   bool mappable_by_all_ = true;
   bool window_reserved_ = false;
-  std::size_t reserved_bytes_ = 0;
 };
 
 }  // namespace unisono::shm

@@ -346,7 +346,8 @@ Result<std::uint32_t> SharedSegment::reserve_block() {
     std::uint64_t seen = taken.load(std::memory_order_relaxed);
     while (~seen != 0) {
       const auto bit = static_cast<std::uint32_t>(__builtin_ctzll(~seen));
-      // Acquire: pairs with the release in ~SegmentGroup, after the block's pages were cleared.
+      // Acquire: pairs with the release in State::return_block, which has cleared the block's
+      // pages before it.
       if (taken.compare_exchange_weak(seen, seen | std::uint64_t{1} << bit,
                                       std::memory_order_acquire, std::memory_order_relaxed)) {
         return word * 64 + bit;
