@@ -1,6 +1,7 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/limits.h"
 #include "config/environment.h"
@@ -20,12 +21,27 @@ struct Row {
   std::string (*show)(const Config& config);
 };
 
-constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
 constexpr std::size_t kShownMax = 64;  // of a name that is none
 constexpr std::string_view kCudaUses[]{"off", "auto", "require"};
 constexpr std::string_view kConnects[]{"exchange", "cm"};
 constexpr std::string_view kWaits[]{"auto", "spin", "yield", "sleep"};
 constexpr std::string_view kLevels[]{"debug", "info", "warning", "error", "off"};
+
+// "auto|shm|...", as a list of choices stands in the table.
+template <const auto& kChoices>
+constexpr auto kJoined = [] {
+  std::array<char, 64> text{};
+  std::size_t at = 0;
+  for (const std::string_view choice : kChoices) {
+    if (at > 0) text[at++] = '|';
+    for (const char c : choice) text[at++] = c;
+  }
+  return text;
+}();
+template <const auto& kChoices>
+constexpr std::string_view choices_of() {
+  return kJoined<kChoices>.data();
+}
 
 const Row kRows[]{
     {{"UNISONO_RENDEZVOUS", "url", "env://",
@@ -55,7 +71,7 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.interface_address; }},
-    {{"UNISONO_TRANSPORT", "auto|shm|tcp|unix|verbs|loopback", "auto",
+    {{"UNISONO_TRANSPORT", choices_of<kTransports>(), "auto",
       "how bytes move; auto: shared memory within a host, verbs or else TCP between hosts"},
      [](std::string_view text, Config* c) {
        return parse_choice(text, kTransports, &c->transport);
@@ -68,7 +84,7 @@ const Row kRows[]{
                                       : invalid("one of auto, window, single_copy, mapped");
      },
      [](const Config& c) { return std::string(name_of(c.access)); }},
-    {{"UNISONO_WAIT", "auto|spin|yield|sleep", "auto",
+    {{"UNISONO_WAIT", choices_of<kWaits>(), "auto",
       "how a waiting rank waits; auto: by ranks per core"},
      [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },
      [](const Config& c) { return c.wait; }},
@@ -122,7 +138,7 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.verbs.gid; }},
-    {{"UNISONO_VERBS_CONNECT", "exchange|cm", "exchange",
+    {{"UNISONO_VERBS_CONNECT", choices_of<kConnects>(), "exchange",
       "paths between ports: as both ends tell each other, or asked for by rdma_cm"},
      [](std::string_view text, Config* c) {
        return parse_choice(text, kConnects, &c->verbs.connect);
@@ -172,7 +188,7 @@ const Row kRows[]{
        return parse_positive_bytes(text, &c->verbs.registered_bytes);
      },
      [](const Config& c) { return std::to_string(c.verbs.registered_bytes); }},
-    {{"UNISONO_CUDA", "off|auto|require", "auto",
+    {{"UNISONO_CUDA", choices_of<kCudaUses>(), "auto",
       "GPU buffers; auto: where a driver and a device are found, require: an error without them"},
      [](std::string_view text, Config* c) { return parse_choice(text, kCudaUses, &c->cuda.use); },
      [](const Config& c) { return c.cuda.use; }},
@@ -212,7 +228,7 @@ const Row kRows[]{
        return parse_positive_bytes(text, &c->object_limit_bytes);
      },
      [](const Config& c) { return std::to_string(c.object_limit_bytes); }},
-    {{"UNISONO_LOG", "debug|info|warning|error|off", "warning", "what is written to stderr"},
+    {{"UNISONO_LOG", choices_of<kLevels>(), "warning", "what is written to stderr"},
      [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
      [](const Config& c) { return c.log; }},
 };
@@ -256,6 +272,14 @@ Status Config::set_transport(std::string_view name) {
   UNISONO_TRY(check_transport(name));
   transport = name;
   return Status();
+}
+
+std::string list_transports() {
+  std::string text;
+  for (const std::string_view name : kTransports) {
+    text += (text.empty() ? "" : ", ") + std::string(name);
+  }
+  return text;
 }
 
 Status check_transport(std::string_view name) {

@@ -16,6 +16,11 @@
 
 namespace unisono {
 
+/// What UNISONO_TRANSPORT may name: the one list of transports.
+inline constexpr std::string_view kTransports[]{"auto", "shm", "tcp", "unix", "verbs", "loopback"};
+/// "auto, shm, ...", for people.
+std::string list_transports();
+
 /// How RDMA devices, ports and paths are chosen; what the values mean is the verbs transport's.
 struct VerbsConfig {
   std::string devices;

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <regex>
 
+#include "config/config.h"
 #include "tests/tidy/source_tree.h"
 
 namespace unisono::test {
@@ -104,6 +105,23 @@ TEST(HouseRules, LinesFitTheScreen) {
       EXPECT_LE(columns(file.lines[i]), kLineColumnsMax)
           << place(file, i + 1) << ": run ./dev format";
     }
+  }
+}
+
+bool holds(const SourceFile& file, const std::string& text) {
+  return std::any_of(file.lines.begin(), file.lines.end(),
+                     [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+// Where no list can be made from kTransports.
+TEST(HouseRules, EveryTransportIsNamedToUsers) {
+  const auto header = std::find_if(source_files().begin(), source_files().end(), [](const auto& f) {
+    return f.path == "include/unisono/options.h";
+  });
+  ASSERT_NE(header, source_files().end());
+  for (const std::string_view name : kTransports) {
+    EXPECT_TRUE(holds(readmes().front(), '`' + std::string(name) + '`')) << "README.md: " << name;
+    EXPECT_TRUE(holds(*header, '"' + std::string(name) + '"')) << header->path << ": " << name;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "config/config.h"
 #include "shell.h"
 
 namespace unisono {
@@ -104,6 +105,15 @@ TEST(Commands, UseVerbsWhereInfoSaysSoAndElseSayWhyNot) {
   EXPECT_THAT(perf.output, HasSubstr("verbs"));
   EXPECT_THAT(run_command("info --why all_reduce 1M --transport verbs").output,
               HasSubstr("2 ranks over verbs"));
+}
+
+TEST(Commands, InfoProbesEveryTransport) {
+  const ShellRun info = run_command("info --json");
+  ASSERT_EQ(info.status, 0);
+  for (const std::string_view name : kTransports) {
+    if (name == "auto") continue;
+    EXPECT_THAT(info.output, HasSubstr("\"" + std::string(name) + "\": {"));
+  }
 }
 
 TEST(Commands, SayWhyNoGpuIsUsed) {

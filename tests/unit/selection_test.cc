@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
+
 namespace unisono::test {
 namespace {
 
@@ -53,6 +55,17 @@ std::string chosen(const SelectionTable& table, const SelectionRequest& request,
   if (!choice) return choice.error().message();
   if (choice->algorithm != nullptr) return std::string(choice->algorithm->name);
   return "native " + std::string(name_of(choice->path));
+}
+
+// By which tables, the settings and the tools speak of the same things.
+TEST(SelectionText, NamesALinkAsTheTransportThatItIs) {
+  for (const std::string_view name : kTransports) {
+    bool is_link = name == "auto";
+    for (int link = 0; link <= static_cast<int>(Link::kTcp); ++link) {
+      is_link = is_link || name == algorithms::name_of(static_cast<Link>(link));
+    }
+    EXPECT_TRUE(is_link) << name;
+  }
 }
 
 TEST(SelectionText, OfTheDefaultsReadsBackAsItself) {

@@ -243,7 +243,7 @@ int info_main(int argc, char** argv) {
   app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--transport", transport, "with --why: auto, shm, unix, verbs, tcp or loopback");
+  app.add_option("--transport", transport, "with --why: " + list_transports());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -156,8 +156,7 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--as", texts.ranks_as, "What the local ranks are: processes, or threads of one")
       ->check(CLI::IsMember({"processes", "threads"}))
       ->capture_default_str();
-  app.add_option("--transport", options.transport,
-                 "auto, shm, tcp, unix, verbs (default: what is best)");
+  app.add_option("--transport", options.transport, list_transports() + " (default: what is best)");
   app.add_option("--algorithm", options.algorithm,
                  "One of `unisono plan --list` (default: selection decides)");
   app.add_option("--timeout", texts.timeout, "Seconds after which a call fails (default: 600)");

@@ -13,6 +13,7 @@
 #include <map>
 #include <utility>
 
+#include "config/config.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 
@@ -120,6 +121,15 @@ CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
       ->option_text(words);
 }
 
+// All but loopback, which is between threads of one process.
+std::vector<std::string> transports_of_processes() {
+  std::vector<std::string> names;
+  for (const std::string_view name : kTransports) {
+    if (name != "loopback") names.emplace_back(name);
+  }
+  return names;
+}
+
 void declare_what(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("-n,--ranks", texts.ranks,
                  "Ranks to start here, or devices of dp (default 2); not under a launcher; also "
@@ -150,9 +160,10 @@ void declare_what(CLI::App& app, Texts& texts, Options& options) {
                  "dp-balanced: samples of the first device (default: half an even share; with "
                  "--compare three quarters)")
       ->type_name("B");
+  const std::vector<std::string> transports = transports_of_processes();
   show(app.add_option("--transport", options.transport, "Between ranks (auto: the best there is)")
-           ->check(CLI::IsMember({"auto", "shm", "tcp", "unix", "verbs"})),
-       "auto|shm|tcp|unix|verbs");
+           ->check(CLI::IsMember(transports)),
+       fmt::format("{}", fmt::join(transports, "|")));
 }
 
 void declare_data(CLI::App& app, Options& options) {

@@ -37,12 +37,18 @@ constexpr Link kLinks[]{Link::kShm, Link::kUnix, Link::kVerbs, Link::kTcp};
 // More would need more scratch memory than ranks have unless they are told.
 constexpr std::uint64_t kBytesMax = std::uint64_t{256} << 20;
 
+std::vector<std::string> names_of_links() {
+  std::vector<std::string> names;
+  for (const Link link : kLinks) names.emplace_back(algorithms::name_of(link));
+  return names;
+}
+
 void declare(CLI::App& app, Options& options) {
   app.add_option("-n,--ranks", options.ranks, "Ranks to measure with; the rows are for as many")
       ->check(CLI::Range(2, 256))
       ->capture_default_str();
   app.add_option("--transport", options.transport, "Only this one (default: all usable ones)")
-      ->check(CLI::IsMember({"shm", "unix", "verbs", "tcp"}));
+      ->check(CLI::IsMember(names_of_links()));
   app.add_option("-o,--output", options.output, "File to write")->capture_default_str();
   app.add_option("-e,--maxbytes", options.bytes_max_text, "Largest size, 64 to 256M")
       ->capture_default_str();
