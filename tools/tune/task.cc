@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transports/shm/segment.h"
+
 namespace unisono::tune {
 namespace {
 
@@ -9,9 +11,6 @@ namespace {
 constexpr Collective kTuned[]{
     Collective::kAllReduce,     Collective::kReduce, Collective::kBroadcast, Collective::kAllGather,
     Collective::kReduceScatter, Collective::kGather, Collective::kScatter,   Collective::kAllToAll};
-
-// Native calls up to this size travel in one cell, whatever the path.
-constexpr std::size_t kCellBytes = 8192;
 
 std::vector<std::string> algorithms_of(Collective collective, int ranks, bool native) {
   std::vector<std::string> names;
@@ -53,7 +52,8 @@ std::vector<Task> list_tasks(std::span<const algorithms::Link> links, int ranks,
     // What processes have in memory of their own: kAutomatic and kMapped are the window then.
     for (const Collective collective : kTuned) {
       for (const std::size_t bytes : sizes) {
-        if (bytes > kCellBytes) {
+        // Smaller ones travel in one cell, whatever the path.
+        if (bytes > shm::kCellPayloadBytes) {
           tasks.push_back({link, AccessPath::kSingleCopy, collective, bytes, "native"});
         }
       }
