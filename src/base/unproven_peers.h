@@ -15,6 +15,16 @@
 
 namespace unisono {
 
+/// How many may wait at a listener at a time, and how long each may take. A transport counts only
+/// the time in which it is polled: a rank that computes has not looked.
+inline constexpr std::size_t kStrangersMax = 64;
+inline constexpr Duration kStrangerTime = std::chrono::seconds(2);
+/// Who does not know the key hangs up when it has seen the proof, and so does one whose patience
+/// has ended; the latter cannot be when the proof came so soon. One that needed the place for
+/// somebody else resets the connection.
+inline constexpr Duration kPromptProof = std::chrono::seconds(1);
+static_assert(kPromptProof < kStrangerTime);
+
 struct UnprovenPeer {
   std::string_view source;  ///< as source_of() names it
   bool greeted = false;     ///< has sent a valid greeting

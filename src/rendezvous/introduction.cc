@@ -3,6 +3,7 @@
 #include <span>
 #include <utility>
 
+#include "base/unproven_peers.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
@@ -10,10 +11,6 @@ namespace {
 
 // After our deadline: time for the arbiter's list of missing ranks to reach us.
 constexpr Duration kLastWordTime = std::chrono::seconds(1);
-// An arbiter that does not know the key hangs up when it has seen the proof; so does one whose
-// patience with a stranger has ended. The latter cannot be when the proof came so soon. One that
-// needed the place for somebody else resets the connection.
-constexpr Duration kPromptProof = std::chrono::seconds(1);
 
 // Reads the world table from messages as they come.
 class TableReader {

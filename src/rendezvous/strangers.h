@@ -1,8 +1,9 @@
 // Connections whose rank is not known yet: they authenticate (TCP: the job key; UNIX: the user, and
 // the key where the job was given one and meets at a file or store) and introduce themselves, both
-// within two seconds, or go. Their number is bounded; who comes when it is reached takes the place
-// of the least promising (base/unproven_peers.h), so that strangers cannot keep ranks out however
-// many come, and none of them can fail the job. Owned by the arbiter's loop; its thread only.
+// within kStrangerTime, or go. Their number is bounded; who comes when it is reached takes the
+// place of the least promising (base/unproven_peers.h), so that strangers cannot keep ranks out
+// however many come, and none of them can fail the job. Owned by the arbiter's loop; its thread
+// only.
 #pragma once
 
 #include <map>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/handshake.h"
 #include "base/line_limit.h"
+#include "base/unproven_peers.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/sockets.h"
 
@@ -19,8 +21,6 @@ namespace unisono::rendezvous {
 
 /// The job id in handshakes where ranks know no other before they have met.
 inline constexpr const char* kRendezvousJobId = "unisono rendezvous";
-inline constexpr std::size_t kStrangersMax = 64;
-inline constexpr Duration kStrangerTime = std::chrono::seconds(2);
 
 class Strangers {
  public:

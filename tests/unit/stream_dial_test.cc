@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/unique_fd.h"
+#include "base/unproven_peers.h"
 #include "tests/unit/stream_fixture.h"
 #include "transports/tcp/connector.h"
 #include "transports/tcp/dial.h"
@@ -165,7 +166,7 @@ TEST(Connector, HearsABoundedNumberOfStrangersAtATime) {
   const auto targets = parse_address(listening.connector->address());
   ASSERT_TRUE(targets.has_value());
   std::vector<UniqueFd> silent;
-  for (std::size_t i = 0; i < 2 * Connector::kStrangersMax; ++i) {
+  for (std::size_t i = 0; i < 2 * kStrangersMax; ++i) {
     const Target& target = targets->front();
     silent.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<const sockaddr*>(&target.address),
@@ -174,8 +175,8 @@ TEST(Connector, HearsABoundedNumberOfStrangersAtATime) {
   }
   const std::size_t before = descriptors();
   for (int i = 0; i < 2000; ++i) listening.connector->poll();
-  EXPECT_GE(descriptors(), before + Connector::kStrangersMax);
-  EXPECT_LE(descriptors(), before + Connector::kStrangersMax + 1);
+  EXPECT_GE(descriptors(), before + kStrangersMax);
+  EXPECT_LE(descriptors(), before + kStrangersMax + 1);
 }
 
 }  // namespace

@@ -29,11 +29,6 @@ class ConnectorEvents {
 
 class Connector {
  public:
-  /// Unauthenticated connections that may exist at a time, and the time each has. Only time in
-  /// which poll() is called counts: a rank that computes has not looked.
-  static constexpr std::size_t kStrangersMax = 64;
-  static constexpr Duration kStrangerTime = std::chrono::seconds(2);
-
   /// Listens. `options` outlives the connector.
   static Result<std::unique_ptr<Connector>> open(const StreamOptions& options,
                                                  ConnectorEvents& events);

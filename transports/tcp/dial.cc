@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/network.h"
 #include "base/same_user.h"
+#include "base/unproven_peers.h"
 #include "transports/tcp/link_frames.h"
 
 namespace unisono::tcp {
@@ -23,10 +24,6 @@ constexpr Duration kPauseMax = std::chrono::seconds(1);
 // the times after which the next one is tried too.
 constexpr Duration kMuteAddress = std::chrono::seconds(5);
 constexpr Duration kWarnAfter = std::chrono::seconds(5);
-// An acceptor that does not know the key hangs up when it has seen this rank's proof; so does one
-// that has waited too long. The latter cannot be when the proof came so soon. One that needed the
-// place for somebody else resets the connection.
-constexpr Duration kPromptProof = std::chrono::seconds(1);
 constexpr std::size_t kDenialsPerAddress = 3;
 
 }  // namespace
