@@ -43,12 +43,6 @@ Traffic total(const TrafficReport& report) {
   return sum;
 }
 
-std::uint64_t total_calls(const TrafficReport& report) {
-  std::uint64_t calls = 0;
-  for (const std::uint64_t count : report.calls) calls += count;
-  return calls;
-}
-
 std::uint64_t bytes_sent(std::span<const TrafficReport> reports, Collective collective) {
   std::uint64_t bytes = 0;
   for (const TrafficReport& report : reports) {

@@ -17,7 +17,6 @@ bool are_equal(TrafficReport a, TrafficReport b);
 
 /// Over all collectives.
 Traffic total(const TrafficReport& report);
-std::uint64_t total_calls(const TrafficReport& report);
 /// Of all ranks together, in one kind of collective or in all.
 std::uint64_t bytes_sent(std::span<const TrafficReport> reports, Collective collective);
 std::uint64_t bytes_sent(std::span<const TrafficReport> reports);

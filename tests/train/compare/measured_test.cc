@@ -2,6 +2,7 @@
 // message and byte of every device, by collective and by peer.
 #include <gmock/gmock.h>
 
+#include "tests/train/compare/total_calls.h"
 #include "tests/train/compare/workloads.h"
 #include "tools/train/compare_phases.h"
 #include "tools/train/compare_run.h"

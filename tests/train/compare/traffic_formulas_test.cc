@@ -5,6 +5,7 @@
 
 #include "algorithms/selection.h"
 #include "plan/chunk_layout.h"
+#include "tests/train/compare/total_calls.h"
 #include "tools/train/compare_sums.h"
 #include "unisono/train/scatter_chunks.h"
 
