@@ -21,6 +21,10 @@
 namespace unisono::rendezvous {
 namespace {
 
+// A host that vanishes is noticed after kUnansweredMs, whether something is under way or not.
+constexpr int kIdleS = 5, kIntervalS = 2, kProbes = 5;
+constexpr unsigned kUnansweredMs = 1000 * (kIdleS + kIntervalS * kProbes);
+
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 // 4096 ranks may connect at once; the kernel cuts it to net.core.somaxconn.
 constexpr ListenOptions kListenOptions{.backlog = 4096};
@@ -200,14 +204,13 @@ Result<std::pair<UniqueFd, UniqueFd>> connected_pair() {
 }
 
 void tune_tcp(int fd) {
-  const int on = 1, idle_s = 5, interval_s = 2, probes = 5;
-  const unsigned unanswered_ms = 15000;
+  const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof unanswered_ms);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleS, sizeof kIdleS);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kIntervalS, sizeof kIntervalS);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnansweredMs, sizeof kUnansweredMs);
 }
 
 bool wait_ready(int fd, bool writable, TimePoint deadline) {
