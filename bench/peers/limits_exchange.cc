@@ -187,7 +187,7 @@ class MappedExchange : public RotatingFloats {
 struct Stage {
   std::size_t cache = unisono::perf::last_level_cache_bytes();
   std::size_t arena = unisono::perf::arena_bytes(kLargest, kLargest, true, cache);
-  void* page = bench::map_shared(2, nullptr, true);
+  void* page = bench::share_with_children(2);
   std::byte* arenas[2] = {reinterpret_cast<std::byte*>(map(arena, MAP_SHARED)),
                           reinterpret_cast<std::byte*>(map(arena, MAP_SHARED))};
   Line* lines = reinterpret_cast<Line*>(map(4096, MAP_SHARED));

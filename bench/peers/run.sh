@@ -57,7 +57,7 @@ compile() { # binary "sources" compiler flags...
   done
   [ -e "$binary" ] && [ -z "$stale" ] && return 0
   # shellcheck disable=SC2086
-  "$compiler" -std=c++20 -O3 -march=native -I"$root" -o "$binary" $sources "$@" 2>> "$log" && return 0
+  "$compiler" -std=c++20 -O3 -march=native -Wall -Wextra -I"$root" -o "$binary" $sources "$@" 2>> "$log" && return 0
   say "not built: $1 (see $log)"
   return 1
 }
