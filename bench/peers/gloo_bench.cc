@@ -2,6 +2,20 @@
 // FileStore in a fresh temporary folder. CSV on rank 0's standard output.
 //
 //   gloo_bench --ranks N [--algorithms ring,bcube,hd,ring_chunked]
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/allreduce_ring_chunked.h>
+#include <gloo/alltoall.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/math.h>
+#include <gloo/reduce_scatter.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
+#include <gloo/transport/tcp/device.h>
 #include <math.h>  // an older Gloo header uses log2 without including it
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,20 +26,6 @@
 
 #include "bench/peers/fault.h"
 #include "bench/peers/harness.h"
-#include "gloo/allgather.h"
-#include "gloo/allreduce.h"
-#include "gloo/allreduce_halving_doubling.h"
-#include "gloo/allreduce_ring_chunked.h"
-#include "gloo/alltoall.h"
-#include "gloo/barrier.h"
-#include "gloo/broadcast.h"
-#include "gloo/gather.h"
-#include "gloo/math.h"
-#include "gloo/reduce_scatter.h"
-#include "gloo/rendezvous/context.h"
-#include "gloo/rendezvous/file_store.h"
-#include "gloo/scatter.h"
-#include "gloo/transport/tcp/device.h"
 
 namespace {
 
