@@ -164,7 +164,7 @@ TEST(CollectiveTable, NamesEachOnce) {
   }
 }
 
-// Some of what CONTRIBUTING.md says that a new collective needs.
+// What CONTRIBUTING.md says that a new collective needs, where nothing else misses it.
 TEST(CollectiveTable, HasAnAlgorithmAndCasesForEach) {
   std::set<Collective> tested;
   for (const test::CollectiveCase& c : test::cases_of_job(0, 3)) tested.insert(c.collective);

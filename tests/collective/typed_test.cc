@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "base/collective.h"
 #include "tests/support/rank_job.h"
 #include "unisono/unisono.h"
 
@@ -62,204 +66,223 @@ std::size_t at(Rank rank) { return static_cast<std::size_t>(rank) * kBlock; }
 std::size_t count_of(Rank rank) { return kUneven[static_cast<std::size_t>(rank)]; }
 std::size_t first_of(Rank rank) { return kFirst[static_cast<std::size_t>(rank)]; }
 
-template <typename Body>
-void run_typed(const Body& body) {
-  run_ranks(kRanks, "auto", body);
+// On how many buffers, and whether it is only started.
+using TypedForm = std::tuple<Collective, int, bool>;
+using TypedForms = std::set<TypedForm>;
+
+Collective collective_of(std::string_view name) {
+  constexpr std::string_view kInPlace = "_in_place";
+  if (name.ends_with(kInPlace)) name.remove_suffix(kInPlace.size());
+  Collective collective = Collective::kSend;
+  EXPECT_TRUE(parse(name, &collective)) << name;
+  return collective;
 }
 
-TEST(TypedCalls, Reduce) {
-  run_typed([](Communicator& comm) {
-    const Numbers in = numbers(comm.rank());
-    const Numbers total = summed(kRanks, kBlock);
-    const bool is_root = comm.rank() == kRoot;
+// What the table says that there has to be.
+TypedForms forms_of_the_table() {
+  TypedForms forms;
+  for (const CollectiveFacts& facts : collective_rows::kAll) {
+    if (!facts.is_collective()) continue;
     for (const bool async : {false, true}) {
-      Numbers out(kBlock), data = in;
-      async ? comm.all_reduce_async(in, out, ops::sum).wait() : comm.all_reduce(in, out, ops::sum);
+      if (!facts.has_buffers()) {
+        forms.emplace(facts.collective, 0, async);
+        continue;
+      }
+      if (facts.in_place != InPlace::kNever) forms.emplace(facts.collective, 1, async);
+      if (facts.in_place != InPlace::kAlways) forms.emplace(facts.collective, 2, async);
+    }
+  }
+  return forms;
+}
+
+// Calls one form, blocking or not, and notes which.
+#define CALL_FORM(buffers, name, ...)                     \
+  (forms.emplace(collective_of(#name), (buffers), async), \
+   async ? comm.name##_async(__VA_ARGS__).wait() : comm.name(__VA_ARGS__))
+#define CALL(...) CALL_FORM(2, __VA_ARGS__)
+#define CALL_IN_PLACE(...) CALL_FORM(1, __VA_ARGS__)
+
+void call_reductions(Communicator& comm, TypedForms& forms) {
+  const Numbers in = numbers(comm.rank());
+  const Numbers total = summed(kRanks, kBlock);
+  const bool is_root = comm.rank() == kRoot;
+  for (const bool async : {false, true}) {
+    Numbers out(kBlock), data = in;
+    CALL(all_reduce, in, out, ops::sum);
+    EXPECT_EQ(out, total);
+    CALL_IN_PLACE(all_reduce, data, ops::sum);
+    EXPECT_EQ(data, total);
+
+    out.assign(is_root ? kBlock : 0, 0);
+    CALL(reduce, in, out, ops::sum, kRoot);
+    if (is_root) {
       EXPECT_EQ(out, total);
-      async ? comm.all_reduce_async(data, ops::sum).wait() : comm.all_reduce(data, ops::sum);
-      EXPECT_EQ(data, total);
-
-      out.assign(is_root ? kBlock : 0, 0);
-      async ? comm.reduce_async(in, out, ops::sum, kRoot).wait()
-            : comm.reduce(in, out, ops::sum, kRoot);
-      if (is_root) {
-        EXPECT_EQ(out, total);
-      }
-      data = in;
-      async ? comm.reduce_async(data, ops::sum, kRoot).wait() : comm.reduce(data, ops::sum, kRoot);
-      EXPECT_EQ(data, is_root ? total : in);
-
-      out.assign(kBlock, -1);
-      async ? comm.scan_async(in, out, ops::sum).wait() : comm.scan(in, out, ops::sum);
-      EXPECT_EQ(out, summed(comm.rank() + 1, kBlock));
-      data = in;
-      async ? comm.scan_async(data, ops::sum).wait() : comm.scan(data, ops::sum);
-      EXPECT_EQ(data, summed(comm.rank() + 1, kBlock));
-
-      out.assign(kBlock, -1);
-      async ? comm.exscan_async(in, out, ops::sum).wait() : comm.exscan(in, out, ops::sum);
-      EXPECT_EQ(out, comm.rank() == 0 ? Numbers(kBlock, -1) : summed(comm.rank(), kBlock));
-      data = in;
-      async ? comm.exscan_async(data, ops::sum).wait() : comm.exscan(data, ops::sum);
-      EXPECT_EQ(data, comm.rank() == 0 ? in : summed(comm.rank(), kBlock));
     }
-  });
+    data = in;
+    CALL_IN_PLACE(reduce, data, ops::sum, kRoot);
+    EXPECT_EQ(data, is_root ? total : in);
+
+    out.assign(kBlock, -1);
+    CALL(scan, in, out, ops::sum);
+    EXPECT_EQ(out, summed(comm.rank() + 1, kBlock));
+    data = in;
+    CALL_IN_PLACE(scan, data, ops::sum);
+    EXPECT_EQ(data, summed(comm.rank() + 1, kBlock));
+
+    out.assign(kBlock, -1);
+    CALL(exscan, in, out, ops::sum);
+    EXPECT_EQ(out, comm.rank() == 0 ? Numbers(kBlock, -1) : summed(comm.rank(), kBlock));
+    data = in;
+    CALL_IN_PLACE(exscan, data, ops::sum);
+    EXPECT_EQ(data, comm.rank() == 0 ? in : summed(comm.rank(), kBlock));
+  }
 }
 
-TEST(TypedCalls, ReduceBlocks) {
-  run_typed([](Communicator& comm) {
-    const Rank self = comm.rank();
-    const Numbers in = numbers(self, kAll), uneven = numbers(self, kAllUneven);
-    const Numbers block = slice(summed(kRanks, kAll), at(self), kBlock);
-    const Numbers part = slice(summed(kRanks, kAllUneven), first_of(self), count_of(self));
-    for (const bool async : {false, true}) {
-      Numbers out(kBlock), data = in;
-      async ? comm.reduce_scatter_async(in, out, ops::sum).wait()
-            : comm.reduce_scatter(in, out, ops::sum);
-      EXPECT_EQ(out, block);
-      async ? comm.reduce_scatter_async(data, ops::sum).wait()
-            : comm.reduce_scatter(data, ops::sum);
-      EXPECT_EQ(slice(data, at(self), kBlock), block);
+void call_reductions_of_blocks(Communicator& comm, TypedForms& forms) {
+  const Rank self = comm.rank();
+  const Numbers in = numbers(self, kAll), uneven = numbers(self, kAllUneven);
+  const Numbers block = slice(summed(kRanks, kAll), at(self), kBlock);
+  const Numbers part = slice(summed(kRanks, kAllUneven), first_of(self), count_of(self));
+  for (const bool async : {false, true}) {
+    Numbers out(kBlock), data = in;
+    CALL(reduce_scatter, in, out, ops::sum);
+    EXPECT_EQ(out, block);
+    CALL_IN_PLACE(reduce_scatter, data, ops::sum);
+    EXPECT_EQ(slice(data, at(self), kBlock), block);
 
-      out.assign(count_of(self), 0);
-      async ? comm.reduce_scatter_v_async(uneven, out, kUneven, ops::sum).wait()
-            : comm.reduce_scatter_v(uneven, out, kUneven, ops::sum);
-      EXPECT_EQ(out, part);
-      data = uneven;
-      async ? comm.reduce_scatter_v_in_place_async(data, kUneven, ops::sum).wait()
-            : comm.reduce_scatter_v_in_place(data, kUneven, ops::sum);
-      EXPECT_EQ(slice(data, first_of(self), count_of(self)), part);
-    }
-  });
+    out.assign(count_of(self), 0);
+    CALL(reduce_scatter_v, uneven, out, kUneven, ops::sum);
+    EXPECT_EQ(out, part);
+    data = uneven;
+    CALL_IN_PLACE(reduce_scatter_v_in_place, data, kUneven, ops::sum);
+    EXPECT_EQ(slice(data, first_of(self), count_of(self)), part);
+  }
 }
 
-TEST(TypedCalls, Gather) {
-  run_typed([](Communicator& comm) {
-    const Rank self = comm.rank();
-    const bool is_root = self == kRoot;
-    const Numbers in = numbers(self), all = concatenated(kEven);
-    for (const bool async : {false, true}) {
-      Numbers out(kAll), data(kAll);
-      async ? comm.all_gather_async(in, out).wait() : comm.all_gather(in, out);
+void call_gathers(Communicator& comm, TypedForms& forms) {
+  const Rank self = comm.rank();
+  const bool is_root = self == kRoot;
+  const Numbers in = numbers(self), all = concatenated(kEven);
+  for (const bool async : {false, true}) {
+    Numbers out(kAll), data(kAll);
+    CALL(all_gather, in, out);
+    EXPECT_EQ(out, all);
+    put(in, at(self), &data);
+    CALL_IN_PLACE(all_gather, data);
+    EXPECT_EQ(data, all);
+
+    out.assign(is_root ? kAll : 0, 0);
+    CALL(gather, in, out, kRoot);
+    if (is_root) {
       EXPECT_EQ(out, all);
+    }
+    data = in;
+    if (is_root) {
+      data.assign(kAll, 0);
       put(in, at(self), &data);
-      async ? comm.all_gather_async(data).wait() : comm.all_gather(data);
-      EXPECT_EQ(data, all);
-
-      out.assign(is_root ? kAll : 0, 0);
-      async ? comm.gather_async(in, out, kRoot).wait() : comm.gather(in, out, kRoot);
-      if (is_root) {
-        EXPECT_EQ(out, all);
-      }
-      data = in;
-      if (is_root) {
-        data.assign(kAll, 0);
-        put(in, at(self), &data);
-      }
-      async ? comm.gather_async(data, kRoot).wait() : comm.gather(data, kRoot);
-      EXPECT_EQ(data, is_root ? all : in);
     }
-  });
+    CALL_IN_PLACE(gather, data, kRoot);
+    EXPECT_EQ(data, is_root ? all : in);
+  }
 }
 
-TEST(TypedCalls, GatherUnevenBlocks) {
-  run_typed([](Communicator& comm) {
-    const Rank self = comm.rank();
-    const bool is_root = self == kRoot;
-    const Numbers in = numbers(self, count_of(self)), all = concatenated(kUneven);
-    const Counts counts = is_root ? kUneven : Counts(), firsts = is_root ? kFirst : Counts();
-    for (const bool async : {false, true}) {
-      Numbers out(kAllUneven), data(kAllUneven);
-      async ? comm.all_gather_v_async(in, out, kUneven, kFirst).wait()
-            : comm.all_gather_v(in, out, kUneven, kFirst);
+void call_gathers_of_uneven_blocks(Communicator& comm, TypedForms& forms) {
+  const Rank self = comm.rank();
+  const bool is_root = self == kRoot;
+  const Numbers in = numbers(self, count_of(self)), all = concatenated(kUneven);
+  const Counts counts = is_root ? kUneven : Counts(), firsts = is_root ? kFirst : Counts();
+  for (const bool async : {false, true}) {
+    Numbers out(kAllUneven), data(kAllUneven);
+    CALL(all_gather_v, in, out, kUneven, kFirst);
+    EXPECT_EQ(out, all);
+    put(in, first_of(self), &data);
+    CALL_IN_PLACE(all_gather_v_in_place, data, kUneven, kFirst);
+    EXPECT_EQ(data, all);
+
+    out.assign(is_root ? kAllUneven : 0, 0);
+    CALL(gather_v, in, out, counts, firsts, kRoot);
+    if (is_root) {
       EXPECT_EQ(out, all);
-      put(in, first_of(self), &data);
-      async ? comm.all_gather_v_in_place_async(data, kUneven, kFirst).wait()
-            : comm.all_gather_v_in_place(data, kUneven, kFirst);
-      EXPECT_EQ(data, all);
-
-      out.assign(is_root ? kAllUneven : 0, 0);
-      async ? comm.gather_v_async(in, out, counts, firsts, kRoot).wait()
-            : comm.gather_v(in, out, counts, firsts, kRoot);
-      if (is_root) {
-        EXPECT_EQ(out, all);
-      }
-      data = in;
-      if (is_root) {
-        data.assign(kAllUneven, 0);
-        put(in, first_of(self), &data);
-      }
-      async ? comm.gather_v_in_place_async(data, counts, firsts, kRoot).wait()
-            : comm.gather_v_in_place(data, counts, firsts, kRoot);
-      EXPECT_EQ(data, is_root ? all : in);
     }
-  });
+    data = in;
+    if (is_root) {
+      data.assign(kAllUneven, 0);
+      put(in, first_of(self), &data);
+    }
+    CALL_IN_PLACE(gather_v_in_place, data, counts, firsts, kRoot);
+    EXPECT_EQ(data, is_root ? all : in);
+  }
 }
 
-TEST(TypedCalls, Scatter) {
-  run_typed([](Communicator& comm) {
-    const Rank self = comm.rank();
-    const bool is_root = self == kRoot;
-    const Numbers all = concatenated(kEven), uneven = concatenated(kUneven), none;
-    const Counts counts = is_root ? kUneven : Counts(), firsts = is_root ? kFirst : Counts();
-    for (const bool async : {false, true}) {
-      Numbers out(kBlock), data = is_root ? all : Numbers(kBlock);
-      async ? comm.scatter_async(is_root ? all : none, out, kRoot).wait()
-            : comm.scatter(is_root ? all : none, out, kRoot);
-      EXPECT_EQ(out, numbers(self));
-      async ? comm.scatter_async(data, kRoot).wait() : comm.scatter(data, kRoot);
-      EXPECT_EQ(slice(data, is_root ? at(self) : 0, kBlock), numbers(self));
+void call_scatters(Communicator& comm, TypedForms& forms) {
+  const Rank self = comm.rank();
+  const bool is_root = self == kRoot;
+  const Numbers all = concatenated(kEven), uneven = concatenated(kUneven), none;
+  const Counts counts = is_root ? kUneven : Counts(), firsts = is_root ? kFirst : Counts();
+  for (const bool async : {false, true}) {
+    Numbers out(kBlock), data = is_root ? all : Numbers(kBlock);
+    CALL(scatter, is_root ? all : none, out, kRoot);
+    EXPECT_EQ(out, numbers(self));
+    CALL_IN_PLACE(scatter, data, kRoot);
+    EXPECT_EQ(slice(data, is_root ? at(self) : 0, kBlock), numbers(self));
 
-      out.assign(count_of(self), 0);
-      async ? comm.scatter_v_async(is_root ? uneven : none, counts, firsts, out, kRoot).wait()
-            : comm.scatter_v(is_root ? uneven : none, counts, firsts, out, kRoot);
-      EXPECT_EQ(out, numbers(self, count_of(self)));
-      data = is_root ? uneven : Numbers(count_of(self));
-      async ? comm.scatter_v_in_place_async(data, counts, firsts, kRoot).wait()
-            : comm.scatter_v_in_place(data, counts, firsts, kRoot);
-      EXPECT_EQ(slice(data, is_root ? first_of(self) : 0, count_of(self)),
-                numbers(self, count_of(self)));
-    }
-  });
+    out.assign(count_of(self), 0);
+    CALL(scatter_v, is_root ? uneven : none, counts, firsts, out, kRoot);
+    EXPECT_EQ(out, numbers(self, count_of(self)));
+    data = is_root ? uneven : Numbers(count_of(self));
+    CALL_IN_PLACE(scatter_v_in_place, data, counts, firsts, kRoot);
+    EXPECT_EQ(slice(data, is_root ? first_of(self) : 0, count_of(self)),
+              numbers(self, count_of(self)));
+  }
 }
 
 // Rank r sends rank s `kBlock` numbers of 10 * r + s.
-TEST(TypedCalls, ExchangeAndBroadcast) {
-  run_typed([](Communicator& comm) {
-    const Rank self = comm.rank();
-    Numbers in(kAll), expected(kAll);
-    for (std::size_t i = 0; i < kAll; ++i) {
-      const auto other = static_cast<Rank>(i / kBlock);
-      in[i] = 10 * self + other;
-      expected[i] = 10 * other + self;
-    }
-    for (const bool async : {false, true}) {
-      Numbers out(kAll), data = in;
-      async ? comm.all_to_all_async(in, out).wait() : comm.all_to_all(in, out);
-      EXPECT_EQ(out, expected);
-      async ? comm.all_to_all_async(data).wait() : comm.all_to_all(data);
-      EXPECT_EQ(data, expected);
-      out.assign(kAll, 0);
-      async ? comm.all_to_all_v_async(in, kEven, {}, out, kEven, {}).wait()
-            : comm.all_to_all_v(in, kEven, {}, out, kEven, {});
-      EXPECT_EQ(out, expected);
-      data = numbers(self);
-      async ? comm.broadcast_async(data, kRoot).wait() : comm.broadcast(data, kRoot);
-      EXPECT_EQ(data, numbers(kRoot));
-      async ? comm.barrier_async().wait() : comm.barrier();
+void call_exchanges_and_broadcasts(Communicator& comm, TypedForms& forms) {
+  const Rank self = comm.rank();
+  Numbers in(kAll), expected(kAll);
+  for (std::size_t i = 0; i < kAll; ++i) {
+    const auto other = static_cast<Rank>(i / kBlock);
+    in[i] = 10 * self + other;
+    expected[i] = 10 * other + self;
+  }
+  for (const bool async : {false, true}) {
+    Numbers out(kAll), data = in;
+    CALL(all_to_all, in, out);
+    EXPECT_EQ(out, expected);
+    CALL_IN_PLACE(all_to_all, data);
+    EXPECT_EQ(data, expected);
+    out.assign(kAll, 0);
+    CALL(all_to_all_v, in, kEven, {}, out, kEven, {});
+    EXPECT_EQ(out, expected);
+    data = numbers(self);
+    CALL_IN_PLACE(broadcast, data, kRoot);
+    EXPECT_EQ(data, numbers(kRoot));
+    CALL_FORM(0, barrier);
 
-      const Rank next = (self + 1) % kRanks, last = (self + kRanks - 1) % kRanks;
-      out.assign(kBlock, 0);
-      const Numbers given = numbers(self);
-      Request sent = comm.send_async(given, next);
-      if (async) {
-        comm.receive_async(out, last).wait();
-      } else {
-        EXPECT_EQ(comm.receive(out, last).count, static_cast<std::size_t>(kBlock));
-      }
-      sent.wait();
-      EXPECT_EQ(out, numbers(last));
+    const Rank next = (self + 1) % kRanks, last = (self + kRanks - 1) % kRanks;
+    out.assign(kBlock, 0);
+    const Numbers given = numbers(self);
+    Request sent = comm.send_async(given, next);
+    if (async) {
+      comm.receive_async(out, last).wait();
+    } else {
+      EXPECT_EQ(comm.receive(out, last).count, static_cast<std::size_t>(kBlock));
     }
+    sent.wait();
+    EXPECT_EQ(out, numbers(last));
+  }
+}
+
+// Each of these calls forms and checks what comes of them.
+constexpr void (*kCalls[])(Communicator&, TypedForms&){
+    call_reductions, call_reductions_of_blocks,    call_gathers, call_gathers_of_uneven_blocks,
+    call_scatters,   call_exchanges_and_broadcasts};
+
+TEST(TypedCalls, OfEveryFormDoWhatTheyShould) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
+    TypedForms forms;
+    for (const auto& call : kCalls) call(comm, forms);
+    EXPECT_EQ(forms, forms_of_the_table()) << "a form is missing, or not called here";
   });
 }
 
@@ -316,7 +339,7 @@ TEST(TypedCalls, NameABufferThatMakesNoBlocks) {
 
 // Elements and counts are of one type then, and none is taken for the other.
 TEST(TypedCalls, ReduceAndGatherWhatCouldBeCounts) {
-  run_typed([](Communicator& comm) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
     const std::vector<std::size_t> counts(kRanks, 1), in(1, 7);
     std::vector<std::size_t> out(kRanks), data(kRanks, 7);
     comm.all_gather_v(in, out, counts, {});
@@ -331,7 +354,7 @@ TEST(TypedCalls, ReduceAndGatherWhatCouldBeCounts) {
 }
 
 TEST(TypedCalls, TakeLongerBuffersThanTheyNeed) {
-  run_typed([](Communicator& comm) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
     const Rank self = comm.rank();
     const bool is_root = self == kRoot;
     const Numbers in = numbers(self);
@@ -358,7 +381,7 @@ TEST(TypedCalls, TakeLongerBuffersThanTheyNeed) {
 }
 
 TEST(TypedCalls, TakeEmptyBuffersAndOneRank) {
-  run_typed([](Communicator& comm) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
     Numbers none;
     comm.all_reduce(none, ops::sum);
     comm.all_gather(none, none);
@@ -399,7 +422,7 @@ TEST(TypedCalls, OfAnEmptyCommunicatorSayThatItIsOne) {
 }
 
 TEST(TypedCalls, NeedAPeer) {
-  run_typed([](Communicator& comm) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
     const int value = 0;
     try {
       comm.run({.collective = Collective::kSend, .in = &value, .count = 1, .root = 0});
