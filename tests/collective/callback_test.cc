@@ -176,8 +176,7 @@ TEST_P(Callbacks, HoldUpNoOtherCallOfTheRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Callbacks,
-                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, Callbacks, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

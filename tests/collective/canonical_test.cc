@@ -257,8 +257,7 @@ TEST_P(Canonical, NestsOverOneToEightRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Canonical,
-                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, Canonical, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
 TEST(CanonicalOrder, AlgorithmsThatDoNotDeclareItAreRefused) {

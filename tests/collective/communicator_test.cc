@@ -7,11 +7,12 @@
 #include <thread>
 
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
 
-class Communicators : public testing::TestWithParam<const char*> {};
+class Communicators : public testing::TestWithParam<std::string> {};
 
 template <typename Function>
 ErrorCode code_of(Function&& call) {
@@ -352,9 +353,8 @@ TEST_P(Communicators, SharedBuffersOutliveThem) {
   kept.clear();  // the job is over
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Communicators,
-                         testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Communicators, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

@@ -10,7 +10,7 @@
 namespace unisono::test {
 namespace {
 
-const std::vector<std::string> transports = tested_transports({"auto", "loopback", "unix", "tcp"});
+const std::vector<std::string> transports = tested_transports();
 constexpr int kRankCounts[]{1, 2, 3, 4, 5, 8};
 
 using Job = std::tuple<int, int>;  // indices into transports and kRankCounts

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
@@ -49,7 +50,7 @@ std::uint64_t composed(int last, std::size_t i) {
   return pack(all);
 }
 
-using Job = std::tuple<const char*, int>;
+using Job = std::tuple<std::string, int>;
 
 class Operators : public testing::TestWithParam<Job> {
  protected:
@@ -144,10 +145,10 @@ TEST_P(Operators, EveryRankGetsTheSameBitsAndGetsThemTwice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, Operators,
-                         testing::Combine(testing::Values("auto", "loopback", "unix", "tcp"),
+                         testing::Combine(testing::ValuesIn(tested_transports()),
                                           testing::Values(1, 2, 3, 5, 8)),
                          [](const testing::TestParamInfo<Job>& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
+                           return std::get<0>(info.param) + "_" +
                                   std::to_string(std::get<1>(info.param));
                          });
 

@@ -329,8 +329,7 @@ TEST_P(PointToPoint, FloodsOfUnexpectedMessagesAreBoundedAndDelivered) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, PointToPoint,
-                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, PointToPoint, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -57,8 +57,7 @@ TEST_P(Processes, ExchangeMessages) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Processes,
-                         testing::ValuesIn(tested_transports({"auto", "shm", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, Processes, testing::ValuesIn(tested_transports_of_processes()),
                          [](const auto& info) { return info.param; });
 
 class Access : public testing::TestWithParam<const char*> {};

@@ -317,8 +317,7 @@ TEST_P(Requests, OfSeveralOneIsFoundOver) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Requests,
-                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, Requests, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

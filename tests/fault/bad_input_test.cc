@@ -12,6 +12,7 @@
 
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
@@ -166,7 +167,7 @@ std::vector<BadCall> bad_calls() {
   };
 }
 
-class BadInput : public testing::TestWithParam<const char*> {};
+class BadInput : public testing::TestWithParam<std::string> {};
 
 TEST_P(BadInput, IsAnErrorOfTheCallAlone) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
@@ -321,8 +322,8 @@ TEST_P(BadInput, ReleasingForeignMemoryIsRefused) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, BadInput, testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, BadInput, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

@@ -388,8 +388,7 @@ TEST_P(Deadline, OfARootThatKeepsBroadcastingNamesWhoDoesNotTake) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Deadline,
-                         testing::ValuesIn(tested_transports({"auto", "loopback", "unix", "tcp"})),
+INSTANTIATE_TEST_SUITE_P(Transports, Deadline, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -195,13 +195,12 @@ std::string name_of_job(const testing::TestParamInfo<Job>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, DifferingCalls,
-                         testing::Combine(testing::ValuesIn(tested_transports({"auto", "loopback",
-                                                                               "unix", "tcp"})),
+                         testing::Combine(testing::ValuesIn(tested_transports()),
                                           testing::Values(2, 3, 5)),
                          name_of_job);
 
 // Ranks that only send, each to another root, would never read what tells them so.
-class OnlySending : public testing::TestWithParam<const char*> {};
+class OnlySending : public testing::TestWithParam<std::string> {};
 
 TEST_P(OnlySending, RanksHearOfTheDifferenceByTheNextCollective) {
   for (const Collective collective : {Collective::kGather, Collective::kReduce}) {
@@ -240,11 +239,10 @@ TEST_P(OnlySending, ForEverIsAnErrorAsWell) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, OnlySending,
-                         testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, OnlySending, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
 
-class CountsOfAPair : public testing::TestWithParam<const char*> {};
+class CountsOfAPair : public testing::TestWithParam<std::string> {};
 
 // The bounds up to which messages go unasked, in elements: what is sent is just above, what is
 // expected is not, so that neither waits for what the other one does.
@@ -269,9 +267,8 @@ TEST_P(CountsOfAPair, ThatDifferAcrossTheEagerBoundAreAnError) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, CountsOfAPair,
-                         testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, CountsOfAPair, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
 
 // Where memory is shared, the next collective may be any: it need not be one that all wait in.
 TEST(DifferingCallsInSharedMemory, AreAnErrorWhateverIsCalledNext) {

@@ -5,6 +5,7 @@
 
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/tested_transports.h"
 
 namespace unisono::test {
 namespace {
@@ -63,7 +64,7 @@ std::vector<Disagreement> disagreements() {
   };
 }
 
-class Mismatch : public testing::TestWithParam<const char*> {};
+class Mismatch : public testing::TestWithParam<std::string> {};
 
 TEST_P(Mismatch, IsAnErrorOnEveryRankThatPrintsBothCalls) {
   for (const Disagreement& each : disagreements()) {
@@ -163,8 +164,8 @@ TEST_P(Mismatch, OfAPairsCountsIsAnErrorOnEveryRank) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Mismatch, testing::Values("auto", "loopback", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Mismatch, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace unisono::test

@@ -17,6 +17,7 @@
 
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
+#include "tests/support/tested_transports.h"
 #include "unisono/unisono.h"
 
 namespace unisono::test {
@@ -154,15 +155,16 @@ std::string key() { return "UNISONO_JOB_KEY=" + std::string(64, 'a'); }
 
 // ---- Rendezvous -------------------------------------------------------------------------------
 
-class Rendezvous : public testing::TestWithParam<const char*> {};
+class Rendezvous : public testing::TestWithParam<std::string> {};
 
 TEST_P(Rendezvous, ByLauncherVariablesWorksTwiceInOneProcess) {
-  auto ranks = start("meet", 3, with(launcher(), {std::string("UNISONO_TRANSPORT=") + GetParam()}));
+  auto ranks = start("meet", 3, with(launcher(), {"UNISONO_TRANSPORT=" + GetParam()}));
   expect_all_met(ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous, testing::Values("auto", "shm", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, Rendezvous,
+                         testing::ValuesIn(tested_transports_of_processes()),
+                         [](const auto& info) { return info.param; });
 
 TEST(RendezvousAlone, WithoutVariablesIsAWorldOfOne) {
   ChildProcess child("meet", {});
@@ -469,11 +471,11 @@ TEST(RendezvousVariables, ATuningFileThatIsMalformedIsNamedByLine) {
 
 // ---- Nothing is left behind ----------------------------------------------------------------
 
-class Litter : public testing::TestWithParam<const char*> {};
+class Litter : public testing::TestWithParam<std::string> {};
 
 TEST_P(Litter, IsNotLeftByAJobThatIsKilled) {
   const auto shared_before = names_in("/dev/shm");
-  auto ranks = start("stay", 3, with(launcher(), {std::string("UNISONO_TRANSPORT=") + GetParam()}));
+  auto ranks = start("stay", 3, with(launcher(), {"UNISONO_TRANSPORT=" + GetParam()}));
   for (ChildProcess& child : ranks) ASSERT_TRUE(child.prints("ready")) << child.output();
   EXPECT_EQ(names_in("/dev/shm"), shared_before) << "while the job runs";
   ranks[1].kill(SIGKILL);
@@ -485,12 +487,14 @@ TEST_P(Litter, IsNotLeftByAJobThatIsKilled) {
   EXPECT_EQ(names_in("/dev/shm"), shared_before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Litter, testing::Values("auto", "unix", "tcp"),
-                         [](const auto& info) { return std::string(info.param); });
+// Of shared memory, auto has all that there is to leave.
+INSTANTIATE_TEST_SUITE_P(Transports, Litter,
+                         testing::ValuesIn(tested_transports_but({"loopback", "shm"})),
+                         [](const auto& info) { return info.param; });
 
 TEST(Descriptors, OfThisProcessAreClosedWithTheRanks) {
   const auto run = [] {
-    for (const char* transport : {"auto", "loopback", "unix", "tcp"}) {
+    for (const std::string& transport : tested_transports()) {
       spawn(3,
             [](Communicator& comm) {
               std::vector<int> data(50'000, 1);
