@@ -28,7 +28,7 @@ class Reduction {
 
   /// out = left (op) right, `left` from lower ranks.
   void combine(void* out, const void* left, const void* right, std::size_t count) const;
-  /// out = the canonical tree T(0, n) over inputs[0..n-1] in rank order (contracts.md: split at lo
+  /// out = the canonical tree T(0, n) over inputs[0..n-1] in rank order (T(lo, hi) splits at lo
   /// + the largest power of two below hi - lo), each node rounded to the element type. Works in
   /// pieces that stay in the first-level cache. `out` may equal any one of the inputs. `streaming`:
   /// write `out` with non-temporal stores. n >= 1.
