@@ -117,7 +117,7 @@ TEST_P(JoinAt, MissingRanksAreListedForEveryone) {
   }
 }
 
-TEST_P(JoinAt, RankGivenTwiceEndsTheMeeting) {
+TEST_P(JoinAt, RankGivenTwiceEndsTheRendezvous) {
   auto candidates = world_of(point(), 3);
   candidates[2].member.rank = 1;
   candidates[2].member.pid = 4242;
@@ -129,7 +129,7 @@ TEST_P(JoinAt, RankGivenTwiceEndsTheMeeting) {
   }
 }
 
-TEST_P(JoinAt, DifferingWorldSizesEndTheMeeting) {
+TEST_P(JoinAt, DifferingWorldSizesEndTheRendezvous) {
   auto candidates = world_of(point(), 3);
   candidates[1].size = 4;
   for (const Outcome& outcome : meet(candidates)) {
@@ -138,7 +138,7 @@ TEST_P(JoinAt, DifferingWorldSizesEndTheMeeting) {
   }
 }
 
-TEST_P(JoinAt, DifferingSettingsEndTheMeeting) {
+TEST_P(JoinAt, DifferingSettingsEndTheRendezvous) {
   auto candidates = world_of(point(), 3);
   candidates[1].member.settings = "transport=tcp";
   for (const Outcome& outcome : meet(candidates)) {
@@ -156,7 +156,7 @@ TEST_P(JoinAt, WithoutRankZeroTheOthersSayThatTheyDidNotReachIt) {
   EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 1 did not reach rank 0 at"));
 }
 
-TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheMeetingForAll) {
+TEST_P(JoinAt, RankZeroGivingUpEarlyEndsTheRendezvousForAll) {
   auto candidates = world_of(point(), 3);
   candidates.pop_back();
   candidates[0].deadline = Clock::now() + milliseconds(300);
@@ -287,7 +287,7 @@ TEST(Join, RankOutOfRangeIsRefusedBeforeAnythingIsSent) {
   EXPECT_THAT(outcomes[0].status.message(), HasSubstr("rank 2 is not within 0 to 1"));
 }
 
-TEST(Join, WrongKeyIsNamedAndTheMeetingGoesOn) {
+TEST(Join, WrongKeyIsNamedAndTheRendezvousGoesOn) {
   const RendezvousPoint point = tcp_point();
   auto candidates = world_of(point, 2);
   candidates.push_back(candidates[1]);
@@ -330,7 +330,7 @@ TEST(Join, MeetsOverIpv6Loopback) {
   leave_all(&outcomes);
 }
 
-TEST(Join, KeyOfATcpMeetingIsTheGivenOne) {
+TEST(Join, KeyOfATcpRendezvousIsTheGivenOne) {
   auto outcomes = meet(world_of(tcp_point(), 2));
   expect_one_world(outcomes);
   EXPECT_EQ(outcomes[1].client->world().key.to_hex(), test_key().to_hex());

@@ -41,7 +41,7 @@ TEST(Sockets, NameTheVariableOfAnInterfaceThatIsNotHere) {
               AllOf(HasSubstr("'192.0.2.1'"), HasSubstr("UNISONO_INTERFACE")));
 }
 
-TEST(Sockets, OfAMeetingFileAreThoseOfTheInterface) {
+TEST(Sockets, OfARendezvousFileAreThoseOfTheInterface) {
   auto candidates = world_of(file_point(), 2, std::chrono::milliseconds(200));
   candidates.pop_back();
   candidates[0].point.interface_address = "127.0.0.1";
@@ -52,7 +52,7 @@ TEST(Sockets, OfAMeetingFileAreThoseOfTheInterface) {
   EXPECT_EQ(contact->tcp[0].first, "127.0.0.1");
 }
 
-TEST(Sockets, OfAMeetingFileOnOneHostAreLocalOnly) {
+TEST(Sockets, OfARendezvousFileOnOneHostAreLocalOnly) {
   auto candidates = world_of(file_point(), 2, std::chrono::milliseconds(200));
   candidates.pop_back();
   candidates[0].point.single_host = true;
@@ -86,7 +86,7 @@ TEST(Sockets, OfAnotherUserAreRefused) {
   EXPECT_THAT(refused.message(), HasSubstr("belongs to user 12345"));
 }
 
-TEST(Sockets, AFileOfAnotherUserIsNoMeetingFile) {
+TEST(Sockets, AFileOfAnotherUserIsNoRendezvousFile) {
   if (::geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can give a file away";
   const std::string path = file_point().name;
   {

@@ -225,7 +225,7 @@ TEST_F(Floods, OfThoseThatGreetDoNotLockTheRanksOut) {
   });
 }
 
-TEST_F(StrangersTest, AfterTheMeetingThePortIsClosed) {
+TEST_F(StrangersTest, AfterTheRendezvousThePortIsClosed) {
   const RendezvousPoint point = tcp_point();
   auto outcomes = meet(world_of(point, 2));
   ASSERT_TRUE(outcomes[0].status && outcomes[1].status);

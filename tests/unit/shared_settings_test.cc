@@ -34,18 +34,18 @@ Member member_with(Rank rank, std::string settings) {
 }
 
 // What rank 1 is told, rank 0 having come before it.
-Status meeting_of(const std::string& first, const std::string& second) {
+Status rendezvous_of(const std::string& first, const std::string& second) {
   rendezvous::Rendezvous rendezvous(2, TimePoint());
   EXPECT_TRUE(rendezvous.admit(member_with(0, first), 2));
   return rendezvous.admit(member_with(1, second), 2);
 }
 
 std::string complaint_about(const std::string& first, const std::string& second) {
-  return meeting_of(settings_of(first), settings_of(second)).message();
+  return rendezvous_of(settings_of(first), settings_of(second)).message();
 }
 
 TEST(SharedSettings, AreAlikeWhereTablesSayTheSame) {
-  EXPECT_TRUE(meeting_of(settings_of(kRing + kDirect),
+  EXPECT_TRUE(rendezvous_of(settings_of(kRing + kDirect),
                          settings_of("# another comment\n\n" + kRing + "\n  " + kDirect)));
 }
 
@@ -53,7 +53,7 @@ TEST(SharedSettings, NameTheVariableThatDiffers) {
   Config tcp;
   tcp.transport = "tcp";
   EXPECT_THAT(
-      meeting_of(settings_of(""), settings_of("", tcp)).message(),
+      rendezvous_of(settings_of(""), settings_of("", tcp)).message(),
       HasSubstr("differ in UNISONO_TRANSPORT, which all ranks must share: 'auto' and 'tcp'"));
 }
 

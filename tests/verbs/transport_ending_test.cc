@@ -229,7 +229,7 @@ TEST(Ending, WithAPeerThatNeverPollsItEndsAtTheDeadline) {
   world.close_all();
 }
 
-TEST(Ending, WhileMeetingItEndsAtTheDeadlineAndTheLossIsTold) {
+TEST(Ending, WhileLinksAreMadeItEndsAtTheDeadlineAndTheLossIsTold) {
   const LogGuard log;
   World world;
   world.pause(1);
