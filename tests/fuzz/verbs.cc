@@ -26,19 +26,20 @@ std::string encode_again(const LinkMessage& message) {
 }
 
 void check_hello(const Hello& hello) {
-  require(hello.channels.size() <= kChannelsMax && hello.sources.size() <= kLentMax,
-          "more channels or sources than allowed");
+  require(hello.queue_pairs.size() <= kQueuePairsMax && hello.sources.size() <= kLentMax,
+          "more queue pairs or sources than allowed");
   require(hello.ring_bytes <= kRingBytesMax && hello.immediates <= kImmediatesMax &&
               hello.consumed <= kPositionMax && hello.consumed % kLine == 0,
           "a number beyond its limits");
   require(hello.sources.size() <= hello.lent, "sources that were never lent");
-  if (!hello.channels.empty()) {
-    require(hello.ring_bytes >= kRingBytesMin && hello.immediates > 0, "channels without a ring");
+  if (!hello.queue_pairs.empty()) {
+    require(hello.ring_bytes >= kRingBytesMin && hello.immediates > 0,
+            "queue pairs without a ring");
   }
-  std::vector<bool> taken(hello.channels.size());
-  for (const ChannelPair& pair : pair_channels(hello.channels, hello.channels)) {
+  std::vector<bool> taken(hello.queue_pairs.size());
+  for (const EndPair& pair : pair_ends(hello.queue_pairs, hello.queue_pairs)) {
     require(pair.lower < taken.size() && pair.higher < taken.size() && !taken[pair.higher],
-            "a channel of no pair or of two");
+            "a queue pair of no pair or of two");
     taken[pair.higher] = true;
   }
 }
@@ -66,13 +67,13 @@ std::vector<Bytes> message_corpus() {
   hello.sources.resize(2);
   Hello rails = hello;
   for (int i = 0; i < 4; ++i) {
-    ChannelEnd channel;
-    channel.rail = static_cast<std::uint8_t>(i / 2);
-    channel.ordinal = static_cast<std::uint8_t>(i % 2);
-    channel.mtu = 3;
-    channel.pkey = 0xffff;
-    channel.number = 17;
-    rails.channels.push_back(channel);
+    QueuePairEnd end;
+    end.rail = static_cast<std::uint8_t>(i / 2);
+    end.ordinal = static_cast<std::uint8_t>(i % 2);
+    end.mtu = 3;
+    end.pkey = 0xffff;
+    end.number = 17;
+    rails.queue_pairs.push_back(end);
   }
   std::vector<Bytes> inputs;
   for (const std::string& text : {encode(hello), encode(rails), encode(Hello{}), encode_ready(7),

@@ -15,10 +15,10 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using verbs::ChannelEnd;
 using verbs::Path;
 using verbs::PathQuery;
 using verbs::PathResolver;
+using verbs::QueuePairEnd;
 using verbs::Rail;
 
 class KernelPaths : public testing::Test {
@@ -43,8 +43,8 @@ class KernelPaths : public testing::Test {
     resolver_ = std::move(*resolver);
   }
   /// As the port would say in its hello.
-  static ChannelEnd end_of(const Rail& rail) {
-    ChannelEnd end;
+  static QueuePairEnd end_of(const Rail& rail) {
+    QueuePairEnd end;
     end.mtu = static_cast<std::uint8_t>(rail.port().attributes.active_mtu);
     std::memcpy(end.gid.data(), rail.port().gid.raw, end.gid.size());
     return end;
@@ -83,7 +83,7 @@ TEST_F(KernelPaths, LeadFromEachPortToEachAsBothEndsWouldTell) {
 
 TEST_F(KernelPaths, ToAnAddressThatNobodyHasEndInWords) {
   if (rails_.size() < 2) GTEST_SKIP() << "the interface of a single device answers for all";
-  ChannelEnd nobody = end_of(*rails_[0]);
+  QueuePairEnd nobody = end_of(*rails_[0]);
   nobody.gid[15] = 77;
   const auto query = resolver_->ask(*rails_[0], nobody, options_);
   finish(*query);
@@ -95,7 +95,7 @@ TEST_F(KernelPaths, ToAnAddressThatNobodyHasEndInWords) {
 
 TEST_F(KernelPaths, LeaveNothingInTheKernelHoweverTheyEnd) {
   const std::vector<std::string> before = kernel_resources();
-  ChannelEnd nobody = end_of(*rails_[0]);
+  QueuePairEnd nobody = end_of(*rails_[0]);
   nobody.gid[15] = 77;
   const auto found = resolver_->ask(*rails_[0], end_of(*rails_[0]), options_);
   auto dropped = resolver_->ask(*rails_[0], nobody, options_);

@@ -17,21 +17,21 @@ namespace {
 
 using testing::HasSubstr;
 
-ChannelEnd channel_on(std::uint8_t rail, std::uint8_t ordinal = 0) {
-  ChannelEnd channel;
-  channel.rail = rail;
-  channel.ordinal = ordinal;
-  channel.infiniband = rail % 2 == 1;
-  channel.mtu = 3;
-  channel.lid = 0x1234;
-  channel.pkey = 0xffff;
-  channel.rd_atomic = 16;
-  channel.number = 0xabcdef;
-  channel.first_packet = 0x123456;
-  for (std::size_t i = 0; i < channel.gid.size(); ++i) {
-    channel.gid[i] = static_cast<std::uint8_t>(i + rail);
+QueuePairEnd end_on(std::uint8_t rail, std::uint8_t ordinal = 0) {
+  QueuePairEnd end;
+  end.rail = rail;
+  end.ordinal = ordinal;
+  end.infiniband = rail % 2 == 1;
+  end.mtu = 3;
+  end.lid = 0x1234;
+  end.pkey = 0xffff;
+  end.rd_atomic = 16;
+  end.number = 0xabcdef;
+  end.first_packet = 0x123456;
+  for (std::size_t i = 0; i < end.gid.size(); ++i) {
+    end.gid[i] = static_cast<std::uint8_t>(i + rail);
   }
-  return channel;
+  return end;
 }
 
 Hello a_hello() {
@@ -47,7 +47,7 @@ Hello a_hello() {
   for (std::uint64_t i = 0; i < 3; ++i) {
     hello.sources.push_back({0x1000 * i, {1, 2, 3, static_cast<std::uint32_t>(i)}, {}});
   }
-  hello.channels = {channel_on(0), channel_on(1, 5), channel_on(3, 15)};
+  hello.queue_pairs = {end_on(0), end_on(1, 5), end_on(3, 15)};
   return hello;
 }
 
@@ -58,7 +58,7 @@ Result<LinkMessage> decode(const std::string& bytes) {
   return decode_link_message({copy.get(), bytes.size()});
 }
 
-void expect_equal(const ChannelEnd& a, const ChannelEnd& b) {
+void expect_equal(const QueuePairEnd& a, const QueuePairEnd& b) {
   EXPECT_EQ(a.rail, b.rail);
   EXPECT_EQ(a.ordinal, b.ordinal);
   EXPECT_EQ(a.infiniband, b.infiniband);
@@ -85,8 +85,9 @@ void expect_equal(const Hello& a, const Hello& b) {
     EXPECT_EQ(a.sources[i].address, b.sources[i].address);
     EXPECT_EQ(a.sources[i].keys, b.sources[i].keys);
   }
-  ASSERT_EQ(a.channels.size(), b.channels.size());
-  for (std::size_t i = 0; i < a.channels.size(); ++i) expect_equal(a.channels[i], b.channels[i]);
+  ASSERT_EQ(a.queue_pairs.size(), b.queue_pairs.size());
+  for (std::size_t i = 0; i < a.queue_pairs.size(); ++i)
+    expect_equal(a.queue_pairs[i], b.queue_pairs[i]);
 }
 
 TEST(LinkMessage, HelloRoundTrips) {
@@ -103,10 +104,10 @@ TEST(LinkMessage, LargestHelloRoundTripsWithinTheBound) {
   hello.immediates = kImmediatesMax;
   hello.consumed = hello.read = hello.lent = kPositionMax;
   hello.sources.assign(kLentMax, {~std::uint64_t{0}, {1, 2, 3, 4}, {}});
-  hello.channels.clear();
-  for (std::size_t i = 0; i < kChannelsMax; ++i) {
-    hello.channels.push_back(channel_on(static_cast<std::uint8_t>(i % kRailsMax),
-                                        static_cast<std::uint8_t>(i / kRailsMax)));
+  hello.queue_pairs.clear();
+  for (std::size_t i = 0; i < kQueuePairsMax; ++i) {
+    hello.queue_pairs.push_back(
+        end_on(static_cast<std::uint8_t>(i % kRailsMax), static_cast<std::uint8_t>(i / kRailsMax)));
   }
   const std::string bytes = encode(hello);
   EXPECT_LE(bytes.size(), kLinkMessageBytesMax);
@@ -122,7 +123,7 @@ TEST(LinkMessage, HelloOfARankWithoutPortsNeedsNoRing) {
   const Result<LinkMessage> got = decode(encode(hello));
   ASSERT_TRUE(got.has_value()) << got.error().message();
   expect_equal(got->hello, hello);
-  hello.channels.push_back(channel_on(0));
+  hello.queue_pairs.push_back(end_on(0));
   EXPECT_FALSE(decode(encode(hello)).has_value());
 }
 
@@ -172,14 +173,14 @@ TEST(LinkMessage, EveryFieldBeyondItsBoundIsRefusedByName) {
       {"count of read payloads", [](Hello& h) { h.read = kPositionMax + 1; }},
       {"count of lent payloads", [](Hello& h) { h.lent = ~std::uint64_t{0}; }},
       {"count of sources 3", [](Hello& h) { h.lent = 2; }},
-      {"rail 4", [](Hello& h) { h.channels[1].rail = kRailsMax; }},
-      {"ordinal 16", [](Hello& h) { h.channels[2].ordinal = kChannelsMax; }},
-      {"MTU code 0", [](Hello& h) { h.channels[0].mtu = 0; }},
-      {"MTU code 6", [](Hello& h) { h.channels[2].mtu = 6; }},
-      {"concurrent reads 0", [](Hello& h) { h.channels[0].rd_atomic = 0; }},
-      {"queue pair number 16777216", [](Hello& h) { h.channels[0].number = 1u << 24; }},
-      {"packet number 4294967295", [](Hello& h) { h.channels[0].first_packet = ~0u; }},
-      {"twice", [](Hello& h) { h.channels[2] = h.channels[0]; }},
+      {"rail 4", [](Hello& h) { h.queue_pairs[1].rail = kRailsMax; }},
+      {"ordinal 16", [](Hello& h) { h.queue_pairs[2].ordinal = kQueuePairsMax; }},
+      {"MTU code 0", [](Hello& h) { h.queue_pairs[0].mtu = 0; }},
+      {"MTU code 6", [](Hello& h) { h.queue_pairs[2].mtu = 6; }},
+      {"concurrent reads 0", [](Hello& h) { h.queue_pairs[0].rd_atomic = 0; }},
+      {"queue pair number 16777216", [](Hello& h) { h.queue_pairs[0].number = 1u << 24; }},
+      {"packet number 4294967295", [](Hello& h) { h.queue_pairs[0].first_packet = ~0u; }},
+      {"twice", [](Hello& h) { h.queue_pairs[2] = h.queue_pairs[0]; }},
   };
   for (const Violation& violation : violations) {
     Hello hello = a_hello();
@@ -200,11 +201,11 @@ TEST(LinkMessage, FieldsAtTheirBoundsAreAccepted) {
       [](Hello& h) { h.consumed = h.read = 0; },
       [](Hello& h) { h.lent = 3; },
       [](Hello& h) { h.lent = 0, h.sources.clear(); },
-      [](Hello& h) { h.channels[0].mtu = 1; },
-      [](Hello& h) { h.channels[0].mtu = 5; },
-      [](Hello& h) { h.channels[0].rd_atomic = 255; },
-      [](Hello& h) { h.channels[0].number = h.channels[0].first_packet = (1u << 24) - 1; },
-      [](Hello& h) { h.channels[0].number = h.channels[0].first_packet = 0; },
+      [](Hello& h) { h.queue_pairs[0].mtu = 1; },
+      [](Hello& h) { h.queue_pairs[0].mtu = 5; },
+      [](Hello& h) { h.queue_pairs[0].rd_atomic = 255; },
+      [](Hello& h) { h.queue_pairs[0].number = h.queue_pairs[0].first_packet = (1u << 24) - 1; },
+      [](Hello& h) { h.queue_pairs[0].number = h.queue_pairs[0].first_packet = 0; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i) {
     Hello hello = a_hello();
@@ -227,13 +228,13 @@ TEST(LinkMessage, CountsBeyondTheirBoundsAreRefused) {
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("count of sources 17"));
 
   bytes = encode(a_hello());
-  const std::size_t channel_count_at = kSourceCountAt + 1 + 3 * (8 + 4 * kRailsMax);
-  ASSERT_EQ(bytes[channel_count_at], 3);
-  bytes[channel_count_at] = kChannelsMax + 1;
-  EXPECT_THAT(decode(bytes).status().message(), HasSubstr("count of channels 17"));
+  const std::size_t end_count_at = kSourceCountAt + 1 + 3 * (8 + 4 * kRailsMax);
+  ASSERT_EQ(bytes[end_count_at], 3);
+  bytes[end_count_at] = kQueuePairsMax + 1;
+  EXPECT_THAT(decode(bytes).status().message(), HasSubstr("count of queue pairs 17"));
 
   bytes = encode(a_hello());
-  const std::size_t link_layer_at = channel_count_at + 3;
+  const std::size_t link_layer_at = end_count_at + 3;
   ASSERT_EQ(bytes[link_layer_at], 0);
   bytes[link_layer_at] = 2;
   EXPECT_THAT(decode(bytes).status().message(), HasSubstr("link layer 2"));
@@ -316,41 +317,40 @@ TEST(LinkMessage, RandomAndMutatedBytesAreHarmless) {
   EXPECT_GT(accepted, 1000);
 }
 
-std::vector<ChannelEnd> random_channels(std::mt19937& random) {
+std::vector<QueuePairEnd> random_ends(std::mt19937& random) {
   std::set<std::pair<int, int>> places;
   for (std::size_t count = random() % 9; count > 0; --count) {
     places.emplace(random() % kRailsMax, random() % 3);
   }
-  std::vector<ChannelEnd> channels;
+  std::vector<QueuePairEnd> ends;
   for (const auto& [rail, ordinal] : places) {
-    ChannelEnd channel =
-        channel_on(static_cast<std::uint8_t>(rail), static_cast<std::uint8_t>(ordinal));
-    channel.infiniband = random() % 4 == 0;
+    QueuePairEnd end = end_on(static_cast<std::uint8_t>(rail), static_cast<std::uint8_t>(ordinal));
+    end.infiniband = random() % 4 == 0;
     const std::uint16_t keys[] = {0xffff, 0xffff, 0x7fff, 0x8001, 0x0001};
-    channel.pkey = keys[random() % std::size(keys)];
-    channels.push_back(channel);
+    end.pkey = keys[random() % std::size(keys)];
+    ends.push_back(end);
   }
-  std::shuffle(channels.begin(), channels.end(), random);
-  return channels;
+  std::shuffle(ends.begin(), ends.end(), random);
+  return ends;
 }
 
-bool hear_each_other(const ChannelEnd& a, const ChannelEnd& b) {
+bool hear_each_other(const QueuePairEnd& a, const QueuePairEnd& b) {
   const bool one_is_full = a.pkey >= 0x8000 || b.pkey >= 0x8000;
   return a.infiniband == b.infiniband && a.pkey % 0x8000 == b.pkey % 0x8000 && one_is_full;
 }
 
-TEST(PairChannels, RandomListsKeepEveryRule) {
+TEST(PairEnds, RandomListsKeepEveryRule) {
   std::mt19937 random(12);
   int crossed = 0;
   for (int round = 0; round < 20000; ++round) {
-    const std::vector<ChannelEnd> lower = random_channels(random);
-    const std::vector<ChannelEnd> higher = random_channels(random);
-    const std::vector<ChannelPair> pairs = pair_channels(lower, higher);
+    const std::vector<QueuePairEnd> lower = random_ends(random);
+    const std::vector<QueuePairEnd> higher = random_ends(random);
+    const std::vector<EndPair> pairs = pair_ends(lower, higher);
     std::set<std::size_t> lower_used;
     std::set<std::size_t> higher_used;
     bool same_rail = false;
     bool other_rail = false;
-    for (const ChannelPair& pair : pairs) {
+    for (const EndPair& pair : pairs) {
       ASSERT_LT(pair.lower, lower.size());
       ASSERT_LT(pair.higher, higher.size());
       ASSERT_TRUE(lower_used.insert(pair.lower).second);
@@ -378,16 +378,16 @@ TEST(PairChannels, RandomListsKeepEveryRule) {
   EXPECT_GT(crossed, 100);
 }
 
-TEST(PairChannels, BothSidesFindTheSamePairs) {
+TEST(PairEnds, BothSidesFindTheSamePairs) {
   std::mt19937 random(13);
   for (int round = 0; round < 20000; ++round) {
-    std::vector<ChannelEnd> lower = random_channels(random);
-    std::vector<ChannelEnd> higher = random_channels(random);
+    std::vector<QueuePairEnd> lower = random_ends(random);
+    std::vector<QueuePairEnd> higher = random_ends(random);
     using Place = std::pair<int, int>;
-    const auto places = [](const std::vector<ChannelEnd>& a, const std::vector<ChannelEnd>& b,
+    const auto places = [](const std::vector<QueuePairEnd>& a, const std::vector<QueuePairEnd>& b,
                            bool swapped) {
       std::vector<std::pair<Place, Place>> found;
-      for (const ChannelPair& pair : pair_channels(a, b)) {
+      for (const EndPair& pair : pair_ends(a, b)) {
         const Place first{a[pair.lower].rail, a[pair.lower].ordinal};
         const Place second{b[pair.higher].rail, b[pair.higher].ordinal};
         swapped ? found.emplace_back(second, first) : found.emplace_back(first, second);
@@ -405,22 +405,22 @@ TEST(PairChannels, BothSidesFindTheSamePairs) {
   }
 }
 
-TEST(PairChannels, PrefersRailsOfTheSameNumber) {
-  ChannelEnd a = channel_on(0);
-  ChannelEnd b = channel_on(2);
-  const std::vector<ChannelPair> pairs = pair_channels({a, b}, {b, a});
+TEST(PairEnds, PrefersRailsOfTheSameNumber) {
+  QueuePairEnd a = end_on(0);
+  QueuePairEnd b = end_on(2);
+  const std::vector<EndPair> pairs = pair_ends({a, b}, {b, a});
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_EQ(pairs[0].lower, 0u);
   EXPECT_EQ(pairs[0].higher, 1u);
   EXPECT_EQ(pairs[1].lower, 1u);
   EXPECT_EQ(pairs[1].higher, 0u);
   // A rail without its like stays alone while others have theirs.
-  EXPECT_EQ(pair_channels({a, b}, {a}).size(), 1u);
+  EXPECT_EQ(pair_ends({a, b}, {a}).size(), 1u);
 }
 
-TEST(PairChannels, CrossesRailsOnlyWhereNoNumberIsShared) {
-  const std::vector<ChannelPair> pairs =
-      pair_channels({channel_on(0, 1), channel_on(0)}, {channel_on(2), channel_on(2, 1)});
+TEST(PairEnds, CrossesRailsOnlyWhereNoNumberIsShared) {
+  const std::vector<EndPair> pairs =
+      pair_ends({end_on(0, 1), end_on(0)}, {end_on(2), end_on(2, 1)});
   ASSERT_EQ(pairs.size(), 2u);
   EXPECT_EQ(pairs[0].lower, 1u);
   EXPECT_EQ(pairs[0].higher, 0u);
@@ -428,23 +428,23 @@ TEST(PairChannels, CrossesRailsOnlyWhereNoNumberIsShared) {
   EXPECT_EQ(pairs[1].higher, 1u);
 }
 
-TEST(PairChannels, NeverPairsLinkLayersOrPartitionsThatDiffer) {
-  const ChannelEnd ethernet = channel_on(0);
-  ChannelEnd infiniband = channel_on(0);
+TEST(PairEnds, NeverPairsLinkLayersOrPartitionsThatDiffer) {
+  const QueuePairEnd ethernet = end_on(0);
+  QueuePairEnd infiniband = end_on(0);
   infiniband.infiniband = true;
-  EXPECT_TRUE(pair_channels({ethernet}, {infiniband}).empty());
-  ChannelEnd other = channel_on(0);
+  EXPECT_TRUE(pair_ends({ethernet}, {infiniband}).empty());
+  QueuePairEnd other = end_on(0);
   other.pkey = 0x8001;
-  EXPECT_TRUE(pair_channels({ethernet}, {other}).empty());
-  ChannelEnd limited = channel_on(0);
+  EXPECT_TRUE(pair_ends({ethernet}, {other}).empty());
+  QueuePairEnd limited = end_on(0);
   limited.pkey = 0x7fff;
-  EXPECT_EQ(pair_channels({ethernet}, {limited}).size(), 1u);
-  EXPECT_TRUE(pair_channels({limited}, {limited}).empty());
+  EXPECT_EQ(pair_ends({ethernet}, {limited}).size(), 1u);
+  EXPECT_TRUE(pair_ends({limited}, {limited}).empty());
 }
 
-TEST(PairChannels, NothingPairsWithNothing) {
-  EXPECT_TRUE(pair_channels({}, {}).empty());
-  EXPECT_TRUE(pair_channels({channel_on(0)}, {}).empty());
+TEST(PairEnds, NothingPairsWithNothing) {
+  EXPECT_TRUE(pair_ends({}, {}).empty());
+  EXPECT_TRUE(pair_ends({end_on(0)}, {}).empty());
 }
 
 }  // namespace

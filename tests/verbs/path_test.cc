@@ -29,8 +29,8 @@ class PathTest : public ::testing::Test {
     if (!resolver) throw std::runtime_error(resolver.error().message());
     resolver_ = std::move(*resolver);
   }
-  static ChannelEnd peer_at(const std::string& gid) {
-    ChannelEnd peer;
+  static QueuePairEnd peer_at(const std::string& gid) {
+    QueuePairEnd peer;
     peer.mtu = IBV_MTU_4096;
     peer.lid = 3;
     peer.pkey = 0xffff;
@@ -59,7 +59,7 @@ TEST_F(PathTest, ToldIsWhatTheOptionsAndTheSmallerMtuSay) {
   options_.service_level = 3;
   options_.traffic_class = 104;
   use(roce_port());
-  ChannelEnd peer = peer_at("::ffff:10.0.0.2");
+  QueuePairEnd peer = peer_at("::ffff:10.0.0.2");
   peer.mtu = IBV_MTU_1024;
   const Path path = told_path(rail_->port(), peer, options_);
   EXPECT_EQ(path.mtu, IBV_MTU_1024);

@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
         Lie{"read_beyond", [](Hello& h) { h.read = 1; }, "read what was not lent"},
         Lie{"read_far_beyond", [](Hello& h) { h.read = kPositionMax; }, "read what was not lent"},
         Lie{"ring_of_another_size", [](Hello& h) { h.ring_bytes += 4096; }, "its ring has"},
-        Lie{"no_channels", [](Hello& h) { h.channels.clear(); }, "no port left"}),
+        Lie{"no_queue_pairs", [](Hello& h) { h.queue_pairs.clear(); }, "no port left"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(HostileHelloWith, EndsTheLink) {
@@ -121,7 +121,7 @@ TEST_P(HostileHelloWith, EndsTheLink) {
   Hello hello = scene.impostor.right_hello(scene.world, 0);
   GetParam().tell(hello);
   scene.impostor.say(0, encode(hello));
-  const bool lacks_port = hello.channels.empty();
+  const bool lacks_port = hello.queue_pairs.empty();
   scene.expect_end(lacks_port ? ErrorCode::kUnsupported : ErrorCode::kProtocol, GetParam().words);
 }
 

@@ -86,18 +86,18 @@ Hello Impostor::right_hello(World& world, Rank victim) {
   hello.ring_bytes = theirs.ring_bytes;
   hello.ring_keys.fill(fixture->mr->rkey);
   hello.immediates = 64;
-  ChannelEnd end;
+  QueuePairEnd end;
   end.mtu = IBV_MTU_4096;
   end.pkey = 0xffff;
   end.number = qp_->qp_num;
   end.first_packet = kFirstPacket;
   const ibv_gid gid = ipv4_gid(10, 0, 0, static_cast<std::uint8_t>(rank_ + 1));
   std::memcpy(end.gid.data(), gid.raw, end.gid.size());
-  hello.channels = {end};
+  hello.queue_pairs = {end};
   return hello;
 }
 
-void Impostor::connect(const ChannelEnd& peer) {
+void Impostor::connect(const QueuePairEnd& peer) {
   const Wiring wiring{.psn = kFirstPacket, .mtu = IBV_MTU_4096};
   EXPECT_EQ(to_init(*fixture, qp_, wiring), 0);
   ibv_qp_attr attributes{};
@@ -122,8 +122,8 @@ void Impostor::connect(const ChannelEnd& peer) {
 
 bool Impostor::meet(World& world, Rank victim) {
   const Hello hello = right_hello(world, victim);
-  if (hellos_[victim].channels.empty()) return false;
-  connect(hellos_[victim].channels.front());
+  if (hellos_[victim].queue_pairs.empty()) return false;
+  connect(hellos_[victim].queue_pairs.front());
   say(victim, encode(hello));
   say(victim, encode_ready(hello.epoch));
   world.turns(50);

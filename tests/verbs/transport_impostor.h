@@ -54,7 +54,7 @@ class Impostor final : public FrameSink {
   void closed(Rank, const Status&) override {}
 
  private:
-  void connect(const ChannelEnd& peer);
+  void connect(const QueuePairEnd& peer);
 
   Rank rank_;
   std::unique_ptr<Transport> transport_;

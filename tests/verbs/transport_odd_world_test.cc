@@ -173,7 +173,7 @@ TEST(QueuePairs, AreSpreadOverAllPortsBeforeAPortHasMany) {
   shape.options.queue_pairs = 16;
   World world(std::move(shape));
   ASSERT_TRUE(world.greet());
-  ASSERT_EQ(world.network().counters(0).qps, static_cast<int>(kChannelsMax));
+  ASSERT_EQ(world.network().counters(0).qps, static_cast<int>(kQueuePairsMax));
   world.network().set_link(0, 0, false);
   world.turns(1000);
   ASSERT_TRUE(world.send(0, 1, {.bytes = 8}));

@@ -88,47 +88,47 @@ class Reader {
   Status failure_;
 };
 
-void write_channel(Writer* writer, const ChannelEnd& channel) {
-  writer->number(channel.rail);
-  writer->number(channel.ordinal);
-  writer->number(static_cast<std::uint8_t>(channel.infiniband));
-  writer->number(channel.mtu);
-  writer->number(channel.lid);
-  writer->number(channel.pkey);
-  writer->number(channel.rd_atomic);
-  writer->number(channel.number);
-  writer->number(channel.first_packet);
-  for (const std::uint8_t byte : channel.gid) writer->number(byte);
+void write_end(Writer* writer, const QueuePairEnd& end) {
+  writer->number(end.rail);
+  writer->number(end.ordinal);
+  writer->number(static_cast<std::uint8_t>(end.infiniband));
+  writer->number(end.mtu);
+  writer->number(end.lid);
+  writer->number(end.pkey);
+  writer->number(end.rd_atomic);
+  writer->number(end.number);
+  writer->number(end.first_packet);
+  for (const std::uint8_t byte : end.gid) writer->number(byte);
 }
 
-ChannelEnd read_channel(Reader* reader) {
-  ChannelEnd channel;
-  channel.rail = reader->number<std::uint8_t>("rail", 0, kRailsMax - 1);
-  channel.ordinal = reader->number<std::uint8_t>("queue pair ordinal", 0, kChannelsMax - 1);
-  channel.infiniband = reader->number<std::uint8_t>("link layer", 0, 1) == 1;
-  channel.mtu = reader->number<std::uint8_t>("MTU code", 1, 5);
-  channel.lid = reader->number<std::uint16_t>("LID");
-  channel.pkey = reader->number<std::uint16_t>("partition key");
-  channel.rd_atomic = reader->number<std::uint8_t>("number of concurrent reads", 1);
-  channel.number = reader->number<std::uint32_t>("queue pair number", 0, kQueuePairNumberMax);
-  channel.first_packet = reader->number<std::uint32_t>("packet number", 0, kPacketNumberMax);
-  for (std::uint8_t& byte : channel.gid) byte = reader->number<std::uint8_t>("GID");
-  return channel;
+QueuePairEnd read_end(Reader* reader) {
+  QueuePairEnd end;
+  end.rail = reader->number<std::uint8_t>("rail", 0, kRailsMax - 1);
+  end.ordinal = reader->number<std::uint8_t>("queue pair ordinal", 0, kQueuePairsMax - 1);
+  end.infiniband = reader->number<std::uint8_t>("link layer", 0, 1) == 1;
+  end.mtu = reader->number<std::uint8_t>("MTU code", 1, 5);
+  end.lid = reader->number<std::uint16_t>("LID");
+  end.pkey = reader->number<std::uint16_t>("partition key");
+  end.rd_atomic = reader->number<std::uint8_t>("number of concurrent reads", 1);
+  end.number = reader->number<std::uint32_t>("queue pair number", 0, kQueuePairNumberMax);
+  end.first_packet = reader->number<std::uint32_t>("packet number", 0, kPacketNumberMax);
+  for (std::uint8_t& byte : end.gid) byte = reader->number<std::uint8_t>("GID");
+  return end;
 }
 
-bool has_twice(const std::vector<ChannelEnd>& channels) {
-  for (auto channel = channels.begin(); channel != channels.end(); ++channel) {
-    const bool again = std::any_of(channels.begin(), channel, [&](const ChannelEnd& other) {
-      return other.rail == channel->rail && other.ordinal == channel->ordinal;
+bool has_twice(const std::vector<QueuePairEnd>& ends) {
+  for (auto end = ends.begin(); end != ends.end(); ++end) {
+    const bool again = std::any_of(ends.begin(), end, [&](const QueuePairEnd& other) {
+      return other.rail == end->rail && other.ordinal == end->ordinal;
     });
     if (again) return true;
   }
   return false;
 }
 
-// What the ring's fields must be depends on whether there is a channel to write it through.
+// What the ring's fields must be depends on whether there is a queue pair to write it through.
 void check_ring(Reader* reader, const Hello& hello) {
-  if (hello.channels.empty() && hello.ring_bytes == 0) return;
+  if (hello.queue_pairs.empty() && hello.ring_bytes == 0) return;
   reader->require(hello.ring_bytes >= kRingBytesMin && hello.ring_bytes <= kRingBytesMax,
                   "ring bytes", hello.ring_bytes, kRingBytesMin, kRingBytesMax);
   if (hello.ring_bytes % kLine != 0) {
@@ -162,27 +162,26 @@ Hello read_hello(Reader* reader) {
     source.address = reader->number<std::uint64_t>("source address");
     for (std::uint32_t& key : source.keys) key = reader->number<std::uint32_t>("source key");
   }
-  const auto channels = reader->number<std::uint8_t>("count of channels", 0, kChannelsMax);
-  for (int i = 0; i < channels && reader->ok(); ++i) {
-    hello.channels.push_back(read_channel(reader));
+  const auto ends = reader->number<std::uint8_t>("count of queue pairs", 0, kQueuePairsMax);
+  for (int i = 0; i < ends && reader->ok(); ++i) {
+    hello.queue_pairs.push_back(read_end(reader));
   }
-  if (has_twice(hello.channels)) reader->fail("has one rail and queue pair ordinal twice");
+  if (has_twice(hello.queue_pairs)) reader->fail("has one rail and queue pair ordinal twice");
   check_ring(reader, hello);
   return hello;
 }
 
 // Indices in order of rail and ordinal.
-std::vector<std::size_t> in_order(const std::vector<ChannelEnd>& channels) {
-  std::vector<std::size_t> order(channels.size());
+std::vector<std::size_t> in_order(const std::vector<QueuePairEnd>& ends) {
+  std::vector<std::size_t> order(ends.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tie(channels[a].rail, channels[a].ordinal) <
-           std::tie(channels[b].rail, channels[b].ordinal);
+    return std::tie(ends[a].rail, ends[a].ordinal) < std::tie(ends[b].rail, ends[b].ordinal);
   });
   return order;
 }
 
-bool can_talk(const ChannelEnd& a, const ChannelEnd& b) {
+bool can_talk(const QueuePairEnd& a, const QueuePairEnd& b) {
   const bool one_partition = ((a.pkey ^ b.pkey) & ~kFullMember & 0xffff) == 0;
   // Two limited members of a partition do not hear each other.
   return a.infiniband == b.infiniband && one_partition && ((a.pkey | b.pkey) & kFullMember) != 0;
@@ -190,9 +189,9 @@ bool can_talk(const ChannelEnd& a, const ChannelEnd& b) {
 
 // Each in its order takes the first that is left. Seen from the other side the same pairs result,
 // because all agree on who comes first.
-std::vector<ChannelPair> pair_where(const std::vector<ChannelEnd>& lower,
-                                    const std::vector<ChannelEnd>& higher, bool same_rail) {
-  std::vector<ChannelPair> pairs;
+std::vector<EndPair> pair_where(const std::vector<QueuePairEnd>& lower,
+                                const std::vector<QueuePairEnd>& higher, bool same_rail) {
+  std::vector<EndPair> pairs;
   std::vector<std::size_t> left = in_order(higher);
   for (const std::size_t mine : in_order(lower)) {
     const auto theirs = std::find_if(left.begin(), left.end(), [&](std::size_t candidate) {
@@ -209,8 +208,8 @@ std::vector<ChannelPair> pair_where(const std::vector<ChannelEnd>& lower,
 }  // namespace
 
 std::string encode(const Hello& hello) {
-  UNISONO_ASSERT(hello.sources.size() <= kLentMax && hello.channels.size() <= kChannelsMax,
-                 "a hello with too many sources or channels");
+  UNISONO_ASSERT(hello.sources.size() <= kLentMax && hello.queue_pairs.size() <= kQueuePairsMax,
+                 "a hello with too many sources or queue pairs");
   Writer writer(LinkMessageType::kHello);
   writer.number(hello.epoch);
   writer.number(hello.ring_address);
@@ -225,8 +224,8 @@ std::string encode(const Hello& hello) {
     writer.number(source.address);
     for (const std::uint32_t key : source.keys) writer.number(key);
   }
-  writer.number(static_cast<std::uint8_t>(hello.channels.size()));
-  for (const ChannelEnd& channel : hello.channels) write_channel(&writer, channel);
+  writer.number(static_cast<std::uint8_t>(hello.queue_pairs.size()));
+  for (const QueuePairEnd& end : hello.queue_pairs) write_end(&writer, end);
   return writer.finish();
 }
 
@@ -280,9 +279,9 @@ Result<LinkMessage> decode_link_message(std::string_view bytes) {
   return message;
 }
 
-std::vector<ChannelPair> pair_channels(const std::vector<ChannelEnd>& lower,
-                                       const std::vector<ChannelEnd>& higher) {
-  std::vector<ChannelPair> pairs = pair_where(lower, higher, /*same_rail=*/true);
+std::vector<EndPair> pair_ends(const std::vector<QueuePairEnd>& lower,
+                               const std::vector<QueuePairEnd>& higher) {
+  std::vector<EndPair> pairs = pair_where(lower, higher, /*same_rail=*/true);
   if (pairs.empty()) pairs = pair_where(lower, higher, /*same_rail=*/false);
   return pairs;
 }

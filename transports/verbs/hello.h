@@ -15,8 +15,8 @@
 
 namespace unisono::verbs {
 
-inline constexpr std::size_t kChannelsMax = 16;  ///< queue pairs of one link
-inline constexpr std::size_t kLentMax = 16;      ///< lent payloads of one link and direction
+inline constexpr std::size_t kQueuePairsMax = 16;  ///< queue pairs of one link
+inline constexpr std::size_t kLentMax = 16;        ///< lent payloads of one link and direction
 inline constexpr std::size_t kLinkMessageBytesMax = 4096;
 inline constexpr std::size_t kFailureTextBytesMax = 512;
 inline constexpr std::uint32_t kImmediatesMax = 1u << 24;
@@ -24,9 +24,9 @@ inline constexpr std::uint32_t kImmediatesMax = 1u << 24;
 inline constexpr std::uint64_t kPositionMax = std::uint64_t{1} << 62;
 
 /// One queue pair as its peer must know it.
-struct ChannelEnd {
+struct QueuePairEnd {
   std::uint8_t rail = 0;     ///< of the sender, below kRailsMax
-  std::uint8_t ordinal = 0;  ///< among the sender's queue pairs on that rail; below kChannelsMax
+  std::uint8_t ordinal = 0;  ///< among the sender's queue pairs on that rail; below kQueuePairsMax
   bool infiniband = false;   ///< link layer; else Ethernet
   std::uint8_t mtu = 0;      ///< enum ibv_mtu, 1..5
   std::uint16_t lid = 0;
@@ -40,7 +40,7 @@ struct ChannelEnd {
 struct Hello {
   std::uint32_t epoch = 0;
   /// This rank's ring for the peer's records. All zero, as `immediates`, is allowed where there are
-  /// no channels.
+  /// no queue pairs.
   std::uint64_t ring_address = 0;
   std::uint32_t ring_bytes = 0;
   std::array<std::uint32_t, kRailsMax> ring_keys{};
@@ -52,8 +52,8 @@ struct Hello {
   /// Where the payloads lent and not yet known to be read lie now: the last ones, at most kLentMax
   /// and at most `lent`.
   std::vector<Source> sources;
-  /// At most kChannelsMax, no (rail, ordinal) twice; none: no port is left.
-  std::vector<ChannelEnd> channels;
+  /// At most kQueuePairsMax, no (rail, ordinal) twice; none: no port is left.
+  std::vector<QueuePairEnd> queue_pairs;
 };
 
 enum class LinkMessageType : std::uint8_t {
@@ -82,11 +82,11 @@ Result<LinkMessage> decode_link_message(std::string_view bytes);
 /// pair exists, others (rails of different number may well have no way to each other). Always of
 /// one link layer and partition, at least one of the two a full member of it; in order of rail and
 /// ordinal. Both sides get the same when `lower` is the lower rank's list.
-struct ChannelPair {
+struct EndPair {
   std::size_t lower = 0;   ///< index in the lower rank's list
   std::size_t higher = 0;  ///< index in the higher rank's list
 };
-std::vector<ChannelPair> pair_channels(const std::vector<ChannelEnd>& lower,
-                                       const std::vector<ChannelEnd>& higher);
+std::vector<EndPair> pair_ends(const std::vector<QueuePairEnd>& lower,
+                               const std::vector<QueuePairEnd>& higher);
 
 }  // namespace unisono::verbs

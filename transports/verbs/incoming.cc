@@ -37,7 +37,7 @@ bool Incoming::may_begin(const FrameHeader& header) const {
   return header.kind == FrameKind::kData && pulls_[0].header.kind == FrameKind::kData;
 }
 
-Result<bool> Incoming::progress(Rank peer, Channels& channels, FrameSink& sink) {
+Result<bool> Incoming::progress(Rank peer, QueuePairs& queue_pairs, FrameSink& sink) {
   bool moved = finish_pulls(peer, sink);
   ReceiveRing::Record record;
   while (true) {
@@ -50,7 +50,7 @@ Result<bool> Incoming::progress(Rank peer, Channels& channels, FrameSink& sink) 
     }
     moved = true;
   }
-  if (channels.is_connected()) moved |= stage_reads(channels);
+  if (queue_pairs.is_connected()) moved |= stage_reads(queue_pairs);
   return moved;
 }
 
@@ -97,14 +97,14 @@ void Incoming::choose_memory(Pull* pull) {
   }
 }
 
-bool Incoming::stage_reads(Channels& channels) {
+bool Incoming::stage_reads(QueuePairs& queue_pairs) {
   bool staged = false;
   for (std::size_t i = 0; i < pulls_.size(); ++i) {
     Pull& pull = pulls_[i];
     if (!pull.needs_reading || pull.staged == pull.header.payload_bytes) continue;
     if (pull.held == nullptr && pull.slot == nullptr) pull.slot = shared_.staging.take();
     if (pull.held == nullptr && pull.slot == nullptr) break;
-    if (pull.reader == nullptr) pull.reader = channels.next_with_room();
+    if (pull.reader == nullptr) pull.reader = queue_pairs.next_with_room();
     if (pull.reader == nullptr) break;
     staged |= stage_read(&pull);
   }

@@ -9,23 +9,23 @@
 
 #include "base/result.h"
 #include "transports/transport.h"
-#include "transports/verbs/channels.h"
 #include "transports/verbs/fixed_queue.h"
 #include "transports/verbs/outgoing.h"
+#include "transports/verbs/queue_pairs.h"
 #include "transports/verbs/receive_ring.h"
 
 namespace unisono::verbs {
 
 class Incoming {
  public:
-  Incoming(const LinkResources& shared, std::unique_ptr<RegisteredMemory> ring)
+  Incoming(const LinkResources& shared, std::unique_ptr<RailMemory> ring)
       : shared_(shared),
         memory_(std::move(ring)),
         ring_({memory_->begin(), shared.options.ring_bytes}) {}
   ~Incoming();
 
   /// Hands over what has come and stages reads. True: something moved. kProtocol: rubbish.
-  Result<bool> progress(Rank peer, Channels& channels, FrameSink& sink);
+  Result<bool> progress(Rank peer, QueuePairs& queue_pairs, FrameSink& sink);
   /// The peer says how far its ring is written. kProtocol where that cannot be.
   Status written(std::uint32_t value);
   /// The same in full, when it leaves.
@@ -52,7 +52,7 @@ class Incoming {
   bool is_empty() const { return pulls_.empty() && ring_.consumed() == ring_.written(); }
   std::uint64_t consumed() const { return ring_.consumed(); }
   std::uint64_t read_count() const { return read_; }
-  const RegisteredMemory& memory() const { return *memory_; }
+  const RailMemory& memory() const { return *memory_; }
 
  private:
   /// A lent payload on its way here.
@@ -71,13 +71,13 @@ class Incoming {
   void take_whole(Rank peer, const ReceiveRing::Record& record, FrameSink& sink);
   bool begin_pull(Rank peer, const ReceiveRing::Record& record, FrameSink& sink);
   void choose_memory(Pull* pull);
-  bool stage_reads(Channels& channels);
+  bool stage_reads(QueuePairs& queue_pairs);
   bool stage_read(Pull* pull);
   bool finish_pulls(Rank peer, FrameSink& sink);
   void release(Pull* pull);
 
   const LinkResources& shared_;
-  std::unique_ptr<RegisteredMemory> memory_;
+  std::unique_ptr<RailMemory> memory_;
   ReceiveRing ring_;
   FixedQueue<Pull, kLentMax> pulls_;
   std::uint64_t read_ = 0;

@@ -33,22 +33,22 @@ std::string_view name_of(LinkState state) {
   return "unknown";
 }
 
-Link::Link(Rank self, Rank peer, const LinkResources& shared, ChannelDirectory& directory,
+Link::Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory& directory,
            SideChannel& side)
     : self_(self),
       peer_(peer),
       shared_(shared),
       side_(side),
       banned_(shared.rails.size()),
-      channels_(shared.rails, shared.options, shared.counts, directory, shared.paths) {}
+      queue_pairs_(shared.rails, shared.options, shared.counts, directory, shared.paths) {}
 
 Link::~Link() {
   // Before the memory that they read and write.
-  channels_.close();
+  queue_pairs_.close();
 }
 
 std::unique_ptr<Link> Link::make(Rank self, Rank peer, const LinkResources& shared,
-                                 ChannelDirectory& directory, SideChannel& side) {
+                                 QueuePairDirectory& directory, SideChannel& side) {
   std::unique_ptr<Link> made(new Link(self, peer, shared, directory, side));
   if (const Status rings = made->make_rings(); !rings) made->give_up(rings);
   return made;
@@ -56,17 +56,16 @@ std::unique_ptr<Link> Link::make(Rank self, Rank peer, const LinkResources& shar
 
 Status Link::make_rings() {
   const std::size_t bytes = shared_.options.ring_bytes;
-  UNISONO_ASSIGN(std::unique_ptr<RegisteredMemory> out,
-                 RegisteredMemory::make(shared_.rails, bytes));
-  UNISONO_ASSIGN(std::unique_ptr<RegisteredMemory> in,
-                 RegisteredMemory::make(shared_.rails, bytes, IBV_ACCESS_REMOTE_WRITE));
+  UNISONO_ASSIGN(std::unique_ptr<RailMemory> out, RailMemory::make(shared_.rails, bytes));
+  UNISONO_ASSIGN(std::unique_ptr<RailMemory> in,
+                 RailMemory::make(shared_.rails, bytes, IBV_ACCESS_REMOTE_WRITE));
   outgoing_ = std::make_unique<Outgoing>(shared_, std::move(out));
   incoming_ = std::make_unique<Incoming>(shared_, std::move(in));
   return Status();
 }
 
 std::unique_ptr<Link> Link::make_stream(Rank self, Rank peer, const LinkResources& shared,
-                                        ChannelDirectory& directory, SideChannel& side) {
+                                        QueuePairDirectory& directory, SideChannel& side) {
   std::unique_ptr<Link> made(new Link(self, peer, shared, directory, side));
   made->stream_ = &side.transport().endpoint(peer);
   return made;
@@ -83,29 +82,29 @@ PostResult Link::post_send(const FrameHeader& header, std::span<const std::byte>
 }
 
 void Link::send_now() {
-  if (state_ != LinkState::kStanding || !channels_.is_open()) return;
-  outgoing_->stage(channels_.control());
-  incoming_->stage_acknowledgements(channels_.control());
+  if (state_ != LinkState::kStanding || !queue_pairs_.is_open()) return;
+  outgoing_->stage(queue_pairs_.control());
+  incoming_->stage_acknowledgements(queue_pairs_.control());
   post_staged();
 }
 
 // A device that has failed takes nothing; another may.
 void Link::post_staged() {
   QueuePair* failed = nullptr;
-  const Status posted = channels_.post(&failed);
+  const Status posted = queue_pairs_.post(&failed);
   if (!posted) lose(*failed, rank_text(peer_) + " over " + posted.message());
 }
 
-void Link::close_channels() {
-  channels_.close();
+void Link::close_queue_pairs() {
+  queue_pairs_.close();
   if (incoming_ != nullptr) incoming_->forget_readers();
 }
 
 void Link::cancel(std::uint64_t token) {
   if (is_stream()) return stream_->cancel(token);
   if (state_ == LinkState::kEnded || outgoing_ == nullptr) return;
-  const bool exposed = channels_.is_open() && outgoing_->is_exposed(token);
-  if (exposed) close_channels();
+  const bool exposed = queue_pairs_.is_open() && outgoing_->is_exposed(token);
+  if (exposed) close_queue_pairs();
   outgoing_->cancel(token);
   if (exposed) begin_epoch(epoch_ + 1);
 }
@@ -113,8 +112,8 @@ void Link::cancel(std::uint64_t token) {
 void Link::abandon(const std::byte* begin, std::size_t bytes) {
   if (is_stream()) return stream_->abandon(begin, bytes);
   if (state_ == LinkState::kEnded || incoming_ == nullptr) return;
-  const bool exposed = channels_.is_open() && incoming_->is_being_read(begin, bytes);
-  if (exposed) close_channels();
+  const bool exposed = queue_pairs_.is_open() && incoming_->is_being_read(begin, bytes);
+  if (exposed) close_queue_pairs();
   incoming_->abandon(begin, bytes);
   if (exposed) begin_epoch(epoch_ + 1);
 }
@@ -131,14 +130,14 @@ void Link::begin_epoch(std::uint32_t epoch) {
   met_ = peer_ready_ = false;
   marker_ = 0;
   ++shared_.counts.epochs;
-  close_channels();
+  close_queue_pairs();
   incoming_->restart();
-  if (const Status opened = channels_.open(*this, banned_); !opened) return give_up(opened);
+  if (const Status opened = queue_pairs_.open(*this, banned_); !opened) return give_up(opened);
   side_.send(peer_, encode(make_hello()));
 }
 
 Hello Link::make_hello() const {
-  const RegisteredMemory& ring = incoming_->memory();
+  const RailMemory& ring = incoming_->memory();
   Hello hello;
   hello.epoch = epoch_;
   hello.ring_address = reinterpret_cast<std::uint64_t>(ring.begin());
@@ -151,7 +150,7 @@ Hello Link::make_hello() const {
   hello.read = incoming_->read_count();
   hello.lent = outgoing_->lent_count();
   hello.sources = outgoing_->sources();
-  hello.channels = channels_.ends();
+  hello.queue_pairs = queue_pairs_.ends();
   return hello;
 }
 
@@ -180,8 +179,8 @@ void Link::on_hello(const Hello& hello) {
                                                     std::to_string(epoch_)));
   }
   if (hello.epoch > epoch_) begin_epoch(hello.epoch);
-  if (!channels_.is_open()) return;
-  Status status = channels_.pair(self_ < peer_, hello.channels);
+  if (!queue_pairs_.is_open()) return;
+  Status status = queue_pairs_.pair(self_ < peer_, hello.queue_pairs);
   if (status) status = outgoing_->resume(hello);
   if (status) status = incoming_->resume(hello);
   if (!status) return give_up(status);
@@ -192,7 +191,7 @@ void Link::on_hello(const Hello& hello) {
 // Queue pairs stand here as soon as the path to each partner is known.
 void Link::connect() {
   QueuePair* unreached = nullptr;
-  const Result<bool> connected = channels_.connect(&unreached);
+  const Result<bool> connected = queue_pairs_.connect(&unreached);
   if (!connected && unreached != nullptr) {
     return lose(*unreached, rank_text(peer_) + " over " + connected.error().message());
   }
@@ -205,7 +204,7 @@ void Link::connect() {
 void Link::on_ready(std::uint32_t epoch) {
   if (epoch != epoch_) return;
   peer_ready_ = true;
-  if (channels_.is_connected()) state_ = LinkState::kStanding;
+  if (queue_pairs_.is_connected()) state_ = LinkState::kStanding;
 }
 
 // The immediates that said so one by one may be lost with their queue pairs.
@@ -235,7 +234,7 @@ void Link::give_up(Status cause) {
           : ErrorCode::kRankFailed;
   closing_ = true;
   cause_ = Status(code, "the verbs link to " + rank_text(peer_) + ": " + cause.message(), peer_);
-  close_channels();
+  close_queue_pairs();
   side_.send(peer_, encode_failed(rank_text(self_) + " gave it up: " + cause.message()));
 }
 
@@ -293,7 +292,7 @@ void Link::lift_bans() {
 }
 
 void Link::rail_failed(std::size_t rail) {
-  if (state_ == LinkState::kEnded || closing_ || peer_left_ || !channels_.uses(rail)) return;
+  if (state_ == LinkState::kEnded || closing_ || peer_left_ || !queue_pairs_.uses(rail)) return;
   log::warning("the link to " + rank_text(peer_) + " leaves " + shared_.rails[rail]->failure());
   begin_epoch(epoch_ + 1);
 }
@@ -301,9 +300,9 @@ void Link::rail_failed(std::size_t rail) {
 bool Link::progress(FrameSink& sink) {
   if (is_stream() || state_ == LinkState::kEnded) return false;
   if (state_ == LinkState::kIdle || outgoing_ == nullptr) return end_if_due(sink);
-  if (met_ && !channels_.is_connected() && channels_.is_open()) connect();
+  if (met_ && !queue_pairs_.is_connected() && queue_pairs_.is_open()) connect();
   bool moved = outgoing_->return_tokens(peer_, sink);
-  Result<bool> received = incoming_->progress(peer_, channels_, sink);
+  Result<bool> received = incoming_->progress(peer_, queue_pairs_, sink);
   if (!received) give_up(received.error());
   if (received && *received) {
     moved = true;
@@ -317,12 +316,12 @@ bool Link::end_if_due(FrameSink& sink) {
   if (!closing_ || state_ == LinkState::kEnded) return false;
   // Goodbye comes after the data, but over another way.
   if (cause_ && incoming_->consumed() != last_position_) {
-    if (channels_.is_open() && Clock::now() < last_words_until_) return false;
+    if (queue_pairs_.is_open() && Clock::now() < last_words_until_) return false;
     cause_ = Status(ErrorCode::kRankFailed,
                     rank_text(peer_) + " left, but the end of what it sent did not come", peer_);
   }
   state_ = LinkState::kEnded;
-  close_channels();
+  close_queue_pairs();
   if (outgoing_ != nullptr) {
     incoming_->drop();
     outgoing_->drop(peer_, sink);
@@ -343,15 +342,15 @@ bool Link::is_settled() {
   // A completion of the last request says that the peer's device has everything before it.
   // What the engine answers meanwhile needs another one.
   if (marker_ == 0 || marked_ != outgoing_->appended()) {
-    if (channels_.control().room() == 0) return false;
-    marker_ = channels_.control().stage_immediate(
+    if (queue_pairs_.control().room() == 0) return false;
+    marker_ = queue_pairs_.control().stage_immediate(
         encode(ImmediateKind::kConsumed, incoming_->consumed() / kLine));
     marked_ = outgoing_->appended();
-    channels_.control().ask_for_completion();
+    queue_pairs_.control().ask_for_completion();
     post_staged();
     return false;
   }
-  return channels_.is_open() && channels_.control().is_done(marker_);
+  return queue_pairs_.is_open() && queue_pairs_.control().is_done(marker_);
 }
 
 void Link::leave() {
@@ -362,7 +361,7 @@ void Link::leave() {
 }
 
 void Link::drop(FrameSink& sink) {
-  close_channels();
+  close_queue_pairs();
   if (state_ != LinkState::kEnded && outgoing_ != nullptr) {
     incoming_->drop();
     outgoing_->drop(peer_, sink);

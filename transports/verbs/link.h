@@ -10,18 +10,18 @@
 
 #include "base/result.h"
 #include "transports/transport.h"
-#include "transports/verbs/channels.h"
 #include "transports/verbs/incoming.h"
 #include "transports/verbs/outgoing.h"
+#include "transports/verbs/queue_pairs.h"
 #include "transports/verbs/side_channel.h"
 
 namespace unisono::verbs {
 
 enum class LinkState : std::uint8_t {
-  kIdle,      ///< nobody has asked for it
-  kExchanging,   ///< this rank's hello of the epoch is out; frames queue
-  kStanding,  ///< both sides are ready
-  kEnded,     ///< reported closed, or left
+  kIdle,        ///< nobody has asked for it
+  kExchanging,  ///< this rank's hello of the epoch is out; frames queue
+  kStanding,    ///< both sides are ready
+  kEnded,       ///< reported closed, or left
 };
 std::string_view name_of(LinkState state);
 
@@ -29,10 +29,10 @@ class Link final : public Endpoint {
  public:
   /// Registers the rings; a link that cannot have them ends with the next poll and says why.
   static std::unique_ptr<Link> make(Rank self, Rank peer, const LinkResources& shared,
-                                    ChannelDirectory& directory, SideChannel& side);
+                                    QueuePairDirectory& directory, SideChannel& side);
   /// A peer without verbs: frames go over the side channel.
   static std::unique_ptr<Link> make_stream(Rank self, Rank peer, const LinkResources& shared,
-                                           ChannelDirectory& directory, SideChannel& side);
+                                           QueuePairDirectory& directory, SideChannel& side);
   ~Link() override;
 
   PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
@@ -66,7 +66,7 @@ class Link final : public Endpoint {
   void drop(FrameSink& sink);
 
  private:
-  Link(Rank self, Rank peer, const LinkResources& shared, ChannelDirectory& directory,
+  Link(Rank self, Rank peer, const LinkResources& shared, QueuePairDirectory& directory,
        SideChannel& side);
   Status make_rings();
   void begin_epoch(std::uint32_t epoch);
@@ -75,8 +75,8 @@ class Link final : public Endpoint {
   void on_ready(std::uint32_t epoch);
   void on_leaving(std::uint64_t position);
   Hello make_hello() const;
-  /// A fence; see Channels::close().
-  void close_channels();
+  /// A fence; see QueuePairs::close().
+  void close_queue_pairs();
   void give_up(Status cause);
   bool has_failed() const { return closing_ && !cause_; }
   void lift_bans();
@@ -99,7 +99,7 @@ class Link final : public Endpoint {
   bool has_bans_ = false;
   std::unique_ptr<Outgoing> outgoing_;
   std::unique_ptr<Incoming> incoming_;
-  Channels channels_;
+  QueuePairs queue_pairs_;
   std::uint64_t marker_ = 0;  ///< leaving: the request whose completion ends all before it
   std::uint64_t marked_ = 0;  ///< the end of the records before the marker
   bool peer_left_ = false;    ///< it said so; `last_position_` is the end of its records

@@ -101,8 +101,7 @@ void Outgoing::cancel(std::uint64_t token) {
 
 void Outgoing::keep_copy(Lent* lent) {
   const auto* payload = reinterpret_cast<const std::byte*>(lent->source.address);
-  Result<std::unique_ptr<RegisteredMemory>> copy =
-      RegisteredMemory::make(shared_.rails, lent->bytes);
+  Result<std::unique_ptr<RailMemory>> copy = RailMemory::make(shared_.rails, lent->bytes);
   if (copy) copy_bytes((*copy)->begin(), payload, lent->bytes);
   release(lent);
   if (!copy) {

@@ -38,7 +38,7 @@ inline constexpr std::size_t kWritesMax = 256;
 
 class Outgoing {
  public:
-  Outgoing(const LinkResources& shared, std::unique_ptr<RegisteredMemory> ring)
+  Outgoing(const LinkResources& shared, std::unique_ptr<RailMemory> ring)
       : shared_(shared),
         memory_(std::move(ring)),
         ring_({memory_->begin(), shared.options.ring_bytes}) {}
@@ -77,9 +77,9 @@ class Outgoing {
     std::uint64_t token = 0;
     std::uint64_t position = 0;
     Source source;
-    Registration* held = nullptr;            ///< the user's memory
-    std::byte* slot = nullptr;               ///< or a copy in staging
-    std::unique_ptr<RegisteredMemory> copy;  ///< or a copy of a cancelled payload
+    Registration* held = nullptr;      ///< the user's memory
+    std::byte* slot = nullptr;         ///< or a copy in staging
+    std::unique_ptr<RailMemory> copy;  ///< or a copy of a cancelled payload
     std::size_t bytes = 0;
     bool owes_token = false;
   };
@@ -93,7 +93,7 @@ class Outgoing {
   void release(Lent* lent);
 
   const LinkResources& shared_;
-  std::unique_ptr<RegisteredMemory> memory_;
+  std::unique_ptr<RailMemory> memory_;
   SendRing ring_;
   FixedQueue<Lent, kLentMax> lent_;
   std::uint64_t first_ = 0;  ///< lent payloads before lent_.front(), all read

@@ -16,7 +16,7 @@ constexpr int kAckTimeoutMax = 31;
 
 }  // namespace
 
-Path told_path(const PortSurvey& port, const ChannelEnd& peer, const VerbsOptions& options) {
+Path told_path(const PortSurvey& port, const QueuePairEnd& peer, const VerbsOptions& options) {
   Path path;
   path.mtu = std::min(static_cast<ibv_mtu>(peer.mtu), port.attributes.active_mtu);
   path.ack_timeout = static_cast<std::uint8_t>(options.ack_timeout);
@@ -38,7 +38,7 @@ Path told_path(const PortSurvey& port, const ChannelEnd& peer, const VerbsOption
   return path;
 }
 
-Path recorded_path(const PortSurvey& port, const ChannelEnd& peer, const VerbsOptions& options,
+Path recorded_path(const PortSurvey& port, const QueuePairEnd& peer, const VerbsOptions& options,
                    const ibv_sa_path_rec& record) {
   Path path = told_path(port, peer, options);
   ibv_ah_attr& address = path.address;

@@ -19,10 +19,10 @@ struct Path {
 };
 
 /// By what both ends have told each other, and the options.
-Path told_path(const PortSurvey& port, const ChannelEnd& peer, const VerbsOptions& options);
+Path told_path(const PortSurvey& port, const QueuePairEnd& peer, const VerbsOptions& options);
 /// By the record that the network gives for it: of a subnet manager, or what the kernel knows of an
 /// Ethernet.
-Path recorded_path(const PortSurvey& port, const ChannelEnd& peer, const VerbsOptions& options,
+Path recorded_path(const PortSurvey& port, const QueuePairEnd& peer, const VerbsOptions& options,
                    const ibv_sa_path_rec& record);
 
 }  // namespace unisono::verbs

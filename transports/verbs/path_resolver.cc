@@ -72,7 +72,7 @@ std::string errno_text(int error_number) {
 
 }  // namespace
 
-PathQuery::PathQuery(PathResolver& resolver, const Rail& rail, const ChannelEnd& peer,
+PathQuery::PathQuery(PathResolver& resolver, const Rail& rail, const QueuePairEnd& peer,
                      const VerbsOptions& options)
     : resolver_(resolver),
       rail_(&rail),
@@ -234,7 +234,7 @@ PathResolver::~PathResolver() {
   if (channel_ != nullptr) api_->destroy_event_channel(channel_);
 }
 
-std::shared_ptr<PathQuery> PathResolver::ask(const Rail& rail, const ChannelEnd& peer,
+std::shared_ptr<PathQuery> PathResolver::ask(const Rail& rail, const QueuePairEnd& peer,
                                              const VerbsOptions& options) {
   std::shared_ptr<PathQuery> query(new PathQuery(*this, rail, peer, options));
   waiting_.push_back(query.get());

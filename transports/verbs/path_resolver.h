@@ -34,7 +34,7 @@ class PathQuery {
   /// Once done.
   const Result<Path>& answer() const { return *answer_; }
   /// Whether the answer to this question is one for that port and peer, too.
-  bool leads_to(const Rail& rail, const ChannelEnd& peer) const {
+  bool leads_to(const Rail& rail, const QueuePairEnd& peer) const {
     return rail_ == &rail && peer.gid == peer_.gid && peer.lid == peer_.lid &&
            peer.mtu == peer_.mtu;
   }
@@ -43,7 +43,7 @@ class PathQuery {
   friend class PathResolver;
   enum class Step : std::uint8_t { kAddress, kRoute };
 
-  PathQuery(PathResolver& resolver, const Rail& rail, const ChannelEnd& peer,
+  PathQuery(PathResolver& resolver, const Rail& rail, const QueuePairEnd& peer,
             const VerbsOptions& options);
   Status begin();
   Status ask_address();
@@ -58,7 +58,7 @@ class PathQuery {
 
   PathResolver& resolver_;
   const Rail* const rail_;
-  const ChannelEnd peer_;
+  const QueuePairEnd peer_;
   const VerbsOptions& options_;
   const TimePoint until_;
   rdma_cm_id* id_ = nullptr;  ///< the kernel's; only while not done
@@ -76,7 +76,7 @@ class PathResolver {
   PathResolver& operator=(const PathResolver&) = delete;
 
   /// A refusal is the query's answer. `rail` and `options` outlive the query.
-  std::shared_ptr<PathQuery> ask(const Rail& rail, const ChannelEnd& peer,
+  std::shared_ptr<PathQuery> ask(const Rail& rail, const QueuePairEnd& peer,
                                  const VerbsOptions& options);
   /// Takes the answers that are here. True: there were some.
   bool poll();

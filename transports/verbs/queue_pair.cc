@@ -97,13 +97,13 @@ Status QueuePair::initialise() {
                      : call_failed("ibv_modify_qp (init)", rail_.name(), error_of(failed));
 }
 
-Status QueuePair::connect(const ChannelEnd& peer, const Path& path) {
+Status QueuePair::connect(const QueuePairEnd& peer, const Path& path) {
   peer_rail_ = peer.rail;
   UNISONO_TRY(make_ready_to_receive(peer, path));
   return make_ready_to_send(peer, path);
 }
 
-Status QueuePair::make_ready_to_receive(const ChannelEnd& peer, const Path& path) {
+Status QueuePair::make_ready_to_receive(const QueuePairEnd& peer, const Path& path) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = path.mtu;
@@ -121,7 +121,7 @@ Status QueuePair::make_ready_to_receive(const ChannelEnd& peer, const Path& path
              : call_failed("ibv_modify_qp (ready to receive)", rail_.name(), error_of(failed));
 }
 
-Status QueuePair::make_ready_to_send(const ChannelEnd& peer, const Path& path) {
+Status QueuePair::make_ready_to_send(const QueuePairEnd& peer, const Path& path) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = path.ack_timeout;

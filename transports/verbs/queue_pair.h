@@ -1,5 +1,5 @@
 // One reliable connected queue pair. Work requests are staged and posted as one chain; only some of
-// them are signalled, and a completion stands for all before it. Owned by Channels, used by the
+// them are signalled, and a completion stands for all before it. Owned by QueuePairs, used by the
 // transport's thread. Destroying it is a fence: afterwards no device touches memory because of it.
 #pragma once
 
@@ -53,8 +53,8 @@ class QueuePair {
   void stop();
 
   /// What the peer needs to know.
-  const ChannelEnd& end() const { return end_; }
-  Status connect(const ChannelEnd& peer, const Path& path);
+  const QueuePairEnd& end() const { return end_; }
+  Status connect(const QueuePairEnd& peer, const Path& path);
 
   Rail& rail() const { return rail_; }
   std::size_t rail_index() const { return end_.rail; }
@@ -92,8 +92,8 @@ class QueuePair {
       : rail_(rail), options_(options), counts_(counts) {}
   Status create(std::size_t index, int ordinal);
   Status initialise();
-  Status make_ready_to_receive(const ChannelEnd& peer, const Path& path);
-  Status make_ready_to_send(const ChannelEnd& peer, const Path& path);
+  Status make_ready_to_receive(const QueuePairEnd& peer, const Path& path);
+  Status make_ready_to_send(const QueuePairEnd& peer, const Path& path);
   ibv_send_wr& stage(const LocalPiece& local, const RemotePiece& remote, ibv_wr_opcode opcode);
   void signal();
 
@@ -101,7 +101,7 @@ class QueuePair {
   const VerbsOptions& options_;
   WorkCounts& counts_;
   ibv_qp* qp_ = nullptr;
-  ChannelEnd end_;
+  QueuePairEnd end_;
   std::size_t peer_rail_ = 0;
   std::uint32_t inline_bytes_ = 0;
   int depth_ = kSendDepth;

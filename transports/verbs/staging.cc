@@ -16,11 +16,11 @@ constexpr std::size_t kSlots = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<RegisteredMemory>> RegisteredMemory::make(Rails rails, std::size_t bytes,
-                                                                 int more_access) {
+Result<std::unique_ptr<RailMemory>> RailMemory::make(Rails rails, std::size_t bytes,
+                                                     int more_access) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   bytes = (bytes + page - 1) / page * page;
-  std::unique_ptr<RegisteredMemory> made(new RegisteredMemory());
+  std::unique_ptr<RailMemory> made(new RailMemory());
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return call_failed("mmap", "staging memory", errno, bytes);
   // A forked child must not make the parent's pages copies of what devices write to.
@@ -31,18 +31,18 @@ Result<std::unique_ptr<RegisteredMemory>> RegisteredMemory::make(Rails rails, st
   return made;
 }
 
-RegisteredMemory::~RegisteredMemory() {
+RailMemory::~RailMemory() {
   registration_.reset();
   if (memory_ != nullptr) munmap(memory_, bytes_);
 }
 
 Result<std::unique_ptr<Staging>> Staging::make(Rails rails) {
-  UNISONO_ASSIGN(std::unique_ptr<RegisteredMemory> memory,
-                 RegisteredMemory::make(rails, kSlots * kFramePayloadMax));
+  UNISONO_ASSIGN(std::unique_ptr<RailMemory> memory,
+                 RailMemory::make(rails, kSlots * kFramePayloadMax));
   return std::unique_ptr<Staging>(new Staging(std::move(memory)));
 }
 
-Staging::Staging(std::unique_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {
+Staging::Staging(std::unique_ptr<RailMemory> memory) : memory_(std::move(memory)) {
   free_.reserve(kSlots);
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
     free_.push_back(memory_->begin() + slot * kFramePayloadMax);

@@ -13,21 +13,21 @@
 namespace unisono::verbs {
 
 /// Page-aligned memory of this library, registered on every rail; Move-only by unique_ptr.
-class RegisteredMemory {
+class RailMemory {
  public:
   /// Whole pages. `more_access`: what peers may do beside reading, IBV_ACCESS_REMOTE_WRITE.
-  static Result<std::unique_ptr<RegisteredMemory>> make(Rails rails, std::size_t bytes,
-                                                        int more_access = 0);
-  ~RegisteredMemory();
-  RegisteredMemory(const RegisteredMemory&) = delete;
-  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+  static Result<std::unique_ptr<RailMemory>> make(Rails rails, std::size_t bytes,
+                                                  int more_access = 0);
+  ~RailMemory();
+  RailMemory(const RailMemory&) = delete;
+  RailMemory& operator=(const RailMemory&) = delete;
 
   std::byte* begin() const { return memory_; }
   std::size_t bytes() const { return bytes_; }
   const Registration& registration() const { return *registration_; }
 
  private:
-  RegisteredMemory() = default;
+  RailMemory() = default;
 
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
@@ -49,9 +49,9 @@ class Staging {
   const Registration& registration() const { return memory_->registration(); }
 
  private:
-  explicit Staging(std::unique_ptr<RegisteredMemory> memory);
+  explicit Staging(std::unique_ptr<RailMemory> memory);
 
-  std::unique_ptr<RegisteredMemory> memory_;
+  std::unique_ptr<RailMemory> memory_;
   std::vector<std::byte*> free_;
 };
 

@@ -132,7 +132,7 @@ Status check_options(const VerbsOptions& options) {
   }
   UNISONO_TRY(check_range("traffic_class", options.traffic_class, 0, 255));
   UNISONO_TRY(check_partition_key(options.partition_key));
-  UNISONO_TRY(check_range("queue_pairs", options.queue_pairs, 1, kChannelsMax));
+  UNISONO_TRY(check_range("queue_pairs", options.queue_pairs, 1, kQueuePairsMax));
   UNISONO_TRY(check_range("ack_timeout", options.ack_timeout, 1, 31));
   UNISONO_TRY(check_range("retries", options.retries, 0, 6));
   return check_sizes(options);

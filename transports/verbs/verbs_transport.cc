@@ -61,7 +61,7 @@ Result<std::unique_ptr<VerbsTransport>> VerbsTransport::make(std::shared_ptr<Ver
       monitor ? std::move(*monitor) : std::unique_ptr<MemoryMonitor>());
   UNISONO_ASSIGN(made->staging_, Staging::make(made->rails_));
   UNISONO_TRY(made->try_rings());
-  made->directory_ = std::make_unique<ChannelDirectory>(made->rails_.size());
+  made->directory_ = std::make_unique<QueuePairDirectory>(made->rails_.size());
   int immediates = static_cast<int>(kWritesMax);
   for (const auto& rail : made->rails_) {
     immediates = std::min(immediates, rail->immediates_per_peer());
@@ -105,7 +105,7 @@ Status VerbsTransport::open_paths(std::shared_ptr<CmApi> cm) {
 Status VerbsTransport::try_rings() const {
   const auto peers = static_cast<std::size_t>(std::max(1, options_.size - 1));
   const std::size_t bytes = std::min(kTriedBytesMax, 2 * options_.ring_bytes * peers);
-  return RegisteredMemory::make(rails_, bytes).status();
+  return RailMemory::make(rails_, bytes).status();
 }
 
 VerbsTransport::~VerbsTransport() = default;
@@ -251,7 +251,7 @@ bool VerbsTransport::poll_completions() {
 }
 
 void VerbsTransport::take(std::size_t rail, const ibv_wc& completion) {
-  const ChannelDirectory::Entry entry = directory_->find(rail, completion.qp_num);
+  const QueuePairDirectory::Entry entry = directory_->find(rail, completion.qp_num);
   if (entry.link == nullptr) return;
   if (completion.status != IBV_WC_SUCCESS) {
     broken_.push_back({rail, completion.qp_num, entry.link->epoch(), completion.status});
@@ -269,7 +269,7 @@ void VerbsTransport::handle_broken() {
   broken.swap(broken_);
   handle_rails();
   for (const Broken& each : broken) {
-    const ChannelDirectory::Entry entry = directory_->find(each.rail, each.queue_pair);
+    const QueuePairDirectory::Entry entry = directory_->find(each.rail, each.queue_pair);
     if (entry.link == nullptr || entry.link->epoch() != each.epoch) continue;
     entry.link->broken(*entry.queue_pair, each.status);
   }

@@ -83,7 +83,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   std::vector<std::unique_ptr<Rail>> rails_;
   std::unique_ptr<RegistrationCache> cache_;
   std::unique_ptr<Staging> staging_;
-  std::unique_ptr<ChannelDirectory> directory_;
+  std::unique_ptr<QueuePairDirectory> directory_;
   std::unique_ptr<PathResolver> paths_;  ///< null: paths are not asked for
   WorkCounts counts_;
   std::unique_ptr<LinkResources> shared_;

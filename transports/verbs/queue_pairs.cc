@@ -1,5 +1,5 @@
-// See channels.h.
-#include "transports/verbs/channels.h"
+// See queue_pairs.h.
+#include "transports/verbs/queue_pairs.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace unisono::verbs {
 
-Status Channels::open(Link& link, const std::vector<bool>& banned) {
+Status QueuePairs::open(Link& link, const std::vector<bool>& banned) {
   close();
   std::string lost;
   Status refusal;
@@ -21,7 +21,7 @@ Status Channels::open(Link& link, const std::vector<bool>& banned) {
   // One on each rail before the second on any: all of them are used, however few there may be.
   for (int ordinal = 0; ordinal < options_.queue_pairs; ++ordinal) {
     for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-      if (!usable[rail] || queue_pairs_.size() == kChannelsMax) continue;
+      if (!usable[rail] || queue_pairs_.size() == kQueuePairsMax) continue;
       const Status added = add(link, rail, ordinal);
       if (added) continue;
       log::warning("a port is left out: " + added.message());
@@ -33,7 +33,7 @@ Status Channels::open(Link& link, const std::vector<bool>& banned) {
   return refusal ? Status(ErrorCode::kRankFailed, "no port is left" + lost) : refusal;
 }
 
-Status Channels::add(Link& link, std::size_t rail, int ordinal) {
+Status QueuePairs::add(Link& link, std::size_t rail, int ordinal) {
   UNISONO_ASSIGN(std::unique_ptr<QueuePair> made,
                  QueuePair::make(*rails_[rail], rail, ordinal, options_, counts_));
   directory_.add(*made, link);
@@ -41,18 +41,17 @@ Status Channels::add(Link& link, std::size_t rail, int ordinal) {
   return Status();
 }
 
-std::vector<ChannelEnd> Channels::ends() const {
-  std::vector<ChannelEnd> ends;
+std::vector<QueuePairEnd> QueuePairs::ends() const {
+  std::vector<QueuePairEnd> ends;
   for (const auto& queue_pair : queue_pairs_) ends.push_back(queue_pair->end());
   return ends;
 }
 
-Status Channels::pair(bool lower, const std::vector<ChannelEnd>& peer) {
-  const std::vector<ChannelEnd> own = ends();
-  const std::vector<ChannelPair> pairs =
-      lower ? pair_channels(own, peer) : pair_channels(peer, own);
+Status QueuePairs::pair(bool lower, const std::vector<QueuePairEnd>& peer) {
+  const std::vector<QueuePairEnd> own = ends();
+  const std::vector<EndPair> pairs = lower ? pair_ends(own, peer) : pair_ends(peer, own);
   std::vector<std::unique_ptr<QueuePair>> kept;
-  for (const ChannelPair& pair : pairs) {
+  for (const EndPair& pair : pairs) {
     kept.push_back(std::move(queue_pairs_[lower ? pair.lower : pair.higher]));
     partners_.push_back(partner(*kept.back(), peer[lower ? pair.higher : pair.lower]));
   }
@@ -68,7 +67,8 @@ Status Channels::pair(bool lower, const std::vector<ChannelEnd>& peer) {
 }
 
 // Queue pairs between the same two ports share the question.
-Channels::Partner Channels::partner(const QueuePair& queue_pair, const ChannelEnd& peer) const {
+QueuePairs::Partner QueuePairs::partner(const QueuePair& queue_pair,
+                                        const QueuePairEnd& peer) const {
   if (paths_ == nullptr) return {peer, nullptr};
   for (const Partner& other : partners_) {
     if (other.path->leads_to(queue_pair.rail(), peer)) return {peer, other.path};
@@ -76,7 +76,7 @@ Channels::Partner Channels::partner(const QueuePair& queue_pair, const ChannelEn
   return {peer, paths_->ask(queue_pair.rail(), peer, options_)};
 }
 
-Result<bool> Channels::connect(QueuePair** unreached) {
+Result<bool> QueuePairs::connect(QueuePair** unreached) {
   bool complete = true;
   for (std::size_t i = 0; i < partners_.size(); ++i) {
     const PathQuery* path = partners_[i].path.get();
@@ -100,7 +100,7 @@ Result<bool> Channels::connect(QueuePair** unreached) {
 
 // Some providers throw away the completions of a queue pair that is destroyed, and with them the
 // news that it used up receives, which all links share.
-void Channels::close() {
+void QueuePairs::close() {
   for (const auto& queue_pair : queue_pairs_) queue_pair->stop();
   for (const auto& queue_pair : queue_pairs_) queue_pair->rail().collect();
   for (const auto& queue_pair : queue_pairs_) directory_.remove(*queue_pair);
@@ -109,7 +109,7 @@ void Channels::close() {
   connected_ = false;
 }
 
-QueuePair* Channels::next_with_room() {
+QueuePair* QueuePairs::next_with_room() {
   for (std::size_t tried = 0; tried < queue_pairs_.size(); ++tried) {
     QueuePair& candidate = *queue_pairs_[turn_++ % queue_pairs_.size()];
     if (candidate.transfer_bytes_max() > 0) return &candidate;
@@ -117,7 +117,7 @@ QueuePair* Channels::next_with_room() {
   return nullptr;
 }
 
-Status Channels::post(QueuePair** failed) {
+Status QueuePairs::post(QueuePair** failed) {
   for (const auto& queue_pair : queue_pairs_) {
     *failed = queue_pair.get();
     UNISONO_TRY(queue_pair->post());
@@ -125,7 +125,7 @@ Status Channels::post(QueuePair** failed) {
   return Status();
 }
 
-bool Channels::uses(std::size_t rail) const {
+bool QueuePairs::uses(std::size_t rail) const {
   return std::any_of(queue_pairs_.begin(), queue_pairs_.end(),
                      [&](const auto& queue_pair) { return queue_pair->rail_index() == rail; });
 }

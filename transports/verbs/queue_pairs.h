@@ -18,13 +18,13 @@ namespace unisono::verbs {
 class Link;
 
 /// Whose queue pair a completion belongs to; one per rank.
-class ChannelDirectory {
+class QueuePairDirectory {
  public:
   struct Entry {
     Link* link = nullptr;
     QueuePair* queue_pair = nullptr;
   };
-  explicit ChannelDirectory(std::size_t rails) : by_rail_(rails) {}
+  explicit QueuePairDirectory(std::size_t rails) : by_rail_(rails) {}
   void add(QueuePair& queue_pair, Link& link) {
     by_rail_[queue_pair.rail_index()][queue_pair.number()] = {&link, &queue_pair};
   }
@@ -41,23 +41,23 @@ class ChannelDirectory {
   std::vector<std::unordered_map<std::uint32_t, Entry>> by_rail_;
 };
 
-class Channels {
+class QueuePairs {
  public:
   /// `paths`: where they are asked for; null: they are what both ends tell each other.
-  Channels(Rails rails, const VerbsOptions& options, WorkCounts& counts,
-           ChannelDirectory& directory, PathResolver* paths)
+  QueuePairs(Rails rails, const VerbsOptions& options, WorkCounts& counts,
+             QueuePairDirectory& directory, PathResolver* paths)
       : rails_(rails), options_(options), counts_(counts), directory_(directory), paths_(paths) {}
-  ~Channels() { close(); }
-  Channels(const Channels&) = delete;
-  Channels& operator=(const Channels&) = delete;
+  ~QueuePairs() { close(); }
+  QueuePairs(const QueuePairs&) = delete;
+  QueuePairs& operator=(const QueuePairs&) = delete;
 
   /// Queue pairs for `link` on every rail that has not failed and is not in `banned`, in place of
   /// those there were. A rail that refuses is left out; the last refusal is the error when none is
   /// left.
   Status open(Link& link, const std::vector<bool>& banned);
-  std::vector<ChannelEnd> ends() const;
+  std::vector<QueuePairEnd> ends() const;
   /// Keeps those that have a partner, and asks for the paths to them. kUnsupported when none has.
-  Status pair(bool lower, const std::vector<ChannelEnd>& peer);
+  Status pair(bool lower, const std::vector<QueuePairEnd>& peer);
   /// Connects them all with their partners. False: a path is still being asked for. An error is
   /// about `*unreached` where it has no path, else about all.
   Result<bool> connect(QueuePair** unreached);
@@ -78,17 +78,17 @@ class Channels {
 
  private:
   struct Partner {
-    ChannelEnd end;
+    QueuePairEnd end;
     std::shared_ptr<PathQuery> path;  ///< null: both ends have told enough
   };
 
   Status add(Link& link, std::size_t rail, int ordinal);
-  Partner partner(const QueuePair& queue_pair, const ChannelEnd& peer) const;
+  Partner partner(const QueuePair& queue_pair, const QueuePairEnd& peer) const;
 
   Rails rails_;
   const VerbsOptions& options_;
   WorkCounts& counts_;
-  ChannelDirectory& directory_;
+  QueuePairDirectory& directory_;
   PathResolver* const paths_;
   std::vector<std::unique_ptr<QueuePair>> queue_pairs_;
   std::vector<Partner> partners_;  ///< of each; empty before they are known
