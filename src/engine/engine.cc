@@ -125,9 +125,9 @@ void Engine::fail(Task& task, const Status& cause) {
 
 void Engine::beat() {
   if (!try_lock()) return;
+  const Lock lock(*this, std::adopt_lock);
   poll();
   tend(Clock::now());
-  unlock();
 }
 
 bool Engine::wait(const std::atomic<bool>& done, TimePoint until) {
@@ -142,9 +142,29 @@ void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
   flush();
 }
 
+// A thread that waits: it beats for the rank, and the progress thread rests meanwhile.
+class Engine::Waiter {
+ public:
+  explicit Waiter(Engine& engine) : engine_(engine) {
+    engine_.waiters_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Waiter() {
+    engine_.waiters_.fetch_sub(1, std::memory_order_relaxed);
+    const bool leaves_work = engine_.running_.load(std::memory_order_relaxed) > 0 ||
+                             engine_.watches_.load(std::memory_order_relaxed) > 0;
+    if (leaves_work && engine_.has_progress_thread_.load(std::memory_order_relaxed)) {
+      engine_.wake_progress_thread();
+    }
+  }
+  Waiter(const Waiter&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
 template <typename IsDone>
 bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
-  waiters_.fetch_add(1, std::memory_order_relaxed);
+  const Waiter waiter(*this);
   const IdlePolicy& idle = idle_.now();
   TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
   Duration waited{};  // since then, when it was last read
@@ -155,6 +175,7 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   while (!is_done()) {
     bool moved = false;
     if (try_lock()) {
+      const Lock lock(*this, std::adopt_lock);
       moved = poll();
       const bool spins = looks < idle.spins;
       if (spins ? ++polls % kPollsPerClock == 0 : ++yields % kYieldsPerClock == 0) {
@@ -164,7 +185,6 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
         tend(now);
         if (now >= until) in_time = is_done();
       }
-      unlock();
     }
     if (!in_time) break;
     if (moved) {
@@ -174,20 +194,16 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
       if (looks < idle.spins) ++looks;
     }
   }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
-  const bool leaves_work =
-      running_.load(std::memory_order_relaxed) > 0 || watches_.load(std::memory_order_relaxed) > 0;
-  if (leaves_work && has_progress_thread_.load(std::memory_order_relaxed)) wake_progress_thread();
   return in_time;
 }
 
 void Engine::flush() {
   for (int beats = 0; beats < kFlushBeats; ++beats) {
     if (!try_lock()) break;  // whoever holds it may be starting a call and not beat again
+    const Lock lock(*this, std::adopt_lock);
     const bool unsent = messenger_.has_unsent();
     if (unsent) poll();
     unsent_.store(unsent, std::memory_order_relaxed);
-    unlock();
     if (!unsent) return;
   }
   unsent_.store(true, std::memory_order_relaxed);
@@ -280,10 +296,10 @@ void Engine::progress_loop() {
     // The caller's thread has the better claim to the core: yield between looks, then sleep.
     bool moved = false;
     if (try_lock()) {
+      const Lock lock(*this, std::adopt_lock);
       moved = poll();
       unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
       tend(Clock::now());
-      unlock();
     }
     idle_beats = moved ? 0 : idle_beats + 1;
     if (!moved && !has_background_work()) {

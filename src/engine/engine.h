@@ -53,6 +53,8 @@ class Engine {
   class Lock {
    public:
     explicit Lock(Engine& engine);
+    /// Takes over what try_lock() has taken, so that it is given back whatever happens.
+    Lock(Engine& engine, std::adopt_lock_t) : engine_(engine) {}
     ~Lock() { engine_.unlock(); }
     Lock(const Lock&) = delete;
 
@@ -113,6 +115,7 @@ class Engine {
  private:
   void give_lock_away() { locked_.store(false, std::memory_order_release); }
   void run_deferred();
+  class Waiter;
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);

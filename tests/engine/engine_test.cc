@@ -6,9 +6,11 @@
 
 #include <array>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/callbacks.h"
@@ -27,6 +29,7 @@ class SlowTransport final : public Transport {
   Status set_peers(std::vector<std::string>) override { return {}; }
   Endpoint& endpoint(Rank) override { return end_; }
   bool poll(FrameSink&) override {
+    if (std::exchange(throws, false)) throw std::bad_alloc();
     if (polls_left > 0) --polls_left;
     return false;
   }
@@ -34,6 +37,7 @@ class SlowTransport final : public Transport {
   void close(TimePoint, FrameSink&) override {}
 
   int polls_left = 0;
+  bool throws = false;  // once
 
  private:
   Outbox end_;
@@ -52,6 +56,12 @@ class Counted final : public Operation {
 
 struct EngineTest : ::testing::Test {
   EngineTest() { engine.messenger().set_route(1, transport); }
+
+  // Fails where what threw has left the engine locked.
+  void expect_unlocked() {
+    ASSERT_TRUE(engine.try_lock());
+    engine.unlock();
+  }
 
   DeafHost host;
   SlowTransport transport;
@@ -76,6 +86,41 @@ TEST_F(EngineTest, LeavesNothingUnsentWhenOneOfSeveralIsOver) {
   EXPECT_FALSE(transport.has_unsent());
   const Engine::Lock lock(engine);
   engine.fail(first, Status(ErrorCode::kAborted, "the test is over"));
+}
+
+// As where memory is used up in the midst of a beat.
+TEST_F(EngineTest, IsFreeAfterABeatThatThrew) {
+  transport.throws = true;
+  EXPECT_THROW(engine.beat(), std::bad_alloc);
+  expect_unlocked();
+}
+
+TEST_F(EngineTest, IsFreeAfterAFlushThatThrew) {
+  transport.polls_left = 3;
+  transport.throws = true;
+  EXPECT_THROW(engine.flush(), std::bad_alloc);
+  expect_unlocked();
+  engine.flush();
+  EXPECT_FALSE(transport.has_unsent());
+}
+
+// The progress thread rests while somebody waits, and nobody does any more.
+TEST_F(EngineTest, GoesOnByItselfAfterAWaitThatThrew) {
+  Counted soon(3);
+  Task task;
+  task.operation = &soon;
+  transport.throws = true;
+  EXPECT_THROW(engine.wait(task, kNever), std::bad_alloc);
+  ASSERT_NO_FATAL_FAILURE(expect_unlocked());
+  {
+    const Engine::Lock lock(engine);
+    engine.start(task);
+  }
+  engine.wake_progress_thread();
+  const TimePoint limit = Clock::now() + std::chrono::seconds(10);
+  while (!task.done && Clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(task.done);
+  if (!task.done) engine.wait(task, kNever);
 }
 
 TEST_F(EngineTest, RunsWhatWasDeferredOnceItsLockIsGivenBack) {
