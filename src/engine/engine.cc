@@ -93,7 +93,7 @@ void Engine::finish(Task& task) {
 void Engine::enlist(Task& task) {
   task.running = true;
   tasks_.push_back(&task);
-  running_.fetch_add(1, std::memory_order_relaxed);
+  running_.fetch_add(1, std::memory_order_seq_cst);  // see Waiter
 }
 
 void Engine::delist(Task& task) {
@@ -142,17 +142,21 @@ void Engine::wait_any(std::span<const std::atomic<bool>* const> done) {
   flush();
 }
 
-// A thread that waits: it beats for the rank, and the progress thread rests meanwhile.
+// A thread that waits beats for the rank, and the progress thread rests meanwhile. Who begins work
+// or makes that thread first says so and then has it look for waiters; a wait that ends does it the
+// other way round. Either the one sees the other or the other the one, because all of this is
+// seq_cst: the adding to running_ and watches_, the setting of has_progress_thread_, and the look
+// at waiters_ in progress_loop(); the taking from waiters_, and the looks here.
 class Engine::Waiter {
  public:
   explicit Waiter(Engine& engine) : engine_(engine) {
     engine_.waiters_.fetch_add(1, std::memory_order_relaxed);
   }
   ~Waiter() {
-    engine_.waiters_.fetch_sub(1, std::memory_order_relaxed);
-    const bool leaves_work = engine_.running_.load(std::memory_order_relaxed) > 0 ||
-                             engine_.watches_.load(std::memory_order_relaxed) > 0;
-    if (leaves_work && engine_.has_progress_thread_.load(std::memory_order_relaxed)) {
+    engine_.waiters_.fetch_sub(1, std::memory_order_seq_cst);
+    const bool leaves_work = engine_.running_.load(std::memory_order_seq_cst) > 0 ||
+                             engine_.watches_.load(std::memory_order_seq_cst) > 0;
+    if (leaves_work && engine_.has_progress_thread_.load(std::memory_order_seq_cst)) {
       engine_.wake_progress_thread();
     }
   }
@@ -241,7 +245,7 @@ void Engine::wake_progress_thread() {
   try {
     const SignalsBlocked blocked;
     progress_ = std::thread([this] { progress_loop(); });
-    has_progress_thread_.store(true, std::memory_order_relaxed);
+    has_progress_thread_.store(true, std::memory_order_seq_cst);  // see Waiter
   } catch (const std::system_error& error) {
     log::warning(std::string("no progress thread (") + error.what() +
                  "): asynchronous calls only move while this rank waits or tests");
@@ -272,7 +276,7 @@ void Engine::run_deferred() {
 }
 
 void Engine::watch() {
-  watches_.fetch_add(1, std::memory_order_relaxed);
+  watches_.fetch_add(1, std::memory_order_seq_cst);  // see Waiter
   wake_progress_thread();
 }
 
@@ -283,7 +287,7 @@ bool Engine::has_background_work() const {
 void Engine::progress_loop() {
   const auto has_work = [this] {
     return (has_background_work() || watches_.load(std::memory_order_relaxed) > 0) &&
-           waiters_.load(std::memory_order_relaxed) <=
+           waiters_.load(std::memory_order_seq_cst) <=  // see Waiter
                calling_back_->load(std::memory_order_relaxed);
   };
   int idle_beats = 0;
