@@ -30,6 +30,8 @@ class DropSink final : public FrameSink {
 };
 
 constexpr auto kDrainLimit = std::chrono::seconds(2);
+// Most callbacks are about to return, and nothing of the job is left then where it has ended.
+constexpr auto kCallbackEnds = std::chrono::milliseconds(20);
 
 // A thread that makes several runtimes is taken to drive them, and counts once.
 std::shared_ptr<const HelperThreads> count_this_thread() {
@@ -101,10 +103,10 @@ Runtime::~Runtime() {
   runtimes_alive.fetch_sub(1);
 }
 
-// What a callback held may have been the last of it: its thread is the engine's own then, whose end
-// another one has to wait for.
+// The engine's own thread may be in a callback: that held the last of it, or it waits for what the
+// thread holds that lets go of it here. Then another one has to wait for the end of the engine's.
 void Runtime::destroy(Runtime* runtime) {
-  if (runtime->engine_ == nullptr || !runtime->engine_->is_progress_thread()) {
+  if (runtime->engine_ == nullptr || runtime->engine_->can_be_ended(Clock::now() + kCallbackEnds)) {
     delete runtime;
   } else {
     try {

@@ -252,9 +252,16 @@ void Engine::wake_progress_thread() {
   }
 }
 
-bool Engine::is_progress_thread() {
-  const std::lock_guard guard(parking_);
-  return progress_.get_id() == std::this_thread::get_id();
+bool Engine::can_be_ended(TimePoint until) {
+  {
+    const std::lock_guard guard(parking_);
+    if (progress_.get_id() == std::this_thread::get_id()) return false;
+  }
+  while (progress_calls_back_.load(std::memory_order_relaxed)) {
+    if (Clock::now() >= until) return false;
+    sleep_us(100);
+  }
+  return true;
 }
 
 // In the midst of a call, which what was deferred must not come between.
@@ -304,7 +311,9 @@ void Engine::progress_loop() {
       moved = poll();
       unsent_.store(messenger_.has_unsent(), std::memory_order_relaxed);
       tend(Clock::now());
+      progress_calls_back_.store(!deferred_.empty(), std::memory_order_relaxed);
     }
+    progress_calls_back_.store(false, std::memory_order_relaxed);
     idle_beats = moved ? 0 : idle_beats + 1;
     if (!moved && !has_background_work()) {
       sleep_us(std::chrono::microseconds(kTendEvery).count());

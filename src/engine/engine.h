@@ -101,8 +101,10 @@ class Engine {
   /// Keeps asynchronous work moving while nobody waits; the thread is made at the first call and
   /// parked when nothing runs.
   void wake_progress_thread();
-  /// Whether the caller is the progress thread, which cannot wait for its own end.
-  bool is_progress_thread();
+  /// Whether the caller may wait for the end of the progress thread. False: it is that thread, or
+  /// that one is still in a callback of the user's at `until`, which may wait for the caller. Once
+  /// nothing runs any more; without the lock.
+  bool can_be_ended(TimePoint until);
   /// From here on there is about a beat a millisecond, though nothing runs and nobody waits: for
   /// work that goes on without the engine and must hear of failures. Ends when unwatch() was called
   /// as often. Any thread.
@@ -147,6 +149,7 @@ class Engine {
   bool stop_ = false;
   std::thread progress_;
   std::atomic<bool> has_progress_thread_{false};
+  std::atomic<bool> progress_calls_back_{false};  // or is about to
 };
 
 }  // namespace unisono

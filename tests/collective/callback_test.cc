@@ -176,6 +176,37 @@ TEST_P(Callbacks, HoldUpNoOtherCallOfTheRank) {
   });
 }
 
+// As one that needs a mutex which the thread holds that closes the communicator, and with it the
+// job: Python's lock, for instance.
+TEST_P(Callbacks, MayWaitForTheThreadThatLetsGoOfTheJob) {
+  std::atomic<bool> is_asked = false, is_inside = false, has_let_go = false, is_over = false;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    Communicator last = std::move(comm);
+    if (last.rank() == 1) {
+      while (!is_asked) std::this_thread::yield();
+      last.send(std::vector<int>{1}, 0);
+      while (!is_inside) std::this_thread::yield();
+      return;
+    }
+    std::vector<int> data(1);
+    {
+      Request request = last.receive_async(data, 1);
+      request.on_completion([&](const Status& outcome) {
+        EXPECT_TRUE(outcome.ok()) << outcome.message();
+        is_inside = true;
+        while (!has_let_go) std::this_thread::yield();
+        is_over = true;
+      });
+      is_asked = true;
+      while (!is_inside) std::this_thread::yield();  // in no call: the library's own thread runs it
+    }
+    { const Communicator gone = std::move(last); }
+    EXPECT_FALSE(is_over);
+    has_let_go = true;
+    while (!is_over) std::this_thread::yield();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Callbacks, testing::ValuesIn(tested_transports()),
                          [](const auto& info) { return info.param; });
 
