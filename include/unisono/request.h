@@ -30,8 +30,9 @@ class UNISONO_API Request {
   Request& operator=(Request&&) noexcept;
   ~Request();
 
-  /// True when finished. Makes progress on every operation of this rank; never waits, never
-  /// throws.
+  /// True when finished. Makes progress on every operation of this rank and waits for none; never
+  /// throws. As any call of the library it may run callbacks, see on_completion(), and takes as
+  /// long as they do: wait() and wait_for() as well.
   bool test();
   /// Until finished. Throws Error when the operation failed.
   void wait();
@@ -41,13 +42,18 @@ class UNISONO_API Request {
   Status status() const;
   /// Runs `callback` once with the outcome, when the request is finished: at once if it already is,
   /// else on the thread that finds out. That is the library's own thread, or one that is in a call
-  /// of the library for this rank, test(), abort() and traffic() included. The library holds no
-  /// lock then; hold none in such calls that a callback takes. Callbacks of one request run one at
-  /// a time, in the order in which they were given, and none begins while another one runs on its
-  /// thread. wait(), test(), the destructor and close() do not wait for callbacks. A callback may
-  /// start calls, which is a use of their communicators by that thread: start collectives on a
-  /// communicator that only the callback uses. One that throws, or whose destruction does, ends the
-  /// process by std::terminate(). It must not wait for another callback.
+  /// of the library for this rank, for whatever request, test(), abort() and traffic() included.
+  /// The library holds no lock then: hold none that a callback takes while you call the library.
+  /// Callbacks of one request run one at a time, in the order in which they were given, and none
+  /// begins while another one runs on its thread. wait(), test(), the destructor and close() do not
+  /// wait for callbacks that other threads run. One that throws, or whose destruction does, ends
+  /// the process by std::terminate().
+  /// A callback may start calls, which is a use of their communicators by that thread: start
+  /// collectives on a communicator that only the callback uses, and asynchronous calls only. A
+  /// callback that waits, in a blocking call or for another callback, keeps those from running that
+  /// its thread has to run next, and other ranks may wait for these: with two callbacks that run in
+  /// different orders on two ranks nothing goes on. It is safe only where one callback at a time is
+  /// pending in the rank.
   /// While it runs on the library's own thread, only calls that somebody waits for or tests make
   /// progress: keep it short. An empty function is kInvalidArgument.
   void on_completion(std::function<void(const Status&)> callback);

@@ -11,8 +11,9 @@
 namespace unisono {
 
 /// Runs `work` on this thread: at once, or after the callback that the thread is running, so that
-/// callbacks which cause each other do not nest. Each is destroyed before the next one runs. One
-/// that throws, or whose destructor does, ends the process by std::terminate().
+/// callbacks which cause each other do not nest; one that waits holds those up. Each is destroyed
+/// before the next one runs. One that throws, or whose destructor does, ends the process by
+/// std::terminate().
 void call_back(std::function<void()> work) noexcept;
 
 /// The callbacks of one call, one at a time and in the order in which they were given. Any thread.
