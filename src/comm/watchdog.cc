@@ -38,10 +38,11 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   const StartedCall& call = request.at_peers();
   waiting_.clear();
   request.operation->waiting_for(&waiting_);
-  const bool for_any = std::erase(waiting_, kAnyRank) > 0;
-  const Rank gone = for_any ? last_gone(peer_left) : first_gone(call.plan == nullptr, peer_left);
+  waits_for_any_ = std::erase(waiting_, kAnyRank) > 0;
+  const Rank gone =
+      waits_for_any_ ? last_gone(peer_left) : first_gone(call.plan == nullptr, peer_left);
   if (misses(gone, now, &notes.absence)) {
-    return failure_without(gone, describe(call.record, call.sequence));
+    return failure_without(gone, name_of_call(request));
   }
   const bool collective = !is_point_to_point(request.call.collective);
   if (!notes.probed && collective && call.is_numbered) {
@@ -54,8 +55,8 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   }
   if (!notes.warned && now - notes.began >= job_.warn_after()) {
     notes.warned = true;
-    log::warning("rank " + std::to_string(members_.self()) + " waits in " +
-                 describe(call.record, call.sequence) + "; " + waiting_text());
+    log::warning("rank " + std::to_string(members_.self()) + " waits in " + name_of_call(request) +
+                 "; " + waiting_text());
   }
   return now >= notes.deadline ? time_out(request, now) : Status();
 }
@@ -147,9 +148,18 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
     return Status();
   }
   return Status(ErrorCode::kTimeout,
-                describe(call.record, call.sequence) + " did not finish within its deadline; " +
-                    waiting_text(),
+                name_of_call(request) + " did not finish within its deadline; " + waiting_text(),
                 waiting_.size() == 1 ? waiting_.front() : -1);
+}
+
+// Collectives are counted; messages are told apart by peer and tag.
+std::string Watchdog::name_of_call(const detail::RequestState& request) {
+  const CallRecord& record = request.at_peers().record;
+  const Call& call = request.call;
+  if (!is_point_to_point(call.collective)) return describe(record, request.at_peers().sequence);
+  return describe(record) + (call.collective == Collective::kSend ? " to " : " from ") +
+         (call.peer == kAnyRank ? "any rank" : "rank " + std::to_string(call.peer)) + " with tag " +
+         std::to_string(call.tag);
 }
 
 std::vector<Rank> Watchdog::waiting_world_ranks() const {
@@ -159,6 +169,7 @@ std::vector<Rank> Watchdog::waiting_world_ranks() const {
 }
 
 std::string Watchdog::waiting_text() const {
+  if (waits_for_any_) return "waiting for any rank";
   return "waiting for " + std::string(waiting_.size() == 1 ? "rank " : "ranks ") +
          list_of(waiting_);
 }

@@ -36,6 +36,7 @@ class Watchdog {
   Rank last_gone(const std::vector<bool>& peer_left) const;
   static bool misses(Rank gone, TimePoint now, detail::Absence* absence);
   static Status failure_without(Rank gone, const std::string& what);
+  static std::string name_of_call(const detail::RequestState& request);
   void probe_peers(const StartedCall& call) const;
   void report_waiting(const StartedCall& call) const;
   Status time_out(detail::RequestState& request, TimePoint now) const;
@@ -46,7 +47,8 @@ class Watchdog {
   const Members& members_;
   const HostBackends& host_;
   std::vector<bool> left_;
-  std::vector<Rank> waiting_;       // for whom what is looked at waits
+  std::vector<Rank> waiting_;   // for whom what is looked at waits
+  bool waits_for_any_ = false;  // and not for those
   detail::Absence absence_from_replays_;
 };
 

@@ -20,8 +20,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string text_of(const std::vector<Rank>& ranks) {
   std::string text;
@@ -202,6 +204,24 @@ TEST_F(WatchdogTest, AsksNobodyAboutTheDeadlineOfAMessage) {
   begin(Collective::kReceive);
   waits_.ranks = {1};
   EXPECT_EQ(look_after(job_.timeout()).code(), ErrorCode::kTimeout);
+}
+
+TEST_F(WatchdogTest, NamesThePeerAndTheTagOfAMessage) {
+  for (const Rank peer : {1, kAnyRank}) {
+    begin(Collective::kReceive);
+    request_.call.peer = peer;
+    request_.call.tag = 7;
+    waits_.ranks = {peer};
+    const std::string from = peer == kAnyRank ? "any rank" : "rank 1";
+    const Status late = look_after(job_.timeout());
+    EXPECT_THAT(late.message(), HasSubstr(" from " + from + " with tag 7 did not finish"));
+    EXPECT_THAT(late.message(), EndsWith("waiting for " + from));
+    EXPECT_THAT(late.message(), Not(HasSubstr("operation"))) << "messages have no number";
+  }
+  begin(Collective::kSend);
+  request_.call.peer = 2;
+  waits_.ranks = {2};
+  EXPECT_THAT(look_after(job_.timeout()).message(), HasSubstr(" to rank 2 with tag 0 "));
 }
 
 TEST_F(WatchdogTest, KnowsTheCallsOwnDeadline) {
