@@ -171,11 +171,12 @@ class UNISONO_API Communicator : public Collectives {
   /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:
   /// they run once that callback is over.
   void abort(const std::string& reason = "abort() was called");
-  /// Local and idempotent: lets sends drain until the deadline, says goodbye, frees everything.
-  /// Destroying an unfinished Request of it afterwards is fine. Later calls throw kClosed; peers
-  /// that need this rank get kRankLeft. When the last communicator of init() is closed, init()
-  /// may be called again in the same process. In a child that the program forked it does nothing:
-  /// the job is the parent's, calls throw kNotMember, and the child may init() one of its own.
+  /// Local and idempotent: ends what is unfinished, says goodbye, frees everything; the job's last
+  /// one lets sends drain before, for at most 2 s. Destroying an unfinished Request of it
+  /// afterwards is fine. Later calls throw kClosed, or the failure that was before; peers that need
+  /// this rank get kRankLeft. When the last communicator of init() is closed, init() may be called
+  /// again in the same process. In a child that the program forked it does nothing: the job is the
+  /// parent's, calls throw kNotMember, and the child may init() one of its own.
   void close();
 
   /// What the calls that have succeeded here so far moved. Two reports' difference is what the

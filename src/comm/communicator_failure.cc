@@ -64,7 +64,7 @@ void CommunicatorState::give_back_buffers(const Status& cause) {
 
 void CommunicatorState::abort(const std::string& reason) {
   const Engine::Lock lock(runtime_->engine());
-  if (!closed_) fail(Status(ErrorCode::kAborted, reason, rank()), Tell::kEveryone);
+  fail(Status(ErrorCode::kAborted, reason, rank()), Tell::kEveryone);
 }
 
 void CommunicatorState::close() {

@@ -43,11 +43,6 @@ void CommunicatorState::enlist() {
 
 CommunicatorState::~CommunicatorState() { close(); }
 
-Status CommunicatorState::why_unusable() const {
-  if (failure_.has_cause()) return failure();
-  return Status(ErrorCode::kClosed, "the communicator was closed on this rank");
-}
-
 Status CommunicatorState::run(const Call& call, Received* received) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);

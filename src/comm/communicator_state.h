@@ -54,9 +54,8 @@ class CommunicatorState final : public JobCommunicator,
   Status run(const Call& call, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);
-  Status usable() const {
-    return failure_.has_cause() || closed_ ? why_unusable() : Status();
-  }
+  /// Ok, or why no call can begin: close() is a cause too, where there was none before.
+  Status usable() const { return failure_.has_cause() ? failure() : Status(); }
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
@@ -103,7 +102,6 @@ class CommunicatorState final : public JobCommunicator,
   }
 
  private:
-  Status why_unusable() const;
   CallSelection::Circumstances circumstances(bool shared_memory) const;
   void await_enqueued(RequestState& request);
   void give_back_buffers(const Status& cause);

@@ -146,6 +146,20 @@ TEST_P(Communicators, ClosedOnesRefuseCallsAndLeaveOthersAlone) {
   });
 }
 
+TEST_P(Communicators, ClosedOnesTellTheFailureBeforeThat) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    if (comm.rank() == 0) {
+      part.abort("of the test");
+      part.close();
+      EXPECT_EQ(code_of([&] { part.barrier(); }), ErrorCode::kAborted);
+      part.abort("of nothing");
+      EXPECT_EQ(part.status().message(), "of the test");
+    }
+    comm.barrier();
+  });
+}
+
 // Nothing more of the communicator begins, what has begun ends, and the other one has all its
 // calls.
 TEST_P(Communicators, CallsOfAGroupEndWhereTheirCommunicatorRefusesOne) {
