@@ -59,7 +59,7 @@ class UNISONO_API Error : public std::exception {
  public:
   struct Context {
     std::string host{};       ///< where the failed rank runs, if known
-    std::string link{};       ///< the transport and peer in question, if one
+    std::string link{};       ///< the transport to that rank, "tcp"; empty where it is this one
     std::string operation{};  ///< the call that reports, "all_reduce"
   };
 

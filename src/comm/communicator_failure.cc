@@ -119,10 +119,11 @@ Error CommunicatorState::error(const Status& status, std::string_view operation)
   Error::Context context;
   context.operation = std::string(operation);
   if (status.rank() >= 0 && status.rank() < size()) {
-    context.host = runtime_->world()
-                       .members[static_cast<std::size_t>(members_.world_rank(status.rank()))]
-                       .host_name;
-    context.link = algorithms::name_of(host_.selection().link());
+    const Rank failed = members_.world_rank(status.rank());
+    context.host = runtime_->world().members[static_cast<std::size_t>(failed)].host_name;
+    if (status.rank() != rank()) {
+      context.link = algorithms::name_of(runtime_->link_of({members_.world_rank(rank()), failed}));
+    }
   }
   return Error(status, context);
 }

@@ -160,6 +160,24 @@ TEST_P(Communicators, ClosedOnesTellTheFailureBeforeThat) {
   });
 }
 
+// Which link leads to the rank at fault, and where that runs.
+TEST_P(Communicators, ErrorsTellTheLinkAndTheHostOfTheRank) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator part = comm.duplicate();
+    if (comm.rank() == 1) part.abort("of the test");
+    try {
+      for (;;) part.barrier();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.rank(), 1);
+      EXPECT_EQ(error.host(), comm.host_of(1));
+      const bool shares = comm.describe().find("shared memory") != std::string::npos;
+      const std::string link = shares ? "shm" : GetParam();
+      EXPECT_EQ(error.link(), comm.rank() == 1 ? "" : link);
+    }
+    comm.barrier();
+  });
+}
+
 // Nothing more of the communicator begins, what has begun ends, and the other one has all its
 // calls.
 TEST_P(Communicators, CallsOfAGroupEndWhereTheirCommunicatorRefusesOne) {
