@@ -9,6 +9,7 @@
 
 #include "comm/communicator_state.h"
 #include "comm/init.h"
+#include "comm/member.h"
 
 namespace unisono {
 namespace detail {
@@ -203,17 +204,11 @@ FirstFailure run_together(CommunicatorState& communicator, std::span<const Call>
 
 void group(std::span<const MemberCall> calls) {
   std::vector<detail::GroupedCall> grouped;
-  for (const MemberCall& member : calls) {
-    detail::CommunicatorState* const state =
-        member.communicator == nullptr ? nullptr : CommunicatorAccess::state(*member.communicator);
-    if (state == nullptr || state->runtime().is_forked_copy()) {
-      throw Error(Status(ErrorCode::kNotMember,
-                         state == nullptr ? "group() was given an empty communicator"
-                                          : "group() was given a parent's communicator in a "
-                                            "forked child"),
-                  {.operation = "group"});
-    }
-    grouped.push_back({state, &member.call, state->devices().concerns(member.call)});
+  for (const MemberCall& each : calls) {
+    detail::CommunicatorState& state = detail::member(
+        each.communicator == nullptr ? nullptr : CommunicatorAccess::state(*each.communicator),
+        "group");
+    grouped.push_back({&state, &each.call, state.devices().concerns(each.call)});
   }
   const detail::FirstFailure first = detail::run_together(grouped, nullptr);
   if (!first.status) throw first.communicator->error(first.status, first.collective);

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "comm/communicator_state.h"
+#include "comm/member.h"
 #include "comm/split.h"
 #include "config/environment.h"
 #include "rendezvous/rendezvous_point.h"
@@ -180,12 +181,13 @@ std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes
 }
 
 void* allocate(Communicator& communicator, std::size_t bytes, MemoryKind kind) {
-  detail::CommunicatorState* state = CommunicatorAccess::state(communicator);
-  if (state == nullptr || state->closed()) {
+  detail::CommunicatorState& state =
+      detail::member(CommunicatorAccess::state(communicator), "allocate");
+  if (state.closed()) {
     throw Error(Status(ErrorCode::kClosed, "allocate() needs an open communicator"),
                 {.operation = "allocate"});
   }
-  Result<void*> memory = state->runtime().allocate(detail::allocated_bytes(bytes, 1), kind);
+  Result<void*> memory = state.runtime().allocate(detail::allocated_bytes(bytes, 1), kind);
   if (!memory) throw Error(memory.error(), {.operation = "allocate"});
   return *memory;
 }

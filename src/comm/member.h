@@ -14,12 +14,15 @@ extern const Status kInherited;  ///< of a parent's, in a forked child
 [[noreturn]] void refuse_member(bool is_empty, std::string_view operation);
 
 /// The state of a communicator that may be used. Throws kNotMember in the name of `operation`.
-inline CommunicatorState& member(const std::shared_ptr<CommunicatorState>& state,
-                                 std::string_view operation) {
+inline CommunicatorState& member(CommunicatorState* state, std::string_view operation) {
   if (state == nullptr || state->runtime().is_forked_copy()) {
     refuse_member(state == nullptr, operation);
   }
   return *state;
+}
+inline CommunicatorState& member(const std::shared_ptr<CommunicatorState>& state,
+                                 std::string_view operation) {
+  return member(state.get(), operation);
 }
 inline CommunicatorState& member(const std::shared_ptr<CommunicatorState>& state,
                                  Collective collective) {

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
+#include "comm/member.h"
 #include "comm/registrations.h"
 #include "transports/shm/file_memory.h"
 
@@ -64,9 +65,6 @@ Status Runtime::share(std::span<const std::byte> memory, const MemorySource& sou
 
 Result<RegistrationFacts> Runtime::register_memory(std::span<const std::byte> memory,
                                                    const MemorySource& source) {
-  if (is_forked_copy()) {
-    return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
-  }
   if (device_ != nullptr && device_->is_device_memory(memory.data())) {
     return Status(ErrorCode::kUnsupported,
                   range_text(memory) + " are device memory, which needs none");
@@ -115,14 +113,15 @@ RegisteredMemory::RegisteredMemory(Communicator& communicator, void* data, std::
     if (!result) throw Error(result.error(), {.operation = "register_memory"});
     return std::move(*result);
   };
-  detail::CommunicatorState* const state = CommunicatorAccess::state(communicator);
-  if (state == nullptr || state->closed()) {
+  detail::CommunicatorState& state =
+      detail::member(CommunicatorAccess::state(communicator), "register_memory");
+  if (state.closed()) {
     value_or_throw(Status(ErrorCode::kClosed, "register_memory() needs an open communicator"));
   }
   if (const Status valid = check_range(data, bytes); !valid) value_or_throw(valid);
   state_->memory = {static_cast<const std::byte*>(data), bytes};
-  state_->facts = value_or_throw(state->runtime().register_memory(state_->memory, source));
-  state_->runtime = state->shared_runtime();
+  state_->facts = value_or_throw(state.runtime().register_memory(state_->memory, source));
+  state_->runtime = state.shared_runtime();
 }
 
 RegisteredMemory::RegisteredMemory(RegisteredMemory&&) noexcept = default;

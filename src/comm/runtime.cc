@@ -248,9 +248,6 @@ void leave_to_parent(std::shared_ptr<void> inherited) {
 }
 
 Result<void*> Runtime::allocate(std::size_t bytes, MemoryKind kind) {
-  if (is_forked_copy()) {
-    return Status(ErrorCode::kInvalidArgument, "a forked child has no part in its parent's job");
-  }
   if (kind == MemoryKind::kCuda) {
     if (device_ != nullptr) return device_->allocate(bytes);
     return Status(ErrorCode::kUnsupported,

@@ -58,6 +58,10 @@ TEST_P(Communicators, ANegativeColorGivesAnEmptyOneThatRefusesCalls) {
       EXPECT_EQ(code_of([&] { part.all_reduce_async(data, ops::sum); }), ErrorCode::kNotMember);
       EXPECT_EQ(code_of([&] { part.split(0); }), ErrorCode::kNotMember);
       EXPECT_EQ(part.status().code(), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { allocate(part, 64); }), ErrorCode::kNotMember);
+      EXPECT_EQ(code_of([&] { register_memory(part, data.data(), 4); }), ErrorCode::kNotMember);
+      const MemberCall call{&part, {.collective = Collective::kBarrier}};
+      EXPECT_EQ(code_of([&] { group({&call, 1}); }), ErrorCode::kNotMember);
       part.close();
     } else {
       EXPECT_EQ(part.size(), 2);
@@ -141,6 +145,8 @@ TEST_P(Communicators, ClosedOnesRefuseCallsAndLeaveOthersAlone) {
     std::vector<int> data{1};
     EXPECT_EQ(code_of([&] { part.all_reduce(data, ops::sum); }), ErrorCode::kClosed);
     EXPECT_EQ(part.status().code(), ErrorCode::kClosed);
+    EXPECT_EQ(code_of([&] { allocate(part, 64); }), ErrorCode::kClosed);
+    EXPECT_EQ(code_of([&] { register_memory(part, data.data(), 4); }), ErrorCode::kClosed);
     comm.all_reduce(data, ops::sum);
     EXPECT_EQ(data[0], 2);
   });

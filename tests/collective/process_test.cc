@@ -275,7 +275,11 @@ void refuse_in_a_child(Communicator& comm, Request& request) {
       refuses([&] { comm.all_reduce(&value, &value, 1, DataType::kFloat32, ops::sum); }) &&
       refuses([&] { comm.barrier_async(); }) && refuses([&] { comm.split(0); }) &&
       refuses([&] { comm.receive(&value, 1, DataType::kFloat32, 0); }) &&
-      refuses([&] { request.wait(); }) && !comm.status().ok();
+      refuses([&] { request.wait(); }) && refuses([&] { allocate(comm, 64); }) &&
+      refuses([&] { register_memory(comm, &value, sizeof value); }) && refuses([&] {
+        group(std::vector<MemberCall>{{&comm, {}}});
+      }) &&
+      !comm.status().ok();
   if (!all) _exit(3);
   comm.abort();  // nobody hears it
 }
