@@ -62,6 +62,40 @@ struct Offer {
   std::uint32_t has_block = 0;
 };
 
+// What the leader of a part reserves to offer it. It goes back if no call of the parent has begun
+// since: by such a call others may have heard of it, and who opens a block counts itself in it,
+// which must not be another group's by then.
+class ReservedBlock {
+ public:
+  explicit ReservedBlock(CommunicatorState& parent) : parent_(parent) {}
+  ~ReservedBlock() {
+    if (is_reserved_ && calls_begun() == calls_before_) segment().return_block(number_);
+  }
+  ReservedBlock(const ReservedBlock&) = delete;
+
+  /// Nothing where all blocks are taken.
+  void reserve_for(Offer* offer) {
+    calls_before_ = calls_begun();
+    const Result<std::uint32_t> number = segment().reserve_block();
+    if (!number) return;
+    is_reserved_ = true;
+    offer->block = number_ = *number;
+    offer->has_block = 1;
+  }
+
+ private:
+  shm::SharedSegment& segment() const { return *parent_.runtime().shared_segment(); }
+  std::uint64_t calls_begun() const {
+    const Engine::Lock lock(parent_.runtime().engine());
+    return parent_.host().calls().next();
+  }
+
+  CommunicatorState& parent_;
+  bool is_reserved_ = false;
+  std::uint32_t number_ = 0;
+  std::uint64_t calls_before_ = 0;
+};
+
 template <typename T>
 Result<std::vector<T>> share(CommunicatorState& parent, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(parent.size()));
@@ -102,6 +136,7 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
     Result<std::unique_ptr<shm::SegmentGroup>> made = segment->open_group(agreed.block, indices);
     if (made) group = std::move(*made);
   }
+  // If this fails, nobody knows who has opened the block: it is free again if all have.
   UNISONO_ASSIGN(const std::vector<std::uint8_t> opened,
                  share(parent, static_cast<std::uint8_t>(group != nullptr)));
   const auto count =
@@ -157,13 +192,8 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
 
   Offer offer;
   if (leads) offer.id = take_communicator_id(runtime);
-  if (leads && !indices.empty()) {
-    const Result<std::uint32_t> block = runtime.shared_segment()->reserve_block();
-    if (block) {
-      offer.block = *block;
-      offer.has_block = 1;
-    }
-  }
+  ReservedBlock block(parent);
+  if (leads && !indices.empty()) block.reserve_for(&offer);
   UNISONO_ASSIGN(const std::vector<Offer> offers, share(parent, offer));
   const Offer agreed = ranks.empty() ? Offer{} : offers[static_cast<std::size_t>(ranks.front())];
   UNISONO_ASSIGN(std::unique_ptr<native::Group> native,

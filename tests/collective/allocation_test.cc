@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -172,6 +174,43 @@ TEST_P(Allocation, ThatFailsReleasesNoBufferOfADetachedCall) {
   });
   EXPECT_GT(failed, 0U) << "no allocation was refused";
   EXPECT_LT(failed, kMost) << "there are more of them than were tried";
+}
+
+// What a split has reserved of shared memory goes back where memory is used up before it has told
+// the others.
+TEST(AllocationOfASplit, ThatFailsLosesNoSharedMemory) {
+  if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
+  constexpr int kBlocks = 1024;  // that ranks of a host have
+  run_ranks(2, "auto", [](Communicator& comm) {
+    Communicator own = comm.split(comm.rank());  // nobody else waits for its calls
+    const auto calls = [&] {
+      return own.traffic().calls[static_cast<std::size_t>(Collective::kAllGather)];
+    };
+    const auto fails_with_allocation = [&](std::uint64_t nth) {
+      refused_allocation = allocations + nth;
+      try {
+        own.duplicate();
+        refused_allocation = 0;
+        return false;
+      } catch (const std::bad_alloc&) {
+        refused_allocation = 0;
+        return true;
+      }
+    };
+    own.duplicate();
+    // The last one before the second of its calls, which tells what was reserved.
+    std::uint64_t last = 0;
+    for (std::uint64_t nth = 1, made = 0; made < 2; ++nth) {
+      const std::uint64_t before = calls();
+      if (!fails_with_allocation(nth)) continue;
+      made = calls() - before;
+      if (made == 1) last = nth;
+    }
+    ASSERT_GT(last, 0U);
+    for (int i = 0; i < kBlocks; ++i) ASSERT_TRUE(fails_with_allocation(last));
+    EXPECT_NE(own.duplicate().describe().find("shared memory"), std::string::npos);
+    comm.barrier();
+  });
 }
 
 TEST(AllocationCounter, Counts) {
