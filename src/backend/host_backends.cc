@@ -52,10 +52,9 @@ Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure)
   CallShape shape;
   *failure = check_call(call, members_.self(), members_.size(), &shape);
   if (!*failure) return Tried::kRefused;
-  const Result<algorithms::Choice> choice = selection_.select(call, shape);
-  if (!choice) return Tried::kNotBegun;
-  if (choice->algorithm != nullptr) {
-    *checked = {shape, *choice};
+  Result<algorithms::Choice> choice = selection_.select(call, shape);
+  if (!choice || choice->algorithm != nullptr) {
+    *checked = {shape, std::move(choice)};
     return Tried::kNotBegun;
   }
   return shared_memory_.try_run(call, shape, record_of(call), choice->path, failure);

@@ -27,10 +27,10 @@ class HostBackends {
     /// Hears of calls that differ from a peer's.
     std::function<void(const Status&)> on_disagreement;
   };
-  /// What a checked call was found to be and to come to.
+  /// What a checked call was found to be, and to come to if it was selected for already.
   struct Checked {
-    CallShape shape;
-    std::optional<algorithms::Choice> choice;  ///< none: it was not checked, or nothing selected
+    CallShape shape{};
+    std::optional<Result<algorithms::Choice>> choice{};
   };
   explicit HostBackends(Context context);
 

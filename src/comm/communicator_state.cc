@@ -47,46 +47,43 @@ Status CommunicatorState::run(const Call& call, Received* received) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);
   if (on_host && native() != nullptr && !is_point_to_point(call.collective)) {
-    HostBackends::Checked checked;
-    if (const std::optional<Status> outcome = try_run(&grouped, &checked)) return *outcome;
-    if (checked.choice) grouped.checked = &checked;
-    return run_together({&grouped, 1}, received).status;
+    if (const std::optional<Status> outcome = try_run(grouped)) return *outcome;
   }
   return run_together({&grouped, 1}, received).status;
 }
 
 // A collective of members that share memory, most often over without a request. None: it has not
-// begun.
-std::optional<Status> CommunicatorState::try_run(GroupedCall* grouped,
-                                                 HostBackends::Checked* checked) {
-  const Call& call = *grouped->call;
-  {
-    const Engine::Lock lock(runtime_->engine());
-    UNISONO_TRY(usable());
-    Status failure;
-    switch (host_.try_run(call, checked, &failure)) {
-      case Tried::kNotBegun:
-        return std::nullopt;
-      case Tried::kOver:
-        return Status();
-      case Tried::kRefused:
-        return failure;
-      case Tried::kFailed:
-        fail(naming_rank(failure), Tell::kEveryone);
-        return this->failure();
-      case Tried::kGoesOn:
-        RequestState& request = requests_.prepare(call);
-        request.operation = host_.go_on(request);
-        requests_.note_running(request);
-        runtime_->engine().start(request);
-        grouped->request = &request;
-        // Another thread may have ended all requests while this one gave the lock away.
-        if (failure_.has_cause() && request.running) {
-          runtime_->engine().fail(request, failure_.cause());
-        }
-    }
+// begun, or goes on with one.
+std::optional<Status> CommunicatorState::try_run(GroupedCall& grouped) {
+  const Engine::Lock lock(runtime_->engine());
+  UNISONO_TRY(usable());
+  Status failure;
+  switch (host_.try_run(*grouped.call, &grouped.checked, &failure)) {
+    case Tried::kNotBegun:
+      return std::nullopt;
+    case Tried::kOver:
+      return Status();
+    case Tried::kRefused:
+      return failure;
+    case Tried::kFailed:
+      fail(naming_rank(failure), Tell::kEveryone);
+      return this->failure();
+    case Tried::kGoesOn:
+      go_on(grouped);
   }
-  return settle(*grouped, nullptr);
+  return std::nullopt;
+}
+
+// Gives a call that was tried, and is not over, its request.
+void CommunicatorState::go_on(GroupedCall& grouped) {
+  RequestState& request = requests_.prepare(*grouped.call);
+  grouped.request = note_begun(request, host_.go_on(request));
+  grouped.has_begun = true;
+  runtime_->engine().start(request);
+  // Another thread may have ended all requests while this one gave the lock away.
+  if (failure_.has_cause() && request.running) {
+    runtime_->engine().fail(request, failure_.cause());
+  }
 }
 
 Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call) {
@@ -113,29 +110,25 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
   return request;
 }
 
-Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
+Result<RequestState*> CommunicatorState::begin(GroupedCall& grouped, bool in_group) {
   const bool is_message = is_point_to_point(grouped.call->collective) && !grouped.on_device;
   if (is_message && !grouped.is_asynchronous) return begin_message(*grouped.call);
   return admit(grouped, {.in_group = in_group});
 }
 
 Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
-  UNISONO_ASSIGN(RequestState* const request,
-                 admit({this, &call, true, true}, {.in_group = true, .is_inner = true}));
+  GroupedCall grouped{this, &call, true, true};
+  UNISONO_ASSIGN(RequestState* const request, admit(grouped, {.in_group = true, .is_inner = true}));
   runtime_->engine().start(*request);
   return request;
 }
 
 // A request of a call that its backend has started, which the engine is then to advance. Under the
 // lock.
-Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const Admission& how) {
+Result<RequestState*> CommunicatorState::admit(GroupedCall& grouped, const Admission& how) {
   UNISONO_TRY(usable());
-  HostBackends::Checked checked;
-  if (grouped.checked != nullptr) {
-    checked = *grouped.checked;
-  } else {
-    UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
-  }
+  HostBackends::Checked& checked = grouped.checked;
+  if (!checked.choice) UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
   RequestState& request = requests_.prepare(*grouped.call);
   RequestPool::copy_counts(request);
   request.in_group = how.in_group;
@@ -145,7 +138,13 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
     request.held = false;
     return how.is_inner ? started.error() : not_started(started.error());
   }
-  request.operation = *started;
+  return note_begun(request, *started);
+}
+
+// With this every call gets its request that is not over before, however it began. The engine is to
+// start it then.
+RequestState* CommunicatorState::note_begun(RequestState& request, Operation* operation) {
+  request.operation = operation;
   requests_.note_running(request);
   return &request;
 }
@@ -178,15 +177,13 @@ Result<RequestState*> CommunicatorState::begin_message(const Call& call) {
     return nullptr;
   }
   RequestPool::fill(request, call);
-  request.operation = host_.messages().go_on(request);
-  requests_.note_running(request);
-  return &request;
+  return note_begun(request, host_.messages().go_on(request));
 }
 
 // Under the lock, once per request, by whoever finishes it.
 void CommunicatorState::on_done(RequestState& request) {
   requests_.note_ended(request);
-  const bool succeeded = has_succeeded(request);
+  const bool succeeded = note_outcome(request);
   if (succeeded) host_.traffic().count_call(request.call.collective);
   request.backend->end(request, succeeded);
   if (!succeeded) request.outcome = outcome_of(request);
@@ -197,8 +194,8 @@ void CommunicatorState::on_done(RequestState& request) {
       [callbacks = request.callbacks, outcome = request.outcome] { callbacks->finish(outcome); });
 }
 
-// If not, its outcome says why.
-bool CommunicatorState::has_succeeded(RequestState& request) {
+// False where the call has failed; its outcome says why then.
+bool CommunicatorState::note_outcome(RequestState& request) {
   if (!request.operation->status().ok()) {
     request.outcome = request.operation->status();
     return false;

@@ -59,7 +59,7 @@ class CommunicatorState final : public JobCommunicator,
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
-  Result<RequestState*> begin(const GroupedCall& grouped, bool in_group);
+  Result<RequestState*> begin(GroupedCall& grouped, bool in_group);
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
   Status settle(GroupedCall& grouped, Received* received);
@@ -109,14 +109,16 @@ class CommunicatorState final : public JobCommunicator,
     bool in_group = false;
     bool is_inner = false;  ///< errors are returned, not reported
   };
-  Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
+  Result<RequestState*> admit(GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const Call& call);
+  RequestState* note_begun(RequestState& request, Operation* operation);
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;
-  std::optional<Status> try_run(GroupedCall* grouped, HostBackends::Checked* checked);
+  std::optional<Status> try_run(GroupedCall& grouped);
+  void go_on(GroupedCall& grouped);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);
-  bool has_succeeded(RequestState& request);
+  bool note_outcome(RequestState& request);
   Status outcome_of(RequestState& request);
 
   const std::shared_ptr<Runtime> runtime_;
