@@ -137,11 +137,18 @@ class Group {
         engine_of(each).flush();
       }
     }
-    // One call that has heard of nobody is enough to look, and one look to hear of all.
-    if (!has_one || !first_.status.ok()) return;
-    const auto deaf = std::find_if(calls_.begin(), calls_.end(),
-                                   [](const GroupedCall& each) { return each.only_sent; });
-    if (deaf != calls_.end()) note(*deaf, deaf->communicator->look_at_peers());
+    if (first_.status.ok()) look_at_peers();
+  }
+
+  // For calls that have heard of nobody. One look tells all that there is to hear in a job.
+  void look_at_peers() {
+    for (const GroupedCall& deaf : calls_) {
+      if (!deaf.only_sent) continue;
+      note(deaf, deaf.communicator->look_at_peers());
+      for (GroupedCall& each : calls_) {
+        if (&engine_of(each) == &engine_of(deaf)) each.only_sent = false;
+      }
+    }
   }
 
   void beat() const {

@@ -81,6 +81,42 @@ TEST(Join, OneThreadMayHaveSeveral) {
   both(0);
 }
 
+// Each of the calls only sends, and is over before it has heard of anybody.
+TEST(Join, AGroupOfCallsOfSeveralJobsHearsOfAFailureInEither) {
+  MapStore store;
+  const InitOptions options{.transport = "tcp", .timeout = std::chrono::seconds(20)};
+  std::atomic<bool> is_over = false;
+  std::jthread other([&] {
+    Communicator first = join(store, "first", 1, 2, options);
+    Communicator second = join(store, "second", 1, 2, options);
+    for (Communicator* comm : {&first, &second}) comm->barrier();
+    second.abort("of the test");
+    is_over.wait(false);
+  });
+  Communicator first = join(store, "first", 0, 2, options);
+  Communicator second = join(store, "second", 0, 2, options);
+  for (Communicator* comm : {&first, &second}) comm->barrier();
+  int value = 7;
+  const Call call{.collective = Collective::kBroadcast,
+                  .in = &value,
+                  .out = &value,
+                  .count = 1,
+                  .type = DataType::kInt32};
+  const std::vector<MemberCall> calls{{&first, call}, {&second, call}};
+  ErrorCode code = ErrorCode::kOk;
+  for (int made = 0; made < 500 && code == ErrorCode::kOk; ++made) {
+    try {
+      group(calls);
+      std::this_thread::sleep_for(milliseconds(10));  // the word is on its way
+    } catch (const Error& error) {
+      code = error.code();
+    }
+  }
+  EXPECT_EQ(code, ErrorCode::kAborted);
+  is_over = true;
+  is_over.notify_all();
+}
+
 // The one that is over is found whichever job it is of.
 TEST(Join, RequestsOfSeveralJobsAreWaitedForTogether) {
   MapStore store;
