@@ -41,7 +41,8 @@ bool SharedMemoryOperation::advance() {
   const TimePoint now = Clock::now();
   if (raised_at_ == TimePoint{}) raised_at_ = now;
   if (now - raised_at_ < grace::kCause) return false;
-  status_ = Status(raised, "rank " + std::to_string(failed_rank) + " ended the call", failed_rank);
+  const std::string who = failed_rank < 0 ? "another rank" : "rank " + std::to_string(failed_rank);
+  status_ = Status(raised, who + " ended the call", failed_rank);
   running_->fail(status_);
   leave_queue();
   return true;
