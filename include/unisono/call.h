@@ -28,7 +28,7 @@ concept LentBuffer = Buffer<R> && Lasting<R>;
 template <Buffer R>
 using ElementOf = std::remove_cv_t<std::ranges::range_value_t<R>>;
 
-/// One call with everything it needs, untyped: what all the forms below become. Which members
+/// One call with everything it needs, untyped: what all forms of a call become. Which members
 /// matter depends on the collective; see the functions of Collectives.
 struct Call {
   Collective collective = Collective::kBarrier;

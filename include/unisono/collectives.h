@@ -46,7 +46,10 @@ class UNISONO_API Collectives {
   int size() const;   ///< 0 when empty
 
   // ---- The generic form ---------------------------------------------------------------------
+  /// Makes the call, which may be of any kind, and returns once it is over.
   void run(const Call& call);
+  /// The same without waiting: the call may use its buffers until the Request is finished. What
+  /// cannot begin throws here, what fails later is the Request's outcome.
   Request start(const Call& call);
 
   // ---- Collectives ---------------------------------------------------------------------------
@@ -255,7 +258,8 @@ class UNISONO_API Collectives {
         typed(uneven(even(Collective::kReduceScatterV, op, 0, options), counts, {}, {}, {}), data));
   }
 
-  /// root's out[r * count .. ) = rank r's in. In place at root: in == out + root * count.
+  /// root's out[r * count .. + count) = rank r's in. `count` elements per rank; root's out holds
+  /// size() * count, that of the others may be null. In place at root: in == out + root * count.
   void gather(const void* in, void* out, std::size_t count, DataType type, Rank root,
               const CallOptions& options = {}) {
     run(even(Collective::kGather, in, out, count, type, {}, root, options));
@@ -281,8 +285,10 @@ class UNISONO_API Collectives {
     return start(typed(even(Collective::kGather, {}, root, options), data));
   }
 
-  /// `count`: this rank's elements, of typed buffers the length of `in` (at root counts[root]).
-  /// `counts`, `displacements`: at root only.
+  /// The `count` elements of rank r's `in` go to root's out + displacements[r]. `count`: this
+  /// rank's own, of typed buffers the length of `in` (at root counts[root]). At root only:
+  /// `counts`, which agree with each rank's, `displacements` (none: end to end) and `out`, which is
+  /// null elsewhere or anything. In place at root: in == out + displacements[root].
   void gather_v(const void* in, std::size_t count, void* out, Counts counts, Counts displacements,
                 DataType type, Rank root, const CallOptions& options = {}) {
     run(uneven(even(Collective::kGatherV, in, out, count, type, {}, root, options), {}, {}, counts,
@@ -321,7 +327,8 @@ class UNISONO_API Collectives {
               data));
   }
 
-  /// out = root's in[rank() * count .. ). In place at root: out == in + root * count.
+  /// out = root's in[rank() * count .. + count). `count` elements per rank; root's in holds
+  /// size() * count, that of the others may be null. In place at root: out == in + root * count.
   void scatter(const void* in, void* out, std::size_t count, DataType type, Rank root,
                const CallOptions& options = {}) {
     run(even(Collective::kScatter, in, out, count, type, {}, root, options));
@@ -347,8 +354,10 @@ class UNISONO_API Collectives {
     return start(typed(even(Collective::kScatter, {}, root, options), data));
   }
 
-  /// `count`: this rank's elements, of typed buffers the length of `out` (at root counts[root]).
-  /// `counts`, `displacements`: at root only.
+  /// The counts[r] elements at root's in + displacements[r] go to rank r's `out`. `count`: this
+  /// rank's own, of typed buffers the length of `out` (at root counts[root]). At root only:
+  /// `counts`, which agree with each rank's, `displacements` (none: end to end) and `in`, which is
+  /// null elsewhere or anything. In place at root: out == in + displacements[root].
   void scatter_v(const void* in, Counts counts, Counts displacements, void* out, std::size_t count,
                  DataType type, Rank root, const CallOptions& options = {}) {
     run(uneven(even(Collective::kScatterV, in, out, count, type, {}, root, options), counts,

@@ -72,9 +72,9 @@ class UNISONO_API Communicator : public Collectives {
   bool empty() const;
   /// Why the communicator no longer works; ok while it does.
   Status status() const;
-  /// "rank 1 of 4 on host a, shm" for people.
+  /// "rank 1 of 4 on a, shared memory" for people; without the last where ranks share none.
   std::string describe() const;
-  /// The rank's host name, as it told at the rendezvous.
+  /// The rank's host name, as it told at the rendezvous; empty for a rank that does not exist.
   std::string host_of(Rank rank) const;
 
   // ---- Point to point -----------------------------------------------------------------------
@@ -151,15 +151,17 @@ class UNISONO_API Communicator : public Collectives {
                         data_type_of<ElementOf<In>>, tag, options);
   }
   /// Starts all, then waits for all: any mixture of sends and receives, in any order on any rank,
-  /// without deadlock (NCCL's group call). Throws the first failure after all have ended.
+  /// without deadlock (NCCL's group call). After a call that is refused no further one is started.
+  /// Throws the first failure after all have ended.
   void group(std::span<const Call> calls);
 
   // ---- Communicators ------------------------------------------------------------------------
 
   /// Collective. Ranks of equal `color` form a new communicator, ordered by (key, rank). A
-  /// negative color: no member, an empty communicator is returned.
+  /// negative color: no member, an empty communicator is returned. Throws kOutOfResources when no
+  /// more communicators can be told apart in the job, and any failure of this one.
   Communicator split(int color, int key = 0);
-  /// Same ranks, separate operations.
+  /// Same ranks, separate operations. Throws as split().
   Communicator duplicate() { return split(0, rank()); }
 
   /// Collective: all ranks name the same ranks in the same order, and those form a communicator in
@@ -180,10 +182,11 @@ class UNISONO_API Communicator : public Collectives {
   void close();
 
   /// What the calls that have succeeded here so far moved. Two reports' difference is what the
-  /// calls between them moved.
+  /// calls between them moved. Throws nothing; an empty communicator has moved nothing.
   TrafficReport traffic() const;
 
-  /// What selection would do, for people and `unisono info --why`.
+  /// What selection would do, for people and `unisono info --why`. Throws nothing; empty where the
+  /// communicator is.
   std::string explain(Collective collective, std::size_t bytes) const;
 
  private:

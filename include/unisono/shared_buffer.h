@@ -14,12 +14,15 @@ namespace unisono {
 /// Memory that the other ranks of this host can read in place: large collectives on it move
 /// each byte once. 64-byte aligned. Needs an open communicator and belongs to this rank of its job,
 /// so that other communicators of the rank may use it as well. kCuda: on the rank's device
-/// (InitOptions::device, or the first one), 512-byte aligned. Throws kOutOfResources; kUnsupported
-/// where there is no device; kInvalidArgument for more than 2^47 bytes, the bound of every buffer.
+/// (InitOptions::device, or the first one), 512-byte aligned. Any thread. Throws kOutOfResources;
+/// kUnsupported where there is no device; kInvalidArgument for more than 2^47 bytes, the bound of
+/// every buffer; kNotMember and kClosed.
 UNISONO_API void* allocate(Communicator& communicator, std::size_t bytes,
                            MemoryKind kind = MemoryKind::kHost);
-/// Gives memory of allocate() back, which no call may be using. What is never given back is
-/// gone once the last Communicator of the job is destroyed.
+/// Gives memory of allocate() back, which no call may be using; null is fine. Any thread. The
+/// communicator may be closed, or another one of the rank. Throws kInvalidArgument for what
+/// allocate() has not returned. What is never given back is gone once the last Communicator of the
+/// job is destroyed.
 UNISONO_API void release(Communicator& communicator, void* pointer);
 
 namespace detail {
@@ -30,7 +33,8 @@ UNISONO_API std::shared_ptr<void> allocate_owned(Communicator& communicator, std
 }  // namespace detail
 
 /// A typed array in memory of allocate(), which it releases in the end. It may outlive its
-/// communicator and the job.
+/// communicator and the job. The constructor throws as allocate(), nothing else throws. Thread
+/// rule: that of an array; it may be made and destroyed by any thread.
 template <Element T>
 class SharedBuffer {
  public:

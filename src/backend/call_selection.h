@@ -1,6 +1,7 @@
 // What runs a call on host memory: an algorithm, or shared memory and by which path.
 //
-// Thread rule: the engine's lock.
+// Thread rule: select() of a call under the engine's lock; the rest from any thread, since it reads
+// what does not change.
 #pragma once
 
 #include <array>

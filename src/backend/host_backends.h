@@ -1,6 +1,6 @@
 // What runs a communicator's calls on host memory: a backend is selected for each.
 //
-// Thread rule: the engine's lock, but for what SharedMemoryBackend and CallSelection say of theirs.
+// Thread rule: the engine's lock. What the accessors give, in any thread, has rules of its own.
 #pragma once
 
 #include <functional>

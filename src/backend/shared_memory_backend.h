@@ -1,8 +1,8 @@
 // Collectives of members that share memory: the group that runs them, the operations that wait for
 // their turn in it, and the short ways of a blocking call.
 //
-// Thread rule: the engine's lock, but for has_last_buffers_of(): the thread that makes the blocking
-// calls.
+// Thread rule: the engine's lock, but for group() and has_last_buffers_of(): the thread that uses
+// the communicator.
 #pragma once
 
 #include <cstdint>

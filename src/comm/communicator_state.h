@@ -50,7 +50,8 @@ class CommunicatorState final : public JobCommunicator,
   /// Under the lock.
   bool has_calls_on_devices() const;
 
-  /// Runs a blocking call and returns its outcome. Throws nothing. `received`: what a receive got.
+  /// Runs a blocking call and returns its outcome. `received`: what a receive got. Throws nothing
+  /// but std::bad_alloc.
   Status run(const Call& call, Received* received = nullptr);
   /// A bad argument is an error here; everything later is the request's outcome.
   Result<std::shared_ptr<RequestState>> start(const Call& call);

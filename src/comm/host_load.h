@@ -12,7 +12,7 @@
 
 namespace unisono {
 
-/// The lines of Member::addresses that host_load() reads: what the calling thread may run on, and
+/// The lines of Member::addresses that host_loads() reads: what the calling thread may run on, and
 /// the time that its control group grants.
 std::string processor_lines();
 

@@ -1,6 +1,7 @@
 // One call from start to collection: what stands behind every Request, pooled by its communicator.
 //
-// Thread rule: the engine's lock, but for what is atomic; `outcome` by anybody once `done` is seen.
+// Thread rule: the engine's lock, but for what is atomic; `held` by whoever makes the calls of the
+// communicator, `outcome` by anybody once `done` is seen.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,9 @@ class RequestState final : public Task,
   std::shared_ptr<CommunicatorState> communicator;  ///< set while a Request refers to it
   /// Set by a Request, perhaps on another thread than the one that uses the communicator.
   std::atomic<bool> referred = false;
-  bool held = false;                   ///< by a blocking call, until it returns
+  /// By whoever began it and will look at its outcome: a blocking call, start() until there is a
+  /// Request, or an InnerCall. Nobody else may have it meanwhile.
+  bool held = false;
   std::vector<std::size_t> counts[4];  ///< copies of an asynchronous call's spans
   Status outcome;                      ///< final once done
 
