@@ -19,6 +19,7 @@
 namespace {
 thread_local std::uint64_t allocations = 0;
 thread_local std::uint64_t refused_allocation = 0;  // the one of that number fails
+std::atomic<bool> was_refused = false;              // on any thread
 }  // namespace
 
 #if !UNISONO_ADDRESS_SANITIZER && !UNISONO_THREAD_SANITIZER
@@ -29,7 +30,9 @@ void* __libc_realloc(void* old, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 
 void* malloc(std::size_t bytes) {
-  return ++allocations == refused_allocation ? nullptr : __libc_malloc(bytes);
+  if (++allocations != refused_allocation) return __libc_malloc(bytes);
+  was_refused = true;
+  return nullptr;
 }
 void* calloc(std::size_t count, std::size_t bytes) {
   ++allocations;
@@ -144,16 +147,21 @@ INSTANTIATE_TEST_SUITE_P(Transports, Allocation, testing::Values("auto", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A receive that is detached: whichever allocation fails, the buffer goes when the message is in
-// it, and not before.
+// it, and not before. The message is sent when an allocation has failed, or none has.
 TEST_P(Allocation, ThatFailsReleasesNoBufferOfADetachedCall) {
   if (is_sanitized()) GTEST_SKIP() << "sanitizers bring their own allocator";
   constexpr std::uint64_t kMost = 20;  // more than there are
   std::atomic<std::uint64_t> failed = 0;
+  std::atomic<bool> is_detached = false;
   run_ranks(2, GetParam(), [&](Communicator& comm) {
     for (std::uint64_t nth = 1; nth <= kMost; ++nth) {
       const auto tag = static_cast<Tag>(nth);
+      was_refused = is_detached = false;
+      comm.barrier();
       if (comm.rank() == 1) {
+        while (!was_refused && !is_detached) std::this_thread::yield();
         comm.send(std::vector<int>{7}, 0, tag);
+        comm.barrier();
         continue;
       }
       std::atomic<int> found = -1;
@@ -166,10 +174,12 @@ TEST_P(Allocation, ThatFailsReleasesNoBufferOfADetachedCall) {
       Request request = comm.receive_async(*buffer, 1, tag);
       refused_allocation = allocations + nth;
       request.detach(std::move(owner));
+      is_detached = true;
       failed += allocations >= std::exchange(refused_allocation, 0) ? 1 : 0;
       EXPECT_TRUE(request.test()) << "an empty one";
       while (found == -1) std::this_thread::yield();
       EXPECT_EQ(found, 7) << "released with allocation " << nth << " refused";
+      comm.barrier();
     }
   });
   EXPECT_GT(failed, 0U) << "no allocation was refused";

@@ -148,31 +148,44 @@ TEST_P(Callbacks, ThatMakeEachOtherDoNotNest) {
   });
 }
 
-// A thread that waits runs the callback, and the library's own goes on meanwhile.
+// A thread that waits runs the callback, and the library's own goes on meanwhile. Most often it is
+// that thread, but the library's own may have found out before it came to rest.
 TEST_P(Callbacks, HoldUpNoOtherCallOfTheRank) {
   std::atomic<bool> has_arrived = false;
   constexpr std::size_t kLarge = 500'000;
+  constexpr int kRoundsMax = 100;
   run_ranks(2, GetParam(), [&](Communicator& comm) {
     enum : Tag { kSmallOne = 1, kLargeOne, kLastOne };
-    if (comm.rank() == 1) {
-      std::vector<std::int64_t> got(kLarge);
-      comm.send(std::vector<int>{1}, 0, kSmallOne);
-      comm.receive(got, 0, kLargeOne);
-      has_arrived = true;
-      comm.send(std::vector<int>{1}, 0, kLastOne);
-      return;
-    }
     const std::vector<std::int64_t> sent(kLarge, 7);
-    std::vector<int> small(1), last(1);
-    Request waited = comm.receive_async(last, 1, kLastOne);
-    Request called = comm.receive_async(small, 1, kSmallOne);
-    Request large = comm.send_async(sent, 1, kLargeOne);
-    called.on_completion([&](const Status&) {
-      while (!has_arrived && comm.status().ok()) std::this_thread::yield();
-    });
-    waited.wait();
-    large.wait();
-    EXPECT_TRUE(has_arrived);
+    std::vector<std::int64_t> got(kLarge);
+    int was_here = 0;  // the callback, on the thread that waited
+    for (int round = 0; was_here == 0 && round < kRoundsMax; ++round) {
+      comm.broadcast(&round, 1, DataType::kInt32, 0);
+      if (comm.rank() == 1) {
+        comm.send(std::vector<int>{1}, 0, kSmallOne);
+        comm.receive(got, 0, kLargeOne);
+        has_arrived = true;
+        comm.send(std::vector<int>{1}, 0, kLastOne);
+      } else {
+        std::vector<int> small(1), last(1);
+        Request waited = comm.receive_async(last, 1, kLastOne);
+        Request called = comm.receive_async(small, 1, kSmallOne);
+        Request large = comm.send_async(sent, 1, kLargeOne);
+        std::atomic<bool> is_over = false;
+        called.on_completion([&, waiting = std::this_thread::get_id()](const Status&) {
+          while (!has_arrived && comm.status().ok()) std::this_thread::yield();
+          was_here = std::this_thread::get_id() == waiting ? 1 : 0;
+          is_over = true;
+        });
+        waited.wait();
+        large.wait();
+        EXPECT_TRUE(has_arrived);
+        while (!is_over) std::this_thread::yield();
+        has_arrived = false;
+      }
+      comm.broadcast(&was_here, 1, DataType::kInt32, 0);
+    }
+    EXPECT_EQ(was_here, 1) << "the waiting thread ran no callback";
   });
 }
 
@@ -204,6 +217,22 @@ TEST_P(Callbacks, MayWaitForTheThreadThatLetsGoOfTheJob) {
     EXPECT_FALSE(is_over);
     has_let_go = true;
     while (!is_over) std::this_thread::yield();
+  });
+}
+
+TEST_P(Callbacks, OfWhatAbortEndsHaveRunWhenItReturns) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    std::vector<std::int64_t> data(10);
+    ErrorCode code = ErrorCode::kOk;
+    Request request;
+    if (comm.rank() == 0) {
+      request = other.all_reduce_async(data, ops::sum);
+      request.on_completion([&](const Status& outcome) { code = outcome.code(); });
+      other.abort("of the test");
+      EXPECT_EQ(code, ErrorCode::kAborted);
+    }
+    comm.barrier();
   });
 }
 

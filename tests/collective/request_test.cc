@@ -271,24 +271,38 @@ TEST_P(Requests, AreWaitedForAllTogether) {
   });
 }
 
+// The first in the order of the span, which is the second to fail. What ends well comes last.
 TEST_P(Requests, ThrowTheFirstFailureOnceAllHaveEnded) {
-  run_ranks(2, GetParam(), [](Communicator& comm) {
-    std::vector<int> room(1), good(2);
-    if (comm.rank() == 0) {
-      std::vector<Request> requests;
-      requests.push_back(comm.receive_async(room.data(), 1, DataType::kInt32, 1, 1));
-      requests.push_back(comm.receive_async(good.data(), 2, DataType::kInt32, 1, 2));
-      try {
-        wait_all(requests);
-        ADD_FAILURE() << "two elements do not fit one";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      }
-      EXPECT_EQ(good, (std::vector<int>{7, 8}));
-    } else {
-      comm.send(std::vector<int>{1, 2}, 0, 1);
-      comm.send(std::vector<int>{7, 8}, 0, 2);
+  enum : Tag { kFirst = 1, kGood, kEarly };
+  std::atomic<Tag> failed = 0;
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    if (comm.rank() == 1) {
+      comm.send(std::vector<int>{1, 2}, 0, kEarly);
+      while (failed != kEarly) std::this_thread::yield();
+      comm.send(std::vector<int>{1, 2}, 0, kFirst);
+      while (failed != kFirst) std::this_thread::yield();
+      comm.send(std::vector<int>{7, 8}, 0, kGood);
+      return;
     }
+    std::vector<int> room(2), good(2);
+    std::vector<Request> requests;
+    requests.push_back(comm.receive_async(room.data(), 1, DataType::kInt32, 1, kFirst));
+    requests.push_back(comm.receive_async(good.data(), 2, DataType::kInt32, 1, kGood));
+    requests.push_back(comm.receive_async(room.data() + 1, 1, DataType::kInt32, 1, kEarly));
+    while (!requests[2].test()) std::this_thread::yield();
+    std::jthread looking([&] {
+      while (requests[0].status().ok()) std::this_thread::yield();
+      failed = kFirst;
+    });
+    failed = kEarly;
+    try {
+      wait_all(requests);
+      ADD_FAILURE() << "two elements do not fit one";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("with tag 1 "), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(good, (std::vector<int>{7, 8}));
   });
 }
 
