@@ -212,6 +212,23 @@ void run_on_several_gpus(bool processes) {
 TEST(HierarchicalCalls, RunOnSeveralGpusOfAHost) { run_on_several_gpus(false); }
 TEST(HierarchicalProcesses, RunOnSeveralGpusOfAHost) { run_on_several_gpus(true); }
 
+// Processes of several ranks have no page of flags for each of them.
+TEST(HierarchicalProcesses, WithSeveralRanksEachAreStaged) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  run_hosts(
+      {.hosts = {0, 0, 0, 0, 1, 1, 1, 1},
+       .processes = true,
+       .ranks_of_a_process = 2,
+       .devices = {0, 1}},
+      [](Communicator& comm) {
+        DeviceUser user(comm.rank() % 2);
+        run_one(
+            comm,
+            {.collective = Collective::kAllReduce, .type = DataType::kInt32, .count = kMebibyte},
+            user);
+      });
+}
+
 TEST(HierarchicalCalls, RunOnCommunicatorsThatWereSplit) {
   run_hosts({.hosts = {0, 0, 1, 1, 0, 0, 1, 1}}, [](Communicator& comm) {
     DeviceUser user;

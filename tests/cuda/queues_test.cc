@@ -296,6 +296,24 @@ TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
   });
 }
 
+// ... and calls of all of them are staged.
+TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoDevicesEach) {
+  expect_success_alone([] {
+    run_hosts(
+        {.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2, .devices = {0, 1}},
+        [](Communicator& comm) {
+          DeviceUser user(comm.rank() % 2);
+          float* const data = user.make<float>({1, static_cast<float>(comm.rank())});
+          for (float sum = 4; sum < 100; sum *= 4) {
+            comm.all_reduce(data, data, 2, kFloat, ops::sum,
+                            {.timeout = kDeadline, .stream = user.stream()});
+            require(user.look(data, 2) == std::vector<float>{sum, sum / 4 * 6}, "a wrong sum");
+          }
+          comm.barrier();
+        });
+  });
+}
+
 // What a driver frees waits for all streams: a communicator is closed while one waits for a peer.
 TEST_F(DeviceQueues, DoNotHoldUpACommunicatorThatIsClosed) {
   expect_success_alone([] {

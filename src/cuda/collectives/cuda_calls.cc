@@ -108,7 +108,8 @@ const Member& CudaCalls::member(Rank rank) const {
 
 // From what all ranks published, so that all members find the same. A process with a second rank on
 // the device is staged: their streams may share a hardware queue, in which the one that waits for
-// another process would hold up what that process waits for.
+// another process would hold up what that process waits for. So are processes of which one has
+// several members: it has each page of flags in one mapping, which the driver registers once.
 void CudaCalls::find_reach() {
   const World& world = communicator_.world();
   std::set<std::string> processes;
@@ -126,12 +127,16 @@ void CudaCalls::find_reach() {
   if (!one_host) {
     if (find_layout(alone)) reach_ = Reach::kHosts;
   } else if (size() <= device::kRanksMax) {
-    reach_ = processes.size() == 1 ? Reach::kThreads : alone ? Reach::kProcesses : Reach::kStaged;
+    const bool are_processes = alone && processes.size() == static_cast<std::size_t>(size());
+    reach_ = processes.size() == 1 ? Reach::kThreads
+             : are_processes       ? Reach::kProcesses
+                                   : Reach::kStaged;
   }
 }
 
 // True where every host has as many members as the others, at least two, whose kernels reach each
-// other's memory: the threads of one process, or processes that have their devices alone.
+// other's memory: the threads of one process, or processes of one member each that have their
+// devices alone.
 bool CudaCalls::find_layout(bool have_devices_alone) {
   const World& world = communicator_.world();
   std::vector<std::vector<Rank>> hosts;
@@ -149,7 +154,8 @@ bool CudaCalls::find_layout(bool have_devices_alone) {
     for (const Rank rank : ranks) {
       processes.insert(published_by(world, world_rank(rank)).process);
     }
-    if (ranks.size() != place_count || (processes.size() > 1 && !have_devices_alone)) return false;
+    const bool are_processes = have_devices_alone && processes.size() == place_count;
+    if (ranks.size() != place_count || (processes.size() != 1 && !are_processes)) return false;
     if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) continue;
     layout.local = ranks;
     has_local_processes_ = processes.size() > 1;

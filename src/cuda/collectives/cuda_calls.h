@@ -35,7 +35,7 @@ class CudaCalls final : public DeviceCalls {
   enum class Reach : std::uint8_t {
     kStaged,     ///< not at all: some member has no device or is elsewhere, or there are too many
     kThreads,    ///< all members are threads of one process
-    kProcesses,  ///< all members are processes of one host
+    kProcesses,  ///< all members are processes of one host, each its own
     kHosts,      ///< on every host as many, at least two, that are kThreads or kProcesses there
   };
 
