@@ -64,7 +64,7 @@ class HostileTicket : public ::testing::Test {
     for (const Lie& lie : lies) {
       BufferTicket bad = good;
       lie.tell(bad);
-      const auto mapped = memory_->open(bad, 4, 4096);
+      const auto mapped = memory_->open(bad, other_process(4), 4096);
       ASSERT_FALSE(mapped) << lie.name;
       EXPECT_EQ(mapped.error().code(), ErrorCode::kProtocol) << lie.name;
       EXPECT_EQ(mapped.error().rank(), 4) << lie.name;
@@ -73,7 +73,7 @@ class HostileTicket : public ::testing::Test {
     }
     EXPECT_EQ(fake()->counts().imports, 0u);
     EXPECT_EQ(fake()->counts().virtual_parts, 0u);
-    EXPECT_TRUE(memory_->open(good, 4, 4096));
+    EXPECT_TRUE(memory_->open(good, other_process(4), 4096));
     memory_->forget(4);
     memory_->side_work().finish();
   }
@@ -104,7 +104,7 @@ TEST_F(HostileTicket, OfAnIpcHandleIsRefused) {
 TEST_F(HostileTicket, WithAHandleOfNobodyIsTheDriversToRefuse) {
   auto ticket = *owner_.ticket_of(*owner_.cuda_malloc(kMiB), 4096);
   ticket.ipc_handle.fill(0x5a);
-  const auto mapped = memory_->open(ticket, 4, 4096);
+  const auto mapped = memory_->open(ticket, other_process(4), 4096);
   ASSERT_FALSE(mapped);
   EXPECT_THAT(mapped.error().message(), HasSubstr("rank 4"));
 }
@@ -113,16 +113,31 @@ TEST_F(HostileTicket, ThatClaimsMoreThanAWindowHasMapsNothing) {
   if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
   auto ticket = *owner_.ticket_of(*owner_.allocate(2 * kMiB), 4096);
   ticket.allocation_bytes = 64 * kMiB;
-  EXPECT_FALSE(memory_->open(ticket, 4, 4096));
+  EXPECT_FALSE(memory_->open(ticket, other_process(4), 4096));
   EXPECT_EQ(fake()->counts().virtual_parts, 0u);
 }
 
+// What a rank has told of its own buffers all members know.
 TEST_F(HostileTicket, WithThisProcesssKeyIsNotBelieved) {
   void* const own = *memory_->allocate(kMiB);
-  auto ticket = *owner_.ticket_of(*owner_.allocate(kMiB), 4096);
-  ticket.process_key = memory_->ticket_of(own, kMiB)->process_key;
-  EXPECT_EQ(memory_->open(ticket, 4, 4096).status().code(), ErrorCode::kProtocol);
+  const BufferTicket told = *memory_->ticket_of(own, kMiB);
+  BufferTicket forged = *owner_.ticket_of(*owner_.allocate(kMiB), 4096);
+  forged.process_key = told.process_key;
+  forged.process = told.process;
+  forged.device_uuid = told.device_uuid;
+  for (const BufferTicket& ticket : {forged, told}) {
+    const auto mapped = memory_->open(ticket, other_process(4), 4096);
+    ASSERT_FALSE(mapped);
+    EXPECT_EQ(mapped.error().code(), ErrorCode::kProtocol);
+    EXPECT_EQ(mapped.error().rank(), 4);
+  }
+  EXPECT_TRUE(memory_->open(told, this_process(4), 4096));
   EXPECT_TRUE(memory_->release(own));
+}
+
+TEST_F(HostileTicket, OfAThreadWithAnotherProcesssKeyIsNotBelieved) {
+  const auto ticket = *owner_.ticket_of(*owner_.allocate(kMiB), 4096);
+  EXPECT_EQ(memory_->open(ticket, this_process(4), 4096).status().code(), ErrorCode::kProtocol);
 }
 
 TEST_F(HostileTicket, WithThisProcesssPidIsAnotherProcesss) {
@@ -131,7 +146,7 @@ TEST_F(HostileTicket, WithThisProcesssPidIsAnotherProcesss) {
   ASSERT_TRUE(owner_.fill(theirs, 4096, 7));
   auto ticket = *owner_.ticket_of(theirs, 4096);
   ticket.process = ::getpid();
-  const auto mapped = memory_->open(ticket, 4, 4096);
+  const auto mapped = memory_->open(ticket, other_process(4), 4096);
   ASSERT_TRUE(mapped) << mapped.error().message();
   // Both processes may have it at one address.
   EXPECT_EQ(common_byte(*memory_, *mapped, 4096), 7);
@@ -141,7 +156,7 @@ TEST_F(HostileTicket, OfNoDeviceMemoryIsNotMapped) {
   int host = 0;
   for (const auto& ticket :
        {*memory_->ticket_of(nullptr, 0), *memory_->ticket_of(&host, sizeof host)}) {
-    const auto mapped = memory_->open(ticket, 4, 1);
+    const auto mapped = memory_->open(ticket, other_process(4), 1);
     ASSERT_FALSE(mapped);
     EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
   }

@@ -20,7 +20,7 @@ using cuda::BufferTicket;
 using ::testing::HasSubstr;
 using Kind = BufferTicket::Kind;
 
-constexpr Rank kOwner = 3;
+constexpr cuda::Peer kOwner = other_process(3);
 
 class DeviceMemoryProcesses : public ::testing::Test {
  protected:
@@ -69,7 +69,7 @@ TEST_F(DeviceMemoryProcesses, ShareCudaMallocMemoryByBaseAndOffset) {
   expect_shared(owner, at(plain, kMiB), kMiB);
   EXPECT_EQ(owner.common_byte(plain, kMiB), 99);
   EXPECT_EQ(owner.common_byte(at(plain, 2 * kMiB), kMiB), 99);
-  memory_->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
   ASSERT_TRUE(owner.cuda_free(plain));
   EXPECT_EQ(*owner.close(), 0u);
 }
@@ -81,7 +81,7 @@ TEST_F(DeviceMemoryProcesses, ShareForeignMemoryThatCanBeExported) {
   EXPECT_EQ(owner.ticket_of(range, kMiB)->kind, Kind::kWindow);
   expect_shared(owner, range, kMiB);
   expect_shared(owner, at(range, 2 * kMiB + 64), kMiB);
-  memory_->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
   ASSERT_TRUE(owner.unmap_ranges());
   EXPECT_EQ(*owner.close(), 0u);
 }
@@ -134,7 +134,7 @@ TEST_F(DeviceMemoryProcesses, KeepAMappingForAsLongAsItIsWanted) {
     ASSERT_TRUE(kept) << kept.error().message();
     ASSERT_TRUE(owner.fill(buffer, kMiB, 6));
     const std::uint64_t before = unmapped();
-    memory_->forget(kOwner);
+    memory_->forget(kOwner.world_rank);
     EXPECT_EQ(common_byte(*memory_, here, kMiB), 6);
     EXPECT_EQ(unmapped(), before);
     kept->reset();
@@ -160,10 +160,10 @@ TEST_F(DeviceMemoryProcesses, OpenAHandleOnceForAllRanksOfAProcess) {
   void* const here = *memory_->open(*ticket, kOwner, kMiB);
   EXPECT_EQ(*other->open(*ticket, kOwner, kMiB), here);
   // Two ranks may live in that process.
-  EXPECT_EQ(*other->open(*ticket, kOwner + 1, kMiB), here);
+  EXPECT_EQ(*other->open(*ticket, other_process(4), kMiB), here);
   EXPECT_EQ(fake()->calls("cuIpcOpenMemHandle"), opened + 1);
-  memory_->forget(kOwner);
-  other->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
+  other->forget(kOwner.world_rank);
   EXPECT_EQ(fake()->calls("cuIpcCloseMemHandle"), closed);
   ASSERT_TRUE(owner.fill(plain, kMiB, 5));
   EXPECT_EQ(common_byte(*other, here, kMiB), 5);
@@ -178,7 +178,7 @@ TEST_F(DeviceMemoryProcesses, NoticeAnAddressThatWasFreedAndTakenAgain) {
   void* const first = *owner.cuda_malloc(kMiB);
   expect_shared(owner, first, kMiB);
   const auto before = owner.ticket_of(first, kMiB);
-  memory_->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
   ASSERT_TRUE(memory_->open(*before, kOwner, kMiB));
   ASSERT_TRUE(owner.cuda_free(first));
   void* const second = *owner.cuda_malloc(kMiB);
@@ -204,7 +204,7 @@ TEST_F(DeviceMemoryProcesses, RefuseForeignMemoryThatWasMappedAnew) {
   EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
   EXPECT_THAT(mapped.error().message(), HasSubstr("the memory was freed"));
   expect_shared(owner, second, kMiB);
-  memory_->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
   ASSERT_TRUE(owner.unmap_ranges());
   EXPECT_EQ(*owner.close(), 0u);
 }
@@ -260,8 +260,8 @@ TEST_F(DeviceMemoryProcesses, SurviveThePeersDeath) {
   const auto mapped = memory_->open(*late_ticket, kOwner, kMiB);
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code(), ErrorCode::kRankFailed);
-  EXPECT_EQ(mapped.error().rank(), kOwner);
-  memory_->forget(kOwner);
+  EXPECT_EQ(mapped.error().rank(), kOwner.rank);
+  memory_->forget(kOwner.world_rank);
   memory_->side_work().finish();
   EXPECT_EQ(fake()->counts().imports, 0u);
   EXPECT_EQ(fake()->counts().virtual_parts, 0u);
@@ -335,7 +335,7 @@ TEST_F(DeviceMemoryProcesses, KeepNoDescriptorOpen) {
   const auto map_both = [&] {
     ASSERT_TRUE(memory_->open(*ticket, kOwner, kMiB));
     ASSERT_TRUE(owner.open(*my_ticket, 0, kMiB));
-    memory_->forget(kOwner);
+    memory_->forget(kOwner.world_rank);
     memory_->side_work().finish();
     ASSERT_TRUE(owner.forget(0));
   };
@@ -368,7 +368,7 @@ TEST_F(DeviceMemoryProcesses, LetRanksOfOneProcessMapAtOnce) {
           const auto mapped = memory->open(ticket, kOwner, kMiB);
           EXPECT_TRUE(mapped) << mapped.status().message();
         }
-        memory->forget(kOwner);
+        memory->forget(kOwner.world_rank);
       }
     });
   }
@@ -411,7 +411,7 @@ TEST_P(LesserDriver, OffersWhatItCan) {
     if (owner.ticket_of(buffer, kMiB)->kind != Kind::kUnshareable)
       expect_shared(owner, buffer, kMiB);
   }
-  memory_->forget(kOwner);
+  memory_->forget(kOwner.world_rank);
   ASSERT_TRUE(owner.release(*window));
   ASSERT_TRUE(owner.cuda_free(plain));
   EXPECT_EQ(*owner.close(), 0u);

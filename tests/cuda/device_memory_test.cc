@@ -338,7 +338,7 @@ TEST_F(DeviceMemoryTest, AnOwnTicketMapsToThePointerItself) {
   const std::uint64_t opened = fake()->calls("cuIpcOpenMemHandle");
   for (void* const buffer : {window, plain, range.pointer}) {
     const auto ticket = peers->ticket_of(at(buffer, 64), 100);
-    const auto mapped = mine->open(*ticket, 1, 100);
+    const auto mapped = mine->open(*ticket, this_process(1), 100);
     ASSERT_TRUE(mapped) << mapped.error().message();
     EXPECT_EQ(*mapped, at(buffer, 64));
   }
@@ -360,12 +360,12 @@ TEST_F(DeviceMemoryTest, ReachesTheOtherDeviceOfThisProcess) {
     const auto ticket = second->ticket_of(buffer, kMiB);
     // The second rank of the device meets access that is enabled already.
     for (const auto& memory : {first.get(), also_first.get()}) {
-      const auto mapped = memory->open(*ticket, 1, kMiB);
+      const auto mapped = memory->open(*ticket, this_process(1), kMiB);
       ASSERT_TRUE(mapped) << mapped.error().message();
       EXPECT_EQ(*mapped, buffer);
       EXPECT_EQ(common_byte(*memory, *mapped, kMiB), 11);
       const std::uint64_t calls = memory_calls();
-      EXPECT_TRUE(memory->open(*ticket, 1, kMiB));
+      EXPECT_TRUE(memory->open(*ticket, this_process(1), kMiB));
       EXPECT_EQ(memory_calls(), calls);
     }
   }
@@ -378,7 +378,7 @@ void expect_reached(DeviceMemory& reader, DeviceMemory& owner, void* buffer, std
   fill(owner, buffer, bytes, 17);
   const auto ticket = owner.ticket_of(buffer, bytes);
   ASSERT_TRUE(ticket) << ticket.error().message();
-  const auto mapped = reader.open(*ticket, 1, bytes);
+  const auto mapped = reader.open(*ticket, this_process(1), bytes);
   ASSERT_TRUE(mapped) << mapped.error().message();
   EXPECT_EQ(*mapped, buffer);
   EXPECT_EQ(common_byte(reader, *mapped, bytes), 17) << "the other device has no access";
@@ -429,7 +429,7 @@ TEST_F(DeviceMemoryTest, SaysThatAnotherDeviceCannotBeReached) {
   const std::uint64_t contexts = fake()->counts().contexts;
   for (void* const buffer : {window, plain}) {
     const auto ticket = second->ticket_of(buffer, kMiB);
-    const auto refused = first->open(*ticket, 1, kMiB);
+    const auto refused = first->open(*ticket, this_process(1), kMiB);
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message(), HasSubstr("rank 1"));
     EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
@@ -438,7 +438,7 @@ TEST_F(DeviceMemoryTest, SaysThatAnotherDeviceCannotBeReached) {
       EXPECT_THAT(refused.error().message(), HasSubstr("device 1"));
     }
     EXPECT_EQ(fake()->counts().contexts, contexts);
-    EXPECT_TRUE(first->open(*ticket, 1, kMiB));
+    EXPECT_TRUE(first->open(*ticket, this_process(1), kMiB));
   }
   EXPECT_TRUE(second->release(window));
   cuda_free(*second, plain);

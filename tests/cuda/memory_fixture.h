@@ -22,6 +22,10 @@ void expect_clean_driver();
 
 std::unique_ptr<cuda::DeviceMemory> open_device(int ordinal = 0);
 
+/// A rank of another process, and one of this.
+constexpr cuda::Peer other_process(Rank rank) { return {rank, rank, false}; }
+constexpr cuda::Peer this_process(Rank rank) { return {rank, rank, true}; }
+
 /// As an application has it from cudaMalloc; null when refused.
 void* cuda_malloc(const cuda::DeviceMemory& memory, std::size_t bytes);
 void cuda_free(const cuda::DeviceMemory& memory, void* pointer);

@@ -119,7 +119,7 @@ void Owner::do_it(const OwnerRequest& r) {
     case OwnerAction::kTicket:
       return answer(memory_->ticket_of(r.pointer, r.bytes), &reply_.ticket);
     case OwnerAction::kMap:
-      return answer(memory_->open(r.ticket, r.number, r.bytes));
+      return answer(memory_->open(r.ticket, other_process(r.number), r.bytes));
     case OwnerAction::kForget:
       return memory_->forget(r.number);
     case OwnerAction::kDmaBuf:

@@ -311,8 +311,10 @@ Status FusedCall::check_counts() const {
 Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,
                                     std::size_t bytes) {
   if (bytes == 0) return static_cast<std::byte*>(nullptr);
-  UNISONO_ASSIGN(void* const here,
-                 call_.device->memory().open(ticket, call_.calls->world_rank(rank), bytes));
+  const bool is_here = !is_of_processes() || rank == call_.calls->rank();
+  UNISONO_ASSIGN(
+      void* const here,
+      call_.device->memory().open(ticket, {rank, call_.calls->world_rank(rank), is_here}, bytes));
   return static_cast<std::byte*>(here);
 }
 

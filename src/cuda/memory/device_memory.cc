@@ -111,7 +111,7 @@ Result<BufferTicket> DeviceMemory::ticket_of(const void* pointer, std::size_t by
   return state_->tickets->ticket(pointer, bytes);
 }
 
-Result<void*> DeviceMemory::open(const BufferTicket& ticket, Rank peer, std::size_t bytes) {
+Result<void*> DeviceMemory::open(const BufferTicket& ticket, const Peer& peer, std::size_t bytes) {
   const std::lock_guard lock(state_->peers_mutex);
   UNISONO_ASSIGN(const CUdeviceptr address, state_->peers.map(ticket, peer, bytes));
   return reinterpret_cast<void*>(address);
@@ -129,9 +129,9 @@ Result<std::shared_ptr<void>> DeviceMemory::keep(const BufferTicket& ticket) {
 
 SideWork& DeviceMemory::side_work() { return state_->side; }
 
-void DeviceMemory::forget(Rank peer) {
+void DeviceMemory::forget(Rank world_rank) {
   const std::lock_guard lock(state_->peers_mutex);
-  state_->peers.forget(peer);
+  state_->peers.forget(world_rank);
 }
 
 }  // namespace unisono::cuda

@@ -30,6 +30,13 @@ struct PointerFacts {
   CUcontext context = nullptr;
 };
 
+/// Whose ticket it is: as the caller knows, whatever the ticket says.
+struct Peer {
+  Rank rank = 0;        ///< of the communicator, for messages and errors
+  Rank world_rank = 0;  ///< as forget() has it
+  bool in_this_process = false;
+};
+
 /// What a peer needs in order to read and write a buffer where it lies. Travels in a host
 /// collective as it is; every field is checked before use.
 struct BufferTicket {
@@ -42,8 +49,7 @@ struct BufferTicket {
   };
   Kind kind = Kind::kNone;
   std::uint8_t reserved[3] = {};
-  std::int32_t process = 0;       ///< pid as the owner sees it: equal on both sides of a rank pair
-                                  ///< in one process, together with process_key
+  std::int32_t process = 0;       ///< pid as the owner sees it: for messages
   std::uint64_t process_key = 0;  ///< random, one per process
   std::uint64_t address = 0;      ///< of the buffer, in the owner's address space
   std::uint64_t base = 0;         ///< of its allocation, there
@@ -91,7 +97,7 @@ class DeviceMemory {
   /// where the devices differ), a mapping otherwise, made once per allocation and kept until the
   /// owner frees it, the peer is forgotten or this ends. kProtocol for a ticket that no correct
   /// peer sends; kUnsupported with the reason where the devices cannot reach each other.
-  Result<void*> open(const BufferTicket& ticket, Rank peer, std::size_t bytes);
+  Result<void*> open(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
   /// The devices that this process sees and whose memory this one cannot reach. Of those that
   /// CUDA_VISIBLE_DEVICES hides only open() can tell.
   std::vector<std::array<std::uint8_t, 16>> out_of_reach() const;
@@ -100,7 +106,7 @@ class DeviceMemory {
   Result<std::shared_ptr<void>> keep(const BufferTicket& ticket);
   /// Drops all mappings of a peer's memory: it left or died, and nothing of this rank uses them.
   /// The driver unmaps them a moment later, as it does those of memory that was freed.
-  void forget(Rank peer);
+  void forget(Rank world_rank);
 
   /// The buffer for transports that move it where it lies (base/direct_memory.h). kUnsupported
   /// where network devices cannot do that right, kInvalidArgument for what is no buffer here.

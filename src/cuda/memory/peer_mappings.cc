@@ -37,34 +37,35 @@ bool was_freed(const MappingKey& mapped, const BufferTicket& ticket, bool* owner
 
 }  // namespace
 
-Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, Rank peer, std::size_t bytes) {
-  UNISONO_TRY(check_ticket(ticket, peer, bytes));
-  const ProcessIdentity self = process_identity();
-  // The pid too: a container's process may have this one's, but never its key.
-  if (ticket.process_key == self.key) {
-    if (ticket.process == self.pid) return map_own(ticket, peer);
+Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, const Peer& peer,
+                                      std::size_t bytes) {
+  UNISONO_TRY(check_ticket(ticket, peer.rank, bytes));
+  // The key is no secret: all members of the job read it.
+  if ((ticket.process_key == process_identity().key) != peer.in_this_process) {
     return Status(ErrorCode::kProtocol,
-                  fmt::format("rank {} sent a buffer ticket of process {} with the key of process "
-                              "{}",
-                              peer, ticket.process, self.pid),
-                  peer);
+                  fmt::format("rank {} is a thread of {} process and sent a buffer ticket with the "
+                              "key of {}",
+                              peer.rank, peer.in_this_process ? "this" : "another",
+                              peer.in_this_process ? "another one" : "this one"),
+                  peer.rank);
   }
+  if (peer.in_this_process) return map_own(ticket, peer.rank);
   const MappingKey key = key_of(device_, ticket);
   const CUdeviceptr offset = ticket.address - ticket.base;
-  std::list<Mapping>& mappings = by_peer_[peer];
+  std::list<Mapping>& mappings = by_peer_[peer.world_rank];
   const auto known = std::find_if(mappings.begin(), mappings.end(),
                                   [&](const Mapping& mapping) { return mapping.key == key; });
   if (known != mappings.end()) return known->base + offset;
   if (ticket.kind == Kind::kUnshareable) {
     const Status cause(ErrorCode::kUnsupported, "its memory has no handle for other processes");
-    return explain(cause, ticket, peer);
+    return explain(cause, ticket, peer.rank);
   }
-  drop_stale(ticket, peer);
+  drop_stale(ticket, &mappings);
   if (const Status reachable = check_reachable(ticket); !reachable) {
-    return explain(reachable, ticket, peer);
+    return explain(reachable, ticket, peer.rank);
   }
   const auto base = MappingCache::of_process().acquire(device_, ticket);
-  if (!base) return explain(base.error(), ticket, peer);
+  if (!base) return explain(base.error(), ticket, peer.rank);
   mappings.push_front({key, *base});
   return *base + offset;
 }
@@ -109,11 +110,10 @@ Status PeerMappings::open_here(const BufferTicket& ticket) {
   return open_range_to(api, device_.handle, device_.name, ticket.base, ticket.allocation_bytes);
 }
 
-void PeerMappings::drop_stale(const BufferTicket& ticket, Rank peer) {
+void PeerMappings::drop_stale(const BufferTicket& ticket, std::list<Mapping>* mappings) {
   const MappingKey key = key_of(device_, ticket);
   bool owner_answers = true;
-  std::list<Mapping>& mappings = by_peer_[peer];
-  for (auto at = mappings.begin(); at != mappings.end();) {
+  for (auto at = mappings->begin(); at != mappings->end();) {
     // The rank's place was taken by another process, or other memory lies where this lay.
     bool stale = at->key.process_key != key.process_key || overlap(at->key, key);
     if (!stale && owner_answers) stale = was_freed(at->key, ticket, &owner_answers);
@@ -122,12 +122,12 @@ void PeerMappings::drop_stale(const BufferTicket& ticket, Rank peer) {
       continue;
     }
     MappingCache::of_process().release(device_, at->key, side_);
-    at = mappings.erase(at);
+    at = mappings->erase(at);
   }
 }
 
-void PeerMappings::forget(Rank peer) {
-  const auto found = by_peer_.find(peer);
+void PeerMappings::forget(Rank world_rank) {
+  const auto found = by_peer_.find(world_rank);
   if (found == by_peer_.end()) return;
   for (const Mapping& mapping : found->second) {
     MappingCache::of_process().release(device_, mapping.key, side_);

@@ -22,8 +22,8 @@ class PeerMappings {
       : device_(device), side_(side), access_(device) {}
 
   /// As DeviceMemory::map.
-  Result<CUdeviceptr> map(const BufferTicket& ticket, Rank peer, std::size_t bytes);
-  void forget(Rank peer);
+  Result<CUdeviceptr> map(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
+  void forget(Rank world_rank);
   /// As DeviceMemory::out_of_reach.
   std::vector<std::array<std::uint8_t, 16>> out_of_reach() const { return access_.out_of_reach(); }
   void close(CleanupReport& report);
@@ -49,14 +49,14 @@ class PeerMappings {
   Result<CUdeviceptr> map_own(const BufferTicket& ticket, Rank peer);
   Status open_here(const BufferTicket& ticket);
   Status check_reachable(const BufferTicket& ticket) const;
-  void drop_stale(const BufferTicket& ticket, Rank peer);
+  void drop_stale(const BufferTicket& ticket, std::list<Mapping>* mappings);
   Status explain(const Status& cause, const BufferTicket& ticket, Rank peer) const;
 
   const Device& device_;
   SideWork& side_;
   PeerAccess access_;
   OpenedHere opened_here_;
-  std::map<Rank, std::list<Mapping>> by_peer_;
+  std::map<Rank, std::list<Mapping>> by_peer_;  ///< by world rank
 };
 
 }  // namespace unisono::cuda

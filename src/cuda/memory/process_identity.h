@@ -1,5 +1,5 @@
-// Which process a buffer lies in. A pid alone does not say: containers on one host reuse them.
-// Thread rule: any thread.
+// Which process a buffer lies in: no secret, and no proof. A pid alone does not say: containers on
+// one host reuse them. Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
