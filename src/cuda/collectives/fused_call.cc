@@ -432,11 +432,16 @@ Result<bool> FusedCall::connect() {
   return true;
 }
 
-Result<bool> FusedCall::connect_flags() const {
+Result<bool> FusedCall::connect_flags() {
   UNISONO_ASSIGN(device::FlagPage * flags, call_.calls->flags(*call_.device));
-  UNISONO_ASSIGN(const bool connected, flags->pages().connect(offers(&Descriptor::flags)));
-  if (!connected || call_.capture == 0) return connected;
-  return call_.calls->captured(*call_.device).flags().connect(offers(&Descriptor::graph_flags));
+  if (!flags->pages().is_connected()) {
+    UNISONO_ASSIGN(const bool connected, flags->pages().connect(offers(&Descriptor::flags)));
+    if (!connected) return false;
+  }
+  if (call_.capture == 0) return true;
+  device::GraphFlags& of_graphs = call_.calls->captured(*call_.device).flags();
+  if (of_graphs.is_connected()) return true;
+  return of_graphs.connect(offers(&Descriptor::graph_flags));
 }
 
 // As connect().
@@ -455,10 +460,10 @@ Status FusedCall::enqueue_for_processes() {
   return finish_in_stream();
 }
 
-std::vector<device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) const {
-  std::vector<device::PageTicket> tickets;
-  for (Rank rank = 0; rank < call_.calls->size(); ++rank) tickets.push_back(part(rank).*which);
-  return tickets;
+std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) {
+  offers_.clear();
+  for (Rank rank = 0; rank < call_.calls->size(); ++rank) offers_.push_back(part(rank).*which);
+  return offers_;
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {

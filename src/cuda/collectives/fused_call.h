@@ -71,11 +71,11 @@ class FusedCall {
   Status start_agreement();
   Status join_launches();
   Result<bool> connect();
-  Result<bool> connect_flags() const;
+  Result<bool> connect_flags();
   Status enqueue_for_processes();
   Status enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts);
   Status capture_call(const device::FlagPage& flags, std::span<const device::RankPart> parts);
-  std::vector<device::PageTicket> offers(device::PageTicket device::Descriptor::*which) const;
+  std::span<const device::PageTicket> offers(device::PageTicket device::Descriptor::*which);
   Result<std::byte*> reach(const cuda::BufferTicket& ticket, Rank rank, std::size_t bytes);
   Result<std::vector<device::RankPart>> reach_parts();
   Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
@@ -94,6 +94,7 @@ class FusedCall {
   bool has_counts_ = false;
   std::size_t stride_ = 0;  // bytes of a rank's descriptor in an exchange
   std::vector<std::byte> sent_, received_;
+  std::vector<device::PageTicket> offers_;  // kept for the next look at whether all are connected
   CUevent over_ = nullptr;
   std::uint32_t sequence_ = 0;  // of the flag page
   Status suspicion_;            // an error that a peer's death may explain

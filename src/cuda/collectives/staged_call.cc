@@ -20,7 +20,7 @@ Status StagedCall::look_ahead() {
 }
 
 Status StagedCall::begin() {
-  is_ready_ = host_has_ended_ = false;
+  is_in_line_ = is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
   const std::size_t step = elements_of_a_part();
   count_ = step == 0 ? 1 : (call_.call.count + step - 1) / step;
@@ -71,7 +71,7 @@ Result<StageState> StagedCall::advance() {
 // Nothing of the library's waits in a stream for work of the caller's: other calls use it too.
 Result<bool> StagedCall::is_ready() {
   if (is_ready_) return true;
-  call_.calls->await_stream(call_);
+  if (!std::exchange(is_in_line_, true)) call_.calls->await_stream(call_);
   if (!call_.calls->is_oldest_of_stream(call_)) return false;
   UNISONO_ASSIGN(is_ready_, call_.device->is_over(call_.ready));
   if (is_ready_) call_.calls->leave_line(call_);

@@ -59,6 +59,7 @@ class StagedCall {
   std::array<StagedPart, kPartsAtOnce> parts_;
   // Parts that have come so far; those between two numbers are under way.
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
+  bool is_in_line_ = false;      // of the calls that wait for the stream
   bool is_ready_ = false;        // what the caller's stream did before the call is over
   bool host_has_ended_ = false;  // with the part that is to be copied in next
 };

@@ -123,7 +123,7 @@ std::vector<std::array<std::uint8_t, 16>> DeviceMemory::out_of_reach() const {
 }
 
 Result<std::shared_ptr<void>> DeviceMemory::keep(const BufferTicket& ticket) {
-  if (ticket.process_key == process_identity().key) return std::shared_ptr<void>();
+  if (ticket.process_key == state_->process.key) return std::shared_ptr<void>();
   return MappingCache::of_process().keep(state_->device, ticket, state_->side);
 }
 

@@ -22,10 +22,10 @@ struct DeviceMemory::State {
   SideWork side;
   std::mutex own_mutex;  ///< the table of own, tickets
   OwnMemory own{device};
-  std::optional<TicketBook> tickets{std::in_place, device, own};
+  std::optional<TicketBook> tickets{std::in_place, device, process, own};
   /// Apart from the other: mapping may wait for a peer, and peers must get their tickets meanwhile.
   std::mutex peers_mutex;
-  PeerMappings peers{device, side};
+  PeerMappings peers{device, process, side};
   std::mutex copy_stream_mutex;
   std::shared_ptr<CopyStream> copy_stream;  ///< made when first needed
 };

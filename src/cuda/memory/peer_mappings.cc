@@ -8,7 +8,6 @@
 #include "cuda/driver/driver_section.h"
 #include "cuda/memory/descriptor_server.h"
 #include "cuda/memory/pointer_query.h"
-#include "cuda/memory/process_identity.h"
 #include "cuda/memory/ticket_check.h"
 
 namespace unisono::cuda {
@@ -41,7 +40,7 @@ Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, const Peer& pe
                                       std::size_t bytes) {
   UNISONO_TRY(check_ticket(ticket, peer.rank, bytes));
   // The key is no secret: all members of the job read it.
-  if ((ticket.process_key == process_identity().key) != peer.in_this_process) {
+  if ((ticket.process_key == process_.key) != peer.in_this_process) {
     return Status(ErrorCode::kProtocol,
                   fmt::format("rank {} is a thread of {} process and sent a buffer ticket with the "
                               "key of {}",

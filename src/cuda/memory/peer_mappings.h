@@ -12,14 +12,15 @@
 #include "cuda/memory/device_memory.h"
 #include "cuda/memory/mapping_cache.h"
 #include "cuda/memory/peer_access.h"
+#include "cuda/memory/process_identity.h"
 #include "cuda/memory/side_work.h"
 
 namespace unisono::cuda {
 
 class PeerMappings {
  public:
-  PeerMappings(const Device& device, SideWork& side)
-      : device_(device), side_(side), access_(device) {}
+  PeerMappings(const Device& device, const ProcessIdentity& process, SideWork& side)
+      : device_(device), process_(process), side_(side), access_(device) {}
 
   /// As DeviceMemory::map.
   Result<CUdeviceptr> map(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
@@ -53,6 +54,7 @@ class PeerMappings {
   Status explain(const Status& cause, const BufferTicket& ticket, Rank peer) const;
 
   const Device& device_;
+  const ProcessIdentity& process_;
   SideWork& side_;
   PeerAccess access_;
   OpenedHere opened_here_;

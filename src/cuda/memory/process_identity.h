@@ -13,7 +13,8 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-/// This process's: always the same, and another one in a forked child.
+/// This process's: always the same, and another one in a forked child. Takes a lock and asks the
+/// system: whoever needs it for calls keeps it.
 ProcessIdentity process_identity();
 
 }  // namespace unisono::cuda

@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "cuda/driver/driver_section.h"
-#include "cuda/memory/process_identity.h"
 
 namespace unisono::cuda {
 namespace {
@@ -28,11 +27,10 @@ TicketBook::~TicketBook() {
 }
 
 BufferTicket TicketBook::blank(Kind kind) const {
-  const ProcessIdentity self = process_identity();
   BufferTicket ticket;
   ticket.kind = kind;
-  ticket.process = self.pid;
-  ticket.process_key = self.key;
+  ticket.process = process_.pid;
+  ticket.process_key = process_.key;
   ticket.device_uuid = device_.uuid;
   return ticket;
 }

@@ -12,6 +12,7 @@
 #include "cuda/memory/device_memory.h"
 #include "cuda/memory/own_memory.h"
 #include "cuda/memory/pointer_query.h"
+#include "cuda/memory/process_identity.h"
 
 namespace unisono::cuda {
 
@@ -21,7 +22,8 @@ inline constexpr std::size_t kTicketsMax = 1024;
 
 class TicketBook {
  public:
-  TicketBook(const Device& device, const OwnMemory& own) : device_(device), own_(own) {}
+  TicketBook(const Device& device, const ProcessIdentity& process, const OwnMemory& own)
+      : device_(device), process_(process), own_(own) {}
   ~TicketBook();
 
   Result<BufferTicket> ticket(const void* pointer, std::size_t bytes);
@@ -51,6 +53,7 @@ class TicketBook {
   BufferTicket blank(BufferTicket::Kind kind) const;
 
   const Device& device_;
+  const ProcessIdentity& process_;
   const OwnMemory& own_;
   std::shared_ptr<DescriptorServer> server_;
   Entries entries_;  ///< by the allocation's base

@@ -29,6 +29,7 @@ class GraphFlags {
   Result<PageTicket> offer();
   /// Before take(), as SharedPages::connect(). `tickets`: what the ranks offered for the next call.
   Result<bool> connect(std::span<const PageTicket> tickets);
+  bool is_connected() const { return chunks_[calls_ / calls_per_chunk_]->is_connected(); }
   /// The next call's number.
   std::uint64_t take() { return calls_++; }
 
