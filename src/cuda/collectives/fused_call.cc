@@ -169,16 +169,6 @@ Status FusedCall::start_metadata_exchange() {
   return Status();
 }
 
-const Descriptor& FusedCall::part(Rank rank) const {
-  return *reinterpret_cast<const Descriptor*>(received_.data() +
-                                              static_cast<std::size_t>(rank) * stride_);
-}
-
-const DescriptorCounts& FusedCall::counts(Rank rank) const {
-  return *reinterpret_cast<const DescriptorCounts*>(
-      received_.data() + static_cast<std::size_t>(rank) * stride_ + sizeof(Descriptor));
-}
-
 // What any rank's buffers make impossible; all ranks see the same.
 FallbackReason FusedCall::fallback(Rank* who) const {
   for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
@@ -194,7 +184,7 @@ Result<StageState> FusedCall::read_metadata() {
     refused_ = true;
     return captures;
   }
-  UNISONO_TRY(check_counts());
+  UNISONO_TRY(check_told(call_.call, told()));
   Rank who = -1;
   if (const FallbackReason reason = fallback(&who); reason != FallbackReason::kNone) {
     if (call_.capture != 0) {
@@ -245,67 +235,6 @@ Status FusedCall::refuse_capture(FallbackReason reason, Rank who) const {
                     " here: rank " + std::to_string(who) + " has " + device::words_for(reason) +
                     "; call it outside of the capture",
                 who);
-}
-
-// Blocks lie in the buffers that were mapped. Callers may give arrays that their call does not use.
-Status FusedCall::check_blocks() const {
-  const CollectiveFacts& facts = facts_of(call_.call.collective);
-  const std::uint64_t element = size_of(call_.call.type);
-  const auto fits = [&](std::uint64_t first, std::uint64_t count, std::uint64_t bytes) {
-    std::uint64_t end = 0;
-    return !__builtin_add_overflow(first, count, &end) &&
-           !__builtin_mul_overflow(end, element, &end) && end <= bytes;
-  };
-  for (Rank rank = 0; rank < call_.calls->size(); ++rank) {
-    const DescriptorCounts& arrays = counts(rank);
-    const auto has_blocks = [&](const BufferFacts& buffer) {
-      return buffer.holds == Holds::kBlocks && (!buffer.at_root_alone || rank == call_.call.root);
-    };
-    const bool reads_blocks = has_blocks(facts.input), writes_blocks = has_blocks(facts.output);
-    for (Rank i = 0; i < call_.calls->size(); ++i) {
-      const bool in_bounds =
-          (!reads_blocks || arrays.input_counts[i] == 0 ||
-           fits(arrays.input_displacements[i], arrays.input_counts[i], part(rank).input_bytes)) &&
-          (!writes_blocks || arrays.output_counts[i] == 0 ||
-           fits(arrays.output_displacements[i], arrays.output_counts[i], part(rank).output_bytes));
-      if (in_bounds) continue;
-      return Status(ErrorCode::kProtocol,
-                    "rank " + std::to_string(rank) + " told of a block outside of its buffer",
-                    rank);
-    }
-  }
-  return Status();
-}
-
-// What two ranks say of the same block: both ends of an exchange, the root and its peer, or any two
-// of those that give all counts.
-Status FusedCall::check_counts() const {
-  if (!has_counts_) return Status();
-  UNISONO_TRY(check_blocks());
-  const CollectiveFacts& facts = facts_of(call_.call.collective);
-  const bool exchanges = facts.exchanges_blocks();
-  const auto all_of = [&](Rank rank) {
-    return facts.output.holds == Holds::kBlocks ? counts(rank).output_counts
-                                                : counts(rank).input_counts;
-  };
-  for (Rank a = 0; a < call_.calls->size(); ++a) {
-    for (Rank b = 0; b < call_.calls->size(); ++b) {
-      const Rank first = facts.has_root() ? call_.call.root : exchanges ? a : 0;
-      const Rank second = facts.has_root() || exchanges ? b : a;
-      const std::uint64_t by_first = exchanges ? counts(a).input_counts[b] : all_of(first)[b];
-      const std::uint64_t by_second = exchanges          ? counts(b).output_counts[a]
-                                      : facts.has_root() ? part(b).count
-                                                         : all_of(second)[b];
-      if (by_first == by_second) continue;
-      return Status(ErrorCode::kMismatch,
-                    "rank " + std::to_string(first) + " called " + std::string(facts.name) +
-                        " with " + std::to_string(by_first) +
-                        " elements for a block of which rank " + std::to_string(second) + " has " +
-                        std::to_string(by_second),
-                    second);
-    }
-  }
-  return Status();
 }
 
 Result<std::byte*> FusedCall::reach(const cuda::BufferTicket& ticket, Rank rank,

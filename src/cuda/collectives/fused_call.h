@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "cuda/collectives/descriptor.h"
+#include "cuda/collectives/descriptor_check.h"
 #include "cuda/collectives/device_call.h"
 #include "cuda/collectives/pieces.h"
 #include "cuda/synchronisation/flag_page.h"
@@ -64,8 +65,6 @@ class FusedCall {
   Result<StageState> read_metadata();
   Status check_captures() const;
   Status refuse_capture(device::FallbackReason reason, Rank who) const;
-  Status check_blocks() const;
-  Status check_counts() const;
   device::FallbackReason fallback(Rank* who) const;
   Status launch_for_threads();
   Status start_agreement();
@@ -83,8 +82,9 @@ class FusedCall {
                        const std::uint32_t* abort);
   Status finish_in_stream();
   Result<StageState> await_decision(const Status& suspicion);
-  const device::Descriptor& part(Rank rank) const;
-  const device::DescriptorCounts& counts(Rank rank) const;
+  device::ToldDescriptors told() const { return {received_, stride_}; }
+  const device::Descriptor& part(Rank rank) const { return told().of(rank); }
+  const device::DescriptorCounts& counts(Rank rank) const { return told().counts_of(rank); }
 
   DeviceCall& call_;
   State state_ = State::kOver;

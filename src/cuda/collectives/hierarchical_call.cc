@@ -30,6 +30,17 @@ ReduceOp op_between_hosts(ReduceOp op) {
 
 }  // namespace
 
+// Whoever has no number left tells that as its reason to stage the call.
+Status HierarchicalCall::check_ids(const HostLayout& layout, const HostGroupIds& ids) {
+  if (ids.local != 0 && ids.across != 0) return Status();
+  const Rank namer = ids.local == 0 ? layout.local.front() : layout.across.front();
+  return Status(ErrorCode::kProtocol,
+                "rank " + std::to_string(namer) + " gave the communicator of " +
+                    (ids.local == 0 ? "its host" : "its place on all hosts") +
+                    " the number 0, which is the world's",
+                namer);
+}
+
 // The canonical order is one tree over all ranks, and functions of the host are no kernel's.
 bool HierarchicalCall::takes(const Call& call) {
   return call.collective == Collective::kAllReduce && call.op.kind != OpKind::kUser &&
@@ -131,8 +142,10 @@ Status HierarchicalCall::start_parts() {
   BackendHost& communicator = call_.calls->communicator();
   if (communicator.local_group() == nullptr) {
     const auto told = [&](Rank rank) { return told_[static_cast<std::size_t>(rank)]; };
-    communicator.open_groups(layout, {.local = told(layout.local.front()).ids.local,
-                                      .across = told(layout.across.front()).ids.across});
+    const HostGroupIds ids{.local = told(layout.local.front()).ids.local,
+                           .across = told(layout.across.front()).ids.across};
+    UNISONO_TRY(check_ids(layout, ids));
+    communicator.open_groups(layout, ids);
   }
   local_ = communicator.local_group();
   across_ = communicator.across_group();

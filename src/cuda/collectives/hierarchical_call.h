@@ -32,6 +32,10 @@ class HierarchicalCall {
   /// on all members.
   static bool takes(const Call& call);
 
+  /// The numbers that the first members of the two groups have told, with no reason to stage the
+  /// call. kProtocol with the rank that told none.
+  static Status check_ids(const HostLayout& layout, const HostGroupIds& ids);
+
   /// What this rank will tell in the exchange of metadata. Errors: kOutOfResources.
   Status begin();
   /// As StagedCall::close_gate().
