@@ -65,7 +65,9 @@ Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked
     call.backend = &messages_;
     return messages_.start(call, checked.shape);
   }
-  if (reduces(call.call.collective)) {
+  if (checked.reduction) {
+    call.reduction = checked.reduction;
+  } else if (reduces(call.call.collective)) {
     UNISONO_ASSIGN(call.reduction,
                    compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
   }
@@ -75,12 +77,15 @@ Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked
       checked.choice ? *checked.choice : selection_.select(call.call, checked.shape));
 }
 
-Status HostBackends::check(const Call& call, const CallShape& shape) {
-  if (is_point_to_point(call.collective)) return Status();
+Result<HostBackends::Checked> HostBackends::check(const Call& call, const CallShape& shape) {
+  Checked checked{shape, std::nullopt};
+  if (is_point_to_point(call.collective)) return checked;
   if (reduces(call.collective)) {
-    UNISONO_TRY(compute::Reduction::make(call.type, call.op, averaged_ranks_).status());
+    UNISONO_ASSIGN(checked.reduction,
+                   compute::Reduction::make(call.type, call.op, averaged_ranks_));
   }
-  return selection_.select(call, shape).status();
+  UNISONO_ASSIGN(checked.choice, selection_.select(call, shape));
+  return checked;
 }
 
 Result<Operation*> HostBackends::start_collective(StartedCall& call, const CallShape& shape,

@@ -30,7 +30,9 @@ class HostBackends {
   /// What a checked call was found to be, and to come to if it was selected for already.
   struct Checked {
     CallShape shape{};
+    /// None: it was not checked, or nothing selected.
     std::optional<Result<algorithms::Choice>> choice{};
+    std::optional<compute::Reduction> reduction{};  ///< none: it is still to be made
   };
   explicit HostBackends(Context context);
 
@@ -59,8 +61,9 @@ class HostBackends {
   Operation* go_on(StartedCall& call) { return shared_memory_.go_on(call); }
   /// Starts a checked call of `call.call` with the backend selected for it; see Backend.
   Result<Operation*> start(StartedCall& call, const Checked& checked);
-  /// The error that start() would return for a checked call if this rank were in it alone.
-  Status check(const Call& call, const CallShape& shape);
+  /// What start() would find of a checked call, or the error that it would return if this rank were
+  /// in it alone. Serves all calls that differ in their buffers alone.
+  Result<Checked> check(const Call& call, const CallShape& shape);
   /// Starts the exchange of `mine`, as many bytes of every member, before a call on device memory.
   /// It has that call's record, so that ranks in other calls find out, and is not counted.
   Result<Operation*> start_metadata_exchange(StartedCall& exchange, const Call& served,

@@ -66,6 +66,31 @@ TEST(DeviceFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
   });
 }
 
+// Staged from the start, and because a buffer cannot be reached: the host refuses the call alone.
+TEST(DeviceFailure, AnUnknownAlgorithmIsRefusedAndTheCommunicatorGoesOn) {
+  for (const std::vector<int>& devices : {std::vector<int>{}, std::vector<int>{0}}) {
+    SCOPED_TRACE(devices.empty() ? "staged" : "fallen back");
+    run_device_ranks({.ranks = 2, .devices = devices}, [](Communicator& comm) {
+      DeviceUser user;
+      float host[] = {1, 1};
+      float* const device = user.make<float>({1, 1});
+      float* const data = comm.rank() == 0 ? host : device;
+      for (const bool in_stream : {true, false}) {
+        CallOptions options{.algorithm = "rnig", .stream = user.stream()};
+        if (!in_stream) options.stream = nullptr;
+        EXPECT_THAT(failure_of([&] {
+                      comm.all_reduce(data, data, 2, DataType::kFloat32, ops::sum, options);
+                    }),
+                    AllOf(HasSubstr("invalid argument"), HasSubstr("rnig")));
+        user.finish();
+      }
+      comm.all_reduce(data, data, 2, DataType::kFloat32, ops::sum, {.stream = user.stream()});
+      user.finish();
+      EXPECT_EQ(comm.rank() == 0 ? host[1] : user.look(device, 2)[1], 2);
+    });
+  }
+}
+
 TEST(DeviceFailure, AbortEndsAStagedCallAndItsStreamGoesOn) {
   run_device_ranks({.ranks = 2, .devices = {}}, [](Communicator& comm) {
     DeviceUser user;

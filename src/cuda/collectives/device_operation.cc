@@ -64,9 +64,7 @@ Status DeviceOperation::begin_stage() {
   const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
-  if (stage_ == Stage::kStaged) {
-    UNISONO_TRY(call_.calls->communicator().host().check(call_.call, call_.shape));
-  }
+  if (stage_ == Stage::kStaged) UNISONO_TRY(staged_.check());
   if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
   UNISONO_ASSIGN(call_.ready, call_.calls->take_ready_event(*call_.device));
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
@@ -156,6 +154,14 @@ Status DeviceOperation::check_buffers() {
   return check("out", call_.call.out, call_.shape.output_bytes, &call_.output_on_host);
 }
 
+// Only now does the host have to do with the call, and nobody is in it with this rank.
+Status DeviceOperation::fall_back() {
+  stage_ = Stage::kStaged;
+  const Status checked = staged_.check();
+  call_.started->concerns_call_alone = !checked.ok();
+  return checked.ok() ? staged_.begin() : checked;
+}
+
 Result<StageState> DeviceOperation::advance_stage() {
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   UNISONO_TRY(section.status());
@@ -163,13 +169,11 @@ Result<StageState> DeviceOperation::advance_stage() {
     Result<StageState> state = fused_.advance();
     if (!state || *state != StageState::kFallback) return state;
     fused_.end();
-    stage_ = Stage::kStaged;
-    UNISONO_TRY(staged_.begin());
+    UNISONO_TRY(fall_back());
   } else if (stage_ == Stage::kHierarchical) {
     Result<StageState> state = hierarchical_.advance();
     if (!state || *state != StageState::kFallback) return state;
-    stage_ = Stage::kStaged;
-    UNISONO_TRY(staged_.begin());
+    UNISONO_TRY(fall_back());
   }
   return staged_.advance();
 }
@@ -179,7 +183,7 @@ bool DeviceOperation::advance() {
   if (state && *state == StageState::kWaiting) return false;
   if (!state) {
     status_ = named(state.error());
-    call_.started->concerns_call_alone = stage_ == Stage::kFused && fused_.refused();
+    if (stage_ == Stage::kFused) call_.started->concerns_call_alone = fused_.refused();
     stop(status_);
   }
   end();

@@ -37,6 +37,7 @@ class DeviceOperation final : public Operation {
   Status begin_stage();
   Status read_stream();
   Status check_buffers();
+  Status fall_back();
   Result<StageState> advance_stage();
   Status named(const Status& failure) const;
   void stop(const Status& cause);

@@ -15,9 +15,9 @@ Status HostPart::start_metadata_exchange(const Call& served, std::span<const std
   return Status();
 }
 
-Status HostPart::start(const Call& part, const CallShape& shape) {
+Status HostPart::start(const Call& part, const HostBackends::Checked& checked) {
   call_.reset(part);
-  UNISONO_ASSIGN(operation_, backends_.start(call_, {shape, std::nullopt}));
+  UNISONO_ASSIGN(operation_, backends_.start(call_, checked));
   return Status();
 }
 

@@ -21,7 +21,8 @@ class HostPart {
   /// All members' `mine`. Errors as Backend::start().
   Status start_metadata_exchange(const Call& served, std::span<const std::byte> mine,
                                  std::span<std::byte> all);
-  Status start(const Call& part, const CallShape& shape);
+  /// `checked` is what HostBackends::check() found of it, or of another part of as many bytes.
+  Status start(const Call& part, const HostBackends::Checked& checked);
   bool is_running() const { return operation_ != nullptr; }
   /// Only while is_running(): false until the part is over, then true or its failure.
   Result<bool> advance();

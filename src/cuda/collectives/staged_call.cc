@@ -19,6 +19,18 @@ Status StagedCall::look_ahead() {
   return call_.direct.offer(call_);
 }
 
+Status StagedCall::check() {
+  Call part;
+  CallShape shape;
+  choose_part(0, &part, &shape);
+  return check_part(part, shape);
+}
+
+Status StagedCall::check_part(const Call& part, const CallShape& shape) {
+  UNISONO_ASSIGN(checked_, call_.calls->communicator().host().check(part, shape));
+  return Status();
+}
+
 Status StagedCall::begin() {
   is_in_line_ = is_ready_ = host_has_ended_ = false;
   started_ = launched_ = done_on_host_ = retired_ = 0;
@@ -122,12 +134,16 @@ Result<bool> StagedCall::move_host() {
   return is_here;
 }
 
+// What serves a part best depends on its bytes: all but the last have as many as the first.
 Status StagedCall::launch_part() {
   const StagedPart& here = part(launched_++);
   Call call = here.call();
   call.in = here.host_input();
   call.out = here.host_output();
-  UNISONO_TRY(call_.host.start(call, here.shape()));
+  if (here.shape().agreed_bytes != checked_.shape.agreed_bytes) {
+    UNISONO_TRY(check_part(call, here.shape()));
+  }
+  UNISONO_TRY(call_.host.start(call, checked_));
   if (launched_ == count_) call_.calls->pass_turn(*call_.started);
   return Status();
 }

@@ -29,6 +29,8 @@ class StagedCall {
   /// Of a call that nothing has been enqueued for: kUnsupported in a captured stream. Looks at the
   /// stream.
   Status look_ahead();
+  /// What the host would refuse it for. Before begin(), in every call.
+  Status check();
   /// Errors: kOutOfResources.
   Status begin();
   /// Of a call in a group, whose calls all come after the same work: from here on the caller's
@@ -50,6 +52,7 @@ class StagedCall {
   Status start_parts();
   Result<bool> start_part();
   Result<bool> move_host();
+  Status check_part(const Call& part, const CallShape& shape);
   Status launch_part();
   Status retire_parts();
   std::size_t result_bytes(const StagedPart& part) const;
@@ -57,6 +60,7 @@ class StagedCall {
 
   DeviceCall& call_;
   std::array<StagedPart, kPartsAtOnce> parts_;
+  HostBackends::Checked checked_;  // of the part that was checked last
   // Parts that have come so far; those between two numbers are under way.
   std::size_t count_ = 0, started_ = 0, launched_ = 0, done_on_host_ = 0, retired_ = 0;
   bool is_in_line_ = false;      // of the calls that wait for the stream
