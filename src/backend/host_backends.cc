@@ -72,6 +72,7 @@ Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked
                    compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
   }
   call.record = record_of(call.call);
+  if (checked.is_part) call.record.op |= kRecordPart;
   return start_collective(
       call, checked.shape,
       checked.choice ? *checked.choice : selection_.select(call.call, checked.shape));

@@ -33,6 +33,7 @@ class HostBackends {
     /// None: it was not checked, or nothing selected.
     std::optional<Result<algorithms::Choice>> choice{};
     std::optional<compute::Reduction> reduction{};  ///< none: it is still to be made
+    bool is_part = false;                           ///< of a longer call on device memory
   };
   explicit HostBackends(Context context);
 

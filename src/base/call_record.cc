@@ -35,12 +35,15 @@ std::string describe(const CallRecord& record) {
   text += "count " + std::to_string(record.count);
   text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
   if (reduces(collective)) {
-    const int kind = record.op & ~(kRecordCanonical | kRecordNotCommutative);
+    const int kind = record.op & ~(kRecordPart | kRecordCanonical | kRecordNotCommutative);
     text += ", " + name_or_number<OpKind>(static_cast<std::uint8_t>(kind), kOpKindCount);
     if ((record.op & kRecordCanonical) != 0) text += ", canonical";
     if ((record.op & kRecordNotCommutative) != 0) text += ", not commutative";
   }
   if (record.root >= 0) text += ", root " + std::to_string(record.root);
+  if ((record.op & kRecordPart) != 0) {
+    text += ", part of a longer call on device memory (give a stream with host memory, too)";
+  }
   return text + hint_text(record.algorithm) + ")";
 }
 

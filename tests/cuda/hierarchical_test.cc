@@ -304,6 +304,31 @@ TEST(HierarchicalCalls, OfHostsWithUnequalRanksAreStaged) {
   }
 }
 
+// Of ranks that have a device each: a long call goes in parts, which those know who give a stream.
+TEST(StagedCalls, OfAnyLengthMayHaveHostMemoryOnOneRank) {
+  constexpr std::size_t kCount = 16 * kMebibyte / sizeof(float);
+  std::barrier<> told(2);
+  run_hosts({.hosts = {0, 1}}, [&](Communicator& comm) {
+    DeviceUser user;
+    const std::vector<float> start(kCount, static_cast<float>(comm.rank()));
+    std::vector<float> host = start;
+    float* const data = comm.rank() == 1 ? host.data() : user.make(start);
+    for (const Rank root : {0, 1}) {
+      comm.broadcast(data, kCount, DataType::kFloat32, root, {.stream = user.stream()});
+      user.finish();
+      const std::vector<float> got = comm.rank() == 1 ? host : user.look(data, kCount);
+      require(got == std::vector<float>(kCount, 0.0F), "a wrong broadcast");
+    }
+    const std::string failure = failure_of([&] {
+      comm.broadcast(data, kCount, DataType::kFloat32, 0, {.timeout = std::chrono::seconds(20)});
+    });
+    EXPECT_THAT(failure, testing::AllOf(testing::HasSubstr("calls differ"),
+                                        testing::HasSubstr("part of a longer call"),
+                                        testing::HasSubstr("give a stream")));
+    told.arrive_and_wait();
+  });
+}
+
 TEST(HierarchicalProcesses, InACaptureAreRefusedOnAllRanks) {
   run_hosts({.hosts = kTwoByTwo, .processes = true}, [](Communicator& comm) {
     DeviceUser user;

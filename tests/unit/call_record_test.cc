@@ -27,6 +27,11 @@ TEST(CallRecord, IsDescribedAsTheCallIsWritten) {
 
 TEST(CallRecord, NamesTheHintAndWhatIsNoAlgorithmOfTheCatalogue) {
   EXPECT_EQ(described_with(kRecordSelected), describe(kReduce));
+  CallRecord part = kReduce;
+  part.op |= kRecordPart;
+  EXPECT_EQ(describe(part),
+            "all_reduce(count 1024, float32, sum, part of a longer call on device memory (give a "
+            "stream with host memory, too))");
   EXPECT_EQ(described_with(1), "all_reduce(count 1024, float32, sum, algorithm 0)");
   EXPECT_EQ(described_with(kRecordNative),
             "all_reduce(count 1024, float32, sum, algorithm native)");

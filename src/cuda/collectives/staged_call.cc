@@ -28,6 +28,7 @@ Status StagedCall::check() {
 
 Status StagedCall::check_part(const Call& part, const CallShape& shape) {
   UNISONO_ASSIGN(checked_, call_.calls->communicator().host().check(part, shape));
+  checked_.is_part = elements_of_a_part() > 0;
   return Status();
 }
 

@@ -5,7 +5,8 @@
 // Long calls whose elements are independent go in parts, of which one is copied out and one copied
 // in while the host has a third, where all members know that all of them do so. A stream of the
 // caller's waits at a gate meanwhile and the caller does not. To its peers the rank is one that
-// calls with host memory, so ranks with and without a GPU can be in one communicator.
+// calls with host memory, so ranks with and without a GPU can be in one communicator. Where all
+// have one, a call in parts is another than that of a rank with host memory and no stream.
 //
 // What the transport moves where it lies (direct_buffers.h) is not copied at all: the host's
 // operation has the caller's buffers.
