@@ -239,6 +239,7 @@ TEST_F(DeviceMemoryProcesses, RefuseAWindowThatWasReleasedBefore) {
     const auto mapped = memory_->open(ticket, kOwner, kMiB);
     ASSERT_FALSE(mapped);
     EXPECT_EQ(mapped.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(mapped.error().rank(), kOwner.rank);
     EXPECT_THAT(mapped.error().message(), HasSubstr("rank 3"));
     EXPECT_THAT(mapped.error().message(), HasSubstr("the owner refuses"));
   }
@@ -289,6 +290,7 @@ TEST_F(DeviceMemoryProcesses, SayWhoseHandleIsRefused) {
   const auto refused = memory_->open(*ticket, kOwner, kMiB);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kSystem);
+  EXPECT_EQ(refused.error().rank(), kOwner.rank);
   EXPECT_THAT(refused.error().message(), HasSubstr("rank 3"));
   EXPECT_THAT(refused.error().message(), HasSubstr("device 0"));
   EXPECT_THAT(refused.error().message(), HasSubstr("CUDA_ERROR_NOT_PERMITTED"));
@@ -317,6 +319,7 @@ TEST_F(DeviceMemoryProcesses, LoseNothingWhenAnImportFails) {
     const auto mapped = memory_->open(*ticket, kOwner, kMiB);
     ASSERT_FALSE(mapped) << function;
     EXPECT_EQ(mapped.error().code(), ErrorCode::kOutOfResources) << function;
+    EXPECT_EQ(mapped.error().rank(), -1) << function;
     EXPECT_EQ(fake()->counts().virtual_parts, 0u) << function;
   }
   EXPECT_TRUE(memory_->open(*ticket, kOwner, kMiB));

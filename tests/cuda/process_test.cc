@@ -112,5 +112,25 @@ TEST(DeviceProcessMemory, MayBeFreedAndAllocatedAnewBetweenCalls) {
   });
 }
 
+// The ranks of a part have other numbers in the job.
+TEST(DeviceProcessMemory, ThatCannotBeMappedNamesItsOwnerInTheCommunicator) {
+  run_device_ranks({.ranks = 3, .processes = true}, [](Communicator& comm) {
+    if (fake() == nullptr) return;  // it fails
+    DeviceUser user;
+    float* const data = user.make<float>({1});
+    Communicator part = comm.split(comm.rank() == 0 ? -1 : 0, comm.rank());
+    if (comm.rank() == 1) fake()->fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_NOT_PERMITTED);
+    if (comm.rank() > 0) {
+      try {
+        part.all_reduce(data, data, 1, DataType::kFloat32, ops::sum);
+        require(false, "no failure");
+      } catch (const Error& error) {
+        require(error.rank() == 1, "rank " + std::to_string(error.rank()) + ": " + error.what());
+      }
+    }
+    comm.barrier();
+  });
+}
+
 }  // namespace
 }  // namespace unisono::test

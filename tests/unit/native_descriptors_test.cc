@@ -204,6 +204,35 @@ TEST_F(Leading, NamesAMemberThatDoesNotComeToTheEnd) {
   }
 }
 
+// Nobody looks at a heap before the first handle of its memory.
+TEST_F(Leading, NamesAMemberWhoseHeapIsNotSealed) {
+  const UniqueFd unsealed(memfd_create("exchange-test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(unsealed.get(), 1 << 30), 0);
+  const UniqueFd member = socket_at(leader_->address(), ::connect);
+  const TimePoint deadline = Clock::now() + seconds(10);
+  std::thread other([&] {
+    const int sent[]{unsealed.get()};
+    EXPECT_TRUE(
+        shm::send_message(member.get(), message_of(MessageKind::kHello, 1), sent, deadline));
+    std::vector<UniqueFd> descriptors;
+    EXPECT_TRUE(shm::receive_message(member.get(), &descriptors, deadline));
+    for (int barrier = 0; barrier < 2; ++barrier) {
+      EXPECT_TRUE(shm::send_message(member.get(), message_of(MessageKind::kBarrier), {}, deadline));
+      EXPECT_TRUE(shm::receive_message(member.get(), &descriptors, deadline));
+    }
+  });
+  const auto segment = shm::SharedSegment::open(
+      *leader_, peers_of(leader_->address(), member_->address(), 0), deadline);
+  other.join();
+  ASSERT_TRUE(segment) << segment.error().message();
+  std::byte out[8];
+  const Status refused =
+      (*segment)->collect(1, {.path = shm::MemoryPath::kHeap, .bytes = 8, .address = 0}, out);
+  EXPECT_EQ(refused.code(), ErrorCode::kProtocol);
+  EXPECT_EQ(refused.rank(), 11);
+  EXPECT_THAT(refused.message(), HasSubstr("rank 11"));
+}
+
 TEST_F(Leading, RefusesAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "SKIPPED: only root can be somebody else";
   const pid_t other = as_another_user([&] {

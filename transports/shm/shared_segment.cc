@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/peer_fault.h"
 #include "transports/shm/descriptor_exchange.h"
 #include "transports/shm/segment_group.h"
 #include "transports/shm/shared_segment_state.h"
@@ -181,7 +182,11 @@ Result<MemoryView> SharedSegment::State::open(int local, Rank rank, const Memory
       if (!is_here) break;
       return MemoryView{MemoryPath::kPointer, reinterpret_cast<const std::byte*>(handle.address)};
     case MemoryPath::kHeap: {
-      UNISONO_ASSIGN(const Mapping* const view, heap_view(local));
+      const Result<const Mapping*> heap_of_owner = heap_view(local);
+      if (!heap_of_owner) {
+        return peer_fault(rank, "the heap of rank " + std::to_string(rank), heap_of_owner.error());
+      }
+      const Mapping* const view = *heap_of_owner;
       if (handle.address > view->bytes() || handle.bytes > view->bytes() - handle.address) {
         return Status(ErrorCode::kProtocol,
                       "rank " + std::to_string(rank) + " offers " + std::to_string(handle.bytes) +
@@ -211,10 +216,7 @@ Result<MemoryView> SharedSegment::State::open_registered(int local, Rank rank,
   const std::uint64_t offset = handle.address - (number << kRegisteredOffsetBits);
   auto view = registered_views->open(local, number);
   if (!view) {
-    const ErrorCode code = view.error().code();  // what this rank lacks is not the owner's fault
-    return Status(
-        code, "registered memory of rank " + std::to_string(rank) + ": " + view.error().message(),
-        code == ErrorCode::kOutOfResources ? -1 : rank);
+    return peer_fault(rank, "registered memory of rank " + std::to_string(rank), view.error());
   }
   const std::size_t bytes = (*view)->bytes();
   if (offset > bytes || handle.bytes > bytes - offset) {

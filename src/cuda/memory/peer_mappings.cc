@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/peer_fault.h"
 #include "cuda/driver/driver_section.h"
 #include "cuda/memory/descriptor_server.h"
 #include "cuda/memory/pointer_query.h"
@@ -70,13 +71,13 @@ Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, const Peer& pe
 }
 
 Status PeerMappings::explain(const Status& cause, const BufferTicket& ticket, Rank peer) const {
-  const bool peers_doing =
-      cause.code() == ErrorCode::kProtocol || cause.code() == ErrorCode::kRankFailed;
-  return {cause.code(),
-          fmt::format("{} cannot map rank {}'s buffer at {:#x} (process {}): {}{}", device_.name,
-                      peer, ticket.address, ticket.process, cause.message(),
-                      peers_doing ? "" : kWhatMappingNeeds),
-          peers_doing ? peer : -1};
+  const bool is_of_the_place =
+      cause.code() == ErrorCode::kUnsupported || cause.code() == ErrorCode::kSystem;
+  return peer_fault(
+      peer,
+      fmt::format("{} cannot map rank {}'s buffer at {:#x} (process {})", device_.name, peer,
+                  ticket.address, ticket.process),
+      Status(cause.code(), cause.message() + (is_of_the_place ? kWhatMappingNeeds : "")));
 }
 
 Status PeerMappings::check_reachable(const BufferTicket& ticket) const {

@@ -9,11 +9,19 @@
 
 #include "base/clock.h"
 #include "base/errno_text.h"
+#include "base/peer_fault.h"
 
 namespace unisono::device {
 namespace {
 
 constexpr auto kConnectLimit = std::chrono::seconds(5);
+
+Result<std::shared_ptr<shm::Mapping>> page_of(const PageTicket& ticket, std::size_t bytes,
+                                              TimePoint deadline) {
+  const std::string socket(ticket.socket, strnlen(ticket.socket, sizeof ticket.socket));
+  UNISONO_ASSIGN(UniqueFd fd, cuda::request_descriptor(socket, ticket.id, deadline));
+  return shm::Mapping::attach(std::move(fd), bytes, bytes);
+}
 
 }  // namespace
 
@@ -68,18 +76,13 @@ Status SharedPages::Pieces::connect(std::span<const PageTicket> tickets, Rank se
       UNISONO_TRY(add(own));
       continue;
     }
-    const PageTicket& ticket = tickets[static_cast<std::size_t>(rank)];
-    const std::string socket(ticket.socket, strnlen(ticket.socket, sizeof ticket.socket));
-    Result<UniqueFd> fd = cuda::request_descriptor(socket, ticket.id, deadline);
-    if (!fd) {
-      return Status(fd.error().code(),
-                    "the page of flags of rank " + std::to_string(rank) +
-                        " cannot be had: " + fd.error().message(),
-                    rank);
+    auto memory = page_of(tickets[static_cast<std::size_t>(rank)], bytes_, deadline);
+    if (!memory) {
+      return peer_fault(rank,
+                        "the page of flags of rank " + std::to_string(rank) + " cannot be had",
+                        memory.error());
     }
-    UNISONO_ASSIGN(std::shared_ptr<shm::Mapping> memory,
-                   shm::Mapping::attach(std::move(*fd), bytes_, bytes_));
-    UNISONO_TRY(add(std::move(memory)));
+    UNISONO_TRY(add(std::move(*memory)));
   }
   return Status();
 }
