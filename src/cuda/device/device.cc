@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kGatePageBytes = 4096;
 // A line each: a device that polls one gate is not disturbed by another's opening.
 constexpr std::size_t kGateBytes = 64;
+// Another page would be page-locked with the engine's lock, when the driver may wait for a gate.
+static_assert(kGatePageBytes / kGateBytes >= kCallsAheadMax);
 
 }  // namespace
 

@@ -114,8 +114,9 @@ void MappingCache::release(const Device& device, const MappingKey& key, CleanupR
 }
 
 void MappingCache::release(const Device& device, const MappingKey& key, SideWork& side) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const auto mapping = let_go(key);
+  lock.unlock();
   if (mapping == nullptr) return;
   const auto close_it = [device, mapping] {
     CleanupReport report(*device.api, "unmapping memory that a peer of " + device.name + " had");
