@@ -336,15 +336,21 @@ bool CudaCalls::launches_are_over(const device::Device& device) const {
 
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
 void CudaCalls::release_streams(device::Device& device, CUevent over) {
-  if (release_limit_ == TimePoint{}) release_limit_ = Clock::now() + device::kReleaseLimit;
   if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
     if (flags_ != nullptr) flags_->abort();
     if (team_ != nullptr) team_->abort();
     if (is_past(device, over) && launches_are_over(device)) return;
-    if (Clock::now() >= release_limit_) return device.note_stuck();
-    nanosleep(&kBetweenLooks, nullptr);
+    if (!may_await_release()) return device.note_stuck();
   }
+}
+
+bool CudaCalls::may_await_release() {
+  const TimePoint now = Clock::now();
+  if (release_limit_ == TimePoint{}) release_limit_ = now + device::kReleaseLimit;
+  if (now >= release_limit_) return false;
+  nanosleep(&kBetweenLooks, nullptr);
+  return true;
 }
 
 }  // namespace unisono

@@ -133,6 +133,9 @@ class CudaCalls final : public DeviceCalls {
   /// this rank stop waiting for other processes. Returns when they are past `over` and all launches
   /// are over, or after a moment, once for all calls, where work of the callers' holds them up.
   void release_streams(device::Device& device, CUevent over);
+  /// Sleeps for a moment; false, without, when kReleaseLimit has passed since the first of these,
+  /// once for all calls.
+  bool may_await_release();
 
  private:
   /// Calls that have not told the peers about themselves, in the order they were made.

@@ -5,9 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.h"
 #include "cuda/collectives/cuda_calls.h"
-#include "cuda/device/leaked.h"
 
 namespace unisono {
 namespace {
@@ -17,6 +15,7 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 }  // namespace
 
 Result<bool> StagedPart::place(const DeviceCall& whole, const Call& call, const CallShape& shape) {
+  calls_ = whole.calls;
   device_ = whole.device;
   call_ = call;
   shape_ = shape;
@@ -123,9 +122,8 @@ Status StagedPart::record(CUstream stream) {
 
 // Other ranks' copies may come first, and a stream that waits may hold all of them up.
 void StagedPart::finish() {
-  const TimePoint limit = Clock::now() + device::kReleaseLimit;
   while (copied_ != nullptr && device_->api().EventQuery(copied_) == CUDA_ERROR_NOT_READY) {
-    if (Clock::now() < limit) continue;
+    if (calls_->may_await_release()) continue;
     device_->note_stuck();
     input_.abandon();
     output_.abandon();

@@ -27,7 +27,7 @@ class StagedPart {
   const std::byte* host_input() const { return host_input_; }
   std::byte* host_output() const { return host_output_; }
 
-  /// Waits for the copy, and gives everything back.
+  /// Waits for the copy, for as long as CudaCalls::may_await_release(), and gives everything back.
   void finish();
   /// Gives everything back; the copy is over.
   void release();
@@ -39,6 +39,7 @@ class StagedPart {
   Status copy(void* to, const void* from, std::size_t bytes, bool on_host, CUstream stream);
   Status record(CUstream stream);
 
+  CudaCalls* calls_ = nullptr;
   device::Device* device_ = nullptr;
   bool reads_input_ = false;
   bool keeps_gaps_ = false;                // of the output, which are the caller's
