@@ -330,8 +330,9 @@ bool CudaCalls::is_past(const device::Device& device, CUevent event) {
 
 bool CudaCalls::launches_are_over(const device::Device& device) const {
   if (team_ == nullptr) return is_past(device, done_);
-  return std::all_of(owners_.begin(), owners_.end(),
-                     [&](Rank owner) { return is_past(device, team_->known_event_of(owner)); });
+  return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
+    return !team_->is_launching(owner) && is_past(device, team_->known_event_of(owner));
+  });
 }
 
 // Peers that still run may write over what ended a wait: it is ended again until it is over.

@@ -312,7 +312,7 @@ Status FusedCall::launch_for_threads() {
   if (call_.capture == 0) {
     UNISONO_ASSIGN(abort, call_.calls->team().abort_word(device));
   }
-  const auto launching = call_.calls->team().launching();
+  const device::TeamEvents::Launch launch(call_.calls->team(), call_.calls->rank());
   const Status launched = launch_pieces(stream, parts, abort);
   // Behind the first of several, should a later one fail.
   const Status recorded = api.check(api.EventRecord(done, stream), "recording on " + device.name());

@@ -21,7 +21,10 @@ std::shared_ptr<TeamEvents> TeamEvents::join(std::shared_ptr<const cuda::CudaApi
 }
 
 TeamEvents::TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks)
-    : api_(std::move(api)), events_(static_cast<std::size_t>(ranks)), shares_(events_.size()) {}
+    : api_(std::move(api)),
+      events_(static_cast<std::size_t>(ranks)),
+      launching_(events_.size()),
+      shares_(events_.size()) {}
 
 TeamEvents::~TeamEvents() {
   for (const auto* const events : {&events_, &more_events_}) {
@@ -56,6 +59,16 @@ Result<CUevent> TeamEvents::new_event(const Device& device) {
 CUevent TeamEvents::known_event_of(Rank rank) {
   const std::lock_guard guard(mutex_);
   return events_[static_cast<std::size_t>(rank)];
+}
+
+void TeamEvents::note(Rank rank, bool launches) {
+  const std::lock_guard guard(mutex_);
+  launching_[static_cast<std::size_t>(rank)] = launches;
+}
+
+bool TeamEvents::is_launching(Rank rank) {
+  const std::lock_guard guard(mutex_);
+  return launching_[static_cast<std::size_t>(rank)];
 }
 
 Result<const std::uint32_t*> TeamEvents::abort_word(const Device& device) {

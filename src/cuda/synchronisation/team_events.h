@@ -34,18 +34,30 @@ class TeamEvents {
 
   /// What every launch looks at when it begins; taken by the first call, with its context current.
   Result<const std::uint32_t*> abort_word(const Device& device);
-  /// Held from before a launch until its event is recorded: abort() finds a launch that it can
-  /// wait for, or comes before it.
-  std::unique_lock<std::mutex> launching() { return std::unique_lock(mutex_); }
+  /// Lives from before a launch of the rank's until its event is recorded: whoever has called
+  /// abort() then finds a launch to wait for, or one that comes behind the word and moves nothing.
+  class Launch {
+   public:
+    Launch(TeamEvents& team, Rank rank) : team_(team), rank_(rank) { team_.note(rank_, true); }
+    ~Launch() { team_.note(rank_, false); }
+    Launch(const Launch&) = delete;
+
+   private:
+    TeamEvents& team_;
+    const Rank rank_;
+  };
+  bool is_launching(Rank rank);
   /// Launches that have not begun move nothing from now on.
   void abort();
 
  private:
   TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
+  void note(Rank rank, bool launches);
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
   std::vector<CUevent> events_;  // by rank
+  std::vector<bool> launching_;  // by rank
   std::vector<CUevent> more_events_;
   std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
   std::shared_ptr<DeviceShare> word_owner_;
