@@ -108,12 +108,12 @@ Result<PointerFacts> DeviceMemory::facts(const void* pointer, std::size_t bytes)
 
 Result<BufferTicket> DeviceMemory::ticket_of(const void* pointer, std::size_t bytes) {
   const std::lock_guard lock(state_->own_mutex);
-  return state_->tickets->ticket(pointer, bytes);
+  return state_->tickets->ticket_of(pointer, bytes);
 }
 
 Result<void*> DeviceMemory::open(const BufferTicket& ticket, const Peer& peer, std::size_t bytes) {
   const std::lock_guard lock(state_->peers_mutex);
-  UNISONO_ASSIGN(const CUdeviceptr address, state_->peers.map(ticket, peer, bytes));
+  UNISONO_ASSIGN(const CUdeviceptr address, state_->peers.open(ticket, peer, bytes));
   return reinterpret_cast<void*>(address);
 }
 

@@ -37,8 +37,8 @@ bool was_freed(const MappingKey& mapped, const BufferTicket& ticket, bool* owner
 
 }  // namespace
 
-Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, const Peer& peer,
-                                      std::size_t bytes) {
+Result<CUdeviceptr> PeerMappings::open(const BufferTicket& ticket, const Peer& peer,
+                                       std::size_t bytes) {
   UNISONO_TRY(check_ticket(ticket, peer.rank, bytes));
   // The key is no secret: all members of the job read it.
   if ((ticket.process_key == process_.key) != peer.in_this_process) {
@@ -49,7 +49,7 @@ Result<CUdeviceptr> PeerMappings::map(const BufferTicket& ticket, const Peer& pe
                               peer.in_this_process ? "another one" : "this one"),
                   peer.rank);
   }
-  if (peer.in_this_process) return map_own(ticket, peer.rank);
+  if (peer.in_this_process) return open_own(ticket, peer.rank);
   const MappingKey key = key_of(device_, ticket);
   const CUdeviceptr offset = ticket.address - ticket.base;
   std::list<Mapping>& mappings = by_peer_[peer.world_rank];
@@ -86,7 +86,7 @@ Status PeerMappings::check_reachable(const BufferTicket& ticket) const {
   return ordinal < 0 ? Status() : access_.check_reachable(ordinal);
 }
 
-Result<CUdeviceptr> PeerMappings::map_own(const BufferTicket& ticket, Rank peer) {
+Result<CUdeviceptr> PeerMappings::open_own(const BufferTicket& ticket, Rank peer) {
   if (ticket.device_uuid == device_.uuid) return ticket.address;
   const Opening wanted{ticket.kind, ticket.allocation_id, ticket.allocation_bytes};
   const auto known = opened_here_.find(ticket.base);

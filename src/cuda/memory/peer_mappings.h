@@ -22,8 +22,8 @@ class PeerMappings {
   PeerMappings(const Device& device, const ProcessIdentity& process, SideWork& side)
       : device_(device), process_(process), side_(side), access_(device) {}
 
-  /// As DeviceMemory::map.
-  Result<CUdeviceptr> map(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
+  /// As DeviceMemory::open.
+  Result<CUdeviceptr> open(const BufferTicket& ticket, const Peer& peer, std::size_t bytes);
   void forget(Rank world_rank);
   /// As DeviceMemory::out_of_reach.
   std::vector<std::array<std::uint8_t, 16>> out_of_reach() const { return access_.out_of_reach(); }
@@ -47,7 +47,7 @@ class PeerMappings {
   };
   using OpenedHere = std::map<CUdeviceptr, Opening>;  ///< by the allocation's base
 
-  Result<CUdeviceptr> map_own(const BufferTicket& ticket, Rank peer);
+  Result<CUdeviceptr> open_own(const BufferTicket& ticket, Rank peer);
   Status open_here(const BufferTicket& ticket);
   Status check_reachable(const BufferTicket& ticket) const;
   void drop_stale(const BufferTicket& ticket, std::list<Mapping>* mappings);

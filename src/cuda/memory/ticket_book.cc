@@ -35,7 +35,7 @@ BufferTicket TicketBook::blank(Kind kind) const {
   return ticket;
 }
 
-Result<BufferTicket> TicketBook::ticket(const void* pointer, std::size_t bytes) {
+Result<BufferTicket> TicketBook::ticket_of(const void* pointer, std::size_t bytes) {
   if (pointer == nullptr || bytes == 0) return blank(Kind::kNone);
   const auto address = reinterpret_cast<CUdeviceptr>(pointer);
   BufferTicket ticket;

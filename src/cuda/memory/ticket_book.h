@@ -26,7 +26,7 @@ class TicketBook {
       : device_(device), process_(process), own_(own) {}
   ~TicketBook();
 
-  Result<BufferTicket> ticket(const void* pointer, std::size_t bytes);
+  Result<BufferTicket> ticket_of(const void* pointer, std::size_t bytes);
   /// Before the memory goes: peers that still ask for it are refused.
   void drop(CUdeviceptr base);
   std::size_t size() const { return entries_.size(); }

@@ -16,8 +16,8 @@ namespace {
 
 constexpr auto kConnectLimit = std::chrono::seconds(5);
 
-Result<std::shared_ptr<shm::Mapping>> page_of(const PageTicket& ticket, std::size_t bytes,
-                                              TimePoint deadline) {
+Result<std::shared_ptr<shm::Mapping>> open_page(const PageTicket& ticket, std::size_t bytes,
+                                                TimePoint deadline) {
   const std::string socket(ticket.socket, strnlen(ticket.socket, sizeof ticket.socket));
   UNISONO_ASSIGN(UniqueFd fd, cuda::request_descriptor(socket, ticket.id, deadline));
   return shm::Mapping::attach(std::move(fd), bytes, bytes);
@@ -76,7 +76,7 @@ Status SharedPages::Pieces::connect(std::span<const PageTicket> tickets, Rank se
       UNISONO_TRY(add(own));
       continue;
     }
-    auto memory = page_of(tickets[static_cast<std::size_t>(rank)], bytes_, deadline);
+    auto memory = open_page(tickets[static_cast<std::size_t>(rank)], bytes_, deadline);
     if (!memory) {
       return peer_fault(rank,
                         "the page of flags of rank " + std::to_string(rank) + " cannot be had",
