@@ -218,6 +218,27 @@ TEST_F(DescriptorServerTest, HandsOutOnlyWhatIsOffered) {
   }
 }
 
+TEST_F(DescriptorServerTest, SaysWhichWindowsAreGone) {
+  const auto failing = []() -> Result<UniqueFd> { return Status(ErrorCode::kSystem, "no luck"); };
+  const std::uint64_t there = server_->offer(failing);
+  const std::uint64_t freed = server_->offer(failing, [] { return false; });
+  const std::uint64_t withdrawn = server_->offer(failing);
+  server_->withdraw(withdrawn);
+  const std::uint64_t ids[] = {freed, offered_, withdrawn, there, UINT64_MAX};
+  EXPECT_EQ(*cuda::request_gone(server_->address(), ids, soon()), 0b10101u);
+  EXPECT_EQ(*cuda::request_gone(server_->address(), {}, soon()), 0u);
+  for (const std::int32_t count : {-1, static_cast<std::int32_t>(cuda::kAskedMax) + 1, INT32_MAX}) {
+    shm::Message question;
+    question.magic = shm::kDescriptorMessageMagic;
+    question.kind = shm::MessageKind::kWhichAreGone;
+    question.index = count;
+    const UniqueFd visitor = visit(server_->address());
+    ASSERT_TRUE(shm::send_message(visitor.get(), question, {}, soon()));
+    EXPECT_TRUE(is_closed(visitor)) << count;
+  }
+  expect_service();
+}
+
 TEST_F(DescriptorServerTest, GarbageEndsItsConnectionOnly) {
   const shm::Message nothing;
   shm::Message wrong_kind;

@@ -225,6 +225,38 @@ TEST_F(DeviceMemoryProcesses, KeepAReleasedWindowUntilTheOwnerIsAskedAgain) {
   EXPECT_EQ(fake()->counts().virtual_parts, 2 * parts) << "two windows live, the first is gone";
 }
 
+// A question is about many windows, and nothing is exported for it.
+TEST_F(DeviceMemoryProcesses, AskTheOwnerAboutManyWindowsAtOnce) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  constexpr int kWindows = 30;
+  MemoryOwner owner;
+  std::vector<void*> windows;
+  for (int i = 0; i < kWindows; ++i) {
+    windows.push_back(*owner.allocate(kMiB));
+    ASSERT_TRUE(memory_->open(*owner.ticket_of(windows.back(), kMiB), kOwner, kMiB));
+  }
+  EXPECT_EQ(*owner.calls("cuMemExportToShareableHandle"), std::uint64_t{kWindows});
+  const std::uint64_t parts = fake()->counts().virtual_parts / kWindows;
+  for (const std::size_t gone : {0, 24, 29}) ASSERT_TRUE(owner.release(windows[gone]));
+  ASSERT_TRUE(memory_->open(*owner.ticket_of(*owner.allocate(kMiB), kMiB), kOwner, kMiB));
+  memory_->side_work().finish();
+  EXPECT_EQ(fake()->counts().virtual_parts, parts * (kWindows - 2));
+}
+
+TEST_F(DeviceMemoryProcesses, KeepAWindowThatItsOwnerCannotExportJustNow) {
+  if (fake() == nullptr) GTEST_SKIP() << "needs the fake driver";
+  MemoryOwner owner;
+  void* const first = *owner.allocate(kMiB);
+  void* const here = *memory_->open(*owner.ticket_of(first, kMiB), kOwner, kMiB);
+  ASSERT_TRUE(owner.fill(first, kMiB, 23));
+  const BufferTicket second = *owner.ticket_of(*owner.allocate(kMiB), kMiB);
+  ASSERT_TRUE(owner.fail("cuMemExportToShareableHandle", CUDA_ERROR_OUT_OF_MEMORY));
+  EXPECT_FALSE(memory_->open(second, kOwner, kMiB));
+  EXPECT_TRUE(memory_->open(second, kOwner, kMiB));
+  memory_->side_work().finish();
+  EXPECT_EQ(common_byte(*memory_, here, kMiB), 23);
+}
+
 TEST_F(DeviceMemoryProcesses, RefuseAWindowThatWasReleasedBefore) {
   if (!has_numbers_of_windows(*memory_)) GTEST_SKIP() << "needs numbers of memory with handles";
   MemoryOwner owner;

@@ -16,14 +16,20 @@
 
 namespace unisono::shm {
 
-enum class MessageKind : std::uint32_t { kHello = 1, kDescriptors, kBarrier, kRefused };
+enum class MessageKind : std::uint32_t {
+  kHello = 1,
+  kDescriptors,
+  kBarrier,
+  kRefused,
+  kWhichAreGone,  ///< of device memory: a question and its answer (cuda/memory)
+};
 
 struct Message {
   std::uint64_t magic = 0;
   MessageKind kind = MessageKind::kHello;
   std::int32_t index = -1;     ///< kHello, kRefused: the sender's local index
   std::uint64_t job_hash = 0;  ///< kHello, kRefused
-  char text[200] = {};         ///< kRefused: why
+  char text[200] = {};         ///< kRefused: why; receive_message() ends it by 0
 };
 
 inline constexpr std::uint64_t kDescriptorMessageMagic = 0x3174'6565'6d75'6e75;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/assert.h"
 #include "base/errno_text.h"
 #include "base/same_user.h"
 #include "cuda/memory/descriptor_server.h"
@@ -65,6 +66,24 @@ Result<UniqueFd> request_descriptor(const std::string& address, std::uint64_t id
                       std::to_string(id));
   }
   return std::move(descriptors[0]);
+}
+
+Result<std::uint64_t> request_gone(const std::string& address, std::span<const std::uint64_t> ids,
+                                   TimePoint deadline) {
+  shm::Message question;
+  static_assert(kAskedMax * sizeof ids[0] < sizeof question.text);
+  UNISONO_ASSERT(ids.size() <= kAskedMax, "so many windows fit into a question");
+  UNISONO_ASSIGN(const UniqueFd connection, connect_to(address, deadline));
+  question.magic = shm::kDescriptorMessageMagic;
+  question.kind = shm::MessageKind::kWhichAreGone;
+  question.index = static_cast<std::int32_t>(ids.size());
+  std::memcpy(question.text, ids.data(), ids.size_bytes());
+  UNISONO_TRY(shm::send_message(connection.get(), question, {}, deadline));
+  std::vector<UniqueFd> unwanted;
+  UNISONO_ASSIGN(const shm::Message answer,
+                 shm::receive_message(connection.get(), &unwanted, deadline));
+  if (answer.kind == shm::MessageKind::kWhichAreGone && unwanted.empty()) return answer.job_hash;
+  return Status(ErrorCode::kProtocol, "the owner did not say which windows it has");
 }
 
 }  // namespace unisono::cuda

@@ -70,12 +70,12 @@ DescriptorServer::~DescriptorServer() {
   thread_.join();
 }
 
-std::uint64_t DescriptorServer::offer(Exporter exporter) {
+std::uint64_t DescriptorServer::offer(Exporter exporter, Existence exists) {
   // Of the process, not of one server: a number must stay unused when the server starts again.
   static std::atomic<std::uint64_t> last{0};
   const std::lock_guard lock(mutex_);
   const std::uint64_t id = last.fetch_add(1, std::memory_order_relaxed) + 1;
-  offers_[id] = std::move(exporter);
+  offers_[id] = {std::move(exporter), std::move(exists)};
   return id;
 }
 
@@ -92,7 +92,13 @@ Result<UniqueFd> DescriptorServer::export_of(std::uint64_t id) {
     return Status(ErrorCode::kInvalidArgument,
                   "window " + std::to_string(id) + " does not exist (any more)");
   }
-  return offer->second();
+  return offer->second.exporter();
+}
+
+bool DescriptorServer::is_gone(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto offer = offers_.find(id);
+  return offer == offers_.end() || (offer->second.exists && !offer->second.exists());
 }
 
 void DescriptorServer::serve() {
@@ -131,8 +137,28 @@ void DescriptorServer::answer(int connection, TimePoint patience) {
   // The message is there already, and the first answer always has room.
   std::vector<UniqueFd> unwanted;
   const auto request = shm::receive_message(connection, &unwanted, Clock::now());
-  if (!request || request->kind != shm::MessageKind::kHello || !unwanted.empty()) return;
-  const std::uint64_t id = request->job_hash;
+  if (!request || !unwanted.empty()) return;
+  if (request->kind == shm::MessageKind::kHello) {
+    send_descriptor(connection, request->job_hash, patience);
+  } else if (request->kind == shm::MessageKind::kWhichAreGone) {
+    send_gone(connection, *request, patience);
+  }
+}
+
+void DescriptorServer::send_gone(int connection, const shm::Message& question, TimePoint patience) {
+  if (question.index < 0 || question.index > static_cast<std::int32_t>(kAskedMax)) return;
+  shm::Message message;
+  message.magic = shm::kDescriptorMessageMagic;
+  message.kind = shm::MessageKind::kWhichAreGone;
+  for (std::int32_t i = 0; i < question.index; ++i) {
+    std::uint64_t id = 0;
+    std::memcpy(&id, question.text + static_cast<std::size_t>(i) * sizeof id, sizeof id);
+    if (is_gone(id)) message.job_hash |= std::uint64_t{1} << i;
+  }
+  static_cast<void>(shm::send_message(connection, message, {}, patience));
+}
+
+void DescriptorServer::send_descriptor(int connection, std::uint64_t id, TimePoint patience) {
   const Result<UniqueFd> descriptor = export_of(id);
   // A visitor that does not take its answer has itself to blame.
   if (!descriptor) {

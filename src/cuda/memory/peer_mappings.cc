@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/peer_fault.h"
@@ -24,16 +25,8 @@ bool overlap(const MappingKey& a, const MappingKey& b) {
   return a.base < b.base + b.allocation_bytes && b.base < a.base + a.allocation_bytes;
 }
 
-/// Whether the owner has released a window that is mapped here: a mapping keeps its memory in use.
-/// The owner's server knows; `ticket` is another one of the same process.
-bool was_freed(const MappingKey& mapped, const BufferTicket& ticket, bool* owner_answers) {
-  if (mapped.kind != Kind::kWindow || ticket.kind != Kind::kWindow) return false;
-  const auto answer = request_descriptor(ticket.socket.data(), mapped.allocation_id,
-                                         Clock::now() + std::chrono::seconds(1));
-  if (answer) return false;
-  *owner_answers = answer.error().code() == ErrorCode::kInvalidArgument;
-  return *owner_answers;
-}
+/// For the owner's server to say which windows it has: nothing depends on it.
+constexpr auto kGonePatience = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -52,7 +45,7 @@ Result<CUdeviceptr> PeerMappings::open(const BufferTicket& ticket, const Peer& p
   if (peer.in_this_process) return open_own(ticket, peer.rank);
   const MappingKey key = key_of(device_, ticket);
   const CUdeviceptr offset = ticket.address - ticket.base;
-  std::list<Mapping>& mappings = by_peer_[peer.world_rank];
+  Mappings& mappings = by_peer_[peer.world_rank];
   const auto known = std::find_if(mappings.begin(), mappings.end(),
                                   [&](const Mapping& mapping) { return mapping.key == key; });
   if (known != mappings.end()) return known->base + offset;
@@ -110,20 +103,41 @@ Status PeerMappings::open_here(const BufferTicket& ticket) {
   return open_range_to(api, device_.handle, device_.name, ticket.base, ticket.allocation_bytes);
 }
 
-void PeerMappings::drop_stale(const BufferTicket& ticket, std::list<Mapping>* mappings) {
+void PeerMappings::drop_stale(const BufferTicket& ticket, Mappings* mappings) {
   const MappingKey key = key_of(device_, ticket);
-  bool owner_answers = true;
   for (auto at = mappings->begin(); at != mappings->end();) {
     // The rank's place was taken by another process, or other memory lies where this lay.
-    bool stale = at->key.process_key != key.process_key || overlap(at->key, key);
-    if (!stale && owner_answers) stale = was_freed(at->key, ticket, &owner_answers);
-    if (!stale) {
-      ++at;
-      continue;
-    }
-    MappingCache::of_process().release(device_, at->key, side_);
-    at = mappings->erase(at);
+    const bool is_stale = at->key.process_key != key.process_key || overlap(at->key, key);
+    at = is_stale ? drop(at, mappings) : std::next(at);
   }
+  if (ticket.kind == Kind::kWindow) drop_gone(ticket.socket.data(), mappings);
+}
+
+// A mapping keeps memory in use that its owner has released. Where the owner does not answer all
+// stay.
+void PeerMappings::drop_gone(const char* socket, Mappings* mappings) {
+  const TimePoint deadline = Clock::now() + kGonePatience;
+  for (auto at = mappings->begin(); at != mappings->end();) {
+    std::vector<Mappings::iterator> asked;
+    std::vector<std::uint64_t> ids;
+    for (; at != mappings->end() && asked.size() < kAskedMax; ++at) {
+      if (at->key.kind != Kind::kWindow) continue;
+      asked.push_back(at);
+      ids.push_back(at->key.allocation_id);
+    }
+    if (ids.empty()) return;
+    const Result<std::uint64_t> gone = request_gone(socket, ids, deadline);
+    if (!gone) return;
+    for (std::size_t i = 0; i < asked.size(); ++i) {
+      if ((*gone >> i & 1) != 0) drop(asked[i], mappings);
+    }
+  }
+}
+
+PeerMappings::Mappings::iterator PeerMappings::drop(Mappings::iterator mapping,
+                                                    Mappings* mappings) {
+  MappingCache::of_process().release(device_, mapping->key, side_);
+  return mappings->erase(mapping);
 }
 
 void PeerMappings::forget(Rank world_rank) {

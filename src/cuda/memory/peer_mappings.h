@@ -34,6 +34,7 @@ class PeerMappings {
     MappingKey key;
     CUdeviceptr base = 0;  ///< here
   };
+  using Mappings = std::list<Mapping>;
   /// An allocation of this process that this rank's device was given access to.
   struct Opening {
     BufferTicket::Kind kind = BufferTicket::Kind::kNone;  ///< says whose numbers those are
@@ -50,7 +51,9 @@ class PeerMappings {
   Result<CUdeviceptr> open_own(const BufferTicket& ticket, Rank peer);
   Status open_here(const BufferTicket& ticket);
   Status check_reachable(const BufferTicket& ticket) const;
-  void drop_stale(const BufferTicket& ticket, std::list<Mapping>* mappings);
+  void drop_stale(const BufferTicket& ticket, Mappings* mappings);
+  void drop_gone(const char* socket, Mappings* mappings);
+  Mappings::iterator drop(Mappings::iterator mapping, Mappings* mappings);
   Status explain(const Status& cause, const BufferTicket& ticket, Rank peer) const;
 
   const Device& device_;
@@ -58,7 +61,7 @@ class PeerMappings {
   SideWork& side_;
   PeerAccess access_;
   OpenedHere opened_here_;
-  std::map<Rank, std::list<Mapping>> by_peer_;  ///< by world rank
+  std::map<Rank, Mappings> by_peer_;  ///< by world rank
 };
 
 }  // namespace unisono::cuda

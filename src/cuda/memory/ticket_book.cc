@@ -20,6 +20,13 @@ bool cut_out(const BufferTicket& whole, CUdeviceptr address, std::size_t bytes,
   return bytes <= whole.allocation_bytes - (address - whole.base);
 }
 
+/// Its owner is the application, which frees it without telling. What cannot be asked is there.
+bool is_there(const CudaApi& api, CUcontext context, CUdeviceptr base, std::uint64_t buffer_id) {
+  const DriverSection section(api, context);
+  const auto now = query_pointer(api, reinterpret_cast<const void*>(base));
+  return !section.status().ok() || !now || (now->mapped && now->buffer_id == buffer_id);
+}
+
 }  // namespace
 
 TicketBook::~TicketBook() {
@@ -136,17 +143,16 @@ Status TicketBook::describe_foreign(const PointerRecord& record, CUdeviceptr add
     entry->ticket.base = piece.base;
     entry->ticket.allocation_bytes = piece.bytes;
     const CUcontext context = device_.context;
-    const std::uint64_t buffer_id = record.buffer_id;
-    return offer(entry, [&api, context, buffer_id, base = piece.base]() -> Result<UniqueFd> {
+    const auto exists = [&api, context, id = record.buffer_id, base = piece.base] {
+      return is_there(api, context, base, id);
+    };
+    const auto exporter = [&api, context, exists, base = piece.base]() -> Result<UniqueFd> {
+      if (!exists()) return Status(ErrorCode::kInvalidArgument, "the memory was freed");
       const DriverSection section(api, context);
       UNISONO_TRY(section.status());
-      // Its owner is the application, which frees it without telling.
-      const auto now = query_pointer(api, reinterpret_cast<const void*>(base));
-      if (!now || !now->mapped || now->buffer_id != buffer_id) {
-        return Status(ErrorCode::kInvalidArgument, "the memory was freed");
-      }
       return export_piece(api, base);
-    });
+    };
+    return offer(entry, exporter, exists);
   }
   if (!record.ipc_capable) return {ErrorCode::kUnsupported, "the driver offers no handle of it"};
   entry->ticket = blank(Kind::kLegacyIpc);
@@ -170,14 +176,15 @@ Status TicketBook::describe_legacy(Entry* entry) const {
   return {};
 }
 
-Status TicketBook::offer(Entry* entry, DescriptorServer::Exporter exporter) {
+Status TicketBook::offer(Entry* entry, DescriptorServer::Exporter exporter,
+                         DescriptorServer::Existence exists) {
   if (server_ == nullptr) {
     UNISONO_ASSIGN(server_, DescriptorServer::of_process());
   }
   const std::string& address = server_->address();
   UNISONO_ASSERT(address.size() < entry->ticket.socket.size(), "a socket name fits its ticket");
   std::memcpy(entry->ticket.socket.data(), address.c_str(), address.size() + 1);
-  entry->offered = server_->offer(std::move(exporter));
+  entry->offered = server_->offer(std::move(exporter), std::move(exists));
   entry->ticket.allocation_id = entry->offered;
   return {};
 }

@@ -46,7 +46,8 @@ class TicketBook {
   Result<Entry*> add_foreign(const PointerRecord& record, CUdeviceptr address);
   Status describe_foreign(const PointerRecord& record, CUdeviceptr address, Entry* entry);
   Status describe_legacy(Entry* entry) const;
-  Status offer(Entry* entry, DescriptorServer::Exporter exporter);
+  Status offer(Entry* entry, DescriptorServer::Exporter exporter,
+               DescriptorServer::Existence exists = {});
   Entry* insert(Entry entry);
   void make_room();
   Entries::iterator erase(Entries::iterator entry);
