@@ -143,8 +143,8 @@ void Device::open(const Gate& gate) {
 Result<bool> Device::is_over(CUevent event) const {
   const CUresult result = api_->EventQuery(event);
   if (result == CUDA_ERROR_NOT_READY) return false;
-  UNISONO_TRY(api_->check(result, "waiting for " + name()));
-  return true;
+  if (result == CUDA_SUCCESS) return true;
+  return api_->check(result, "waiting for " + name());
 }
 
 }  // namespace unisono::device

@@ -128,8 +128,11 @@ Result<std::shared_ptr<const CudaApi>> load_cuda_driver(const std::string& file)
   return tables->emplace(name, load(name)).first->second;
 }
 
-CurrentContext::CurrentContext(const CudaApi& api, CUcontext context)
-    : api_(api), status_(api.check(api.CtxPushCurrent(context), "making a context current")) {}
+// At each look at a call: words are made for a failure alone.
+CurrentContext::CurrentContext(const CudaApi& api, CUcontext context) : api_(api) {
+  const CUresult pushed = api.CtxPushCurrent(context);
+  if (pushed != CUDA_SUCCESS) status_ = api.check(pushed, "making a context current");
+}
 
 CurrentContext::~CurrentContext() {
   if (!status_) return;
