@@ -66,7 +66,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list(told), ["probe", "kernels", "brief", "memcheck", "correctness",
                                       "goals", "ncu", "graph", "waits"])
         self.assertRegex(parts(self.folder)["kernels"][1],
-                         r"2 suites, [1-9]\d* tests passed, 0 skipped")
+                         r"[1-9]\d* suites, [1-9]\d* tests passed, 0 skipped")
         self.assertIn("REHEARSAL", result.stdout)
         self.assertRegex(result.stdout, r"DRAM bytes.* 1\.00 +- +-")
         self.assertEqual(sorted(os.listdir(os.path.join(self.folder, "out"))),
