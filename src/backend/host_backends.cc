@@ -54,7 +54,8 @@ Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure)
   if (!*failure) return Tried::kRefused;
   Result<algorithms::Choice> choice = selection_.select(call, shape);
   if (!choice || choice->algorithm != nullptr) {
-    *checked = {shape, std::move(choice)};
+    checked->shape = shape;
+    checked->choice = std::move(choice);
     return Tried::kNotBegun;
   }
   return shared_memory_.try_run(call, shape, record_of(call), choice->path, failure);
@@ -79,7 +80,7 @@ Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked
 }
 
 Result<HostBackends::Checked> HostBackends::check(const Call& call, const CallShape& shape) {
-  Checked checked{shape, std::nullopt};
+  Checked checked(shape);
   if (is_point_to_point(call.collective)) return checked;
   if (reduces(call.collective)) {
     UNISONO_ASSIGN(checked.reduction,

@@ -29,11 +29,14 @@ class HostBackends {
   };
   /// What a checked call was found to be, and to come to if it was selected for already.
   struct Checked {
-    CallShape shape{};
+    Checked() {}  // NOLINT: a constexpr one clears all of it, in every call
+    explicit Checked(const CallShape& its_shape) : shape(its_shape) {}
+
+    CallShape shape;
     /// None: it was not checked, or nothing selected.
-    std::optional<Result<algorithms::Choice>> choice{};
-    std::optional<compute::Reduction> reduction{};  ///< none: it is still to be made
-    bool is_part = false;                           ///< of a longer call on device memory
+    std::optional<Result<algorithms::Choice>> choice;
+    std::optional<compute::Reduction> reduction;  ///< none: it is still to be made
+    bool is_part = false;                         ///< of a longer call on device memory
   };
   explicit HostBackends(Context context);
 

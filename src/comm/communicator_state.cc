@@ -46,10 +46,13 @@ CommunicatorState::~CommunicatorState() { close(); }
 Status CommunicatorState::run(const Call& call, Received* received) {
   GroupedCall grouped{this, &call, devices_.concerns(call)};
   const bool on_host = !grouped.on_device && devices_.is_in_turn(call, false);
-  if (on_host && native() != nullptr && !is_point_to_point(call.collective)) {
-    if (const std::optional<Status> outcome = try_run(grouped)) return *outcome;
+  if (!on_host || native() == nullptr || is_point_to_point(call.collective)) {
+    return run_together({&grouped, 1}, received).status;
   }
-  return run_together({&grouped, 1}, received).status;
+  HostBackends::Checked checked;
+  grouped.checked = &checked;
+  if (const std::optional<Status> outcome = try_run(grouped)) return *outcome;
+  return run_together({&grouped, 1}, nullptr).status;
 }
 
 // A collective of members that share memory, most often over without a request. None: it has not
@@ -58,7 +61,7 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall& grouped) {
   const Engine::Lock lock(runtime_->engine());
   UNISONO_TRY(usable());
   Status failure;
-  switch (host_.try_run(*grouped.call, &grouped.checked, &failure)) {
+  switch (host_.try_run(*grouped.call, grouped.checked, &failure)) {
     case Tried::kNotBegun:
       return std::nullopt;
     case Tried::kOver:
@@ -110,24 +113,25 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
   return request;
 }
 
-Result<RequestState*> CommunicatorState::begin(GroupedCall& grouped, bool in_group) {
+Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
   const bool is_message = is_point_to_point(grouped.call->collective) && !grouped.on_device;
   if (is_message && !grouped.is_asynchronous) return begin_message(*grouped.call);
   return admit(grouped, {.in_group = in_group});
 }
 
 Result<RequestState*> CommunicatorState::begin_inner(const Call& call) {
-  GroupedCall grouped{this, &call, true, true};
-  UNISONO_ASSIGN(RequestState* const request, admit(grouped, {.in_group = true, .is_inner = true}));
+  UNISONO_ASSIGN(RequestState* const request,
+                 admit({this, &call, true, true}, {.in_group = true, .is_inner = true}));
   runtime_->engine().start(*request);
   return request;
 }
 
 // A request of a call that its backend has started, which the engine is then to advance. Under the
 // lock.
-Result<RequestState*> CommunicatorState::admit(GroupedCall& grouped, const Admission& how) {
+Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const Admission& how) {
   UNISONO_TRY(usable());
-  HostBackends::Checked& checked = grouped.checked;
+  HostBackends::Checked own;
+  HostBackends::Checked& checked = grouped.checked == nullptr ? own : *grouped.checked;
   if (!checked.choice) UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
   RequestState& request = requests_.prepare(*grouped.call);
   RequestPool::copy_counts(request);

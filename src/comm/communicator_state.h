@@ -60,7 +60,7 @@ class CommunicatorState final : public JobCommunicator,
   /// For begin_together(), under the lock: checks the call, selects a backend and has it start the
   /// call, which the engine then advances. Null: a blocking call that is over already. `in_group`:
   /// see StartedCall.
-  Result<RequestState*> begin(GroupedCall& grouped, bool in_group);
+  Result<RequestState*> begin(const GroupedCall& grouped, bool in_group);
   /// Waits for the end of a blocking call. With a stream that is when its work is in the stream,
   /// and the request goes on by itself then.
   Status settle(GroupedCall& grouped, Received* received);
@@ -110,7 +110,7 @@ class CommunicatorState final : public JobCommunicator,
     bool in_group = false;
     bool is_inner = false;  ///< errors are returned, not reported
   };
-  Result<RequestState*> admit(GroupedCall& grouped, const Admission& how);
+  Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
   Result<RequestState*> begin_message(const Call& call);
   RequestState* note_begun(RequestState& request, Operation* operation);
   Status not_started(const Status& why);
