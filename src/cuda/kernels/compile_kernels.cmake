@@ -1,9 +1,10 @@
 # Compiles one file of kernels to a fat binary: cmake -DNVCC=... -DSOURCE=... -DOUTPUT=x.fatbin
-# -DARCHITECTURES=80,90 -DINCLUDES=dir,dir -P. What ptxas says about registers and spills is kept in
-# x.ptxas, and shown where the compilation fails.
+# -DARCHITECTURES=80,90 -DINCLUDES=dir,dir [-DKEPT=dir] -P. What ptxas says about registers and
+# spills is kept in x.ptxas, and shown where the compilation fails. Builds that name the same folder
+# KEPT compile a file once: what was made of the same texts by the same compiler is taken from there.
 string(REPLACE "," ";" ARCHITECTURES "${ARCHITECTURES}")
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
-set(flags)
+set(flags -fatbin -std=c++20 --fmad=false --expt-relaxed-constexpr -Xptxas -v)
 foreach(architecture IN LISTS ARCHITECTURES)
   list(APPEND flags -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
@@ -16,11 +17,57 @@ if(count GREATER 1)
 endif()
 list(TRANSFORM INCLUDES PREPEND -I)
 cmake_path(REPLACE_EXTENSION OUTPUT ptxas OUTPUT_VARIABLE report)
+cmake_path(GET SOURCE STEM name)
+
+# key_of(depfile key): of the compiler, its options and every file that `depfile` names; empty where
+# one of them is gone.
+function(key_of depfile key)
+  file(TIMESTAMP ${NVCC} compiler)
+  set(texts "${NVCC} ${compiler} ${flags} ${INCLUDES}")
+  file(READ ${depfile} rule)
+  string(REGEX REPLACE "^[^:]*:|\\\\\n" " " rule "${rule}")
+  string(REGEX MATCHALL "[^ \n]+" files "${rule}")
+  foreach(file IN LISTS files)
+    if(NOT EXISTS ${file})
+      set(${key} "" PARENT_SCOPE)
+      return()
+    endif()
+    file(SHA256 ${file} text)
+    string(APPEND texts " ${file} ${text}")
+  endforeach()
+  string(SHA256 found "${texts}")
+  set(${key} ${found} PARENT_SCOPE)
+endfunction()
+
+set(list ${KEPT}/${name}.d)
+if(KEPT AND EXISTS ${list})
+  key_of(${list} key)
+  if(key AND EXISTS ${KEPT}/${name}-${key}.fatbin)
+    file(COPY_FILE ${KEPT}/${name}-${key}.ptxas ${report})
+    file(READ ${list} rule)
+    string(REGEX REPLACE "^[^:]*:" "${OUTPUT} :" rule "${rule}")
+    file(WRITE ${OUTPUT}.d "${rule}")
+    file(COPY_FILE ${KEPT}/${name}-${key}.fatbin ${OUTPUT})
+    return()
+  endif()
+endif()
+
 execute_process(
-  COMMAND ${NVCC} -fatbin -std=c++20 --fmad=false --expt-relaxed-constexpr -Xptxas -v
-          ${flags} ${INCLUDES} -MD -MF ${OUTPUT}.d -MT ${OUTPUT} ${SOURCE} -o ${OUTPUT}
+  COMMAND ${NVCC} ${flags} ${INCLUDES} -MD -MF ${OUTPUT}.d -MT ${OUTPUT} ${SOURCE} -o ${OUTPUT}
   ERROR_FILE ${report} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   file(READ ${report} words)
   message(FATAL_ERROR "${NVCC} failed on ${SOURCE}:\n${words}")
+endif()
+if(KEPT)
+  key_of(${OUTPUT}.d key)
+  file(GLOB older ${KEPT}/${name}-*)
+  file(MAKE_DIRECTORY ${KEPT})
+  file(COPY_FILE ${report} ${KEPT}/${name}-${key}.ptxas)
+  file(COPY_FILE ${OUTPUT} ${KEPT}/${name}-${key}.fatbin)
+  file(COPY_FILE ${OUTPUT}.d ${list})
+  list(FILTER older EXCLUDE REGEX "-${key}\\.")
+  if(older)
+    file(REMOVE ${older})
+  endif()
 endif()
