@@ -140,6 +140,26 @@ TEST_F(HostileTicket, OfAThreadWithAnotherProcesssKeyIsNotBelieved) {
   EXPECT_EQ(memory_->open(ticket, this_process(4), 4096).status().code(), ErrorCode::kProtocol);
 }
 
+// A rank that comes first, and hands out memory of its own in the name of another one's process.
+TEST_F(HostileTicket, InTheNameOfAnotherProcessIsNotTakenForThatOnes) {
+  MemoryOwner liar;
+  void* const theirs = *owner_.allocate(kMiB);
+  void* const liars = *liar.allocate(kMiB);
+  ASSERT_TRUE(owner_.fill(theirs, 4096, 7));
+  ASSERT_TRUE(liar.fill(liars, 4096, 9));
+  const BufferTicket honest = *owner_.ticket_of(theirs, 4096);
+  const BufferTicket own = *liar.ticket_of(liars, 4096);
+  ASSERT_EQ(honest.allocation_id, own.allocation_id) << "each the first of its process";
+  BufferTicket forged = honest;
+  forged.socket = own.socket;
+  const auto of_liar = memory_->open(forged, other_process(5), 4096);
+  ASSERT_TRUE(of_liar) << of_liar.error().message();
+  EXPECT_EQ(common_byte(*memory_, *of_liar, 4096), 9);
+  const auto mapped = memory_->open(honest, other_process(4), 4096);
+  ASSERT_TRUE(mapped) << mapped.error().message();
+  EXPECT_EQ(common_byte(*memory_, *mapped, 4096), 7);
+}
+
 TEST_F(HostileTicket, WithThisProcesssPidIsAnotherProcesss) {
   // As of a container whose process has the same number.
   void* const theirs = *owner_.allocate(kMiB);

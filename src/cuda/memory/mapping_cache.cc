@@ -17,14 +17,16 @@ constexpr auto kOwnerPatience = std::chrono::seconds(5);
 }  // namespace
 
 MappingKey key_of(const Device& device, const BufferTicket& ticket) {
-  return {.api = device.api.get(),
-          .device = device.handle,
-          .process_key = ticket.process_key,
-          .base = ticket.base,
-          .allocation_id = ticket.allocation_id,
-          .allocation_bytes = ticket.allocation_bytes,
-          .kind = ticket.kind,
-          .ipc_handle = ticket.ipc_handle};
+  MappingKey key{.api = device.api.get(),
+                 .device = device.handle,
+                 .process_key = ticket.process_key,
+                 .base = ticket.base,
+                 .allocation_id = ticket.allocation_id,
+                 .allocation_bytes = ticket.allocation_bytes,
+                 .kind = ticket.kind,
+                 .ipc_handle = ticket.ipc_handle};
+  if (ticket.kind == BufferTicket::Kind::kWindow) key.socket = ticket.socket;
+  return key;
 }
 
 MappingCache& MappingCache::of_process() {

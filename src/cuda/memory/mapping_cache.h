@@ -33,6 +33,8 @@ struct MappingKey {
   std::uint64_t allocation_bytes = 0;
   BufferTicket::Kind kind = BufferTicket::Kind::kNone;
   std::array<std::uint8_t, 64> ipc_handle = {};
+  /// Of a window: what somebody else hands out in the name of this process is another one.
+  std::array<char, 48> socket = {};
 
   auto operator<=>(const MappingKey&) const = default;
 };
