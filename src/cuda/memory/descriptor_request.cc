@@ -77,7 +77,7 @@ Result<std::uint64_t> request_gone(const std::string& address, std::span<const s
   question.magic = shm::kDescriptorMessageMagic;
   question.kind = shm::MessageKind::kWhichAreGone;
   question.index = static_cast<std::int32_t>(ids.size());
-  std::memcpy(question.text, ids.data(), ids.size_bytes());
+  if (!ids.empty()) std::memcpy(question.text, ids.data(), ids.size_bytes());
   UNISONO_TRY(shm::send_message(connection.get(), question, {}, deadline));
   std::vector<UniqueFd> unwanted;
   UNISONO_ASSIGN(const shm::Message answer,
