@@ -90,9 +90,8 @@ Status measure_even(const Call& call, std::size_t block, Rank rank, int size, Ex
   UNISONO_TRY(buffer_bytes(call.count, facts.has_blocks() ? static_cast<std::size_t>(size) : 1,
                            size_of(call.type), &all));
   const auto bytes_of = [&](const BufferFacts& buffer) -> std::size_t {
-    const bool is_elsewhere = buffer.at_root_alone && rank != call.root;
     // Every rank has the one buffer of a broadcast.
-    if (is_elsewhere && facts.in_place != InPlace::kAlways) return 0;
+    if (!buffer.is_at(rank, call.root) && facts.in_place != InPlace::kAlways) return 0;
     if (buffer.holds == Holds::kNothing) return 0;
     return buffer.holds == Holds::kBlocks ? all : block;
   };
@@ -109,7 +108,7 @@ Status measure_uneven(const Call& call, std::size_t block, Rank rank, int size, 
   const std::size_t bytes = size_of(call.type);
   const bool is_root = rank == call.root;
   const auto has_blocks = [&](const BufferFacts& buffer) {
-    return buffer.holds == Holds::kBlocks && (is_root || !buffer.at_root_alone);
+    return buffer.holds == Holds::kBlocks && buffer.is_at(rank, call.root);
   };
   if (has_blocks(facts.input)) {
     UNISONO_TRY(extent_of(input_counts(call), "in", Use::kRead, size, bytes, &e->input));
@@ -288,9 +287,8 @@ Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
   call->count = elements;
   if (!facts.has_blocks()) return Status();
   const bool blocks_come_in = facts.input.holds == Holds::kBlocks;
-  const bool has_blocks =
-      !(blocks_come_in ? facts.input : facts.output).at_root_alone || rank == call->root;
-  if (!has_blocks) {  // only what this rank gives or gets
+  const BufferFacts& blocks_of = blocks_come_in ? facts.input : facts.output;
+  if (!blocks_of.is_at(rank, call->root)) {  // only what this rank gives or gets
     if (blocks_come_in) call->in = nullptr;
     if (!blocks_come_in) call->out = nullptr;
     return Status();

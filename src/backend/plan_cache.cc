@@ -32,7 +32,7 @@ Layouts layouts_of(const Call& call, const plan::Plan& plan, int chunks, Rank ra
   };
   const CollectiveFacts& facts = facts_of(call.collective);
   const auto side = [&](const BufferFacts& buffer, const BlockCounts& blocks, int plan_blocks) {
-    if (buffer.at_root_alone && rank != call.root) return one(0, plan_blocks);
+    if (!buffer.is_at(rank, call.root)) return one(0, plan_blocks);
     if (buffer.holds == Holds::kBlocks) {
       return facts.is_uneven ? placed(blocks) : one(call.count * n, plan_blocks);
     }

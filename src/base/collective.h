@@ -24,6 +24,8 @@ enum class Holds : std::uint8_t {
 struct BufferFacts {
   Holds holds = Holds::kNothing;
   bool at_root_alone = false;
+
+  constexpr bool is_at(Rank rank, Rank root) const { return !at_root_alone || rank == root; }
 };
 
 /// Whose input a rank's output needs.

@@ -77,7 +77,7 @@ void give(const Context& context, Transfer* transfer) {
   if (transfer->in_parts && facts.has_agreed_lengths()) {
     transfer->source_offset = context.in_blocks().at(context.self).offset;
   }
-  if (facts.input.at_root_alone && !context.is_root()) return;
+  if (!facts.input.is_at(context.self, context.call.root)) return;
   if (transfer->in_parts) {
     transfer->give = context.in_blocks();
     transfer->input_bytes = transfer->give.extent(context.size);

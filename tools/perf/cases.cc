@@ -255,7 +255,7 @@ bool has_in_place_form(const Case& measured) {
 
 std::size_t in_elements(const Problem& p) {
   const BufferFacts& input = p.measured->facts.input;
-  if (input.at_root_alone && !is_root(p)) return 0;
+  if (!input.is_at(p.rank, p.root)) return 0;
   if (input.holds == Holds::kNothing) return 0;
   return input.holds == Holds::kBlocks ? all_blocks(p) : block_of(p, p.rank);
 }

@@ -15,10 +15,6 @@ bool fit(std::uint64_t first, std::uint64_t count, std::uint64_t element_bytes,
          !__builtin_mul_overflow(end, element_bytes, &end) && end <= bytes;
 }
 
-bool has(const BufferFacts& buffer, Rank rank, const Call& call) {
-  return buffer.holds != Holds::kNothing && (!buffer.at_root_alone || rank == call.root);
-}
-
 // Callers may give arrays that their call does not use.
 Status check_blocks(const Call& call, const ToldDescriptors& told) {
   const CollectiveFacts& facts = facts_of(call.collective);
@@ -27,7 +23,7 @@ Status check_blocks(const Call& call, const ToldDescriptors& told) {
     const Descriptor& theirs = told.of(rank);
     const DescriptorCounts& arrays = told.counts_of(rank);
     const auto has_blocks = [&](const BufferFacts& buffer) {
-      return buffer.holds == Holds::kBlocks && has(buffer, rank, call);
+      return buffer.holds == Holds::kBlocks && buffer.is_at(rank, call.root);
     };
     const bool reads_blocks = has_blocks(facts.input), writes_blocks = has_blocks(facts.output);
     for (Rank i = 0; i < told.size(); ++i) {
@@ -80,7 +76,7 @@ Status check_counts(const Call& call, const ToldDescriptors& told) {
 std::uint64_t needed_of(const BufferFacts& buffer, Rank rank, const Call& call,
                         const ToldDescriptors& told) {
   const CollectiveFacts& facts = facts_of(call.collective);
-  if (!has(buffer, rank, call)) return 0;
+  if (buffer.holds == Holds::kNothing || !buffer.is_at(rank, call.root)) return 0;
   if (!facts.is_uneven) {
     return buffer.holds == Holds::kBlocks ? call.count * static_cast<std::size_t>(told.size())
                                           : call.count;
