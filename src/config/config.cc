@@ -274,13 +274,7 @@ Status Config::set_transport(std::string_view name) {
   return Status();
 }
 
-std::string list_transports() {
-  std::string text;
-  for (const std::string_view name : kTransports) {
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  }
-  return text;
-}
+std::string list_transports() { return list_choices(kTransports); }
 
 Status check_transport(std::string_view name) {
   std::string found;

@@ -13,6 +13,23 @@ Status invalid(std::string_view accepted) {
   return Status(ErrorCode::kInvalidArgument, std::string(accepted));
 }
 
+std::string list_choices(std::span<const std::string_view> choices) {
+  std::string list;
+  for (const std::string_view choice : choices) {
+    list += (list.empty() ? "" : ", ") + std::string(choice);
+  }
+  return list;
+}
+
+Status parse_choice(std::string_view text, std::span<const std::string_view> choices,
+                    std::string* out) {
+  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    return invalid("one of " + list_choices(choices));
+  }
+  *out = std::string(text);
+  return Status();
+}
+
 Status parse_bytes(std::string_view text, std::size_t* out) {
   std::size_t unit = 1;
   if (!text.empty()) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,18 +27,10 @@ Status parse_integer(std::string_view text, Integer low, Integer high, Integer* 
   return Status();
 }
 
-template <std::size_t N>
-Status parse_choice(std::string_view text, const std::string_view (&choices)[N], std::string* out) {
-  std::string accepted;
-  for (std::string_view choice : choices) {
-    if (choice == text) {
-      *out = std::string(text);
-      return Status();
-    }
-    accepted += (accepted.empty() ? "" : ", ") + std::string(choice);
-  }
-  return invalid("one of " + accepted);
-}
+/// "auto, shm, tcp".
+std::string list_choices(std::span<const std::string_view> choices);
+Status parse_choice(std::string_view text, std::span<const std::string_view> choices,
+                    std::string* out);
 
 /// "on" or "off".
 Status parse_switch(std::string_view text, bool* out);
