@@ -145,8 +145,7 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   return note_begun(request, *started);
 }
 
-// With this every call gets its request that is not over before, however it began. The engine is to
-// start it then.
+// Makes `request` that of a running call, which the engine is to start next.
 RequestState* CommunicatorState::note_begun(RequestState& request, Operation* operation) {
   request.operation = operation;
   requests_.note_running(request);

@@ -31,8 +31,8 @@ struct GroupedCall {
   const Call* call = nullptr;
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
-  bool is_asynchronous = false;  ///< a Request waits for it, and not who begins it
-  HostBackends::Checked* checked = nullptr;  ///< by HostBackends::try_run(), or null
+  bool is_asynchronous = false;              ///< a Request waits for it, and not who begins it
+  HostBackends::Checked* checked = nullptr;  ///< what try_run() may have found of it, or null
   bool has_begun = false;                    ///< or was refused, or comes after one that was
   bool only_sent = false;                    ///< it is over and has heard of no peer
   RequestState* request = nullptr;  ///< null before it has begun; blocking: where it was over then

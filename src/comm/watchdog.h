@@ -47,8 +47,8 @@ class Watchdog {
   const Members& members_;
   const HostBackends& host_;
   std::vector<bool> left_;
-  std::vector<Rank> waiting_;   // for whom what is looked at waits
-  bool waits_for_any_ = false;  // and not for those
+  std::vector<Rank> waiting_;   // whom the call that is looked at waits for
+  bool waits_for_any_ = false;  // it waits for whichever rank comes first
   detail::Absence absence_from_replays_;
 };
 

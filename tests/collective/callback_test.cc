@@ -81,6 +81,13 @@ TEST_P(Callbacks, ThatAreEmptyAreRefused) {
   });
 }
 
+// A call that only this rank makes. `code`: what its callback hears.
+Request start_and_note(Communicator& comm, std::vector<std::int64_t>& data, ErrorCode* code) {
+  Request request = comm.all_reduce_async(data, ops::sum);
+  request.on_completion([code](const Status& outcome) { *code = outcome.code(); });
+  return request;
+}
+
 TEST_P(Callbacks, HearOfAFailure) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     Communicator other = comm.duplicate();
@@ -88,8 +95,7 @@ TEST_P(Callbacks, HearOfAFailure) {
     ErrorCode code = ErrorCode::kOk;
     Request request;
     if (comm.rank() == 0) {
-      request = other.all_reduce_async(data, ops::sum);
-      request.on_completion([&](const Status& outcome) { code = outcome.code(); });
+      request = start_and_note(other, data, &code);
       EXPECT_EQ(code, ErrorCode::kOk) << "it cannot be over";
     }
     other.close();
@@ -227,8 +233,7 @@ TEST_P(Callbacks, OfWhatAbortEndsHaveRunWhenItReturns) {
     ErrorCode code = ErrorCode::kOk;
     Request request;
     if (comm.rank() == 0) {
-      request = other.all_reduce_async(data, ops::sum);
-      request.on_completion([&](const Status& outcome) { code = outcome.code(); });
+      request = start_and_note(other, data, &code);
       other.abort("of the test");
       EXPECT_EQ(code, ErrorCode::kAborted);
     }

@@ -46,7 +46,7 @@ std::string complaint_about(const std::string& first, const std::string& second)
 
 TEST(SharedSettings, AreAlikeWhereTablesSayTheSame) {
   EXPECT_TRUE(rendezvous_of(settings_of(kRing + kDirect),
-                         settings_of("# another comment\n\n" + kRing + "\n  " + kDirect)));
+                            settings_of("# another comment\n\n" + kRing + "\n  " + kDirect)));
 }
 
 TEST(SharedSettings, NameTheVariableThatDiffers) {
