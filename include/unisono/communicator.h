@@ -216,6 +216,10 @@ UNISONO_API Communicator init(const InitOptions& options = {});
 UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, int size,
                               const InitOptions& options = {});
 
+/// The same for ranks that have no store and were given an id: see make_unique_id().
+UNISONO_API Communicator join(const UniqueId& id, Rank rank, int size,
+                              const InitOptions& options = {});
+
 /// A call on one of several communicators.
 struct MemberCall {
   Communicator* communicator = nullptr;

@@ -12,6 +12,7 @@
 #include "comm/split.h"
 #include "config/environment.h"
 #include "rendezvous/rendezvous_point.h"
+#include "rendezvous/unique_id.h"
 #include "unisono/shared_buffer.h"
 #include "unisono/version.h"
 
@@ -141,12 +142,16 @@ Communicator init(const InitOptions& options) {
   return world;
 }
 
-Communicator join(Store& store, std::string_view name, Rank rank, int size,
-                  const InitOptions& options) {
-  const auto refuse = [](const std::string& why) {
-    throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "join"});
-  };
-  if (name.empty()) refuse("join() needs a name, the same on all ranks of the communicator");
+namespace {
+
+[[noreturn]] void refuse_to_join(const std::string& why) {
+  throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "join"});
+}
+
+/// What both forms of join() have in common; `place` tells where the ranks meet.
+template <typename Place>
+Communicator join_at(Rank rank, int size, const InitOptions& options, const Place& place) {
+  const auto refuse = refuse_to_join;
   if (size < 1 || rank < 0 || rank >= size) {
     refuse("rank " + std::to_string(rank) + " of " + std::to_string(size) +
            " ranks does not exist: they count from 0");
@@ -154,7 +159,7 @@ Communicator join(Store& store, std::string_view name, Rank rank, int size,
   if (options.store != nullptr || !options.rendezvous.empty() || options.rank >= 0 ||
       options.size >= 0) {
     refuse(
-        "join() has its store, rank and size from its arguments: leave InitOptions::store, "
+        "join() has its place, rank and size from its arguments: leave InitOptions::store, "
         "rendezvous, rank and size as they are");
   }
   RuntimeOptions runtime;
@@ -164,13 +169,46 @@ Communicator join(Store& store, std::string_view name, Rank rank, int size,
   variables.local_rank = value_or_throw(local_rank(), "join");
   variables.rank = rank;
   variables.world_size = size;
-  if (size > 1) {
-    runtime.rendezvous = value_or_throw(
-        rendezvous_point_at_store(&store, variables, runtime.config.job_key.view()), "join");
-  }
-  runtime.rendezvous.name = name;
+  runtime.rendezvous = value_or_throw(place(variables, runtime.config), "join");
   complete(variables, options, &runtime);
   return join_job(std::move(runtime), "join");
+}
+
+}  // namespace
+
+Communicator join(Store& store, std::string_view name, Rank rank, int size,
+                  const InitOptions& options) {
+  if (name.empty()) {
+    refuse_to_join("join() needs a name, the same on all ranks of the communicator");
+  }
+  const auto place = [&](const LauncherVariables& variables,
+                         const Config& config) -> Result<RendezvousPoint> {
+    RendezvousPoint point;
+    if (size > 1) {
+      UNISONO_ASSIGN(point, rendezvous_point_at_store(&store, variables, config.job_key.view()));
+    }
+    point.name = name;
+    return point;
+  };
+  return join_at(rank, size, options, place);
+}
+
+UniqueId make_unique_id() {
+  const Config config = value_or_throw(Config::from_environment(), "make_unique_id");
+  return value_or_throw(rendezvous::make_unique_id(config.interface_address), "make_unique_id");
+}
+
+Communicator join(const UniqueId& id, Rank rank, int size, const InitOptions& options) {
+  if (!options.job_key.empty()) {
+    refuse_to_join("a unique id has its own job key: leave InitOptions::job_key empty");
+  }
+  const auto place = [&](const LauncherVariables&, const Config&) -> Result<RendezvousPoint> {
+    UNISONO_ASSIGN(RendezvousPoint point, rendezvous_point_at_id(id));
+    // Nobody else comes.
+    if (size == 1) UNISONO_TRY(rendezvous::take_listeners(point.name));
+    return point;
+  };
+  return join_at(rank, size, options, place);
 }
 
 std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes) {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/handshake.h"
 #include "base/result.h"
+#include "unisono/rendezvous.h"
 #include "unisono/types.h"
 
 namespace unisono {
@@ -63,14 +64,17 @@ struct RendezvousPoint {
     kTcp,       ///< host:port, needs the key
     kFile,      ///< a file that rank 0 (re)writes atomically with address and job id, mode 0600
     kStore,     ///< a user's Store
+    kUniqueId,  ///< the sockets of a unique id, which has the key
   };
   Kind kind = Kind::kAlone;
-  std::string name;        ///< abstract name, host, or path; kStore: among others in it, or empty
+  /// Abstract name, host, path, or the job of `id`; kStore: among others in it, or empty.
+  std::string name;
   std::uint16_t port = 0;  ///< kTcp
   bool has_key =
       false;  ///< kFile, kStore: every rank proves it; else rank 0 publishes a random one
   JobKey key;
-  class Store* store = nullptr;  ///< kStore; outlives join()
+  Store* store = nullptr;  ///< kStore; outlives join()
+  UniqueId id;             ///< kUniqueId
   /// UNISONO_INTERFACE: rank 0 listens there alone over TCP and publishes nothing else, unless
   /// `name` is a numeric address of its own. Empty: every interface.
   std::string interface_address;

@@ -13,6 +13,7 @@
 #include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/unique_id.h"
 #include "unisono/rendezvous.h"
 
 namespace unisono::rendezvous {
@@ -45,13 +46,17 @@ std::string place_text(const RendezvousPoint& point) {
       return fmt::format("the file '{}'", point.name);
     case RendezvousPoint::Kind::kStore:
       return "the given store";
+    case RendezvousPoint::Kind::kUniqueId:
+      return "the sockets of the unique id";
   }
   return "";
 }
 
-// Ranks read where to meet, and may read what an earlier job has left.
+// Ranks are told where to meet, and perhaps what an earlier job has left.
 bool is_published(const RendezvousPoint& point) {
-  return point.kind == RendezvousPoint::Kind::kFile || point.kind == RendezvousPoint::Kind::kStore;
+  return point.kind == RendezvousPoint::Kind::kFile ||
+         point.kind == RendezvousPoint::Kind::kStore ||
+         point.kind == RendezvousPoint::Kind::kUniqueId;
 }
 
 std::string_view handshake_job_id(const RendezvousPoint& point, const Contact& contact) {
@@ -128,6 +133,8 @@ Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
       return read_contact_file(point.name);
     case RendezvousPoint::Kind::kStore:
       return read_store(point, deadline);
+    case RendezvousPoint::Kind::kUniqueId:
+      return contact_of(point.id);
     case RendezvousPoint::Kind::kAlone:
       break;
   }
@@ -222,6 +229,7 @@ Result<Joined> attend(const RendezvousPoint& point, int size, const Member& self
 }
 
 Status cannot_open(const RendezvousPoint& point, const Status& why) {
+  if (point.kind == RendezvousPoint::Kind::kUniqueId) return why;
   std::string remedy;
   if (point.kind == RendezvousPoint::Kind::kTcp) {
     remedy =
@@ -242,6 +250,7 @@ Result<std::vector<Listener>> open_listeners(const RendezvousPoint& point, Conta
     listeners.push_back(std::move(listener));
     return listeners;
   }
+  if (point.kind == RendezvousPoint::Kind::kUniqueId) return take_listeners(contact->job_id);
   const bool published = is_published(point);
   contact->unix_name = published ? random_socket_name() : point.name;
   UNISONO_ASSIGN(Listener local, listen_unix(contact->unix_name));
@@ -269,7 +278,7 @@ Result<Joined> converse_as_host(ArbiterOptions options, int size, const Member& 
 Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, TimePoint started,
                     TimePoint deadline) {
   Contact contact;
-  contact.job_id = random_id();
+  contact.job_id = point.kind == RendezvousPoint::Kind::kUniqueId ? point.name : random_id();
   contact.has_key = !point.has_key;
   contact.key = point.has_key ? point.key : JobKey::random();
   end_failed_arbiters(point.store, point.name);

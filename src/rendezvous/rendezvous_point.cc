@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/network.h"
+#include "rendezvous/unique_id.h"
 
 namespace unisono {
 namespace {
@@ -218,6 +219,17 @@ Result<RendezvousPoint> rendezvous_point_at_store(Store* store, const LauncherVa
   point.store = store;
   point.single_host = is_all_local(launcher);
   UNISONO_TRY(add_key(job_key, &point));
+  return point;
+}
+
+Result<RendezvousPoint> rendezvous_point_at_id(const UniqueId& id) {
+  UNISONO_ASSIGN(const rendezvous::Contact contact, rendezvous::contact_of(id));
+  RendezvousPoint point;
+  point.kind = Kind::kUniqueId;
+  point.name = contact.job_id;
+  point.id = id;
+  point.has_key = true;
+  point.key = contact.key;
   return point;
 }
 

@@ -28,4 +28,7 @@ Result<RendezvousPoint> rendezvous_point_from_url(std::string_view url,
 Result<RendezvousPoint> rendezvous_point_at_store(Store* store, const LauncherVariables& launcher,
                                                   std::string_view job_key);
 
+/// A rendezvous at the sockets of `id`. kInvalidArgument where it is none.
+Result<RendezvousPoint> rendezvous_point_at_id(const UniqueId& id);
+
 }  // namespace unisono
