@@ -68,8 +68,8 @@ class UNISONO_API Request {
 
  private:
   friend class Collectives;
-  friend void wait_all(std::span<Request> requests);
-  friend std::size_t wait_any(std::span<Request> requests);
+  friend void wait_all(std::span<Request* const> requests);
+  friend std::size_t wait_any(std::span<Request* const> requests);
   explicit Request(std::shared_ptr<detail::RequestState> state);
   std::shared_ptr<detail::RequestState> state_;
 };
@@ -81,5 +81,9 @@ UNISONO_API void wait_all(std::span<Request> requests);
 /// empty ones: set the one that was found to Request() to find the next. The outcome of the one
 /// found is its status(), or what its wait() throws. Throws kInvalidArgument where all are empty.
 UNISONO_API std::size_t wait_any(std::span<Request> requests);
+
+/// The same for requests that lie apart. Null ones are passed over.
+UNISONO_API void wait_all(std::span<Request* const> requests);
+UNISONO_API std::size_t wait_any(std::span<Request* const> requests);
 
 }  // namespace unisono

@@ -106,18 +106,14 @@ void Request::detach(std::shared_ptr<void> owner) {
   kept.state->let_go();
 }
 
-void wait_all(std::span<Request> requests) {
-  for (const Request& request : requests) {
-    if (request.state_ == nullptr || request.state_->communicator->runtime().is_forked_copy()) {
-      continue;
-    }
-    const Kept kept(request.state_);
-    kept.communicator->wait(*kept.state, kNever);
-  }
-  for (Request& request : requests) request.wait();
-}
-
 namespace {
+
+std::vector<Request*> pointers_to(std::span<Request> requests) {
+  std::vector<Request*> pointers;
+  pointers.reserve(requests.size());
+  for (Request& request : requests) pointers.push_back(&request);
+  return pointers;
+}
 
 // Where the first of those that are over stands; -1: none is.
 std::ptrdiff_t find_over(const std::vector<Kept>& requests) {
@@ -153,13 +149,29 @@ void await_one_of_jobs(const std::vector<Kept>& requests) {
 
 }  // namespace
 
-std::size_t wait_any(std::span<Request> requests) {
+void wait_all(std::span<Request> requests) { wait_all(pointers_to(requests)); }
+
+void wait_all(std::span<Request* const> requests) {
+  for (const Request* const request : requests) {
+    if (request == nullptr || request->state_ == nullptr) continue;
+    const Kept kept(request->state_);
+    if (kept.communicator->runtime().is_forked_copy()) continue;
+    kept.communicator->wait(*kept.state, kNever);
+  }
+  for (Request* const request : requests) {
+    if (request != nullptr) request->wait();
+  }
+}
+
+std::size_t wait_any(std::span<Request> requests) { return wait_any(pointers_to(requests)); }
+
+std::size_t wait_any(std::span<Request* const> requests) {
   std::vector<Kept> kept;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].state_ == nullptr) continue;
-    if (requests[i].state_->communicator->runtime().is_forked_copy()) return i;
-    kept.emplace_back(requests[i].state_);
+    if (requests[i] == nullptr || requests[i]->state_ == nullptr) continue;
+    if (requests[i]->state_->communicator->runtime().is_forked_copy()) return i;
+    kept.emplace_back(requests[i]->state_);
     places.push_back(i);
   }
   if (kept.empty()) {

@@ -267,7 +267,7 @@ TEST_P(Requests, AreWaitedForAllTogether) {
     wait_all(requests);
     EXPECT_EQ(a, total(3, 20'000));
     EXPECT_EQ(b, total(3, 20'000));
-    wait_all({});
+    wait_all(std::span<Request>());
   });
 }
 
