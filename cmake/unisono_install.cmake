@@ -5,7 +5,7 @@ if(NOT UNISONO_BUILD_TRAIN)
   set(without_trainer PATTERN train EXCLUDE)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/unisono DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" ${without_trainer})
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" ${without_trainer})
 install(FILES ${PROJECT_BINARY_DIR}/include/unisono/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/unisono)
 install(TARGETS unisono EXPORT unisono_export
@@ -28,3 +28,9 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cm
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake
   ${PROJECT_BINARY_DIR}/unisono-config-version.cmake DESTINATION ${package_dir})
+
+# For builds without CMake. The prefix is found from the file's own place, which may be moved.
+file(RELATIVE_PATH UNISONO_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" UNISONO_PC_UP "${UNISONO_PC_UP}")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/unisono.pc.in ${PROJECT_BINARY_DIR}/unisono.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/unisono.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/gpu/probe.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::gpu_probe {
 namespace {

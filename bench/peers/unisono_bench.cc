@@ -7,7 +7,7 @@
 
 #include "bench/peers/fault.h"
 #include "bench/peers/harness.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace {
 

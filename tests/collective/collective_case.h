@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/oracle.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/support/map_store.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {

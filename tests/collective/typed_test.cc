@@ -10,7 +10,7 @@
 
 #include "base/collective.h"
 #include "tests/support/rank_job.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {

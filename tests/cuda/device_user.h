@@ -11,7 +11,7 @@
 
 #include "tests/collective/collective_case.h"
 #include "tests/cuda/driver_under_test.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 

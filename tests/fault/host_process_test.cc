@@ -20,7 +20,7 @@
 #include "tests/support/child_process.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/watchdog.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {

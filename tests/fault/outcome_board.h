@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 

@@ -11,7 +11,7 @@
 #include "tests/fault/role_report.h"
 #include "tests/support/child_process.h"
 #include "tests/support/map_store.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {

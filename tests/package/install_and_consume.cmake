@@ -1,6 +1,7 @@
 # Installs the build into an empty prefix, then configures, builds and runs the consumer against
-# it, and runs the installed command. Arguments: BUILD, SOURCE, WORK, CONFIG, COMPILER, COMMAND
-# (where the command lies in the prefix; empty when it is not built), TRAIN (the trainer is built).
+# it, and runs the examples and the installed command. Arguments: BUILD, SOURCE, EXAMPLES (their
+# folder), WORK, CONFIG, COMPILER, LIBDIR (where libraries lie in the prefix), COMMAND (where the
+# command lies in the prefix; empty when it is not built), TRAIN (the trainer is built).
 
 function(must)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
@@ -21,6 +22,24 @@ must(${WORK}/consumer/two_ranks)
 if(TRAIN)
   must(${WORK}/consumer/train_two_ranks)
 endif()
+
+# The examples in C, as their first lines say.
+find_program(pkg_config pkg-config REQUIRED)
+set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
+execute_process(COMMAND ${pkg_config} --cflags --libs unisono OUTPUT_VARIABLE flags
+  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(flags UNIX_COMMAND "${flags}")
+file(GLOB examples ${EXAMPLES}/*.c)
+foreach(example IN LISTS examples)
+  get_filename_component(name ${example} NAME_WE)
+  must(cc -std=c99 -Wall -Wextra -Wpedantic -Werror ${example} ${flags}
+    -Wl,-rpath,${prefix}/${LIBDIR} -o ${WORK}/${name})
+  if(name STREQUAL unique_id)
+    must(${WORK}/${name})
+  elseif(COMMAND)
+    must(${prefix}/${COMMAND} run -n 3 ${WORK}/${name})
+  endif()
+endforeach()
 
 if(COMMAND)
   must(${prefix}/${COMMAND} perf all_reduce -n 2 -b 1K -e 64K --budget-ms 1)

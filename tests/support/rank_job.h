@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 

@@ -21,6 +21,8 @@ struct Arrow {
 const std::vector<Arrow>& arrows() {
   static const std::vector<Arrow> table{
       {"include/unisono", {"unisono/"}},
+      // Users of the public headers.
+      {"bindings/c", {"bindings/c/", "unisono/"}},
       {"src/base", {"base/", "unisono/"}},
       {"src/config", {"config/", "base/", "unisono/"}},
       {"src/topology", {"topology/", "base/"}},
@@ -224,7 +226,7 @@ std::size_t layer_of(const std::vector<Layer>& all, std::string_view path) {
 std::string path_of(std::string_view target) {
   const std::string name(target.substr(0, target.size() - (target.ends_with('/') ? 1 : 0)));
   if (is_same_or_in(name, "unisono")) return "include/" + name;
-  for (const char* root : {"algorithms", "transports", "tools", "bench"}) {
+  for (const char* root : {"algorithms", "transports", "tools", "bench", "bindings"}) {
     if (is_same_or_in(name, root)) return name;
   }
   return "src/" + name;

@@ -8,8 +8,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolders[] = {"include", "src",   "transports", "algorithms",
-                                    "tools",   "tests", "bench"};
+constexpr const char* kFolders[] = {"include",  "src",   "transports", "algorithms",
+                                    "bindings", "tools", "tests",      "bench"};
 
 SourceFile read(const fs::path& path) {
   SourceFile file{.path = fs::relative(path, UNISONO_SOURCE_FOLDER).generic_string(), .lines = {}};
@@ -20,7 +20,8 @@ SourceFile read(const fs::path& path) {
 
 bool is_source(const fs::path& path) {
   const fs::path extension = path.extension();
-  return extension == ".h" || extension == ".cc" || extension == ".cu" || extension == ".inc";
+  return extension == ".h" || extension == ".hpp" || extension == ".cc" || extension == ".cu" ||
+         extension == ".inc";
 }
 
 bool is_readme(const fs::path& path) { return path.filename() == "README.md"; }

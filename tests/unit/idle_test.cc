@@ -12,7 +12,7 @@
 #include "comm/runtime.h"
 #include "tests/support/map_store.h"
 #include "unisono/helper_threads.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 namespace {

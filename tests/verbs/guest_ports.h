@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::test {
 

@@ -17,7 +17,7 @@
 #include "tools/info/machine.h"
 #include "tools/tune/measure.h"
 #include "tools/tune/rows.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono {
 namespace {

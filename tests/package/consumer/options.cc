@@ -1,7 +1,7 @@
 // Every public option structure with one member named, as users write it: compiled with all
 // warnings as errors.
 #include <unisono/objects.h>
-#include <unisono/unisono.h>
+#include <unisono/unisono.hpp>
 
 #include <chrono>
 

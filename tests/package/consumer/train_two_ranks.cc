@@ -1,7 +1,7 @@
 // Uses the installed trainer with nothing but its public headers: two ranks, one model.
 #include <unisono/train/distributed_data_parallel.h>
 #include <unisono/train/models.h>
-#include <unisono/unisono.h>
+#include <unisono/unisono.hpp>
 
 #include <cstdio>
 #include <stdexcept>

@@ -1,5 +1,5 @@
 // Uses the installed library with nothing but its public headers: two ranks, known answers.
-#include <unisono/unisono.h>
+#include <unisono/unisono.hpp>
 #include <unisono/version.h>
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "train/data/exchange.h"
 #include "unisono/objects.h"
 #include "unisono/train/loader.h"
-#include "unisono/unisono.h"
+#include "unisono/unisono.hpp"
 
 namespace unisono::train::test {
 namespace {

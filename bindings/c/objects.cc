@@ -1,0 +1,180 @@
+// The object collectives of the C API.
+#include "unisono/objects.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings/c/handles.h"
+#include "bindings/c/sized.h"
+
+struct unisono_objects {
+  std::vector<unisono::ObjectBytes> values;
+};
+
+namespace unisono::c {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr unisono_object_options kObjectOptions = UNISONO_OBJECT_OPTIONS_INIT;
+constexpr unisono_object_source kObjectSource = UNISONO_OBJECT_SOURCE_INIT;
+
+ObjectOptions object_options(const unisono_object_options* given, const char* operation) {
+  const unisono_object_options set = with_defaults(given, kObjectOptions, operation);
+  ObjectOptions options;
+  options.staging_bytes = set.staging_bytes;
+  options.size_limit = set.size_limit;
+  options.call.timeout = std::chrono::milliseconds(set.timeout_ms);
+  return options;
+}
+
+Bytes bytes_of(const void* data, std::size_t bytes, const char* operation) {
+  if (bytes > 0 && data == nullptr) refuse(operation, "the object's bytes are null");
+  return {static_cast<const std::byte*>(data), bytes};
+}
+
+/// Makes the call, which takes a communicator and options and returns objects.
+template <typename Run>
+unisono_code give_objects(unisono_comm* comm, const char* operation,
+                          const unisono_object_options* options, unisono_objects** taker,
+                          const Run& run) noexcept {
+  return guarded([&] {
+    Communicator& value = required(comm, operation, kNoCommunicator).value;
+    unisono_objects*& made = required(taker, operation, "there is no place for the objects");
+    auto objects = std::make_unique<unisono_objects>();
+    objects->values = run(value, object_options(options, operation));
+    made = objects.release();
+  });
+}
+
+std::vector<ObjectBytes> one(ObjectBytes object) {
+  std::vector<ObjectBytes> objects;
+  objects.push_back(std::move(object));
+  return objects;
+}
+
+ObjectSource source_of(const unisono_object_source* given, const char* operation) {
+  if (given == nullptr) return {};
+  const unisono_object_source set = with_defaults(given, kObjectSource, operation);
+  if (set.producer == nullptr) return bytes_of(set.data, set.bytes, operation);
+  if (set.data != nullptr) refuse(operation, "an object has bytes or a producer, and not both");
+  return {set.bytes, [set](std::uint64_t offset, std::span<std::byte> room) {
+            const int outcome = set.producer(set.context, offset, room.data(), room.size());
+            if (outcome != 0) {
+              throw std::runtime_error("the producer returned " + std::to_string(outcome));
+            }
+          }};
+}
+
+ObjectSink sink_of(unisono_object_sink sink, void* context, const char* operation) {
+  if (sink == nullptr) return {};
+  return [sink, context, operation](const ObjectPiece& piece) {
+    const int outcome = sink(context, piece.source, piece.offset, piece.size, piece.bytes.data(),
+                             piece.bytes.size());
+    if (outcome == 0) return;
+    throw Error(Status(ErrorCode::kAborted, "the sink returned " + std::to_string(outcome)),
+                {.operation = operation});
+  };
+}
+
+}  // namespace
+}  // namespace unisono::c
+
+using namespace unisono;
+using namespace unisono::c;
+
+std::size_t unisono_objects_count(const unisono_objects* objects) {
+  return objects == nullptr ? 0 : objects->values.size();
+}
+
+const void* unisono_objects_data(const unisono_objects* objects, std::size_t index) {
+  return index < unisono_objects_count(objects) ? objects->values[index].data() : nullptr;
+}
+
+std::size_t unisono_objects_bytes(const unisono_objects* objects, std::size_t index) {
+  return index < unisono_objects_count(objects) ? objects->values[index].size() : 0;
+}
+
+void unisono_objects_free(unisono_objects* objects) { delete objects; }
+
+unisono_code unisono_gather_objects(unisono_comm* comm, const void* data, std::size_t bytes,
+                                    std::int32_t root, const unisono_object_options* options,
+                                    unisono_objects** objects) {
+  const char* const name = "gather_objects";
+  return give_objects(comm, name, options, objects, [&](Communicator& value, const auto& set) {
+    return gather_objects(value, bytes_of(data, bytes, name), root, set);
+  });
+}
+
+unisono_code unisono_all_gather_objects(unisono_comm* comm, const void* data, std::size_t bytes,
+                                        const unisono_object_options* options,
+                                        unisono_objects** objects) {
+  const char* const name = "all_gather_objects";
+  return give_objects(comm, name, options, objects, [&](Communicator& value, const auto& set) {
+    return all_gather_objects(value, bytes_of(data, bytes, name), set);
+  });
+}
+
+unisono_code unisono_broadcast_object(unisono_comm* comm, const void* data, std::size_t bytes,
+                                      std::int32_t root, const unisono_object_options* options,
+                                      unisono_objects** object) {
+  const char* const name = "broadcast_object";
+  return give_objects(comm, name, options, object, [&](Communicator& value, const auto& set) {
+    const Bytes own = value.rank() == root ? bytes_of(data, bytes, name) : Bytes();
+    return one(broadcast_object(value, own, root, set));
+  });
+}
+
+unisono_code unisono_scatter_objects(unisono_comm* comm, const void* const* data,
+                                     const std::size_t* bytes, std::size_t count, std::int32_t root,
+                                     const unisono_object_options* options,
+                                     unisono_objects** object) {
+  const char* const name = "scatter_objects";
+  return give_objects(comm, name, options, object, [&](Communicator& value, const auto& set) {
+    std::vector<Bytes> objects;
+    if (value.rank() == root && count > 0) {
+      required(data, name, "the objects are null");
+      required(bytes, name, "the objects' sizes are null");
+      for (std::size_t i = 0; i < count; ++i) {
+        objects.push_back(bytes_of(data[i], bytes[i], name));
+      }
+    }
+    return one(scatter_objects(value, std::span<const Bytes>(objects), root, set));
+  });
+}
+
+unisono_code unisono_stream_gather_objects(unisono_comm* comm, const unisono_object_source* object,
+                                           std::int32_t root, unisono_object_sink sink,
+                                           void* context, const unisono_object_options* options) {
+  const char* const name = "stream_gather_objects";
+  return guarded([&] {
+    stream_gather_objects(required(comm, name, kNoCommunicator).value, source_of(object, name),
+                          root, sink_of(sink, context, name), object_options(options, name));
+  });
+}
+
+unisono_code unisono_stream_all_gather_objects(unisono_comm* comm,
+                                               const unisono_object_source* object,
+                                               unisono_object_sink sink, void* context,
+                                               const unisono_object_options* options) {
+  const char* const name = "stream_all_gather_objects";
+  return guarded([&] {
+    stream_all_gather_objects(required(comm, name, kNoCommunicator).value, source_of(object, name),
+                              sink_of(sink, context, name), object_options(options, name));
+  });
+}
+
+unisono_code unisono_stream_broadcast_object(unisono_comm* comm,
+                                             const unisono_object_source* object, std::int32_t root,
+                                             unisono_object_sink sink, void* context,
+                                             const unisono_object_options* options) {
+  const char* const name = "stream_broadcast_object";
+  return guarded([&] {
+    stream_broadcast_object(required(comm, name, kNoCommunicator).value, source_of(object, name),
+                            root, sink_of(sink, context, name), object_options(options, name));
+  });
+}
