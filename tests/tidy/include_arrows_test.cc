@@ -23,6 +23,7 @@ const std::vector<Arrow>& arrows() {
       {"include/unisono", {"unisono/"}},
       // Users of the public headers.
       {"bindings/c", {"bindings/c/", "unisono/"}},
+      {"bindings/torch", {"csrc/", "unisono/unisono.h"}},
       {"src/base", {"base/", "unisono/"}},
       {"src/config", {"config/", "base/", "unisono/"}},
       {"src/topology", {"topology/", "base/"}},
@@ -226,6 +227,7 @@ std::size_t layer_of(const std::vector<Layer>& all, std::string_view path) {
 std::string path_of(std::string_view target) {
   const std::string name(target.substr(0, target.size() - (target.ends_with('/') ? 1 : 0)));
   if (is_same_or_in(name, "unisono")) return "include/" + name;
+  if (name == "csrc") return "bindings/torch";
   for (const char* root : {"algorithms", "transports", "tools", "bench", "bindings"}) {
     if (is_same_or_in(name, root)) return name;
   }

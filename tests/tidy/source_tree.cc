@@ -20,8 +20,8 @@ SourceFile read(const fs::path& path) {
 
 bool is_source(const fs::path& path) {
   const fs::path extension = path.extension();
-  return extension == ".h" || extension == ".hpp" || extension == ".cc" || extension == ".cu" ||
-         extension == ".inc";
+  return extension == ".h" || extension == ".hpp" || extension == ".cc" || extension == ".cpp" ||
+         extension == ".cu" || extension == ".inc";
 }
 
 bool is_readme(const fs::path& path) { return path.filename() == "README.md"; }
