@@ -31,7 +31,6 @@ InitOptions init_options(const unisono_init_options* given, const char* operatio
   options.rank = set.rank;
   options.size = set.world_size;
   options.device = set.device;
-  options.counts_thread = set.counts_thread != 0;
   return options;
 }
 

@@ -40,9 +40,6 @@ struct InitOptions {
   /// neither the rank counts as one without a GPU, whose device buffers go through host memory.
   /// With UNISONO_CUDA=require: LOCAL_RANK then.
   int device = -1;
-  /// Whether the thread that makes the communicator counts among those that want a processor (see
-  /// HelperThreads). False: another thread, which counts already, will use it.
-  bool counts_thread = true;
 };
 
 struct CallOptions {

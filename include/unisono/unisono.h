@@ -170,14 +170,13 @@ typedef struct unisono_init_options {
   const char* rendezvous;
   const char* job_key;
   const char* transport;
-  int64_t timeout_ms;    /* 0: UNISONO_TIMEOUT */
-  int32_t rank;          /* default -1: RANK */
-  int32_t world_size;    /* default -1: WORLD_SIZE */
-  int32_t device;        /* default -1, see InitOptions::device */
-  int32_t counts_thread; /* default 1, see InitOptions::counts_thread */
+  int64_t timeout_ms; /* 0: UNISONO_TIMEOUT */
+  int32_t rank;       /* default -1: RANK */
+  int32_t world_size; /* default -1: WORLD_SIZE */
+  int32_t device;     /* default -1, see InitOptions::device */
 } unisono_init_options;
 #define UNISONO_INIT_OPTIONS_INIT \
-  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1, 1 }
+  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1 }
 
 /* Where a store's `get` puts the value that it has found. */
 typedef struct unisono_store_value unisono_store_value;

@@ -110,7 +110,6 @@ void complete(const LauncherVariables& variables, const InitOptions& options,
                         : runtime->size == 1           ? 1
                                                        : 0;
   runtime->device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
-  runtime->counts_thread = options.counts_thread;
   runtime->deadline = later(Clock::now(), runtime->config.timeout);
 }
 

@@ -89,7 +89,7 @@ int Runtime::open() { return runtimes_open.load(); }
 
 Runtime::Runtime(RuntimeOptions& options)
     : forks_before_(forks_so_far()),
-      thread_(options.size > 1 && options.counts_thread ? count_this_thread() : nullptr),
+      thread_(options.size > 1 ? count_this_thread() : nullptr),
       config_(std::move(options.config)),
       scratch_(config_.scratch_bytes),
       transports_(config_, options.rank, options.size) {

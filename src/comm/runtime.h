@@ -38,7 +38,6 @@ struct RuntimeOptions {
   int local_size = 0;  ///< ranks of this host; 0: not known before the rendezvous
   TimePoint deadline = kNever;
   device::DeviceWish device;
-  bool counts_thread = true;  ///< as InitOptions
 };
 
 /// What a forked child has of its parent's job stays as it is until the child ends: destroying it

@@ -88,16 +88,6 @@ TEST(HelperThreads, AThreadWithTwoCommunicatorsCountsOnce) {
   EXPECT_EQ(ProcessThreads::count(), before);
 }
 
-TEST(HelperThreads, AThreadThatMakesACommunicatorForAnotherDoesNotCount) {
-  MapStore store;
-  const int before = ProcessThreads::count();
-  Communicator others[2];
-  std::thread helper([&] { others[1] = join(store, "one", 1, 2, {.counts_thread = false}); });
-  others[0] = join(store, "one", 0, 2, {.counts_thread = false});
-  helper.join();
-  EXPECT_EQ(ProcessThreads::count(), before);
-}
-
 // The child of a fork has no thread of its parent's but the one that forked.
 TEST(HelperThreads, AreNotInheritedByAForkedProcess) {
   const Communicator comm = init({.size = 1});  // registers what happens at a fork

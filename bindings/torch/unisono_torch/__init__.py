@@ -9,6 +9,8 @@ The adapter is compiled for the installed torch when the first group is made, on
 """
 
 NAME = "unisono"
+# What groups call themselves in profiles and messages.
+SHOWN_NAME = NAME
 
 
 def _create(options, _group_options):
@@ -20,6 +22,7 @@ def _create(options, _group_options):
         options.group_rank,
         options.group_size,
         options.timeout.total_seconds(),
+        SHOWN_NAME,
     )
 
 

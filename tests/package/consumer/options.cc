@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
     {.transport = "tcp"},
     {.device = 0},
     {.timeout = milliseconds(1'000)},
-    {.counts_thread = false},
 };
 [[maybe_unused]] const CallOptions call_options[]{
     {.timeout = milliseconds(1'000)},

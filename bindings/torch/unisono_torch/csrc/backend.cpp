@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <set>
+
 #include "csrc/tensors.h"
 
 namespace unisono_torch {
@@ -64,6 +66,14 @@ std::vector<size_t> split_bytes(const at::Tensor& tensor, const std::vector<int6
   return bytes;
 }
 
+// The call in profiles. It stays for ever, since records of calls refer to it.
+const char* title_of(const std::string& backend, const char* operation) {
+  static std::mutex mutex;
+  static auto& titles = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return titles.insert(backend + ':' + operation).first->c_str();
+}
+
 void check_root(int64_t root, int size, const char* operation) {
   TORCH_CHECK(root >= 0 && root < size, "unisono: ", operation, ": the root is ", root,
               ", accepted are 0 to ", size - 1);
@@ -89,7 +99,8 @@ struct UnisonoBackend::Started {
       lent->tensors.push_back(tensor);
       return tensor.data_ptr();
     }
-    at::Tensor room = reads_it_too ? tensor.contiguous() : flat_like(tensor, tensor.numel());
+    at::Tensor room =
+        reads_it_too ? tensor.contiguous().view({-1}) : flat_like(tensor, tensor.numel());
     lent->copies.push_back({room, {tensor}});
     return room.data_ptr();
   }
@@ -110,20 +121,19 @@ struct UnisonoBackend::Started {
 };
 
 UnisonoBackend::UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               milliseconds timeout)
+                               milliseconds timeout, std::string name)
     : Backend(rank, size),
-      joining_(std::make_shared<Joining>(store, rank, size, timeout)),
+      name_(std::move(name)),
+      comm_(join(*store, rank, size, timeout)),
       timeout_(timeout) {
   init();
 }
-
-UnisonoBackend::~UnisonoBackend() = default;
 
 UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
                                               Tensors outputs, milliseconds timeout) {
   Started started;
   started.name = name;
-  started.comm = joining_->communicator();
+  started.comm = comm_.get();
   started.options = UNISONO_CALL_OPTIONS_INIT;
   const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
   started.options.timeout_ms = limit.count();
@@ -135,8 +145,9 @@ UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Ten
   started.lent = std::make_shared<Lent>();
   const bool is_message = c10d::isP2POp(type);
   const uint64_t sequence = is_message ? sequence_.load() : ++sequence_;
-  started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, name, std::move(inputs),
-                                                  std::move(outputs), started.lent, sequence);
+  started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
+                                                  std::move(inputs), std::move(outputs),
+                                                  started.lent, sequence);
   return started;
 }
 
@@ -160,8 +171,7 @@ WorkPointer UnisonoBackend::give(Started&& started) {
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   check_single(tensors, "broadcast");
   check_root(options.rootRank, getSize(), "broadcast");
-  Started started =
-      begin("unisono:broadcast", OpType::BROADCAST, tensors, tensors, options.timeout);
+  Started started = begin("broadcast", OpType::BROADCAST, tensors, tensors, options.timeout);
   void* const data = started.write(tensors[0], true);
   unisono_call call = move_of(UNISONO_BROADCAST, data, data, tensors[0].nbytes());
   call.root = static_cast<int32_t>(options.rootRank);
@@ -182,8 +192,7 @@ void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
 
 WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_single(tensors, "all_reduce");
-  Started started =
-      begin("unisono:all_reduce", OpType::ALLREDUCE, tensors, tensors, options.timeout);
+  Started started = begin("all_reduce", OpType::ALLREDUCE, tensors, tensors, options.timeout);
   start_all_reduce(started, tensors[0], options.reduceOp);
   return give(std::move(started));
 }
@@ -192,7 +201,7 @@ WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
   for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
   Started started =
-      begin("unisono:all_reduce", OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
+      begin("all_reduce", OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
   for (at::Tensor& tensor : tensors) start_all_reduce(started, tensor, options.reduceOp);
   return give(std::move(started));
 }
@@ -201,7 +210,7 @@ WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   check_single(tensors, "reduce");
   check_root(options.rootRank, getSize(), "reduce");
   at::Tensor& tensor = tensors[0];
-  Started started = begin("unisono:reduce", OpType::REDUCE, tensors, tensors, options.timeout);
+  Started started = begin("reduce", OpType::REDUCE, tensors, tensors, options.timeout);
   unisono_call call = call_of(UNISONO_REDUCE);
   call.type = type_of(tensor, "reduce");
   call.op = op_of(options.reduceOp, tensor, "reduce", &started.options);
@@ -231,7 +240,7 @@ WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& inpu
                                             const c10d::AllgatherOptions& options) {
   check_dense(input, "all_gather");
   Started started =
-      begin("unisono:all_gather", OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
+      begin("all_gather", OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
   start_all_gather(started, output, input);
   return give(std::move(started));
 }
@@ -241,54 +250,59 @@ WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Te
   TORCH_CHECK(outputs.size() == inputs.size(), "unisono: all_gather: ", outputs.size(),
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
-  Started started =
-      begin("unisono:all_gather", OpType::COALESCED, inputs, outputs, options.timeout);
+  Started started = begin("all_gather", OpType::COALESCED, inputs, outputs, options.timeout);
   for (size_t i = 0; i < inputs.size(); ++i) start_all_gather(started, outputs[i], inputs[i]);
   return give(std::move(started));
+}
+
+void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outputs,
+                                           const at::Tensor& input) {
+  const auto own = static_cast<size_t>(getRank());
+  TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
+              "unisono: all_gather: ", outputs.size(), " outputs for ", getSize(), " ranks");
+  check_alike(input, outputs[0], "all_gather");
+  TORCH_CHECK(outputs[own].numel() == input.numel(), "unisono: all_gather: the input has ",
+              input.numel(), " elements, and the output of its rank ", outputs[own].numel());
+  const void* const in = started.read(input);
+  void* const out = started.write_all(outputs);
+  unisono_call call = move_of(UNISONO_ALL_GATHER, in, out, input.nbytes());
+  if (!have_equal_sizes(outputs)) {
+    call = move_of(UNISONO_ALL_GATHER_V, in, out, 0);
+    call.out_counts = started.keep(bytes_of(outputs));
+  }
+  start(started, call);
 }
 
 WorkPointer UnisonoBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& options) {
   check_single(inputs, "all_gather");
-  TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
-              "unisono: all_gather: one list of as many outputs as ranks (", getSize(),
-              ") is needed");
-  check_alike(inputs[0], outputs[0][0], "all_gather");
-  const std::vector<size_t> bytes = bytes_of(outputs[0]);
-  const auto own = static_cast<size_t>(getRank());
-  TORCH_CHECK(bytes[own] == inputs[0].nbytes(), "unisono: all_gather: the input has ",
-              inputs[0].numel(), " elements, and the output of its rank ", outputs[0][own].numel());
-  Started started =
-      begin("unisono:all_gather", OpType::ALLGATHER, inputs, outputs[0], options.timeout);
-  const void* const in = started.read(inputs[0]);
-  void* const out = started.write_all(outputs[0]);
-  if (have_equal_sizes(outputs[0])) {
-    start(started, move_of(UNISONO_ALL_GATHER, in, out, inputs[0].nbytes()));
-  } else {
-    unisono_call call = move_of(UNISONO_ALL_GATHER_V, in, out, 0);
-    call.out_counts = started.keep(bytes);
-    start(started, call);
-  }
+  TORCH_CHECK(outputs.size() == 1, "unisono: all_gather: takes one list of outputs, not ",
+              outputs.size());
+  Started started = begin("all_gather", OpType::ALLGATHER, inputs, outputs[0], options.timeout);
+  start_all_gather_list(started, outputs[0], inputs[0]);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions& options) {
+  // By rank and then by input.
   TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
-              "unisono: all_gather: as many lists of outputs as ranks (", getSize(),
-              ") are needed");
-  std::vector<WorkPointer> works;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    TensorLists of_one(1);
-    Tensors input{inputs[i]};
-    for (const Tensors& of_rank : outputs) {
-      TORCH_CHECK(of_rank.size() == inputs.size(), "unisono: all_gather: a list has ",
-                  of_rank.size(), " outputs for ", inputs.size(), " inputs");
-      of_one[0].push_back(of_rank[i]);
-    }
-    works.push_back(allgather(of_one, input, options));
+              "unisono: all_gather: ", outputs.size(), " lists of outputs for ", getSize(),
+              " ranks");
+  Tensors all;
+  for (const Tensors& of_rank : outputs) {
+    TORCH_CHECK(of_rank.size() == inputs.size(), "unisono: all_gather: ", of_rank.size(),
+                " outputs of a rank for ", inputs.size(), " inputs");
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
   }
-  return c10::make_intrusive<CoalescedWork>(getRank(), std::move(works));
+  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  Started started = begin("all_gather", OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors of_input;
+    for (const Tensors& of_rank : outputs) of_input.push_back(of_rank[i]);
+    start_all_gather_list(started, of_input, inputs[i]);
+  }
+  return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -300,8 +314,8 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
                       : outputs.empty(),
               "unisono: gather: the root has one list of as many outputs as ranks (", getSize(),
               "), and no other rank has any");
-  Started started = begin("unisono:gather", OpType::GATHER, inputs,
-                          is_root ? outputs[0] : Tensors(), options.timeout);
+  Started started =
+      begin("gather", OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
   unisono_call call =
       move_of(UNISONO_GATHER_V, started.read(inputs[0]), nullptr, inputs[0].nbytes());
   call.root = static_cast<int32_t>(options.rootRank);
@@ -323,8 +337,8 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
                       : inputs.empty(),
               "unisono: scatter: the root has one list of as many inputs as ranks (", getSize(),
               "), and no other rank has any");
-  Started started = begin("unisono:scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors(),
-                          outputs, options.timeout);
+  Started started =
+      begin("scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
   unisono_call call =
       move_of(UNISONO_SCATTER_V, nullptr, started.write(outputs[0], false), outputs[0].nbytes());
   call.root = static_cast<int32_t>(options.rootRank);
@@ -355,8 +369,8 @@ void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
 WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                  const c10d::ReduceScatterOptions& options) {
   check_dense(input, "reduce_scatter");
-  Started started = begin("unisono:reduce_scatter", OpType::_REDUCE_SCATTER_BASE, {input}, {output},
-                          options.timeout);
+  Started started =
+      begin("reduce_scatter", OpType::_REDUCE_SCATTER_BASE, {input}, {output}, options.timeout);
   start_reduce_scatter(started, output, input, options.reduceOp);
   return give(std::move(started));
 }
@@ -366,8 +380,7 @@ WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
   TORCH_CHECK(outputs.size() == inputs.size(), "unisono: reduce_scatter: ", outputs.size(),
               " outputs for ", inputs.size(), " inputs");
   for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
-  Started started =
-      begin("unisono:reduce_scatter", OpType::COALESCED, inputs, outputs, options.timeout);
+  Started started = begin("reduce_scatter", OpType::COALESCED, inputs, outputs, options.timeout);
   for (size_t i = 0; i < inputs.size(); ++i) {
     start_reduce_scatter(started, outputs[i], inputs[i], options.reduceOp);
   }
@@ -387,7 +400,7 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
               " elements, and the input of its rank ",
               inputs[0][static_cast<size_t>(getRank())].numel());
   Started started =
-      begin("unisono:reduce_scatter", OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
+      begin("reduce_scatter", OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
   unisono_call call = call_of(UNISONO_REDUCE_SCATTER_V);
   call.type = type_of(output, "reduce_scatter");
   call.op = op_of(options.reduceOp, output, "reduce_scatter", &started.options);
@@ -406,8 +419,7 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                           const c10d::AllToAllOptions& options) {
   check_dense(input, "all_to_all");
   check_alike(input, output, "all_to_all");
-  Started started =
-      begin("unisono:all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
+  Started started = begin("all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
   const std::vector<size_t> in_bytes = split_bytes(input, in_splits, getSize(), "input");
   const std::vector<size_t> out_bytes = split_bytes(output, out_splits, getSize(), "output");
   const void* const in = started.read(input);
@@ -429,7 +441,7 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
       static_cast<int>(inputs.size()) == getSize() && static_cast<int>(outputs.size()) == getSize(),
       "unisono: all_to_all: as many inputs and outputs as ranks (", getSize(), ") are needed");
   check_alike(inputs[0], outputs[0], "all_to_all");
-  Started started = begin("unisono:all_to_all", OpType::ALLTOALL, inputs, outputs, options.timeout);
+  Started started = begin("all_to_all", OpType::ALLTOALL, inputs, outputs, options.timeout);
   unisono_call call =
       move_of(UNISONO_ALL_TO_ALL_V, started.read_all(inputs), started.write_all(outputs), 0);
   call.in_counts = started.keep(bytes_of(inputs));
@@ -445,9 +457,8 @@ WorkPointer UnisonoBackend::message(unisono_collective collective, Tensors& tens
   const OpType type = is_send                    ? OpType::SEND
                       : peer == UNISONO_ANY_RANK ? OpType::RECVANYSOURCE
                                                  : OpType::RECV;
-  Started started =
-      begin(is_send ? "unisono:send" : "unisono:recv", type, is_send ? tensors : Tensors(),
-            is_send ? Tensors() : tensors, milliseconds(0));
+  Started started = begin(is_send ? "send" : "recv", type, is_send ? tensors : Tensors(),
+                          is_send ? Tensors() : tensors, milliseconds(0));
   unisono_call call =
       move_of(collective, is_send ? started.read(tensors[0]) : nullptr,
               is_send ? nullptr : started.write(tensors[0], false), tensors[0].nbytes());
@@ -470,14 +481,9 @@ WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
-  Started started = begin("unisono:barrier", OpType::BARRIER, {}, {}, options.timeout);
+  Started started = begin("barrier", OpType::BARRIER, {}, {}, options.timeout);
   start(started, call_of(UNISONO_BARRIER));
   return give(std::move(started));
-}
-
-void UnisonoBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
-  // The error of a barrier that is overdue lists the ranks that are missing.
-  barrier(options)->wait();
 }
 
 void UnisonoBackend::startCoalescing() {
@@ -493,14 +499,12 @@ WorkPointer UnisonoBackend::endCoalescing() {
 }
 
 void UnisonoBackend::abort() {
-  unisono_comm* const comm = joining_->communicator_if_made();
-  if (comm != nullptr) check(unisono_comm_abort(comm, "abort() of the process group"), "abort");
+  check(unisono_comm_abort(comm_.get(), "abort() of the process group"), "abort");
 }
 
 void UnisonoBackend::shutdown() {
-  unisono_comm* const comm = joining_->communicator_if_made();
   const std::lock_guard lock(mutex_);
-  if (comm != nullptr) unisono_comm_close(comm);
+  unisono_comm_close(comm_.get());
 }
 
 at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions options) {
@@ -510,8 +514,7 @@ at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions optio
               options.device());
   const size_t bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
   unisono_memory* memory = nullptr;
-  unisono_comm* const comm = joining_->communicator();
-  check(unisono_memory_allocate(comm, bytes, &memory), "allocateTensor");
+  check(unisono_memory_allocate(comm_.get(), bytes, &memory), "allocateTensor");
   return at::from_blob(
       unisono_memory_data(memory), {elements}, [memory](void*) { unisono_memory_free(memory); },
       options);

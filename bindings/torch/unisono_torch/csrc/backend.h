@@ -6,9 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -22,41 +20,19 @@ using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-/// Makes the communicator on a thread of its own: groups may be constructed in different orders on
-/// different ranks, and each waits for its members.
-class Joining {
- public:
-  Joining(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-          std::chrono::milliseconds timeout);
-  ~Joining();
-  Joining(const Joining&) = delete;
+/// One communicator, ended with the last who has it.
+using CommPointer = std::shared_ptr<unisono_comm>;
 
-  /// Waits for the end. Throws why there is no communicator.
-  unisono_comm* communicator();
-  /// Null where it has none, or not yet.
-  unisono_comm* communicator_if_made();
-
- private:
-  void run(std::chrono::milliseconds timeout);
-
-  const c10::intrusive_ptr<c10d::Store> store_;
-  const int rank_, size_;
-  const int process_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool is_over_ = false;
-  unisono_comm* comm_ = nullptr;
-  std::exception_ptr failure_;
-  std::thread thread_;  // last: it uses the others
-};
+/// Meets the other ranks of the group in torch's store. Throws what is missing.
+CommPointer join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
 class UnisonoBackend : public c10d::Backend {
  public:
+  /// `name` is what the backend calls itself.
   UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout);
-  ~UnisonoBackend() override;
+                 std::chrono::milliseconds timeout, std::string name);
 
-  const std::string getBackendName() const override { return "unisono"; }
+  const std::string getBackendName() const override { return name_; }
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -115,13 +91,19 @@ class UnisonoBackend : public c10d::Backend {
   WorkPointer message(unisono_collective collective, Tensors& tensors, int peer, int tag);
   void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
+  void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);
   void start_reduce_scatter(Started& started, at::Tensor& output, const at::Tensor& input,
                             const c10d::ReduceOp& op);
 
-  std::shared_ptr<Joining> joining_;
+  bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit);
+  void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);
+
+  const std::string name_;
+  const CommPointer comm_;
   std::mutex mutex_;  // one thread at a time starts calls
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> sequence_{0};
+  uint32_t monitored_barriers_ = 0;
   bool is_coalescing_ = false;  // under mutex_, as what it collects
   std::vector<WorkPointer> coalesced_;
 };

@@ -1,6 +1,4 @@
 // How a group's communicator is made, with torch's store for the ranks to meet in.
-#include <unistd.h>
-
 #include <thread>
 
 #include "csrc/backend.h"
@@ -46,58 +44,18 @@ int get_from_store(void* context, const char* key, int64_t timeout_ms, unisono_s
   }
 }
 
-// The first group's thread counts for all: they are used by the same one.
-bool is_first_group() {
-  static std::atomic<bool> is_first{true};
-  return is_first.exchange(false);
-}
-
 }  // namespace
 
-Joining::Joining(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout)
-    : store_(std::move(store)),
-      rank_(rank),
-      size_(size),
-      process_(::getpid()),
-      thread_([this, timeout] { run(timeout); }) {}
-
-Joining::~Joining() {
-  if (process_ != ::getpid()) {
-    // The thread is the parent's, and so is the communicator.
-    thread_.detach();
-    return;
-  }
-  thread_.join();
-  unisono_comm_destroy(comm_);
-}
-
-void Joining::run(milliseconds timeout) {
-  unisono_store store = UNISONO_STORE_INIT;
-  store.context = store_.get();
-  store.set = set_in_store;
-  store.get = get_from_store;
+CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
+  unisono_store callbacks = UNISONO_STORE_INIT;
+  callbacks.context = &store;
+  callbacks.set = set_in_store;
+  callbacks.get = get_from_store;
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
   options.timeout_ms = timeout.count();
-  options.counts_thread = is_first_group();
   unisono_comm* comm = nullptr;
-  const unisono_code code = unisono_join(&store, kName, rank_, size_, &options, &comm);
-  const std::lock_guard lock(mutex_);
-  comm_ = comm;
-  if (code != UNISONO_OK) failure_ = last_error("init_process_group");
-  is_over_ = true;
-  ended_.notify_all();
-}
-
-unisono_comm* Joining::communicator() {
-  std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return is_over_; });
-  if (failure_ != nullptr) std::rethrow_exception(failure_);
-  return comm_;
-}
-
-unisono_comm* Joining::communicator_if_made() {
-  const std::lock_guard lock(mutex_);
-  return comm_;
+  check(unisono_join(&callbacks, kName, rank, size, &options, &comm), "init_process_group");
+  return {comm, unisono_comm_destroy};
 }
 
 }  // namespace unisono_torch

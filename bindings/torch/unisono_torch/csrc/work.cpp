@@ -52,14 +52,14 @@ void Lent::finish() {
   copies.clear();
 }
 
-UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* title,
+UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
                          std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
                          std::shared_ptr<Lent> lent, uint64_t sequence)
     : Work(rank, type, title, std::move(inputs)),
       outputs_(std::move(outputs)),
       lent_(std::move(lent)),
       sequence_(sequence),
-      title_(title) {}
+      operation_(operation) {}
 
 // Python may drop a work at once; its call goes on and keeps its tensors.
 UnisonoWork::~UnisonoWork() {
@@ -78,7 +78,7 @@ UnisonoWork::~UnisonoWork() {
 bool UnisonoWork::test() {
   for (unisono_request* const request : requests_) {
     int32_t finished = 0;
-    check(unisono_request_test(request, &finished), title_.c_str());
+    check(unisono_request_test(request, &finished), operation_.c_str());
     if (finished == 0) return false;
   }
   return true;
@@ -109,13 +109,14 @@ void UnisonoWork::await(milliseconds timeout) {
       // A failure is an outcome, which is asked for below.
       (void)unisono_request_wait_for(request, std::max<int64_t>(left.count(), 0), &finished);
       if (finished == 0) {
-        C10_THROW_ERROR(DistBackendError, "unisono: " + title_ + ": timed out: wait() gave it " +
+        C10_THROW_ERROR(DistBackendError, "unisono: " + operation_ +
+                                              ": timed out: wait() gave it " +
                                               std::to_string(timeout.count()) + " ms");
       }
     }
   }
   const unisono_code code = unisono_wait_all(requests_.data(), requests_.size());
-  conclude(code == UNISONO_OK ? nullptr : last_error(title_));
+  conclude(code == UNISONO_OK ? nullptr : last_error(operation_));
 }
 
 bool UnisonoWork::wait(milliseconds timeout) {
@@ -167,7 +168,7 @@ void UnisonoWork::watch() {
     };
     if (unisono_request_on_completion(request, callback, kept) != UNISONO_OK) {
       delete kept;
-      std::rethrow_exception(last_error(title_));
+      std::rethrow_exception(last_error(operation_));
     }
   }
   end_one(*this);
@@ -220,7 +221,7 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFutureResult() {
 int UnisonoWork::sourceRank() const {
   unisono_received received = UNISONO_RECEIVED_INIT;
   if (requests_.size() != 1) return -1;
-  check(unisono_request_received(requests_.front(), &received), title_.c_str());
+  check(unisono_request_received(requests_.front(), &received), operation_.c_str());
   return received.source;
 }
 

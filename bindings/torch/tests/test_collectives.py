@@ -1,0 +1,273 @@
+"""Every call of the process group beside Gloo's, where Gloo has it, and beside the definition."""
+
+import datetime
+import unittest
+
+import torch
+import torch.distributed as dist
+
+from ranks import main, of_rank, rank, size, start
+
+GLOO = start()
+BACKEND = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+INTEGERS = [torch.uint8, torch.int8, torch.int32, torch.int64]
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+OTHERS = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2]
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.uint8) if tensor.numel() else tensor.flatten()
+
+
+class Collectives(unittest.TestCase):
+    def assertSame(self, a, b):
+        self.assertEqual(a.shape, b.shape)
+        self.assertTrue(torch.equal(bits(a), bits(b)), f"{a} is not {b}")
+
+    def gathered(self, tensor):
+        """All ranks' tensors by unisono, as bytes."""
+        out = [torch.empty_like(tensor) for _ in range(size())]
+        dist.all_gather(out, tensor)
+        return out
+
+    def test_reductions_are_those_of_gloo(self):
+        ops = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
+        for dtype in INTEGERS + FLOATS:
+            for op in ops:
+                for shape in [(), (1,), (1000,), (3, 4, 5)]:
+                    with self.subTest(dtype=dtype, op=op, shape=shape):
+                        mine, other = of_rank(shape, dtype), of_rank(shape, dtype)
+                        dist.all_reduce(mine, op)
+                        dist.all_reduce(other, op, group=GLOO)
+                        # The order of additions differs.
+                        loose = {"rtol": 3e-2, "atol": 3e-2} if dtype.itemsize == 2 else {}
+                        torch.testing.assert_close(mine, other, **loose)
+
+    def test_average_and_premultiplied_sum(self):
+        for dtype in [torch.float32, torch.float64, torch.bfloat16]:
+            mine = of_rank((100,), dtype)
+            expected = torch.stack(self.gathered(mine)).double().mean(0)
+            dist.all_reduce(mine, dist.ReduceOp.AVG)
+            torch.testing.assert_close(mine.double(), expected, rtol=1e-2, atol=1e-2)
+        mine = of_rank((100,))
+        expected = torch.stack(self.gathered(mine)).sum(0) * 0.25
+        dist.all_reduce(mine, dist._make_nccl_premul_sum(0.25))
+        torch.testing.assert_close(mine, expected)
+        with self.assertRaisesRegex(RuntimeError, "AVG needs floating-point"):
+            dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
+
+    def test_bits_and_truth(self):
+        for op, function in [
+            (dist.ReduceOp.BAND, torch.bitwise_and),
+            (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor),
+        ]:
+            mine = of_rank((50,), torch.int64)
+            all_of_them = self.gathered(mine)
+            expected = all_of_them[0]
+            for other in all_of_them[1:]:
+                expected = function(expected, other)
+            dist.all_reduce(mine, op)
+            self.assertSame(mine, expected)
+        for op, function in [(dist.ReduceOp.SUM, torch.any), (dist.ReduceOp.PRODUCT, torch.all)]:
+            mine = of_rank((50,), torch.bool)
+            expected = function(torch.stack(self.gathered(mine)), dim=0)
+            dist.all_reduce(mine, op)
+            self.assertSame(mine, expected)
+
+    def test_complex_sums(self):
+        mine = of_rank((50,), torch.complex64)
+        expected = torch.stack(self.gathered(mine)).sum(0)
+        dist.all_reduce(mine)
+        torch.testing.assert_close(mine, expected)
+        out = torch.empty(50, dtype=torch.complex64)
+        dist.reduce_scatter_tensor(out, of_rank((50 * size(),), torch.complex64))
+        self.assertEqual(out.shape, (50,))
+
+    def test_data_of_every_type_arrives_as_it_was(self):
+        for dtype in INTEGERS + FLOATS + OTHERS:
+            with self.subTest(dtype=dtype):
+                mine = of_rank((7, 3), torch.float32).to(dtype) if dtype in OTHERS[3:] else of_rank(
+                    (7, 3), dtype
+                )
+                every = self.gathered(mine)
+                self.assertSame(every[rank()], mine)
+                copy = mine.clone()
+                dist.broadcast(copy, 1)
+                self.assertSame(copy, every[1])
+                flat = torch.empty(7 * size(), 3, dtype=dtype)
+                dist.all_gather_into_tensor(flat, mine)
+                self.assertSame(flat, torch.cat([each.view(torch.uint8) for each in every]).view(
+                    dtype).reshape(flat.shape))
+
+    def test_rooted_calls(self):
+        root = size() - 1
+        mine = of_rank((5,))
+        every = self.gathered(mine)
+        reduced = mine.clone()
+        dist.reduce(reduced, root)
+        if rank() == root:
+            torch.testing.assert_close(reduced, torch.stack(every).sum(0))
+        else:
+            self.assertSame(reduced, mine)
+        out = [torch.empty(5) for _ in range(size())] if rank() == root else None
+        dist.gather(mine, out, dst=root)
+        if rank() == root:
+            for a, b in zip(out, every):
+                self.assertSame(a, b)
+        part = torch.empty(5)
+        dist.scatter(part, every if rank() == root else None, src=root)
+        self.assertSame(part, mine)
+
+    def test_unequal_sizes(self):
+        out = [torch.empty(3 * (r + 1)) for r in range(size())]
+        dist.all_gather(out, torch.full((3 * (rank() + 1),), float(rank())))
+        for r, each in enumerate(out):
+            self.assertSame(each, torch.full((3 * (r + 1),), float(r)))
+        parts = [torch.full((r + 1,), float(rank())) for r in range(size())]
+        mine = torch.empty(rank() + 1)
+        dist.reduce_scatter(mine, parts)
+        self.assertSame(mine, torch.full((rank() + 1,), float(sum(range(size())))))
+
+    def test_reduce_scatter(self):
+        mine = of_rank((size(), 6))
+        total = torch.stack(self.gathered(mine)).sum(0)
+        out = torch.empty(6)
+        dist.reduce_scatter_tensor(out, mine.clone())
+        torch.testing.assert_close(out, total[rank()])
+        out = torch.empty(6)
+        dist.reduce_scatter(out, list(mine))
+        torch.testing.assert_close(out, total[rank()])
+
+    def test_all_to_all(self):
+        mine = torch.arange(2 * size()).reshape(size(), 2) + 100 * rank()
+        out = torch.empty_like(mine)
+        dist.all_to_all_single(out, mine)
+        expected = torch.stack([mine[rank()] - 100 * rank() + 100 * r for r in range(size())])
+        self.assertSame(out, expected)
+        lists = [torch.empty(2, dtype=mine.dtype) for _ in range(size())]
+        dist.all_to_all(lists, list(mine))
+        self.assertSame(torch.stack(lists), expected)
+        # Rank r sends r + 1 rows to each.
+        rows = torch.full(((rank() + 1) * size(), 3), float(rank()))
+        got = torch.empty(sum(r + 1 for r in range(size())), 3)
+        dist.all_to_all_single(
+            got, rows, [r + 1 for r in range(size())], [rank() + 1] * size()
+        )
+        self.assertSame(got, torch.cat([torch.full((r + 1, 3), float(r)) for r in range(size())]))
+        with self.assertRaisesRegex(RuntimeError, "add up to"):
+            dist.all_to_all_single(got, rows, [1] * size(), [rank() + 1] * size())
+
+    def test_messages(self):
+        after, before = (rank() + 1) % size(), (rank() - 1) % size()
+        mine, got = of_rank((10,)), torch.empty(10)
+        works = [dist.isend(mine, after, tag=5), dist.irecv(got, before, tag=5)]
+        for work in works:
+            work.wait()
+        self.assertSame(got, self.gathered(mine)[before])
+        ops = [dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, got.zero_(), before)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        self.assertSame(got, self.gathered(mine)[before])
+        if rank() == 0:
+            seen = {dist.recv(torch.empty(1)) for _ in range(size() - 1)}
+            self.assertEqual(seen, set(range(1, size())))
+        else:
+            dist.send(torch.ones(1), 0)
+
+    def test_tensors_that_are_not_contiguous(self):
+        mine = of_rank((6, 4)).t()
+        expected = torch.stack(self.gathered(mine.contiguous())).sum(0)
+        dist.all_reduce(mine)
+        torch.testing.assert_close(mine, expected)
+        holder = torch.zeros(8, 2)
+        dist.broadcast(holder[:, 0], 0)
+        out = torch.zeros(3, 2 * size()).t()
+        dist.all_gather_into_tensor(out, torch.full((2, 3), float(rank())))
+        self.assertSame(out.contiguous(), torch.cat([torch.full((2, 3), float(r)) for r in range(size())]))
+
+    def test_empty_tensors(self):
+        empty = torch.empty(0)
+        dist.all_reduce(empty)
+        dist.broadcast(empty, 0)
+        out = torch.empty(0)
+        dist.all_gather_into_tensor(out, empty)
+
+    def test_coalesced(self):
+        tensors = [of_rank((n,), seed=n) for n in (1, 10, 1000)]
+        expected = [torch.stack(self.gathered(t)).sum(0) for t in tensors]
+        with dist._coalescing_manager():
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        for tensor, wanted in zip(tensors, expected):
+            torch.testing.assert_close(tensor, wanted)
+        outs = [torch.empty(size() * n) for n in (2, 3)]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for out in outs:
+                dist.all_gather_into_tensor(out, torch.full((out.numel() // size(),), float(rank())))
+        manager.wait()
+        for out in outs:
+            self.assertEqual(out[-1].item(), size() - 1)
+
+    def test_work_and_future(self):
+        tensor = torch.ones(1000)
+        work = dist.all_reduce(tensor, async_op=True)
+        value = work.get_future().wait()
+        self.assertSame(value[0], torch.full((1000,), float(size())))
+        self.assertTrue(work.is_completed())
+        self.assertTrue(work.is_success())
+        self.assertEqual(work.result()[0].data_ptr(), tensor.data_ptr())
+        tensor = torch.ones(1000)
+        twice = dist.all_reduce(tensor, async_op=True).get_future().then(
+            lambda future: 2 * future.value()[0]
+        )
+        self.assertSame(twice.wait(), torch.full((1000,), 2.0 * size()))
+        for _ in range(20):
+            dist.all_reduce(torch.ones(100_000), async_op=True)  # dropped at once
+        dist.barrier()
+
+    def test_sub_groups(self):
+        # By all ranks in one order, and by its members alone.
+        pairs = [(a, b) for a in range(size()) for b in range(a + 1, size())]
+        groups = [dist.new_group(list(pair)) for pair in pairs]
+        if rank() in (0, 1):
+            pairs.append((0, 1))
+            groups.append(dist.new_group([0, 1], use_local_synchronization=True))
+        for pair, group in zip(pairs, groups):
+            if rank() not in pair:
+                continue
+            tensor = torch.full((3,), float(rank()))
+            dist.all_reduce(tensor, group=group)
+            self.assertSame(tensor, torch.full((3,), float(sum(pair))))
+
+    def test_objects(self):
+        every = [None] * size()
+        dist.all_gather_object(every, {"rank": rank(), "text": "x" * (1000 * rank())})
+        self.assertEqual([len(each["text"]) for each in every], [1000 * r for r in range(size())])
+        objects = [rank(), "of the root"] if rank() == 0 else [None, None]
+        dist.broadcast_object_list(objects, 0)
+        self.assertEqual(objects, [0, "of the root"])
+
+    def test_sequence_numbers_agree(self):
+        number = torch.tensor([BACKEND._get_sequence_number_for_group()])
+        self.assertTrue(all(each == number for each in self.gathered(number)))
+        dist.barrier()
+        self.assertGreater(BACKEND._get_sequence_number_for_group(), number.item())
+
+    def test_monitored_barrier_of_all_passes(self):
+        BACKEND.monitored_barrier(datetime.timedelta(seconds=20))
+
+    def test_bad_arguments_leave_the_group_in_order(self):
+        with self.assertRaisesRegex(RuntimeError, "the root is 99|not part of group|Invalid"):
+            dist.broadcast(torch.ones(1), 99)
+        with self.assertRaisesRegex(RuntimeError, "sparse"):
+            dist.all_reduce(torch.eye(3).to_sparse())
+        with self.assertRaises((RuntimeError, TypeError)):
+            dist.all_reduce(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8))
+        with self.assertRaisesRegex((RuntimeError, ValueError), "output"):
+            dist.all_gather_into_tensor(torch.empty(1 + size()), torch.ones(1))
+        dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

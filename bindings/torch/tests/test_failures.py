@@ -1,0 +1,197 @@
+"""What goes wrong ends in an exception that says so, never in a hang. Each case starts processes of
+its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+HEAD = """
+import datetime, os, signal, sys, time
+import torch, torch.distributed as dist
+import unisono_torch
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+torch.set_num_threads(1)
+def start(seconds=30):
+    dist.init_process_group("unisono", init_method="file://" + os.environ["MEETING"], rank=rank,
+                            world_size=size, timeout=datetime.timedelta(seconds=seconds))
+"""
+
+
+def run_ranks(size, body, seconds=90):
+    """Runs `body` as ranks; their exit codes and what they said."""
+    meeting = tempfile.mktemp(prefix="unisono-torch-")
+    script = HEAD + textwrap.dedent(body)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, "RANK": str(r), "WORLD_SIZE": str(size), "MEETING": meeting},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for r in range(size)
+    ]
+    deadline = time.monotonic() + seconds
+    said, codes = [], []
+    try:
+        for process in ranks:
+            said.append(process.communicate(timeout=max(1, deadline - time.monotonic()))[0])
+            codes.append(process.returncode)
+    finally:
+        for process in ranks:
+            process.kill()
+    return codes, said
+
+
+class Failures(unittest.TestCase):
+    def assertAllEnd(self, size, body, codes=None):
+        got, said = run_ranks(size, body)
+        self.assertEqual(got, codes or [0] * size, "\n".join(said))
+        return said
+
+    def test_a_rank_that_is_killed_is_named_and_the_survivors_go_on(self):
+        self.assertAllEnd(
+            3,
+            """
+            start()
+            dist.all_reduce(torch.ones(10))
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                for _ in range(1000):
+                    dist.all_reduce(torch.ones(10))
+                sys.exit("nothing was noticed")
+            except dist.DistBackendError as error:
+                assert "rank at fault: 1" in str(error), error
+            dist.destroy_process_group()
+            rank, size = (0 if rank == 0 else 1), 2
+            os.environ["MEETING"] += ".again"
+            start()
+            survivors = torch.ones(10)
+            dist.all_reduce(survivors)
+            assert survivors[0] == 2
+            dist.destroy_process_group()
+            """,
+            [0, -signal.SIGKILL, 0],
+        )
+
+    def test_a_call_that_is_overdue_names_who_is_missing(self):
+        self.assertAllEnd(
+            2,
+            """
+            start(3)
+            if rank == 1:
+                time.sleep(8)
+                sys.exit(0)
+            try:
+                dist.all_reduce(torch.ones(10))
+            except dist.DistBackendError as error:
+                assert "timeout" in str(error) and "rank at fault: 1" in str(error), error
+                sys.exit(0)
+            sys.exit("no exception")
+            """,
+        )
+
+    def test_shapes_that_differ_are_an_error_on_every_rank(self):
+        self.assertAllEnd(
+            2,
+            """
+            start()
+            try:
+                dist.all_reduce(torch.ones(10 + rank))
+                dist.barrier()
+            except dist.DistBackendError as error:
+                assert "differ" in str(error), error
+                sys.exit(0)
+            sys.exit("no exception")
+            """,
+        )
+
+    def test_a_rank_that_is_missing_is_named_at_the_start(self):
+        self.assertAllEnd(
+            2,
+            """
+            if rank == 1:
+                sys.exit(0)
+            try:
+                start(3)
+            except Exception as error:
+                text = str(error)
+                assert "1" in text and ("missing" in text or "Timed out" in text or
+                                        "not" in text), text
+                sys.exit(0)
+            sys.exit("no exception")
+            """,
+        )
+
+    def test_the_end_without_destroy_is_quiet(self):
+        said = self.assertAllEnd(
+            2,
+            """
+            start()
+            dist.all_reduce(torch.ones(10))
+            work = dist.all_reduce(torch.ones(10), async_op=True)
+            """,
+        )
+        for text in said:
+            self.assertNotIn("terminate", text)
+
+    def test_groups_are_made_again_and_again_in_one_process(self):
+        self.assertAllEnd(
+            2,
+            """
+            os.environ["MASTER_ADDR"] = "127.0.0.1"
+            store = dist.FileStore(os.environ["MEETING"], size)
+            for turn in range(8):
+                dist.init_process_group("unisono", store=store, rank=rank, world_size=size)
+                tensor = torch.full((4,), float(turn))
+                dist.all_reduce(tensor)
+                assert tensor[0] == 2 * turn
+                dist.destroy_process_group()
+            """,
+        )
+
+    def test_a_forked_child_leaves_the_group_alone(self):
+        self.assertAllEnd(
+            2,
+            """
+            start()
+            loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=2)
+            for items in loader:
+                dist.all_reduce(items)
+            if os.fork() == 0:
+                os._exit(0)
+            os.wait()
+            dist.barrier()
+            dist.destroy_process_group()
+            """,
+        )
+
+    def test_abort_ends_what_others_wait_for(self):
+        self.assertAllEnd(
+            2,
+            """
+            start()
+            dist.barrier()
+            backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+            if rank == 1:
+                time.sleep(1)
+                backend.abort()
+                sys.exit(0)
+            try:
+                dist.recv(torch.ones(1), 1)
+            except dist.DistBackendError as error:
+                assert "aborted" in str(error), error
+                sys.exit(0)
+            sys.exit("no exception")
+            """,
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
