@@ -1,0 +1,167 @@
+#include "calls.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <utility>
+
+#include "errors.h"
+#include "sizes.h"
+
+namespace unisono::python {
+namespace {
+
+// Of a call whose `out` was left away: whether this rank's array is written to.
+Use use_in_place(const Call& call, Rank rank) {
+  switch (call.collective) {
+    case Collective::kSend:
+      return Use::kRead;
+    case Collective::kBroadcast:
+      return rank == call.root ? Use::kRead : Use::kWrite;
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kGatherV:
+      return rank == call.root ? Use::kWrite : Use::kRead;
+    default:
+      return Use::kWrite;
+  }
+}
+
+std::string described(const Array& array) {
+  return array.type().type
+             ? array.type().name
+             : array.type().name + " (" + std::to_string(array.item_bytes()) + " bytes)";
+}
+
+}  // namespace
+
+BorrowedCall::BorrowedCall(const Communicator& communicator, const Given& given)
+    : operation_(name_of(given.collective).data()) {
+  call_.collective = given.collective;
+  call_.root = given.root;
+  call_.peer = given.peer;
+  call_.tag = given.tag;
+  set_options(given);
+  borrow(given, communicator.rank());
+  set_type();
+  set_counts(given.in_counts, "in_counts", &in_counts_, &call_.in_counts);
+  set_counts(given.in_displacements, "in_displacements", &in_displacements_,
+             &call_.in_displacements);
+  set_counts(given.out_counts, "counts", &out_counts_, &call_.out_counts);
+  set_counts(given.out_displacements, "displacements", &out_displacements_,
+             &call_.out_displacements);
+  set_sizes(given, communicator);
+}
+
+void BorrowedCall::raise_failure() const {
+  if (op_) nb::cast<const Op&>(op_).raise_failure();
+}
+
+void BorrowedCall::borrow(const Given& given, Rank rank) {
+  const auto stream = call_.options.stream;
+  const bool is_one_buffer = given.out.is_none();
+  const Use use = is_one_buffer ? use_in_place(call_, rank) : Use::kRead;
+  const char* const name =
+      call_.collective == Collective::kSend || call_.collective == Collective::kBroadcast ? "data"
+                                                                                          : "in_";
+  in_.borrow(given.in, operation_, name, use, stream);
+  out_.borrow(given.out, operation_, "out", Use::kWrite, stream);
+  if (given.op.is_none()) return;
+  if (!nb::isinstance<Op>(given.op)) {
+    refuse(operation_, "op is of type " + std::string(Py_TYPE(given.op.ptr())->tp_name) +
+                           ": give an operator, such as unisono.SUM");
+  }
+  op_ = nb::borrow(given.op);
+  call_.op = nb::cast<const Op&>(op_).value();
+}
+
+void BorrowedCall::set_type() {
+  const Array& first = in_.is_given() ? in_ : out_;
+  if (in_.is_given() && out_.is_given() &&
+      (in_.type().type != out_.type().type || in_.item_bytes() != out_.item_bytes())) {
+    refuse(operation_, "in_ has elements of " + described(in_) + " and out of " + described(out_) +
+                           ": give arrays of one type");
+  }
+  if (!first.is_given()) {
+    if (call_.collective != Collective::kBarrier) refuse(operation_, "no array is given");
+    return;
+  }
+  item_bytes_ = std::max<std::size_t>(first.item_bytes(), 1);
+  if (first.type().type) {
+    call_.type = *first.type().type;
+    return;
+  }
+  if (reduces(call_.collective)) {
+    refuse(operation_, "elements of " + described(first) +
+                           " cannot be reduced: give numbers that unisono.DataType names");
+  }
+  call_.type = DataType::kUint8;
+  scale_ = item_bytes_;
+}
+
+void BorrowedCall::set_counts(nb::handle given, const char* what, std::vector<std::size_t>* list,
+                              std::span<const std::size_t>* view) {
+  if (given.is_none()) return;
+  if (!nb::try_cast(given, *list)) {
+    // Arrays of integers, and what else can be iterated.
+    list->clear();
+    for (const nb::handle number : nb::list(nb::borrow(given))) {
+      const nb::object index = nb::steal(PyNumber_Index(number.ptr()));
+      if (!index.is_valid()) throw nb::python_error();
+      std::size_t value = 0;
+      if (!nb::try_cast(index, value)) refuse(operation_, std::string(what) + " is negative");
+      list->push_back(value);
+    }
+  }
+  for (std::size_t& value : *list) {
+    if (__builtin_mul_overflow(value, scale_, &value) || value >> 48 != 0) {
+      refuse(operation_, std::string(what) + " has a number that no buffer can have");
+    }
+  }
+  *view = *list;
+}
+
+void BorrowedCall::set_options(const Given& given) {
+  call_.options.timeout = milliseconds_of(given.timeout, operation_);
+  if (!given.algorithm.is_none()) algorithm_ = nb::cast<std::string>(given.algorithm);
+  call_.options.algorithm = algorithm_;
+  if (!given.order.is_none()) {
+    const std::string order = nb::cast<std::string>(given.order);
+    if (order != "any" && order != "canonical") {
+      refuse(operation_, "order is '" + order + "': give 'any' or 'canonical'");
+    }
+    call_.options.order = order == "any" ? Order::kAny : Order::kCanonical;
+  }
+  call_.options.stream = stream_of(given.stream, operation_);
+}
+
+void BorrowedCall::set_sizes(const Given& given, const Communicator& communicator) {
+  call_.in = in_.data();
+  call_.out = out_.data();
+  const Rank rank = communicator.rank();
+  const int ranks = communicator.size();
+  if (communicator.empty()) return;  // the library says what is wrong
+  if (given.out.is_none() && in_.is_given() && call_.collective != Collective::kSend) {
+    if (call_.collective == Collective::kAllToAllV) {
+      refuse(operation_, "out is missing, and this call is never in place");
+    }
+    call_.out = in_.data();
+    fit_in_place(&call_, in_.elements() * scale_, rank, ranks);
+  } else {
+    fit_two_buffers(&call_, {in_.elements() * scale_, out_.elements() * scale_}, rank, ranks);
+  }
+}
+
+std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation) {
+  if (seconds.is_none()) return std::chrono::milliseconds(0);
+  const double value = PyFloat_AsDouble(seconds.ptr());
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (!(value > 0) || value > 1e9) {
+    refuse(operation, "timeout is " + std::to_string(value) +
+                          " seconds: give a positive number of them, or None for the default");
+  }
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(value * 1000)));
+}
+
+}  // namespace unisono::python

@@ -1,0 +1,64 @@
+// Calls as Python gives them, and as the library takes them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "interpreter.h"
+#include "operators.h"
+#include "unisono/communicator.h"
+
+namespace nb = nanobind;
+
+namespace unisono::python {
+
+/// The arguments of every call, whichever it is; None where it has none of a kind.
+struct Given {
+  Collective collective;
+  nb::handle in, out, op;
+  Rank root, peer;
+  Tag tag;
+  nb::handle in_counts, in_displacements, out_counts, out_displacements;
+  nb::handle timeout, algorithm, order, stream;
+};
+
+/// A call with what it borrows. It stays where it is. Made and destroyed with the GIL.
+class BorrowedCall : public Mortal {
+ public:
+  /// Throws Error for what cannot be a call of this communicator.
+  BorrowedCall(const Communicator& communicator, const Given& given);
+  BorrowedCall(const BorrowedCall&) = delete;
+  BorrowedCall& operator=(const BorrowedCall&) = delete;
+
+  const Call& call() const { return call_; }
+  /// Bytes of one element of the user's arrays.
+  std::size_t item_bytes() const { return item_bytes_; }
+  /// Raises what a user's operator has raised.
+  void raise_failure() const;
+
+ private:
+  void borrow(const Given& given, Rank rank);
+  void set_type();
+  void set_options(const Given& given);
+  void set_sizes(const Given& given, const Communicator& communicator);
+  void set_counts(nb::handle given, const char* what, std::vector<std::size_t>* list,
+                  std::span<const std::size_t>* view);
+
+  const char* operation_;
+  Array in_, out_;
+  nb::object op_;
+  std::size_t item_bytes_ = 1;
+  std::size_t scale_ = 1;  ///< elements of the call's type in one of the array's
+  std::vector<std::size_t> in_counts_, in_displacements_, out_counts_, out_displacements_;
+  std::string algorithm_;
+  Call call_;
+};
+
+/// Seconds, or None for 0: the default.
+std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation);
+
+}  // namespace unisono::python

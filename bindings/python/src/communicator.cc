@@ -1,0 +1,343 @@
+#include "communicator.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "calls.h"
+#include "errors.h"
+#include "memory.h"
+#include "request.h"
+#include "unisono/shared_buffer.h"
+
+namespace unisono::python {
+namespace {
+
+using nb::literals::operator""_a;
+
+// ---- Calls ---------------------------------------------------------------------------------
+
+nb::tuple as_tuple(const Received& received) {
+  return nb::make_tuple(received.source, received.tag, received.count);
+}
+
+void run(Member& member, const Given& given) {
+  const BorrowedCall call(member.value(), given);
+  {
+    const Inside inside(member);
+    member.value().run(call.call());
+  }
+  call.raise_failure();
+}
+
+std::unique_ptr<PendingCall> start(Member& member, const Given& given) {
+  auto call = std::make_unique<BorrowedCall>(member.value(), given);
+  Request request;
+  {
+    const Inside inside(member);
+    request = member.value().start(call->call());
+  }
+  return std::make_unique<PendingCall>(std::move(request), std::move(call));
+}
+
+nb::tuple receive(Member& member, const Given& given) {
+  const BorrowedCall borrowed(member.value(), given);
+  const Call& call = borrowed.call();
+  Received received;
+  {
+    const Inside inside(member);
+    received =
+        member.value().receive(call.out, call.count, call.type, call.peer, call.tag, call.options);
+  }
+  received.count = received.count * size_of(call.type) / borrowed.item_bytes();
+  return as_tuple(received);
+}
+
+/// A call that waits to be run in a group.
+struct GroupedCall {
+  std::unique_ptr<BorrowedCall> call;
+};
+
+std::unique_ptr<GroupedCall> prepare(Member& member, const Given& given) {
+  return std::make_unique<GroupedCall>(
+      GroupedCall{std::make_unique<BorrowedCall>(member.value(), given)});
+}
+
+// Of bytes, because the two may be of different types.
+nb::tuple send_receive(Member& member, const GroupedCall& sent, const GroupedCall& received) {
+  const Call& out = sent.call->call();
+  const Call& in = received.call->call();
+  Received got;
+  {
+    const Inside inside(member);
+    got = member.value().send_receive(out.in, out.count * size_of(out.type), out.peer, in.out,
+                                      in.count * size_of(in.type), in.peer, DataType::kUint8,
+                                      in.tag, in.options);
+  }
+  got.count /= received.call->item_bytes();
+  return as_tuple(got);
+}
+
+void run_group(const std::vector<std::pair<Member*, GroupedCall*>>& calls) {
+  std::vector<MemberCall> given;
+  given.reserve(calls.size());
+  for (const auto& [member, call] : calls) given.push_back({&member->value(), call->call->call()});
+  {
+    const nb::gil_scoped_release released;
+    group(given);
+  }
+  for (const auto& [member, call] : calls) call->call->raise_failure();
+}
+
+void run_group_of(const nb::list& list) {
+  std::vector<std::pair<Member*, GroupedCall*>> calls;
+  for (const nb::handle entry : list) {
+    calls.emplace_back(nb::cast<Member*>(entry[0]), nb::cast<GroupedCall*>(entry[1]));
+  }
+  run_group(calls);
+}
+
+// One list of arguments for all that take a call.
+template <auto kThen>
+auto with_call(Member& member, int collective, nb::handle in, nb::handle out, nb::handle op,
+               Rank root, Rank peer, Tag tag, nb::handle in_counts, nb::handle in_displacements,
+               nb::handle out_counts, nb::handle out_displacements, nb::handle timeout,
+               nb::handle algorithm, nb::handle order, nb::handle stream) {
+  return kThen(
+      member, {static_cast<Collective>(collective), in, out, op, root, peer, tag, in_counts,
+               in_displacements, out_counts, out_displacements, timeout, algorithm, order, stream});
+}
+
+template <auto kThen>
+void define_call(nb::class_<Member>& members, const char* name) {
+  members.def(name, &with_call<kThen>, "collective"_a, "in_"_a = nb::none(), "out"_a = nb::none(),
+              "op"_a = nb::none(), "root"_a = 0, "peer"_a = kNoRank, "tag"_a = 0,
+              "in_counts"_a = nb::none(), "in_displacements"_a = nb::none(),
+              "out_counts"_a = nb::none(), "out_displacements"_a = nb::none(),
+              "timeout"_a = nb::none(), "algorithm"_a = nb::none(), "order"_a = nb::none(),
+              "stream"_a = nb::none());
+}
+
+// ---- Making communicators ------------------------------------------------------------------
+
+/// A store of Python: set(key, bytes) and get(key, timeout) -> bytes or None.
+class PythonStore : public Store {
+ public:
+  explicit PythonStore(nb::object store) : store_(std::move(store)) {}
+  void set(std::string_view key, std::string_view value) override {
+    const nb::gil_scoped_acquire gil;
+    store_.attr("set")(nb::str(key.data(), key.size()), nb::bytes(value.data(), value.size()));
+  }
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+    const nb::gil_scoped_acquire gil;
+    const double seconds = static_cast<double>(timeout.count()) / 1000;
+    const nb::object value = store_.attr("get")(nb::str(key.data(), key.size()), seconds);
+    if (value.is_none()) return {};
+    const nb::bytes bytes(value);
+    return {bytes.c_str(), bytes.size()};
+  }
+
+ private:
+  nb::object store_;
+};
+
+InitOptions init_options(const std::string& rendezvous, Rank rank, int size,
+                         const std::string& job_key, const std::string& transport,
+                         nb::handle timeout, int device) {
+  return {.rendezvous = rendezvous,
+          .rank = rank,
+          .size = size,
+          .job_key = job_key,
+          .transport = transport,
+          .timeout = milliseconds_of(timeout, "init"),
+          .device = device};
+}
+
+InitOptions join_options(const std::string& job_key, const std::string& transport,
+                         nb::handle timeout, int device) {
+  return init_options({}, -1, -1, job_key, transport, timeout, device);
+}
+
+std::unique_ptr<Member> init_member(const std::string& rendezvous, Rank rank, int size,
+                                    const std::string& job_key, const std::string& transport,
+                                    nb::handle timeout, int device) {
+  const InitOptions options =
+      init_options(rendezvous, rank, size, job_key, transport, timeout, device);
+  const nb::gil_scoped_release released;
+  return std::make_unique<Member>(init(options));
+}
+
+std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Rank rank, int size,
+                                   const std::string& job_key, const std::string& transport,
+                                   nb::handle timeout, int device) {
+  PythonStore python_store(std::move(store));
+  const InitOptions options = join_options(job_key, transport, timeout, device);
+  const nb::gil_scoped_release released;
+  return std::make_unique<Member>(join(python_store, name, rank, size, options));
+}
+
+std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
+                                const std::string& job_key, const std::string& transport,
+                                nb::handle timeout, int device) {
+  UniqueId unique;
+  if (id.size() != unique.bytes.size()) {
+    refuse("join", "the id has " + std::to_string(id.size()) + " bytes: give the " +
+                       std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
+  }
+  std::memcpy(unique.bytes.data(), id.c_str(), id.size());
+  const InitOptions options = join_options(job_key, transport, timeout, device);
+  const nb::gil_scoped_release released;
+  return std::make_unique<Member>(join(unique, rank, size, options));
+}
+
+nb::bytes make_id() {
+  UniqueId id;
+  {
+    const nb::gil_scoped_release released;
+    id = make_unique_id();
+  }
+  return nb::bytes(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
+}
+
+void spawn_threads(int n, const nb::object& body, const std::string& transport, nb::handle timeout,
+                   const std::vector<int>& devices) {
+  const SpawnOptions options{
+      .transport = transport, .timeout = milliseconds_of(timeout, "spawn"), .devices = devices};
+  const auto run_body = [&body](Communicator& given) {
+    const nb::gil_scoped_acquire gil;
+    const std::unique_ptr<Member> owner = std::make_unique<Member>(&given);
+    const nb::object member = nb::cast(owner.get(), nb::rv_policy::reference);
+    body(member);
+  };
+  const nb::gil_scoped_release released;
+  spawn(n, run_body, options);
+}
+
+// ---- Everything else -----------------------------------------------------------------------
+
+std::unique_ptr<Member> split(Member& member, int color, int key) {
+  const Inside inside(member);
+  return std::make_unique<Member>(member.value().split(color, key));
+}
+
+std::unique_ptr<Member> duplicate(Member& member) {
+  const Inside inside(member);
+  return std::make_unique<Member>(member.value().duplicate());
+}
+
+std::unique_ptr<Member> subset(Member& member, const std::vector<Rank>& ranks) {
+  const Inside inside(member);
+  return std::make_unique<Member>(member.value().subset(ranks));
+}
+
+nb::tuple as_tuple(const Traffic& t) {
+  return nb::make_tuple(t.messages_sent, t.bytes_sent, t.messages_received, t.bytes_received);
+}
+
+nb::tuple traffic(Member& member) {
+  TrafficReport report;
+  {
+    const Inside inside(member);
+    report = member.value().traffic();
+  }
+  nb::dict by_collective;
+  for (std::size_t c = 0; c < report.calls.size(); ++c) {
+    if (report.calls[c] == 0) continue;
+    by_collective[name_of(static_cast<Collective>(c)).data()] =
+        nb::make_tuple(report.calls[c], as_tuple(report.by_collective[c]));
+  }
+  nb::list by_peer;
+  for (const Traffic& peer : report.by_peer) by_peer.append(as_tuple(peer));
+  return nb::make_tuple(by_collective, by_peer);
+}
+
+std::unique_ptr<Memory> allocate_shared(Member& member, std::size_t bytes) {
+  const Inside inside(member);
+  return std::make_unique<Memory>(detail::allocate_owned(member.value(), bytes), bytes);
+}
+
+std::string explain(Member& member, const std::string& collective, std::size_t bytes) {
+  Collective parsed{};
+  if (!parse(collective, &parsed)) refuse("explain", "'" + collective + "' is no collective");
+  return member.value().explain(parsed, bytes);
+}
+
+void define_making(nb::module_& module) {
+  module.def("init", &init_member, "rendezvous"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
+             "timeout"_a.none(), "device"_a);
+  module.def("join_store", &join_store, "store"_a, "name"_a, "rank"_a, "size"_a, "job_key"_a,
+             "transport"_a, "timeout"_a.none(), "device"_a);
+  module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
+             "timeout"_a.none(), "device"_a);
+  module.def("unique_id", &make_id);
+  module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
+             "devices"_a);
+  module.def("version", &version);
+  module.def("group", &run_group_of);
+  nb::class_<GroupedCall>(module, "GroupedCall");
+}
+
+}  // namespace
+
+Member::~Member() {
+  const nb::gil_scoped_release released;
+  Communicator own = std::move(own_);
+}
+
+void Member::end() {
+  const nb::gil_scoped_release released;
+  if (calls_ > 0) {
+    value().abort("the Python interpreter of a rank ends");
+    for (int tries = 0; calls_ > 0 && tries < 1000; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  if (calls_ == 0 && value_ == &own_) value().close();
+}
+
+void define_communicators(nb::module_& module) {
+  nb::class_<Member> members(module, "Member");
+  define_call<run>(members, "run");
+  define_call<start>(members, "start");
+  define_call<receive>(members, "receive");
+  define_call<prepare>(members, "prepare");
+  members.def("send_receive", &send_receive)
+      .def("split", &split)
+      .def("duplicate", &duplicate)
+      .def("subset", &subset)
+      .def("traffic", &traffic)
+      .def("allocate", &allocate_shared)
+      .def("explain", &explain)
+      .def("end_loan", &Member::end_loan)
+      .def("end", &Member::end)
+      .def("abort",
+           [](Member& member, const std::string& reason) {
+             const nb::gil_scoped_release released;
+             member.value().abort(reason);
+           })
+      .def("close",
+           [](Member& member) {
+             const Inside inside(member);
+             member.value().close();
+           })
+      .def("status",
+           [](Member& member) {
+             const Status status = member.value().status();
+             return nb::make_tuple(static_cast<int>(status.code()), status.rank(),
+                                   status.message().c_str());
+           })
+      .def("host_of", [](Member& member, Rank rank) { return member.value().host_of(rank); })
+      .def("describe", [](Member& member) { return member.value().describe(); })
+      .def_prop_ro("empty", [](Member& member) { return member.value().empty(); })
+      .def_prop_ro("rank", [](Member& member) { return member.value().rank(); })
+      .def_prop_ro("size", [](Member& member) { return member.value().size(); });
+  define_making(module);
+}
+
+}  // namespace unisono::python

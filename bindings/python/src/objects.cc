@@ -1,0 +1,183 @@
+#include "objects.h"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <deque>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+#include "communicator.h"
+#include "parcel.h"
+#include "unisono/objects.h"
+
+namespace nb = nanobind;
+
+namespace unisono::python {
+namespace {
+
+/// Sections that Python lends: a list of objects with the buffer protocol, or a text that says why
+/// the object could not be pickled.
+class Lent {
+ public:
+  explicit Lent(nb::handle given) {
+    if (nb::isinstance<nb::str>(given)) {
+      failure_ = nb::cast<std::string>(given);
+      return;
+    }
+    for (const nb::handle part : nb::list(nb::borrow(given))) {
+      Py_buffer& view = views_.emplace_back();
+      if (PyObject_GetBuffer(part.ptr(), &view, PyBUF_SIMPLE) != 0) {
+        views_.pop_back();
+        throw nb::python_error();
+      }
+      sections_.push_back(
+          {{static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)},
+           view.readonly != 0});
+    }
+  }
+  ~Lent() {
+    for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  }
+  Lent(const Lent&) = delete;
+
+  const std::vector<Section>& sections() const { return sections_; }
+  /// Of a failure, what makes the other ranks hear of it.
+  ObjectSource source() const {
+    if (!failure_.empty()) {
+      return {1, [why = failure_](std::uint64_t, std::span<std::byte>) {
+                throw std::runtime_error(why);
+              }};
+    }
+    if (sections_.empty()) return {};
+    auto writer = std::make_shared<ParcelWriter>(sections_);
+    return {writer->size(),
+            [writer](std::uint64_t, std::span<std::byte> room) { writer->read(room); }};
+  }
+  /// For calls that have no streams: the sections joined.
+  detail::Encoded encoded() const {
+    detail::Encoded encoded;
+    if (!failure_.empty()) {
+      encoded.failure = std::make_exception_ptr(std::runtime_error(failure_));
+      return encoded;
+    }
+    ParcelWriter writer(sections_);
+    encoded.bytes.resize(static_cast<std::size_t>(writer.size()));
+    writer.read(encoded.bytes);
+    return encoded;
+  }
+
+ private:
+  std::deque<Py_buffer> views_;  // which stay where they are
+  std::vector<Section> sections_;
+  std::string failure_;
+};
+
+ObjectOptions object_options(std::size_t staging_bytes, std::uint64_t size_limit,
+                             nb::handle timeout) {
+  return {.staging_bytes = staging_bytes,
+          .size_limit = size_limit,
+          .call = {.timeout = milliseconds_of(timeout, "objects")}};
+}
+
+nb::list as_list(std::vector<ReceivedSection> sections) {
+  nb::list list;
+  for (ReceivedSection& section : sections) {
+    const nb::object memory = nb::cast(std::move(section.memory));
+    nb::object view = nb::steal(PyMemoryView_FromObject(memory.ptr()));
+    if (!view.is_valid()) throw nb::python_error();
+    list.append(section.is_read_only ? view.attr("toreadonly")() : view);
+  }
+  return list;
+}
+
+/// The objects of all ranks as they arrive.
+class Inbox {
+ public:
+  explicit Inbox(int ranks) : readers_(static_cast<std::size_t>(ranks)) {}
+  ObjectSink sink() {
+    return [this](const ObjectPiece& piece) {
+      readers_.at(static_cast<std::size_t>(piece.source))
+          .write(piece.source, piece.size, piece.bytes);
+    };
+  }
+  nb::list take() {
+    nb::list objects;
+    for (ParcelReader& reader : readers_) objects.append(as_list(reader.take()));
+    return objects;
+  }
+  nb::list take(Rank source) {
+    return as_list(readers_.at(static_cast<std::size_t>(source)).take());
+  }
+
+ private:
+  std::vector<ParcelReader> readers_;
+};
+
+nb::object gather(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,
+                  std::uint64_t size_limit, nb::handle timeout) {
+  const Lent lent(parts);
+  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  Inbox inbox(member.value().size());
+  {
+    const Inside inside(member);
+    stream_gather_objects(member.value(), lent.source(), root, inbox.sink(), options);
+  }
+  return member.value().rank() == root ? nb::object(inbox.take()) : nb::none();
+}
+
+nb::list all_gather(Member& member, nb::handle parts, std::size_t staging_bytes,
+                    std::uint64_t size_limit, nb::handle timeout) {
+  const Lent lent(parts);
+  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  Inbox inbox(member.value().size());
+  {
+    const Inside inside(member);
+    stream_all_gather_objects(member.value(), lent.source(), inbox.sink(), options);
+  }
+  return inbox.take();
+}
+
+nb::object broadcast(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,
+                     std::uint64_t size_limit, nb::handle timeout) {
+  const Lent lent(parts);
+  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  Inbox inbox(member.value().size());
+  {
+    const Inside inside(member);
+    stream_broadcast_object(member.value(), lent.source(), root, inbox.sink(), options);
+  }
+  return member.value().rank() == root ? nb::none() : nb::object(inbox.take(root));
+}
+
+nb::list scatter(Member& member, const nb::list& objects, Rank root, std::size_t staging_bytes,
+                 std::uint64_t size_limit, nb::handle timeout) {
+  std::vector<detail::Encoded> encoded;
+  for (const nb::handle parts : objects) encoded.push_back(Lent(parts).encoded());
+  const ObjectOptions options = object_options(staging_bytes, size_limit, timeout);
+  ObjectBytes bytes;
+  {
+    const Inside inside(member);
+    bytes = detail::scatter_encoded(member.value(), encoded, root, options);
+  }
+  return as_list(open_parcel(root, std::move(bytes)));
+}
+
+}  // namespace
+
+void define_objects(nb::module_& module) {
+  using nb::literals::operator""_a;
+  const auto timeout = "timeout"_a.none();
+  module.def("gather_objects", &gather, "member"_a, "parts"_a, "root"_a, "staging_bytes"_a,
+             "size_limit"_a, timeout);
+  module.def("all_gather_objects", &all_gather, "member"_a, "parts"_a, "staging_bytes"_a,
+             "size_limit"_a, timeout);
+  module.def("broadcast_object", &broadcast, "member"_a, "parts"_a, "root"_a, "staging_bytes"_a,
+             "size_limit"_a, timeout);
+  module.def("scatter_objects", &scatter, "member"_a, "objects"_a, "root"_a, "staging_bytes"_a,
+             "size_limit"_a, timeout);
+}
+
+}  // namespace unisono::python

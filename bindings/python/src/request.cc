@@ -1,0 +1,154 @@
+#include "request.h"
+
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "interpreter.h"
+
+namespace unisono::python {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// How long a signal such as Ctrl-C may have to wait.
+constexpr milliseconds kSlice{100};
+
+struct Callback : Mortal {
+  explicit Callback(nb::object called) : function(std::move(called)) {}
+  nb::object function;
+};
+
+void report_unraisable(nb::python_error& error) {
+  error.restore();
+  PyErr_WriteUnraisable(nullptr);
+}
+
+std::vector<Request*> requests_of(const std::vector<PendingCall*>& calls) {
+  std::vector<Request*> requests;
+  requests.reserve(calls.size());
+  for (PendingCall* const call : calls) {
+    requests.push_back(call == nullptr ? nullptr : &call->request());
+  }
+  return requests;
+}
+
+void wait_for_all(const std::vector<PendingCall*>& calls) {
+  // One after the other, so that signals are handled; waiting for one moves them all.
+  for (PendingCall* const call : calls) {
+    try {
+      call->wait(nb::none());
+    } catch (const Error&) {
+      // wait_all() below throws the first failure once all are over.
+    }
+  }
+  const std::vector<Request*> requests = requests_of(calls);
+  const nb::gil_scoped_release released;
+  wait_all(requests);
+}
+
+std::size_t wait_for_any(const std::vector<PendingCall*>& calls) {
+  const std::vector<Request*> requests = requests_of(calls);
+  std::size_t found = 0;
+  {
+    const nb::gil_scoped_release released;
+    found = wait_any(requests);
+  }
+  calls[found]->give_back();
+  return found;
+}
+
+}  // namespace
+
+PendingCall::PendingCall(Request request, std::unique_ptr<BorrowedCall> call)
+    : request_(std::move(request)), call_(std::move(call)), item_bytes_(call_->item_bytes()) {}
+
+PendingCall::~PendingCall() {
+  if (call_ == nullptr) return;
+  std::shared_ptr<void> owner(call_.release(), [](void* given) {
+    bury(std::unique_ptr<Mortal>(static_cast<BorrowedCall*>(given)));
+  });
+  {
+    const nb::gil_scoped_release released;
+    request_.detach(std::move(owner));
+  }
+  destroy_buried();
+}
+
+void PendingCall::give_back() {
+  const std::unique_ptr<BorrowedCall> call = std::move(call_);
+  if (call) call->raise_failure();
+}
+
+bool PendingCall::test() {
+  bool is_over = false;
+  {
+    const nb::gil_scoped_release released;
+    is_over = request_.test();
+  }
+  if (is_over) call_.reset();
+  return is_over;
+}
+
+bool PendingCall::wait(nb::handle timeout) {
+  const milliseconds limit = milliseconds_of(timeout, "wait");
+  const auto end = Clock::now() + limit;
+  for (bool is_over = false; !is_over;) {
+    milliseconds slice = kSlice;
+    if (limit.count() > 0) {
+      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+      if (left.count() <= 0 && !test()) return false;
+      slice = std::max(milliseconds(0), std::min(slice, left));
+    }
+    try {
+      const nb::gil_scoped_release released;
+      is_over = request_.wait_for(slice);
+    } catch (const Error&) {
+      call_.reset();
+      throw;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+  give_back();
+  return true;
+}
+
+void PendingCall::on_completion(nb::object function) {
+  // Copied with the std::function, destroyed by whoever is the last to have it.
+  const std::shared_ptr<Callback> callback(new Callback(std::move(function)), [](Callback* given) {
+    bury(std::unique_ptr<Mortal>(given));
+  });
+  const nb::gil_scoped_release released;
+  request_.on_completion([callback](const Status&) {
+    with_interpreter([&] {
+      try {
+        callback->function();
+      } catch (nb::python_error& error) {
+        report_unraisable(error);
+      }
+    });
+  });
+}
+
+void define_requests(nb::module_& module) {
+  nb::class_<PendingCall>(module, "PendingCall")
+      .def("test", &PendingCall::test)
+      .def("wait", &PendingCall::wait, nb::arg("timeout") = nb::none())
+      .def("on_completion", &PendingCall::on_completion)
+      .def("status",
+           [](const PendingCall& call) {
+             const Status status = call.status();
+             return nb::make_tuple(static_cast<int>(status.code()), status.rank(),
+                                   status.message().c_str());
+           })
+      .def_prop_ro("source", &PendingCall::source)
+      .def_prop_ro("tag", &PendingCall::tag)
+      .def_prop_ro("count", &PendingCall::count);
+  module.def("wait_all", &wait_for_all);
+  module.def("wait_any", &wait_for_any);
+}
+
+}  // namespace unisono::python

@@ -1,0 +1,258 @@
+"""Communicators: ordered groups of ranks."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, Union
+
+from . import _core
+from .collectives import Collectives
+from .errors import Error, make_error
+from .group import Group
+from .objects import Objects
+from .types import Traffic, TrafficReport
+
+if TYPE_CHECKING:
+    import numpy
+
+    from typing import Protocol
+
+    class Store(Protocol):
+        """Where ranks meet: a key-value store that all of them share."""
+
+        def set(self, key: str, value: bytes) -> None: ...
+
+        def get(self, key: str, timeout: float) -> Optional[bytes]:
+            """Waits up to timeout seconds; None when the key was not set in that time."""
+
+
+class Communicator(Collectives, Objects):
+    """A group of ranks and the calls on it; made by init(), join(), split() and their like.
+
+    One thread at a time uses a communicator; abort() may come from any. Use it in a ``with`` block,
+    or close() it, or leave that to the interpreter's end. False where it is empty: this rank is in
+    none of the groups of a split.
+    """
+
+    __slots__ = ("_is_grouped", "__weakref__")
+
+    def __init__(self, member: _core.Member) -> None:
+        self._member = member
+        self._run = member.run
+        self._is_grouped = False
+        _alive.add(self)
+
+    # ---- Questions -------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """0 to size - 1; -1 when empty."""
+        return self._member.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are; 0 when empty."""
+        return self._member.size
+
+    @property
+    def status(self) -> Optional[Error]:
+        """Why the communicator no longer works; None while it does."""
+        code, rank, message = self._member.status()
+        return None if code == 0 else make_error(code, rank, message)
+
+    def host_of(self, rank: int) -> str:
+        """The rank's host name, as it told; empty for a rank that does not exist."""
+        return self._member.host_of(rank)
+
+    def explain(self, collective: str, bytes: int) -> str:
+        """What selection would do in a call of so many bytes, for people."""
+        return self._member.explain(collective, bytes)
+
+    def traffic(self) -> TrafficReport:
+        """What the calls that have succeeded here so far moved."""
+        by_collective, by_peer = self._member.traffic()
+        return TrafficReport(
+            calls={name: calls for name, (calls, _) in by_collective.items()},
+            by_collective={name: Traffic(*moved) for name, (_, moved) in by_collective.items()},
+            by_peer=[Traffic(*peer) for peer in by_peer],
+        )
+
+    def __bool__(self) -> bool:
+        return not self._member.empty
+
+    def __repr__(self) -> str:
+        what = "empty" if self._member.empty else self._member.describe()
+        failure = self.status
+        return f"<unisono.Communicator: {what}{'' if failure is None else f', {failure.message}'}>"
+
+    # ---- Making others ---------------------------------------------------------------------
+
+    def split(self, color: int, key: int = 0) -> Communicator:
+        """Ranks of equal color form a new communicator, ordered by (key, rank); those of a negative
+        color get an empty one. Collective."""
+        return Communicator(self._member.split(color, key))
+
+    def duplicate(self) -> Communicator:
+        """Same ranks, separate operations. Collective."""
+        return Communicator(self._member.duplicate())
+
+    def subset(self, ranks: Sequence[int]) -> Communicator:
+        """The named ranks form a communicator in that order, the others get an empty one. All ranks
+        call it and name the same."""
+        return Communicator(self._member.subset(list(ranks)))
+
+    def group(self) -> Group:
+        """A ``with`` block whose calls on this communicator run together at its end."""
+        return Group((self,))
+
+    def allocate(self, shape: Union[int, Tuple[int, ...]], dtype: Any = float) -> numpy.ndarray[Any, Any]:
+        """A NumPy array, not initialised, in memory that the other ranks of this host read in
+        place: large calls on it move each byte once. It may outlive the communicator."""
+        import numpy
+
+        element = numpy.dtype(dtype)
+        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        memory = self._member.allocate(max(1, math.prod(lengths) * element.itemsize))
+        return numpy.ndarray(lengths, element, memory)  # type: ignore[call-overload,no-any-return]
+
+    # ---- The end ---------------------------------------------------------------------------
+
+    def abort(self, reason: str = "abort() was called") -> None:
+        """Ends each pending and later call on every rank with Aborted. Any thread."""
+        self._member.abort(reason)
+
+    def close(self) -> None:
+        """Ends what is unfinished, says goodbye, frees everything. Local; may come twice."""
+        self._member.close()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+def init(
+    rendezvous: Optional[str] = None,
+    rank: Optional[int] = None,
+    size: Optional[int] = None,
+    job_key: Optional[str] = None,
+    transport: Optional[str] = None,
+    timeout: Optional[float] = None,
+    device: Optional[int] = None,
+) -> Communicator:
+    """Meets the other ranks of the job; the communicator of all of them.
+
+    What is left away comes from the environment: that of ``unisono run``, torchrun, mpirun or srun,
+    and UNISONO_* variables; with none of them it is a world of one rank. ``rendezvous`` is "env://",
+    "tcp://host:port" or "file:///path", ``timeout`` in seconds and the default of each call.
+    """
+    return Communicator(
+        _core.init(
+            rendezvous or "",
+            -1 if rank is None else rank,
+            -1 if size is None else size,
+            job_key or "",
+            transport or "",
+            timeout,
+            -1 if device is None else device,
+        )
+    )
+
+
+def join(
+    store: Store,
+    name: str,
+    rank: int,
+    size: int,
+    *,
+    job_key: Optional[str] = None,
+    transport: Optional[str] = None,
+    timeout: Optional[float] = None,
+    device: Optional[int] = None,
+) -> Communicator:
+    """The communicator of the ranks that meet in ``store`` under ``name``, which is used once. Any
+    number of times in a process, in several threads, beside init()."""
+    return Communicator(
+        _core.join_store(
+            store,
+            name,
+            rank,
+            size,
+            job_key or "",
+            transport or "",
+            timeout,
+            -1 if device is None else device,
+        )
+    )
+
+
+def unique_id() -> bytes:
+    """Listens for the ranks of a job whose rank 0 is of this process. Give the bytes to the others,
+    by any means: all of them, rank 0 too, call join_by_id()."""
+    return _core.unique_id()
+
+
+def join_by_id(
+    id: bytes,
+    rank: int,
+    size: int,
+    *,
+    job_key: Optional[str] = None,
+    transport: Optional[str] = None,
+    timeout: Optional[float] = None,
+    device: Optional[int] = None,
+) -> Communicator:
+    """As join(), for ranks that have no store and were given an id."""
+    return Communicator(
+        _core.join_id(
+            id,
+            rank,
+            size,
+            job_key or "",
+            transport or "",
+            timeout,
+            -1 if device is None else device,
+        )
+    )
+
+
+def spawn(
+    n: int,
+    body: Callable[[Communicator], object],
+    *,
+    transport: Optional[str] = None,
+    timeout: Optional[float] = None,
+    devices: Sequence[int] = (),
+) -> None:
+    """Runs body(comm) as ranks 0 to n - 1, which are threads, and waits for all. What the first of
+    them to fail raises is raised here."""
+
+    def run(member: _core.Member) -> None:
+        try:
+            body(Communicator(member))
+        finally:
+            member.end_loan()
+
+    _core.spawn(n, run, transport or "", timeout, list(devices))
+
+
+#: Closed when the interpreter ends.
+_alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
+
+
+def _end() -> None:
+    for comm in list(_alive):
+        comm._member.end()
+    _core.close_interpreter()
+
+
+atexit.register(_end)
