@@ -24,6 +24,7 @@ const std::vector<Arrow>& arrows() {
       // Users of the public headers.
       {"bindings/c", {"bindings/c/", "unisono/"}},
       {"bindings/torch", {"csrc/", "unisono/unisono.h"}},
+      {"bindings/python", {"bindings/python/", "unisono/"}},
       {"src/base", {"base/", "unisono/"}},
       {"src/config", {"config/", "base/", "unisono/"}},
       {"src/topology", {"topology/", "base/"}},

@@ -1,4 +1,4 @@
-#include "array_types.h"
+#include "bindings/python/src/array_types.h"
 
 #include <bit>
 

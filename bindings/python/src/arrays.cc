@@ -1,9 +1,11 @@
-#include "arrays.h"
+#include "bindings/python/src/arrays.h"
+
+#include <nanobind/stl/string.h>
 
 #include <string>
 
-#include "dlpack.h"
-#include "errors.h"
+#include "bindings/python/src/dlpack.h"
+#include "bindings/python/src/errors.h"
 
 namespace unisono::python {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <optional>
 
-#include "array_types.h"
+#include "bindings/python/src/array_types.h"
 
 namespace nb = nanobind;
 

@@ -1,4 +1,4 @@
-#include "calls.h"
+#include "bindings/python/src/calls.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "errors.h"
-#include "sizes.h"
+#include "bindings/python/src/errors.h"
+#include "bindings/python/src/sizes.h"
 
 namespace unisono::python {
 namespace {
@@ -26,6 +26,15 @@ Use use_in_place(const Call& call, Rank rank) {
     default:
       return Use::kWrite;
   }
+}
+
+std::string text_of(nb::handle given, const char* operation, const char* argument) {
+  if (given.is_none()) return {};
+  if (!nb::isinstance<nb::str>(given)) {
+    refuse(operation, std::string(argument) + " is of type " + Py_TYPE(given.ptr())->tp_name +
+                          ": give a text, or None for the default");
+  }
+  return nb::cast<std::string>(given);
 }
 
 std::string described(const Array& array) {
@@ -124,15 +133,13 @@ void BorrowedCall::set_counts(nb::handle given, const char* what, std::vector<st
 
 void BorrowedCall::set_options(const Given& given) {
   call_.options.timeout = milliseconds_of(given.timeout, operation_);
-  if (!given.algorithm.is_none()) algorithm_ = nb::cast<std::string>(given.algorithm);
+  algorithm_ = text_of(given.algorithm, operation_, "algorithm");
   call_.options.algorithm = algorithm_;
-  if (!given.order.is_none()) {
-    const std::string order = nb::cast<std::string>(given.order);
-    if (order != "any" && order != "canonical") {
-      refuse(operation_, "order is '" + order + "': give 'any' or 'canonical'");
-    }
-    call_.options.order = order == "any" ? Order::kAny : Order::kCanonical;
+  const std::string order = text_of(given.order, operation_, "order");
+  if (!order.empty() && order != "any" && order != "canonical") {
+    refuse(operation_, "order is '" + order + "': give 'any' or 'canonical'");
   }
+  call_.options.order = order == "canonical" ? Order::kCanonical : Order::kAny;
   call_.options.stream = stream_of(given.stream, operation_);
 }
 

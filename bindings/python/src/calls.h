@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "arrays.h"
-#include "interpreter.h"
-#include "operators.h"
+#include "bindings/python/src/arrays.h"
+#include "bindings/python/src/interpreter.h"
+#include "bindings/python/src/operators.h"
 #include "unisono/communicator.h"
 
 namespace nb = nanobind;

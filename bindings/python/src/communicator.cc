@@ -1,4 +1,4 @@
-#include "communicator.h"
+#include "bindings/python/src/communicator.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "calls.h"
-#include "errors.h"
-#include "memory.h"
-#include "request.h"
+#include "bindings/python/src/calls.h"
+#include "bindings/python/src/errors.h"
+#include "bindings/python/src/memory.h"
+#include "bindings/python/src/request.h"
 #include "unisono/shared_buffer.h"
 
 namespace unisono::python {
@@ -27,15 +27,6 @@ nb::tuple as_tuple(const Received& received) {
   return nb::make_tuple(received.source, received.tag, received.count);
 }
 
-void run(Member& member, const Given& given) {
-  const BorrowedCall call(member.value(), given);
-  {
-    const Inside inside(member);
-    member.value().run(call.call());
-  }
-  call.raise_failure();
-}
-
 std::unique_ptr<PendingCall> start(Member& member, const Given& given) {
   auto call = std::make_unique<BorrowedCall>(member.value(), given);
   Request request;
@@ -46,17 +37,29 @@ std::unique_ptr<PendingCall> start(Member& member, const Given& given) {
   return std::make_unique<PendingCall>(std::move(request), std::move(call));
 }
 
-nb::tuple receive(Member& member, const Given& given) {
-  const BorrowedCall borrowed(member.value(), given);
-  const Call& call = borrowed.call();
-  Received received;
+// Started and waited for, because that lets Ctrl-C through, for half a microsecond more. Calls in a
+// stream are not: they return before their work is done.
+void run(Member& member, const Given& given) {
+  if (given.stream.is_none()) {
+    start(member, given)->wait(member.calls(), nb::none());
+    return;
+  }
+  const BorrowedCall call(member.value(), given);
   {
     const Inside inside(member);
-    received =
-        member.value().receive(call.out, call.count, call.type, call.peer, call.tag, call.options);
+    member.value().run(call.call());
   }
-  received.count = received.count * size_of(call.type) / borrowed.item_bytes();
-  return as_tuple(received);
+  call.raise_failure();
+}
+
+nb::tuple receive(Member& member, const Given& given) {
+  if (given.stream.is_none()) {
+    const std::unique_ptr<PendingCall> call = start(member, given);
+    call->wait(member.calls(), nb::none());
+    return as_tuple({call->source(), call->tag(), call->count()});
+  }
+  run(member, given);  // what comes is not known yet
+  return as_tuple({});
 }
 
 /// A call that waits to be run in a group.
@@ -89,7 +92,7 @@ void run_group(const std::vector<std::pair<Member*, GroupedCall*>>& calls) {
   given.reserve(calls.size());
   for (const auto& [member, call] : calls) given.push_back({&member->value(), call->call->call()});
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     group(given);
   }
   for (const auto& [member, call] : calls) call->call->raise_failure();
@@ -122,101 +125,6 @@ void define_call(nb::class_<Member>& members, const char* name) {
               "out_counts"_a = nb::none(), "out_displacements"_a = nb::none(),
               "timeout"_a = nb::none(), "algorithm"_a = nb::none(), "order"_a = nb::none(),
               "stream"_a = nb::none());
-}
-
-// ---- Making communicators ------------------------------------------------------------------
-
-/// A store of Python: set(key, bytes) and get(key, timeout) -> bytes or None.
-class PythonStore : public Store {
- public:
-  explicit PythonStore(nb::object store) : store_(std::move(store)) {}
-  void set(std::string_view key, std::string_view value) override {
-    const nb::gil_scoped_acquire gil;
-    store_.attr("set")(nb::str(key.data(), key.size()), nb::bytes(value.data(), value.size()));
-  }
-  std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
-    const nb::gil_scoped_acquire gil;
-    const double seconds = static_cast<double>(timeout.count()) / 1000;
-    const nb::object value = store_.attr("get")(nb::str(key.data(), key.size()), seconds);
-    if (value.is_none()) return {};
-    const nb::bytes bytes(value);
-    return {bytes.c_str(), bytes.size()};
-  }
-
- private:
-  nb::object store_;
-};
-
-InitOptions init_options(const std::string& rendezvous, Rank rank, int size,
-                         const std::string& job_key, const std::string& transport,
-                         nb::handle timeout, int device) {
-  return {.rendezvous = rendezvous,
-          .rank = rank,
-          .size = size,
-          .job_key = job_key,
-          .transport = transport,
-          .timeout = milliseconds_of(timeout, "init"),
-          .device = device};
-}
-
-InitOptions join_options(const std::string& job_key, const std::string& transport,
-                         nb::handle timeout, int device) {
-  return init_options({}, -1, -1, job_key, transport, timeout, device);
-}
-
-std::unique_ptr<Member> init_member(const std::string& rendezvous, Rank rank, int size,
-                                    const std::string& job_key, const std::string& transport,
-                                    nb::handle timeout, int device) {
-  const InitOptions options =
-      init_options(rendezvous, rank, size, job_key, transport, timeout, device);
-  const nb::gil_scoped_release released;
-  return std::make_unique<Member>(init(options));
-}
-
-std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Rank rank, int size,
-                                   const std::string& job_key, const std::string& transport,
-                                   nb::handle timeout, int device) {
-  PythonStore python_store(std::move(store));
-  const InitOptions options = join_options(job_key, transport, timeout, device);
-  const nb::gil_scoped_release released;
-  return std::make_unique<Member>(join(python_store, name, rank, size, options));
-}
-
-std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
-                                const std::string& job_key, const std::string& transport,
-                                nb::handle timeout, int device) {
-  UniqueId unique;
-  if (id.size() != unique.bytes.size()) {
-    refuse("join", "the id has " + std::to_string(id.size()) + " bytes: give the " +
-                       std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
-  }
-  std::memcpy(unique.bytes.data(), id.c_str(), id.size());
-  const InitOptions options = join_options(job_key, transport, timeout, device);
-  const nb::gil_scoped_release released;
-  return std::make_unique<Member>(join(unique, rank, size, options));
-}
-
-nb::bytes make_id() {
-  UniqueId id;
-  {
-    const nb::gil_scoped_release released;
-    id = make_unique_id();
-  }
-  return nb::bytes(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
-}
-
-void spawn_threads(int n, const nb::object& body, const std::string& transport, nb::handle timeout,
-                   const std::vector<int>& devices) {
-  const SpawnOptions options{
-      .transport = transport, .timeout = milliseconds_of(timeout, "spawn"), .devices = devices};
-  const auto run_body = [&body](Communicator& given) {
-    const nb::gil_scoped_acquire gil;
-    const std::unique_ptr<Member> owner = std::make_unique<Member>(&given);
-    const nb::object member = nb::cast(owner.get(), nb::rv_policy::reference);
-    body(member);
-  };
-  const nb::gil_scoped_release released;
-  spawn(n, run_body, options);
 }
 
 // ---- Everything else -----------------------------------------------------------------------
@@ -268,25 +176,10 @@ std::string explain(Member& member, const std::string& collective, std::size_t b
   return member.value().explain(parsed, bytes);
 }
 
-void define_making(nb::module_& module) {
-  module.def("init", &init_member, "rendezvous"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a);
-  module.def("join_store", &join_store, "store"_a, "name"_a, "rank"_a, "size"_a, "job_key"_a,
-             "transport"_a, "timeout"_a.none(), "device"_a);
-  module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a);
-  module.def("unique_id", &make_id);
-  module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
-             "devices"_a);
-  module.def("version", &version);
-  module.def("group", &run_group_of);
-  nb::class_<GroupedCall>(module, "GroupedCall");
-}
-
 }  // namespace
 
 Member::~Member() {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   Communicator own = std::move(own_);
 }
 
@@ -318,7 +211,7 @@ void define_communicators(nb::module_& module) {
       .def("end", &Member::end)
       .def("abort",
            [](Member& member, const std::string& reason) {
-             const nb::gil_scoped_release released;
+             const WithoutGil released;
              member.value().abort(reason);
            })
       .def("close",
@@ -337,7 +230,8 @@ void define_communicators(nb::module_& module) {
       .def_prop_ro("empty", [](Member& member) { return member.value().empty(); })
       .def_prop_ro("rank", [](Member& member) { return member.value().rank(); })
       .def_prop_ro("size", [](Member& member) { return member.value().size(); });
-  define_making(module);
+  module.def("group", &run_group_of);
+  nb::class_<GroupedCall>(module, "GroupedCall");
 }
 
 }  // namespace unisono::python

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <utility>
 
+#include "bindings/python/src/interpreter.h"
 #include "unisono/communicator.h"
 
 namespace nb = nanobind;
@@ -21,6 +22,8 @@ class Member {
   Member(const Member&) = delete;
 
   Communicator& value() { return *value_; }
+  /// Threads in a call that may wait.
+  std::atomic<int>& calls() { return calls_; }
   /// The lent communicator is gone: this is an empty one.
   void end_loan() { value_ = &own_; }
 
@@ -29,23 +32,22 @@ class Member {
   void end();
 
  private:
-  friend class Inside;
   Communicator own_;
   Communicator* value_ = &own_;
-  std::atomic<int> calls_ = 0;  ///< threads in a call that may wait
+  std::atomic<int> calls_ = 0;
 };
 
 /// A thread in a call that may wait: without the GIL, and counted.
 class Inside {
  public:
-  explicit Inside(Member& member) : member_(member) { ++member_.calls_; }
-  ~Inside() { --member_.calls_; }
+  explicit Inside(Member& member) : counted_(member.calls()) {}
 
  private:
-  Member& member_;
-  nb::gil_scoped_release released_;
+  Counted counted_;  // until the thread has the GIL again
+  WithoutGil released_;
 };
 
 void define_communicators(nb::module_& module);
+void define_joining(nb::module_& module);  // init(), join(), spawn()
 
 }  // namespace unisono::python

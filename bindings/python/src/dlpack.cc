@@ -1,9 +1,9 @@
-#include "dlpack.h"
+#include "bindings/python/src/dlpack.h"
 
 #include <cstring>
 #include <string>
 
-#include "errors.h"
+#include "bindings/python/src/errors.h"
 
 namespace unisono::python {
 namespace {

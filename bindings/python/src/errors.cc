@@ -1,4 +1,6 @@
-#include "errors.h"
+#include "bindings/python/src/errors.h"
+
+#include <nanobind/stl/string.h>
 
 #include <exception>
 #include <new>

@@ -1,7 +1,9 @@
-#include "interpreter.h"
+#include "bindings/python/src/interpreter.h"
 
+#include <chrono>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,9 +64,17 @@ void destroy_buried() {
   }
 }
 
+std::atomic<int>& WithoutGil::threads() {
+  static std::atomic<int> count = 0;
+  return count;
+}
+
 void close_interpreter() {
   destroy_buried();
   const nb::gil_scoped_release released;
+  for (int tries = 0; WithoutGil::threads() > 0 && tries < 1000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   const std::unique_lock door(state().door);
   state().is_over = true;
 }

@@ -9,6 +9,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -30,6 +31,32 @@ bool with_interpreter(const std::function<void()>& action);
 void bury(std::unique_ptr<Mortal> mortal) noexcept;
 /// Destroys what was buried. Needs the GIL.
 void destroy_buried();
+
+/// Counts while it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+/// A call of the library: without the GIL. The interpreter's end waits, a second at most, for
+/// threads to come back from it.
+class WithoutGil {
+ public:
+  WithoutGil() : counted_(threads()) {}
+
+ private:
+  static std::atomic<int>& threads();
+  friend void close_interpreter();
+
+  Counted counted_;  // until the thread has the GIL again
+  nb::gil_scoped_release released_;
+};
 
 /// Nothing of Python is touched by other threads once this returns. Needs the GIL, which it lets go
 /// meanwhile.

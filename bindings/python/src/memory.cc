@@ -1,4 +1,4 @@
-#include "memory.h"
+#include "bindings/python/src/memory.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,13 +1,13 @@
 // unisono._core: what the Python of this package is made of. Users import `unisono`.
 #include <nanobind/nanobind.h>
 
-#include "communicator.h"
-#include "errors.h"
-#include "interpreter.h"
-#include "memory.h"
-#include "objects.h"
-#include "operators.h"
-#include "request.h"
+#include "bindings/python/src/communicator.h"
+#include "bindings/python/src/errors.h"
+#include "bindings/python/src/interpreter.h"
+#include "bindings/python/src/memory.h"
+#include "bindings/python/src/objects.h"
+#include "bindings/python/src/operators.h"
+#include "bindings/python/src/request.h"
 
 NB_MODULE(_core, module) {
   using namespace unisono::python;
@@ -19,5 +19,6 @@ NB_MODULE(_core, module) {
   define_operators(module);
   define_requests(module);
   define_communicators(module);
+  define_joining(module);
   define_objects(module);
 }

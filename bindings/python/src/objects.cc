@@ -1,16 +1,17 @@
-#include "objects.h"
+#include "bindings/python/src/objects.h"
 
 #include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "calls.h"
-#include "communicator.h"
-#include "parcel.h"
+#include "bindings/python/src/calls.h"
+#include "bindings/python/src/communicator.h"
+#include "bindings/python/src/parcel.h"
 #include "unisono/objects.h"
 
 namespace nb = nanobind;
@@ -93,27 +94,36 @@ nb::list as_list(std::vector<ReceivedSection> sections) {
   return list;
 }
 
-/// The objects of all ranks as they arrive.
+/// The objects of all ranks as they arrive. What cannot be read is thrown by take(), because the
+/// library's own failure, which may be the reason for it, comes first.
 class Inbox {
  public:
   explicit Inbox(int ranks) : readers_(static_cast<std::size_t>(ranks)) {}
   ObjectSink sink() {
     return [this](const ObjectPiece& piece) {
-      readers_.at(static_cast<std::size_t>(piece.source))
-          .write(piece.source, piece.size, piece.bytes);
+      if (failure_) return;
+      try {
+        reader(piece.source).write(piece.source, piece.size, piece.bytes);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
     };
   }
-  nb::list take() {
-    nb::list objects;
-    for (ParcelReader& reader : readers_) objects.append(as_list(reader.take()));
-    return objects;
-  }
   nb::list take(Rank source) {
-    return as_list(readers_.at(static_cast<std::size_t>(source)).take());
+    if (failure_) std::rethrow_exception(failure_);
+    return as_list(reader(source).take());
+  }
+  nb::list take_all() {
+    nb::list objects;
+    for (std::size_t r = 0; r < readers_.size(); ++r) objects.append(take(static_cast<Rank>(r)));
+    return objects;
   }
 
  private:
+  ParcelReader& reader(Rank source) { return readers_.at(static_cast<std::size_t>(source)); }
+
   std::vector<ParcelReader> readers_;
+  std::exception_ptr failure_;
 };
 
 nb::object gather(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,
@@ -125,7 +135,7 @@ nb::object gather(Member& member, nb::handle parts, Rank root, std::size_t stagi
     const Inside inside(member);
     stream_gather_objects(member.value(), lent.source(), root, inbox.sink(), options);
   }
-  return member.value().rank() == root ? nb::object(inbox.take()) : nb::none();
+  return member.value().rank() == root ? nb::object(inbox.take_all()) : nb::none();
 }
 
 nb::list all_gather(Member& member, nb::handle parts, std::size_t staging_bytes,
@@ -137,7 +147,7 @@ nb::list all_gather(Member& member, nb::handle parts, std::size_t staging_bytes,
     const Inside inside(member);
     stream_all_gather_objects(member.value(), lent.source(), inbox.sink(), options);
   }
-  return inbox.take();
+  return inbox.take_all();
 }
 
 nb::object broadcast(Member& member, nb::handle parts, Rank root, std::size_t staging_bytes,

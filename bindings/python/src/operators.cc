@@ -1,10 +1,10 @@
-#include "operators.h"
+#include "bindings/python/src/operators.h"
 
 #include <nanobind/stl/string.h>
 
 #include <utility>
 
-#include "interpreter.h"
+#include "bindings/python/src/interpreter.h"
 
 namespace unisono::python {
 namespace {

@@ -1,4 +1,4 @@
-#include "parcel.h"
+#include "bindings/python/src/parcel.h"
 
 #include <algorithm>
 #include <cstring>

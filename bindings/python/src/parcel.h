@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "memory.h"
+#include "bindings/python/src/memory.h"
 #include "unisono/types.h"
 
 namespace unisono::python {

@@ -1,4 +1,4 @@
-#include "request.h"
+#include "bindings/python/src/request.h"
 
 #include <nanobind/stl/vector.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "interpreter.h"
+#include "bindings/python/src/interpreter.h"
 
 namespace unisono::python {
 namespace {
@@ -46,7 +46,7 @@ void wait_for_all(const std::vector<PendingCall*>& calls) {
     }
   }
   const std::vector<Request*> requests = requests_of(calls);
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   wait_all(requests);
 }
 
@@ -54,7 +54,7 @@ std::size_t wait_for_any(const std::vector<PendingCall*>& calls) {
   const std::vector<Request*> requests = requests_of(calls);
   std::size_t found = 0;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     found = wait_any(requests);
   }
   calls[found]->give_back();
@@ -72,7 +72,7 @@ PendingCall::~PendingCall() {
     bury(std::unique_ptr<Mortal>(static_cast<BorrowedCall*>(given)));
   });
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     request_.detach(std::move(owner));
   }
   destroy_buried();
@@ -86,7 +86,7 @@ void PendingCall::give_back() {
 bool PendingCall::test() {
   bool is_over = false;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     is_over = request_.test();
   }
   if (is_over) call_.reset();
@@ -104,7 +104,7 @@ bool PendingCall::wait(nb::handle timeout) {
       slice = std::max(milliseconds(0), std::min(slice, left));
     }
     try {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       is_over = request_.wait_for(slice);
     } catch (const Error&) {
       call_.reset();
@@ -121,7 +121,7 @@ void PendingCall::on_completion(nb::object function) {
   const std::shared_ptr<Callback> callback(new Callback(std::move(function)), [](Callback* given) {
     bury(std::unique_ptr<Mortal>(given));
   });
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   request_.on_completion([callback](const Status&) {
     with_interpreter([&] {
       try {
@@ -136,7 +136,8 @@ void PendingCall::on_completion(nb::object function) {
 void define_requests(nb::module_& module) {
   nb::class_<PendingCall>(module, "PendingCall")
       .def("test", &PendingCall::test)
-      .def("wait", &PendingCall::wait, nb::arg("timeout") = nb::none())
+      .def("wait", nb::overload_cast<nb::handle>(&PendingCall::wait),
+           nb::arg("timeout") = nb::none())
       .def("on_completion", &PendingCall::on_completion)
       .def("status",
            [](const PendingCall& call) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "calls.h"
+#include "bindings/python/src/calls.h"
 #include "unisono/request.h"
 
 namespace nb = nanobind;
@@ -24,6 +24,11 @@ class PendingCall {
   bool test();
   /// False when `timeout` seconds (None: no end) passed first. Lets signals be handled meanwhile.
   bool wait(nb::handle timeout);
+  /// The same by a thread that counts as one of `waiting`.
+  bool wait(std::atomic<int>& waiting, nb::handle timeout) {
+    const Counted counted(waiting);
+    return wait(timeout);
+  }
   Status status() const { return request_.status(); }
   /// Calls `function` once the call is over, on whichever thread finds out.
   void on_completion(nb::object function);

@@ -1,11 +1,11 @@
-#include "sizes.h"
+#include "bindings/python/src/sizes.h"
 
 #include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "errors.h"
+#include "bindings/python/src/errors.h"
 
 namespace unisono::python {
 namespace {

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 
 from . import _core
+from ._core import Op
 from .request import _RECEIVE, Request
-from .types import ANY_RANK, SUM, A, Array, Op, Received
+from .types import ANY_RANK, SUM, A, Array, Received
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,13 +53,16 @@ class Collectives:
     are bitwise the same on any machine) and ``stream`` (CUDA).
     """
 
-    __slots__ = ("_member", "_run")
+    __slots__ = ("_is_grouped", "_member", "_run")
 
     _member: _core.Member
     #: Makes a call; in a group, notes it.
     _run: Callable[..., Any]
+    _is_grouped: bool
 
     def _start(self, output: Any, *call: Any, **options: Any) -> Request[Any]:
+        if self._is_grouped:
+            raise RuntimeError("a group has calls that wait; start asynchronous ones outside")
         return Request(self._member.start(*call, **options), output)
 
     # ---- Reductions ------------------------------------------------------------------------
@@ -421,7 +425,7 @@ class Collectives:
     ) -> Received:
         """The next message of source (ANY_RANK: of any) with this tag. It may be shorter than out;
         a longer one is dropped, and InvalidArgument is raised. In a group it returns None."""
-        if self._run != self._member.run:
+        if self._is_grouped:
             return self._run(  # type: ignore[no-any-return]
                 _RECEIVE_CALL, None, out, peer=source, tag=tag, **options
             )
@@ -446,6 +450,8 @@ class Collectives:
         **options: Unpack[Options],
     ) -> Received:
         """Sends and receives at once, so that neither waits for the other."""
+        if self._is_grouped:
+            raise RuntimeError("in a group, give send() and receive()")
         member = self._member
         sent = member.prepare(_SEND, data, peer=target, tag=tag, **options)
         received = member.prepare(_RECEIVE_CALL, None, out, peer=source, tag=tag, **options)

@@ -37,7 +37,7 @@ class Communicator(Collectives, Objects):
     none of the groups of a split.
     """
 
-    __slots__ = ("_is_grouped", "__weakref__")
+    __slots__ = ("__weakref__",)
 
     def __init__(self, member: _core.Member) -> None:
         self._member = member
@@ -108,15 +108,19 @@ class Communicator(Collectives, Objects):
         """A ``with`` block whose calls on this communicator run together at its end."""
         return Group((self,))
 
-    def allocate(self, shape: Union[int, Tuple[int, ...]], dtype: Any = float) -> numpy.ndarray[Any, Any]:
+    def allocate(
+        self, shape: Union[int, Tuple[int, ...]], dtype: Any = float
+    ) -> numpy.ndarray[Any, Any]:
         """A NumPy array, not initialised, in memory that the other ranks of this host read in
         place: large calls on it move each byte once. It may outlive the communicator."""
         import numpy
 
         element = numpy.dtype(dtype)
         lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        if min(lengths, default=0) < 0:
+            raise ValueError(f"the shape {lengths} has a negative length")
         memory = self._member.allocate(max(1, math.prod(lengths) * element.itemsize))
-        return numpy.ndarray(lengths, element, memory)  # type: ignore[call-overload,no-any-return]
+        return numpy.ndarray(lengths, element, memoryview(memory))
 
     # ---- The end ---------------------------------------------------------------------------
 

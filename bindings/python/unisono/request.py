@@ -33,7 +33,11 @@ class Request(Generic[T]):
     def wait(self, timeout: Optional[float] = None) -> T:
         """Until finished; raises the call's failure, and TimeoutError when ``timeout`` seconds
         pass before: then the call goes on."""
-        if not self._call.wait(timeout):
+        if timeout is not None and timeout <= 0:
+            is_over = self._call.test() and self._call.wait()
+        else:
+            is_over = self._call.wait(timeout)
+        if not is_over:
             raise TimeoutError(f"the call is not finished after {timeout} s; it goes on")
         return self._result()
 

@@ -46,12 +46,22 @@ def _is_short_joined(flag: str) -> bool:
     return len(flag) > 2 and not flag.startswith("--")  # -n4
 
 
-def main() -> NoReturn:
+def execute(*arguments: str) -> NoReturn:
+    """Becomes the packaged command."""
     program = command()
     if not program.exists():
-        sys.exit(f"unisono.run: the package has no command {program}; install it again")
-    sys.stdout.flush()
-    os.execv(program, [str(program), "run", *with_interpreter(sys.argv[1:])])
+        sys.exit(f"unisono: the package has no command {program}; install it again")
+    os.execv(program, [str(program), *arguments])
+
+
+def main() -> NoReturn:
+    """``python -m unisono.run``"""
+    execute("run", *with_interpreter(sys.argv[1:]))
+
+
+def script() -> NoReturn:
+    """The command ``unisono`` as the package installs it."""
+    execute(*sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Received(NamedTuple):
 
     source: int
     tag: int
-    count: int  #: elements
+    count: int  # type: ignore[assignment]  #: elements; hides tuple.count()
 
 
 _SLOTS = {"slots": True} if sys.version_info >= (3, 10) else {}

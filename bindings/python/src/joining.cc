@@ -1,0 +1,156 @@
+// How ranks meet: init(), join(), spawn().
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings/python/src/calls.h"
+#include "bindings/python/src/communicator.h"
+#include "bindings/python/src/errors.h"
+
+namespace unisono::python {
+namespace {
+
+using nb::literals::operator""_a;
+
+/// A store of Python: set(key, bytes) and get(key, timeout) -> bytes or None. What these raise is
+/// kept for the caller, and goes to the library as text.
+class PythonStore : public Store {
+ public:
+  explicit PythonStore(nb::object store) : store_(std::move(store)) {}
+  void set(std::string_view key, std::string_view value) override {
+    call([&] {
+      store_.attr("set")(nb::str(key.data(), key.size()), nb::bytes(value.data(), value.size()));
+    });
+  }
+  std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
+    std::string found;
+    call([&] {
+      const double seconds = static_cast<double>(timeout.count()) / 1000;
+      const nb::object value = store_.attr("get")(nb::str(key.data(), key.size()), seconds);
+      if (value.is_none()) return;
+      const nb::bytes bytes(value);
+      found.assign(bytes.c_str(), bytes.size());
+    });
+    return found;
+  }
+  /// Raises what the store has raised. Needs the GIL.
+  void raise_failure() const {
+    if (!failure_) return;
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
+    throw nb::python_error();
+  }
+
+ private:
+  template <typename F>
+  void call(const F& function) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      function();
+    } catch (nb::python_error& error) {
+      failure_ = nb::borrow(error.value());
+      throw std::runtime_error(nb::cast<std::string>(nb::str(failure_)));
+    }
+  }
+
+  nb::object store_;
+  nb::object failure_;
+};
+
+InitOptions init_options(const std::string& rendezvous, Rank rank, int size,
+                         const std::string& job_key, const std::string& transport,
+                         nb::handle timeout, int device) {
+  return {.rendezvous = rendezvous,
+          .rank = rank,
+          .size = size,
+          .job_key = job_key,
+          .transport = transport,
+          .timeout = milliseconds_of(timeout, "init"),
+          .device = device};
+}
+
+InitOptions join_options(const std::string& job_key, const std::string& transport,
+                         nb::handle timeout, int device) {
+  return init_options({}, -1, -1, job_key, transport, timeout, device);
+}
+
+std::unique_ptr<Member> init_world(const std::string& rendezvous, Rank rank, int size,
+                                   const std::string& job_key, const std::string& transport,
+                                   nb::handle timeout, int device) {
+  const InitOptions options =
+      init_options(rendezvous, rank, size, job_key, transport, timeout, device);
+  const WithoutGil released;
+  return std::make_unique<Member>(init(options));
+}
+
+std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Rank rank, int size,
+                                   const std::string& job_key, const std::string& transport,
+                                   nb::handle timeout, int device) {
+  PythonStore python_store(std::move(store));
+  const InitOptions options = join_options(job_key, transport, timeout, device);
+  try {
+    const WithoutGil released;
+    return std::make_unique<Member>(join(python_store, name, rank, size, options));
+  } catch (const Error&) {
+    python_store.raise_failure();
+    throw;
+  }
+}
+
+std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
+                                const std::string& job_key, const std::string& transport,
+                                nb::handle timeout, int device) {
+  UniqueId unique;
+  if (id.size() != unique.bytes.size()) {
+    refuse("join", "the id has " + std::to_string(id.size()) + " bytes: give the " +
+                       std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
+  }
+  std::memcpy(unique.bytes.data(), id.c_str(), id.size());
+  const InitOptions options = join_options(job_key, transport, timeout, device);
+  const WithoutGil released;
+  return std::make_unique<Member>(join(unique, rank, size, options));
+}
+
+nb::bytes make_id() {
+  UniqueId id;
+  {
+    const WithoutGil released;
+    id = make_unique_id();
+  }
+  return nb::bytes(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
+}
+
+void spawn_threads(int n, const nb::object& body, const std::string& transport, nb::handle timeout,
+                   const std::vector<int>& devices) {
+  const SpawnOptions options{
+      .transport = transport, .timeout = milliseconds_of(timeout, "spawn"), .devices = devices};
+  const auto run_body = [&body](Communicator& given) {
+    const nb::gil_scoped_acquire gil;
+    body(nb::cast(std::make_unique<Member>(&given)));  // it ends the loan: unisono/communicator.py
+  };
+  const WithoutGil released;
+  spawn(n, run_body, options);
+}
+
+}  // namespace
+
+void define_joining(nb::module_& module) {
+  module.def("init", &init_world, "rendezvous"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
+             "timeout"_a.none(), "device"_a);
+  module.def("join_store", &join_store, "store"_a, "name"_a, "rank"_a, "size"_a, "job_key"_a,
+             "transport"_a, "timeout"_a.none(), "device"_a);
+  module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
+             "timeout"_a.none(), "device"_a);
+  module.def("unique_id", &make_id);
+  module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
+             "devices"_a);
+  module.def("version", &version);
+}
+
+}  // namespace unisono::python
