@@ -1,0 +1,130 @@
+"""Ranks that are threads of this process."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import unisono
+
+
+def test_spawn():
+    totals = []
+
+    def body(comm):
+        totals.append(comm.all_reduce(np.full(3, comm.rank + 1.0))[0])
+        kept.append(comm)
+
+    kept = []
+    unisono.spawn(3, body, timeout=20)
+    assert totals == [6.0] * 3
+    with pytest.raises(unisono.NotMember):  # it was lent
+        kept[0].barrier()
+
+
+def test_spawn_raises_what_a_body_raises():
+    def body(comm):
+        if comm.rank == 1:
+            raise KeyError("mine")
+        comm.barrier()
+
+    with pytest.raises((KeyError, unisono.Error)):
+        unisono.spawn(2, body, timeout=5)
+
+
+class MemoryStore:
+    """What a user may implement; this one for threads."""
+
+    def __init__(self):
+        self.values = {}
+        self.changed = threading.Condition()
+
+    def set(self, key, value):
+        assert isinstance(key, str) and isinstance(value, bytes)
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key, timeout):
+        with self.changed:
+            self.changed.wait_for(lambda: key in self.values, timeout)
+            return self.values.get(key)
+
+
+def in_threads(n, work):
+    failures = []
+
+    def run(rank):
+        try:
+            work(rank)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def test_join_in_a_store():
+    store = MemoryStore()
+
+    def work(rank):
+        with unisono.join(store, "first", rank, 2, timeout=20) as comm:
+            assert comm.all_gather_objects(rank) == [0, 1]
+
+    assert in_threads(2, work) == []
+
+
+def test_stores_that_raise():
+    class Broken(MemoryStore):
+        def set(self, key, value):
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        unisono.join(Broken(), "name", 0, 2, timeout=2)
+
+
+def test_stores_that_have_nothing():
+    started = time.monotonic()
+    with pytest.raises(unisono.RendezvousFailed):
+        unisono.join(MemoryStore(), "name", 1, 2, timeout=0.3)
+    assert time.monotonic() - started < 10
+
+
+def test_a_group_of_ranks_in_one_thread():
+    store = MemoryStore()
+    comms = [None, None]
+
+    def work(rank):
+        comms[rank] = unisono.join(store, "both", rank, 2, timeout=20)
+
+    assert in_threads(2, work) == []
+    data = [np.ones(2), np.ones(2)]
+    with unisono.group(*comms):
+        for comm, array in zip(comms, data):
+            comm.all_reduce(array)
+    assert [array.tolist() for array in data] == [[2, 2], [2, 2]]
+    for comm in comms:
+        comm.close()
+
+
+def test_bad_arguments_of_init():
+    with pytest.raises(unisono.InvalidArgument):
+        unisono.init("nowhere://")
+    with pytest.raises(unisono.InvalidArgument, match="timeout"):
+        unisono.init(timeout=0)
+    with pytest.raises(unisono.Error):
+        unisono.init(transport="pigeon")
+
+
+def test_a_world_of_one():
+    with unisono.init() as comm:
+        assert (comm.rank, comm.size) == (0, 1)
+        assert comm.all_reduce(np.ones(2)).tolist() == [1, 1]
+        assert comm.scatter_objects(["a"]) == "a"
+    with unisono.init() as comm:  # again, after close()
+        comm.barrier()

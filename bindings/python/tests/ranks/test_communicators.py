@@ -1,0 +1,117 @@
+"""Communicators: making, asking, ending; and what calls raise when something goes wrong."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import unisono
+
+
+def test_questions(comm):
+    assert 0 <= comm.rank < comm.size
+    assert comm and comm.status is None
+    assert f"rank {comm.rank} of {comm.size}" in repr(comm)
+    assert comm.host_of(0) and comm.host_of(99) == ""
+    assert "all_reduce" in comm.explain("all_reduce", 1 << 20)
+    with pytest.raises(unisono.InvalidArgument, match="no collective"):
+        comm.explain("all_dance", 1)
+    assert unisono.__version__.count(".") == 2
+
+
+def test_split(comm):
+    half = comm.split(comm.rank % 2, key=-comm.rank)
+    ranks = [r for r in range(comm.size) if r % 2 == comm.rank % 2][::-1]
+    assert (half.size, half.rank) == (len(ranks), ranks.index(comm.rank))
+    assert half.all_gather_objects(comm.rank) == ranks
+    half.close()
+
+
+def test_empty_communicators(comm):
+    none = comm.split(-1)
+    assert not none and (none.rank, none.size) == (-1, 0)
+    with pytest.raises(unisono.NotMember):
+        none.barrier()
+    with pytest.raises(unisono.NotMember):
+        none.all_gather_objects(1)
+    assert "empty" in repr(none)
+    some = comm.subset([1])
+    assert bool(some) == (comm.rank == 1)
+
+
+def test_closed_communicators(comm):
+    with comm.duplicate() as other:
+        other.barrier()
+    other.close()  # twice
+    with pytest.raises(unisono.Closed):
+        other.barrier()
+    assert isinstance(other.status, unisono.Closed)
+
+
+def test_traffic(comm):
+    comm.all_reduce(np.ones(100))
+    report = comm.traffic()
+    assert report.calls == {"all_reduce": 1}
+    assert len(report.by_peer) == comm.size
+    assert report.total == report.by_collective["all_reduce"]
+    assert report.total.bytes_sent > 0
+
+
+def test_mismatch_names_the_rank(comm):
+    with pytest.raises(unisono.Mismatch) as caught:
+        for _ in range(2):  # in this call or the next
+            comm.all_reduce(np.ones(3 if comm.rank == 1 else 2))
+    assert caught.value.code == unisono.ErrorCode.MISMATCH
+    assert caught.value.message and str(caught.value)
+    if comm.size > 2:
+        assert caught.value.rank == 1
+    with pytest.raises(unisono.Mismatch):
+        comm.barrier()  # the communicator's failure stays
+
+
+def test_timeout_names_who_is_missing(comm):
+    if comm.rank == 0:
+        with pytest.raises(unisono.Timeout) as caught:
+            comm.barrier(timeout=0.2)
+        assert isinstance(caught.value, TimeoutError)
+        assert "1" in str(caught.value)
+    else:
+        with pytest.raises(unisono.Error):
+            comm.receive(np.ones(1), 0)
+
+
+def test_abort_from_another_thread(comm):
+    if comm.rank == 0:
+        threading.Timer(0.1, comm.abort, ["stop it"]).start()
+    with pytest.raises(unisono.Aborted, match="stop it"):
+        comm.receive(np.ones(1), comm.rank)
+
+
+def test_rank_left(comm):
+    other = comm.duplicate()
+    other.barrier()
+    if comm.rank == 1:
+        other.close()
+        return
+    with pytest.raises(unisono.RankLeft) as caught:
+        other.receive(np.ones(1), 1)
+    assert caught.value.rank == 1 and caught.value.operation == "receive"
+    other.close()
+
+
+def test_errors_have_what_the_library_knows():
+    with pytest.raises(unisono.InvalidArgument) as caught:
+        unisono.spawn(0, lambda comm: None)
+    error = caught.value
+    assert error.rank is None and error.code == unisono.ErrorCode.INVALID_ARGUMENT
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and copy.args == error.args and copy.code == error.code
+
+
+def test_join_by_id(comm):
+    id = comm.broadcast_object(unisono.unique_id() if comm.rank == 0 else None)
+    with unisono.join_by_id(id, comm.rank, comm.size, timeout=20) as other:
+        assert other.all_gather_objects(other.rank) == list(range(comm.size))
+    with pytest.raises(unisono.InvalidArgument, match="bytes"):
+        unisono.join_by_id(b"short", 0, 1)

@@ -1,0 +1,110 @@
+"""Objects of any kind and size."""
+
+import numpy as np
+import pytest
+
+import unisono
+
+
+def thing(rank):
+    return {"rank": rank, "text": "é" * rank, "array": np.full((rank + 1, 3), rank), "none": None}
+
+
+def check(objects):
+    for rank, got in enumerate(objects):
+        assert got["rank"] == rank and got["text"] == "é" * rank
+        np.testing.assert_array_equal(got["array"], thing(rank)["array"])
+
+
+def test_all_gather_objects(comm):
+    check(comm.all_gather_objects(thing(comm.rank)))
+
+
+def test_gather_objects(comm):
+    objects = comm.gather_objects(thing(comm.rank), root=1)
+    if comm.rank == 1:
+        check(objects)
+    else:
+        assert objects is None
+
+
+def test_broadcast_object(comm):
+    given = thing(2) if comm.rank == 0 else None
+    got = comm.broadcast_object(given)
+    np.testing.assert_array_equal(got["array"], thing(2)["array"])
+    if comm.rank == 0:
+        assert got is given
+
+
+def test_scatter_objects(comm):
+    objects = [thing(rank) for rank in range(comm.size)] if comm.rank == 0 else None
+    got = comm.scatter_objects(objects)
+    assert got["rank"] == comm.rank
+    np.testing.assert_array_equal(got["array"], thing(comm.rank)["array"])
+    got["array"][:] = 5  # writable
+
+
+def test_arrays_come_without_a_copy_and_as_they_were(comm):
+    frozen = np.arange(1000)
+    frozen.flags.writeable = False
+    for got, locked in comm.all_gather_objects((np.arange(1000.0), frozen)):
+        assert got.flags.writeable and not got.flags.owndata  # it lies in what was received
+        assert got.ctypes.data % 16 == 0
+        assert not locked.flags.writeable
+        np.testing.assert_array_equal(locked, frozen)
+
+
+def test_large_objects_through_little_memory(comm):
+    data = np.random.default_rng(comm.rank).integers(0, 255, 5_000_003, np.uint8)
+    objects = comm.gather_objects([data, data[:17].copy()], staging_bytes=64 << 10)
+    if comm.rank == 0:
+        for rank, (whole, head) in enumerate(objects):
+            expected = np.random.default_rng(rank).integers(0, 255, 5_000_003, np.uint8)
+            np.testing.assert_array_equal(whole, expected)
+            np.testing.assert_array_equal(head, expected[:17])
+
+
+def test_many_buffers(comm):
+    parts = [np.full(i % 7, i) for i in range(500)]
+    for got in comm.all_gather_objects(parts, staging_bytes=1000):
+        assert all((a == b).all() and a.shape == b.shape for a, b in zip(got, parts))
+
+
+def test_small_and_empty_objects(comm):
+    assert comm.all_gather_objects(None) == [None] * comm.size
+    assert comm.all_gather_objects(b"") == [b""] * comm.size
+
+
+def test_size_limit(comm):
+    with pytest.raises(unisono.OutOfResources) as caught:
+        comm.all_gather_objects(b"x" * (5000 if comm.rank == 1 else 1), size_limit=1000)
+    assert caught.value.rank == 1
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm, obj: comm.all_gather_objects(obj),
+        lambda comm, obj: comm.broadcast_object(obj, root=1),
+        lambda comm, obj: comm.scatter_objects([obj] * comm.size, root=1),
+    ],
+)
+def test_objects_that_cannot_be_pickled(comm, call):
+    """The rank gets what pickle says, the others an error that names the rank."""
+    obj = (lambda: None) if comm.rank == 1 else 1
+    with pytest.raises(Exception) as caught:
+        call(comm, obj)
+    if comm.rank == 1:
+        assert not isinstance(caught.value, unisono.Error)
+    else:
+        assert isinstance(caught.value, unisono.InvalidArgument) and caught.value.rank == 1
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
+
+
+def test_wrong_roots_and_numbers(comm):
+    with pytest.raises(unisono.InvalidArgument):
+        comm.gather_objects(1, root=comm.size)
+    with pytest.raises(unisono.InvalidArgument):
+        comm.scatter_objects([1] * (comm.size + 1) if comm.rank == 0 else None)
+    assert comm.broadcast_object(comm.rank) == 0
