@@ -37,6 +37,7 @@ class BorrowedCall : public Mortal {
   const Call& call() const { return call_; }
   /// Bytes of one element of the user's arrays.
   std::size_t item_bytes() const { return item_bytes_; }
+  bool has_failure() const { return op_ && nb::cast<const Op&>(op_).has_failure(); }
   /// Raises what a user's operator has raised.
   void raise_failure() const;
 

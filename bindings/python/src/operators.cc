@@ -44,7 +44,7 @@ std::string Op::describe() const {
 }
 
 void Op::raise_failure() const {
-  if (!user_ || !user_->failure) return;
+  if (!has_failure()) return;
   const nb::object failure = std::exchange(user_->failure, nb::object());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure.ptr())), failure.ptr());
   throw nb::python_error();

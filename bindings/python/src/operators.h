@@ -26,6 +26,7 @@ class Op {
 
   const ReduceOp& value() const { return value_; }
   std::string describe() const;
+  bool has_failure() const { return user_ && user_->failure; }
   /// Raises what the user's function has raised. Needs the GIL.
   void raise_failure() const;
 

@@ -89,7 +89,7 @@ bool PendingCall::test() {
     const WithoutGil released;
     is_over = request_.test();
   }
-  if (is_over) call_.reset();
+  if (is_over && call_ && !call_->has_failure()) call_.reset();  // else wait() raises it
   return is_over;
 }
 

@@ -111,14 +111,18 @@ def test_user_operator_that_keeps_order(comm):
     assert data[0] + data[1] == x
 
 
-def test_user_operator_that_raises(comm):
+@pytest.mark.parametrize("is_tested", [False, True])
+def test_user_operator_that_raises(comm, is_tested):
     def fail(low, high):
         raise KeyError("no")
 
     op = unisono.user_op("fail", fail)
     data = np.ones(4)
     try:
-        comm.all_reduce(data, op=op)
+        request = comm.all_reduce_async(data, op=op)
+        while is_tested and not request.test():
+            pass
+        request.wait()
     except KeyError as error:
         assert error.args == ("no",)
         raised = 1
