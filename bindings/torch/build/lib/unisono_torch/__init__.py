@@ -1,0 +1,48 @@
+"""unisono as a backend of torch.distributed.
+
+    import torch.distributed as dist
+    import unisono_torch  # not needed from torch 2.5 on
+    dist.init_process_group("unisono")
+
+The adapter is compiled for the installed torch when the first group is made, once (see
+`python -m unisono_torch --prebuild`).
+"""
+
+NAME = "unisono"
+# What groups call themselves in profiles and messages.
+SHOWN_NAME = NAME
+
+
+def _create(options, _group_options):
+    """torch calls this for each group that this process is a member of."""
+    from unisono_torch import _build
+
+    return _build.load().create(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        options.timeout.total_seconds(),
+        SHOWN_NAME,
+    )
+
+
+def register():
+    """Makes the name known to torch. Any number of times."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or NAME.upper() in dist.Backend._plugins:
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def autoload():
+    """For torch's own loading of plug-ins, which a failure here would break for all its users."""
+    try:
+        register()
+    except Exception as error:  # noqa: BLE001
+        import warnings
+
+        warnings.warn(f"unisono_torch could not register itself: {error}", stacklevel=2)
+
+
+register()

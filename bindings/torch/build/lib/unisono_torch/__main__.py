@@ -1,0 +1,21 @@
+"""python -m unisono_torch [--prebuild]: says what is there; compiles the adapter beforehand."""
+
+import argparse
+
+from unisono_torch import _build
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m unisono_torch", description=__doc__)
+    parser.add_argument("--prebuild", action="store_true", help="compile the adapter now")
+    arguments = parser.parse_args()
+    import torch
+
+    include, library = _build.find_unisono()
+    print(f"torch {torch.__version__}, unisono in {library} (header in {include})")
+    if arguments.prebuild:
+        print(f"adapter: {_build.build()}, unisono {_build.load().version()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Compiles the adapter for the torch that is installed, and loads it.
+
+An adapter fits one version of torch, since c10d's classes change their layout from version to
+version: it is compiled when it is first needed and kept in the user's cache.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+MODULE = "_unisono_torch"
+SOURCES = pathlib.Path(__file__).parent / "csrc"
+OLDEST_TORCH = (2, 4)
+
+
+class BuildError(RuntimeError):
+    """The adapter could not be made; the text says what is missing."""
+
+
+def _torch_version():
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise BuildError(f"unisono_torch needs torch {oldest} or newer, not {torch.__version__}")
+    return torch.__version__
+
+
+def _from_root(root):
+    root = pathlib.Path(root)
+    for lib in ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH') or ''}"):
+        if (root / lib / "libunisono.so").exists():
+            return root / "include", root / lib
+    raise BuildError(f"TORCH_UNISONO_ROOT is {root}, which has no lib/libunisono.so")
+
+
+def find_unisono():
+    """Folders of the header and of the library: TORCH_UNISONO_ROOT, else what pkg-config knows."""
+    if root := os.environ.get("TORCH_UNISONO_ROOT"):
+        return _from_root(root)
+    if shutil.which("pkg-config"):
+        asked = subprocess.run(
+            ["pkg-config", "--variable=prefix", "unisono"], capture_output=True, text=True
+        )
+        if asked.returncode == 0:
+            return _from_root(asked.stdout.strip())
+    raise BuildError(
+        "libunisono was not found: install it (cmake --install) and set TORCH_UNISONO_ROOT to its "
+        "prefix, or PKG_CONFIG_PATH to the folder of unisono.pc"
+    )
+
+
+def _cache():
+    base = os.environ.get("TORCH_UNISONO_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "unisono", "torch"
+    )
+    return pathlib.Path(base)
+
+
+def _compiler():
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if shutil.which(compiler[0]) is None:
+        raise BuildError(f"no C++ compiler: {compiler[0]} was not found; install g++ or set CXX")
+    return compiler
+
+
+def _command(output):
+    import torch
+    from torch.utils import cpp_extension
+
+    include, library = find_unisono()
+    torch_library = pathlib.Path(torch.__file__).parent / "lib"
+    command = [*_compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+    command += [f"-DTORCH_EXTENSION_NAME={MODULE}"]
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+    for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
+        value = getattr(torch._C, f"_PYBIND11_{name}", None)
+        if value is not None:
+            command += [f'-DPYBIND11_{name}="{value}"']
+    folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    command += [flag for folder in folders for flag in ("-isystem", str(folder))]
+    command += ["-I", str(include), "-I", str(SOURCES.parent), *map(str, sorted(SOURCES.glob("*.cpp")))]
+    command += ["-L", str(torch_library), "-L", str(library)]
+    command += [f"-Wl,-rpath,{torch_library}", f"-Wl,-rpath,{library}"]
+    command += ["-lc10", "-ltorch_cpu", "-ltorch_python", "-lunisono", "-o", str(output)]
+    return command
+
+
+def _key():
+    _, library = find_unisono()
+    digest = hashlib.sha256()
+    for part in (_torch_version(), sys.version, str((library / "libunisono.so").resolve())):
+        digest.update(part.encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder):
+    """All ranks of a host come here at once. The lock ends with its holder, however that ends."""
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build():
+    """The path of the adapter, which is compiled where it is not there yet."""
+    folder = _cache() / _key()
+    made = folder / f"{MODULE}.so"
+    if made.exists():
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(folder):
+        if made.exists():
+            return made
+        import torch
+
+        print(f"unisono: compiling the adapter for torch {torch.__version__}, once", file=sys.stderr)
+        part = folder / f"{MODULE}.{os.getpid()}.so"
+        done = subprocess.run(_command(part), capture_output=True, text=True)
+        if done.returncode != 0:
+            last = "\n".join(done.stderr.splitlines()[-30:])
+            raise BuildError(f"compiling the adapter for torch {torch.__version__} failed:\n{last}")
+        part.rename(made)
+    return made
+
+
+@functools.cache
+def load():
+    """The compiled module."""
+    import torch  # noqa: F401  its libraries are needed by the module
+
+    path = build()
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

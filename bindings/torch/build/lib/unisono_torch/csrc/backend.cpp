@@ -1,0 +1,523 @@
+#include "csrc/backend.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <set>
+
+#include "csrc/tensors.h"
+
+namespace unisono_torch {
+namespace {
+
+using c10d::OpType;
+using std::chrono::milliseconds;
+
+// Torch's stream as the handle that CUDA knows it by.
+template <typename Stream>
+void* handle_of(const Stream& stream) {
+  if constexpr (requires { stream.native_handle(); }) {
+    return stream.native_handle();
+  } else {
+    TORCH_CHECK(false, "unisono: CUDA tensors need torch 2.6 or newer");
+  }
+}
+
+void* current_stream(const at::Tensor& tensor) {
+  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
+  return handle_of(guard.getStream(tensor.device()));
+}
+
+unisono_call call_of(unisono_collective collective) {
+  unisono_call call = UNISONO_CALL_INIT;
+  call.collective = collective;
+  return call;
+}
+
+// Whose data only moves goes as bytes, whatever it is.
+unisono_call move_of(unisono_collective collective, const void* in, void* out, size_t bytes) {
+  unisono_call call = call_of(collective);
+  call.in = in;
+  call.out = out;
+  call.count = bytes;
+  return call;
+}
+
+// Splits along the first dimension as bytes; no splits are even ones.
+std::vector<size_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits,
+                                int size, const char* which) {
+  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  const size_t row_bytes = rows == 0 ? 0 : tensor.nbytes() / static_cast<size_t>(rows);
+  if (splits.empty()) {
+    TORCH_CHECK(rows % size == 0, "unisono: all_to_all: the first dimension of the ", which, " is ",
+                rows, ", which ", size, " ranks do not divide; give split sizes");
+    return std::vector<size_t>(static_cast<size_t>(size), tensor.nbytes() / size);
+  }
+  TORCH_CHECK(static_cast<int>(splits.size()) == size, "unisono: all_to_all: ", splits.size(),
+              " split sizes of the ", which, " for ", size, " ranks");
+  std::vector<size_t> bytes;
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    TORCH_CHECK(split >= 0, "unisono: all_to_all: a split size of the ", which, " is ", split);
+    sum += split;
+    bytes.push_back(static_cast<size_t>(split) * row_bytes);
+  }
+  TORCH_CHECK(sum == rows, "unisono: all_to_all: the split sizes of the ", which, " add up to ",
+              sum, ", its first dimension is ", rows);
+  return bytes;
+}
+
+// The call in profiles. It stays for ever, since records of calls refer to it.
+const char* title_of(const std::string& backend, const char* operation) {
+  static std::mutex mutex;
+  static auto& titles = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return titles.insert(backend + ':' + operation).first->c_str();
+}
+
+void check_root(int64_t root, int size, const char* operation) {
+  TORCH_CHECK(root >= 0 && root < size, "unisono: ", operation, ": the root is ", root,
+              ", accepted are 0 to ", size - 1);
+}
+
+}  // namespace
+
+// A work in the making.
+struct UnisonoBackend::Started {
+  const char* name;
+  std::shared_ptr<Lent> lent;
+  c10::intrusive_ptr<UnisonoWork> work;
+  unisono_call_options options;
+  unisono_comm* comm;
+
+  // Where the call reads or writes a tensor: in place where it is contiguous, else in a copy.
+  const void* read(const at::Tensor& tensor) {
+    lent->tensors.push_back(tensor.contiguous());
+    return lent->tensors.back().data_ptr();
+  }
+  void* write(const at::Tensor& tensor, bool reads_it_too) {
+    if (tensor.is_contiguous()) {
+      lent->tensors.push_back(tensor);
+      return tensor.data_ptr();
+    }
+    at::Tensor room =
+        reads_it_too ? tensor.contiguous().view({-1}) : flat_like(tensor, tensor.numel());
+    lent->copies.push_back({room, {tensor}});
+    return room.data_ptr();
+  }
+  // The same for blocks of all ranks.
+  const void* read_all(const Tensors& tensors) {
+    lent->tensors.push_back(joined(tensors, name));
+    return lent->tensors.back().data_ptr();
+  }
+  void* write_all(const Tensors& tensors) {
+    at::Tensor room = room_for(tensors, name);
+    lent->copies.push_back({room, tensors});
+    return room.data_ptr();
+  }
+  const size_t* keep(std::vector<size_t> counts) {
+    lent->counts.push_back(std::move(counts));
+    return lent->counts.back().data();
+  }
+};
+
+UnisonoBackend::UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                               milliseconds timeout, std::string name)
+    : Backend(rank, size),
+      name_(std::move(name)),
+      comm_(join(*store, rank, size, timeout)),
+      timeout_(timeout) {
+  init();
+}
+
+UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
+                                              Tensors outputs, milliseconds timeout) {
+  Started started;
+  started.name = name;
+  started.comm = comm_.get();
+  started.options = UNISONO_CALL_OPTIONS_INIT;
+  const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
+  started.options.timeout_ms = limit.count();
+  const Tensors& tensors = inputs.empty() ? outputs : inputs;
+  if (!tensors.empty() && tensors.front().is_cuda()) {
+    started.options.has_stream = 1;
+    started.options.stream = current_stream(tensors.front());
+  }
+  started.lent = std::make_shared<Lent>();
+  const bool is_message = c10d::isP2POp(type);
+  const uint64_t sequence = is_message ? sequence_.load() : ++sequence_;
+  started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
+                                                  std::move(inputs), std::move(outputs),
+                                                  started.lent, sequence);
+  return started;
+}
+
+void UnisonoBackend::start(Started& started, const unisono_call& call) {
+  unisono_call made = call;
+  made.options = &started.options;
+  unisono_request* request = nullptr;
+  const std::lock_guard lock(mutex_);
+  check(unisono_start(started.comm, &made, &request), started.name);
+  started.work->add(request);
+}
+
+WorkPointer UnisonoBackend::give(Started&& started) {
+  // What follows a call in its stream is in order there.
+  if (started.options.has_stream != 0) started.lent->finish();
+  const std::lock_guard lock(mutex_);
+  if (is_coalescing_) coalesced_.push_back(started.work);
+  return std::move(started.work);
+}
+
+WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  check_single(tensors, "broadcast");
+  check_root(options.rootRank, getSize(), "broadcast");
+  Started started = begin("broadcast", OpType::BROADCAST, tensors, tensors, options.timeout);
+  void* const data = started.write(tensors[0], true);
+  unisono_call call = move_of(UNISONO_BROADCAST, data, data, tensors[0].nbytes());
+  call.root = static_cast<int32_t>(options.rootRank);
+  start(started, call);
+  return give(std::move(started));
+}
+
+void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
+                                      const c10d::ReduceOp& op) {
+  unisono_call call = call_of(UNISONO_ALL_REDUCE);
+  call.type = type_of(tensor, "all_reduce");
+  call.op = op_of(op, tensor, "all_reduce", &started.options);
+  call.out = started.write(tensor, true);
+  call.in = call.out;
+  call.count = static_cast<size_t>(tensor.numel());
+  start(started, call);
+}
+
+WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  check_single(tensors, "all_reduce");
+  Started started = begin("all_reduce", OpType::ALLREDUCE, tensors, tensors, options.timeout);
+  start_all_reduce(started, tensors[0], options.reduceOp);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::allreduce_coalesced(Tensors& tensors,
+                                                const c10d::AllreduceCoalescedOptions& options) {
+  for (const at::Tensor& tensor : tensors) check_dense(tensor, "all_reduce");
+  Started started =
+      begin("all_reduce", OpType::ALLREDUCE_COALESCED, tensors, tensors, options.timeout);
+  for (at::Tensor& tensor : tensors) start_all_reduce(started, tensor, options.reduceOp);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  check_single(tensors, "reduce");
+  check_root(options.rootRank, getSize(), "reduce");
+  at::Tensor& tensor = tensors[0];
+  Started started = begin("reduce", OpType::REDUCE, tensors, tensors, options.timeout);
+  unisono_call call = call_of(UNISONO_REDUCE);
+  call.type = type_of(tensor, "reduce");
+  call.op = op_of(options.reduceOp, tensor, "reduce", &started.options);
+  call.root = static_cast<int32_t>(options.rootRank);
+  call.count = static_cast<size_t>(tensor.numel());
+  if (getRank() == options.rootRank) {
+    call.out = started.write(tensor, true);
+    call.in = call.out;
+  } else {
+    call.in = started.read(tensor);
+  }
+  start(started, call);
+  return give(std::move(started));
+}
+
+void UnisonoBackend::start_all_gather(Started& started, at::Tensor& output,
+                                      const at::Tensor& input) {
+  check_alike(input, output, "all_gather");
+  TORCH_CHECK(output.numel() == input.numel() * getSize(), "unisono: all_gather: the output has ",
+              output.numel(), " elements, and ", getSize(), " inputs of ", input.numel(),
+              " are to fit");
+  start(started, move_of(UNISONO_ALL_GATHER, started.read(input), started.write(output, false),
+                         input.nbytes()));
+}
+
+WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::AllgatherOptions& options) {
+  check_dense(input, "all_gather");
+  Started started =
+      begin("all_gather", OpType::_ALLGATHER_BASE, {input}, {output}, options.timeout);
+  start_all_gather(started, output, input);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions& options) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: all_gather: ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
+  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  Started started = begin("all_gather", OpType::COALESCED, inputs, outputs, options.timeout);
+  for (size_t i = 0; i < inputs.size(); ++i) start_all_gather(started, outputs[i], inputs[i]);
+  return give(std::move(started));
+}
+
+void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outputs,
+                                           const at::Tensor& input) {
+  const auto own = static_cast<size_t>(getRank());
+  TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
+              "unisono: all_gather: ", outputs.size(), " outputs for ", getSize(), " ranks");
+  check_alike(input, outputs[0], "all_gather");
+  TORCH_CHECK(outputs[own].numel() == input.numel(), "unisono: all_gather: the input has ",
+              input.numel(), " elements, and the output of its rank ", outputs[own].numel());
+  const void* const in = started.read(input);
+  void* const out = started.write_all(outputs);
+  unisono_call call = move_of(UNISONO_ALL_GATHER, in, out, input.nbytes());
+  if (!have_equal_sizes(outputs)) {
+    call = move_of(UNISONO_ALL_GATHER_V, in, out, 0);
+    call.out_counts = started.keep(bytes_of(outputs));
+  }
+  start(started, call);
+}
+
+WorkPointer UnisonoBackend::allgather(TensorLists& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) {
+  check_single(inputs, "all_gather");
+  TORCH_CHECK(outputs.size() == 1, "unisono: all_gather: takes one list of outputs, not ",
+              outputs.size());
+  Started started = begin("all_gather", OpType::ALLGATHER, inputs, outputs[0], options.timeout);
+  start_all_gather_list(started, outputs[0], inputs[0]);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& options) {
+  // By rank and then by input.
+  TORCH_CHECK(static_cast<int>(outputs.size()) == getSize(),
+              "unisono: all_gather: ", outputs.size(), " lists of outputs for ", getSize(),
+              " ranks");
+  Tensors all;
+  for (const Tensors& of_rank : outputs) {
+    TORCH_CHECK(of_rank.size() == inputs.size(), "unisono: all_gather: ", of_rank.size(),
+                " outputs of a rank for ", inputs.size(), " inputs");
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
+  for (const at::Tensor& input : inputs) check_dense(input, "all_gather");
+  Started started = begin("all_gather", OpType::ALLGATHER_COALESCED, inputs, all, options.timeout);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Tensors of_input;
+    for (const Tensors& of_rank : outputs) of_input.push_back(of_rank[i]);
+    start_all_gather_list(started, of_input, inputs[i]);
+  }
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                   const c10d::GatherOptions& options) {
+  check_single(inputs, "gather");
+  check_root(options.rootRank, getSize(), "gather");
+  const bool is_root = getRank() == options.rootRank;
+  TORCH_CHECK(is_root ? outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize()
+                      : outputs.empty(),
+              "unisono: gather: the root has one list of as many outputs as ranks (", getSize(),
+              "), and no other rank has any");
+  Started started =
+      begin("gather", OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
+  unisono_call call =
+      move_of(UNISONO_GATHER_V, started.read(inputs[0]), nullptr, inputs[0].nbytes());
+  call.root = static_cast<int32_t>(options.rootRank);
+  if (is_root) {
+    check_alike(inputs[0], outputs[0][0], "gather");
+    call.out = started.write_all(outputs[0]);
+    call.out_counts = started.keep(bytes_of(outputs[0]));
+  }
+  start(started, call);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                    const c10d::ScatterOptions& options) {
+  check_single(outputs, "scatter");
+  check_root(options.rootRank, getSize(), "scatter");
+  const bool is_root = getRank() == options.rootRank;
+  TORCH_CHECK(is_root ? inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize()
+                      : inputs.empty(),
+              "unisono: scatter: the root has one list of as many inputs as ranks (", getSize(),
+              "), and no other rank has any");
+  Started started =
+      begin("scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
+  unisono_call call =
+      move_of(UNISONO_SCATTER_V, nullptr, started.write(outputs[0], false), outputs[0].nbytes());
+  call.root = static_cast<int32_t>(options.rootRank);
+  if (is_root) {
+    check_alike(outputs[0], inputs[0][0], "scatter");
+    call.in = started.read_all(inputs[0]);
+    call.in_counts = started.keep(bytes_of(inputs[0]));
+  }
+  start(started, call);
+  return give(std::move(started));
+}
+
+void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
+                                          const at::Tensor& input, const c10d::ReduceOp& op) {
+  check_alike(output, input, "reduce_scatter");
+  TORCH_CHECK(input.numel() == output.numel() * getSize(),
+              "unisono: reduce_scatter: the input has ", input.numel(), " elements, which are not ",
+              getSize(), " outputs of ", output.numel());
+  unisono_call call = call_of(UNISONO_REDUCE_SCATTER);
+  call.type = type_of(input, "reduce_scatter");
+  call.op = op_of(op, input, "reduce_scatter", &started.options);
+  call.in = started.read(input);
+  call.out = started.write(output, false);
+  call.count = static_cast<size_t>(output.numel());
+  start(started, call);
+}
+
+WorkPointer UnisonoBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::ReduceScatterOptions& options) {
+  check_dense(input, "reduce_scatter");
+  Started started =
+      begin("reduce_scatter", OpType::_REDUCE_SCATTER_BASE, {input}, {output}, options.timeout);
+  start_reduce_scatter(started, output, input, options.reduceOp);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  TORCH_CHECK(outputs.size() == inputs.size(), "unisono: reduce_scatter: ", outputs.size(),
+              " outputs for ", inputs.size(), " inputs");
+  for (const at::Tensor& input : inputs) check_dense(input, "reduce_scatter");
+  Started started = begin("reduce_scatter", OpType::COALESCED, inputs, outputs, options.timeout);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    start_reduce_scatter(started, outputs[i], inputs[i], options.reduceOp);
+  }
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                           const c10d::ReduceScatterOptions& options) {
+  check_single(outputs, "reduce_scatter");
+  TORCH_CHECK(inputs.size() == 1 && static_cast<int>(inputs[0].size()) == getSize(),
+              "unisono: reduce_scatter: one list of as many inputs as ranks (", getSize(),
+              ") is needed");
+  at::Tensor& output = outputs[0];
+  check_alike(output, inputs[0][0], "reduce_scatter");
+  TORCH_CHECK(inputs[0][static_cast<size_t>(getRank())].numel() == output.numel(),
+              "unisono: reduce_scatter: the output has ", output.numel(),
+              " elements, and the input of its rank ",
+              inputs[0][static_cast<size_t>(getRank())].numel());
+  Started started =
+      begin("reduce_scatter", OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
+  unisono_call call = call_of(UNISONO_REDUCE_SCATTER_V);
+  call.type = type_of(output, "reduce_scatter");
+  call.op = op_of(options.reduceOp, output, "reduce_scatter", &started.options);
+  call.in = started.read_all(inputs[0]);
+  call.out = started.write(output, false);
+  std::vector<size_t> counts;
+  for (const at::Tensor& input : inputs[0]) counts.push_back(static_cast<size_t>(input.numel()));
+  call.in_counts = started.keep(std::move(counts));
+  start(started, call);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                          std::vector<int64_t>& out_splits,
+                                          std::vector<int64_t>& in_splits,
+                                          const c10d::AllToAllOptions& options) {
+  check_dense(input, "all_to_all");
+  check_alike(input, output, "all_to_all");
+  Started started = begin("all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
+  const std::vector<size_t> in_bytes = split_bytes(input, in_splits, getSize(), "input");
+  const std::vector<size_t> out_bytes = split_bytes(output, out_splits, getSize(), "output");
+  const void* const in = started.read(input);
+  void* const out = started.write(output, false);
+  if (in_splits.empty() && out_splits.empty()) {
+    start(started, move_of(UNISONO_ALL_TO_ALL, in, out, in_bytes.front()));
+  } else {
+    unisono_call call = move_of(UNISONO_ALL_TO_ALL_V, in, out, 0);
+    call.in_counts = started.keep(in_bytes);
+    call.out_counts = started.keep(out_bytes);
+    start(started, call);
+  }
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                     const c10d::AllToAllOptions& options) {
+  TORCH_CHECK(
+      static_cast<int>(inputs.size()) == getSize() && static_cast<int>(outputs.size()) == getSize(),
+      "unisono: all_to_all: as many inputs and outputs as ranks (", getSize(), ") are needed");
+  check_alike(inputs[0], outputs[0], "all_to_all");
+  Started started = begin("all_to_all", OpType::ALLTOALL, inputs, outputs, options.timeout);
+  unisono_call call =
+      move_of(UNISONO_ALL_TO_ALL_V, started.read_all(inputs), started.write_all(outputs), 0);
+  call.in_counts = started.keep(bytes_of(inputs));
+  call.out_counts = started.keep(bytes_of(outputs));
+  start(started, call);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::message(unisono_collective collective, Tensors& tensors, int peer,
+                                    int tag) {
+  const bool is_send = collective == UNISONO_SEND;
+  check_single(tensors, is_send ? "send" : "recv");
+  const OpType type = is_send                    ? OpType::SEND
+                      : peer == UNISONO_ANY_RANK ? OpType::RECVANYSOURCE
+                                                 : OpType::RECV;
+  Started started = begin(is_send ? "send" : "recv", type, is_send ? tensors : Tensors(),
+                          is_send ? Tensors() : tensors, milliseconds(0));
+  unisono_call call =
+      move_of(collective, is_send ? started.read(tensors[0]) : nullptr,
+              is_send ? nullptr : started.write(tensors[0], false), tensors[0].nbytes());
+  call.peer = peer;
+  call.tag = static_cast<uint32_t>(tag);
+  start(started, call);
+  return give(std::move(started));
+}
+
+WorkPointer UnisonoBackend::send(Tensors& tensors, int target, int tag) {
+  return message(UNISONO_SEND, tensors, target, tag);
+}
+
+WorkPointer UnisonoBackend::recv(Tensors& tensors, int source, int tag) {
+  return message(UNISONO_RECEIVE, tensors, source, tag);
+}
+
+WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
+  return message(UNISONO_RECEIVE, tensors, UNISONO_ANY_RANK, tag);
+}
+
+WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {
+  Started started = begin("barrier", OpType::BARRIER, {}, {}, options.timeout);
+  start(started, call_of(UNISONO_BARRIER));
+  return give(std::move(started));
+}
+
+void UnisonoBackend::startCoalescing() {
+  const std::lock_guard lock(mutex_);
+  is_coalescing_ = true;
+  coalesced_.clear();
+}
+
+WorkPointer UnisonoBackend::endCoalescing() {
+  const std::lock_guard lock(mutex_);
+  is_coalescing_ = false;
+  return c10::make_intrusive<CoalescedWork>(getRank(), std::move(coalesced_));
+}
+
+void UnisonoBackend::abort() {
+  check(unisono_comm_abort(comm_.get(), "abort() of the process group"), "abort");
+}
+
+void UnisonoBackend::shutdown() {
+  const std::lock_guard lock(mutex_);
+  unisono_comm_close(comm_.get());
+}
+
+at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions options) {
+  TORCH_CHECK(options.device().is_cpu(),
+              "unisono: allocateTensor: memory that ranks share is on "
+              "the cpu, not on ",
+              options.device());
+  const size_t bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
+  unisono_memory* memory = nullptr;
+  check(unisono_memory_allocate(comm_.get(), bytes, &memory), "allocateTensor");
+  return at::from_blob(
+      unisono_memory_data(memory), {elements}, [memory](void*) { unisono_memory_free(memory); },
+      options);
+}
+
+}  // namespace unisono_torch

@@ -1,0 +1,111 @@
+// The process group: c10d::Backend over one communicator of the C API.
+//
+// The methods have the names that torch 2.4 knows; newer versions call them by newer names too.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "csrc/work.h"
+#include "unisono/unisono.h"
+
+namespace unisono_torch {
+
+using Tensors = std::vector<at::Tensor>;
+using TensorLists = std::vector<Tensors>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+/// One communicator, ended with the last who has it.
+using CommPointer = std::shared_ptr<unisono_comm>;
+
+/// Meets the other ranks of the group in torch's store. Throws what is missing.
+CommPointer join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
+
+class UnisonoBackend : public c10d::Backend {
+ public:
+  /// `name` is what the backend calls itself.
+  UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                 std::chrono::milliseconds timeout, std::string name);
+
+  const std::string getBackendName() const override { return name_; }
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPointer allreduce_coalesced(Tensors& tensors,
+                                  const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override;
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override;
+  WorkPointer gather(TensorLists& outputs, Tensors& inputs,
+                     const c10d::GatherOptions& options) override;
+  WorkPointer scatter(Tensors& outputs, TensorLists& inputs,
+                      const c10d::ScatterOptions& options) override;
+  WorkPointer reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                             const c10d::ReduceScatterOptions& options) override;
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override;
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& out_splits,
+                            std::vector<int64_t>& in_splits,
+                            const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
+                       const c10d::AllToAllOptions& options) override;
+  WorkPointer send(Tensors& tensors, int target, int tag) override;
+  WorkPointer recv(Tensors& tensors, int source, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  // These are newer than the oldest version of torch: no `override`.
+  bool supportsCoalescing() const { return true; }
+  void startCoalescing() override;
+  WorkPointer endCoalescing() override;
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void abort();
+  void shutdown();
+  bool supportsTensorAlloc(c10::DeviceIndex) { return true; }
+  /// A CPU tensor in memory that the other ranks of the host read in place.
+  at::Tensor allocateTensor(long elements, at::TensorOptions options = {});
+
+ private:
+  struct Started;
+
+  Started begin(const char* name, c10d::OpType type, Tensors inputs, Tensors outputs,
+                std::chrono::milliseconds timeout);
+  void start(Started& started, const unisono_call& call);
+  WorkPointer give(Started&& started);
+  WorkPointer message(unisono_collective collective, Tensors& tensors, int peer, int tag);
+  void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
+  void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
+  void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);
+  void start_reduce_scatter(Started& started, at::Tensor& output, const at::Tensor& input,
+                            const c10d::ReduceOp& op);
+
+  bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit);
+  void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);
+
+  const std::string name_;
+  const CommPointer comm_;
+  std::mutex mutex_;  // one thread at a time starts calls
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<uint64_t> sequence_{0};
+  uint32_t monitored_barriers_ = 0;
+  bool is_coalescing_ = false;  // under mutex_, as what it collects
+  std::vector<WorkPointer> coalesced_;
+};
+
+}  // namespace unisono_torch

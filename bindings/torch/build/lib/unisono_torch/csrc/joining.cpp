@@ -1,0 +1,61 @@
+// How a group's communicator is made, with torch's store for the ranks to meet in.
+#include <thread>
+
+#include "csrc/backend.h"
+
+namespace unisono_torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kName = "unisono";
+constexpr milliseconds kFirstPause{1}, kLongestPause{20};
+// Functions of a store end with one of these.
+constexpr int kDone = 0, kFailed = 1;
+
+c10d::Store& store_of(void* context) { return *static_cast<c10d::Store*>(context); }
+
+int set_in_store(void* context, const char* key, const void* value, size_t bytes) {
+  try {
+    const auto* const first = static_cast<const uint8_t*>(value);
+    store_of(context).set(key, std::vector<uint8_t>(first, first + bytes));
+    return kDone;
+  } catch (...) {
+    return kFailed;
+  }
+}
+
+// Asks again and again: while a store waits, it keeps other threads of the process waiting too.
+int get_from_store(void* context, const char* key, int64_t timeout_ms, unisono_store_value* value) {
+  try {
+    const auto deadline = Clock::now() + milliseconds(timeout_ms);
+    milliseconds pause = kFirstPause;
+    while (!store_of(context).check({key})) {
+      if (Clock::now() >= deadline) return kDone;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    const std::vector<uint8_t> found = store_of(context).get(key);
+    unisono_store_return(value, found.data(), found.size());
+    return kDone;
+  } catch (...) {
+    return kFailed;
+  }
+}
+
+}  // namespace
+
+CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
+  unisono_store callbacks = UNISONO_STORE_INIT;
+  callbacks.context = &store;
+  callbacks.set = set_in_store;
+  callbacks.get = get_from_store;
+  unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
+  options.timeout_ms = timeout.count();
+  unisono_comm* comm = nullptr;
+  check(unisono_join(&callbacks, kName, rank, size, &options, &comm), "init_process_group");
+  return {comm, unisono_comm_destroy};
+}
+
+}  // namespace unisono_torch

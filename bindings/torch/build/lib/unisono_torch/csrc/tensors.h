@@ -1,0 +1,36 @@
+// Tensors and operators of torch as buffers, types and operators of the C API.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "unisono/unisono.h"
+
+namespace unisono_torch {
+
+/// Throws for tensors that no call takes: sparse, quantised ones of a reduction, other devices.
+void check_dense(const at::Tensor& tensor, const char* operation);
+void check_single(const std::vector<at::Tensor>& tensors, const char* operation);
+/// Throws where two tensors of a call differ in type or device.
+void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation);
+
+/// The element type of a reduction.
+unisono_type type_of(const at::Tensor& tensor, const char* operation);
+/// The operator, and in `options` what it needs. `options->size` is set.
+unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
+                 unisono_call_options* options);
+
+/// A tensor of its own in one dimension, for blocks that lie end to end.
+at::Tensor flat_like(const at::Tensor& model, int64_t elements);
+/// The tensors' elements end to end: a view where they already lie so, else a copy.
+at::Tensor joined(const std::vector<at::Tensor>& tensors, const char* operation);
+/// The same for outputs: what stands in a returned copy is put in place by `unjoin`.
+at::Tensor room_for(const std::vector<at::Tensor>& tensors, const char* operation);
+/// Copies the parts of `flat` to the tensors, unless they are views of it.
+void unjoin(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
+
+bool have_equal_sizes(const std::vector<at::Tensor>& tensors);
+/// Bytes of each.
+std::vector<size_t> bytes_of(const std::vector<at::Tensor>& tensors);
+
+}  // namespace unisono_torch

@@ -1,0 +1,281 @@
+#include "csrc/work.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include <chrono>
+
+#include "csrc/tensors.h"
+
+namespace unisono_torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+std::exception_ptr exception_of(const std::string& message) {
+  try {
+    C10_THROW_ERROR(DistBackendError, message);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
+
+struct Detached {
+  std::shared_ptr<Lent> lent;
+};
+
+}  // namespace
+
+std::exception_ptr last_error(const std::string& operation) {
+  std::string message = "unisono: " + operation + ": ";
+  message += unisono_code_name(unisono_last_error_code());
+  message += std::string(": ") + unisono_last_error();
+  if (unisono_last_error_rank() != UNISONO_NO_RANK) {
+    message += " (rank at fault: " + std::to_string(unisono_last_error_rank()) + ")";
+  }
+  return exception_of(message);
+}
+
+void check(unisono_code code, const char* operation) {
+  if (code != UNISONO_OK) std::rethrow_exception(last_error(operation));
+}
+
+void Lent::finish() {
+  for (const Copy& copy : copies) unjoin(copy.from, copy.to);
+  copies.clear();
+}
+
+UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
+                         std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
+                         std::shared_ptr<Lent> lent, uint64_t sequence)
+    : Work(rank, type, title, std::move(inputs)),
+      outputs_(std::move(outputs)),
+      lent_(std::move(lent)),
+      sequence_(sequence),
+      operation_(operation) {}
+
+// Python may drop a work at once; its call goes on and keeps its tensors.
+UnisonoWork::~UnisonoWork() {
+  const bool is_over = concluding_;
+  for (unisono_request* const request : requests_) {
+    if (is_over) {
+      unisono_request_free(request);
+      continue;
+    }
+    auto* const kept = new Detached{lent_};
+    const auto release = [](void* context) { delete static_cast<Detached*>(context); };
+    if (unisono_request_detach(request, release, kept) != UNISONO_OK) delete kept;
+  }
+}
+
+bool UnisonoWork::test() {
+  for (unisono_request* const request : requests_) {
+    int32_t finished = 0;
+    check(unisono_request_test(request, &finished), operation_.c_str());
+    if (finished == 0) return false;
+  }
+  return true;
+}
+
+bool UnisonoWork::isCompleted() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (completed_) return true;
+  }
+  if (!test()) return false;
+  await(kNoTimeout);
+  return true;
+}
+
+bool UnisonoWork::isSuccess() const {
+  const std::lock_guard lock(mutex_);
+  return completed_ && exception_ == nullptr;
+}
+
+// Waits for the requests and concludes with their outcome; throws only where they run on.
+void UnisonoWork::await(milliseconds timeout) {
+  if (timeout > kNoTimeout) {
+    const auto deadline = Clock::now() + timeout;
+    for (unisono_request* const request : requests_) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+      int32_t finished = 0;
+      // A failure is an outcome, which is asked for below.
+      (void)unisono_request_wait_for(request, std::max<int64_t>(left.count(), 0), &finished);
+      if (finished == 0) {
+        C10_THROW_ERROR(DistBackendError, "unisono: " + operation_ +
+                                              ": timed out: wait() gave it " +
+                                              std::to_string(timeout.count()) + " ms");
+      }
+    }
+  }
+  const unisono_code code = unisono_wait_all(requests_.data(), requests_.size());
+  conclude(code == UNISONO_OK ? nullptr : last_error(operation_));
+}
+
+bool UnisonoWork::wait(milliseconds timeout) {
+  await(timeout);
+  // Another thread may be the one that concludes.
+  std::unique_lock lock(mutex_);
+  cv_.wait(lock, [&] { return completed_; });
+  if (exception_ != nullptr) std::rethrow_exception(exception_);
+  return true;
+}
+
+void UnisonoWork::conclude(std::exception_ptr failure) {
+  if (concluding_.exchange(true)) return;
+  try {
+    // Without a graph: this may be any thread.
+    const at::NoGradGuard no_grad;
+    if (failure == nullptr) lent_->finish();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  finish(failure);
+  c10::intrusive_ptr<c10::ivalue::Future> future, outcome;
+  {
+    const std::lock_guard lock(mutex_);
+    has_told_ = true;
+    future = future_;
+    outcome = outcome_;
+  }
+  // Callbacks of torch's may take Python's lock: no lock is held here.
+  if (future) complete_result(*future, failure);
+  if (outcome) complete_outcome(*outcome, failure);
+}
+
+// Has the library tell when the requests are over, once.
+void UnisonoWork::watch() {
+  if (is_watched_.exchange(true)) return;
+  unfinished_ = static_cast<int>(requests_.size()) + 1;
+  const auto end_one = [](UnisonoWork& work) {
+    if (work.unfinished_.fetch_sub(1) == 1) work.await(kNoTimeout);
+  };
+  for (unisono_request* const request : requests_) {
+    // The callback keeps the work.
+    auto* const kept = new c10::intrusive_ptr<UnisonoWork>(
+        c10::intrusive_ptr<UnisonoWork>::unsafe_reclaim_from_nonowning(this));
+    const auto callback = [](void* context, unisono_code, int32_t, const char*) {
+      const std::unique_ptr<c10::intrusive_ptr<UnisonoWork>> work(
+          static_cast<c10::intrusive_ptr<UnisonoWork>*>(context));
+      if ((*work)->unfinished_.fetch_sub(1) == 1) (*work)->await(kNoTimeout);
+    };
+    if (unisono_request_on_completion(request, callback, kept) != UNISONO_OK) {
+      delete kept;
+      std::rethrow_exception(last_error(operation_));
+    }
+  }
+  end_one(*this);
+}
+
+// `slot` is one of the futures, and `complete` ends it with the work's outcome. Whoever concludes
+// ends it, or this function where that was before the future was there.
+template <typename Complete>
+c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in(
+    c10::intrusive_ptr<c10::ivalue::Future>& slot, const c10::TypePtr& type,
+    const Complete& complete) {
+  std::unique_lock lock(mutex_);
+  if (slot) return slot;
+  const auto future = slot = c10::make_intrusive<c10::ivalue::Future>(type);
+  const bool is_over = has_told_;
+  const std::exception_ptr failure = exception_;
+  lock.unlock();
+  if (is_over) {
+    complete(*future, failure);
+  } else {
+    watch();
+  }
+  return future;
+}
+
+void UnisonoWork::complete_result(c10::ivalue::Future& future, const std::exception_ptr& failure) {
+  if (failure != nullptr) {
+    future.setErrorIfNeeded(failure);
+  } else {
+    future.markCompleted(outputs_);
+  }
+}
+
+void UnisonoWork::complete_outcome(c10::ivalue::Future& future, const std::exception_ptr& failure) {
+  const auto outcome =
+      failure == nullptr ? c10d::WorkResult::SUCCESS : c10d::WorkResult::COMM_ERROR;
+  future.markCompleted(c10::IValue(static_cast<int64_t>(outcome)));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFuture() {
+  return future_in(future_, c10::ListType::create(c10::TensorType::get()),
+                   [this](auto& future, const auto& failure) { complete_result(future, failure); });
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFutureResult() {
+  return future_in(outcome_, c10::IntType::get(),
+                   [](auto& future, const auto& failure) { complete_outcome(future, failure); });
+}
+
+int UnisonoWork::sourceRank() const {
+  unisono_received received = UNISONO_RECEIVED_INIT;
+  if (requests_.size() != 1) return -1;
+  check(unisono_request_received(requests_.front(), &received), operation_.c_str());
+  return received.source;
+}
+
+void UnisonoWork::abort() {
+  TORCH_CHECK(false, "unisono ends the calls of a whole group: use its abort()");
+}
+
+bool CoalescedWork::isCompleted() {
+  bool all = true;
+  for (const auto& work : works_) all = work->isCompleted() && all;
+  return all;
+}
+
+bool CoalescedWork::isSuccess() const {
+  for (const auto& work : works_) {
+    if (!work->isSuccess()) return false;
+  }
+  return true;
+}
+
+bool CoalescedWork::wait(milliseconds timeout) {
+  // All end before the first failure is told, since their tensors are lent until then.
+  std::exception_ptr failure;
+  for (const auto& work : works_) {
+    try {
+      work->wait(timeout);
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
+  return true;
+}
+
+std::vector<at::Tensor> CoalescedWork::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& work : works_) {
+    for (at::Tensor& tensor : work->result()) all.push_back(std::move(tensor));
+  }
+  return all;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
+  const auto all = future_of_tensors();
+  auto left = std::make_shared<std::atomic<size_t>>(works_.size() + 1);
+  const auto end_one = [all, left, outputs = result()](const c10::ivalue::Future* ended) {
+    if (ended != nullptr && ended->hasError()) all->setErrorIfNeeded(ended->exception_ptr());
+    if (left->fetch_sub(1) == 1 && !all->completed()) all->markCompleted(outputs);
+  };
+  for (const auto& work : works_) {
+    work->getFuture()->addCallback([end_one](c10::ivalue::Future& ended) { end_one(&ended); });
+  }
+  end_one(nullptr);
+  return all;
+}
+
+}  // namespace unisono_torch

@@ -1,0 +1,99 @@
+// What a collective of the process group returns: requests of the C API as a c10d::Work.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "unisono/unisono.h"
+
+namespace unisono_torch {
+
+/// The last error of this thread as an exception of torch, which names the rank at fault.
+std::exception_ptr last_error(const std::string& operation);
+/// Throws it where `code` is a failure.
+void check(unisono_code code, const char* operation);
+
+/// What a call uses until no peer can touch it any more.
+struct Lent {
+  struct Copy {
+    at::Tensor from;
+    std::vector<at::Tensor> to;
+  };
+  std::vector<at::Tensor> tensors;
+  std::deque<std::vector<size_t>> counts;
+  /// What has to be put into the outputs after a success, because it could not come there itself.
+  std::vector<Copy> copies;
+
+  void finish();
+};
+
+/// Any thread. Whoever finds the end first (a waiter, somebody who tests, or a callback of the
+/// library's where a future was asked for) calls Lent::finish() and completes the future.
+class UnisonoWork : public c10d::Work {
+ public:
+  /// `title` is what profiles show, and lives for ever.
+  UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
+              std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
+              std::shared_ptr<Lent> lent, uint64_t sequence);
+  ~UnisonoWork() override;
+
+  /// Takes a started request over. Before the work is given to anybody.
+  void add(unisono_request* request) { requests_.push_back(request); }
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  int sourceRank() const override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  bool test();
+  void await(std::chrono::milliseconds timeout);
+  void conclude(std::exception_ptr failure);
+  void watch();
+  template <typename Complete>
+  c10::intrusive_ptr<c10::ivalue::Future> future_in(c10::intrusive_ptr<c10::ivalue::Future>& slot,
+                                                    const c10::TypePtr& type,
+                                                    const Complete& complete);
+  void complete_result(c10::ivalue::Future& future, const std::exception_ptr& failure);
+  static void complete_outcome(c10::ivalue::Future& future, const std::exception_ptr& failure);
+
+  std::vector<unisono_request*> requests_;
+  const std::vector<at::Tensor> outputs_;
+  std::shared_ptr<Lent> lent_;
+  const uint64_t sequence_;
+  const std::string operation_;
+  std::atomic<bool> concluding_{false};
+  std::atomic<int> unfinished_{0};  // of the requests, once they are watched
+  std::atomic<bool> is_watched_{false};
+  bool has_told_ = false;  // those who asked for a future so far; under mutex_, as the futures
+  c10::intrusive_ptr<c10::ivalue::Future> future_, outcome_;
+};
+
+/// Several works as one.
+class CoalescedWork : public c10d::Work {
+ public:
+  CoalescedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+      : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { wait(kNoTimeout); }
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace unisono_torch

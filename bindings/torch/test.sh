@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Tests the PyTorch backend against an installed library, in an environment of its own:
+# test.sh PREFIX [ENVIRONMENT [suite]]. Exit status 77, with the reason, where Python or torch cannot
+# be had. PYTHON chooses the interpreter, TORCH_VERSION the version of torch. `suite`: all of
+# PyTorch's own tests and no others, beside Gloo's results, which takes an hour and needs TEST_FULL=1.
+set -euo pipefail
+
+usage="usage: $0 PREFIX [ENVIRONMENT [suite]]"
+prefix=${1:?$usage}
+folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+environment=${2:-$work/environment}
+tests=${3:-some}
+torch=${TORCH_VERSION:-2.11.0}
+log=$work/log
+
+skip() {
+  echo "SKIPPED: the tests of the PyTorch backend: $1"
+  [ ! -s "$log" ] || tail -n 5 "$log"
+  exit 77
+}
+
+[ "$tests" != suite ] || [ "${TEST_FULL:-0}" = 1 ] || skip "all of PyTorch's own need TEST_FULL=1"
+[ -e "$prefix/include/unisono/unisono.h" ] || { echo "$0: nothing in $prefix" >&2; exit 2; }
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || skip "there is no $python"
+[ -x "$environment/bin/python" ] || "$python" -m venv "$environment" >"$log" 2>&1 ||
+  skip "$python makes no virtual environment (apt install python3-venv)"
+run=$environment/bin/python
+site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+pip=("$run" -m pip install --quiet --disable-pip-version-check)
+
+# torch without the CUDA libraries that it depends on, five times its size.
+if ! "${pip[@]}" --no-deps "torch==$torch" >"$log" 2>&1 ||
+  ! "${pip[@]}" filelock typing-extensions sympy networkx jinja2 fsspec numpy expecttest setuptools \
+    >"$log" 2>&1; then
+  skip "pip cannot install torch $torch"
+fi
+"$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"
+export LD_LIBRARY_PATH=$environment/cuda-stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+"$run" -c 'import torch' 2>"$log" || skip "torch $torch cannot be imported"
+
+"${pip[@]}" --no-deps --force-reinstall "$folder"
+export TORCH_UNISONO_ROOT=$prefix TORCH_UNISONO_CACHE=$environment/adapter OMP_NUM_THREADS=1
+"$run" -m unisono_torch --prebuild
+
+status=0
+cd "$folder/tests"
+suite() { "$run" -B distributed_suite.py "$@" || status=1; }
+if [ "$tests" = suite ]; then
+  "$run" -B distributed_suite.py --backend gloo --json "$work/gloo.json" || true
+  suite --as gloo --compare "$work/gloo.json"
+  exit "$status"
+fi
+for ranks in 2 3; do
+  for file in test_collectives.py test_training.py; do
+    echo "torch: $file, $ranks ranks"
+    "$prefix/bin/unisono" run -n "$ranks" --keep-going "$run" -B "$file" || status=1
+  done
+done
+echo "torch: failures"
+"$run" -B test_failures.py || status=1
+
+# Of PyTorch's own: what our tests do not do.
+suite --as gloo test_all_reduce_coalesced_max test_all_gather_coalesced_simple \
+  test_ddp_uneven_inputs test_gather_object test_monitored_barrier_gloo test_send_recv_any_source
+suite --as mpi test_all_to_all_single_unequal_split
+exit "$status"
