@@ -25,6 +25,9 @@ struct CallRecord {
     return std::memcmp(&a, &b, sizeof a) == 0;
   }
 };
+/// Stands for the sequence of sends and receives, which have none that ranks agree on: in reports,
+/// and in probes of peers that may have left.
+inline constexpr std::uint64_t kPointToPointSequence = ~std::uint64_t{0};
 /// What else decides which plan a call runs, or in how many a longer one goes; above every OpKind.
 inline constexpr std::uint8_t kRecordPart = 0x20;  ///< of a call on device memory
 inline constexpr std::uint8_t kRecordCanonical = 0x40;

@@ -45,7 +45,11 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
     return failure_without(gone, name_of_call(request));
   }
   const bool collective = !is_point_to_point(request.call.collective);
-  if (!notes.probed && collective && call.is_numbered) {
+  if (!notes.probed && !collective) {
+    notes.probed = true;
+    probe_sources(call);
+  }
+  if (!notes.probed && call.is_numbered) {
     notes.probed = true;
     probe_peers(call);
   }
@@ -115,6 +119,16 @@ Status Watchdog::failure_without(Rank gone, const std::string& what) {
       ErrorCode::kRankLeft,
       "rank " + std::to_string(gone) + " has closed the communicator and is needed by " + what,
       gone);
+}
+
+// A receive says nothing to its source, which may have left before it had said anything: who has
+// closed the communicator answers that to whatever comes.
+void Watchdog::probe_sources(const StartedCall& call) const {
+  for (Rank member = 0; member < members_.size(); ++member) {
+    const bool is_source = waits_for_any_ || std::count(waiting_.begin(), waiting_.end(), member);
+    if (!is_source || member == members_.self()) continue;
+    job_.probe(members_.world_rank(member), members_.id(), kPointToPointSequence, call.record);
+  }
 }
 
 // Makes peers that are in another call notice, and this rank notice what they said. A call without

@@ -38,6 +38,7 @@ class Watchdog {
   static Status failure_without(Rank gone, const std::string& what);
   static std::string name_of_call(const detail::RequestState& request);
   void probe_peers(const StartedCall& call) const;
+  void probe_sources(const StartedCall& call) const;
   void report_waiting(const StartedCall& call) const;
   Status time_out(detail::RequestState& request, TimePoint now) const;
   std::vector<Rank> waiting_world_ranks() const;

@@ -453,6 +453,8 @@ void Messenger::on_offer(Peer& peer, const FrameHeader& header) {
 }
 
 void Messenger::on_probe(Peer& peer, const FrameHeader& header) {
+  // A peer that waits for a message asks so whether this rank is still there.
+  if (header.sequence == kPointToPointSequence) return;
   Calls* known = calls_heard_of(peer, header.communicator);
   if (known == nullptr || !check_record(peer.rank, key_of(header), header.record)) return;
   offer_waiting(peer, header.communicator, header.sequence);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/call_history.h"
+#include "base/call_record.h"
 #include "base/clock.h"
 #include "base/handshake.h"
 #include "base/result.h"
@@ -42,9 +43,6 @@ struct World {
 };
 
 inline constexpr std::uint32_t kEveryCommunicator = 0xffffffff;
-
-/// Stands for the sequence of sends and receives in reports: they have none that ranks agree on.
-inline constexpr std::uint64_t kPointToPointSequence = ~std::uint64_t{0};
 
 /// The job's word on a failure. `failed_rank` is a world rank or -1.
 struct FailureDecision {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/grace_periods.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
@@ -336,6 +337,46 @@ TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
       EXPECT_EQ(data, std::vector<int>(1000, 7));
     }
     EXPECT_EQ(outcome_of([&] { comm.receive(data, 0); }).code, ErrorCode::kRankLeft);
+  });
+}
+
+// Nothing has been said in the communicator before, so that nobody is told that it was closed.
+TEST_P(Deadline, ARankThatLeftBeforeItSaidAnythingIsNamedToThoseThatReceive) {
+  for (const Rank source : {1, kAnyRank}) {
+    run_ranks(2, GetParam(), [&](Communicator& comm) {
+      Communicator other = comm.duplicate();
+      if (comm.rank() == 1) {
+        other.close();
+      } else {
+        int data = 0;
+        const Outcome outcome =
+            outcome_of([&] { other.receive(&data, 1, DataType::kInt32, source); });
+        EXPECT_EQ(outcome.code, ErrorCode::kRankLeft) << outcome.message;
+        EXPECT_EQ(outcome.rank, 1) << outcome.message;
+      }
+      comm.barrier();
+    });
+  }
+}
+
+// A live one is asked and goes on, whatever it is in.
+TEST_P(Deadline, AMessageThatComesLateIsNoFailure) {
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    Communicator other = comm.duplicate();
+    int data = 0;
+    if (comm.rank() == 1) {
+      // Until the other rank has waited for as long as makes it ask.
+      comm.receive(&data, 1, DataType::kInt32, 0);
+      other.send(&data, 1, DataType::kInt32, 0);
+    } else {
+      Request late = other.receive_async(&data, 1, DataType::kInt32, 1);
+      EXPECT_FALSE(late.wait_for(10 * grace::kProbeAfter));
+      const int value = 42;
+      comm.send(&value, 1, DataType::kInt32, 1);
+      late.wait();
+      EXPECT_EQ(data, 42);
+    }
+    other.barrier();
   });
 }
 

@@ -133,6 +133,19 @@ TEST_F(WatchdogTest, ProbesThoseThatItWaitsForOnceAfterAWhile) {
   EXPECT_THAT(job_.asked, ElementsAre("probe 1/5 at 2", "probe 1/5 at 9"));
 }
 
+TEST_F(WatchdogTest, AsksOnceWhetherTheSourceOfAMessageIsStillThere) {
+  begin(Collective::kReceive);
+  waits_.ranks = {2};
+  EXPECT_TRUE(look_after(grace::kProbeAfter));
+  EXPECT_TRUE(look_after(grace::kProbeAfter * 2));
+  EXPECT_THAT(job_.asked, ElementsAre("probe 1/message at 9"));
+  job_.asked.clear();
+  begin(Collective::kReceive);
+  waits_.ranks = {kAnyRank};
+  EXPECT_TRUE(look_after(grace::kProbeAfter));
+  EXPECT_THAT(job_.asked, ElementsAre("probe 1/message at 2", "probe 1/message at 9"));
+}
+
 // What has no plan sends nothing, and a peer may have taken one.
 TEST_F(WatchdogTest, ComparesWhatPeersHaveSaidWhereThereIsNoPlan) {
   request_.plan = nullptr;
@@ -151,11 +164,11 @@ TEST_F(WatchdogTest, ReportsForWhomItWaitsOnce) {
   EXPECT_THAT(job_.asked, ElementsAre("waiting 1/5 for 9"));
 }
 
-TEST_F(WatchdogTest, ReportsMessagesWithoutANumberAndProbesNobodyForThem) {
+TEST_F(WatchdogTest, ReportsMessagesWithoutANumber) {
   begin(Collective::kReceive);
   waits_.ranks = {1};
   EXPECT_TRUE(look_after(grace::kReportAfter));
-  EXPECT_THAT(job_.asked, ElementsAre("waiting 1/message for 2"));
+  EXPECT_THAT(job_.asked, ElementsAre("probe 1/message at 2", "waiting 1/message for 2"));
 }
 
 TEST_F(WatchdogTest, SaysNothingOfCallsThatPeersTakeNoPartInYet) {

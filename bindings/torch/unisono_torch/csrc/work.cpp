@@ -36,11 +36,10 @@ struct Detached {
 std::exception_ptr last_error(const std::string& operation) {
   std::string message = "unisono: " + operation + ": ";
   message += unisono_code_name(unisono_last_error_code());
-  message += std::string(": ") + unisono_last_error();
-  if (unisono_last_error_rank() != UNISONO_NO_RANK) {
-    message += " (rank at fault: " + std::to_string(unisono_last_error_rank()) + ")";
-  }
-  return exception_of(message);
+  const int32_t rank = unisono_last_error_rank();
+  message += rank == UNISONO_NO_RANK ? " (no rank at fault)"
+                                     : " (rank at fault: " + std::to_string(rank) + ")";
+  return exception_of(message + ": " + unisono_last_error());
 }
 
 void check(unisono_code code, const char* operation) {
