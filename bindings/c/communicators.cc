@@ -78,6 +78,7 @@ std::size_t give_text(const std::string& text, char* taker, std::size_t room) {
 /// The same for what `make` says of the communicator; 0 where it fails.
 template <typename Make>
 std::size_t tell(const unisono_comm* comm, const Make& make, char* taker, std::size_t room) {
+  if (taker != nullptr && room > 0) taker[0] = 0;
   std::size_t length = 0;
   static_cast<void>(guarded([&] {
     length = give_text(make(required(comm, "describe", kNoCommunicator).value), taker, room);

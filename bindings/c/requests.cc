@@ -15,6 +15,15 @@ Request& value_of(unisono_request* request, const char* operation) {
   return required(request, operation, kNoRequest).value;
 }
 
+/// Of a call's buffers, which it releases in the end. Empty until nothing can fail any more.
+struct Owner {
+  void (*release)(void* context) = nullptr;
+  void* context = nullptr;
+  ~Owner() {
+    if (release != nullptr) release(context);
+  }
+};
+
 std::vector<Request*> values_of(unisono_request* const* requests, std::size_t count,
                                 const char* operation) {
   std::vector<Request*> values;
@@ -86,9 +95,9 @@ unisono_code unisono_request_detach(unisono_request* request, void (*release)(vo
                                     void* context) {
   return guarded([&] {
     Request& value = value_of(request, "detach");
-    std::shared_ptr<void> owner;
-    if (release != nullptr)
-      owner = {static_cast<void*>(&value), [release, context](void*) { release(context); }};
+    auto owner = std::make_shared<Owner>();
+    owner->release = release;
+    owner->context = context;
     value.detach(std::move(owner));
     delete request;
   });

@@ -224,7 +224,15 @@ class Collectives(unittest.TestCase):
         self.assertSame(twice.wait(), torch.full((1000,), 2.0 * size()))
         for _ in range(20):
             dist.all_reduce(torch.ones(100_000), async_op=True)  # dropped at once
-        dist.barrier()
+        outputs = [torch.zeros(1000) for _ in range(size())]
+        dist.all_gather(outputs, torch.full((1000,), 1.0 + rank()), async_op=True)
+        # Collectives end in their order, and what has to be copied is copied with the end.
+        for _ in range(100):
+            dist.barrier()
+            if all(output[-1] == 1.0 + r for r, output in enumerate(outputs)):
+                break
+        else:
+            self.fail("a work that was dropped left no results")
 
     def test_sub_groups(self):
         # By all ranks in one order, and by its members alone.

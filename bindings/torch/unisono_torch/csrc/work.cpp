@@ -46,7 +46,18 @@ void check(unisono_code code, const char* operation) {
   if (code != UNISONO_OK) std::rethrow_exception(last_error(operation));
 }
 
+Lent::~Lent() {
+  if (!is_abandoned) return;
+  try {
+    finish();
+  } catch (...) {
+    // Nobody is there to be told.
+  }
+}
+
+// Without a graph: this may be any thread.
 void Lent::finish() {
+  const at::NoGradGuard no_grad;
   for (const Copy& copy : copies) unjoin(copy.from, copy.to);
   copies.clear();
 }
@@ -63,6 +74,7 @@ UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, con
 // Python may drop a work at once; its call goes on and keeps its tensors.
 UnisonoWork::~UnisonoWork() {
   const bool is_over = concluding_;
+  lent_->is_abandoned = !is_over && !requests_.empty();
   for (unisono_request* const request : requests_) {
     if (is_over) {
       unisono_request_free(request);
@@ -90,6 +102,7 @@ bool UnisonoWork::isCompleted() {
   }
   if (!test()) return false;
   await(kNoTimeout);
+  await_conclusion();
   return true;
 }
 
@@ -120,18 +133,21 @@ void UnisonoWork::await(milliseconds timeout) {
 
 bool UnisonoWork::wait(milliseconds timeout) {
   await(timeout);
-  // Another thread may be the one that concludes.
-  std::unique_lock lock(mutex_);
-  cv_.wait(lock, [&] { return completed_; });
+  await_conclusion();
+  const std::lock_guard lock(mutex_);
   if (exception_ != nullptr) std::rethrow_exception(exception_);
   return true;
+}
+
+// Another thread may be the one that concludes.
+void UnisonoWork::await_conclusion() {
+  std::unique_lock lock(mutex_);
+  cv_.wait(lock, [&] { return completed_; });
 }
 
 void UnisonoWork::conclude(std::exception_ptr failure) {
   if (concluding_.exchange(true)) return;
   try {
-    // Without a graph: this may be any thread.
-    const at::NoGradGuard no_grad;
     if (failure == nullptr) lent_->finish();
   } catch (...) {
     failure = std::current_exception();

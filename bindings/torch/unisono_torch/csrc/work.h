@@ -27,7 +27,10 @@ struct Lent {
   std::deque<std::vector<size_t>> counts;
   /// What has to be put into the outputs after a success, because it could not come there itself.
   std::vector<Copy> copies;
+  /// Nobody waits for the call: the end of the last who has this is the end of the call.
+  bool is_abandoned = false;
 
+  ~Lent();
   void finish();
 };
 
@@ -58,6 +61,7 @@ class UnisonoWork : public c10d::Work {
  private:
   bool test();
   void await(std::chrono::milliseconds timeout);
+  void await_conclusion();
   void conclude(std::exception_ptr failure);
   void watch();
   template <typename Complete>
