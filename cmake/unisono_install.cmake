@@ -32,5 +32,11 @@ install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake
 # For builds without CMake. The prefix is found from the file's own place, which may be moved.
 file(RELATIVE_PATH UNISONO_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" UNISONO_PC_UP "${UNISONO_PC_UP}")
+foreach(folder IN ITEMS LIBDIR INCLUDEDIR)
+  set(UNISONO_PC_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    set(UNISONO_PC_${folder} "${CMAKE_INSTALL_${folder}}")
+  endif()
+endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/unisono.pc.in ${PROJECT_BINARY_DIR}/unisono.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/unisono.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -88,7 +88,9 @@ Call make_call(const unisono_call* given, int ranks) {
 const unisono_call* call_at(const unisono_call* calls, std::size_t index) {
   check_size(*calls, "group");
   const auto* const first = reinterpret_cast<const std::byte*>(calls);
-  return reinterpret_cast<const unisono_call*>(first + index * calls->size);
+  const auto* const call = reinterpret_cast<const unisono_call*>(first + index * calls->size);
+  if (call->size != calls->size) refuse("group", "the calls of one array differ in their size");
+  return call;
 }
 
 }  // namespace unisono::c

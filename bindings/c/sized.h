@@ -11,7 +11,7 @@ namespace unisono::c {
 
 template <typename T>
 void check_size(const T& given, const char* operation) {
-  if (given.size < sizeof(std::size_t)) {
+  if (given.size < sizeof(std::size_t) || given.size % alignof(T) != 0) {
     refuse(operation, "a struct's member size is not set: begin with its UNISONO_..._INIT");
   }
   if (given.size > sizeof(T)) {

@@ -16,7 +16,7 @@
  * options is taken.
  *
  * Errors. Every function that can fail returns its outcome, and writes its results only where that
- * is UNISONO_OK. unisono_last_error() and its companions tell more about the last failure on the
+ * is UNISONO_OK, but where its comment says otherwise. unisono_last_error() and its companions tell more about the last failure on the
  * calling thread; a call that succeeds leaves them as they are. Null or an invalid value where none
  * is allowed is UNISONO_INVALID_ARGUMENT. No C++ exception leaves the library.
  *
@@ -302,7 +302,7 @@ typedef struct unisono_call {
 /* What a finished receive got. */
 typedef struct unisono_received {
   size_t size;
-  size_t count; /* elements */
+  size_t count; /* elements; of unisono_request_received() bytes */
   int32_t source;
   uint32_t tag;
 } unisono_received;
@@ -401,7 +401,7 @@ typedef void (*unisono_completion)(void* context, unisono_code code, int32_t ran
 UNISONO_C_API unisono_code unisono_request_test(unisono_request* request, int32_t* finished);
 /* Waits and returns the call's outcome. The request stays to be freed. */
 UNISONO_C_API unisono_code unisono_request_wait(unisono_request* request);
-/* The same for at most `limit_ms`; *finished tells which it was. */
+/* The same for at most `limit_ms`; *finished tells which it was, and is 1 with a failure too. */
 UNISONO_C_API unisono_code unisono_request_wait_for(unisono_request* request, int64_t limit_ms,
                                                     int32_t* finished);
 /* The outcome so far, without waiting: UNISONO_OK while the call runs. */
@@ -414,7 +414,7 @@ UNISONO_C_API unisono_code unisono_request_on_completion(unisono_request* reques
 UNISONO_C_API unisono_code unisono_request_received(const unisono_request* request,
                                                     unisono_received* received);
 /* Frees the handle and never waits; `release(context)` is called when no peer can touch the
- * buffers any more. */
+ * buffers any more. After a failure the handle is still there, and nothing will be released. */
 UNISONO_C_API unisono_code unisono_request_detach(unisono_request* request,
                                                   void (*release)(void* context), void* context);
 /* Waits where the call still runs, because its buffers are lent, and frees. */
@@ -540,7 +540,7 @@ UNISONO_C_API unisono_code unisono_helper_threads_note(int32_t threads,
 UNISONO_C_API void unisono_helper_threads_free(unisono_helper_threads* note);
 
 /* Runs body(context, comm) as ranks 0 to n - 1, threads of this process, and waits for all. `comm`
- * is valid until the body returns. A body returns 0, or another number: then the others are
+ * is valid until the body returns, which does not destroy it. A body returns 0, or another number: then the others are
  * aborted and the outcome is UNISONO_ABORTED, which names the rank. */
 UNISONO_C_API unisono_code unisono_spawn(int32_t n, int (*body)(void* context, unisono_comm* comm),
                                          void* context, const char* transport, int64_t timeout_ms);

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "base/little_endian.h"
+#include "base/log.h"
 #include "base/network.h"
 
 namespace unisono::rendezvous {
@@ -115,8 +116,8 @@ WaitingIds& waiting_ids() {
   return ids;
 }
 
-UniqueId encode(const JobKey& key, const std::string& job_id, std::uint16_t port,
-                const std::vector<std::string>& hosts) {
+Result<UniqueId> encode(const JobKey& key, const std::string& job_id, std::uint16_t port,
+                        const std::vector<std::string>& hosts) {
   std::string addresses;
   std::size_t count = 0;
   for (const std::string& host : hosts) {
@@ -125,7 +126,21 @@ UniqueId encode(const JobKey& key, const std::string& job_id, std::uint16_t port
     addresses += bytes;
     ++count;
   }
-  std::string text(kTitle);
+  if (count == 0) {
+    return Status(ErrorCode::kRendezvous,
+                  fmt::format("no address for a unique id: '{}' is no numeric one; set "
+                              "UNISONO_INTERFACE to one that the other hosts can reach",
+                              hosts.empty() ? "" : hosts.front()));
+  }
+  if (count < hosts.size()) {
+    log::warning(
+        fmt::format("a unique id has room for {} of this host's {} addresses; set "
+                    "UNISONO_INTERFACE if the others do not reach it",
+                    count, hosts.size()));
+  }
+  std::string text;
+  text.reserve(std::tuple_size_v<decltype(UniqueId::bytes)>);  // the key is in no other place
+  text += kTitle;
   text.append(reinterpret_cast<const char*>(key.bytes().data()), kKeyBytes);
   text += bytes_of_hex(job_id);
   append_little_endian(port, &text);
@@ -149,7 +164,7 @@ Result<UniqueId> make_unique_id(const std::string& interface_address) {
   UNISONO_ASSIGN(Listener remote, listen_tcp("", 0, interface_address));
   std::vector<std::string> hosts{interface_address};
   if (interface_address.empty()) hosts = local_addresses(remote.is_ipv6);
-  const UniqueId id = encode(key, job_id, remote.port, hosts);
+  UNISONO_ASSIGN(const UniqueId id, encode(key, job_id, remote.port, hosts));
   listeners.push_back(std::move(remote));
   UNISONO_TRY(waiting_ids().add(job_id, std::move(listeners)));
   return id;

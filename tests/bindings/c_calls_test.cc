@@ -279,6 +279,8 @@ TEST(CCalls, AStructThatIsShorterHasDefaultsForTheRest) {
     EXPECT_TRUE(is_ok(unisono_barrier(comm, &options)));
     options.size = 0;
     EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
+    options.size = offsetof(unisono_call_options, algorithm) + 3;
+    EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
     options.size = sizeof options + 8;
     EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
 

@@ -80,9 +80,11 @@ class Collectives(unittest.TestCase):
         expected = torch.stack(self.gathered(mine)).sum(0)
         dist.all_reduce(mine)
         torch.testing.assert_close(mine, expected)
+        parts = of_rank((size(), 50), torch.complex64)
+        total = torch.stack(self.gathered(parts)).sum(0)
         out = torch.empty(50, dtype=torch.complex64)
-        dist.reduce_scatter_tensor(out, of_rank((50 * size(),), torch.complex64))
-        self.assertEqual(out.shape, (50,))
+        dist.reduce_scatter_tensor(out, parts.flatten())
+        torch.testing.assert_close(out, total[rank()])
 
     def test_data_of_every_type_arrives_as_it_was(self):
         for dtype in INTEGERS + FLOATS + OTHERS:
@@ -233,6 +235,31 @@ class Collectives(unittest.TestCase):
                 break
         else:
             self.fail("a work that was dropped left no results")
+
+    def test_what_follows_a_future_may_make_calls(self):
+        inner = []
+
+        def follow(future):
+            inner.append(dist.all_reduce(torch.ones(5), async_op=True))
+            inner[-1].get_future().wait()
+            return future.value()
+
+        first = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(follow)
+        first.wait()
+        self.assertSame(inner[0].result()[0], torch.full((5,), float(size())))
+        dist.barrier()
+
+    def test_tensors_of_inference_mode(self):
+        with torch.inference_mode():
+            out = [torch.zeros(4) for _ in range(size())]
+            dist.all_gather(out, torch.full((4,), float(rank())), async_op=True).get_future().wait()
+            for r, each in enumerate(out):
+                self.assertEqual(each[0].item(), r)
+
+    def test_views_that_change_values_are_sent_as_they_read(self):
+        mine = torch._neg_view(torch.full((3,), 1.0 + rank()))
+        dist.broadcast(mine, 0)
+        self.assertSame(mine.clone(), torch.full((3,), -1.0))
 
     def test_sub_groups(self):
         # By all ranks in one order, and by its members alone.

@@ -35,14 +35,4 @@ def register():
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def autoload():
-    """For torch's own loading of plug-ins, which a failure here would break for all its users."""
-    try:
-        register()
-    except Exception as error:  # noqa: BLE001
-        import warnings
-
-        warnings.warn(f"unisono_torch could not register itself: {error}", stacklevel=2)
-
-
 register()

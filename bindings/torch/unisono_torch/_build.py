@@ -49,11 +49,12 @@ def find_unisono():
     if root := os.environ.get("TORCH_UNISONO_ROOT"):
         return _from_root(root)
     if shutil.which("pkg-config"):
-        asked = subprocess.run(
-            ["pkg-config", "--variable=prefix", "unisono"], capture_output=True, text=True
-        )
-        if asked.returncode == 0:
-            return _from_root(asked.stdout.strip())
+        asked = [
+            subprocess.run(["pkg-config", f"--variable={name}", "unisono"], capture_output=True, text=True)
+            for name in ("includedir", "libdir")
+        ]
+        if all(each.returncode == 0 for each in asked):
+            return tuple(pathlib.Path(each.stdout.strip()) for each in asked)
     raise BuildError(
         "libunisono was not found: install it (cmake --install) and set TORCH_UNISONO_ROOT to its "
         "prefix, or PKG_CONFIG_PATH to the folder of unisono.pc"

@@ -156,11 +156,15 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   made.options = &started.options;
   unisono_request* request = nullptr;
   const std::lock_guard lock(mutex_);
-  check(unisono_start(started.comm, &made, &request), started.name);
+  const unisono_code code = unisono_start(started.comm, &made, &request);
+  // torch ends the coalescing of calls only where all have begun.
+  if (code != UNISONO_OK) is_coalescing_ = false;
+  check(code, started.name);
   started.work->add(request);
 }
 
 WorkPointer UnisonoBackend::give(Started&& started) {
+  started.lent->is_whole = true;
   // What follows a call in its stream is in order there.
   if (started.options.has_stream != 0) started.lent->finish();
   const std::lock_guard lock(mutex_);
@@ -450,18 +454,17 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
   return give(std::move(started));
 }
 
-WorkPointer UnisonoBackend::message(unisono_collective collective, Tensors& tensors, int peer,
-                                    int tag) {
-  const bool is_send = collective == UNISONO_SEND;
-  check_single(tensors, is_send ? "send" : "recv");
-  const OpType type = is_send                    ? OpType::SEND
-                      : peer == UNISONO_ANY_RANK ? OpType::RECVANYSOURCE
-                                                 : OpType::RECV;
-  Started started = begin(is_send ? "send" : "recv", type, is_send ? tensors : Tensors(),
-                          is_send ? Tensors() : tensors, milliseconds(0));
-  unisono_call call =
-      move_of(collective, is_send ? started.read(tensors[0]) : nullptr,
-              is_send ? nullptr : started.write(tensors[0], false), tensors[0].nbytes());
+WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
+  const bool is_send = kind.type == OpType::SEND;
+  check_single(tensors, kind.name);
+  // Those below are of monitored barriers.
+  TORCH_CHECK(tag >= 0, "unisono: ", kind.name, ": the tag is ", tag,
+              ", accepted are those from 0 on");
+  Started started =
+      begin(kind.name, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
+  unisono_call call = move_of(
+      is_send ? UNISONO_SEND : UNISONO_RECEIVE, is_send ? started.read(tensors[0]) : nullptr,
+      is_send ? nullptr : started.write(tensors[0], false), tensors[0].nbytes());
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
   start(started, call);
@@ -469,15 +472,15 @@ WorkPointer UnisonoBackend::message(unisono_collective collective, Tensors& tens
 }
 
 WorkPointer UnisonoBackend::send(Tensors& tensors, int target, int tag) {
-  return message(UNISONO_SEND, tensors, target, tag);
+  return message({"send", OpType::SEND}, tensors, target, tag);
 }
 
 WorkPointer UnisonoBackend::recv(Tensors& tensors, int source, int tag) {
-  return message(UNISONO_RECEIVE, tensors, source, tag);
+  return message({"recv", OpType::RECV}, tensors, source, tag);
 }
 
 WorkPointer UnisonoBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message(UNISONO_RECEIVE, tensors, UNISONO_ANY_RANK, tag);
+  return message({"recvAnySource", OpType::RECVANYSOURCE}, tensors, UNISONO_ANY_RANK, tag);
 }
 
 WorkPointer UnisonoBackend::barrier(const c10d::BarrierOptions& options) {

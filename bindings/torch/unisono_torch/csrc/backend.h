@@ -88,7 +88,12 @@ class UnisonoBackend : public c10d::Backend {
                 std::chrono::milliseconds timeout);
   void start(Started& started, const unisono_call& call);
   WorkPointer give(Started&& started);
-  WorkPointer message(unisono_collective collective, Tensors& tensors, int peer, int tag);
+  struct MessageKind {
+    const char* name;
+    c10d::OpType type;
+  };
+
+  WorkPointer message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
   void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
   void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);

@@ -14,15 +14,26 @@ constexpr milliseconds kFirstPause{1}, kLongestPause{20};
 // Functions of a store end with one of these.
 constexpr int kDone = 0, kFailed = 1;
 
-c10d::Store& store_of(void* context) { return *static_cast<c10d::Store*>(context); }
+// A store, and what its last failure said.
+struct Meeting {
+  c10d::Store& store;
+  std::exception_ptr failure;
+};
+
+Meeting& meeting_of(void* context) { return *static_cast<Meeting*>(context); }
+
+int note_failure(void* context) {
+  meeting_of(context).failure = std::current_exception();
+  return kFailed;
+}
 
 int set_in_store(void* context, const char* key, const void* value, size_t bytes) {
   try {
     const auto* const first = static_cast<const uint8_t*>(value);
-    store_of(context).set(key, std::vector<uint8_t>(first, first + bytes));
+    meeting_of(context).store.set(key, std::vector<uint8_t>(first, first + bytes));
     return kDone;
   } catch (...) {
-    return kFailed;
+    return note_failure(context);
   }
 }
 
@@ -31,16 +42,16 @@ int get_from_store(void* context, const char* key, int64_t timeout_ms, unisono_s
   try {
     const auto deadline = Clock::now() + milliseconds(timeout_ms);
     milliseconds pause = kFirstPause;
-    while (!store_of(context).check({key})) {
+    while (!meeting_of(context).store.check({key})) {
       if (Clock::now() >= deadline) return kDone;
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, kLongestPause);
     }
-    const std::vector<uint8_t> found = store_of(context).get(key);
+    const std::vector<uint8_t> found = meeting_of(context).store.get(key);
     unisono_store_return(value, found.data(), found.size());
     return kDone;
   } catch (...) {
-    return kFailed;
+    return note_failure(context);
   }
 }
 
@@ -48,13 +59,16 @@ int get_from_store(void* context, const char* key, int64_t timeout_ms, unisono_s
 
 CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
   unisono_store callbacks = UNISONO_STORE_INIT;
-  callbacks.context = &store;
+  Meeting meeting{store, nullptr};
+  callbacks.context = &meeting;
   callbacks.set = set_in_store;
   callbacks.get = get_from_store;
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
   options.timeout_ms = timeout.count();
   unisono_comm* comm = nullptr;
-  check(unisono_join(&callbacks, kName, rank, size, &options, &comm), "init_process_group");
+  const unisono_code code = unisono_join(&callbacks, kName, rank, size, &options, &comm);
+  if (code != UNISONO_OK && meeting.failure != nullptr) std::rethrow_exception(meeting.failure);
+  check(code, "init_process_group");
   return {comm, unisono_comm_destroy};
 }
 

@@ -10,8 +10,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Beyond every tag that torch can give. Each barrier has one of its own, so that a token that came
-// too late is not taken for the next one.
+// Beyond the tags that send and recv take. Each barrier has one of its own, so that a token that
+// came too late is not taken for the next one.
+constexpr milliseconds kYear = std::chrono::hours(365 * 24);
 constexpr uint32_t kTags = 0xffff0000;
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -36,6 +37,10 @@ bool UnisonoBackend::pass_token(unisono_collective collective, int peer, millise
   call.count = 1;
   call.peer = peer;
   call.tag = kTags | (monitored_barriers_ & 0xffff);
+  // A token that is not passed in time stays where it is, and must not end the group later.
+  unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
+  options.timeout_ms = kYear.count();
+  call.options = &options;
   unisono_request* request = nullptr;
   {
     const std::lock_guard lock(mutex_);

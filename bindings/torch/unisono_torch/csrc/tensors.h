@@ -8,7 +8,7 @@
 
 namespace unisono_torch {
 
-/// Throws for tensors that no call takes: sparse, quantised ones of a reduction, other devices.
+/// Throws for tensors that no call takes: sparse ones, other devices.
 void check_dense(const at::Tensor& tensor, const char* operation);
 void check_single(const std::vector<at::Tensor>& tensors, const char* operation);
 /// Throws where two tensors of a call differ in type or device.

@@ -1,12 +1,14 @@
 #include "csrc/work.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
 
+#include "csrc/completions.h"
 #include "csrc/tensors.h"
 
 namespace unisono_torch {
@@ -27,10 +29,6 @@ c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors() {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
 
-struct Detached {
-  std::shared_ptr<Lent> lent;
-};
-
 }  // namespace
 
 std::exception_ptr last_error(const std::string& operation) {
@@ -47,7 +45,7 @@ void check(unisono_code code, const char* operation) {
 }
 
 Lent::~Lent() {
-  if (!is_abandoned) return;
+  if (!is_abandoned || has_failed || !is_whole) return;
   try {
     finish();
   } catch (...) {
@@ -55,9 +53,11 @@ Lent::~Lent() {
   }
 }
 
-// Without a graph: this may be any thread.
+// This may be any thread, and the tensors any: without a graph, and as an operator's own kernel, so
+// that those of inference mode are written too.
 void Lent::finish() {
   const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below;
   for (const Copy& copy : copies) unjoin(copy.from, copy.to);
   copies.clear();
 }
@@ -74,16 +74,26 @@ UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, con
 // Python may drop a work at once; its call goes on and keeps its tensors.
 UnisonoWork::~UnisonoWork() {
   const bool is_over = concluding_;
-  lent_->is_abandoned = !is_over && !requests_.empty();
+  lent_->is_abandoned = !is_over;
   for (unisono_request* const request : requests_) {
-    if (is_over) {
-      unisono_request_free(request);
-      continue;
-    }
-    auto* const kept = new Detached{lent_};
-    const auto release = [](void* context) { delete static_cast<Detached*>(context); };
-    if (unisono_request_detach(request, release, kept) != UNISONO_OK) delete kept;
+    if (is_over || !abandon(request)) unisono_request_free(request);
   }
+}
+
+// False where there is no memory to note it: then the caller has to wait.
+bool UnisonoWork::abandon(unisono_request* request) {
+  auto* const kept = new (std::nothrow) std::shared_ptr<Lent>(lent_);
+  if (kept == nullptr) return false;
+  const auto note = [](void* context, unisono_code code, int32_t, const char*) {
+    if (code != UNISONO_OK) (*static_cast<std::shared_ptr<Lent>*>(context))->has_failed = true;
+  };
+  const auto release = [](void* context) { delete static_cast<std::shared_ptr<Lent>*>(context); };
+  // Callbacks run in this order, and the second one is the last to need what is kept.
+  const bool is_noted = unisono_request_on_completion(request, note, kept) == UNISONO_OK;
+  if (is_noted && unisono_request_detach(request, release, kept) == UNISONO_OK) return true;
+  // `note` may still be to come, with what is kept: leaked.
+  if (!is_noted) delete kept;
+  return false;
 }
 
 bool UnisonoWork::test() {
@@ -169,24 +179,31 @@ void UnisonoWork::conclude(std::exception_ptr failure) {
 void UnisonoWork::watch() {
   if (is_watched_.exchange(true)) return;
   unfinished_ = static_cast<int>(requests_.size()) + 1;
-  const auto end_one = [](UnisonoWork& work) {
-    if (work.unfinished_.fetch_sub(1) == 1) work.await(kNoTimeout);
-  };
   for (unisono_request* const request : requests_) {
     // The callback keeps the work.
-    auto* const kept = new c10::intrusive_ptr<UnisonoWork>(
-        c10::intrusive_ptr<UnisonoWork>::unsafe_reclaim_from_nonowning(this));
+    auto* const kept = new Self(Self::unsafe_reclaim_from_nonowning(this));
     const auto callback = [](void* context, unisono_code, int32_t, const char*) {
-      const std::unique_ptr<c10::intrusive_ptr<UnisonoWork>> work(
-          static_cast<c10::intrusive_ptr<UnisonoWork>*>(context));
-      if ((*work)->unfinished_.fetch_sub(1) == 1) (*work)->await(kNoTimeout);
+      const std::unique_ptr<Self> work(static_cast<Self*>(context));
+      end_one(std::move(*work));
     };
     if (unisono_request_on_completion(request, callback, kept) != UNISONO_OK) {
       delete kept;
       std::rethrow_exception(last_error(operation_));
     }
   }
-  end_one(*this);
+  end_one(Self::unsafe_reclaim_from_nonowning(this));
+}
+
+// What follows the last one's end is not for the thread that found it.
+void UnisonoWork::end_one(Self work) {
+  if (work->unfinished_.fetch_sub(1) != 1) return;
+  run_later([work = std::move(work)] {
+    try {
+      work->await(kNoTimeout);
+    } catch (...) {
+      work->conclude(std::current_exception());
+    }
+  });
 }
 
 // `slot` is one of the futures, and `complete` ends it with the work's outcome. Whoever concludes
@@ -218,9 +235,8 @@ void UnisonoWork::complete_result(c10::ivalue::Future& future, const std::except
 }
 
 void UnisonoWork::complete_outcome(c10::ivalue::Future& future, const std::exception_ptr& failure) {
-  const auto outcome =
-      failure == nullptr ? c10d::WorkResult::SUCCESS : c10d::WorkResult::COMM_ERROR;
-  future.markCompleted(c10::IValue(static_cast<int64_t>(outcome)));
+  // c10d::WorkResult, which torch 2.4 lacks: SUCCESS and COMM_ERROR.
+  future.markCompleted(c10::IValue(static_cast<int64_t>(failure == nullptr ? 0 : 2)));
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFuture() {
@@ -269,6 +285,13 @@ bool CoalescedWork::wait(milliseconds timeout) {
   }
   if (failure != nullptr) std::rethrow_exception(failure);
   return true;
+}
+
+std::exception_ptr CoalescedWork::exception() const {
+  for (const auto& work : works_) {
+    if (const std::exception_ptr failure = work->exception()) return failure;
+  }
+  return nullptr;
 }
 
 std::vector<at::Tensor> CoalescedWork::result() {

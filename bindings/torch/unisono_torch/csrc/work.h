@@ -27,15 +27,18 @@ struct Lent {
   std::deque<std::vector<size_t>> counts;
   /// What has to be put into the outputs after a success, because it could not come there itself.
   std::vector<Copy> copies;
+  /// All requests of the call were started.
+  bool is_whole = false;
   /// Nobody waits for the call: the end of the last who has this is the end of the call.
-  bool is_abandoned = false;
+  std::atomic<bool> is_abandoned{false};
+  std::atomic<bool> has_failed{false};
 
   ~Lent();
   void finish();
 };
 
-/// Any thread. Whoever finds the end first (a waiter, somebody who tests, or a callback of the
-/// library's where a future was asked for) calls Lent::finish() and completes the future.
+/// Any thread. Whoever finds the end first (a waiter, somebody who tests, or a thread of
+/// completions.h where a future was asked for) calls Lent::finish() and completes the future.
 class UnisonoWork : public c10d::Work {
  public:
   /// `title` is what profiles show, and lives for ever.
@@ -55,10 +58,15 @@ class UnisonoWork : public c10d::Work {
   int sourceRank() const override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  // Newer than the oldest version of torch: no `override`.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult();
   uint64_t getSequencenumber() const override { return sequence_; }
 
  private:
+  using Self = c10::intrusive_ptr<UnisonoWork>;
+
+  bool abandon(unisono_request* request);
+  static void end_one(Self work);
   bool test();
   void await(std::chrono::milliseconds timeout);
   void await_conclusion();
@@ -94,6 +102,7 @@ class CoalescedWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(kNoTimeout); }
   std::vector<at::Tensor> result() override;
+  std::exception_ptr exception() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
