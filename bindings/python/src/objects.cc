@@ -111,7 +111,7 @@ class Inbox {
   }
   nb::list take(Rank source) {
     if (failure_) std::rethrow_exception(failure_);
-    return as_list(reader(source).take());
+    return as_list(reader(source).take(source));
   }
   nb::list take_all() {
     nb::list objects;

@@ -95,7 +95,14 @@ void ParcelReader::read_table(Rank source, std::uint64_t size) {
   table_ = {};
 }
 
+std::vector<ReceivedSection> ParcelReader::take(Rank source) {
+  if (!has_table_ || received_ != size_) refuse_parcel(source);
+  return std::move(sections_);
+}
+
 void ParcelReader::write(Rank source, std::uint64_t size, std::span<const std::byte> bytes) {
+  size_ = size;
+  received_ += bytes.size();
   while (!bytes.empty() && !has_table_) {
     const std::uint64_t need =
         table_.size() < kWord ? kWord : padded(table_bytes(source, size, table_));

@@ -50,7 +50,8 @@ class ParcelReader {
   /// The next bytes of a stream of `size`. Throws Error, which names the sender, where no correct
   /// rank sends them.
   void write(Rank source, std::uint64_t size, std::span<const std::byte> bytes);
-  std::vector<ReceivedSection> take() { return std::move(sections_); }
+  /// All sections. Throws Error where the stream ended before they did.
+  std::vector<ReceivedSection> take(Rank source);
 
  private:
   void read_table(Rank source, std::uint64_t size);
@@ -60,6 +61,8 @@ class ParcelReader {
   std::vector<ReceivedSection> sections_;
   std::size_t section_ = 0;
   std::uint64_t position_ = 0;
+  std::uint64_t size_ = 0;
+  std::uint64_t received_ = 0;
 };
 
 /// The sections of a stream that is in memory as a whole, where they are.

@@ -102,6 +102,37 @@ def test_objects_that_cannot_be_pickled(comm, call):
     assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
 
 
+class Unreadable:
+    def __reduce__(self):
+        return (int, ("not a number",))
+
+
+def test_objects_that_cannot_be_unpickled(comm):
+    with pytest.raises(unisono.InvalidArgument, match="ValueError") as caught:
+        comm.all_gather_objects(Unreadable() if comm.rank == 1 else 1)
+    assert caught.value.rank == 1
+
+
+def test_objects_that_are_cut_short(comm):
+    if comm.rank == 1:
+        with pytest.raises(unisono.ProtocolViolated) as caught:
+            unisono._core.all_gather_objects(comm._member, [], 0, 0, None)
+    else:
+        with pytest.raises(unisono.ProtocolViolated) as caught:
+            comm.all_gather_objects(1)
+    assert caught.value.rank == 1
+
+
+def test_scattered_arrays(comm):
+    assert comm.scatter_objects(np.arange(comm.size) if comm.rank == 0 else None) == comm.rank
+
+
+def test_scattered_things_that_are_no_list(comm):
+    with pytest.raises(TypeError if comm.rank == 0 else unisono.InvalidArgument):
+        comm.scatter_objects(5 if comm.rank == 0 else None)
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
+
+
 def test_wrong_roots_and_numbers(comm):
     with pytest.raises(unisono.InvalidArgument):
         comm.gather_objects(1, root=comm.size)
