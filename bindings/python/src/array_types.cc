@@ -43,12 +43,19 @@ std::optional<DataType> complex_number(std::string_view code) {
   return std::nullopt;
 }
 
+// Z before a float makes it complex; alone it is a pointer, as ctypes has them.
+bool is_pointer(char code, char next) {
+  if (code == 'Z') return next == '\0' || std::string_view("fdg").find(next) == std::string::npos;
+  return std::string_view("OP&zX").find(code) != std::string_view::npos;
+}
+
 // Names of fields stand between colons.
 bool has_pointer(std::string_view format) {
   bool in_name = false;
-  for (const char c : format) {
-    if (c == ':') in_name = !in_name;
-    if (!in_name && (c == 'O' || c == 'P' || c == '&' || c == 'z' || c == 'Z')) return true;
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    if (format[i] == ':') in_name = !in_name;
+    const char next = i + 1 < format.size() ? format[i + 1] : '\0';
+    if (!in_name && is_pointer(format[i], next)) return true;
   }
   return false;
 }
@@ -67,15 +74,14 @@ ElementType type_of_format(const char* format, std::size_t item_bytes) {
     const auto type = code.size() == 1 ? number(code[0], item_bytes) : complex_number(code);
     if (type && size_of(*type) == item_bytes) return known(*type);
   }
-  const bool is_complex = code.size() == 2 && code[0] == 'Z';
-  return {{}, std::string("format '") + format + "'", !is_complex && has_pointer(code)};
+  return {{}, std::string("format '") + format + "'", has_pointer(code)};
 }
 
 ElementType type_of_name(std::string_view dtype) {
   if (dtype == "bfloat16") return known(DataType::kBfloat16);
   if (dtype == "float8_e4m3fn") return known(DataType::kFloat8E4m3);
   if (dtype == "float8_e5m2") return known(DataType::kFloat8E5m2);
-  return {{}, std::string(dtype), dtype == "object"};
+  return {{}, std::string(dtype)};
 }
 
 ElementType type_of_dlpack(std::uint8_t code, std::uint8_t bits) {

@@ -84,6 +84,7 @@ bool Array::borrow_numpy(nb::handle object, Facts* facts) {
   const nb::object dtype = object.attr("dtype");
   item_bytes_ = nb::cast<std::size_t>(dtype.attr("itemsize"));
   type_ = type_of_name(nb::cast<std::string>(dtype.attr("name")));
+  type_.holds_pointers = nb::cast<bool>(dtype.attr("hasobject"));
   owner_ = nb::borrow(object);
   const bool is_contiguous = !array.contains("strides") || nb::object(array["strides"]).is_none();
   *facts = {is_contiguous || elements_ == 0, nb::cast<bool>(data[1])};
@@ -97,7 +98,13 @@ bool Array::borrow_dlpack(nb::handle object, const char* operation, const char* 
   const DlpackTensor& tensor = *borrowed.tensor;
   data_ = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   elements_ = elements_of(tensor);
-  item_bytes_ = (std::size_t{tensor.bits} * tensor.lanes + 7) / 8;
+  const std::size_t item_bits = std::size_t{tensor.bits} * tensor.lanes;
+  if (item_bits % 8 != 0) {
+    refuse_argument(operation, argument,
+                    "has elements of " + std::to_string(item_bits) +
+                        " bits, which share bytes: give a view of its bytes");
+  }
+  item_bytes_ = item_bits / 8;
   type_ = type_of_dlpack(tensor.code, tensor.bits);
   if (tensor.lanes != 1) type_.type.reset();
   *facts = {is_contiguous(tensor), borrowed.is_read_only};
@@ -108,7 +115,7 @@ bool Array::borrow_dlpack(nb::handle object, const char* operation, const char* 
 std::optional<void*> stream_of(nb::handle stream, const char* operation) {
   if (stream.is_none()) return std::nullopt;
   nb::object handle = nb::borrow(stream);
-  for (const char* const name : {"cuda_stream", "ptr", "handle"}) {  // torch, CuPy, Numba
+  for (const char* const name : {"cuda_stream", "ptr", "handle"}) {  // torch, CuPy, PyCUDA
     if (PyLong_Check(handle.ptr())) break;
     if (nb::hasattr(stream, name)) handle = stream.attr(name);
   }

@@ -155,6 +155,56 @@ def test_options_that_are_refused(comm):
         comm.all_reduce(data, speed=1)
 
 
+def test_arrays_that_hold_objects(comm):
+    for dtype in ([("t", "M8[s]"), ("o", "O")], [("o", "O")], "O"):
+        with pytest.raises(unisono.InvalidArgument, match="Python objects"):
+            comm.broadcast(np.zeros(2, dtype))
+
+
+def test_records_of_complex_numbers(comm):
+    data = np.zeros(2, [("z", np.complex64), ("g", np.clongdouble)])
+    data["z"] = comm.rank + 1j
+    assert comm.broadcast(data)["z"].tolist() == [1j, 1j]
+
+
+def test_functions_of_ctypes(comm):
+    with pytest.raises(unisono.InvalidArgument, match="pointers"):
+        comm.broadcast((ctypes.CFUNCTYPE(None) * 2)())
+
+
+class OfHalfBytes:
+    """Integers of 4 bits by DLPack, two to a byte."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [
+            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("dimensions", ctypes.c_int32),
+            ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+            ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.c_void_p),
+            ("offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ]  # fmt: skip
+
+    def __init__(self):
+        self.bytes = ctypes.create_string_buffer(4)
+        self.shape = (ctypes.c_int64 * 1)(8)
+        self.tensor = self.Tensor(
+            ctypes.addressof(self.bytes), (1, 0), 1, 0, 4, 1, self.shape, None, 0, None, None
+        )
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **_):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_elements_that_share_bytes(comm):
+    with pytest.raises(unisono.InvalidArgument, match="4 bits"):
+        comm.broadcast(OfHalfBytes())
+
+
 def test_calls_keep_no_references(comm):
     data, out = np.ones(10), np.ones(10)
     before = sys.getrefcount(data), sys.getrefcount(out)
@@ -217,6 +267,7 @@ def test_shared_memory_of_the_job(comm):
     data[:] = comm.rank
     comm.all_reduce(data)
     assert (data == sum(range(comm.size))).all()
+    assert comm.allocate(np.int64(10)).shape == (10,)
     assert comm.allocate(0).size == 0 and comm.allocate(()).shape == ()
     with pytest.raises(ValueError):
         comm.allocate(-1)
