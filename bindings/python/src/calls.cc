@@ -45,14 +45,16 @@ std::string described(const Array& array) {
 
 }  // namespace
 
-BorrowedCall::BorrowedCall(const Communicator& communicator, const Given& given)
+BorrowedCall::BorrowedCall(Member& member, const Given& given)
     : operation_(name_of(given.collective).data()) {
+  const Communicator& communicator = member.value();
   call_.collective = given.collective;
   call_.root = given.root;
   call_.peer = given.peer;
   call_.tag = given.tag;
   set_options(given);
   borrow(given, communicator.rank());
+  set_op(member, given.op);
   set_type();
   set_counts(given.in_counts, "in_counts", &in_counts_, &call_.in_counts);
   set_counts(given.in_displacements, "in_displacements", &in_displacements_,
@@ -63,8 +65,27 @@ BorrowedCall::BorrowedCall(const Communicator& communicator, const Given& given)
   set_sizes(given, communicator);
 }
 
-void BorrowedCall::raise_failure() const {
-  if (op_) nb::cast<const Op&>(op_).raise_failure();
+BorrowedCall::~BorrowedCall() {
+  if (user_ && user_->failure()) abort_communicator();
+}
+
+// Nobody may care any more: the communicator may be gone, or the library refuse.
+void BorrowedCall::abort_communicator() const noexcept {
+  const nb::error_scope kept;  // this may run while an exception is on its way
+  try {
+    const nb::object alive = member_();
+    if (alive.is_none()) return;
+    Member& member = nb::cast<Member&>(alive);
+    const WithoutGil released;
+    member.value().abort(user_->text());
+  } catch (const std::exception&) {
+  }
+}
+
+void raise_if(const nb::object& failure) {
+  if (!failure) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure.ptr())), failure.ptr());
+  throw nb::python_error();
 }
 
 void BorrowedCall::borrow(const Given& given, Rank rank) {
@@ -76,13 +97,22 @@ void BorrowedCall::borrow(const Given& given, Rank rank) {
                                                                                           : "in_";
   in_.borrow(given.in, operation_, name, use, stream);
   out_.borrow(given.out, operation_, "out", Use::kWrite, stream);
-  if (given.op.is_none()) return;
-  if (!nb::isinstance<Op>(given.op)) {
-    refuse(operation_, "op is of type " + std::string(Py_TYPE(given.op.ptr())->tp_name) +
+}
+
+void BorrowedCall::set_op(Member& member, nb::handle op) {
+  if (op.is_none()) return;
+  if (!nb::isinstance<Op>(op)) {
+    refuse(operation_, "op is of type " + std::string(Py_TYPE(op.ptr())->tp_name) +
                            ": give an operator, such as unisono.SUM");
   }
-  op_ = nb::borrow(given.op);
-  call_.op = nb::cast<const Op&>(op_).value();
+  op_ = nb::borrow(op);
+  user_ = nb::cast<const Op&>(op_).user_call();
+  call_.op = nb::cast<const Op&>(op_).value(user_.get());
+  if (!user_) return;
+  if (call_.options.stream) {
+    refuse(operation_, "user operators do not run in a stream: leave stream away");
+  }
+  member_ = nb::weakref(nb::find(member));
 }
 
 void BorrowedCall::set_type() {

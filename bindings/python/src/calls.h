@@ -4,10 +4,12 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bindings/python/src/arrays.h"
+#include "bindings/python/src/communicator.h"
 #include "bindings/python/src/interpreter.h"
 #include "bindings/python/src/operators.h"
 #include "unisono/communicator.h"
@@ -26,23 +28,26 @@ struct Given {
   nb::handle timeout, algorithm, order, stream;
 };
 
-/// A call with what it borrows. It stays where it is. Made and destroyed with the GIL.
+/// A call with what it borrows. It stays where it is. Made and destroyed with the GIL. Where its
+/// user operator has raised, its end aborts the communicator: the other ranks have a void result.
 class BorrowedCall : public Mortal {
  public:
   /// Throws Error for what cannot be a call of this communicator.
-  BorrowedCall(const Communicator& communicator, const Given& given);
+  BorrowedCall(Member& member, const Given& given);
+  ~BorrowedCall() override;
   BorrowedCall(const BorrowedCall&) = delete;
   BorrowedCall& operator=(const BorrowedCall&) = delete;
 
   const Call& call() const { return call_; }
   /// Bytes of one element of the user's arrays.
   std::size_t item_bytes() const { return item_bytes_; }
-  bool has_failure() const { return op_ && nb::cast<const Op&>(op_).has_failure(); }
-  /// Raises what a user's operator has raised.
-  void raise_failure() const;
+  /// What a user operator has raised, or nothing.
+  nb::object failure() const { return user_ ? user_->failure() : nb::object(); }
 
  private:
   void borrow(const Given& given, Rank rank);
+  void set_op(Member& member, nb::handle op);
+  void abort_communicator() const noexcept;
   void set_type();
   void set_options(const Given& given);
   void set_sizes(const Given& given, const Communicator& communicator);
@@ -52,12 +57,17 @@ class BorrowedCall : public Mortal {
   const char* operation_;
   Array in_, out_;
   nb::object op_;
+  std::unique_ptr<UserCall> user_;
+  nb::object member_;  ///< a weak reference; of calls that have a user_
   std::size_t item_bytes_ = 1;
   std::size_t scale_ = 1;  ///< elements of the call's type in one of the array's
   std::vector<std::size_t> in_counts_, in_displacements_, out_counts_, out_displacements_;
   std::string algorithm_;
   Call call_;
 };
+
+/// Raises `failure` of Python, if it is one.
+void raise_if(const nb::object& failure);
 
 /// Seconds, or None for 0: the default.
 std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation);

@@ -5,6 +5,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,32 +30,32 @@ nb::tuple as_tuple(const Received& received) {
 }
 
 std::unique_ptr<PendingCall> start(Member& member, const Given& given) {
-  auto call = std::make_unique<BorrowedCall>(member.value(), given);
+  destroy_buried();
+  auto call = std::make_unique<BorrowedCall>(member, given);
   Request request;
   {
     const Inside inside(member);
     request = member.value().start(call->call());
   }
-  return std::make_unique<PendingCall>(std::move(request), std::move(call));
+  return std::make_unique<PendingCall>(nb::find(member), std::move(request), std::move(call));
 }
 
 // Started and waited for, because that lets Ctrl-C through, for half a microsecond more. Calls in a
 // stream are not: they return before their work is done.
 void run(Member& member, const Given& given) {
   if (given.stream.is_none()) {
+    const Turn turn(member);
     start(member, given)->wait(member.calls(), nb::none());
     return;
   }
-  const BorrowedCall call(member.value(), given);
-  {
-    const Inside inside(member);
-    member.value().run(call.call());
-  }
-  call.raise_failure();
+  const BorrowedCall call(member, given);
+  const Inside inside(member);
+  member.value().run(call.call());
 }
 
 nb::tuple receive(Member& member, const Given& given) {
   if (given.stream.is_none()) {
+    const Turn turn(member);
     const std::unique_ptr<PendingCall> call = start(member, given);
     call->wait(member.calls(), nb::none());
     return as_tuple({call->source(), call->tag(), call->count()});
@@ -68,8 +70,7 @@ struct GroupedCall {
 };
 
 std::unique_ptr<GroupedCall> prepare(Member& member, const Given& given) {
-  return std::make_unique<GroupedCall>(
-      GroupedCall{std::make_unique<BorrowedCall>(member.value(), given)});
+  return std::make_unique<GroupedCall>(GroupedCall{std::make_unique<BorrowedCall>(member, given)});
 }
 
 // Of bytes, because the two may be of different types.
@@ -89,13 +90,25 @@ nb::tuple send_receive(Member& member, const GroupedCall& sent, const GroupedCal
 
 void run_group(const std::vector<std::pair<Member*, GroupedCall*>>& calls) {
   std::vector<MemberCall> given;
-  given.reserve(calls.size());
-  for (const auto& [member, call] : calls) given.push_back({&member->value(), call->call->call()});
-  {
-    const WithoutGil released;
-    group(given);
+  std::deque<Turn> turns;  // which stay where they are, as the counts
+  std::deque<Counted> counted;
+  for (const auto& [member, call] : calls) {
+    given.push_back({&member->value(), call->call->call()});
+    turns.emplace_back(*member);
+    counted.emplace_back(member->calls());
   }
-  for (const auto& [member, call] : calls) call->call->raise_failure();
+  const WithoutGil released;
+  group(given);
+}
+
+// The calls are over, whether or not they succeeded. The first failure of a user operator.
+nb::object end_group(const std::vector<std::pair<Member*, GroupedCall*>>& calls) {
+  nb::object failure;
+  for (const auto& [member, call] : calls) {
+    const std::unique_ptr<BorrowedCall> over = std::move(call->call);
+    if (!failure) failure = over->failure();
+  }
+  return failure;
 }
 
 void run_group_of(const nb::list& list) {
@@ -103,7 +116,14 @@ void run_group_of(const nb::list& list) {
   for (const nb::handle entry : list) {
     calls.emplace_back(nb::cast<Member*>(entry[0]), nb::cast<GroupedCall*>(entry[1]));
   }
-  run_group(calls);
+  std::exception_ptr error;
+  try {
+    run_group(calls);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  raise_if(end_group(calls));
+  if (error) std::rethrow_exception(error);
 }
 
 // One list of arguments for all that take a call.
@@ -165,22 +185,52 @@ nb::tuple traffic(Member& member) {
   return nb::make_tuple(by_collective, by_peer);
 }
 
+// Memory that Python objects own, which may go whenever one of them does.
+std::shared_ptr<void> of_python(std::shared_ptr<void> memory) {
+  void* const data = memory.get();
+  return {data, [owner = std::move(memory)](void*) mutable { drop(std::move(owner)); }};
+}
+
 std::unique_ptr<Memory> allocate_shared(Member& member, std::size_t bytes) {
   const Inside inside(member);
-  return std::make_unique<Memory>(detail::allocate_owned(member.value(), bytes), bytes);
+  return std::make_unique<Memory>(of_python(detail::allocate_owned(member.value(), bytes)), bytes);
 }
 
 std::string explain(Member& member, const std::string& collective, std::size_t bytes) {
   Collective parsed{};
   if (!parse(collective, &parsed)) refuse("explain", "'" + collective + "' is no collective");
+  const WithoutGil released;
   return member.value().explain(parsed, bytes);
+}
+
+Status status(Member& member) {
+  const WithoutGil released;
+  return member.value().status();
+}
+
+std::string host_of(Member& member, Rank rank) {
+  const WithoutGil released;
+  return member.value().host_of(rank);
+}
+
+std::string describe(Member& member) {
+  const WithoutGil released;
+  return member.value().describe();
 }
 
 }  // namespace
 
-Member::~Member() {
-  const WithoutGil released;
-  Communicator own = std::move(own_);
+Member::~Member() { drop(std::move(own_)); }
+
+void Member::begin_use() {
+  const std::thread::id me = std::this_thread::get_id();
+  if (uses_ > 0 && user_ != me) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "two threads use one communicator at once: give each its own, by duplicate()");
+    throw nb::python_error();
+  }
+  user_ = me;
+  ++uses_;
 }
 
 void Member::end() {
@@ -191,11 +241,11 @@ void Member::end() {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  if (calls_ == 0 && value_ == &own_) value().close();
+  if (calls_ <= 0 && value_ == &own_) value().close();
 }
 
 void define_communicators(nb::module_& module) {
-  nb::class_<Member> members(module, "Member");
+  nb::class_<Member> members(module, "Member", nb::is_weak_referenceable());
   define_call<run>(members, "run");
   define_call<start>(members, "start");
   define_call<receive>(members, "receive");
@@ -209,6 +259,7 @@ void define_communicators(nb::module_& module) {
       .def("explain", &explain)
       .def("end_loan", &Member::end_loan)
       .def("end", &Member::end)
+      .def("forget_threads", &Member::forget_threads)
       .def("abort",
            [](Member& member, const std::string& reason) {
              const WithoutGil released;
@@ -221,12 +272,12 @@ void define_communicators(nb::module_& module) {
            })
       .def("status",
            [](Member& member) {
-             const Status status = member.value().status();
-             return nb::make_tuple(static_cast<int>(status.code()), status.rank(),
-                                   status.message().c_str());
+             const Status found = status(member);
+             return nb::make_tuple(static_cast<int>(found.code()), found.rank(),
+                                   found.message().c_str());
            })
-      .def("host_of", [](Member& member, Rank rank) { return member.value().host_of(rank); })
-      .def("describe", [](Member& member) { return member.value().describe(); })
+      .def("host_of", &host_of)
+      .def("describe", &describe)
       .def_prop_ro("empty", [](Member& member) { return member.value().empty(); })
       .def_prop_ro("rank", [](Member& member) { return member.value().rank(); })
       .def_prop_ro("size", [](Member& member) { return member.value().size(); });

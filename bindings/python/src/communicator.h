@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <atomic>
+#include <thread>
 #include <utility>
 
 #include "bindings/python/src/interpreter.h"
@@ -27,6 +28,13 @@ class Member {
   /// The lent communicator is gone: this is an empty one.
   void end_loan() { value_ = &own_; }
 
+  /// Begins and ends a use by this thread, with the GIL. A thread may nest its uses. Raises
+  /// RuntimeError while another thread uses the communicator.
+  void begin_use();
+  void end_use() { --uses_; }
+  /// In a forked child, which does not have the other threads.
+  void forget_threads() { calls_ = uses_ = 0; }
+
   /// At the interpreter's end: threads that are in a call get kAborted, and the communicator is
   /// closed once they have left it, or left open after a second.
   void end();
@@ -35,14 +43,29 @@ class Member {
   Communicator own_;
   Communicator* value_ = &own_;
   std::atomic<int> calls_ = 0;
+  int uses_ = 0;          // guarded by the GIL
+  std::thread::id user_;  // of the uses_
 };
 
-/// A thread in a call that may wait: without the GIL, and counted.
-class Inside {
+/// The one thread that uses a communicator. Needs the GIL.
+class Turn {
  public:
-  explicit Inside(Member& member) : counted_(member.calls()) {}
+  explicit Turn(Member& member) : member_(member) { member_.begin_use(); }
+  ~Turn() { member_.end_use(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
 
  private:
+  Member& member_;
+};
+
+/// A thread in a call that may wait: in its turn, without the GIL, and counted.
+class Inside {
+ public:
+  explicit Inside(Member& member) : turn_(member), counted_(member.calls()) {}
+
+ private:
+  Turn turn_;
   Counted counted_;  // until the thread has the GIL again
   WithoutGil released_;
 };

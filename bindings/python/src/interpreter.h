@@ -4,7 +4,12 @@
 // The library runs callbacks and gives buffers back on threads of its own. Threads that ask for the
 // GIL of an interpreter that ends are ended by it, which no C++ frame survives. Hence one door:
 // with_interpreter() opens while the interpreter lives, and close_interpreter(), which `atexit`
-// calls, waits for those inside and shuts it. No call of the library is made with the GIL held.
+// calls, waits for those inside and shuts it. No call of the library that locks or waits is made
+// with the GIL held; rank, size and their like are asked with it.
+//
+// User operators are the exception to the rule that the library holds no lock while Python runs: it
+// calls them with the lock of its engine held. Whatever their thread drops meanwhile, as a garbage
+// collection does, is buried, and calls of the library are refused.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,6 +17,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -27,9 +33,27 @@ class Mortal {
 /// when the interpreter has ended.
 bool with_interpreter(const std::function<void()>& action);
 
+/// The same for an action that may go on for long: the interpreter's end does not wait for it.
+bool enter_interpreter(const std::function<void()>& action);
+
+/// While it lives this thread runs a user operator.
+class InUserFunction {
+ public:
+  InUserFunction();
+  ~InUserFunction();
+  InUserFunction(const InUserFunction&) = delete;
+  InUserFunction& operator=(const InUserFunction&) = delete;
+
+ private:
+  bool was_inside_;
+};
+
+/// True while this thread runs a user operator: it must not enter the library.
+bool in_user_function();
+
 /// Takes what any thread, with the GIL or without, wants destroyed. It never waits for the GIL.
 void bury(std::unique_ptr<Mortal> mortal) noexcept;
-/// Destroys what was buried. Needs the GIL.
+/// Destroys what was buried; in a user operator nothing. Needs the GIL.
 void destroy_buried();
 
 /// Counts while it lives.
@@ -45,22 +69,42 @@ class Counted {
 };
 
 /// A call of the library: without the GIL. The interpreter's end waits, a second at most, for
-/// threads to come back from it.
+/// threads to come back from it. Raises RuntimeError in a user operator.
 class WithoutGil {
  public:
   WithoutGil() : counted_(threads()) {}
 
  private:
   static std::atomic<int>& threads();
-  friend void close_interpreter();
 
   Counted counted_;  // until the thread has the GIL again
   nb::gil_scoped_release released_;
 };
 
+template <typename T>
+struct Dropped : Mortal {
+  explicit Dropped(T&& given) : value(std::move(given)) {}
+  ~Dropped() override {
+    const WithoutGil released;
+    const T gone = std::move(value);
+  }
+  T value;
+};
+
+/// Destroys what belongs to the library: without the GIL, and in a user operator later. Needs the
+/// GIL.
+template <typename T>
+void drop(T&& value) {
+  auto dropped = std::make_unique<Dropped<T>>(std::move(value));
+  if (in_user_function()) bury(std::move(dropped));
+}
+
 /// Nothing of Python is touched by other threads once this returns. Needs the GIL, which it lets go
 /// meanwhile.
 void close_interpreter();
+
+/// In a forked child: forgets the threads that it does not have, and what they held.
+void forget_threads();
 
 void define_interpreter(nb::module_& module);
 

@@ -41,22 +41,20 @@ class PythonStore : public Store {
     return found;
   }
   /// Raises what the store has raised. Needs the GIL.
-  void raise_failure() const {
-    if (!failure_) return;
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
-    throw nb::python_error();
-  }
+  void raise_failure() const { raise_if(failure_); }
 
  private:
   template <typename F>
   void call(const F& function) {
-    const nb::gil_scoped_acquire gil;
-    try {
-      function();
-    } catch (nb::python_error& error) {
-      failure_ = nb::borrow(error.value());
-      throw std::runtime_error(nb::cast<std::string>(nb::str(failure_)));
-    }
+    const bool is_alive = with_interpreter([&] {
+      try {
+        function();
+      } catch (nb::python_error& error) {
+        failure_ = nb::borrow(error.value());
+        throw std::runtime_error(nb::cast<std::string>(nb::str(failure_)));
+      }
+    });
+    if (!is_alive) throw std::runtime_error("the Python interpreter has ended");
   }
 
   nb::object store_;
@@ -131,8 +129,10 @@ void spawn_threads(int n, const nb::object& body, const std::string& transport, 
   const SpawnOptions options{
       .transport = transport, .timeout = milliseconds_of(timeout, "spawn"), .devices = devices};
   const auto run_body = [&body](Communicator& given) {
-    const nb::gil_scoped_acquire gil;
-    body(nb::cast(std::make_unique<Member>(&given)));  // it ends the loan: unisono/communicator.py
+    const bool is_alive = enter_interpreter([&] {
+      body(nb::cast(std::make_unique<Member>(&given)));  // it ends the loan: communicator.py
+    });
+    if (!is_alive) throw std::runtime_error("the Python interpreter has ended");
   };
   const WithoutGil released;
   spawn(n, run_body, options);

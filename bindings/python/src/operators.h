@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "unisono/types.h"
 
@@ -12,11 +14,32 @@ namespace nb = nanobind;
 
 namespace unisono::python {
 
-/// A function of Python that combines elements. What it raises is kept until the call is over.
+/// A function of Python that combines elements.
 struct UserFunction {
   std::string name;
   nb::object function;
-  nb::object failure;
+};
+
+/// A call's use of a user operator. It stays where it is. Made and destroyed with the GIL.
+class UserCall {
+ public:
+  explicit UserCall(std::shared_ptr<const UserFunction> user) : user_(std::move(user)) {}
+  UserCall(const UserCall&) = delete;
+  UserCall& operator=(const UserCall&) = delete;
+
+  /// Combines elements, with the GIL. It keeps what the function raises.
+  void combine(const void* in, void* inout, std::size_t bytes, std::string_view type) noexcept;
+  /// What the function has raised, if anything. The result of the call is void then.
+  const nb::object& failure() const { return failure_; }
+  /// Of a failure: one sentence for the other ranks.
+  const std::string& text() const { return text_; }
+
+ private:
+  void fail(nb::python_error& error);
+
+  std::shared_ptr<const UserFunction> user_;
+  nb::object failure_;
+  std::string text_;
 };
 
 class Op {
@@ -24,15 +47,15 @@ class Op {
   explicit Op(const ReduceOp& value) : value_(value) {}
   Op(std::string name, nb::object function, bool is_commutative);
 
-  const ReduceOp& value() const { return value_; }
   std::string describe() const;
-  bool has_failure() const { return user_ && user_->failure; }
-  /// Raises what the user's function has raised. Needs the GIL.
-  void raise_failure() const;
+  /// Of a user's own operator: what one call needs; null for the others.
+  std::unique_ptr<UserCall> user_call() const;
+  /// The operator for the call that has `user`, or null.
+  ReduceOp value(UserCall* user) const;
 
  private:
   ReduceOp value_;
-  std::shared_ptr<UserFunction> user_;
+  std::shared_ptr<const UserFunction> user_;
 };
 
 void define_operators(nb::module_& module);

@@ -39,15 +39,9 @@ std::vector<Request*> requests_of(const std::vector<PendingCall*>& calls) {
 void wait_for_all(const std::vector<PendingCall*>& calls) {
   // One after the other, so that signals are handled; waiting for one moves them all.
   for (PendingCall* const call : calls) {
-    try {
-      call->wait(nb::none());
-    } catch (const Error&) {
-      // wait_all() below throws the first failure once all are over.
-    }
+    call->wait_until_over(nb::none());
   }
-  const std::vector<Request*> requests = requests_of(calls);
-  const WithoutGil released;
-  wait_all(requests);
+  for (const PendingCall* const call : calls) call->raise_failure();
 }
 
 std::size_t wait_for_any(const std::vector<PendingCall*>& calls) {
@@ -57,17 +51,24 @@ std::size_t wait_for_any(const std::vector<PendingCall*>& calls) {
     const WithoutGil released;
     found = wait_any(requests);
   }
-  calls[found]->give_back();
+  calls[found]->settle();
   return found;
 }
 
 }  // namespace
 
-PendingCall::PendingCall(Request request, std::unique_ptr<BorrowedCall> call)
-    : request_(std::move(request)), call_(std::move(call)), item_bytes_(call_->item_bytes()) {}
+PendingCall::PendingCall(nb::object member, Request request, std::unique_ptr<BorrowedCall> call)
+    : member_(std::move(member)),
+      request_(std::move(request)),
+      call_(std::move(call)),
+      item_bytes_(call_->item_bytes()) {}
 
 PendingCall::~PendingCall() {
   if (call_ == nullptr) return;
+  if (in_user_function()) {
+    bury(std::make_unique<PendingCall>(std::move(*this)));
+    return;
+  }
   std::shared_ptr<void> owner(call_.release(), [](void* given) {
     bury(std::unique_ptr<Mortal>(static_cast<BorrowedCall*>(given)));
   });
@@ -78,9 +79,14 @@ PendingCall::~PendingCall() {
   destroy_buried();
 }
 
-void PendingCall::give_back() {
+void PendingCall::settle() {
   const std::unique_ptr<BorrowedCall> call = std::move(call_);
-  if (call) call->raise_failure();
+  if (call) failure_ = call->failure();
+}
+
+void PendingCall::raise_failure() const {
+  raise_if(failure_);
+  if (error_) std::rethrow_exception(error_);
 }
 
 bool PendingCall::test() {
@@ -89,11 +95,17 @@ bool PendingCall::test() {
     const WithoutGil released;
     is_over = request_.test();
   }
-  if (is_over && call_ && !call_->has_failure()) call_.reset();  // else wait() raises it
+  if (is_over) settle();
   return is_over;
 }
 
 bool PendingCall::wait(nb::handle timeout) {
+  if (!wait_until_over(timeout)) return false;
+  raise_failure();
+  return true;
+}
+
+bool PendingCall::wait_until_over(nb::handle timeout) {
   const milliseconds limit = milliseconds_of(timeout, "wait");
   const auto end = Clock::now() + limit;
   for (bool is_over = false; !is_over;) {
@@ -107,12 +119,14 @@ bool PendingCall::wait(nb::handle timeout) {
       const WithoutGil released;
       is_over = request_.wait_for(slice);
     } catch (const Error&) {
-      call_.reset();
-      throw;
+      error_ = std::current_exception();
+      is_over = true;
     }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    // What is over is not lost to a signal: the interpreter handles it next.
+    if (!is_over && PyErr_CheckSignals() != 0) throw nb::python_error();
   }
-  give_back();
+  settle();
+  destroy_buried();
   return true;
 }
 
@@ -145,6 +159,7 @@ void define_requests(nb::module_& module) {
              return nb::make_tuple(static_cast<int>(status.code()), status.rank(),
                                    status.message().c_str());
            })
+      .def_prop_ro("is_settled", &PendingCall::is_settled)
       .def_prop_ro("source", &PendingCall::source)
       .def_prop_ro("tag", &PendingCall::tag)
       .def_prop_ro("count", &PendingCall::count);

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <exception>
 #include <memory>
 #include <optional>
 
@@ -13,22 +14,28 @@ namespace nb = nanobind;
 
 namespace unisono::python {
 
-/// A call under way. Dropped unfinished it lets go without waiting: the library gives the arrays
-/// back once no peer can touch them.
-class PendingCall {
+/// A call under way. It keeps its communicator. Dropped unfinished it lets go without waiting: the
+/// library gives the arrays back once no peer can touch them.
+class PendingCall : public Mortal {
  public:
-  PendingCall(Request request, std::unique_ptr<BorrowedCall> call);
-  ~PendingCall();
-  PendingCall(const PendingCall&) = delete;
+  PendingCall(nb::object member, Request request, std::unique_ptr<BorrowedCall> call);
+  ~PendingCall() override;
+  PendingCall(PendingCall&&) = default;
 
   bool test();
   /// False when `timeout` seconds (None: no end) passed first. Lets signals be handled meanwhile.
+  bool wait_until_over(nb::handle timeout);
+  /// The same; raises the call's failure.
   bool wait(nb::handle timeout);
   /// The same by a thread that counts as one of `waiting`.
   bool wait(std::atomic<int>& waiting, nb::handle timeout) {
     const Counted counted(waiting);
     return wait(timeout);
   }
+  /// Raises the failure of a call that wait_until_over() has found to be over.
+  void raise_failure() const;
+  /// Whether it is known to be over. Asks nobody.
+  bool is_settled() const { return call_ == nullptr; }
   Status status() const { return request_.status(); }
   /// Calls `function` once the call is over, on whichever thread finds out.
   void on_completion(nb::object function);
@@ -37,15 +44,18 @@ class PendingCall {
   std::size_t count() const { return elements_in(request_.bytes()); }
 
   Request& request() { return request_; }
-  /// The arrays go back to their owner, once the call is over.
-  void give_back();
+  /// The arrays go back to their owner, since the call is over.
+  void settle();
 
  private:
   std::size_t elements_in(std::size_t bytes) const { return bytes / item_bytes_; }
 
+  nb::object member_;  // goes last
   Request request_;
   std::unique_ptr<BorrowedCall> call_;  ///< none once the call is over
   std::size_t item_bytes_;
+  nb::object failure_;        ///< of a user operator
+  std::exception_ptr error_;  ///< of the library
 };
 
 void define_requests(nb::module_& module);

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import atexit
 import math
+import operator
+import os
+import sys
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    Optional,
+    Sequence,
+    SupportsIndex,
+    Type,
+    Union,
+)
 
 from . import _core
 from .collectives import Collectives
@@ -32,7 +45,8 @@ if TYPE_CHECKING:
 class Communicator(Collectives, Objects):
     """A group of ranks and the calls on it; made by init(), join(), split() and their like.
 
-    One thread at a time uses a communicator; abort() may come from any. Use it in a ``with`` block,
+    One thread at a time uses a communicator, another one gets RuntimeError; abort() and the calls of
+    a Request may come from any. Use it in a ``with`` block,
     or close() it, or leave that to the interpreter's end. False where it is empty: this rank is in
     none of the groups of a split.
     """
@@ -43,7 +57,7 @@ class Communicator(Collectives, Objects):
         self._member = member
         self._run = member.run
         self._is_grouped = False
-        _alive.add(self)
+        _alive.add(member)
 
     # ---- Questions -------------------------------------------------------------------------
 
@@ -93,30 +107,31 @@ class Communicator(Collectives, Objects):
     def split(self, color: int, key: int = 0) -> Communicator:
         """Ranks of equal color form a new communicator, ordered by (key, rank); those of a negative
         color get an empty one. Collective."""
-        return Communicator(self._member.split(color, key))
+        return Communicator(self._outside_groups.split(color, key))
 
     def duplicate(self) -> Communicator:
         """Same ranks, separate operations. Collective."""
-        return Communicator(self._member.duplicate())
+        return Communicator(self._outside_groups.duplicate())
 
     def subset(self, ranks: Sequence[int]) -> Communicator:
         """The named ranks form a communicator in that order, the others get an empty one. All ranks
         call it and name the same."""
-        return Communicator(self._member.subset(list(ranks)))
+        return Communicator(self._outside_groups.subset(list(ranks)))
 
     def group(self) -> Group:
         """A ``with`` block whose calls on this communicator run together at its end."""
         return Group((self,))
 
     def allocate(
-        self, shape: Union[int, Tuple[int, ...]], dtype: Any = float
+        self, shape: Union[SupportsIndex, Iterable[SupportsIndex]], dtype: Any = float
     ) -> numpy.ndarray[Any, Any]:
         """A NumPy array, not initialised, in memory that the other ranks of this host read in
         place: large calls on it move each byte once. It may outlive the communicator."""
         import numpy
 
         element = numpy.dtype(dtype)
-        lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+        given = shape if isinstance(shape, Iterable) else (shape,)
+        lengths = tuple(operator.index(length) for length in given)
         if min(lengths, default=0) < 0:
             raise ValueError(f"the shape {lengths} has a negative length")
         memory = self._member.allocate(max(1, math.prod(lengths) * element.itemsize))
@@ -130,7 +145,7 @@ class Communicator(Collectives, Objects):
 
     def close(self) -> None:
         """Ends what is unfinished, says goodbye, frees everything. Local; may come twice."""
-        self._member.close()
+        self._outside_groups.close()
 
     def __enter__(self) -> Communicator:
         return self
@@ -249,14 +264,27 @@ def spawn(
     _core.spawn(n, run, transport or "", timeout, list(devices))
 
 
-#: Closed when the interpreter ends.
-_alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
+#: Closed when the interpreter ends. Requests keep them, too.
+_alive: weakref.WeakSet[_core.Member] = weakref.WeakSet()
 
 
 def _end() -> None:
-    for comm in list(_alive):
-        comm._member.end()
-    _core.close_interpreter()
+    try:
+        for member in list(_alive):
+            try:
+                member.end()
+            except Exception:
+                sys.excepthook(*sys.exc_info())
+    finally:
+        _core.close_interpreter()
+
+
+def _forget_threads() -> None:
+    _core.forget_threads()
+    for member in list(_alive):
+        member.forget_threads()
 
 
 atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

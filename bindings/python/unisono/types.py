@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, TypeVar
 
 from . import _core
@@ -55,17 +56,34 @@ def user_op(name: str, function: Callable[[Any, Any], None], commutative: bool =
     """An operator of your own, which must be associative.
 
     ``function(low, high)`` gets two NumPy arrays and puts ``low (op) high`` into ``high``, in
-    place; ``low`` comes from lower ranks. It runs on threads of the library, must not call unisono
-    and costs a call of Python for each block of elements. All ranks give the same name.
+    place; ``low`` comes from lower ranks. The arrays are its own until it returns: it must keep
+    none (BufferError). It runs on threads of the library, must not call unisono (RuntimeError) and costs a call
+    of Python for each block of elements. All ranks give the same name. What it raises the call
+    raises, and the other ranks' calls raise Aborted, with its text.
     """
 
-    def combine(low: memoryview, high: memoryview, type_name: str) -> None:
+    def combine(low: _core.Block, high: _core.Block, type_name: str) -> None:
         import numpy
 
         dtype = _numpy_type(type_name)
-        function(numpy.frombuffer(low, dtype), numpy.frombuffer(high, dtype))
+        try:
+            function(
+                numpy.frombuffer(memoryview(low), dtype), numpy.frombuffer(memoryview(high), dtype)
+            )
+        except BaseException as failure:
+            _forget_arrays(failure)
+            raise
 
     return _core.user_op(name, combine, commutative)
+
+
+def _forget_arrays(failure: Optional[BaseException]) -> None:
+    """Frames of a traceback have the arrays, whose memory is gone when somebody looks at them."""
+    seen = set()
+    while failure is not None and id(failure) not in seen:
+        seen.add(id(failure))
+        traceback.clear_frames(failure.__traceback__)
+        failure = failure.__cause__ or failure.__context__
 
 
 def _numpy_type(name: str) -> Any:

@@ -88,49 +88,6 @@ def test_small_floats(comm, name):
     assert (everything == data[0]).all()
 
 
-def test_user_operator(comm):
-    keep_larger = unisono.user_op("larger", lambda low, high: np.maximum(low, high, out=high))
-    data = mine(comm, 1000)
-    comm.all_reduce(data, op=keep_larger)
-    np.testing.assert_array_equal(data, np.max(everyone(comm, 1000), axis=0))
-
-
-def test_user_operator_that_keeps_order(comm):
-    def compose(low, high):  # pairs (a, b) are x -> a x + b
-        a, b = low[::2], low[1::2]
-        c, d = high[::2].copy(), high[1::2].copy()
-        high[::2] = a * c
-        high[1::2] = c * b + d
-
-    op = unisono.user_op("compose", compose, commutative=False)
-    data = np.array([2 + comm.rank, comm.rank + 1], np.int64)
-    comm.all_reduce(data, op=op)
-    x = 1
-    for rank in range(comm.size):
-        x = (2 + rank) * x + rank + 1
-    assert data[0] + data[1] == x
-
-
-@pytest.mark.parametrize("is_tested", [False, True])
-def test_user_operator_that_raises(comm, is_tested):
-    def fail(low, high):
-        raise KeyError("no")
-
-    op = unisono.user_op("fail", fail)
-    data = np.ones(4)
-    try:
-        request = comm.all_reduce_async(data, op=op)
-        while is_tested and not request.test():
-            pass
-        request.wait()
-    except KeyError as error:
-        assert error.args == ("no",)
-        raised = 1
-    else:
-        raised = 0
-    assert comm.all_reduce(np.array([raised]))[0] >= 1
-
-
 @pytest.mark.parametrize("in_place", [False, True])
 def test_reduce(comm, in_place):
     root = comm.size - 1

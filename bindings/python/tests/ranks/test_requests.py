@@ -80,6 +80,20 @@ def test_groups(comm):
     comm.barrier()
 
 
+def test_what_groups_cannot_have(comm):
+    with comm.group():
+        for call in (
+            lambda: comm.all_gather_objects(1),
+            lambda: comm.broadcast_object(1),
+            lambda: comm.split(0),
+            lambda: comm.duplicate(),
+            lambda: comm.close(),
+        ):
+            with pytest.raises(RuntimeError, match="in a group"):
+                call()
+    comm.barrier()
+
+
 def test_groups_that_raise_make_no_calls(comm):
     with pytest.raises(ZeroDivisionError):
         with comm.group():
