@@ -81,6 +81,7 @@ class WithoutGil {
   nb::gil_scoped_release released_;
 };
 
+/// A value of the library that waits for its end.
 template <typename T>
 struct Dropped : Mortal {
   explicit Dropped(T&& given) : value(std::move(given)) {}

@@ -92,6 +92,7 @@ void UserCall::combine(const void* in, void* inout, std::size_t bytes,
 }
 
 void UserCall::fail(nb::python_error& error) {
+  if (failure_) return;  // another thread was first
   failure_ = nb::borrow(error.value());
   text_ = "user operator '" + user_->name + "' raised " + text_of(failure_);
 }

@@ -10,12 +10,30 @@ inputs, do not touch outputs. All ranks make the same calls in the same order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
+from typing import TYPE_CHECKING, Iterable, Optional
 
-from . import _core
 from ._core import Op
-from .request import _RECEIVE, Request
-from .types import ANY_RANK, SUM, A, Array, Received
+from .calls import (
+    _ALL_GATHER,
+    _ALL_GATHER_V,
+    _ALL_REDUCE,
+    _ALL_TO_ALL,
+    _ALL_TO_ALL_V,
+    _BARRIER,
+    _BROADCAST,
+    _EXSCAN,
+    _GATHER,
+    _GATHER_V,
+    _REDUCE,
+    _REDUCE_SCATTER,
+    _REDUCE_SCATTER_V,
+    _SCAN,
+    _SCATTER,
+    _SCATTER_V,
+    Calls,
+)
+from .request import Request
+from .types import SUM, A
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,46 +42,15 @@ if TYPE_CHECKING:
 
 Counts = Iterable[int]
 
-(
-    _ALL_REDUCE,
-    _REDUCE,
-    _BROADCAST,
-    _ALL_GATHER,
-    _ALL_GATHER_V,
-    _REDUCE_SCATTER,
-    _REDUCE_SCATTER_V,
-    _GATHER,
-    _GATHER_V,
-    _SCATTER,
-    _SCATTER_V,
-    _ALL_TO_ALL,
-    _ALL_TO_ALL_V,
-    _BARRIER,
-    _SCAN,
-    _EXSCAN,
-    _SEND,
-    _RECEIVE_CALL,
-) = range(18)
 
-
-class Collectives:
+class Collectives(Calls):
     """Each call has two forms: NAME waits and returns the output, NAME_async returns a Request.
 
     All take by name: ``timeout`` (seconds), ``algorithm``, ``order`` ("canonical" for results that
     are bitwise the same on any machine) and ``stream`` (CUDA).
     """
 
-    __slots__ = ("_is_grouped", "_member", "_run")
-
-    _member: _core.Member
-    #: Makes a call; in a group, notes it.
-    _run: Callable[..., Any]
-    _is_grouped: bool
-
-    def _start(self, output: Any, *call: Any, **options: Any) -> Request[Any]:
-        if self._is_grouped:
-            raise RuntimeError("a group has calls that wait; start asynchronous ones outside")
-        return Request(self._member.start(*call, **options), output)
+    __slots__ = ()
 
     # ---- Reductions ------------------------------------------------------------------------
 
@@ -407,52 +394,3 @@ class Collectives:
     def barrier_async(self, **options: Unpack[Options]) -> Request[None]:
         """As barrier(), without waiting."""
         return self._start(None, _BARRIER, **options)
-
-    # ---- Point to point --------------------------------------------------------------------
-
-    def send(self, data: Array, target: int, tag: int = 0, **options: Unpack[Options]) -> None:
-        """Returns when data may be reused: perhaps before the receiver has it."""
-        self._run(_SEND, data, peer=target, tag=tag, **options)
-
-    def send_async(
-        self, data: Array, target: int, tag: int = 0, **options: Unpack[Options]
-    ) -> Request[None]:
-        """As send(), without waiting."""
-        return self._start(None, _SEND, data, peer=target, tag=tag, **options)
-
-    def receive(
-        self, out: Array, source: int = ANY_RANK, tag: int = 0, **options: Unpack[Options]
-    ) -> Received:
-        """The next message of source (ANY_RANK: of any) with this tag. It may be shorter than out;
-        a longer one is dropped, and InvalidArgument is raised. In a group it returns None."""
-        if self._is_grouped:
-            return self._run(  # type: ignore[no-any-return]
-                _RECEIVE_CALL, None, out, peer=source, tag=tag, **options
-            )
-        call = self._member.receive(_RECEIVE_CALL, None, out, peer=source, tag=tag, **options)
-        return Received(*call)
-
-    def receive_async(
-        self, out: Array, source: int = ANY_RANK, tag: int = 0, **options: Unpack[Options]
-    ) -> Request[Received]:
-        """As receive(), without waiting."""
-        return self._start(
-            _RECEIVE, _RECEIVE_CALL, None, out, peer=source, tag=tag, **options
-        )
-
-    def send_receive(
-        self,
-        data: Array,
-        target: int,
-        out: Array,
-        source: int = ANY_RANK,
-        tag: int = 0,
-        **options: Unpack[Options],
-    ) -> Received:
-        """Sends and receives at once, so that neither waits for the other."""
-        if self._is_grouped:
-            raise RuntimeError("in a group, give send() and receive()")
-        member = self._member
-        sent = member.prepare(_SEND, data, peer=target, tag=tag, **options)
-        received = member.prepare(_RECEIVE_CALL, None, out, peer=source, tag=tag, **options)
-        return Received(*member.send_receive(sent, received))

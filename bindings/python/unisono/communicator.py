@@ -26,6 +26,7 @@ from .collectives import Collectives
 from .errors import Error, make_error
 from .group import Group
 from .objects import Objects
+from .point_to_point import PointToPoint
 from .types import Traffic, TrafficReport
 
 if TYPE_CHECKING:
@@ -42,13 +43,12 @@ if TYPE_CHECKING:
             """Waits up to timeout seconds; None when the key was not set in that time."""
 
 
-class Communicator(Collectives, Objects):
+class Communicator(Collectives, PointToPoint, Objects):
     """A group of ranks and the calls on it; made by init(), join(), split() and their like.
 
-    One thread at a time uses a communicator, another one gets RuntimeError; abort() and the calls of
-    a Request may come from any. Use it in a ``with`` block,
-    or close() it, or leave that to the interpreter's end. False where it is empty: this rank is in
-    none of the groups of a split.
+    One thread at a time uses a communicator, a second one gets RuntimeError; abort() and the methods
+    of a Request are for any. Use it in a ``with`` block, or close() it, or leave that to the
+    interpreter's end. False where it is empty: this rank is in none of the groups of a split.
     """
 
     __slots__ = ("__weakref__",)

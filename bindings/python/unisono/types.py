@@ -56,10 +56,10 @@ def user_op(name: str, function: Callable[[Any, Any], None], commutative: bool =
     """An operator of your own, which must be associative.
 
     ``function(low, high)`` gets two NumPy arrays and puts ``low (op) high`` into ``high``, in
-    place; ``low`` comes from lower ranks. The arrays are its own until it returns: it must keep
-    none (BufferError). It runs on threads of the library, must not call unisono (RuntimeError) and costs a call
-    of Python for each block of elements. All ranks give the same name. What it raises the call
-    raises, and the other ranks' calls raise Aborted, with its text.
+    place; ``low`` comes from lower ranks. It must keep neither (BufferError). It runs on threads of
+    the library, must not call unisono (RuntimeError) and costs a call of Python for each block of
+    elements. All ranks give the same name. Where it raises, the rank's call raises the same, and
+    the communicator is aborted with the text.
     """
 
     def combine(low: _core.Block, high: _core.Block, type_name: str) -> None:

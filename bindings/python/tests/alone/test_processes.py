@@ -139,6 +139,23 @@ def test_the_interpreter_ends(tmp_path, end):
     assert time.monotonic() - started < 15
 
 
+def test_the_end_of_one_communicator_that_fails_keeps_no_other_open(tmp_path):
+    outcome = run(
+        tmp_path,
+        """
+        import unisono.communicator
+        class Broken:
+            def end(self):
+                raise OSError("broken")
+        comm, broken = unisono.init(), [Broken() for _ in range(9)]
+        unisono.communicator._alive.update(broken)
+        request = comm.receive_async(np.ones(3), comm.rank)
+        """,
+        ranks=1,
+    )
+    assert outcome.returncode == 0 and outcome.stderr.count("OSError: broken") == 9, outcome.stderr
+
+
 def test_a_forked_child_ends_whatever_threads_its_parent_had(tmp_path):
     """Its parent's threads are in calls and in callbacks; it must wait for none of them."""
     outcome = run(
@@ -175,7 +192,7 @@ def test_a_forked_child_ends_whatever_threads_its_parent_had(tmp_path):
 
 
 def test_operators_that_collect_garbage(tmp_path):
-    """The library holds a lock while they run, which a request or a communicator wants at its end."""
+    """The library holds a lock while they run, which a request wants at its end, as others do."""
     outcome = run(
         tmp_path,
         """

@@ -177,10 +177,11 @@ class OfHalfBytes:
 
     class Tensor(ctypes.Structure):
         _fields_ = [
-            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("dimensions", ctypes.c_int32),
-            ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-            ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.c_void_p),
-            ("offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2),
+            ("dimensions", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+            ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+            ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("context", ctypes.c_void_p),
+            ("deleter", ctypes.c_void_p),
         ]  # fmt: skip
 
     def __init__(self):
