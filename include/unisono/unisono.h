@@ -16,9 +16,10 @@
  * options is taken.
  *
  * Errors. Every function that can fail returns its outcome, and writes its results only where that
- * is UNISONO_OK, but where its comment says otherwise. unisono_last_error() and its companions tell more about the last failure on the
- * calling thread; a call that succeeds leaves them as they are. Null or an invalid value where none
- * is allowed is UNISONO_INVALID_ARGUMENT. No C++ exception leaves the library.
+ * is UNISONO_OK, but where its comment says otherwise. unisono_last_error() and its companions tell
+ * more about the last failure on the calling thread; a call that succeeds leaves them as they are.
+ * Null or an invalid value where none is allowed is UNISONO_INVALID_ARGUMENT. No C++ exception
+ * leaves the library.
  *
  * Handles. Each `_destroy` or `_free` takes null, which it ignores. What a failure returns needs no
  * freeing. A function that has no outcome takes no null but where its comment says so.
@@ -540,8 +541,8 @@ UNISONO_C_API unisono_code unisono_helper_threads_note(int32_t threads,
 UNISONO_C_API void unisono_helper_threads_free(unisono_helper_threads* note);
 
 /* Runs body(context, comm) as ranks 0 to n - 1, threads of this process, and waits for all. `comm`
- * is valid until the body returns, which does not destroy it. A body returns 0, or another number: then the others are
- * aborted and the outcome is UNISONO_ABORTED, which names the rank. */
+ * is valid until the body returns, which does not destroy it. A body returns 0, or another number:
+ * then the others are aborted and the outcome is UNISONO_ABORTED, which names the rank. */
 UNISONO_C_API unisono_code unisono_spawn(int32_t n, int (*body)(void* context, unisono_comm* comm),
                                          void* context, const char* transport, int64_t timeout_ms);
 
