@@ -37,10 +37,17 @@ extern "C" {
 
 #define UNISONO_C_API __attribute__((visibility("default")))
 
+/* In C++ as in C a value that is none of the constants may be passed, and is refused. */
+#ifdef __cplusplus
+#define UNISONO_AS_INT : int
+#else
+#define UNISONO_AS_INT
+#endif
+
 /* ---- Values ------------------------------------------------------------------------------- */
 
 /* ErrorCode of unisono/error.h. */
-typedef enum unisono_code {
+typedef enum unisono_code UNISONO_AS_INT {
   UNISONO_OK = 0,
   UNISONO_INVALID_ARGUMENT = 1,
   UNISONO_UNSUPPORTED = 2,
@@ -59,7 +66,7 @@ typedef enum unisono_code {
 } unisono_code;
 
 /* DataType of unisono/types.h. */
-typedef enum unisono_type {
+typedef enum unisono_type UNISONO_AS_INT {
   UNISONO_INT8 = 0,
   UNISONO_INT16 = 1,
   UNISONO_INT32 = 2,
@@ -80,7 +87,7 @@ typedef enum unisono_type {
 } unisono_type;
 
 /* OpKind of unisono/types.h. */
-typedef enum unisono_op {
+typedef enum unisono_op UNISONO_AS_INT {
   UNISONO_OP_SUM = 0,
   UNISONO_OP_PRODUCT = 1,
   UNISONO_OP_MIN = 2,
@@ -97,7 +104,7 @@ typedef enum unisono_op {
 } unisono_op;
 
 /* Collective of unisono/types.h. */
-typedef enum unisono_collective {
+typedef enum unisono_collective UNISONO_AS_INT {
   UNISONO_ALL_REDUCE = 0,
   UNISONO_REDUCE = 1,
   UNISONO_BROADCAST = 2,
@@ -119,13 +126,19 @@ typedef enum unisono_collective {
 } unisono_collective;
 
 /* Order of unisono/types.h. */
-typedef enum unisono_order { UNISONO_ORDER_ANY = 0, UNISONO_ORDER_CANONICAL = 1 } unisono_order;
+typedef enum unisono_order UNISONO_AS_INT {
+  UNISONO_ORDER_ANY = 0,
+  UNISONO_ORDER_CANONICAL = 1
+} unisono_order;
 
 /* MemoryKind of unisono/types.h. */
-typedef enum unisono_memory_kind { UNISONO_HOST = 0, UNISONO_CUDA = 1 } unisono_memory_kind;
+typedef enum unisono_memory_kind UNISONO_AS_INT {
+  UNISONO_HOST = 0,
+  UNISONO_CUDA = 1
+} unisono_memory_kind;
 
 /* PeerAccess of unisono/registered_memory.h. */
-typedef enum unisono_peer_access {
+typedef enum unisono_peer_access UNISONO_AS_INT {
   UNISONO_ACCESS_MAPPED = 0,
   UNISONO_ACCESS_SINGLE_COPY = 1,
   UNISONO_ACCESS_COPIED = 2
