@@ -9,6 +9,7 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "base/sanitizers.h"
 #include "tests/collective/collective_case.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/tested_transports.h"
@@ -305,6 +306,10 @@ int fork_a_child(Communicator& comm, SharedBuffer<float>& buffer, Request& reque
 }
 
 TEST_P(Processes, MayForkChildrenThatEndNormally) {
+  if (UNISONO_ADDRESS_SANITIZER == 1) {
+    GTEST_SKIP() << "clang 14's address sanitizer does not hold its allocator's locks across a "
+                    "fork: where the parent has other threads the child may wait for ever";
+  }
   spawn_processes(2, GetParam(), [](Communicator& comm) {
     constexpr std::size_t kCount = 1000;
     SharedBuffer<float> buffer(comm, kCount);
