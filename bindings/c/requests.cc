@@ -44,7 +44,8 @@ using namespace unisono::c;
 unisono_code unisono_request_test(unisono_request* request, std::int32_t* finished) {
   return guarded([&] {
     Request& value = value_of(request, "test");
-    required(finished, "test", kNoFinished) = value.test();
+    std::int32_t& over = required(finished, "test", kNoFinished);
+    over = value.test();
   });
 }
 

@@ -48,8 +48,9 @@ using namespace unisono::c;
 
 unisono_code unisono_helper_threads_note(std::int32_t threads, unisono_helper_threads** note) {
   return guarded([&] {
-    required(note, "helper_threads", "there is no place for the note") =
-        new unisono_helper_threads{HelperThreads(threads)};
+    unisono_helper_threads*& made =
+        required(note, "helper_threads", "there is no place for the note");
+    made = new unisono_helper_threads{HelperThreads(threads)};
   });
 }
 
