@@ -10,19 +10,16 @@
 namespace unisono_torch {
 namespace {
 
-// One task may wait for another one's call, as Gloo's two threads allow.
-constexpr int kThreads = 2;
-
+// Tasks may wait for each other's calls, so that none may have to wait for a thread: there are as
+// many as there were tasks at once.
 class Pool {
  public:
-  Pool() {
-    for (int i = 0; i < kThreads; ++i) std::thread([this] { run(); }).detach();
-  }
-
   void add(std::function<void()> task) {
-    {
-      const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    if (tasks_.size() > idle_) {
+      ++idle_;  // until it takes its first task
+      std::thread([this] { run(); }).detach();
     }
     changed_.notify_one();
   }
@@ -36,9 +33,11 @@ class Pool {
       changed_.wait(lock, [&] { return !tasks_.empty(); });
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
+      --idle_;
       lock.unlock();
       task();
       lock.lock();
+      ++idle_;
     }
   }
 
@@ -46,6 +45,7 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  std::size_t idle_ = 0;  // threads without a task
 };
 
 }  // namespace
