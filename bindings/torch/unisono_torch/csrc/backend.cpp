@@ -89,6 +89,14 @@ struct UnisonoBackend::Started {
   unisono_call_options options;
   unisono_comm* comm;
 
+  unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
+                         const c10d::ReduceOp& op) {
+    unisono_call call = call_of(collective);
+    call.type = type_of(tensor, name);
+    call.op = op_of(op, tensor, name, &options);
+    return call;
+  }
+
   // Where the call reads or writes a tensor: in place where it is contiguous, else in a copy.
   const void* read(const at::Tensor& tensor) {
     lent->tensors.push_back(tensor.contiguous());
@@ -185,9 +193,7 @@ WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOpt
 
 void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
                                       const c10d::ReduceOp& op) {
-  unisono_call call = call_of(UNISONO_ALL_REDUCE);
-  call.type = type_of(tensor, "all_reduce");
-  call.op = op_of(op, tensor, "all_reduce", &started.options);
+  unisono_call call = started.reduction(UNISONO_ALL_REDUCE, tensor, op);
   call.out = started.write(tensor, true);
   call.in = call.out;
   call.count = static_cast<size_t>(tensor.numel());
@@ -215,9 +221,7 @@ WorkPointer UnisonoBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   check_root(options.rootRank, getSize(), "reduce");
   at::Tensor& tensor = tensors[0];
   Started started = begin("reduce", OpType::REDUCE, tensors, tensors, options.timeout);
-  unisono_call call = call_of(UNISONO_REDUCE);
-  call.type = type_of(tensor, "reduce");
-  call.op = op_of(options.reduceOp, tensor, "reduce", &started.options);
+  unisono_call call = started.reduction(UNISONO_REDUCE, tensor, options.reduceOp);
   call.root = static_cast<int32_t>(options.rootRank);
   call.count = static_cast<size_t>(tensor.numel());
   if (getRank() == options.rootRank) {
@@ -361,9 +365,7 @@ void UnisonoBackend::start_reduce_scatter(Started& started, at::Tensor& output,
   TORCH_CHECK(input.numel() == output.numel() * getSize(),
               "unisono: reduce_scatter: the input has ", input.numel(), " elements, which are not ",
               getSize(), " outputs of ", output.numel());
-  unisono_call call = call_of(UNISONO_REDUCE_SCATTER);
-  call.type = type_of(input, "reduce_scatter");
-  call.op = op_of(op, input, "reduce_scatter", &started.options);
+  unisono_call call = started.reduction(UNISONO_REDUCE_SCATTER, input, op);
   call.in = started.read(input);
   call.out = started.write(output, false);
   call.count = static_cast<size_t>(output.numel());
@@ -405,9 +407,7 @@ WorkPointer UnisonoBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs
               inputs[0][static_cast<size_t>(getRank())].numel());
   Started started =
       begin("reduce_scatter", OpType::REDUCE_SCATTER, inputs[0], outputs, options.timeout);
-  unisono_call call = call_of(UNISONO_REDUCE_SCATTER_V);
-  call.type = type_of(output, "reduce_scatter");
-  call.op = op_of(options.reduceOp, output, "reduce_scatter", &started.options);
+  unisono_call call = started.reduction(UNISONO_REDUCE_SCATTER_V, output, options.reduceOp);
   call.in = started.read_all(inputs[0]);
   call.out = started.write(output, false);
   std::vector<size_t> counts;

@@ -99,7 +99,7 @@ bool UnisonoWork::abandon(unisono_request* request) {
 bool UnisonoWork::test() {
   for (unisono_request* const request : requests_) {
     int32_t finished = 0;
-    check(unisono_request_test(request, &finished), operation_.c_str());
+    check(unisono_request_test(request, &finished), operation_);
     if (finished == 0) return false;
   }
   return true;
@@ -131,7 +131,7 @@ void UnisonoWork::await(milliseconds timeout) {
       // A failure is an outcome, which is asked for below.
       (void)unisono_request_wait_for(request, std::max<int64_t>(left.count(), 0), &finished);
       if (finished == 0) {
-        C10_THROW_ERROR(DistBackendError, "unisono: " + operation_ +
+        C10_THROW_ERROR(DistBackendError, std::string("unisono: ") + operation_ +
                                               ": timed out: wait() gave it " +
                                               std::to_string(timeout.count()) + " ms");
       }
@@ -252,7 +252,7 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFutureResult() {
 int UnisonoWork::sourceRank() const {
   unisono_received received = UNISONO_RECEIVED_INIT;
   if (requests_.size() != 1) return -1;
-  check(unisono_request_received(requests_.front(), &received), operation_.c_str());
+  check(unisono_request_received(requests_.front(), &received), operation_);
   return received.source;
 }
 

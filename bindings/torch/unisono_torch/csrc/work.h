@@ -41,7 +41,7 @@ struct Lent {
 /// completions.h where a future was asked for) calls Lent::finish() and completes the future.
 class UnisonoWork : public c10d::Work {
  public:
-  /// `title` is what profiles show, and lives for ever.
+  /// `operation`, and `title`, which profiles show, live for ever.
   UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
               std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
               std::shared_ptr<Lent> lent, uint64_t sequence);
@@ -83,7 +83,7 @@ class UnisonoWork : public c10d::Work {
   const std::vector<at::Tensor> outputs_;
   std::shared_ptr<Lent> lent_;
   const uint64_t sequence_;
-  const std::string operation_;
+  const char* const operation_;
   std::atomic<bool> concluding_{false};
   std::atomic<int> unfinished_{0};  // of the requests, once they are watched
   std::atomic<bool> is_watched_{false};
