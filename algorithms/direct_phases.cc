@@ -34,6 +34,13 @@ Operand reduce_tree(PlanBuilder& builder, std::span<const Operand> leaves) {
   return target;
 }
 
+void reduce_at_once(PlanBuilder& builder, const ChunkRange& result,
+                    std::span<const Operand> leaves) {
+  std::vector<ChunkRange> ranges;
+  for (const Operand& leaf : leaves) ranges.push_back(leaf.range);
+  builder.reduce_all(result, ranges);
+}
+
 }  // namespace
 
 void receive_and_reduce(PlanBuilder& builder, const PlanRequest& request, int operands,
@@ -64,7 +71,11 @@ void receive_and_reduce(PlanBuilder& builder, const PlanRequest& request, int op
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       of_chunk[i] = {part(leaves[i].range, c), leaves[i].place};
     }
-    builder.copy(part(result, c), reduce_tree(builder, of_chunk).range);
+    if (request.order == Order::kExact && operands > 1) {
+      reduce_at_once(builder, part(result, c), of_chunk);
+    } else {
+      builder.copy(part(result, c), reduce_tree(builder, of_chunk).range);
+    }
   }
 }
 

@@ -7,8 +7,9 @@
 namespace unisono::algorithms {
 
 /// Receives one operand from each of the ranks 0 .. operands - 1 but this one, which contributes
-/// `own` when it is among them, and reduces them chunk by chunk into `result` by the canonical
-/// tree: T(lo, hi) splits at lo + the largest power of two below hi - lo. At least one operand.
+/// `own` when it is among them, and reduces them chunk by chunk into `result`: at once in the exact
+/// order, else by the canonical tree: T(lo, hi) splits at lo + the largest power of two below
+/// hi - lo. At least one operand.
 void receive_and_reduce(plan::PlanBuilder& builder, const plan::PlanRequest& request, int operands,
                         const plan::ChunkRange& own, const plan::ChunkRange& result);
 

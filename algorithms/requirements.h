@@ -15,12 +15,20 @@ inline std::string_view need_power_of_two(const plan::PlanRequest& request) {
   return is_power_of_two(request.ranks) ? std::string_view{} : "needs a power of two ranks";
 }
 
+/// For reductions that combine what some of the ranks have come to.
+inline std::string_view refuse_exact(const plan::PlanRequest& request) {
+  if (request.ranks > 1 && request.order == Order::kExact) {
+    return "rounds more than once, which the exact order does not";
+  }
+  return {};
+}
+
 /// For reductions that keep rank order but not the canonical tree.
 inline std::string_view refuse_canonical(const plan::PlanRequest& request) {
   if (request.ranks > 1 && request.order == Order::kCanonical) {
     return "does not reduce in the canonical order";
   }
-  return {};
+  return refuse_exact(request);
 }
 
 /// For reductions that combine ranks in an order of their own.
@@ -36,7 +44,7 @@ inline std::string_view need_power_of_two_for_canonical(const plan::PlanRequest&
   if (request.order == Order::kCanonical && !is_power_of_two(request.ranks)) {
     return "reduces in the canonical order only at a power of two ranks";
   }
-  return {};
+  return refuse_exact(request);
 }
 
 }  // namespace unisono::algorithms

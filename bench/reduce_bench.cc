@@ -1,16 +1,18 @@
 // Does the reduction arithmetic run at memory speed? Each kernel alternates with the plainest loop
-// over as many bytes of float, compiled for this processor's widest vectors, so that noise of the
-// machine hits both. `of_plain` is the kernel's rate divided by the loop's, from the best round of
-// each. Bytes are those of one operand.
+// over as many bytes of float (exact sums: with the canonical tree), compiled for this processor's
+// widest vectors, so that noise of the machine hits both. `of_plain` is the kernel's rate divided
+// by the loop's, from the best round of each. Bytes are those of one operand.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <new>
+#include <random>
 #include <vector>
 
 #include "compute/compute.h"
@@ -117,6 +119,38 @@ void sum_tree(benchmark::State& state, int n, bool streaming) {
       });
 }
 
+/// fp32 of both signs whose magnitudes lie 2^-`spread` to 1 apart, evenly by exponent.
+void fill(void* data, std::size_t count, int spread, std::mt19937& random) {
+  std::uniform_real_distribution<float> magnitude(0.5f, 1.0f);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto drawn = random();
+    const int exponent = -static_cast<int>(drawn >> 1) % (spread + 1);
+    static_cast<float*>(data)[i] =
+        std::ldexp(drawn % 2 == 0 ? magnitude(random) : -magnitude(random), exponent);
+  }
+}
+
+/// Sums that are rounded once, of `n` inputs, beside the canonical tree. The wider the magnitudes
+/// are `spread`, in bits, the more sums take one of the longer ways.
+void sum_exactly(benchmark::State& state, int n, int spread) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto exact = Reduction::make(DataType::kFloat32, ops::sum, n, Order::kExact);
+  const auto tree = Reduction::make(DataType::kFloat32, ops::sum, n);
+  std::mt19937 random(1);
+  std::vector<Buffer> inputs;
+  std::vector<const void*> pointers;
+  for (int i = 0; i < n; ++i) {
+    pointers.push_back(inputs.emplace_back(make_buffer(bytes)).get());
+    fill(inputs.back().get(), bytes / 4, spread, random);
+  }
+  const Buffer out = make_buffer(bytes);
+  const auto sum = [&](const Reduction& reduction) {
+    return
+        [&, pointers] { reduction.combine_tree(out.get(), pointers.data(), n, bytes / 4, false); };
+  };
+  compare(state, bytes, sum(*exact), sum(*tree));
+}
+
 void copy_with(benchmark::State& state, void (*function)(void*, const void*, std::size_t)) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const Buffer x = make_buffer(bytes);
@@ -147,6 +181,10 @@ BENCHMARK_CAPTURE(sum_tree, of_4, 4, false)->Apply(sizes);
 BENCHMARK_CAPTURE(sum_tree, of_8, 8, false)->Apply(sizes);
 BENCHMARK_CAPTURE(sum_tree, of_2_streaming, 2, true)->Apply(sizes);
 BENCHMARK_CAPTURE(sum_tree, of_8_streaming, 8, true)->Apply(sizes);
+BENCHMARK_CAPTURE(sum_exactly, of_4, 4, 20)->Apply(sizes);
+BENCHMARK_CAPTURE(sum_exactly, of_8, 8, 20)->Apply(sizes);
+BENCHMARK_CAPTURE(sum_exactly, of_4_spread_40_bits, 4, 40)->Apply(sizes);
+BENCHMARK_CAPTURE(sum_exactly, of_4_spread_120_bits, 4, 120)->Apply(sizes);
 BENCHMARK_CAPTURE(copy_with, copy, copy)->Apply(copy_sizes);
 BENCHMARK_CAPTURE(copy_with, copy_streaming, copy_streaming)->Apply(copy_sizes);
 

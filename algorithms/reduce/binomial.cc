@@ -62,6 +62,6 @@ Cost cost(int ranks, int, std::size_t bytes) {
 }  // namespace
 
 constinit const Algorithm kReduceBinomial{
-    "binomial", Collective::kReduce, true, refuse_nothing, build, cost};
+    "binomial", Collective::kReduce, true, refuse_exact, build, cost};
 
 }  // namespace unisono::algorithms

@@ -31,6 +31,11 @@ struct Held {
   }
 };
 
+std::string_view refuses(const plan::PlanRequest& request) {
+  const std::string_view reason = need_power_of_two(request);
+  return reason.empty() ? refuse_exact(request) : reason;
+}
+
 plan::Plan build(const plan::PlanRequest& request) {
   const int ranks = request.ranks;
   const int rounds = floor_log2(ranks);
@@ -72,6 +77,6 @@ Cost cost(int ranks, int, std::size_t bytes) {
 }  // namespace
 
 constinit const Algorithm kReduceScatterRecursiveHalving{
-    "recursive_halving", Collective::kReduceScatter, true, need_power_of_two, build, cost};
+    "recursive_halving", Collective::kReduceScatter, true, refuses, build, cost};
 
 }  // namespace unisono::algorithms

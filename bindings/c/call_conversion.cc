@@ -35,15 +35,17 @@ CallOptions call_options(const unisono_call_options& given, const char* operatio
   CallOptions options;
   options.timeout = std::chrono::milliseconds(given.timeout_ms);
   if (given.algorithm != nullptr) options.algorithm = given.algorithm;
-  if (given.order != UNISONO_ORDER_ANY && given.order != UNISONO_ORDER_CANONICAL) {
-    refuse(operation, "the order is no unisono_order");
-  }
-  options.order = static_cast<Order>(given.order);
+  options.order = reduction_order(given.order, operation);
   if (given.has_stream != 0) options.stream = given.stream;
   return options;
 }
 
 }  // namespace
+
+Order reduction_order(unisono_order order, const char* operation) {
+  if (order < 0 || order >= kOrderCount) refuse(operation, "the order is no unisono_order");
+  return static_cast<Order>(order);
+}
 
 DataType data_type(unisono_type type, const char* operation) {
   if (type < 0 || type >= kDataTypeCount) refuse(operation, "the type is no unisono_type");

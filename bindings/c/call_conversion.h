@@ -16,6 +16,7 @@ struct Kind {
 };
 
 DataType data_type(unisono_type type, const char* operation);
+Order reduction_order(unisono_order order, const char* operation);
 
 /// Throws kInvalidArgument for values that are none.
 Call make_call(const Kind& kind, const void* in, void* out, std::size_t count,

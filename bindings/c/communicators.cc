@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "bindings/c/call_conversion.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized.h"
 #include "unisono/rendezvous.h"
@@ -28,6 +29,7 @@ InitOptions init_options(const unisono_init_options* given, const char* operatio
   options.job_key = text_of(set.job_key);
   options.transport = text_of(set.transport);
   options.timeout = std::chrono::milliseconds(set.timeout_ms);
+  options.order = reduction_order(set.order, operation);
   options.rank = set.rank;
   options.size = set.world_size;
   options.device = set.device;

@@ -83,6 +83,7 @@ static_assert(same(UNISONO_RECEIVE, Collective::kReceive) && kCollectiveCount ==
 
 static_assert(same(UNISONO_ORDER_ANY, Order::kAny));
 static_assert(same(UNISONO_ORDER_CANONICAL, Order::kCanonical));
+static_assert(same(UNISONO_ORDER_EXACT, Order::kExact));
 static_assert(same(UNISONO_HOST, MemoryKind::kHost));
 static_assert(same(UNISONO_CUDA, MemoryKind::kCuda));
 static_assert(same(UNISONO_ACCESS_MAPPED, PeerAccess::kMapped));

@@ -40,6 +40,10 @@ struct InitOptions {
   /// neither the rank counts as one without a GPU, whose device buffers go through host memory.
   /// With UNISONO_CUDA=require: LOCAL_RANK then.
   int device = -1;
+  /// The least that every reduction of the job keeps; a call may ask for more. kCanonical and
+  /// kExact make training reproducible: the same bits for any algorithm, transport, bucket and
+  /// message size. The same on all ranks. kAny: UNISONO_ORDER.
+  Order order = Order::kAny;
 };
 
 struct CallOptions {

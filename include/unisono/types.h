@@ -170,7 +170,16 @@ enum class Order : std::uint8_t {
   /// Bitwise equal to the pairwise tree over ranks 0..N-1, T(lo, hi) split at lo + the largest
   /// power of two below hi - lo, whatever the algorithm, transport, chunking and topology.
   kCanonical,
+  /// Sums, averages and pre-multiplied sums of fp32, fp16 and bf16 are the exact sum of the ranks'
+  /// inputs, rounded once (an average is then divided): the same bits whatever the order of the
+  /// addends, so also whichever rank has which. All else as kCanonical.
+  kExact,
 };
+inline constexpr int kOrderCount = 3;
+
+UNISONO_API std::string_view name_of(Order order);
+/// "any", "canonical" or "exact"; false where it is none of them.
+UNISONO_API bool parse(std::string_view text, Order* order);
 
 enum class Collective : std::uint8_t {
   kAllReduce,

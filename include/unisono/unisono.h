@@ -128,7 +128,8 @@ typedef enum unisono_collective UNISONO_AS_INT {
 /* Order of unisono/types.h. */
 typedef enum unisono_order UNISONO_AS_INT {
   UNISONO_ORDER_ANY = 0,
-  UNISONO_ORDER_CANONICAL = 1
+  UNISONO_ORDER_CANONICAL = 1,
+  UNISONO_ORDER_EXACT = 2
 } unisono_order;
 
 /* MemoryKind of unisono/types.h. */
@@ -184,13 +185,14 @@ typedef struct unisono_init_options {
   const char* rendezvous;
   const char* job_key;
   const char* transport;
-  int64_t timeout_ms; /* 0: UNISONO_TIMEOUT */
-  int32_t rank;       /* default -1: RANK */
-  int32_t world_size; /* default -1: WORLD_SIZE */
-  int32_t device;     /* default -1, see InitOptions::device */
+  int64_t timeout_ms;  /* 0: UNISONO_TIMEOUT */
+  int32_t rank;        /* default -1: RANK */
+  int32_t world_size;  /* default -1: WORLD_SIZE */
+  int32_t device;      /* default -1, see InitOptions::device */
+  unisono_order order; /* default UNISONO_ORDER_ANY: UNISONO_ORDER. Of every reduction of the job */
 } unisono_init_options;
 #define UNISONO_INIT_OPTIONS_INIT \
-  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1 }
+  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1, UNISONO_ORDER_ANY }
 
 /* Where a store's `get` puts the value that it has found. */
 typedef struct unisono_store_value unisono_store_value;

@@ -243,6 +243,9 @@ Status check_call(const Call& call, Rank rank, int size, CallShape* shape) {
     if (static_cast<int>(call.op.kind) >= kOpKindCount) {
       return invalid("unknown operator " + std::to_string(static_cast<int>(call.op.kind)));
     }
+    if (static_cast<int>(call.options.order) >= kOrderCount) {
+      return invalid("unknown order " + std::to_string(static_cast<int>(call.options.order)));
+    }
     const bool prefix = facts_of(call.collective).is_prefix();
     if (!is_meaningful(call.op.kind, call.type) || (prefix && call.op.kind == OpKind::kAverage)) {
       return invalid("operator " + std::string(name_of(call.op.kind)) + " has no meaning on " +
@@ -313,7 +316,8 @@ Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size) {
   return check_lengths(*call, elements, elements, rank, size);
 }
 
-CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t algorithm) {
+CallRecord make_record(const Call& call, Order order, std::uint32_t history,
+                       std::uint8_t algorithm) {
   CallRecord record;
   record.collective = static_cast<std::uint8_t>(call.collective);
   record.algorithm = algorithm;
@@ -329,7 +333,8 @@ CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t alg
   }
   if (reduces(call.collective)) {
     record.op = static_cast<std::uint8_t>(call.op.kind);
-    if (call.options.order == Order::kCanonical) record.op |= kRecordCanonical;
+    if (order == Order::kCanonical) record.op |= kRecordCanonical;
+    if (order == Order::kExact) record.op |= kRecordExact;
     if (call.op.kind == OpKind::kUser) {
       record.details ^= hash_of(call.op.name);
       if (!call.op.commutative) record.op |= kRecordNotCommutative;

@@ -50,9 +50,10 @@ Status fit_buffers(Call* call, std::size_t in_elements, std::size_t out_elements
 /// only the root has that one, others have their own block. Errors as fit_buffers().
 Status place_in_buffer(Call* call, std::size_t elements, Rank rank, int size);
 
-/// What travels to the peers. `history`: digest of the collectives before; `algorithm`: of the
-/// hint.
-CallRecord make_record(const Call& call, std::uint32_t history, std::uint8_t algorithm);
+/// What travels to the peers. `order`: of its reduction; `history`: digest of the collectives
+/// before; `algorithm`: of the hint.
+CallRecord make_record(const Call& call, Order order, std::uint32_t history,
+                       std::uint8_t algorithm);
 /// The same for a send or receive, which has no history and no algorithm, in a third of the time.
 inline CallRecord message_record(const Call& call) {
   CallRecord record;

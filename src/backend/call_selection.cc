@@ -36,7 +36,7 @@ Result<algorithms::Choice> CallSelection::select(const Call& call, const CallSha
   }
   algorithms::SelectionRequest request = request_for(call.collective, shape.agreed_bytes);
   request.commutative = call.op.kind != OpKind::kUser || call.op.commutative;
-  request.order = call.options.order;
+  request.order = order_of(call);
   return fixed_.table.choose(request, hint);
 }
 

@@ -4,6 +4,7 @@
 // what does not change.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -30,6 +31,7 @@ class CallSelection {
     bool shared_cores = false;  ///< more ranks than processors on some host
     bool shared_memory = false;
     AccessPath access = AccessPath::kAutomatic;
+    Order least_order = Order::kAny;
   };
   explicit CallSelection(const Circumstances& circumstances) : fixed_(circumstances) {}
 
@@ -37,6 +39,10 @@ class CallSelection {
   /// `own`, or where that is empty the hint of the settings.
   std::string_view hint_for(Collective collective, std::string_view own) const {
     return own.empty() ? std::string_view(fixed_.hints[static_cast<std::size_t>(collective)]) : own;
+  }
+  /// What its reduction keeps: what it asks for, or what all do.
+  Order order_of(const Call& call) const {
+    return std::max(call.options.order, fixed_.least_order);
   }
   /// For a checked collective. Without a hint most often a look at the first entry of a short list.
   Result<algorithms::Choice> select(const Call& call, const CallShape& shape);

@@ -37,12 +37,12 @@ void HostBackends::set_averaged_ranks(int ranks) {
 
 CallRecord HostBackends::record_of(const Call& call) const {
   return make_record(
-      call, calls_.digest(),
+      call, selection_.order_of(call), calls_.digest(),
       hint_number(call.collective, selection_.hint_for(call.collective, call.options.algorithm)));
 }
 
 CallRecord HostBackends::device_record_of(const Call& call) const {
-  return make_record(call, calls_.digest(), kRecordOnDevice);
+  return make_record(call, selection_.order_of(call), calls_.digest(), kRecordOnDevice);
 }
 
 Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure) {
@@ -58,7 +58,8 @@ Tried HostBackends::try_run(const Call& call, Checked* checked, Status* failure)
     checked->choice = std::move(choice);
     return Tried::kNotBegun;
   }
-  return shared_memory_.try_run(call, shape, record_of(call), choice->path, failure);
+  return shared_memory_.try_run(call, shape, selection_.order_of(call), record_of(call),
+                                choice->path, failure);
 }
 
 Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked) {
@@ -70,7 +71,8 @@ Result<Operation*> HostBackends::start(StartedCall& call, const Checked& checked
     call.reduction = checked.reduction;
   } else if (reduces(call.call.collective)) {
     UNISONO_ASSIGN(call.reduction,
-                   compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_));
+                   compute::Reduction::make(call.call.type, call.call.op, averaged_ranks_,
+                                            selection_.order_of(call.call)));
   }
   call.record = record_of(call.call);
   if (checked.is_part) call.record.op |= kRecordPart;
@@ -83,8 +85,8 @@ Result<HostBackends::Checked> HostBackends::check(const Call& call, const CallSh
   Checked checked(shape);
   if (is_point_to_point(call.collective)) return checked;
   if (reduces(call.collective)) {
-    UNISONO_ASSIGN(checked.reduction,
-                   compute::Reduction::make(call.type, call.op, averaged_ranks_));
+    UNISONO_ASSIGN(checked.reduction, compute::Reduction::make(call.type, call.op, averaged_ranks_,
+                                                               selection_.order_of(call)));
   }
   UNISONO_ASSIGN(checked.choice, selection_.select(call, shape));
   return checked;

@@ -39,11 +39,12 @@ bool LastCall::is_again(const Call& call) const {
   return in + shape_.input_bytes <= out || out + shape_.output_bytes <= in;
 }
 
-Result<const compute::Reduction*> LastReduction::of(const Call& call) {
-  if (!reduction_ || type_ != call.type || !same_op(op_, call.op)) {
-    UNISONO_ASSIGN(reduction_, compute::Reduction::make(call.type, call.op, ranks_));
+Result<const compute::Reduction*> LastReduction::of(const Call& call, Order order) {
+  if (!reduction_ || type_ != call.type || order_ != order || !same_op(op_, call.op)) {
+    UNISONO_ASSIGN(reduction_, compute::Reduction::make(call.type, call.op, ranks_, order));
     type_ = call.type;
     op_ = call.op;
+    order_ = order;
   }
   return &*reduction_;
 }

@@ -51,13 +51,14 @@ class LastReduction {
   explicit LastReduction(int ranks) : ranks_(ranks) {}
   void set_ranks(int ranks) { ranks_ = ranks; }
   /// Valid until the next call. Errors as Reduction::make().
-  Result<const compute::Reduction*> of(const Call& call);
+  Result<const compute::Reduction*> of(const Call& call, Order order);
 
  private:
   int ranks_;
   std::optional<compute::Reduction> reduction_;
   DataType type_ = DataType::kUint8;
   ReduceOp op_;
+  Order order_ = Order::kAny;
 };
 
 }  // namespace unisono

@@ -34,12 +34,12 @@ Tried SharedMemoryBackend::try_again(const Call& call, Status* failure) {
   return tried;
 }
 
-Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape,
+Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Order order,
                                    const CallRecord& record, AccessPath path, Status* failure) {
   last_.forget();
   const compute::Reduction* reduction = nullptr;
   if (reduces(call.collective)) {
-    const Result<const compute::Reduction*> last = last_reduction_.of(call);
+    const Result<const compute::Reduction*> last = last_reduction_.of(call, order);
     if (!last) {
       *failure = last.error();
       return Tried::kRefused;

@@ -52,8 +52,8 @@ class SharedMemoryBackend final : public Backend {
   Tried try_again(const Call& call, Status* failure);
   /// A checked call while it is idle: no request, no queue, no clock while the peers are quick.
   /// Never kNotBegun. `failure` is set for kRefused and kFailed.
-  Tried try_run(const Call& call, const CallShape& shape, const CallRecord& record, AccessPath path,
-                Status* failure);
+  Tried try_run(const Call& call, const CallShape& shape, Order order, const CallRecord& record,
+                AccessPath path, Status* failure);
   /// Behind kGoesOn, at once: the same call with a request.
   Operation* go_on(StartedCall& call);
   /// Adds the last short call to the traffic, before the group starts anything else: afterwards it

@@ -35,9 +35,10 @@ std::string describe(const CallRecord& record) {
   text += "count " + std::to_string(record.count);
   text += ", " + name_or_number<DataType>(record.type, kDataTypeCount);
   if (reduces(collective)) {
-    const int kind = record.op & ~(kRecordPart | kRecordCanonical | kRecordNotCommutative);
+    const int kind = record.op & ~kRecordFlags;
     text += ", " + name_or_number<OpKind>(static_cast<std::uint8_t>(kind), kOpKindCount);
     if ((record.op & kRecordCanonical) != 0) text += ", canonical";
+    if ((record.op & kRecordExact) != 0) text += ", exact";
     if ((record.op & kRecordNotCommutative) != 0) text += ", not commutative";
   }
   if (record.root >= 0) text += ", root " + std::to_string(record.root);

@@ -14,7 +14,7 @@ namespace unisono {
 struct CallRecord {
   std::uint8_t collective = 0;
   std::uint8_t type = 0;
-  std::uint8_t op = 0;         ///< and kRecordPart, kRecordCanonical, kRecordNotCommutative
+  std::uint8_t op = 0;         ///< and the flags below
   std::uint8_t algorithm = 0;  ///< the hint's index + 1, or one of the values below
   std::int32_t root = 0;       ///< -1 where the collective has none
   std::uint64_t count = 0;     ///< elements, where the collective's ranks must agree on it; else 0
@@ -29,6 +29,7 @@ struct CallRecord {
 /// and in probes of peers that may have left.
 inline constexpr std::uint64_t kPointToPointSequence = ~std::uint64_t{0};
 /// What else decides which plan a call runs, or in how many a longer one goes; above every OpKind.
+inline constexpr std::uint8_t kRecordExact = 0x10;
 inline constexpr std::uint8_t kRecordPart = 0x20;  ///< of a call on device memory
 inline constexpr std::uint8_t kRecordCanonical = 0x40;
 inline constexpr std::uint8_t kRecordNotCommutative = 0x80;
@@ -40,7 +41,9 @@ inline constexpr std::uint8_t kRecordOnDevice = 253;
 inline constexpr std::uint8_t kRecordUnknownAlgorithm = 254;
 /// As `algorithm`: the hint is "native", which is no algorithm of the catalogue.
 inline constexpr std::uint8_t kRecordNative = 255;
-static_assert(kOpKindCount <= kRecordPart);
+inline constexpr std::uint8_t kRecordFlags =
+    kRecordExact | kRecordPart | kRecordCanonical | kRecordNotCommutative;
+static_assert(kOpKindCount <= kRecordExact);
 
 static_assert(sizeof(CallRecord) == 24 && std::is_trivially_copyable_v<CallRecord>);
 

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, kOpKindCount> kOpNames{
     "sum",     "product", "min",     "max",         "average",    "premultiplied_sum",
     "bit_and", "bit_or",  "bit_xor", "logical_and", "logical_or", "logical_xor",
     "user"};
+constexpr std::array<std::string_view, kOrderCount> kOrderNames{"any", "canonical", "exact"};
 // nccl-tests' and numpy's spellings.
 constexpr std::pair<std::string_view, DataType> kTypeAliases[]{
     {"half", DataType::kFloat16},      {"fp16", DataType::kFloat16},
@@ -54,7 +55,10 @@ bool is_complex(DataType type) {
 
 std::string_view name_of(DataType type) { return name_or_unknown(kTypeNames, type); }
 std::string_view name_of(OpKind kind) { return name_or_unknown(kOpNames, kind); }
+std::string_view name_of(Order order) { return name_or_unknown(kOrderNames, order); }
 std::string_view name_of(Collective collective) { return facts_of(collective).name; }
+
+bool parse(std::string_view text, Order* order) { return find_name(kOrderNames, text, order); }
 
 bool parse(std::string_view text, DataType* type) {
   if (find_name(kTypeNames, text, type)) return true;

@@ -27,7 +27,8 @@ CallSelection::Circumstances CommunicatorState::circumstances(bool shared_memory
           .link = shared_memory ? algorithms::Link::kShm : runtime_->link_of(ranks),
           .shared_cores = runtime_->shares_cores(ranks),
           .shared_memory = shared_memory,
-          .access = runtime_->config().access};
+          .access = runtime_->config().access,
+          .least_order = runtime_->config().order};
 }
 
 void CommunicatorState::set_inside(int outer_size) {
@@ -77,9 +78,15 @@ std::optional<Status> CommunicatorState::try_run(GroupedCall& grouped) {
   return std::nullopt;
 }
 
+RequestState& CommunicatorState::prepare(const Call& call) {
+  RequestState& request = requests_.prepare(call);
+  request.call.options.order = host_.selection().order_of(call);
+  return request;
+}
+
 // Gives a call that was tried, and is not over, its request.
 void CommunicatorState::go_on(GroupedCall& grouped) {
-  RequestState& request = requests_.prepare(*grouped.call);
+  RequestState& request = prepare(*grouped.call);
   grouped.request = note_begun(request, host_.go_on(request));
   grouped.has_begun = true;
   runtime_->engine().start(request);
@@ -133,7 +140,7 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   HostBackends::Checked own;
   HostBackends::Checked& checked = grouped.checked == nullptr ? own : *grouped.checked;
   if (!checked.choice) UNISONO_TRY(check_call(*grouped.call, rank(), size(), &checked.shape));
-  RequestState& request = requests_.prepare(*grouped.call);
+  RequestState& request = prepare(*grouped.call);
   RequestPool::copy_counts(request);
   request.in_group = how.in_group;
   const Result<Operation*> started =

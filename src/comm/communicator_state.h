@@ -116,6 +116,7 @@ class CommunicatorState final : public JobCommunicator,
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;
   std::optional<Status> try_run(GroupedCall& grouped);
+  RequestState& prepare(const Call& call);
   void go_on(GroupedCall& grouped);
   FailureDecision decision_of(const Status& cause) const;
   void on_done(RequestState& request);

@@ -71,6 +71,7 @@ Result<Config> merge(Config config, const InitOptions& options) {
   if (!options.rendezvous.empty()) config.rendezvous = options.rendezvous;
   if (!options.job_key.empty()) config.job_key = SecretText(options.job_key);
   if (options.timeout.count() > 0) config.timeout = options.timeout;
+  if (options.order != Order::kAny) config.order = options.order;
   return config;
 }
 

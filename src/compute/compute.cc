@@ -69,7 +69,7 @@ void combine_user(const ReduceOp& op, DataType type, void* out, const void* left
 
 }  // namespace
 
-Result<Reduction> Reduction::make(DataType type, const ReduceOp& op, int ranks) {
+Result<Reduction> Reduction::make(DataType type, const ReduceOp& op, int ranks, Order order) {
   if (!processor_supported()) {
     return Status(ErrorCode::kUnsupported,
                   "this processor lacks SSE4.2 with AES and PCLMUL, the least that the reduction "
@@ -109,6 +109,9 @@ Result<Reduction> Reduction::make(DataType type, const ReduceOp& op, int ranks) 
   UNISONO_ASSERT(kernels.plain != nullptr, "a meaningful operator without a kernel");
   reduction.kernel_ = kernels.plain;
   reduction.kernel_streaming_ = kernels.streaming;
+  if (order == Order::kExact && combination_of(op.kind) == OpKind::kSum) {
+    reduction.exact_ = find_exact_kernel(type);
+  }
   return reduction;
 }
 

@@ -18,17 +18,23 @@ void copy_streaming(void* out, const void* in, std::size_t bytes);
 /// out[i] = left[i] (op) right[i]; out may equal left or right, otherwise no overlap. Pointers
 /// need no alignment. fp16, bf16 and fp8 compute in fp32 and round once. No FMA contraction.
 using CombineKernel = void (*)(void* out, const void* left, const void* right, std::size_t count);
+/// out = the sum of `n` inputs, at least 1, rounded once: what the exact sum rounds to. `out` may
+/// be one of the inputs.
+using ExactKernel = void (*)(void* out, const void* const* inputs, int n, std::size_t count);
 
 /// The arithmetic of one call, resolved once: type and operator to kernels for this processor.
 class Reduction {
  public:
   /// Errors: kInvalidArgument where is_meaningful() says no, or a user operator without function
   /// or name. `ranks` is the divisor of kAverage.
-  static Result<Reduction> make(DataType type, const ReduceOp& op, int ranks);
+  /// `order` is what combine_tree() keeps: kExact, or else the canonical one.
+  static Result<Reduction> make(DataType type, const ReduceOp& op, int ranks,
+                                Order order = Order::kAny);
 
   /// out = left (op) right, `left` from lower ranks.
   void combine(void* out, const void* left, const void* right, std::size_t count) const;
-  /// out = the canonical tree T(0, n) over inputs[0..n-1] in rank order (T(lo, hi) splits at lo
+  /// out = what the exact sum of the inputs rounds to, where the order and the type ask for that.
+  /// Otherwise the canonical tree T(0, n) over inputs[0..n-1] in rank order (T(lo, hi) splits at lo
   /// + the largest power of two below hi - lo), each node rounded to the element type. Works in
   /// pieces that stay in the first-level cache. `out` may equal any one of the inputs. `streaming`:
   /// write `out` with non-temporal stores. n >= 1.
@@ -60,6 +66,7 @@ class Reduction {
   bool finishes_ = false;
   CombineKernel kernel_ = nullptr;            // null for user operators
   CombineKernel kernel_streaming_ = nullptr;  // same result, non-temporal stores
+  ExactKernel exact_ = nullptr;               // of three inputs or more; null: the canonical tree
 };
 
 /// The instruction set that run-time dispatch chose, "AVX3_ZEN4"; for `unisono info`.

@@ -14,24 +14,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace unisono::compute::HWY_NAMESPACE {
 
-// SSE4 has no conversion instruction and Highway's emulation leaves out infinity and NaN.
-#if HWY_TARGET == HWY_SSE4
-using Half = SmallFloat<std::uint16_t, 5, 10, 0x7c00, true>;
-#else
-struct Half {
-  using Stored = std::uint16_t;
-  using Tag = hn::Rebind<Stored, hn::ScalableTag<float> >;
-  template <class Op, class V>
-  static HWY_INLINE V combine(const Op& op, V left, V right) {
-    const hn::ScalableTag<float> d;
-    const hn::Rebind<hwy::float16_t, decltype(d)> half;
-    const auto result = op(d, hn::PromoteTo(d, hn::BitCast(half, left)),
-                           hn::PromoteTo(d, hn::BitCast(half, right)));
-    return hn::BitCast(Tag(), hn::DemoteTo(half, result));
-  }
-};
-#endif
-
 /// bf16 is the upper half of an fp32. The even and odd elements of a vector are widened where they
 /// lie, by shift and mask, so nothing has to cross lanes. NaN needs no care: the lower half of a
 /// result that is NaN is zero, as in its operands, so rounding cannot carry into the upper half.

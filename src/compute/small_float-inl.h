@@ -1,6 +1,7 @@
-// Floating-point formats narrower than fp32 that no instruction converts, for the instruction set
-// being compiled: widened to fp32 by integer arithmetic, combined there, rounded once to nearest
-// even. The vector form of detail::SmallFloat in unisono/float_types.h. Included by kernels_*.cc.
+// Floating-point formats narrower than fp32, for the instruction set being compiled: widened to
+// fp32, by integer arithmetic where no instruction converts them, combined there, rounded once to
+// nearest even. The vector form of detail::SmallFloat in unisono/float_types.h. Included by
+// kernels_*.cc.
 
 // Highway's per-target include guard.
 #if defined(UNISONO_COMPUTE_SMALL_FLOAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -35,14 +36,6 @@ struct SmallFloat {
   static HWY_INLINE V combine(const Op& op, V left, V right) {
     return narrow(op(Wide(), widen(left), widen(right)));
   }
-
- private:
-  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
-  static constexpr int kDropped = 23 - kMantissaBits;
-  static constexpr int kMagnitude = (1 << (kExponentBits + kMantissaBits)) - 1;
-  static constexpr int kSignShift = 31 - kExponentBits - kMantissaBits;
-  static constexpr int kInfinity =
-      kHasInfinity ? ((1 << kExponentBits) - 1) << kMantissaBits : kMagnitude;
 
   static HWY_INLINE hn::Vec<Wide> widen(hn::Vec<Tag> stored) {
     const Wide d;
@@ -95,7 +88,39 @@ struct SmallFloat {
     const auto sign = hn::And(hn::ShiftRight<kSignShift>(bits), hn::Set(di, kMagnitude + 1));
     return hn::DemoteTo(Tag(), hn::Or(code, sign));
   }
+
+ private:
+  static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
+  static constexpr int kDropped = 23 - kMantissaBits;
+  static constexpr int kMagnitude = (1 << (kExponentBits + kMantissaBits)) - 1;
+  static constexpr int kSignShift = 31 - kExponentBits - kMantissaBits;
+  static constexpr int kInfinity =
+      kHasInfinity ? ((1 << kExponentBits) - 1) << kMantissaBits : kMagnitude;
 };
+
+// SSE4 has no conversion instruction and Highway's emulation leaves out infinity and NaN.
+#if HWY_TARGET == HWY_SSE4
+using Half = SmallFloat<std::uint16_t, 5, 10, 0x7c00, true>;
+#else
+/// fp16, which instructions convert.
+struct Half {
+  using Stored = std::uint16_t;
+  using Wide = hn::ScalableTag<float>;
+  using Tag = hn::Rebind<Stored, Wide>;
+  using Converted = hn::Rebind<hwy::float16_t, Wide>;
+
+  template <class Op, class V>
+  static HWY_INLINE V combine(const Op& op, V left, V right) {
+    return narrow(op(Wide(), widen(left), widen(right)));
+  }
+  static HWY_INLINE hn::Vec<Wide> widen(hn::Vec<Tag> stored) {
+    return hn::PromoteTo(Wide(), hn::BitCast(Converted(), stored));
+  }
+  static HWY_INLINE hn::Vec<Tag> narrow(hn::Vec<Wide> value) {
+    return hn::BitCast(Tag(), hn::DemoteTo(Converted(), value));
+  }
+};
+#endif
 
 /// The CombineKernels of a format that computes in fp32. `kStreams`: sums have a streaming form.
 template <class Format, bool kStreams>

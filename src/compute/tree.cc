@@ -1,4 +1,5 @@
-// The canonical tree over the inputs of many ranks, in pieces that stay in the first-level cache.
+// The inputs of many ranks to one: the exact sum, or the canonical tree in pieces that stay in the
+// first-level cache.
 // Thread rule: pure, usable from any thread; the stack is the only memory.
 #include <algorithm>
 #include <bit>
@@ -86,7 +87,9 @@ void Reduction::combine_tree(void* out, const void* const* inputs, int n, std::s
     streams ? kernel_streaming_(to, left, right, elements) : combine(to, left, right, elements);
   };
   if (n == 2) {
-    root(0, inputs[0], inputs[1], count);
+    root(0, inputs[0], inputs[1], count);  // two numbers are rounded once anyhow
+  } else if (exact_ != nullptr) {
+    exact_(out, inputs, n, count);
   } else {
     alignas(kLineBytes) std::byte scratch[kScratchBytes];
     const std::size_t stride =

@@ -88,6 +88,13 @@ const Row kRows[]{
       "how a waiting rank waits; auto: by ranks per core"},
      [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },
      [](const Config& c) { return c.wait; }},
+    {{"UNISONO_ORDER", "any|canonical|exact", "any",
+      "the least that every reduction keeps: canonical and exact give the same bits for any "
+      "algorithm, transport and size; the same on all ranks"},
+     [](std::string_view text, Config* c) {
+       return parse(text, &c->order) ? Status() : invalid("one of any, canonical, exact");
+     },
+     [](const Config& c) { return std::string(name_of(c.order)); }},
     {{"UNISONO_TIMEOUT", "time", "10min",
       "deadline of rendezvous and of every call without its own"},
      [](std::string_view text, Config* c) { return parse_duration(text, &c->timeout); },

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/secret_text.h"
 #include "unisono/export.h"
+#include "unisono/types.h"
 
 namespace unisono {
 
@@ -55,6 +56,7 @@ struct Config {
   std::string transport = "auto";
   AccessPath access = AccessPath::kAutomatic;
   std::string wait = "auto";
+  Order order = Order::kAny;
   std::chrono::milliseconds timeout{600'000};
   std::chrono::milliseconds warn_after{30'000};
   std::string algorithm;

@@ -44,6 +44,8 @@ PreparedStep bind_step(const plan::Step& from, const plan::ChunkLayout& layout) 
     to.target_buffer = from.target.buffer;
     to.target_offset = layout.range(from.target).offset;
   }
+  to.operand_first = from.operand_first;
+  to.operand_count = from.operand_count;
   if (from.kind != StepKind::kReceive && from.source.count > 0) {
     to.source_buffer = from.source.buffer;
     to.source_offset = layout.range(from.source).offset;
@@ -54,6 +56,9 @@ PreparedStep bind_step(const plan::Step& from, const plan::ChunkLayout& layout) 
 void bind_steps(const plan::Plan& plan, const plan::ChunkLayout& layout, PreparedPlan* prepared) {
   prepared->steps.reserve(plan.steps.size());
   for (const plan::Step& step : plan.steps) prepared->steps.push_back(bind_step(step, layout));
+  for (const plan::ChunkRange& operand : plan.operands) {
+    prepared->operands.push_back({operand.buffer, layout.range(operand).offset});
+  }
 }
 
 void list_dependencies(const plan::Plan& plan, PreparedPlan* prepared) {
@@ -138,6 +143,7 @@ Status Execution::begin(const Call& call) {
   states_.assign(plan.steps.size(), StepState::kIdle);
   ready_.reserve(plan.steps.size());
   ready_.assign(plan.ready_first.rbegin(), plan.ready_first.rend());
+  operands_.resize(plan.operands.size());
   steps_left_ = plan.steps.size();
   return Status();
 }
@@ -194,8 +200,22 @@ bool Execution::run(std::uint32_t index) {
                                step.remote_first ? target : source, count);
       return true;
     }
+    case StepKind::kReduceAll:
+      reduce_all(step);
+      return true;
   }
   return true;
+}
+
+void Execution::reduce_all(const PreparedStep& step) {
+  for (std::uint32_t i = 0; i < step.operand_count; ++i) {
+    const PreparedOperand& operand = call_.plan->operands[step.operand_first + i];
+    operands_[i] = bases_[static_cast<int>(operand.buffer)] + operand.offset;
+  }
+  const std::size_t count = step.bytes / call_.reduction->element_bytes();
+  if (count == 0) return;
+  call_.reduction->combine_tree(target_of(step), operands_.data(),
+                                static_cast<int>(step.operand_count), count, false);
 }
 
 void Execution::complete(std::uint32_t index) {

@@ -33,6 +33,14 @@ struct PreparedStep {
   std::size_t bytes = 0;
   std::uint32_t successor_first = 0;
   std::uint32_t successor_count = 0;
+  std::uint32_t operand_first = 0;
+  std::uint32_t operand_count = 0;
+};
+
+/// What a kReduceAll step reads.
+struct PreparedOperand {
+  plan::Buffer buffer = plan::Buffer::kOutput;
+  std::size_t offset = 0;
 };
 
 /// What one run of a plan moves between this rank and others: a message per step.
@@ -51,6 +59,7 @@ struct PreparedPlan {
   std::vector<std::uint32_t> successors;
   std::vector<std::uint32_t> dependency_counts;
   std::vector<std::uint32_t> ready_first;  ///< steps without dependencies
+  std::vector<PreparedOperand> operands;
   std::vector<PlannedMessage> messages;
   bool only_sends = false;  ///< some messages, and none that this rank receives
   std::size_t scratch_bytes = 0;
@@ -90,6 +99,7 @@ class Execution final : public Operation, private MessageOwner {
   void complete(std::uint32_t index);
   std::byte* target_of(const PreparedStep& step) const;
   const std::byte* source_of(const PreparedStep& step) const;
+  void reduce_all(const PreparedStep& step);
   Rank world_rank(Rank member) const {
     return (*call_.world_ranks)[static_cast<std::size_t>(member)];
   }
@@ -106,6 +116,7 @@ class Execution final : public Operation, private MessageOwner {
   std::vector<std::uint32_t> dependencies_left_;
   std::vector<std::uint32_t> ready_;
   std::vector<StepState> states_;
+  std::vector<const void*> operands_;  // of one step
   std::size_t steps_left_ = 0;
 };
 

@@ -27,7 +27,7 @@ std::vector<bool> joined_chunks(const Plan& plan) {
   };
   for (const Step& step : plan.steps) {
     mark(step.target);
-    mark(step.source);
+    for (const ChunkRange& source : sources_of(plan, step)) mark(source);
   }
   return joined;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ enum class StepKind : std::uint8_t {
   kReceiveReduce,  ///< target = source (op) message, or message (op) source; see `remote_first`
   kCopy,           ///< target = source
   kReduce,         ///< target = source (op) target, or target (op) source; see `remote_first`
+  kReduceAll,      ///< target = all its operands at once, in their order; may be one of them
 };
 
 struct Step {
@@ -41,7 +43,10 @@ struct Step {
   Rank peer = -1;                   ///< kSend, kReceive, kReceiveReduce
   std::uint32_t message_index = 0;  ///< how many earlier messages this channel carries in this plan
   ChunkRange target;                ///< written; all kinds but kSend
-  ChunkRange source;  ///< read; all kinds but kReceive. May equal target (kReceiveReduce).
+  ChunkRange source;  ///< read; kinds but kReceive, kReduceAll. May equal target (kReceiveReduce).
+  /// kReduceAll reads operands[first .. first + count).
+  std::uint32_t operand_first = 0;
+  std::uint32_t operand_count = 0;
   /// Steps that must be complete before this one starts: dependencies[first .. first + count).
   std::uint32_t dependency_first = 0;
   std::uint32_t dependency_count = 0;
@@ -77,6 +82,14 @@ struct Plan {
   std::vector<ChunkRange> scratch_like;
   std::vector<Step> steps;                  ///< in an order that respects dependencies
   std::vector<std::uint32_t> dependencies;  ///< flat; see Step
+  std::vector<ChunkRange> operands;         ///< flat; see Step
 };
+
+/// What a step reads of this rank's buffers.
+inline std::span<const ChunkRange> sources_of(const Plan& plan, const Step& step) {
+  if (step.kind == StepKind::kReceive) return {};
+  if (step.kind != StepKind::kReduceAll) return {&step.source, 1};
+  return std::span(plan.operands).subspan(step.operand_first, step.operand_count);
+}
 
 }  // namespace unisono::plan

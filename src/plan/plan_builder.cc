@@ -70,6 +70,16 @@ StepIndex PlanBuilder::reduce(const ChunkRange& target, const ChunkRange& source
                  .source = source});
 }
 
+StepIndex PlanBuilder::reduce_all(const ChunkRange& target, std::span<const ChunkRange> operands) {
+  const auto first = static_cast<std::uint32_t>(plan_.operands.size());
+  plan_.operands.insert(plan_.operands.end(), operands.begin(), operands.end());
+  return append({.kind = StepKind::kReduceAll,
+                 .target = target,
+                 .source = {},
+                 .operand_first = first,
+                 .operand_count = static_cast<std::uint32_t>(operands.size())});
+}
+
 void PlanBuilder::order_after(StepIndex step) {
   if (step != kNoStep) order_after_.push_back(step);
 }
@@ -89,7 +99,7 @@ StepIndex PlanBuilder::append(Step step) {
   order_after_.clear();
   // Reads before writes: a step that updates a chunk is not a reader that its own write waits for.
   const bool updates = step.kind == StepKind::kReduce;
-  if (step.kind != StepKind::kReceive) read(step.source, index);
+  for (const ChunkRange& source : sources_of(plan_, step)) read(source, index);
   if (updates) read(step.target, index);
   if (step.kind != StepKind::kSend) write(step.target, index);
   step.dependency_count =

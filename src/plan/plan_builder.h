@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,8 @@ class PlanBuilder {
   StepIndex copy(const ChunkRange& target, const ChunkRange& source);
   /// target = source (op) target when source_first, else target (op) source.
   StepIndex reduce(const ChunkRange& target, const ChunkRange& source, bool source_first);
+  /// target = all operands at once, in their order.
+  StepIndex reduce_all(const ChunkRange& target, std::span<const ChunkRange> operands);
 
   /// The next step also waits for `step`: order that no data impose. kNoStep is ignored.
   void order_after(StepIndex step);

@@ -24,7 +24,21 @@ Status fault(const Plan& plan, std::size_t step, const std::string& message) {
 }
 
 bool has_target(const Step& step) { return step.kind != StepKind::kSend; }
-bool has_source(const Step& step) { return step.kind != StepKind::kReceive; }
+// The checker's own idea of what a step reads, beside its target.
+std::span<const ChunkRange> reads_of(const Plan& plan, const Step& step) {
+  switch (step.kind) {
+    case StepKind::kReceive:
+      return {};
+    case StepKind::kSend:
+    case StepKind::kReceiveReduce:
+    case StepKind::kCopy:
+    case StepKind::kReduce:
+      return {&step.source, 1};
+    case StepKind::kReduceAll:
+      return {plan.operands.data() + step.operand_first, step.operand_count};
+  }
+  return {};
+}
 bool is_message(const Step& step) {
   return step.kind == StepKind::kSend || step.kind == StepKind::kReceive ||
          step.kind == StepKind::kReceiveReduce;
@@ -97,6 +111,36 @@ Status check_range(const Plan& plan, std::size_t index, const ChunkRange& range)
   return {};
 }
 
+Status check_operands(const Plan& plan, std::size_t index) {
+  const Step& step = plan.steps[index];
+  if (step.kind != StepKind::kReduceAll) return {};
+  if (step.operand_count > 0 && step.operand_first <= plan.operands.size() &&
+      step.operand_count <= plan.operands.size() - step.operand_first) {
+    return {};
+  }
+  return fault(plan, index, "has no operands, or some outside the list");
+}
+
+Status check_source(const Plan& plan, std::size_t index, const CellMap& map,
+                    const ChunkSizes& sizes, const ChunkRange& range) {
+  const Step& step = plan.steps[index];
+  const std::uint32_t target = map.first_cell(step.target);
+  const std::uint32_t source = map.first_cell(range);
+  const bool overlaps = source < target + step.target.count && target < source + range.count;
+  const bool same = source == target &&
+                    (step.kind == StepKind::kReceiveReduce || step.kind == StepKind::kReduceAll);
+  if (overlaps && !same) {
+    return fault(
+        plan, index,
+        "has overlapping source and target: " + text_of(range) + " and " + text_of(step.target));
+  }
+  const Rank rank = plan.request.rank;
+  if (sizes.equal(rank, range, rank, step.target)) return {};
+  return fault(plan, index,
+               "has a source of another length than its target: " + text_of(range) + " and " +
+                   text_of(step.target));
+}
+
 Status check_target(const Plan& plan, std::size_t index, const CellMap& map,
                     const ChunkSizes& sizes) {
   const Step& step = plan.steps[index];
@@ -108,20 +152,8 @@ Status check_target(const Plan& plan, std::size_t index, const CellMap& map,
       }
     }
   }
-  if (!has_source(step)) return {};
-  const std::uint32_t source = map.first_cell(step.source);
-  const bool overlaps = source < target + step.target.count && target < source + step.source.count;
-  const bool same = source == target && step.kind == StepKind::kReceiveReduce;
-  if (overlaps && !same) {
-    return fault(plan, index,
-                 "has overlapping source and target: " + text_of(step.source) + " and " +
-                     text_of(step.target));
-  }
-  const Rank rank = plan.request.rank;
-  if (!sizes.equal(rank, step.source, rank, step.target)) {
-    return fault(plan, index,
-                 "has a source of another length than its target: " + text_of(step.source) +
-                     " and " + text_of(step.target));
+  for (const ChunkRange& source : reads_of(plan, step)) {
+    UNISONO_TRY(check_source(plan, index, map, sizes, source));
   }
   return {};
 }
@@ -131,8 +163,11 @@ Status check_steps(const Plan& plan, const ChunkSizes& sizes) {
   std::map<std::pair<Rank, bool>, std::uint32_t> messages;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
+    UNISONO_TRY(check_operands(plan, i));
     if (has_target(step)) UNISONO_TRY(check_range(plan, i, step.target));
-    if (has_source(step)) UNISONO_TRY(check_range(plan, i, step.source));
+    for (const ChunkRange& source : reads_of(plan, step)) {
+      UNISONO_TRY(check_range(plan, i, source));
+    }
     if (has_target(step)) UNISONO_TRY(check_target(plan, i, map, sizes));
     if (is_message(step)) {
       if (step.peer < 0 || step.peer >= plan.request.ranks || step.peer == plan.request.rank) {
@@ -258,10 +293,10 @@ Status check_hazards(const Plan& plan) {
     const auto ordered = [&](std::int64_t earlier) {
       return earlier < 0 || earlier == i || order.waits_for(i, static_cast<std::uint32_t>(earlier));
     };
-    if (has_source(step)) {
-      for (std::uint32_t c = 0; c < step.source.count; ++c) {
-        Touch& cell = cells[map.first_cell(step.source) + c];
-        if (!ordered(cell.writer)) return unordered(i, cell.writer, step.source);
+    for (const ChunkRange& source : reads_of(plan, step)) {
+      for (std::uint32_t c = 0; c < source.count; ++c) {
+        Touch& cell = cells[map.first_cell(source) + c];
+        if (!ordered(cell.writer)) return unordered(i, cell.writer, source);
         cell.readers.push_back(i);
       }
     }

@@ -14,6 +14,9 @@ namespace {
 bool is_expected(SymbolTable& symbols, const PlanRequest& request, const Expectation& wanted,
                  Value value) {
   if (value == kUndefined || symbols.chunk_of(value) != wanted.chunk) return false;
+  if (request.order == Order::kExact && wanted.count > 1) {
+    return value == symbols.reduced_at_once(wanted.first, wanted.count, wanted.chunk);
+  }
   if (request.order == Order::kCanonical || wanted.count == 1) {
     return value == symbols.canonical_tree(wanted.first, wanted.count, wanted.chunk);
   }
@@ -27,6 +30,12 @@ bool is_expected(SymbolTable& symbols, const PlanRequest& request, const Expecta
     seen[place] = true;
   }
   return true;
+}
+
+std::string wanted_order(const PlanRequest& request) {
+  if (request.order == Order::kExact) return " at once";
+  if (request.order == Order::kCanonical) return " by the canonical tree";
+  return request.commutative ? " once each" : " in rank order";
 }
 
 Status check_outputs(std::span<const Plan> plans, SymbolicRun& run) {
@@ -52,10 +61,7 @@ Status check_outputs(std::span<const Plan> plans, SymbolicRun& run) {
                   " is " + run.symbols().text(value) + ", not ranks " +
                   std::to_string(wanted.first) + " to " +
                   std::to_string(wanted.first + wanted.count - 1) + " of chunk " +
-                  std::to_string(wanted.chunk) +
-                  (request.order == Order::kCanonical ? " by the canonical tree"
-                   : request.commutative              ? " once each"
-                                                      : " in rank order"),
+                  std::to_string(wanted.chunk) + wanted_order(request),
               request.rank};
     }
   }

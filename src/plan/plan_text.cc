@@ -14,7 +14,7 @@ std::string header_of(const Plan& plan) {
   text += ", " + number(static_cast<std::uint64_t>(request.chunks)) + " chunks a block";
   if (request.in_place) text += ", in place";
   if (!request.commutative) text += ", not commutative";
-  if (request.order == Order::kCanonical) text += ", canonical";
+  if (request.order != Order::kAny) text += ", " + std::string(unisono::name_of(request.order));
   text += "\nblocks: " + std::to_string(plan.input_blocks) + " in, " +
           std::to_string(plan.output_blocks) + " out\n";
   return text;
@@ -49,6 +49,15 @@ std::string dependencies_of(const Plan& plan, const Step& step) {
   return text;
 }
 
+std::string operands_of(const Plan& plan, const Step& step) {
+  std::string text;
+  if (step.kind != StepKind::kReduceAll) return text;
+  for (const ChunkRange& source : sources_of(plan, step)) {
+    text += (text.empty() ? ": " : ", ") + text_of(source);
+  }
+  return text;
+}
+
 std::string sum_of(const Step& step, const std::string& other, const std::string& local) {
   return step.remote_first ? other + " + " + local : local + " + " + other;
 }
@@ -67,6 +76,8 @@ std::string_view name_of(StepKind kind) {
       return "copy";
     case StepKind::kReduce:
       return "reduce";
+    case StepKind::kReduceAll:
+      return "reduce_all";
   }
   return "unknown";
 }
@@ -97,6 +108,8 @@ std::string text_of(const Step& step) {
       return text + " " + target + " = " + source;
     case StepKind::kReduce:
       return text + " " + target + " = " + sum_of(step, source, target);
+    case StepKind::kReduceAll:
+      return text + " " + target + " = all of its operands";
   }
   return text;
 }
@@ -106,7 +119,8 @@ std::string text_of(const Plan& plan) {
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const std::string index = number(i);
     text += std::string(index.size() < 4 ? 4 - index.size() : 0, ' ') + index + "  ";
-    text += text_of(plan.steps[i]) + dependencies_of(plan, plan.steps[i]) + "\n";
+    text += text_of(plan.steps[i]) + operands_of(plan, plan.steps[i]) +
+            dependencies_of(plan, plan.steps[i]) + "\n";
   }
   return text;
 }

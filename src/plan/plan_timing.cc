@@ -20,6 +20,11 @@ struct Node {
   std::vector<std::size_t> dependants;
 };
 
+// How often a step reads as many bytes as it writes and combines or copies them.
+double passes_of(const Step& step) {
+  return step.kind == StepKind::kReduceAll ? step.operand_count - 1.0 : 1.0;
+}
+
 class Estimate {
  public:
   Estimate(std::span<const Plan> plans, std::size_t bytes, const NetworkModel& network);
@@ -104,8 +109,9 @@ void Estimate::become_ready(std::size_t index) {
       break;
     case StepKind::kCopy:
     case StepKind::kReduce:
+    case StepKind::kReduceAll:
       complete(index, node.ready + static_cast<double>(bytes_of(node, node.step->target)) *
-                                       network_.reduce_per_byte);
+                                       passes_of(*node.step) * network_.reduce_per_byte);
       break;
   }
 }

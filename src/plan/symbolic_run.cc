@@ -135,7 +135,21 @@ void SymbolicRun::deliver(std::size_t send, std::size_t receive) {
   if (!nodes_[send].complete) finish(send);
 }
 
+void SymbolicRun::reduce_all(const Node& node) {
+  const Plan& plan = plans_[static_cast<std::size_t>(node.rank)];
+  Value* const target = cells(node.rank, node.step->target);
+  std::vector<Value> operands;
+  for (std::uint32_t i = 0; i < node.step->target.count; ++i) {
+    operands.clear();
+    for (const ChunkRange& source : sources_of(plan, *node.step)) {
+      operands.push_back(cells(node.rank, source)[i]);
+    }
+    target[i] = symbols_.combine_all(operands);
+  }
+}
+
 void SymbolicRun::apply(Node& node) {
+  if (node.step->kind == StepKind::kReduceAll) return reduce_all(node);
   Value* const target = cells(node.rank, node.step->target);
   const Value* const source = cells(node.rank, node.step->source);
   for (std::uint32_t i = 0; i < node.step->target.count; ++i) {

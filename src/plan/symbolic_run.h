@@ -50,6 +50,7 @@ class SymbolicRun {
   void finish(std::size_t index);
   void release(std::size_t index);
   void apply(Node& node);
+  void reduce_all(const Node& node);
   void deliver(std::size_t send, std::size_t receive);
   Value* cells(Rank rank, const ChunkRange& range) {
     const auto at = static_cast<std::size_t>(rank);

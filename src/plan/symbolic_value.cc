@@ -14,14 +14,32 @@ Value SymbolTable::leaf(Rank rank, std::uint32_t chunk) {
   return find_or_add(leaves_, key, {.rank = rank, .chunk = chunk, .operand_count = 1});
 }
 
-Value SymbolTable::combine(Value left, Value right) {
+Value SymbolTable::combine(Value left, Value right) { return add_pair(sums_, left, right); }
+
+Value SymbolTable::combine_all(std::span<const Value> operands) {
+  Value list = operands.front();
+  for (const Value operand : operands.subspan(1)) list = add_pair(lists_, list, operand);
+  if (list == kUndefined) return kUndefined;
+  return find_or_add(
+      totals_, list,
+      {.left = list, .chunk = nodes_[list].chunk, .operand_count = nodes_[list].operand_count});
+}
+
+Value SymbolTable::reduced_at_once(Rank first, int count, std::uint32_t chunk) {
+  std::vector<Value> operands;
+  for (Rank rank = first; rank < first + count; ++rank) operands.push_back(leaf(rank, chunk));
+  return combine_all(operands);
+}
+
+Value SymbolTable::add_pair(std::unordered_map<std::uint64_t, Value>& index, Value left,
+                            Value right) {
   if (left == kUndefined || right == kUndefined) return kUndefined;
   if (nodes_[left].chunk != nodes_[right].chunk) return kUndefined;
   const std::uint32_t operand_count = nodes_[left].operand_count + nodes_[right].operand_count;
   if (operand_count > kOperandsMax) return kUndefined;
   const std::uint64_t key = std::uint64_t{left} << 32 | right;
   return find_or_add(
-      sums_, key,
+      index, key,
       {.left = left, .right = right, .chunk = nodes_[left].chunk, .operand_count = operand_count});
 }
 
@@ -44,7 +62,7 @@ std::vector<Rank> SymbolTable::operands(Value value) const {
     if (node.left == kUndefined) {
       ranks.push_back(node.rank);
     } else {
-      open.push_back(node.right);
+      if (node.right != kUndefined) open.push_back(node.right);
       open.push_back(node.left);
     }
   }
@@ -69,10 +87,12 @@ void SymbolTable::append_text(Value value, std::string* out) const {
     *out += std::to_string(node.rank);
     return;
   }
-  *out += '(';
+  *out += node.right == kUndefined ? "exact(" : "(";
   append_text(node.left, out);
-  *out += '+';
-  append_text(node.right, out);
+  if (node.right != kUndefined) {
+    *out += '+';
+    append_text(node.right, out);
+  }
   *out += ')';
 }
 

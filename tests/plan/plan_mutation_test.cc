@@ -137,6 +137,31 @@ TEST(PlanCheck, RejectsAnotherTreeThanTheCanonicalOne) {
   EXPECT_THAT(fault_of(plans), HasSubstr("by the canonical tree"));
 }
 
+TEST(PlanCheck, RejectsRoundingTwiceInTheExactOrder) {
+  auto plans = plans_of(Collective::kAllReduce, "one_shot", {.ranks = 4});
+  for (Plan& plan : plans) plan.request.order = Order::kExact;
+  EXPECT_THAT(fault_of(plans),
+              HasSubstr("is ((0+1)+(2+3))[0], not ranks 0 to 3 of chunk 0 at once"));
+
+  plans = plans_of(Collective::kReduce, "linear", {.ranks = 4, .order = Order::kExact});
+  EXPECT_TRUE(plan::check_plans(plans).ok()) << fault_of(plans);
+  plans[0].operands[1] = plans[0].operands[2];
+  EXPECT_THAT(fault_of(plans), HasSubstr("is exact("));
+}
+
+TEST(PlanCheck, RejectsOperandsOutsideTheirListOrTheirBuffer) {
+  auto plans = plans_of(Collective::kReduce, "linear", {.ranks = 4, .order = Order::kExact});
+  const Step valid = nth(plans[0], StepKind::kReduceAll, 0);
+  Step& step = nth(plans[0], StepKind::kReduceAll, 0);
+  step.operand_count += 1;
+  EXPECT_THAT(fault_of(plans), HasSubstr("outside the list"));
+  step.operand_count = 0;
+  EXPECT_THAT(fault_of(plans), HasSubstr("has no operands"));
+  step = valid;
+  plans[0].operands[0].first = 100;
+  EXPECT_THAT(fault_of(plans), HasSubstr("leaves its buffer"));
+}
+
 TEST(PlanCheck, RejectsWritingTheCallersInput) {
   auto plans = plans_of(Collective::kReduce, "binomial", {.ranks = 4});
   Step& step = nth(plans[2], StepKind::kReceiveReduce, 0);

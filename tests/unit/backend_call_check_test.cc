@@ -231,25 +231,26 @@ TEST(PlaceInBuffer, FindsThisRanksBlock) {
 }
 
 TEST(MakeRecord, HoldsWhatRanksMustAgreeOn) {
-  const CallRecord reduce = make_record(call_of(Collective::kAllReduce), 5, 2);
+  const CallRecord reduce = make_record(call_of(Collective::kAllReduce), Order::kAny, 5, 2);
   EXPECT_EQ(reduce.count, 4u);
   EXPECT_EQ(reduce.root, -1);
   EXPECT_EQ(reduce.history, 5u);
   EXPECT_EQ(reduce.algorithm, 2);
   Call call = call_of(Collective::kAllReduce);
   call.options.order = Order::kCanonical;
-  EXPECT_EQ(make_record(call, 5, 2).op, reduce.op | kRecordCanonical);
+  EXPECT_EQ(make_record(call, Order::kCanonical, 5, 2).op, reduce.op | kRecordCanonical);
+  EXPECT_EQ(make_record(call, Order::kExact, 5, 2).op, reduce.op | kRecordExact);
   call = call_of(Collective::kGatherV);
-  EXPECT_EQ(make_record(call, 0, 0).count, 0u) << "each rank has its own";
+  EXPECT_EQ(make_record(call, Order::kAny, 0, 0).count, 0u) << "each rank has its own";
 }
 
 TEST(MakeRecord, TellsCountsThatAddUpToTheSameApart) {
   static const std::size_t other[]{2, 4, 1};
   Call call = with(call_of(Collective::kAllGatherV), [](Call& c) { c.out_counts = three; });
-  const CallRecord one = make_record(call, 0, 0);
+  const CallRecord one = make_record(call, Order::kAny, 0, 0);
   call.out_counts = other;
-  EXPECT_EQ(make_record(call, 0, 0).count, one.count);
-  EXPECT_NE(make_record(call, 0, 0), one);
+  EXPECT_EQ(make_record(call, Order::kAny, 0, 0).count, one.count);
+  EXPECT_NE(make_record(call, Order::kAny, 0, 0), one);
 }
 
 TEST(MessageRecord, IsTheRecordOfAMessage) {
@@ -259,7 +260,7 @@ TEST(MessageRecord, IsTheRecordOfAMessage) {
     call.tag = 9;
     call.root = 1;
     call.options.order = Order::kCanonical;
-    EXPECT_EQ(message_record(call), make_record(call, 0, 0)) << name_of(collective);
+    EXPECT_EQ(message_record(call), make_record(call, Order::kAny, 0, 0)) << name_of(collective);
   }
 }
 

@@ -75,13 +75,13 @@ TEST_F(LastCallTest, IsCountedOnce) {
 TEST(LastReduction, IsMadeAnewForAnotherTypeOrOperator) {
   LastReduction last(2);
   Call call{.type = DataType::kFloat32, .op = ops::average};
-  const auto first = last.of(call);
+  const auto first = last.of(call, Order::kAny);
   ASSERT_TRUE(first.has_value());
-  EXPECT_EQ(*last.of(call), *first);
+  EXPECT_EQ(*last.of(call, Order::kAny), *first);
   call.type = DataType::kBool;
-  EXPECT_EQ(last.of(call).status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(last.of(call, Order::kAny).status().code(), ErrorCode::kInvalidArgument);
   call.op = ops::max;
-  EXPECT_TRUE(last.of(call).has_value());
+  EXPECT_TRUE(last.of(call, Order::kAny).has_value());
 }
 
 }  // namespace

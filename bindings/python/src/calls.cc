@@ -166,10 +166,9 @@ void BorrowedCall::set_options(const Given& given) {
   algorithm_ = text_of(given.algorithm, operation_, "algorithm");
   call_.options.algorithm = algorithm_;
   const std::string order = text_of(given.order, operation_, "order");
-  if (!order.empty() && order != "any" && order != "canonical") {
-    refuse(operation_, "order is '" + order + "': give 'any' or 'canonical'");
+  if (!order.empty() && !parse(order, &call_.options.order)) {
+    refuse(operation_, "order is '" + order + "': give 'any', 'canonical' or 'exact'");
   }
-  call_.options.order = order == "canonical" ? Order::kCanonical : Order::kAny;
   call_.options.stream = stream_of(given.stream, operation_);
 }
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
         timeout: Optional[float]
         #: One of ``unisono plan --list``; the same on all ranks. Selection decides without it.
         algorithm: Optional[str]
-        #: "canonical": bitwise the same result whatever the algorithm, transport and topology.
-        order: Optional[Literal["any", "canonical"]]
+        #: "canonical": bitwise the same result whatever the algorithm, transport and topology;
+        #: "exact": also whichever rank has which addend (sums of float32, float16 and bfloat16).
+        order: Optional[Literal["any", "canonical", "exact"]]
         #: A CUDA stream, for device memory: its handle, or a stream of torch or CuPy.
         stream: Any
 

@@ -13,6 +13,8 @@ const char* words_for(FallbackReason reason) {
              "MemoryKind::kCuda, or cudaMalloc)";
     case FallbackReason::kUserOperator:
       return "an operator that is a function of the host";
+    case FallbackReason::kExactOrder:
+      return "the exact order, which the host's processors keep";
     case FallbackReason::kNoMemops:
       return "a device without stream memory operations";
     case FallbackReason::kNoWideMemops:

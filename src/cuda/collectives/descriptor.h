@@ -47,6 +47,7 @@ enum class FallbackReason : std::uint32_t {
   kHostMemory,    ///< a buffer is host memory
   kUnshareable,   ///< a buffer cannot be mapped by other processes
   kUserOperator,  ///< a function of the host
+  kExactOrder,    ///< sums that no kernel does
   kNoMemops,      ///< the device has no stream memory operations and ranks are processes
   kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
   kNoPeerAccess,  ///< the device cannot reach the memory of another member's

@@ -68,6 +68,8 @@ Status FusedCall::describe() {
     fallback = FallbackReason::kUnshareable;
   } else if (call.op.kind == OpKind::kUser && reduces(call.collective)) {
     fallback = FallbackReason::kUserOperator;
+  } else if (call.options.order == Order::kExact && reduces(call.collective)) {
+    fallback = FallbackReason::kExactOrder;
   } else if (!call_.calls->reaches_members(*call_.device)) {
     fallback = FallbackReason::kNoPeerAccess;
   } else if (processes && !call_.device->has_memops()) {

@@ -41,10 +41,10 @@ Status HierarchicalCall::check_ids(const HostLayout& layout, const HostGroupIds&
                 namer);
 }
 
-// The canonical order is one tree over all ranks, and functions of the host are no kernel's.
+// The other orders go over all ranks at once, and functions of the host are no kernel's.
 bool HierarchicalCall::takes(const Call& call) {
   return call.collective == Collective::kAllReduce && call.op.kind != OpKind::kUser &&
-         call.options.order != Order::kCanonical && call.options.algorithm.empty() &&
+         call.options.order == Order::kAny && call.options.algorithm.empty() &&
          call.count * size_of(call.type) >= kBytesMin;
 }
 
