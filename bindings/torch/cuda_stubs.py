@@ -32,6 +32,12 @@ def needed_by(library):
     return re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-dW", library))
 
 
+def path_in_system(library):
+    """Where the system has it, or None."""
+    path = pathlib.Path(run("cc", f"-print-file-name={library}").strip())
+    return path if path.is_absolute() else None
+
+
 def symbols_of(library, *options):
     """Functions that the dynamic symbol table has; of those that are undefined the strong ones."""
     found = set()
@@ -60,6 +66,8 @@ def version_owners(library):
 def body_of(name):
     if name.startswith("__cuda"):
         return "return 0;"  # what libraries register while they are loaded
+    if name in ("cudaGetErrorString", "cudaGetErrorName"):
+        return 'return "a stand-in for the CUDA runtime";'
     if name.startswith("cuda"):
         return f"return (void*){NO_DEVICE};"
     return f'stop("{name}");'
@@ -107,14 +115,23 @@ def main():
     if not own:
         sys.exit(f"{arguments.site_packages} has no torch/lib")
     names = {path.name for path in own}
+    in_system = set()
     missing, defined, undefined, owners = set(), set(), set(), {}
     for path in own:
         # The driver is looked for by name at run time, and must not be found here.
         needed = {n for n in needed_by(path) if not n.startswith("libcuda.so")}
-        missing |= {n for n in needed if n not in names and not SYSTEM.match(n)}
+        for name in needed - names:
+            if SYSTEM.match(name):
+                continue
+            if path_of_it := path_in_system(name):
+                in_system.add(path_of_it)
+            else:
+                missing.add(name)
         defined |= {symbol.name for symbol in symbols_of(path, "--defined-only")}
         undefined |= symbols_of(path, "--undefined-only")
         owners |= version_owners(path)
+    for path in in_system:
+        defined |= {symbol.name for symbol in symbols_of(path, "--defined-only")}
     if not missing:
         return
     stubs = {library: set() for library in missing}
