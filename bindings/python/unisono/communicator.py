@@ -17,6 +17,7 @@ from typing import (
     Optional,
     Sequence,
     SupportsIndex,
+    Tuple,
     Type,
     Union,
 )
@@ -159,6 +160,16 @@ class Communicator(Collectives, PointToPoint, Objects):
         self.close()
 
 
+def _options(
+    job_key: Optional[str],
+    transport: Optional[str],
+    timeout: Optional[float],
+    device: Optional[int],
+) -> Tuple[str, str, Optional[float], int]:
+    """As the core takes them."""
+    return job_key or "", transport or "", timeout, -1 if device is None else device
+
+
 def init(
     rendezvous: Optional[str] = None,
     rank: Optional[int] = None,
@@ -179,10 +190,7 @@ def init(
             rendezvous or "",
             -1 if rank is None else rank,
             -1 if size is None else size,
-            job_key or "",
-            transport or "",
-            timeout,
-            -1 if device is None else device,
+            *_options(job_key, transport, timeout, device),
         )
     )
 
@@ -206,10 +214,7 @@ def join(
             name,
             rank,
             size,
-            job_key or "",
-            transport or "",
-            timeout,
-            -1 if device is None else device,
+            *_options(job_key, transport, timeout, device),
         )
     )
 
@@ -236,10 +241,7 @@ def join_by_id(
             id,
             rank,
             size,
-            job_key or "",
-            transport or "",
-            timeout,
-            -1 if device is None else device,
+            *_options(job_key, transport, timeout, device),
         )
     )
 
