@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import os
 import pathlib
+import platform
 import shlex
 import shutil
 import subprocess
@@ -36,6 +37,10 @@ def _torch_version():
     return torch.__version__
 
 
+def _run(command):
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def _from_root(root):
     root = pathlib.Path(root)
     for lib in ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH') or ''}"):
@@ -49,10 +54,8 @@ def find_unisono():
     if root := os.environ.get("TORCH_UNISONO_ROOT"):
         return _from_root(root)
     if shutil.which("pkg-config"):
-        asked = [
-            subprocess.run(["pkg-config", f"--variable={name}", "unisono"], capture_output=True, text=True)
-            for name in ("includedir", "libdir")
-        ]
+        folders = ("includedir", "libdir")
+        asked = [_run(["pkg-config", f"--variable={folder}", "unisono"]) for folder in folders]
         if all(each.returncode == 0 for each in asked):
             return tuple(pathlib.Path(each.stdout.strip()) for each in asked)
     raise BuildError(
@@ -90,7 +93,8 @@ def _command(output):
             command += [f'-DPYBIND11_{name}="{value}"']
     folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
     command += [flag for folder in folders for flag in ("-isystem", str(folder))]
-    command += ["-I", str(include), "-I", str(SOURCES.parent), *map(str, sorted(SOURCES.glob("*.cpp")))]
+    command += ["-I", str(include), "-I", str(SOURCES.parent)]
+    command += map(str, sorted(SOURCES.glob("*.cpp")))
     command += ["-L", str(torch_library), "-L", str(library)]
     command += [f"-Wl,-rpath,{torch_library}", f"-Wl,-rpath,{library}"]
     command += ["-lc10", "-ltorch_cpu", "-ltorch_python", "-lunisono", "-o", str(output)]
@@ -98,13 +102,33 @@ def _command(output):
 
 
 def _key():
+    """What an adapter fits, beside the compiler."""
     _, library = find_unisono()
     digest = hashlib.sha256()
-    for part in (_torch_version(), sys.version, str((library / "libunisono.so").resolve())):
+    made_for = (_torch_version(), sys.version, platform.machine())
+    for part in (*made_for, str((library / "libunisono.so").resolve())):
         digest.update(part.encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _compiler_key():
+    compiler = _compiler()
+    said = _run([*compiler, "--version"]).stdout
+    return hashlib.sha256(f"{compiler}{said}".encode()).hexdigest()[:8]
+
+
+def _folder():
+    """Where the adapter belongs: where there is no compiler, wherever one was made beforehand."""
+    folder = _cache() / _key()
+    try:
+        return folder / _compiler_key()
+    except BuildError:
+        made = sorted(folder.glob(f"*/{MODULE}.so"))
+        if not made:
+            raise
+        return made[0].parent
 
 
 @contextlib.contextmanager
@@ -117,7 +141,7 @@ def _one_at_a_time(folder):
 
 def build():
     """The path of the adapter, which is compiled where it is not there yet."""
-    folder = _cache() / _key()
+    folder = _folder()
     made = folder / f"{MODULE}.so"
     if made.exists():
         return made
@@ -127,9 +151,10 @@ def build():
             return made
         import torch
 
-        print(f"unisono: compiling the adapter for torch {torch.__version__}, once", file=sys.stderr)
+        said = f"unisono: compiling the adapter for torch {torch.__version__}, once"
+        print(said, file=sys.stderr)
         part = folder / f"{MODULE}.{os.getpid()}.so"
-        done = subprocess.run(_command(part), capture_output=True, text=True)
+        done = _run(_command(part))
         if done.returncode != 0:
             last = "\n".join(done.stderr.splitlines()[-30:])
             raise BuildError(f"compiling the adapter for torch {torch.__version__} failed:\n{last}")
