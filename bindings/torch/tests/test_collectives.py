@@ -6,10 +6,10 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from ranks import main, of_rank, rank, size, start
+from ranks import backend, main, needs_adapter, of_rank, rank, size, start
 
 GLOO = start()
-BACKEND = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+BACKEND = backend()
 INTEGERS = [torch.uint8, torch.int8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 OTHERS = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2]
@@ -43,18 +43,21 @@ class Collectives(unittest.TestCase):
                         loose = {"rtol": 3e-2, "atol": 3e-2} if dtype.itemsize == 2 else {}
                         torch.testing.assert_close(mine, other, **loose)
 
-    def test_average_and_premultiplied_sum(self):
+    def test_average(self):
         for dtype in [torch.float32, torch.float64, torch.bfloat16]:
             mine = of_rank((100,), dtype)
             expected = torch.stack(self.gathered(mine)).double().mean(0)
             dist.all_reduce(mine, dist.ReduceOp.AVG)
             torch.testing.assert_close(mine.double(), expected, rtol=1e-2, atol=1e-2)
+        with self.assertRaisesRegex(RuntimeError, "AVG needs floating-point"):
+            dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
+
+    @needs_adapter
+    def test_premultiplied_sum(self):
         mine = of_rank((100,))
         expected = torch.stack(self.gathered(mine)).sum(0) * 0.25
         dist.all_reduce(mine, dist._make_nccl_premul_sum(0.25))
         torch.testing.assert_close(mine, expected)
-        with self.assertRaisesRegex(RuntimeError, "AVG needs floating-point"):
-            dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.AVG)
 
     def test_bits_and_truth(self):
         for op, function in [
@@ -275,6 +278,85 @@ class Collectives(unittest.TestCase):
             dist.all_reduce(tensor, group=group)
             self.assertSame(tensor, torch.full((3,), float(sum(pair))))
 
+    @needs_adapter
+    def test_groups_that_are_split(self):
+        world = dist.distributed_c10d._get_default_group()
+        if not hasattr(world, "split_group"):
+            self.skipTest("this torch has no split_group()")
+        # The last rank is by itself; the others are in their order.
+        last = size() - 1
+        parts = [list(range(last)), [last]]
+        own = parts[1] if rank() == last else parts[0]
+        group = world.split_group(own, group_name="parts")
+        self.assertEqual(group.size(), len(own))
+        self.assertEqual(group.rank(), own.index(rank()))
+        tensor = torch.full((3,), float(rank()))
+        group.allreduce([tensor]).wait()
+        self.assertSame(tensor, torch.full((3,), float(sum(own))))
+        # Whoever is in no part takes part and gets none.
+        group = world.split_group([0], group_name="rank 0")
+        self.assertEqual(group is None, rank() != 0)
+        with self.assertRaisesRegex(RuntimeError, "duplicates"):
+            world.split_group([0, 0])
+        dist.barrier()
+
+    @needs_adapter
+    def test_groups_that_are_merged(self):
+        alone = [dist.new_group([r]) for r in range(size())][rank()]
+        if not hasattr(alone, "merge_remote_group"):
+            self.skipTest("this torch has no merge_remote_group()")
+        store = dist.PrefixStore("merging", dist.distributed_c10d._get_default_store())
+        merged = alone.merge_remote_group(store, size(), datetime.timedelta(seconds=20), "all")
+        self.assertEqual(merged.size(), size())
+        tensor = torch.full((3,), float(rank()))
+        merged.allreduce([tensor]).wait()
+        self.assertSame(tensor, torch.full((3,), float(sum(range(size())))))
+
+    def sparse(self, elements, dtype=torch.float32, dense=(4,)):
+        """Some indices are the same, on one rank and on several."""
+        indices = of_rank((2, elements), torch.int64, seed=elements) % 7
+        return torch.sparse_coo_tensor(indices, of_rank((elements, *dense), dtype), (7, 7, *dense))
+
+    @needs_adapter
+    def test_sparse_sums_are_those_of_gloo(self):
+        counts = [5 * (rank() + 1), 5 * rank(), 0, 30]
+        for dtype in [torch.float32, torch.float64, torch.int64]:
+            for elements in counts:
+                for dense in [(), (4,)]:
+                    with self.subTest(dtype=dtype, elements=elements, dense=dense):
+                        mine = self.sparse(elements, dtype, dense)
+                        other = mine.clone()
+                        dist.all_reduce(mine)
+                        dist.all_reduce(other, group=GLOO)
+                        self.assertEqual(mine.layout, torch.sparse_coo)
+                        torch.testing.assert_close(mine.to_dense(), other.to_dense())
+                        torch.testing.assert_close(
+                            mine.coalesce().indices(), other.coalesce().indices()
+                        )
+
+    @needs_adapter
+    def test_sparse_sums_have_equal_bits_and_a_future(self):
+        mine = self.sparse(50)
+        before = torch.stack(self.gathered(mine.to_dense())).mean(0)
+        work = dist.all_reduce(mine, dist.ReduceOp.AVG, async_op=True)
+        (value,) = work.get_future().wait()
+        self.assertTrue(work.is_completed())
+        torch.testing.assert_close(value.to_dense(), before)
+        for other in self.gathered(value.to_dense()):
+            self.assertSame(other, value.to_dense())
+
+    @needs_adapter
+    def test_sparse_tensors_that_no_call_takes(self):
+        for op in [dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT, dist.ReduceOp.BAND]:
+            with self.assertRaisesRegex(RuntimeError, "supported are SUM and AVG"):
+                dist.all_reduce(self.sparse(3), op)
+        with self.assertRaisesRegex(RuntimeError, "AVG needs floating-point"):
+            dist.all_reduce(self.sparse(3, torch.int64), dist.ReduceOp.AVG)
+        shape = (3 + (rank() == 0), 3)
+        with self.assertRaisesRegex(RuntimeError, "shape of rank 1's tensor differ"):
+            dist.all_reduce(torch.sparse_coo_tensor(torch.zeros(2, 1), torch.ones(1), shape))
+        dist.barrier()
+
     def test_objects(self):
         every = [None] * size()
         dist.all_gather_object(every, {"rank": rank(), "text": "x" * (1000 * rank())})
@@ -283,20 +365,22 @@ class Collectives(unittest.TestCase):
         dist.broadcast_object_list(objects, 0)
         self.assertEqual(objects, [0, "of the root"])
 
+    @needs_adapter
     def test_sequence_numbers_agree(self):
         number = torch.tensor([BACKEND._get_sequence_number_for_group()])
         self.assertTrue(all(each == number for each in self.gathered(number)))
         dist.barrier()
         self.assertGreater(BACKEND._get_sequence_number_for_group(), number.item())
 
+    @needs_adapter
     def test_monitored_barrier_of_all_passes(self):
         BACKEND.monitored_barrier(datetime.timedelta(seconds=20))
 
     def test_bad_arguments_leave_the_group_in_order(self):
-        with self.assertRaisesRegex(RuntimeError, "the root is 99|not part of group|Invalid"):
+        with self.assertRaisesRegex(RuntimeError, "root (is )?99|not part of group|Invalid"):
             dist.broadcast(torch.ones(1), 99)
-        with self.assertRaisesRegex(RuntimeError, "sparse"):
-            dist.all_reduce(torch.eye(3).to_sparse())
+        with self.assertRaisesRegex(RuntimeError, "[sS]parse"):
+            dist.broadcast(torch.eye(3).to_sparse(), 0)
         with self.assertRaises((RuntimeError, TypeError)):
             dist.all_reduce(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8))
         with self.assertRaisesRegex((RuntimeError, ValueError), "output"):

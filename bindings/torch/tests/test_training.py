@@ -9,7 +9,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranks import main, rank, size, start
+try:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+except ImportError:  # torch 2.4 and 2.5, whose fully_shard needs CUDA
+    from torch.distributed._tensor import Replicate, Shard, distribute_tensor
+
+    fully_shard = None
+
+from ranks import main, needs_adapter, rank, size, start
 
 GLOO = start()
 SAMPLES, FEATURES = 24, 12
@@ -91,6 +99,20 @@ class Training(unittest.TestCase):
         losses = train(module, torch.optim.SGD(module.parameters(), 0.1), *self.parts(), steps=8)
         self.assertLess(losses[-1], losses[0])
 
+    @needs_adapter
+    def test_ddp_with_sparse_gradients_is_training_by_one_process(self):
+        def embedding():
+            torch.manual_seed(2)
+            return nn.Sequential(nn.EmbeddingBag(20, 6, sparse=True), nn.Linear(6, 4))
+
+        words = torch.randint(0, 20, (SAMPLES, 3), generator=torch.Generator().manual_seed(4))
+        targets = batch()[1]
+        module, alone = DistributedDataParallel(embedding()), embedding()
+        train(module, torch.optim.SGD(module.parameters(), 0.1), own_part(words), own_part(targets))
+        train(alone, torch.optim.SGD(alone.parameters(), 0.1), words, targets)
+        self.assertTrue(module.module[0].weight.grad.is_sparse)
+        self.assertParametersClose(module.module, alone)
+
     def test_batch_normalisation_over_all_ranks(self):
         torch.manual_seed(1)
         inputs = torch.randn(SAMPLES, 5)
@@ -104,9 +126,9 @@ class Training(unittest.TestCase):
             self.skipTest(f"SyncBatchNorm: {error}")
         torch.testing.assert_close(out, own_part(expected))
 
+    @unittest.skipIf(fully_shard is None, "this torch's fully_shard needs CUDA")
     def test_fully_shard_is_training_by_one_process(self):
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh("cpu", (size(),))
         module = model()
@@ -134,7 +156,6 @@ class Training(unittest.TestCase):
 
     def test_dtensor(self):
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
         mesh = init_device_mesh("cpu", (size(),))
         torch.manual_seed(5)
@@ -168,7 +189,6 @@ class Training(unittest.TestCase):
     def test_checkpoints_of_shards(self):
         import torch.distributed.checkpoint as checkpoint
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import Shard, distribute_tensor
 
         mesh = init_device_mesh("cpu", (size(),))
         torch.manual_seed(4)

@@ -23,6 +23,9 @@ def _create(options, _group_options):
         options.group_size,
         options.timeout.total_seconds(),
         SHOWN_NAME,
+        joins=not getattr(options, "enable_reconfigure", False),
+        # Of the world torch gives none.
+        global_ranks=options.global_ranks_in_group or list(range(options.group_size)),
     )
 
 

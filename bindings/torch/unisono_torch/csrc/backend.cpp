@@ -87,7 +87,6 @@ struct UnisonoBackend::Started {
   std::shared_ptr<Lent> lent;
   c10::intrusive_ptr<UnisonoWork> work;
   unisono_call_options options;
-  unisono_comm* comm;
 
   unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
                          const c10d::ReduceOp& op) {
@@ -128,23 +127,39 @@ struct UnisonoBackend::Started {
   }
 };
 
-UnisonoBackend::UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               milliseconds timeout, std::string name)
+UnisonoBackend::UnisonoBackend(CommPointer comm, int rank, int size, milliseconds timeout,
+                               std::string name, std::vector<uint64_t> global_ranks)
     : Backend(rank, size),
       name_(std::move(name)),
-      comm_(join(*store, rank, size, timeout)),
-      timeout_(timeout) {
+      global_ranks_(std::move(global_ranks)),
+      comm_(std::move(comm)),
+      timeout_(clamped(timeout)) {
   init();
+}
+
+unisono_comm* UnisonoBackend::comm_under_lock() const {
+  TORCH_CHECK(comm_ != nullptr, "unisono: the process group takes no calls: ", why_no_comm_);
+  return comm_.get();
+}
+
+CommPointer UnisonoBackend::comm() {
+  const std::lock_guard lock(mutex_);
+  comm_under_lock();
+  return comm_;
+}
+
+bool UnisonoBackend::has_comm() {
+  const std::lock_guard lock(mutex_);
+  return comm_ != nullptr;
 }
 
 UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
                                               Tensors outputs, milliseconds timeout) {
   Started started;
   started.name = name;
-  started.comm = comm_.get();
   started.options = UNISONO_CALL_OPTIONS_INIT;
   const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
-  started.options.timeout_ms = limit.count();
+  started.options.timeout_ms = clamped(limit).count();
   const Tensors& tensors = inputs.empty() ? outputs : inputs;
   if (!tensors.empty() && tensors.front().is_cuda()) {
     started.options.has_stream = 1;
@@ -164,7 +179,7 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   made.options = &started.options;
   unisono_request* request = nullptr;
   const std::lock_guard lock(mutex_);
-  const unisono_code code = unisono_start(started.comm, &made, &request);
+  const unisono_code code = unisono_start(comm_under_lock(), &made, &request);
   // torch ends the coalescing of calls only where all have begun.
   if (code != UNISONO_OK) is_coalescing_ = false;
   check(code, started.name);
@@ -178,6 +193,11 @@ WorkPointer UnisonoBackend::give(Started&& started) {
   const std::lock_guard lock(mutex_);
   if (is_coalescing_) coalesced_.push_back(started.work);
   return std::move(started.work);
+}
+
+// Of what has been done already.
+WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
+  return give(begin(name, type, tensors, tensors, milliseconds(0)));
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -201,6 +221,7 @@ void UnisonoBackend::start_all_reduce(Started& started, at::Tensor& tensor,
 }
 
 WorkPointer UnisonoBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
   check_single(tensors, "all_reduce");
   Started started = begin("all_reduce", OpType::ALLREDUCE, tensors, tensors, options.timeout);
   start_all_reduce(started, tensors[0], options.reduceOp);
@@ -502,12 +523,18 @@ WorkPointer UnisonoBackend::endCoalescing() {
 }
 
 void UnisonoBackend::abort() {
-  check(unisono_comm_abort(comm_.get(), "abort() of the process group"), "abort");
+  CommPointer comm;
+  {
+    const std::lock_guard lock(mutex_);
+    comm = comm_;
+  }
+  if (comm) check(unisono_comm_abort(comm.get(), "abort() of the process group"), "abort");
 }
 
 void UnisonoBackend::shutdown() {
   const std::lock_guard lock(mutex_);
-  unisono_comm_close(comm_.get());
+  if (comm_ != nullptr) unisono_comm_close(comm_.get());
+  meeting_place_.renew(false);
 }
 
 at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions options) {
@@ -517,7 +544,7 @@ at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions optio
               options.device());
   const size_t bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
   unisono_memory* memory = nullptr;
-  check(unisono_memory_allocate(comm_.get(), bytes, &memory), "allocateTensor");
+  check(unisono_memory_allocate(comm().get(), bytes, &memory), "allocateTensor");
   return at::from_blob(
       unisono_memory_data(memory), {elements}, [memory](void*) { unisono_memory_free(memory); },
       options);

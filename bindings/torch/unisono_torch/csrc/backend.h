@@ -6,11 +6,15 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "csrc/reconfigure.h"
+#include "csrc/timeouts.h"
 #include "csrc/work.h"
 #include "unisono/unisono.h"
 
@@ -29,8 +33,10 @@ CommPointer join(c10d::Store& store, int rank, int size, std::chrono::millisecon
 class UnisonoBackend : public c10d::Backend {
  public:
   /// `name` is what the backend calls itself.
-  UnisonoBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout, std::string name);
+  /// Without `comm` the group takes no calls until reconfigure() has brought one.
+  /// `global_ranks` are the group's in the world, by rank.
+  UnisonoBackend(CommPointer comm, int rank, int size, std::chrono::milliseconds timeout,
+                 std::string name, std::vector<uint64_t> global_ranks);
 
   const std::string getBackendName() const override { return name_; }
 
@@ -38,6 +44,7 @@ class UnisonoBackend : public c10d::Backend {
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer allreduce_coalesced(Tensors& tensors,
                                   const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   WorkPointer allgather(TensorLists& outputs, Tensors& inputs,
                         const c10d::AllgatherOptions& options) override;
@@ -74,12 +81,32 @@ class UnisonoBackend : public c10d::Backend {
   WorkPointer endCoalescing() override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
-  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) { timeout_ = clamped(timeout); }
   void abort();
   void shutdown();
   bool supportsTensorAlloc(c10::DeviceIndex) { return true; }
   /// A CPU tensor in memory that the other ranks of the host read in place.
   at::Tensor allocateTensor(long elements, at::TensorOptions options = {});
+  bool isInitialized() { return has_comm(); }
+
+  bool supportsSplitting() const { return true; }
+  c10::intrusive_ptr<Options> getBackendOptions();
+  /// Collective over this group. Null on a rank that is not among `ranks`.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options);
+  /// Of ranks of several groups that share `store`.
+  c10::intrusive_ptr<Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const c10::intrusive_ptr<Options>& options, const int& rank,
+                                    const int& size);
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const override { return true; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override {
+    return meeting_place_.handle(rank_);
+  }
+  WorkPointer reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
 
  private:
   struct Started;
@@ -88,6 +115,7 @@ class UnisonoBackend : public c10d::Backend {
                 std::chrono::milliseconds timeout);
   void start(Started& started, const unisono_call& call);
   WorkPointer give(Started&& started);
+  WorkPointer give_ended(const char* name, c10d::OpType type, const Tensors& tensors);
   struct MessageKind {
     const char* name;
     c10d::OpType type;
@@ -97,15 +125,32 @@ class UnisonoBackend : public c10d::Backend {
   void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
   void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);
+  at::Tensor gather_rows(const at::Tensor& own, const std::vector<int64_t>& counts,
+                         std::chrono::milliseconds timeout);
   void start_reduce_scatter(Started& started, at::Tensor& output, const at::Tensor& input,
                             const c10d::ReduceOp& op);
 
   bool pass_token(unisono_collective collective, int peer, std::chrono::milliseconds limit);
   void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);
 
+  template <typename Make>
+  c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store, const Make& make);
+  c10::intrusive_ptr<Backend> part_of(const std::vector<int>& ranks, const Options& options);
+  bool has_comm();
+  CommPointer comm();
+  unisono_comm* comm_under_lock() const;
+  void replace_comm(CommPointer comm, std::string why_none);
+
   const std::string name_;
-  const CommPointer comm_;
-  std::mutex mutex_;  // one thread at a time starts calls
+  std::vector<uint64_t> global_ranks_;  // empty: not known
+  std::mutex mutex_;                    // one thread at a time starts calls
+  CommPointer comm_;                    // under mutex_, as the next one
+  std::string why_no_comm_ = "it has no members before its first reconfigure()";
+  // The group that was made of this one last, and the store that was given for it.
+  std::optional<c10::weak_intrusive_ptr<c10d::Store>> child_store_;
+  std::optional<c10::weak_intrusive_ptr<Backend>> child_;
+  mutable MeetingPlace meeting_place_;
+  std::set<int64_t> used_uuids_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> sequence_{0};
   uint32_t monitored_barriers_ = 0;

@@ -64,7 +64,7 @@ CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
   callbacks.set = set_in_store;
   callbacks.get = get_from_store;
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
-  options.timeout_ms = timeout.count();
+  options.timeout_ms = clamped(timeout).count();
   unisono_comm* comm = nullptr;
   const unisono_code code = unisono_join(&callbacks, kName, rank, size, &options, &comm);
   if (code != UNISONO_OK && meeting.failure != nullptr) std::rethrow_exception(meeting.failure);

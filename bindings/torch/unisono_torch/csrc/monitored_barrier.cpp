@@ -12,7 +12,6 @@ using std::chrono::milliseconds;
 
 // Beyond the tags that send and recv take. Each barrier has one of its own, so that a token that
 // came too late is not taken for the next one.
-constexpr milliseconds kYear = std::chrono::hours(365 * 24);
 constexpr uint32_t kTags = 0xffff0000;
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -39,12 +38,12 @@ bool UnisonoBackend::pass_token(unisono_collective collective, int peer, millise
   call.tag = kTags | (monitored_barriers_ & 0xffff);
   // A token that is not passed in time stays where it is, and must not end the group later.
   unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
-  options.timeout_ms = kYear.count();
+  options.timeout_ms = kLongestTimeout.count();
   call.options = &options;
   unisono_request* request = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    const unisono_code code = unisono_start(comm_.get(), &call, &request);
+    const unisono_code code = unisono_start(comm_under_lock(), &call, &request);
     if (code != UNISONO_OK) delete token;
     check(code, "monitored_barrier");
   }
@@ -74,7 +73,7 @@ void UnisonoBackend::await_ranks(milliseconds timeout, bool wait_all_ranks) {
 
 void UnisonoBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const milliseconds timeout =
-      options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout;
+      options.timeout == c10d::kUnsetTimeout ? timeout_.load() : clamped(options.timeout);
   ++monitored_barriers_;
   if (getRank() == 0) {
     await_ranks(timeout, wait_all_ranks);

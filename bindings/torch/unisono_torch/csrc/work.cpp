@@ -10,6 +10,7 @@
 
 #include "csrc/completions.h"
 #include "csrc/tensors.h"
+#include "csrc/timeouts.h"
 
 namespace unisono_torch {
 namespace {
@@ -124,7 +125,7 @@ bool UnisonoWork::isSuccess() const {
 // Waits for the requests and concludes with their outcome; throws only where they run on.
 void UnisonoWork::await(milliseconds timeout) {
   if (timeout > kNoTimeout) {
-    const auto deadline = Clock::now() + timeout;
+    const auto deadline = Clock::now() + clamped(timeout);
     for (unisono_request* const request : requests_) {
       const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
       int32_t finished = 0;
