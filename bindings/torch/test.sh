@@ -67,6 +67,11 @@ for file in test_build.py test_failures.py test_reconfigure.py; do
   echo "torch: $file"
   "$run" -B "$file" || status=1
 done
+echo "torch: the group in Python"
+python_group() { "$prefix/bin/unisono" run -n 2 --keep-going "$run" -B "$@" || status=1; }
+python_group test_pure_python.py
+TORCH_UNISONO_PURE_PYTHON=1 python_group test_collectives.py
+TORCH_UNISONO_PURE_PYTHON=1 python_group test_training.py -k test_ddp
 
 # Of PyTorch's own: what our tests do not do.
 suite --as gloo test_all_gather_coalesced_complex test_all_reduce_coalesced_max_complex_unsupported \

@@ -5,8 +5,11 @@
     dist.init_process_group("unisono")
 
 The adapter is compiled for the installed torch when the first group is made, once (see
-`python -m unisono_torch --prebuild`).
+`python -m unisono_torch --prebuild`). With TORCH_UNISONO_PURE_PYTHON=1 nothing is compiled, and the
+group is a slower one in Python.
 """
+
+import os
 
 NAME = "unisono"
 # What groups call themselves in profiles and messages.
@@ -15,6 +18,8 @@ SHOWN_NAME = NAME
 
 def _create(options, _group_options):
     """torch calls this for each group that this process is a member of."""
+    if os.environ.get("TORCH_UNISONO_PURE_PYTHON", "0") == "1":
+        return _create_in_python(options)
     from unisono_torch import _build
 
     return _build.load().create(
@@ -26,6 +31,14 @@ def _create(options, _group_options):
         joins=not getattr(options, "enable_reconfigure", False),
         # Of the world torch gives none.
         global_ranks=options.global_ranks_in_group or list(range(options.group_size)),
+    )
+
+
+def _create_in_python(options):
+    from unisono_torch import _pure_python
+
+    return _pure_python.PurePythonGroup(
+        options.store, options.group_rank, options.group_size, options.timeout, SHOWN_NAME
     )
 
 

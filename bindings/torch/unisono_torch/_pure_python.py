@@ -1,0 +1,582 @@
+"""The process group in Python alone: ctypes on the C API, for machines without a compiler
+(TORCH_UNISONO_PURE_PYTHON=1), and a second implementation to compare the adapter with.
+
+CPU tensors only, and slower than the adapter: a call costs tens of microseconds of Python.
+"""
+
+import ctypes
+import datetime
+import functools
+import os
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+from unisono_torch import _build
+
+_COLLECTIVES = [
+    "all_reduce", "reduce", "broadcast", "all_gather", "all_gather_v", "reduce_scatter",
+    "reduce_scatter_v", "gather", "gather_v", "scatter", "scatter_v", "all_to_all", "all_to_all_v",
+    "barrier", "scan", "exscan", "send", "receive",
+]  # fmt: skip
+_BYTES = 4
+_TYPES = {
+    torch.int8: 0, torch.int16: 1, torch.int32: 2, torch.int64: 3, torch.uint8: 4,
+    torch.float16: 8, torch.bfloat16: 9, torch.float8_e4m3fn: 10, torch.float8_e5m2: 11,
+    torch.float32: 12, torch.float64: 13, torch.bool: 14, torch.complex64: 15,
+    torch.complex128: 16,
+}  # fmt: skip
+_OPERATORS = ["SUM", "PRODUCT", "MIN", "MAX", "AVG", None, "BAND", "BOR", "BXOR"]
+_ANY_RANK = -1
+_NO_ROOT = -2
+_PAUSE_S = 0.002
+_LONGEST = datetime.timedelta(days=365)
+
+
+class _Struct(ctypes.Structure):
+    def __init__(self, **members):
+        super().__init__(size=ctypes.sizeof(self), **members)
+
+
+class _InitOptions(_Struct):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("rendezvous", ctypes.c_char_p),
+        ("job_key", ctypes.c_char_p),
+        ("transport", ctypes.c_char_p),
+        ("timeout_ms", ctypes.c_int64),
+        ("rank", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+    ]
+
+
+class _CallOptions(_Struct):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("timeout_ms", ctypes.c_int64),
+        ("algorithm", ctypes.c_char_p),
+        ("order", ctypes.c_int),
+        ("has_stream", ctypes.c_int32),
+        ("stream", ctypes.c_void_p),
+        ("factor", ctypes.c_double),
+        ("user_op", ctypes.c_void_p),
+    ]
+
+
+class _Call(_Struct):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("collective", ctypes.c_int),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("op", ctypes.c_int),
+        ("root", ctypes.c_int32),
+        ("peer", ctypes.c_int32),
+        ("tag", ctypes.c_uint32),
+        ("in_counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("in_displacements", ctypes.c_void_p),
+        ("out_counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("out_displacements", ctypes.c_void_p),
+        ("options", ctypes.POINTER(_CallOptions)),
+    ]
+
+
+class _Received(_Struct):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+        ("source", ctypes.c_int32),
+        ("tag", ctypes.c_uint32),
+    ]
+
+
+_SET = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+)
+_GET = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p
+)
+
+
+class _Store(_Struct):
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("set", _SET),
+        ("get", _GET),
+    ]
+
+
+@functools.cache
+def _library():
+    _, folder = _build.find_unisono()
+    library = ctypes.CDLL(os.fspath(folder / "libunisono.so"))
+    for name in ("unisono_last_error", "unisono_code_name"):
+        getattr(library, name).restype = ctypes.c_char_p
+    return library
+
+
+def _check(code, operation):
+    if code == 0:
+        return
+    library = _library()
+    rank = library.unisono_last_error_rank()
+    fault = "no rank at fault" if rank < 0 else f"rank at fault: {rank}"
+    name = library.unisono_code_name(library.unisono_last_error_code()).decode()
+    text = library.unisono_last_error().decode()
+    raise dist.DistBackendError(f"unisono: {operation}: {name} ({fault}): {text}")
+
+
+def _milliseconds(timeout):
+    return int(min(timeout, _LONGEST).total_seconds() * 1000)
+
+
+def _join(store, rank, size, timeout):
+    """The communicator of the ranks that meet in torch's store."""
+    library = _library()
+
+    def put(_context, key, data, count):
+        store.set(key.decode(), ctypes.string_at(data, count))
+        return 0
+
+    def get(_context, key, timeout_ms, value):
+        deadline = time.monotonic() + timeout_ms / 1000
+        while not store.check([key.decode()]):
+            if time.monotonic() >= deadline:
+                return 0
+            time.sleep(_PAUSE_S)
+        found = store.get(key.decode())
+        library.unisono_store_return(ctypes.c_void_p(value), found, ctypes.c_size_t(len(found)))
+        return 0
+
+    callbacks = _Store(set=_SET(put), get=_GET(get))
+    options = _InitOptions(timeout_ms=_milliseconds(timeout), rank=-1, world_size=-1, device=-1)
+    comm = ctypes.c_void_p()
+    code = library.unisono_join(
+        ctypes.byref(callbacks), b"unisono", rank, size, ctypes.byref(options), ctypes.byref(comm)
+    )
+    _check(code, "init_process_group")
+    return comm
+
+
+def _is_finished(request):
+    finished = ctypes.c_int32()
+    _check(_library().unisono_request_test(request, ctypes.byref(finished)), "is_completed")
+    return finished.value != 0
+
+
+def _source_of(request):
+    received = _Received()
+    _check(_library().unisono_request_received(request, ctypes.byref(received)), "recv")
+    return received.source
+
+
+class _PythonWork(Work):
+    """A request. What torch asks for is known once it has ended, so that everything waits."""
+
+    def __init__(self, group, operation, requests, lent, outputs, copies):
+        super().__init__()
+        self._group = group
+        self._operation = operation
+        self._requests = requests
+        self._lent = lent  # everything that the library uses until the end
+        self._outputs = outputs
+        self._copies = copies  # (from, to)
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._failure = None
+        self._source = _ANY_RANK
+
+    def _end(self):
+        with self._lock:
+            if not self._is_over:
+                self._conclude()
+        self._group._forget(self)
+
+    # Under the lock.
+    def _conclude(self):
+        try:
+            for request in self._requests:
+                _check(_library().unisono_request_wait(request), self._operation)
+            with torch.no_grad():
+                for source, target in self._copies:
+                    target.copy_(source.view(target.shape))
+            if self._operation == "recv":
+                self._source = _source_of(self._requests[0])
+        except Exception as failure:  # noqa: BLE001  it is given to whoever waits
+            self._failure = failure
+        for request in self._requests:
+            _library().unisono_request_free(request)
+        self._requests = []
+        self._lent = self._copies = None
+        self._is_over = True
+
+    def wait(self, timeout=None):
+        self._end()
+        self._group._end_finished()
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def is_completed(self):
+        # Whoever has the lock waits for the end.
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._is_over and all(map(_is_finished, self._requests)):
+                    self._conclude()
+            finally:
+                self._lock.release()
+        if self._is_over:
+            self._group._forget(self)
+        return self._is_over
+
+    def is_success(self):
+        return self._is_over and self._failure is None
+
+    def synchronize(self):
+        self.wait()
+
+    def result(self):
+        return self._outputs
+
+    def source_rank(self):
+        return self._source
+
+    def _source_rank(self):
+        return self._source
+
+    def get_future(self):
+        future = torch.futures.Future()
+        self._end()
+        if self._failure is not None:
+            future.set_exception(self._failure)
+        else:
+            future.set_result(self._outputs)
+        return future
+
+
+class _Started:
+    """A work in the making: its requests, and what they need."""
+
+    def __init__(self, group, operation, opts=None):
+        self.group = group
+        self.operation = operation
+        timeout = getattr(opts, "timeout", None)
+        if timeout is None or timeout <= datetime.timedelta(0):
+            timeout = group.timeout
+        self.options = _CallOptions(timeout_ms=_milliseconds(timeout), factor=1.0)
+        self.lent = [self.options]
+        self.requests = []
+        self.copies = []
+
+    def read(self, tensor):
+        _check_dense(tensor, self.operation)
+        return self._keep(tensor.detach().contiguous())
+
+    def write(self, tensor, reads_it_too=False):
+        _check_dense(tensor, self.operation)
+        tensor = tensor.detach()
+        room = tensor
+        if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+            room = tensor.resolve_neg().resolve_conj().contiguous() if reads_it_too else (
+                torch.empty(tensor.shape, dtype=tensor.dtype)
+            )
+            self.copies.append((room, tensor))
+        return self._keep(room)
+
+    def read_all(self, tensors):
+        _check_alike(tensors, self.operation)
+        return self._keep(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
+
+    def write_all(self, tensors):
+        _check_alike(tensors, self.operation)
+        room = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
+        parts = room.split([tensor.numel() for tensor in tensors])
+        self.copies += zip(parts, [tensor.detach() for tensor in tensors])
+        return self._keep(room)
+
+    def _keep(self, tensor):
+        self.lent.append(tensor)
+        return tensor.data_ptr()
+
+    def start(self, collective, **members):
+        for name in ("in_counts", "out_counts"):
+            if name in members:
+                counts = members[name]
+                members[name] = (ctypes.c_size_t * len(counts))(*counts)
+        self.lent.append(members)
+        call = _Call(
+            collective=_COLLECTIVES.index(collective),
+            options=ctypes.pointer(self.options),
+            **{"type": _BYTES, "root": 0, "peer": _NO_ROOT, **members},
+        )
+        request = ctypes.c_void_p()
+        code = _library().unisono_start(
+            self.group.comm, ctypes.byref(call), ctypes.byref(request)
+        )
+        _check(code, self.operation)
+        self.requests.append(request)
+
+    def reduce(self, collective, tensor, op, **members):
+        number = _number_of(op, self.operation)
+        if _OPERATORS[number] == "AVG" and not (tensor.is_floating_point() or tensor.is_complex()):
+            raise RuntimeError(
+                f"unisono: {self.operation}: AVG needs floating-point or complex tensors"
+            )
+        if tensor.dtype not in _TYPES:
+            raise TypeError(
+                f"unisono: {self.operation}: tensors of {tensor.dtype} cannot be reduced"
+            )
+        self.start(collective, type=_TYPES[tensor.dtype], op=number, **members)
+
+    def give(self, outputs):
+        work = _PythonWork(
+            self.group, self.operation, self.requests, self.lent, outputs, self.copies
+        )
+        self.group._remember(work)
+        return work
+
+
+def _number_of(op, operation):
+    for number, name in enumerate(_OPERATORS):
+        if name is not None and op == getattr(dist.ReduceOp, name):
+            return number
+    raise RuntimeError(f"unisono: {operation}: {op} needs the compiled adapter")
+
+
+def _bytes(tensors):
+    return [tensor.nbytes for tensor in tensors]
+
+
+def _check_dense(tensor, operation):
+    if tensor.layout != torch.strided:
+        raise RuntimeError(f"unisono: {operation}: the tensor is sparse; that needs the adapter")
+    if tensor.device.type != "cpu":
+        raise RuntimeError(
+            f"unisono: {operation}: the tensor is on {tensor.device}; that needs the adapter"
+        )
+
+
+def _check_alike(tensors, operation):
+    for tensor in tensors:
+        _check_dense(tensor, operation)
+        if tensor.dtype != tensors[0].dtype:
+            raise RuntimeError(
+                f"unisono: {operation}: the tensors differ in type: {tensors[0].dtype} and "
+                f"{tensor.dtype}"
+            )
+
+
+class PurePythonGroup(dist.ProcessGroup):
+    """Every call as one of the C API. torch's classes and methods have the names that it gives."""
+
+    def __init__(self, store, rank, size, timeout, name):
+        super().__init__(rank, size)
+        self.timeout = timeout
+        self._name = name
+        self._uid = self._description = ""
+        # torch may drop a work at once, while its call goes on: the next call or wait ends it.
+        self._works = set()
+        self.comm = _join(store, rank, size, timeout)
+
+    def _remember(self, work):
+        self._end_finished()
+        self._works.add(work)
+
+    def _end_finished(self):
+        for work in tuple(self._works):
+            work.is_completed()
+
+    def _forget(self, work):
+        self._works.discard(work)
+
+    def getBackendName(self):  # noqa: N802
+        return self._name
+
+    def name(self):
+        return self._name
+
+    def setGroupName(self, name):  # noqa: N802
+        self._uid = name
+
+    def getGroupName(self):  # noqa: N802
+        return self._uid
+
+    def setGroupDesc(self, text):  # noqa: N802
+        self._description = text
+
+    def getGroupDesc(self):  # noqa: N802
+        return self._description
+
+    def allreduce(self, tensors, opts=None):
+        opts = opts or dist.AllreduceOptions()
+        return self._allreduce(tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        opts = opts or dist.AllreduceCoalescedOptions()
+        return self._allreduce(tensors, opts)
+
+    def _allreduce(self, tensors, opts):
+        started = _Started(self, "all_reduce", opts)
+        for tensor in tensors:
+            data = started.write(tensor, reads_it_too=True)
+            started.reduce(
+                "all_reduce", tensor, opts.reduceOp, input=data, output=data, count=tensor.numel()
+            )
+        return started.give(tensors)
+
+    def broadcast(self, tensors, opts):
+        started = _Started(self, "broadcast", opts)
+        data = started.write(tensors[0], reads_it_too=True)
+        started.start(
+            "broadcast", input=data, output=data, count=tensors[0].nbytes, root=opts.rootRank
+        )
+        return started.give(tensors)
+
+    def reduce(self, tensors, opts):
+        (tensor,) = tensors
+        started = _Started(self, "reduce", opts)
+        is_root = self.rank() == opts.rootRank
+        data = started.write(tensor, reads_it_too=True) if is_root else started.read(tensor)
+        started.reduce(
+            "reduce", tensor, opts.reduceOp, input=data, output=data if is_root else None,
+            count=tensor.numel(), root=opts.rootRank,
+        )  # fmt: skip
+        return started.give(tensors)
+
+    def allgather(self, outputs, inputs, opts=None):
+        started = _Started(self, "all_gather", opts)
+        _check_alike([inputs[0], outputs[0][0]], "all_gather")
+        started.start(
+            "all_gather_v", input=started.read(inputs[0]), output=started.write_all(outputs[0]),
+            out_counts=_bytes(outputs[0]),
+        )  # fmt: skip
+        return started.give(outputs[0])
+
+    def _allgather_base(self, output, tensor, opts=None):
+        return self.allgather_into_tensor_coalesced([output], [tensor], opts)
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        started = _Started(self, "all_gather", opts)
+        for output, tensor in zip(outputs, inputs):
+            _check_alike([tensor, output], "all_gather")
+            if output.numel() != tensor.numel() * self.size():
+                raise RuntimeError(
+                    f"unisono: all_gather: the output has {output.numel()} elements, and "
+                    f"{self.size()} inputs of {tensor.numel()} are to fit"
+                )
+            started.start(
+                "all_gather", input=started.read(tensor), output=started.write(output),
+                count=tensor.nbytes,
+            )  # fmt: skip
+        return started.give(outputs)
+
+    def gather(self, outputs, inputs, opts):
+        started = _Started(self, "gather", opts)
+        members = {}
+        if self.rank() == opts.rootRank:
+            members = {"output": started.write_all(outputs[0]), "out_counts": _bytes(outputs[0])}
+        started.start(
+            "gather_v", input=started.read(inputs[0]), count=inputs[0].nbytes, root=opts.rootRank,
+            **members,
+        )  # fmt: skip
+        return started.give(outputs[0] if outputs else [])
+
+    def scatter(self, outputs, inputs, opts):
+        started = _Started(self, "scatter", opts)
+        members = {}
+        if self.rank() == opts.rootRank:
+            members = {"input": started.read_all(inputs[0]), "in_counts": _bytes(inputs[0])}
+        started.start(
+            "scatter_v", output=started.write(outputs[0]), count=outputs[0].nbytes,
+            root=opts.rootRank, **members,
+        )  # fmt: skip
+        return started.give(outputs)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        started = _Started(self, "reduce_scatter", opts)
+        started.reduce(
+            "reduce_scatter_v", outputs[0], opts.reduceOp, input=started.read_all(inputs[0]),
+            output=started.write(outputs[0]), in_counts=[each.numel() for each in inputs[0]],
+        )  # fmt: skip
+        return started.give(outputs)
+
+    def _reduce_scatter_base(self, output, tensor, opts):
+        return self.reduce_scatter_tensor_coalesced([output], [tensor], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+        started = _Started(self, "reduce_scatter", opts)
+        for output, tensor in zip(outputs, inputs):
+            started.reduce(
+                "reduce_scatter", tensor, opts.reduceOp, input=started.read(tensor),
+                output=started.write(output), count=output.numel(),
+            )  # fmt: skip
+        return started.give(outputs)
+
+    def alltoall_base(self, output, tensor, out_splits, in_splits, opts=None):
+        started = _Started(self, "all_to_all", opts)
+        started.start(
+            "all_to_all_v", input=started.read(tensor), output=started.write(output),
+            in_counts=self._split(tensor, in_splits), out_counts=self._split(output, out_splits),
+        )  # fmt: skip
+        return started.give([output])
+
+    def _split(self, tensor, splits):
+        rows = tensor.size(0) if tensor.dim() else 1
+        splits = splits or [rows // self.size()] * self.size()
+        if sum(splits) != rows:
+            raise RuntimeError(
+                f"unisono: all_to_all: the split sizes add up to {sum(splits)}, the first "
+                f"dimension is {rows}"
+            )
+        return [each * (tensor.nbytes // rows if rows else 0) for each in splits]
+
+    def alltoall(self, outputs, inputs, opts=None):
+        started = _Started(self, "all_to_all", opts)
+        started.start(
+            "all_to_all_v", input=started.read_all(inputs), output=started.write_all(outputs),
+            in_counts=_bytes(inputs), out_counts=_bytes(outputs),
+        )  # fmt: skip
+        return started.give(outputs)
+
+    def send(self, tensors, target, tag=0):
+        started = _Started(self, "send")
+        data = started.read(tensors[0])
+        started.start("send", input=data, count=tensors[0].nbytes, peer=target, tag=tag)
+        return started.give(tensors)
+
+    def recv(self, tensors, source, tag=0):
+        started = _Started(self, "recv")
+        data = started.write(tensors[0])
+        started.start("receive", output=data, count=tensors[0].nbytes, peer=source, tag=tag)
+        return started.give(tensors)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self.recv(tensors, _ANY_RANK, tag)
+
+    def barrier(self, opts=None):
+        started = _Started(self, "barrier", opts)
+        started.start("barrier")
+        return started.give([])
+
+    def abort(self):
+        _library().unisono_comm_abort(self.comm, b"abort() of the process group")
+
+    def shutdown(self):
+        _library().unisono_comm_close(self.comm)
+
+    def split_group(self, *_arguments, **_options):
+        raise RuntimeError("unisono: split_group needs the compiled adapter; use new_group")
+
+    merge_remote_group = split_group
+
+    # Names that torch 2.14 gives.
+    all_gather_single = _allgather_base
+    reduce_scatter_single = _reduce_scatter_base
+    all_to_all_single = alltoall_base
