@@ -4,6 +4,7 @@
 #include "bindings/c/call_conversion.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized.h"
+#include "unisono/addends.h"
 
 namespace unisono::c {
 namespace {
@@ -120,6 +121,20 @@ unisono_code unisono_all_reduce(unisono_comm* comm, const void* in, void* out, s
                                 unisono_type type, unisono_op op,
                                 const unisono_call_options* options) {
   return run_even(comm, {Collective::kAllReduce, type, op}, in, out, count, options);
+}
+
+unisono_code unisono_all_reduce_addends(unisono_comm* comm, const void* const* addends,
+                                        std::size_t addend_count, void* out, std::size_t count,
+                                        unisono_type type, unisono_op op,
+                                        const unisono_call_options* options) {
+  return guarded([&] {
+    constexpr const char* kOperation = "all_reduce_addends";
+    Communicator& value = required(comm, kOperation, kNoCommunicator).value;
+    if (addend_count > 0) required(addends, kOperation, "the addends are null");
+    const Call call = make_call({Collective::kAllReduce, type, op}, nullptr, out, count, options);
+    all_reduce_addends(value, {addends, addend_count}, call.out, call.count, call.type, call.op,
+                       call.options);
+  });
 }
 
 unisono_code unisono_reduce(unisono_comm* comm, const void* in, void* out, std::size_t count,

@@ -343,6 +343,13 @@ UNISONO_C_API unisono_code unisono_barrier(unisono_comm* comm, const unisono_cal
 UNISONO_C_API unisono_code unisono_all_reduce(unisono_comm* comm, const void* in, void* out,
                                               size_t count, unisono_type type, unisono_op op,
                                               const unisono_call_options* options);
+/* Any number of vectors of each rank, see unisono/addends.h: addends[0 .. addend_count), each of
+ * `count` elements. */
+UNISONO_C_API unisono_code unisono_all_reduce_addends(unisono_comm* comm,
+                                                      const void* const* addends,
+                                                      size_t addend_count, void* out, size_t count,
+                                                      unisono_type type, unisono_op op,
+                                                      const unisono_call_options* options);
 UNISONO_C_API unisono_code unisono_reduce(unisono_comm* comm, const void* in, void* out,
                                           size_t count, unisono_type type, unisono_op op,
                                           int32_t root, const unisono_call_options* options);

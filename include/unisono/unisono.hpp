@@ -6,6 +6,7 @@
 #pragma once
 
 // Rendezvous, communicators, collectives, point to point.
+#include "unisono/addends.h"
 #include "unisono/communicator.h"
 // Memory that the ranks of a host share, and memory of the user's own.
 #include "unisono/registered_memory.h"

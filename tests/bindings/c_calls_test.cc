@@ -211,6 +211,20 @@ TEST(CCalls, OperatorsTakeWhatTheyNeedFromTheOptions) {
   });
 }
 
+TEST(CCalls, AddendsOfAllRanksAreReduced) {
+  run_ranks(2, [](unisono_comm* comm, int rank) {
+    const double first[] = {1, 2}, second[] = {10, 20};
+    const void* const addends[] = {first, second};
+    double sums[2] = {};
+    EXPECT_TRUE(is_ok(unisono_all_reduce_addends(comm, addends, rank == 0 ? 2 : 1, sums, 2,
+                                                 UNISONO_FLOAT64, UNISONO_OP_SUM, nullptr)));
+    EXPECT_THAT(sums, testing::ElementsAre(12, 24));
+    EXPECT_TRUE(is_code(unisono_all_reduce_addends(comm, nullptr, 2, sums, 2, UNISONO_FLOAT64,
+                                                   UNISONO_OP_SUM, nullptr),
+                        UNISONO_INVALID_ARGUMENT));
+  });
+}
+
 TEST(CCalls, OptionsReachTheCall) {
   run_ranks(2, [](unisono_comm* comm, int) {
     unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
@@ -218,7 +232,7 @@ TEST(CCalls, OptionsReachTheCall) {
     EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
     EXPECT_THAT(unisono_last_error(), HasSubstr("no such algorithm"));
     options.algorithm = nullptr;
-    options.order = static_cast<unisono_order>(2);
+    options.order = static_cast<unisono_order>(3);
     EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
     options.order = UNISONO_ORDER_CANONICAL;
     EXPECT_TRUE(is_ok(unisono_barrier(comm, &options)));

@@ -99,6 +99,29 @@ TEST(CCommunicators, RanksMeetInAStoreOfCallbacks) {
   }
 }
 
+TEST(CCommunicators, TheOrderOfAJobIsThatOfItsReductions) {
+  Table table;
+  const unisono_store store = store_of(&table);
+  unisono_init_options options = bounded();
+  options.order = UNISONO_ORDER_EXACT;
+  run_joined(
+      3,
+      [&](int rank, unisono_comm** comm) {
+        return unisono_join(&store, "job", rank, 3, &options, comm);
+      },
+      [](unisono_comm* comm, int rank) {
+        const float addends[] = {1.0F, 0x1p-40F, -1.0F};  // in the canonical tree: 0
+        float sum = addends[rank];
+        EXPECT_TRUE(is_ok(
+            unisono_all_reduce(comm, &sum, &sum, 1, UNISONO_FLOAT32, UNISONO_OP_SUM, nullptr)));
+        EXPECT_EQ(sum, 0x1p-40F);
+      });
+  options.order = static_cast<unisono_order>(3);
+  unisono_comm* comm = nullptr;
+  EXPECT_TRUE(
+      is_code(unisono_join(&store, "other", 0, 1, &options, &comm), UNISONO_INVALID_ARGUMENT));
+}
+
 TEST(CCommunicators, AStoreThatFailsIsToldOf) {
   unisono_store store = UNISONO_STORE_INIT;
   unisono_comm* comm = nullptr;

@@ -150,6 +150,20 @@ TEST(DeviceStaging, LongCallsGoInPartsWhereAllMembersHaveADevice) {
   unsetenv("UNISONO_SCRATCH_BYTES");
 }
 
+// No kernel keeps the exact order: the host does.
+TEST(DeviceStaging, TheExactOrderIsKept) {
+  run_device_ranks({.ranks = 3}, [](Communicator& comm) {
+    DeviceUser user;
+    constexpr float kTiny = 0x1p-40F;
+    const float addends[]{1.0F, kTiny, -1.0F};  // in the canonical tree: 0
+    float* const data = user.make<float>({addends[comm.rank()]});
+    comm.all_reduce(data, data, 1, DataType::kFloat32, ops::sum,
+                    {.order = Order::kExact, .stream = user.stream()});
+    user.finish();
+    EXPECT_EQ(user.look(data, 1), std::vector<float>{kTiny});
+  });
+}
+
 TEST(DeviceCalls, WithoutAStreamReturnWhenTheResultIsThere) {
   run_device_ranks({.ranks = 2}, [](Communicator& comm) {
     DeviceUser user;

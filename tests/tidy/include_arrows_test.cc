@@ -58,7 +58,8 @@ const std::vector<Arrow>& arrows() {
        {"comm/", "cuda/collectives/device_calls.h", "cuda/device/rank_device.h", "backend/",
         "engine/", "topology/", "rendezvous/", "config/", "base/", "algorithms/", "transports/",
         "unisono/"}},
-      // A user of the public calls; only the settings of its runtime come from inside.
+      // Users of the public calls; settings and arithmetic come from inside.
+      {"src/addends", {"comm/", "compute/", "base/", "unisono/"}},
       {"src/objects", {"objects/", "comm/", "base/", "unisono/"}},
       // The backend of a GPU finds the driver as the runtime does.
       {"src/train/cuda",

@@ -16,6 +16,7 @@
 #include "bindings/python/src/errors.h"
 #include "bindings/python/src/memory.h"
 #include "bindings/python/src/request.h"
+#include "unisono/addends.h"
 #include "unisono/shared_buffer.h"
 
 namespace unisono::python {
@@ -119,6 +120,32 @@ void run_group_of(const nb::list& list) {
   std::exception_ptr error;
   try {
     run_group(calls);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  raise_if(end_group(calls));
+  if (error) std::rethrow_exception(error);
+}
+
+// The first call says what is reduced to what, the others have the addends.
+void run_addends_of(Member& member, const nb::list& list) {
+  std::vector<std::pair<Member*, GroupedCall*>> calls;
+  for (const nb::handle entry : list) calls.emplace_back(&member, nb::cast<GroupedCall*>(entry));
+  const Call& whole = calls.front().second->call->call();
+  std::vector<const void*> addends;
+  for (const auto& [of, each] : std::span(calls).subspan(1)) {
+    const Call& call = each->call->call();
+    if (call.type != whole.type || call.count != whole.count) {
+      refuse("all_reduce_addends", "an addend differs from out in its type or its length");
+    }
+    addends.push_back(call.in);
+  }
+  std::exception_ptr error;
+  try {
+    const Turn turn(member);
+    const Inside inside(member);
+    all_reduce_addends(member.value(), addends, whole.out, whole.count, whole.type, whole.op,
+                       whole.options);
   } catch (...) {
     error = std::current_exception();
   }
@@ -251,6 +278,7 @@ void define_communicators(nb::module_& module) {
   define_call<receive>(members, "receive");
   define_call<prepare>(members, "prepare");
   members.def("send_receive", &send_receive)
+      .def("all_reduce_addends", &run_addends_of)
       .def("split", &split)
       .def("duplicate", &duplicate)
       .def("subset", &subset)

@@ -61,37 +61,41 @@ class PythonStore : public Store {
   nb::object failure_;
 };
 
-InitOptions init_options(const std::string& rendezvous, Rank rank, int size,
-                         const std::string& job_key, const std::string& transport,
-                         nb::handle timeout, int device) {
-  return {.rendezvous = rendezvous,
-          .rank = rank,
-          .size = size,
-          .job_key = job_key,
-          .transport = transport,
-          .timeout = milliseconds_of(timeout, "init"),
-          .device = device};
-}
+// What is the same in every way to join.
+struct JobOptions {
+  std::string job_key, transport;
+  nb::handle timeout;
+  int device;
+  std::string order;
 
-InitOptions join_options(const std::string& job_key, const std::string& transport,
-                         nb::handle timeout, int device) {
-  return init_options({}, -1, -1, job_key, transport, timeout, device);
-}
+  InitOptions converted() const {
+    InitOptions options{.job_key = job_key,
+                        .transport = transport,
+                        .timeout = milliseconds_of(timeout, "init"),
+                        .device = device};
+    if (!order.empty() && !parse(order, &options.order)) {
+      refuse("init", "order is '" + order + "': give 'any', 'canonical' or 'exact'");
+    }
+    return options;
+  }
+};
 
 std::unique_ptr<Member> init_world(const std::string& rendezvous, Rank rank, int size,
                                    const std::string& job_key, const std::string& transport,
-                                   nb::handle timeout, int device) {
-  const InitOptions options =
-      init_options(rendezvous, rank, size, job_key, transport, timeout, device);
+                                   nb::handle timeout, int device, const std::string& order) {
+  InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
+  options.rendezvous = rendezvous;
+  options.rank = rank;
+  options.size = size;
   const WithoutGil released;
   return std::make_unique<Member>(init(options));
 }
 
 std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Rank rank, int size,
                                    const std::string& job_key, const std::string& transport,
-                                   nb::handle timeout, int device) {
+                                   nb::handle timeout, int device, const std::string& order) {
   PythonStore python_store(std::move(store));
-  const InitOptions options = join_options(job_key, transport, timeout, device);
+  const InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
   try {
     const WithoutGil released;
     return std::make_unique<Member>(join(python_store, name, rank, size, options));
@@ -103,14 +107,14 @@ std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Ra
 
 std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
                                 const std::string& job_key, const std::string& transport,
-                                nb::handle timeout, int device) {
+                                nb::handle timeout, int device, const std::string& order) {
   UniqueId unique;
   if (id.size() != unique.bytes.size()) {
     refuse("join", "the id has " + std::to_string(id.size()) + " bytes: give the " +
                        std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
   }
   std::memcpy(unique.bytes.data(), id.c_str(), id.size());
-  const InitOptions options = join_options(job_key, transport, timeout, device);
+  const InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
   const WithoutGil released;
   return std::make_unique<Member>(join(unique, rank, size, options));
 }
@@ -142,11 +146,11 @@ void spawn_threads(int n, const nb::object& body, const std::string& transport, 
 
 void define_joining(nb::module_& module) {
   module.def("init", &init_world, "rendezvous"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a);
+             "timeout"_a.none(), "device"_a, "order"_a);
   module.def("join_store", &join_store, "store"_a, "name"_a, "rank"_a, "size"_a, "job_key"_a,
-             "transport"_a, "timeout"_a.none(), "device"_a);
+             "transport"_a, "timeout"_a.none(), "device"_a, "order"_a);
   module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a);
+             "timeout"_a.none(), "device"_a, "order"_a);
   module.def("unique_id", &make_id);
   module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
              "devices"_a);

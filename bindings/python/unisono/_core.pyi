@@ -60,6 +60,7 @@ class Member:
     def start(self, collective: int, *call: Any, **options: Any) -> PendingCall: ...
     def receive(self, collective: int, *call: Any, **options: Any) -> Tuple[int, int, int]: ...
     def prepare(self, collective: int, *call: Any, **options: Any) -> GroupedCall: ...
+    def all_reduce_addends(self, calls: Sequence[GroupedCall]) -> None: ...
     def send_receive(
         self, sent: GroupedCall, received: GroupedCall
     ) -> Tuple[int, int, int]: ...
@@ -92,6 +93,7 @@ def init(
     transport: str,
     timeout: Optional[float],
     device: int,
+    order: str,
 ) -> Member: ...
 def join_store(
     store: Any,
@@ -102,6 +104,7 @@ def join_store(
     transport: str,
     timeout: Optional[float],
     device: int,
+    order: str,
 ) -> Member: ...
 def join_id(
     id: bytes,
@@ -111,6 +114,7 @@ def join_id(
     transport: str,
     timeout: Optional[float],
     device: int,
+    order: str,
 ) -> Member: ...
 def unique_id() -> bytes: ...
 def spawn(

@@ -33,7 +33,7 @@ from .calls import (
     Calls,
 )
 from .request import Request
-from .types import SUM, A
+from .types import SUM, A, Array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +47,7 @@ class Collectives(Calls):
     """Each call has two forms: NAME waits and returns the output, NAME_async returns a Request.
 
     All take by name: ``timeout`` (seconds), ``algorithm``, ``order`` ("canonical" for results that
-    are bitwise the same on any machine) and ``stream`` (CUDA).
+    are bitwise the same on any machine, "exact" for sums that are rounded once) and ``stream`` (CUDA).
     """
 
     __slots__ = ()
@@ -66,6 +66,22 @@ class Collectives(Calls):
     ) -> Request[A]:
         """As all_reduce(), without waiting."""
         return self._start(in_ if out is None else out, _ALL_REDUCE, in_, out, op, **options)
+
+    def all_reduce_addends(
+        self, addends: Iterable[Array], out: A, op: Op = SUM, **options: Unpack[Options]
+    ) -> A:
+        """out = op over all arrays in all ranks' addends, as if each were a rank's in_: the same bits
+        however they are dealt out to ranks, with order="exact" in whatever sequence.
+
+        Every array has out's type and length; a rank may have none. Host memory; not in a group.
+        """
+        if self._is_grouped:
+            raise RuntimeError("all_reduce_addends() is made of several calls: not in a group")
+        prepare = self._member.prepare
+        calls = [prepare(_ALL_REDUCE, out, None, op, **options)]
+        calls += [prepare(_ALL_REDUCE, addend, out, op, **options) for addend in addends]
+        self._member.all_reduce_addends(calls)
+        return out
 
     def reduce(
         self,

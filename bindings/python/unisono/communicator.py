@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from typing import Protocol
 
+    from .types import Order
+
     class Store(Protocol):
         """Where ranks meet: a key-value store that all of them share."""
 
@@ -165,9 +167,10 @@ def _options(
     transport: Optional[str],
     timeout: Optional[float],
     device: Optional[int],
-) -> Tuple[str, str, Optional[float], int]:
+    order: Optional[Order],
+) -> Tuple[str, str, Optional[float], int, str]:
     """As the core takes them."""
-    return job_key or "", transport or "", timeout, -1 if device is None else device
+    return job_key or "", transport or "", timeout, -1 if device is None else device, order or ""
 
 
 def init(
@@ -178,19 +181,22 @@ def init(
     transport: Optional[str] = None,
     timeout: Optional[float] = None,
     device: Optional[int] = None,
+    order: Optional[Order] = None,
 ) -> Communicator:
     """Meets the other ranks of the job; the communicator of all of them.
 
     What is left away comes from the environment: that of ``unisono run``, torchrun, mpirun or srun,
     and UNISONO_* variables; with none of them it is a world of one rank. ``rendezvous`` is "env://",
     "tcp://host:port" or "file:///path", ``timeout`` in seconds and the default of each call.
+    ``order`` is the least that every reduction of the job keeps: "canonical" and "exact" make
+    training reproducible.
     """
     return Communicator(
         _core.init(
             rendezvous or "",
             -1 if rank is None else rank,
             -1 if size is None else size,
-            *_options(job_key, transport, timeout, device),
+            *_options(job_key, transport, timeout, device, order),
         )
     )
 
@@ -205,6 +211,7 @@ def join(
     transport: Optional[str] = None,
     timeout: Optional[float] = None,
     device: Optional[int] = None,
+    order: Optional[Order] = None,
 ) -> Communicator:
     """The communicator of the ranks that meet in ``store`` under ``name``, which is used once. Any
     number of times in a process, in several threads, beside init()."""
@@ -214,7 +221,7 @@ def join(
             name,
             rank,
             size,
-            *_options(job_key, transport, timeout, device),
+            *_options(job_key, transport, timeout, device, order),
         )
     )
 
@@ -234,6 +241,7 @@ def join_by_id(
     transport: Optional[str] = None,
     timeout: Optional[float] = None,
     device: Optional[int] = None,
+    order: Optional[Order] = None,
 ) -> Communicator:
     """As join(), for ranks that have no store and were given an id."""
     return Communicator(
@@ -241,7 +249,7 @@ def join_by_id(
             id,
             rank,
             size,
-            *_options(job_key, transport, timeout, device),
+            *_options(job_key, transport, timeout, device, order),
         )
     )
 

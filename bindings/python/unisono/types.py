@@ -13,6 +13,8 @@ from ._core import Op
 if TYPE_CHECKING:
     from typing import Literal, TypedDict
 
+    Order = Literal["any", "canonical", "exact"]
+
     class Options(TypedDict, total=False):
         """What every call takes by name."""
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
         algorithm: Optional[str]
         #: "canonical": bitwise the same result whatever the algorithm, transport and topology;
         #: "exact": also whichever rank has which addend (sums of float32, float16 and bfloat16).
-        order: Optional[Literal["any", "canonical", "exact"]]
+        order: Optional[Order]
         #: A CUDA stream, for device memory: its handle, or a stream of torch or CuPy.
         stream: Any
 

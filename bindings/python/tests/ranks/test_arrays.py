@@ -137,7 +137,7 @@ def test_outputs_that_are_refused(comm):
 
 def test_options_that_are_refused(comm):
     data = np.ones(2)
-    with pytest.raises(unisono.InvalidArgument, match="'fast': give 'any' or 'canonical'"):
+    with pytest.raises(unisono.InvalidArgument, match="'fast': give 'any', 'canonical' or 'exact'"):
         comm.all_reduce(data, order="fast")
     with pytest.raises(unisono.InvalidArgument, match="timeout is -1"):
         comm.all_reduce(data, timeout=-1)

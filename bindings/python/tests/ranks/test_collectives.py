@@ -1,5 +1,7 @@
 """What each collective gives, out of place, in place and asynchronously."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -224,6 +226,32 @@ def test_canonical_order(comm):
 
     out = comm.all_reduce(data[comm.rank], np.empty_like(data[0]), order="canonical")
     np.testing.assert_array_equal(out, tree(0, comm.size))
+
+
+def test_exact_order(comm):
+    """What math.fsum gives, in whatever order, rounded once more."""
+    rng = np.random.default_rng(4)
+    exponents = rng.integers(0, 50, (comm.size, 1000))
+    data = np.ldexp(rng.random((comm.size, 1000)) - 0.5, exponents).astype(np.float32)
+    expected = np.array([math.fsum(column) for column in data.T.astype(np.float64)], np.float32)
+    for shift in (0, 1):
+        mine = data[(comm.rank + shift) % comm.size]
+        out = comm.all_reduce(mine, np.empty_like(mine), order="exact")
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_addends_however_they_are_dealt_out(comm):
+    rng = np.random.default_rng(5)
+    data = (rng.random((7, 500)) - 0.5).astype(np.float32)
+    deals = ([data] + [[]] * (comm.size - 1), [data[rank :: comm.size] for rank in range(comm.size)])
+    out = [
+        comm.all_reduce_addends(deal[comm.rank], np.empty(500, np.float32), order="exact")
+        for deal in deals
+    ]
+    np.testing.assert_array_equal(out[0], out[1])
+    np.testing.assert_allclose(out[0], data.sum(0, dtype=np.float64), rtol=1e-6, atol=1e-7)
+    with pytest.raises(unisono.Error, match="differs from out"):
+        comm.all_reduce_addends([np.empty(3, np.float32)], np.empty(500, np.float32))
 
 
 def test_algorithms_by_name(comm):
