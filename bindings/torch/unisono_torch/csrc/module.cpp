@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/backend.h"
+#include "csrc/groups.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def(
@@ -19,4 +20,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "Makes the process group of one rank, once all ranks are there; not `joins`: at once, for\n"
       "reconfigure() to bring the ranks together.");
   module.def("version", &unisono_version);
+  unisono_torch::add_groups(module);
 }
