@@ -73,6 +73,11 @@ def set_default_group(group):
     _default = group
 
 
+def default_group():
+    """The group of calls that name none, or None."""
+    return _default
+
+
 def init(timeout=0.0):
     """The world that a launcher started (`unisono run`, torchrun, mpirun, srun), without
     torch.distributed. `timeout` is of joining and of each call, in seconds; 0: UNISONO_TIMEOUT."""
