@@ -57,13 +57,13 @@ if [ "$tests" = suite ]; then
   exit "$status"
 fi
 for ranks in 2 3; do
-  for file in test_collectives.py test_training.py; do
+  for file in test_collectives.py test_training.py test_ops.py; do
     echo "torch: $file, $ranks ranks"
     "$prefix/bin/unisono" run -n "$ranks" --keep-going "$run" -B "$file" || status=1
   done
 done
 # reconfigure() is of torch 2.14 and newer: with an older one its tests pass over themselves.
-for file in test_build.py test_failures.py test_reconfigure.py; do
+for file in test_build.py test_failures.py test_ops_failures.py test_reconfigure.py; do
   echo "torch: $file"
   "$run" -B "$file" || status=1
 done

@@ -1,8 +1,8 @@
 """Plug-in of vLLM (`vllm.general_plugins`): the CPU communicator's tensor-parallel and pipeline
 groups run on unisono instead of vLLM's shared-memory kernels.
 
-vLLM finds it where unisono-torch is installed. VLLM_PLUGINS, vLLM's list of the plug-ins to load,
-turns it off. On other platforms than the CPU it does nothing.
+VLLM_PLUGINS=unisono turns it on, where unisono-torch is installed; without that variable vLLM is
+left alone. vLLM's caches of compiled models depend on it, so none is used with the other kernels.
 """
 
 import pickle
@@ -73,7 +73,8 @@ def register():
     """vLLM calls this in each of its processes, any number of times."""
     import importlib
 
+    from vllm import envs
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu():
+    if "unisono" in (envs.VLLM_PLUGINS or ()) and current_platform.is_cpu():
         importlib.import_module(_MODULE)._CPUSHMDistributed = Distributed
