@@ -5,11 +5,12 @@
 #include <cstring>
 #include <mutex>
 
+#include "csrc/timeouts.h"
+
 namespace unisono_torch {
 namespace {
 
 namespace py = pybind11;
-using std::chrono::milliseconds;
 
 constexpr int64_t kSlots = 4096;
 constexpr int64_t kFree = -1;
@@ -47,7 +48,7 @@ int64_t keep(CommPointer comm) {
 
 unisono_init_options options_of(double timeout_s) {
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
-  options.timeout_ms = static_cast<int64_t>(timeout_s * 1000);
+  options.timeout_ms = milliseconds_of(timeout_s).count();
   return options;
 }
 
@@ -116,8 +117,7 @@ void add_groups(py::module_& module) {
   module.def(
       "group_join",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double timeout_s) {
-        const auto timeout = milliseconds(static_cast<int64_t>(timeout_s * 1000));
-        return keep(join(*store, rank, size, timeout));
+        return keep(join(*store, rank, size, milliseconds_of(timeout_s)));
       },
       Released());
   module.def("group_make_id", [] { return py::bytes(make_id()); });

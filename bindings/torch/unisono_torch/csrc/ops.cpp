@@ -1,9 +1,9 @@
 // torch.ops.unisono: blocking calls on CPU tensors as operators of torch. A call is what the C API
 // makes of it: no future, no copy, no allocation, no lock.
 //
-// Each operator takes its group as a tensor that holds a handle, and says that it writes it. It does
-// not; but so the calls of a group depend on each other, and what torch.compile makes of them has
-// all of them, in their order, also those of which a rank uses no result.
+// Each operator takes its group as a tensor that holds a handle, and says that it writes it. It
+// does not; but so the calls of a group depend on each other, and what torch.compile makes of them
+// has all of them, in their order, also those of which a rank uses no result.
 #include <torch/library.h>
 
 #include "csrc/groups.h"
@@ -143,9 +143,11 @@ TORCH_LIBRARY(unisono, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag, at::Tag::needs_fixed_stride_order};
   for (const char* const schema : {
            "all_reduce_(Tensor(a!) tensor, Tensor(b!) group, int op=0) -> ()",
-           "reduce_scatter_tensor(Tensor(a!) output, Tensor input, Tensor(b!) group, int op=0) -> ()",
+           "reduce_scatter_tensor(Tensor(a!) output, Tensor input, Tensor(b!) group, int op=0) -> "
+           "()",
            "all_gather_into_tensor(Tensor(a!) output, Tensor input, Tensor(b!) group) -> ()",
-           "gather_into_tensor(Tensor(a!)? output, Tensor input, Tensor(b!) group, int root=0) -> ()",
+           "gather_into_tensor(Tensor(a!)? output, Tensor input, Tensor(b!) group, int root=0) -> "
+           "()",
            "broadcast_(Tensor(a!) tensor, Tensor(b!) group, int root=0) -> ()",
            "send(Tensor tensor, Tensor(a!) group, int peer, int tag=0) -> ()",
            "receive_(Tensor(a!) tensor, Tensor(b!) group, int peer, int tag=0) -> ()",
