@@ -298,6 +298,15 @@ class Collectives(unittest.TestCase):
         self.assertEqual(group is None, rank() != 0)
         with self.assertRaisesRegex(RuntimeError, "duplicates"):
             world.split_group([0, 0])
+        try:
+            group = dist.split_group(split_ranks=parts)
+        except RuntimeError as error:
+            if "No device associated" not in str(error):  # older versions of torch want a GPU
+                raise
+        else:
+            tensor = torch.full((3,), float(rank()))
+            dist.all_reduce(tensor, group=group)
+            self.assertSame(tensor, torch.full((3,), float(sum(own))))
         dist.barrier()
 
     @needs_adapter
@@ -383,6 +392,11 @@ class Collectives(unittest.TestCase):
             dist.broadcast(torch.eye(3).to_sparse(), 0)
         with self.assertRaises((RuntimeError, TypeError)):
             dist.all_reduce(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8))
+        # torch has an answer of its own for these, so the group is asked.
+        with self.assertRaisesRegex(RuntimeError, "the tensor is on meta"):
+            BACKEND.allreduce([torch.ones(3, device="meta")], dist.AllreduceOptions())
+        with self.assertRaisesRegex(RuntimeError, "differ in type"):
+            BACKEND._allgather_base(torch.empty(size(), dtype=torch.int32), torch.ones(1))
         with self.assertRaisesRegex((RuntimeError, ValueError), "output"):
             dist.all_gather_into_tensor(torch.empty(1 + size()), torch.ones(1))
         dist.barrier()

@@ -146,11 +146,20 @@ class Failures(unittest.TestCase):
             """
             os.environ["MASTER_ADDR"] = "127.0.0.1"
             store = dist.FileStore(os.environ["MEETING"], size)
+            # The last time with a time-out that is for ever: no clock can add it.
+            for_ever = datetime.timedelta(days=500 * 365)
             for turn in range(8):
-                dist.init_process_group("unisono", store=store, rank=rank, world_size=size)
+                timeout = for_ever if turn == 7 else datetime.timedelta(seconds=30)
+                dist.init_process_group("unisono", store=store, rank=rank, world_size=size,
+                                        timeout=timeout)
                 tensor = torch.full((4,), float(turn))
-                dist.all_reduce(tensor)
+                work = dist.all_reduce(tensor, async_op=True)
+                if rank == 0:
+                    work.wait(timeout)
+                work.wait()
                 assert tensor[0] == 2 * turn
+                backend = dist.distributed_c10d._get_default_group()._get_backend(tensor.device)
+                backend.monitored_barrier(timeout)
                 dist.destroy_process_group()
             """,
         )

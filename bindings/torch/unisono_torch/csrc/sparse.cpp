@@ -103,7 +103,11 @@ WorkPointer UnisonoBackend::allreduce_sparse(Tensors& tensors,
   at::Tensor sum =
       at::_sparse_coo_tensor_unsafe(indices.t(), values, own.sizes(), own.options()).coalesce();
   if (is_average(op)) sum.values().div_(getSize());
-  tensors[0].copy_(sum);
+  {
+    // So that tensors of inference mode are written too.
+    const at::AutoDispatchBelowADInplaceOrView below;
+    tensors[0].copy_(sum);
+  }
   return give_ended("all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, tensors);
 }
 
