@@ -164,6 +164,22 @@ class Failures(unittest.TestCase):
             """,
         )
 
+    def test_a_world_that_is_bound_to_a_device_makes_other_groups(self):
+        self.assertAllEnd(
+            2,
+            """
+            start()
+            # As init_process_group(device_id=...) does it, which wants the device to be there.
+            world = dist.distributed_c10d._get_default_group()
+            world.bound_device_id = torch.device("cuda", 0)
+            tensor = torch.ones(4)
+            for group in [dist.new_group([1]), dist.new_group([1, 0])]:
+                if dist.get_rank(group) >= 0:
+                    dist.all_reduce(tensor, group=group)
+            assert tensor[0] == 2, tensor
+            """,
+        )
+
     def test_a_forked_child_leaves_the_group_alone(self):
         self.assertAllEnd(
             2,

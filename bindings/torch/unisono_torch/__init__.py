@@ -22,6 +22,7 @@ def _create(options, _group_options):
         return _create_in_python(options)
     from unisono_torch import _build
 
+    _let_others_split()
     return _build.load().create(
         options.store,
         options.group_rank,
@@ -32,6 +33,15 @@ def _create(options, _group_options):
         # Of the world torch gives none.
         global_ranks=options.global_ranks_in_group or list(range(options.group_size)),
     )
+
+
+def _let_others_split():
+    """What torch calls on ranks that are not in a new group, where the world is bound to a device and
+    its backend splits: only NCCL's backend has it. The members meet without the others."""
+    from torch._C._distributed_c10d import Backend
+
+    if not hasattr(Backend, "perform_nocolor_split"):
+        Backend.perform_nocolor_split = lambda _backend, _device: None
 
 
 def _create_in_python(options):
