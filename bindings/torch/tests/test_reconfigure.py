@@ -12,6 +12,7 @@ from test_failures import run_ranks
 HEAD = """
 import contextlib
 store = dist.FileStore(os.environ["MEETING"] + ".handles", -1)
+store.set_timeout(datetime.timedelta(seconds=40))
 def begin(ranks=size, seconds=30):
     own = dist.FileStore(os.environ["MEETING"] + f".of-{rank}", 1)
     dist.init_process_group("unisono", store=own, rank=rank, world_size=ranks,
