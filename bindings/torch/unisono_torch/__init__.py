@@ -36,8 +36,8 @@ def _create(options, _group_options):
 
 
 def _let_others_split():
-    """What torch calls on ranks that are not in a new group, where the world is bound to a device and
-    its backend splits: only NCCL's backend has it. The members meet without the others."""
+    """torch calls this on ranks that are not in a new group, where the world is bound to a device
+    and its backend splits: only NCCL's backend has it. The members meet without the others."""
     from torch._C._distributed_c10d import Backend
 
     if not hasattr(Backend, "perform_nocolor_split"):

@@ -402,6 +402,11 @@ class PurePythonGroup(dist.ProcessGroup):
     def name(self):
         return self._name
 
+    supports_coalescing = supports_splitting = False
+
+    def _get_backend(self, _device):
+        return self
+
     def setGroupName(self, name):  # noqa: N802
         self._uid = name
 
