@@ -2,7 +2,8 @@
 # Tests the PyTorch backend against an installed library, in an environment of its own:
 # test.sh PREFIX [ENVIRONMENT [suite]]. Exit status 77, with the reason, where Python or torch cannot
 # be had. PYTHON chooses the interpreter, TORCH_VERSION the version of torch. `suite`: all of
-# PyTorch's own tests and no others, beside Gloo's results, which takes an hour and needs TEST_FULL=1.
+# PyTorch's own tests and no others, beside Gloo's results, which takes half an hour and needs
+# TEST_FULL=1.
 set -euo pipefail
 
 usage="usage: $0 PREFIX [ENVIRONMENT [suite]]"
@@ -52,8 +53,7 @@ status=0
 cd "$folder/tests"
 suite() { "$run" -B distributed_suite.py "$@" || status=1; }
 if [ "$tests" = suite ]; then
-  "$run" -B distributed_suite.py --backend gloo --json "$work/gloo.json" || true
-  suite --as gloo --compare "$work/gloo.json"
+  "$run" -B suite_table.py --folder "$environment/suites-$$" || status=1
   exit "$status"
 fi
 for ranks in 2 3; do
@@ -73,7 +73,25 @@ python_group test_pure_python.py
 TORCH_UNISONO_PURE_PYTHON=1 python_group test_collectives.py
 TORCH_UNISONO_PURE_PYTHON=1 python_group test_training.py -k test_ddp
 
+cd "$folder/../../examples/torch"
+example() {
+  echo "torch: $*"
+  "$@" || status=1
+}
+by_unisono() { example "$prefix/bin/unisono" run -n 2 "$run" -B "$1"; }
+by_torchrun() { example "$run" -B -m torch.distributed.run --nproc-per-node 2 "${@:2}" "$1"; }
+by_unisono fsdp2.py
+by_torchrun elastic.py --max-restarts 1
+if [ "${TEST_FULL:-0}" = 1 ]; then
+  for file in ddp fsdp1 zero tensor_parallel; do
+    by_unisono "$file.py"
+    by_torchrun "$file.py"
+  done
+  by_unisono elastic.py
+fi
+
 # Of PyTorch's own: what our tests do not do.
+cd "$folder/tests"
 suite --as gloo test_all_gather_coalesced_complex test_all_reduce_coalesced_max_complex_unsupported \
   test_accumulate_gradients_no_sync_allreduce_with_then_hook test_batch_isend_irecv_gloo_tags \
   test_monitored_barrier_gloo test_send_recv_any_source_autograd_profiler
