@@ -1,0 +1,103 @@
+"""torch.distributed by unisono and by Gloo: the same processes, in turns, medians of the slowest rank.
+
+    python bench [--ranks 2 4] [--rounds 11] [--only PART ...]
+
+Prints tables in Markdown. Ratios above 1 are in favour of unisono.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import common
+
+PARTS = ("collectives", "objects", "steps", "overhead")
+HEADS = {
+    "collectives": ("call, us", ("unisono", "gloo", "ratio")),
+    "objects": ("`all_gather_object` of 100 MB", ("own", "unisono", "gloo", "nothing", "ratio")),
+    "steps": ("model of 10 MB, ms", ("unisono", "gloo", "nothing", "ratio")),
+    "overhead": ("all-reduce of 4 B", ("us",)),
+}
+TITLES = {
+    "gloo": "Gloo",
+    "nothing": "nothing moved",
+    "own": "`unisono_torch`",
+}
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--json", help="write all values there")
+    return parser.parse_args()
+
+
+def measure(arguments):
+    """What a rank does."""
+    import torch.distributed as dist
+
+    groups = common.start()
+    rows = {}
+    for part in arguments.only:
+        rows[part] = list(__import__(part).rows(groups, arguments.rounds))
+    if dist.get_rank() == 0:
+        with open(arguments.json, "w") as file:
+            json.dump(rows, file)
+    dist.destroy_process_group()
+
+
+def measured(ranks, arguments):
+    """The rows of `ranks` ranks."""
+    with tempfile.NamedTemporaryFile("r") as file:
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+        command += [__file__, "--rounds", str(arguments.rounds), "--json", file.name]
+        subprocess.run([*command, "--only", *arguments.only], check=True)
+        return json.load(file)
+
+
+def cell(value):
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def value_of(row, column):
+    if column != "ratio":
+        return row.get(column)
+    return row["gloo"] / row.get("own", row["unisono"])
+
+
+def print_table(part, results):
+    """A row for each thing measured, columns for each number of ranks."""
+    name, columns = HEADS[part]
+    heads = [f"{n}: {TITLES.get(column, column)}" for n in results for column in columns]
+    print(f"\n| {name} | " + " | ".join(heads) + " |")
+    print("|---" * (len(heads) + 1) + "|")
+    for rows in zip(*(result[part] for result in results.values())):
+        cells = [cell(value_of(row, column)) for row in rows for column in columns]
+        print(f"| {rows[0]['name']} | " + " | ".join(cells) + " |", flush=True)
+
+
+def main():
+    arguments = parse()
+    if "RANK" in os.environ:
+        measure(arguments)
+        return
+    import torch
+
+    print(f"{common.processor()}, {os.cpu_count()} cores, torch {torch.__version__}", flush=True)
+    results = {ranks: measured(ranks, arguments) for ranks in arguments.ranks}
+    for part in arguments.only:
+        print_table(part, results)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
