@@ -19,7 +19,7 @@ HEADS = {
     "collectives": ("call, us", ("unisono", "gloo", "ratio")),
     "objects": ("`all_gather_object` of 100 MB", ("own", "unisono", "gloo", "nothing", "ratio")),
     "steps": ("model of 10 MB, ms", ("unisono", "gloo", "nothing", "ratio")),
-    "overhead": ("all-reduce of 4 B", ("us",)),
+    "overhead": ("all-reduce of 4 B", ("us",)),  # by one rank, which waits for nobody
 }
 TITLES = {
     "gloo": "Gloo",
@@ -53,13 +53,13 @@ def measure(arguments):
     dist.destroy_process_group()
 
 
-def measured(ranks, arguments):
-    """The rows of `ranks` ranks."""
+def measured(part, ranks, arguments):
+    """The rows of `part` with `ranks` ranks."""
     with tempfile.NamedTemporaryFile("r") as file:
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
         command += [__file__, "--rounds", str(arguments.rounds), "--json", file.name]
-        subprocess.run([*command, "--only", *arguments.only], check=True)
-        return json.load(file)
+        subprocess.run([*command, "--only", part], check=True)
+        return json.load(file)[part]
 
 
 def cell(value):
@@ -78,7 +78,7 @@ def print_table(part, results):
     heads = [f"{n}: {TITLES.get(column, column)}" for n in results for column in columns]
     print(f"\n| {name} | " + " | ".join(heads) + " |")
     print("|---" * (len(heads) + 1) + "|")
-    for rows in zip(*(result[part] for result in results.values())):
+    for rows in zip(*results.values()):
         cells = [cell(value_of(row, column)) for row in rows for column in columns]
         print(f"| {rows[0]['name']} | " + " | ".join(cells) + " |", flush=True)
 
@@ -91,9 +91,11 @@ def main():
     import torch
 
     print(f"{common.processor()}, {os.cpu_count()} cores, torch {torch.__version__}", flush=True)
-    results = {ranks: measured(ranks, arguments) for ranks in arguments.ranks}
+    results = {}
     for part in arguments.only:
-        print_table(part, results)
+        counts = [1] if part == "overhead" else arguments.ranks
+        results[part] = {ranks: measured(part, ranks, arguments) for ranks in counts}
+        print_table(part, results[part])
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(results, file, indent=1)

@@ -4,6 +4,7 @@ a process group that moves nothing."""
 import functools
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -19,8 +20,17 @@ def model():
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
 
 
+def leave_gradients(_state, bucket):
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
 def ddp(group):
-    return DistributedDataParallel(model(), process_group=group)
+    module = DistributedDataParallel(model(), process_group=group)
+    if dist.get_backend(group) == "fake":  # whose works have no results, which DDP asks for
+        module.register_comm_hook(None, leave_gradients)
+    return module
 
 
 def fsdp2(group):

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ranks import backend, main, needs_adapter, of_rank, rank, size, start
+from unisono_torch.objects import all_gather_object
 
 GLOO = start()
 BACKEND = backend()
@@ -17,6 +18,17 @@ OTHERS = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, to
 
 def bits(tensor):
     return tensor.contiguous().view(torch.uint8) if tensor.numel() else tensor.flatten()
+
+
+class AtHome:
+    """An object that only the rank that made it can unpickle."""
+
+    def __init__(self):
+        self.home = rank()
+
+    def __setstate__(self, state):
+        if state["home"] != rank():
+            raise ValueError("not at home")
 
 
 class Collectives(unittest.TestCase):
@@ -373,6 +385,22 @@ class Collectives(unittest.TestCase):
         objects = [rank(), "of the root"] if rank() == 0 else [None, None]
         dist.broadcast_object_list(objects, 0)
         self.assertEqual(objects, [0, "of the root"])
+
+    def test_objects_that_are_not_copied(self):
+        large = b"z" * (3 << 20)
+        for mine in (None, large, [large, "y" * (2 << 20), rank()], large[: rank() << 20],
+                     {"tensor": torch.full((600_000,), float(rank())), "parts": [large] * 2}):
+            expected, every = [None] * size(), [None] * size()
+            dist.all_gather_object(expected, mine)
+            all_gather_object(every, mine)
+            self.assertEqual(str(every), str(expected))
+
+    def test_an_object_that_cannot_be_unpickled_is_told_and_leaves_the_group_usable(self):
+        every = [None] * size()
+        with self.assertRaisesRegex(ValueError, "not at home"):
+            all_gather_object(every, [AtHome(), b"z" * (2 << 20)])
+        all_gather_object(every, rank())
+        self.assertEqual(every, list(range(size())))
 
     @needs_adapter
     def test_sequence_numbers_agree(self):
