@@ -94,6 +94,8 @@ fi
 cd "$folder/tests"
 suite --as gloo test_all_gather_coalesced_complex test_all_reduce_coalesced_max_complex_unsupported \
   test_accumulate_gradients_no_sync_allreduce_with_then_hook test_batch_isend_irecv_gloo_tags \
-  test_monitored_barrier_gloo test_send_recv_any_source_autograd_profiler
+  test_monitored_barrier_gloo test_send_recv_any_source_autograd_profiler test_get_future \
+  test_DistributedDataParallelCPU test_ddp_logging_data_cpu test_ddp_comparison \
+  test_all_gather_object_subgroup test_barrier_timeout_full_group
 suite --as mpi test_all_to_all_single_unequal_split
 exit "$status"

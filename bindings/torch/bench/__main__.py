@@ -1,13 +1,16 @@
 """torch.distributed by unisono and by Gloo: the same processes, in turns, medians of the slowest rank.
 
-    python bench [--ranks 2 4] [--rounds 11] [--only PART ...]
+    python bench [--ranks 2 4] [--rounds 11] [--only PART ...] [--into README.md]
 
-Prints tables in Markdown. Ratios above 1 are in favour of unisono.
+Prints tables in Markdown. Ratios above 1 are in favour of unisono. `--into` puts them into a document,
+between the comments that say so.
 """
 
 import argparse
+import datetime
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -36,6 +39,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--json", help="write all values there")
+    parser.add_argument("--into", type=pathlib.Path)
     return parser.parse_args()
 
 
@@ -72,15 +76,30 @@ def value_of(row, column):
     return row["gloo"] / row.get("own", row["unisono"])
 
 
-def print_table(part, results):
-    """A row for each thing measured, columns for each number of ranks."""
+def table_of(part, results):
+    """Lines: a row for each thing measured, columns for each number of ranks."""
     name, columns = HEADS[part]
     heads = [f"{n}: {TITLES.get(column, column)}" for n in results for column in columns]
-    print(f"\n| {name} | " + " | ".join(heads) + " |")
-    print("|---" * (len(heads) + 1) + "|")
+    yield f"| {name} | " + " | ".join(heads) + " |"
+    yield "|---" * (len(heads) + 1) + "|"
     for rows in zip(*results.values()):
         cells = [cell(value_of(row, column)) for row in rows for column in columns]
-        print(f"| {rows[0]['name']} | " + " | ".join(cells) + " |", flush=True)
+        yield f"| {rows[0]['name']} | " + " | ".join(cells) + " |"
+
+
+def title_of(arguments):
+    import torch
+
+    return (
+        f"{common.processor()}, {os.cpu_count()} virtual cores, torch {torch.__version__}, "
+        f"{datetime.date.today()}, medians of {arguments.rounds} rounds"
+    )
+
+
+def put_into(document, lines):
+    before, begin, rest = document.read_text().partition("<!-- figures of bench -->\n")
+    _, end, after = rest.partition("<!-- end of figures -->\n")
+    document.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
 
 
 def main():
@@ -88,14 +107,15 @@ def main():
     if "RANK" in os.environ:
         measure(arguments)
         return
-    import torch
-
-    print(f"{common.processor()}, {os.cpu_count()} cores, torch {torch.__version__}", flush=True)
-    results = {}
+    lines, results = [title_of(arguments) + ":"], {}
     for part in arguments.only:
         counts = [1] if part == "overhead" else arguments.ranks
         results[part] = {ranks: measured(part, ranks, arguments) for ranks in counts}
-        print_table(part, results[part])
+        lines += ["", *table_of(part, results[part])]
+        print(*table_of(part, results[part]), sep="\n", file=sys.stderr)
+    print("\n".join(lines))
+    if arguments.into:
+        put_into(arguments.into, lines)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(results, file, indent=1)
