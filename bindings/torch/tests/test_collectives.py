@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 
 from ranks import backend, main, needs_adapter, of_rank, rank, size, start
+from unisono_torch import objects
+from unisono_torch.objects import all_gather_object
 from unisono_torch.objects import all_gather_object
 
 GLOO = start()
@@ -401,6 +403,17 @@ class Collectives(unittest.TestCase):
             all_gather_object(every, [AtHome(), b"z" * (2 << 20)])
         all_gather_object(every, rank())
         self.assertEqual(every, list(range(size())))
+
+    def test_torchs_function_of_objects_can_be_replaced(self):
+        theirs, every = dist.all_gather_object, [None] * size()
+        objects.install()
+        try:
+            for group in (None, GLOO):
+                dist.all_gather_object(every, [rank()], group=group)
+                self.assertEqual(every, [[each] for each in range(size())])
+            self.assertIs(dist.all_gather_object.__wrapped__, theirs)
+        finally:
+            dist.all_gather_object = dist.distributed_c10d.all_gather_object = theirs
 
     @needs_adapter
     def test_sequence_numbers_agree(self):

@@ -6,10 +6,13 @@ the object into the memory in which it stays on the other ranks.
 """
 
 import collections
+import functools
 import pickle
 
 import torch
 import torch.distributed as dist
+
+from unisono_torch import NAME
 
 LARGE = 1 << 20  # bytes from which on a part of a pickle is not copied together with others
 
@@ -111,3 +114,16 @@ def all_gather_object(object_list, obj, group=None):
         arriving.skip()
     if failure is not None:
         raise failure
+
+
+def install():
+    """Has torch.distributed.all_gather_object be this one in groups of unisono."""
+    theirs = dist.all_gather_object
+
+    @functools.wraps(theirs)
+    def call(object_list, obj, group=None):
+        is_ours = dist.get_rank(group) >= 0 and dist.get_backend(group) == NAME
+        return (all_gather_object if is_ours else theirs)(object_list, obj, group)
+
+    for module in (dist, dist.distributed_c10d):
+        module.all_gather_object = call
