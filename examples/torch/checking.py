@@ -1,4 +1,4 @@
-"""What makes tests of the examples: the end of each says what came of it, and fails if that is wrong."""
+"""Ends the examples: says what came of the training, and fails if that is wrong."""
 
 import sys
 

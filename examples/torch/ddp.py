@@ -1,5 +1,5 @@
-"""Data-parallel training by DistributedDataParallel: each rank has data of its own, and all have the
-same model.
+"""Data-parallel training by DistributedDataParallel: each rank has data of its own, and all have
+the same model.
 
     torchrun --nproc-per-node 2 ddp.py
     unisono run -n 2 python ddp.py

@@ -1,5 +1,5 @@
-"""Training that survives the death of a worker: torchrun starts all of them again, and they go on from
-the last checkpoint.
+"""Training that survives the death of a worker: torchrun starts all of them again, and they go on
+from the last checkpoint.
 
     torchrun --nproc-per-node 2 --max-restarts 1 elastic.py [CHECKPOINT]
     unisono run -n 2 python elastic.py [CHECKPOINT]      (starts nothing again: no worker dies)

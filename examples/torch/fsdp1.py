@@ -1,5 +1,5 @@
-"""Training by FullyShardedDataParallel, the elder of torch's two ways to shard a model. New programs take
-`fully_shard` (fsdp2.py).
+"""Training by FullyShardedDataParallel, the elder of torch's two ways to shard a model. New
+programs take `fully_shard` (fsdp2.py).
 
     torchrun --nproc-per-node 2 fsdp1.py
     unisono run -n 2 python fsdp1.py

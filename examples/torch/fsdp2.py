@@ -1,5 +1,5 @@
-"""Training by FSDP2 (`fully_shard`): each rank keeps a part of the parameters, of their gradients and of
-the optimizer's state, and has all of a layer only while it computes.
+"""Training by FSDP2 (`fully_shard`): each rank keeps a part of the parameters, of their gradients
+and of the optimizer's state, and has all of a layer only while it computes.
 
     torchrun --nproc-per-node 2 fsdp2.py
     unisono run -n 2 python fsdp2.py

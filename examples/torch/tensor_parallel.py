@@ -1,5 +1,5 @@
-"""Tensor parallelism by DTensor: each rank has some columns of the first layer and the rows of the second
-one that belong to them. All ranks have the same data.
+"""Tensor parallelism by DTensor: each rank has some columns of the first layer and the rows of the
+second one that belong to them. All ranks have the same data.
 
     torchrun --nproc-per-node 2 tensor_parallel.py
     unisono run -n 2 python tensor_parallel.py

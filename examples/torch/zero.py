@@ -1,4 +1,4 @@
-"""Data-parallel training with a part of the optimizer's state on each rank (ZeroRedundancyOptimizer).
+"""Data-parallel training with a part of the optimizer's state on each rank.
 
     torchrun --nproc-per-node 2 zero.py
     unisono run -n 2 python zero.py

@@ -1,9 +1,9 @@
-"""torch.distributed by unisono and by Gloo: the same processes, in turns, medians of the slowest rank.
+"""torch.distributed by unisono and by Gloo: the same processes, in turns, medians of the slowest.
 
     python bench [--ranks 2 4] [--rounds 11] [--only PART ...] [--into README.md]
 
-Prints tables in Markdown. Ratios above 1 are in favour of unisono. `--into` puts them into a document,
-between the comments that say so.
+Prints tables in Markdown. Ratios above 1 are in favour of unisono. `--into` puts them into a
+document, between the comments that say so.
 """
 
 import argparse

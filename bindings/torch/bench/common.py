@@ -13,7 +13,8 @@ KIB, MB = 1024, 1_000_000
 def processor():
     try:
         with open("/proc/cpuinfo") as file:
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+            names = (line.split(":")[1].strip() for line in file if line.startswith("model name"))
+            return next(names)
     except (OSError, StopIteration):
         return platform.processor()
 

@@ -15,7 +15,8 @@ def gather(function, group):
 
 
 def calls_of(groups):
-    calls = {name: lambda g=group: gather(dist.all_gather_object, g) for name, group in groups.items()}
+    torchs = dist.all_gather_object
+    calls = {name: lambda g=group: gather(torchs, g) for name, group in groups.items()}
     calls["own"] = lambda: gather(all_gather_object, None)
     return calls
 

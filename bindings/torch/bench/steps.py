@@ -1,5 +1,5 @@
-"""Steps of training a model of 10 MB. What communication costs is the difference to the same step on
-a process group that moves nothing."""
+"""Steps of training a model of 10 MB. What communication costs is the difference to the same step
+on a process group that moves nothing."""
 
 import functools
 

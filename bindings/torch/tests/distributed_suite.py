@@ -4,10 +4,10 @@ wheel), driven against a backend.
 
     python distributed_suite.py --backend unisono --as gloo -n 2 [NAME ...]
 
-Many of these tests look at the backend's name and skip those that they do not know. With `--as NAME`
-unisono takes that name: the tests ask for NAME and are told NAME. `--as mpi` opens tests that Gloo
-does not run. Ranks are forked from a process that has imported torch, and a test that is not over
-after `--limit` seconds has failed.
+Many of these tests look at the backend's name and skip those that they do not know. With
+`--as NAME` unisono takes that name: the tests ask for NAME and are told NAME. `--as mpi` opens
+tests that Gloo does not run. Ranks are forked from a process that has imported torch, and a test
+that is not over after `--limit` seconds has failed.
 
 A line for each test (passed, failed, skipped and why), and the same for machines by `--json FILE`.
 Exit status 0: none failed, and of those named none was skipped. suite_table.py runs all of them by

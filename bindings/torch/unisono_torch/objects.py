@@ -1,8 +1,8 @@
 """all_gather_object without the copies that torch's own makes.
 
-torch puts a pickle into a tensor, gathers all of them, and copies each one out twice: for 100 MB on each
-of two ranks that is more time and memory than the gathering takes. Here a large part of a pickle goes from
-the object into the memory in which it stays on the other ranks.
+torch puts a pickle into a tensor, gathers all of them, and copies each one out twice: for 100 MB on
+each of two ranks that is more time and memory than the gathering takes. Here a large part of a
+pickle goes from the object into the memory in which it stays on the other ranks.
 """
 
 import collections
@@ -34,7 +34,7 @@ class _Written:
 
 
 class _Arriving:
-    """The file that the pickle of `source` is read from. A part is broadcast when it is asked for."""
+    """The file that the pickle of `source` is read from. A part is broadcast when it is needed."""
 
     def __init__(self, sizes, source, group, parts):
         self.sizes = collections.deque(sizes)
