@@ -53,7 +53,8 @@ status=0
 cd "$folder/tests"
 suite() { "$run" -B distributed_suite.py "$@" || status=1; }
 if [ "$tests" = suite ]; then
-  "$run" -B suite_table.py --folder "$environment/suites-$$" || status=1
+  rm -rf "$environment/suites"
+  "$run" -B suite_table.py --folder "$environment/suites" || status=1
   exit "$status"
 fi
 for ranks in 2 3; do
