@@ -17,7 +17,8 @@ from checking import finish
 dist.init_process_group("unisono")
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1))
+width = 32 * dist.get_world_size()  # the same number of columns on every rank
+model = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, 1))
 parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
 
