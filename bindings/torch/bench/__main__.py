@@ -8,6 +8,7 @@ document, between the comments that say so.
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import pathlib
@@ -50,7 +51,8 @@ def measure(arguments):
     groups = common.start()
     rows = {}
     for part in arguments.only:
-        rows[part] = list(__import__(part).rows(groups, arguments.rounds))
+        module = importlib.import_module(part)
+        rows[part] = list(module.rows(groups, arguments.rounds))
     if dist.get_rank() == 0:
         with open(arguments.json, "w") as file:
             json.dump(rows, file)
@@ -99,6 +101,8 @@ def title_of(arguments):
 def put_into(document, lines):
     before, begin, rest = document.read_text().partition("<!-- figures of bench -->\n")
     _, end, after = rest.partition("<!-- end of figures -->\n")
+    if not end:
+        sys.exit(f"{document} has no place for figures")
     document.write_text(before + begin + "\n".join(lines) + "\n" + end + after)
 
 
