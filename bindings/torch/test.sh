@@ -63,6 +63,9 @@ for ranks in 2 3; do
     "$prefix/bin/unisono" run -n "$ranks" --keep-going "$run" -B "$file" || status=1
   done
 done
+echo "torch: test_reproducible.py"
+UNISONO_TRANSPORT=tcp UNISONO_ORDER=exact "$prefix/bin/unisono" run -n 3 --keep-going \
+  "$run" -B test_reproducible.py || status=1
 # reconfigure() is of torch 2.14 and newer: with an older one its tests pass over themselves.
 for file in test_build.py test_failures.py test_ops_failures.py test_reconfigure.py; do
   echo "torch: $file"
