@@ -37,8 +37,8 @@ def _torch_version():
     return torch.__version__
 
 
-def _run(command):
-    return subprocess.run(command, capture_output=True, text=True)
+def _run(command, text=None):
+    return subprocess.run(command, input=text, capture_output=True, text=True)
 
 
 def _from_root(root):
@@ -94,11 +94,16 @@ def _command(output):
     folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
     command += [flag for folder in folders for flag in ("-isystem", str(folder))]
     command += ["-I", str(include), "-I", str(SOURCES.parent)]
-    command += map(str, sorted(SOURCES.glob("*.cpp")))
+    command += ["-x", "c++", "-", "-x", "none"]
     command += ["-L", str(torch_library), "-L", str(library)]
     command += [f"-Wl,-rpath,{torch_library}", f"-Wl,-rpath,{library}"]
     command += ["-lc10", "-ltorch_cpu", "-ltorch_python", "-lunisono", "-o", str(output)]
     return command
+
+
+def _sources():
+    """All of them as one: most of the time goes into torch's headers."""
+    return "".join(f'#include "csrc/{source.name}"\n' for source in sorted(SOURCES.glob("*.cpp")))
 
 
 def _key():
@@ -154,7 +159,7 @@ def build():
         said = f"unisono: compiling the adapter for torch {torch.__version__}, once"
         print(said, file=sys.stderr)
         part = folder / f"{MODULE}.{os.getpid()}.so"
-        done = _run(_command(part))
+        done = _run(_command(part), _sources())
         if done.returncode != 0:
             last = "\n".join(done.stderr.splitlines()[-30:])
             raise BuildError(f"compiling the adapter for torch {torch.__version__} failed:\n{last}")

@@ -9,7 +9,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kName = "unisono";
+constexpr const char* kMeetingName = "unisono";
 constexpr milliseconds kFirstPause{1}, kLongestPause{20};
 // Functions of a store end with one of these.
 constexpr int kDone = 0, kFailed = 1;
@@ -66,7 +66,7 @@ CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
   options.timeout_ms = clamped(timeout).count();
   unisono_comm* comm = nullptr;
-  const unisono_code code = unisono_join(&callbacks, kName, rank, size, &options, &comm);
+  const unisono_code code = unisono_join(&callbacks, kMeetingName, rank, size, &options, &comm);
   if (code != UNISONO_OK && meeting.failure != nullptr) std::rethrow_exception(meeting.failure);
   check(code, "init_process_group");
   return {comm, unisono_comm_destroy};
