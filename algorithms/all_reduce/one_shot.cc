@@ -1,5 +1,5 @@
 // All-reduce, one shot: every rank sends its vector to every other one and reduces all of them by
-// itself, by the canonical tree.
+// itself, by the canonical tree or at once.
 //
 //   round 0   0 -> 1 2 3    1 -> 2 3 0    2 -> 3 0 1    3 -> 0 1 2      then (0+1)+(2+3) everywhere
 //

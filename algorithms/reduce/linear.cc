@@ -1,4 +1,4 @@
-// Reduce, linear: every rank sends to the root, which reduces by the canonical tree.
+// Reduce, linear: every rank sends to the root, which reduces by the canonical tree or at once.
 //
 //   round 0   1 -> 0   2 -> 0   3 -> 0      then (0+1)+(2+3) at root 0
 //

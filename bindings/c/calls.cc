@@ -130,10 +130,12 @@ unisono_code unisono_all_reduce_addends(unisono_comm* comm, const void* const* a
   return guarded([&] {
     constexpr const char* kOperation = "all_reduce_addends";
     Communicator& value = required(comm, kOperation, kNoCommunicator).value;
-    if (addend_count > 0) required(addends, kOperation, "the addends are null");
+    const void* const none[] = {nullptr};
+    const bool is_null = addends == nullptr && addend_count > 0;
+    const std::span<const void* const> given =
+        is_null ? std::span(none) : std::span(addends, addend_count);
     const Call call = make_call({Collective::kAllReduce, type, op}, nullptr, out, count, options);
-    all_reduce_addends(value, {addends, addend_count}, call.out, call.count, call.type, call.op,
-                       call.options);
+    all_reduce_addends(value, given, call.out, call.count, call.type, call.op, call.options);
   });
 }
 

@@ -19,6 +19,7 @@ namespace unisono::c {
 namespace {
 
 constexpr unisono_init_options kInitOptions = UNISONO_INIT_OPTIONS_INIT;
+static_assert(std::has_unique_object_representations_v<unisono_init_options>, "it has no padding");
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 

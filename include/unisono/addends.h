@@ -13,11 +13,13 @@
 // addend; all ranks together have at least one and at most kAddendsMax. `out` may be one of the
 // addends and overlaps none otherwise. Host memory.
 //
-// Cost: every rank sends its addends once, and the result; staging memory is a few MiB.
+// Cost: every rank sends its addends once, and the result. Staging memory is 8 MiB, or what 16
+// elements of every addend take for each rank.
 //
 // Errors: what is wrong with one rank's part is an Error with that rank on every rank, before
 // anything else is sent, and the communicator stays usable: kInvalidArgument, and kMismatch where
-// the ranks' calls differ. Others as all_reduce. Threads as Communicator.
+// the ranks' calls differ. A rank without the memory aborts. Others as all_reduce, in the name of
+// the collectives that this call is made of; `timeout` is each one's. Threads as Communicator.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +35,7 @@
 
 namespace unisono {
 
-inline constexpr std::size_t kAddendsMax = std::size_t{1} << 16;
+inline constexpr std::size_t kAddendsMax = 4096;
 
 UNISONO_API void all_reduce_addends(Communicator& communicator,
                                     std::span<const void* const> addends, void* out,
@@ -41,7 +43,10 @@ UNISONO_API void all_reduce_addends(Communicator& communicator,
                                     const CallOptions& options = {});
 
 namespace detail {
-/// Throws kInvalidArgument unless all lengths are `count`, on every rank.
+inline constexpr std::size_t kOtherType = ~std::size_t{0};
+
+/// Throws kInvalidArgument unless all lengths are `count`, on every rank. kOtherType: of an addend
+/// of another type.
 UNISONO_API void all_reduce_addends(Communicator& communicator,
                                     std::span<const void* const> addends,
                                     std::span<const std::size_t> lengths, void* out,

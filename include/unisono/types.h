@@ -171,8 +171,9 @@ enum class Order : std::uint8_t {
   /// power of two below hi - lo, whatever the algorithm, transport, chunking and topology.
   kCanonical,
   /// Sums, averages and pre-multiplied sums of fp32, fp16 and bf16 are the exact sum of the ranks'
-  /// inputs, rounded once (an average is then divided): the same bits whatever the order of the
-  /// addends, so also whichever rank has which. All else as kCanonical.
+  /// inputs, rounded once: the same bits whatever the order of the addends, so also whichever rank
+  /// has which. (Inputs are multiplied, and rounded, before; averages divided after.) All else as
+  /// kCanonical. Threads that flush subnormal numbers to zero must do so on all ranks, or on none.
   kExact,
 };
 inline constexpr int kOrderCount = 3;

@@ -189,10 +189,12 @@ typedef struct unisono_init_options {
   int32_t rank;        /* default -1: RANK */
   int32_t world_size;  /* default -1: WORLD_SIZE */
   int32_t device;      /* default -1, see InitOptions::device */
+  int32_t reserved;    /* 0. A new member never lies where an older struct has padding */
   unisono_order order; /* default UNISONO_ORDER_ANY: UNISONO_ORDER. Of every reduction of the job */
+  int32_t reserved_at_end; /* 0 */
 } unisono_init_options;
 #define UNISONO_INIT_OPTIONS_INIT \
-  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1, UNISONO_ORDER_ANY }
+  { sizeof(unisono_init_options), NULL, NULL, NULL, 0, -1, -1, -1, 0, UNISONO_ORDER_ANY, 0 }
 
 /* Where a store's `get` puts the value that it has found. */
 typedef struct unisono_store_value unisono_store_value;

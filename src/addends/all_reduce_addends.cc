@@ -2,10 +2,12 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <string>
 
+#include "base/fnv.h"
 #include "base/limits.h"
 #include "comm/communicator_state.h"
 #include "comm/init.h"
@@ -33,25 +35,39 @@ struct Request {
 };
 
 // As it travels: whether the rank refuses its own call, its addends, and what must be alike.
-using Words = std::array<std::uint64_t, 4>;
+using Words = std::array<std::uint64_t, 5>;
 
 Words words_of(const Request& request, bool is_refused) {
+  const ReduceOp& op = request.op;
   const auto kind = static_cast<std::uint64_t>(request.type) |
-                    static_cast<std::uint64_t>(request.op.kind) << 8 |
-                    static_cast<std::uint64_t>(request.options.order) << 16;
-  return {is_refused ? 1u : 0u, request.addends.size(), request.count, kind};
+                    static_cast<std::uint64_t>(op.kind) << 8 |
+                    static_cast<std::uint64_t>(request.options.order) << 16 |
+                    static_cast<std::uint64_t>(op.commutative) << 24;
+  const bool has_name = op.kind == OpKind::kUser && op.name != nullptr;
+  return {is_refused ? 1u : 0u, request.addends.size(), request.count, kind,
+          has_name ? fnv1a_64(op.name) : 0};
 }
 
 Status invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
 
 bool is_on_device(detail::CommunicatorState& state, const Request& request) {
-  return std::ranges::any_of(request.addends, [&](const void* addend) {
+  const auto is_there = [&](const void* in, void* out) {
     return state.devices().concerns({.collective = Collective::kAllReduce,
-                                     .in = addend,
-                                     .out = request.out,
+                                     .in = in,
+                                     .out = out,
                                      .count = request.count,
                                      .type = request.type});
-  });
+  };
+  return is_there(nullptr, request.out) ||
+         std::ranges::any_of(request.addends,
+                             [&](const void* addend) { return is_there(addend, nullptr); });
+}
+
+bool overlaps_in_part(const Request& request, const void* addend) {
+  const auto* const out = static_cast<const std::byte*>(request.out);
+  const auto* const in = static_cast<const std::byte*>(addend);
+  const std::size_t bytes = request.count * request.width();
+  return in != out && in < out + bytes && out < in + bytes;
 }
 
 // As far as this rank can tell.
@@ -74,6 +90,10 @@ Status check(detail::CommunicatorState& state, const Request& request, const Sta
   if (request.count > 0 && (request.out == nullptr || has_null)) {
     return invalid("out or an addend is null");
   }
+  if (std::ranges::any_of(request.addends,
+                          [&](const void* addend) { return overlaps_in_part(request, addend); })) {
+    return invalid("out overlaps an addend without being the same");
+  }
   if (is_on_device(state, request)) return invalid("an addend or out is device memory");
   return compute::Reduction::make(request.type, request.op, 1).status();
 }
@@ -82,18 +102,21 @@ Status check(detail::CommunicatorState& state, const Request& request, const Sta
 Result<std::vector<std::size_t>> judge(std::span<const Words> table) {
   std::vector<std::size_t> addends;
   for (std::size_t r = 0; r < table.size(); ++r) {
-    const auto& [refused, own, count, kind] = table[r];
+    const auto& [refused, own, count, kind, name] = table[r];
     const auto rank = static_cast<Rank>(r);
     const std::string who = "rank " + std::to_string(r);
     if (refused != 0) {
       return Status(ErrorCode::kInvalidArgument, who + " gave wrong arguments", rank);
     }
-    if (count != table[0][2] || kind != table[0][3]) {
+    if (count != table[0][2]) {
       return Status(ErrorCode::kMismatch,
                     who + " reduces " + std::to_string(count) + " elements and rank 0 " +
-                        std::to_string(table[0][2]) +
-                        "; count, type, operator and order are to be the same on all ranks",
+                        std::to_string(table[0][2]) + "; give the same number on all ranks",
                     rank);
+    }
+    if (kind != table[0][3] || name != table[0][4]) {
+      return Status(ErrorCode::kMismatch,
+                    who + " gives another type, operator or order than rank 0", rank);
     }
     addends.push_back(static_cast<std::size_t>(std::min<std::uint64_t>(own, kAddendsMax + 1)));
   }
@@ -124,7 +147,7 @@ class AddendsReducer {
     const std::size_t vectors = std::max(total_, most * ranks());  // as all ranks know it
     const std::size_t share = (request_.count + ranks() - 1) / ranks();
     const std::size_t fits = kStagingBytes / request_.width() / vectors;
-    block_ = std::max(std::min(share, fits), kBlockElementsMin);
+    block_ = std::min(share, std::max(fits, kBlockElementsMin));
     given_.resize(request_.addends.size() * block_ * ranks() * request_.width());
     taken_.resize(total_ * block_ * request_.width());
     operands_.resize(total_);
@@ -165,14 +188,15 @@ class AddendsReducer {
   }
 
   void exchange() {
-    std::vector<std::size_t> given, taken;
+    given_counts_.clear();
+    taken_counts_.clear();
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
-      given.push_back(addends_[self()] * length_of(rank) * request_.width());
-      taken.push_back(addends_[rank] * length_of(self()) * request_.width());
+      given_counts_.push_back(addends_[self()] * length_of(rank) * request_.width());
+      taken_counts_.push_back(addends_[rank] * length_of(self()) * request_.width());
     }
     Call call = bytes_call(Collective::kAllToAllV, given_.data(), taken_.data(), options_);
-    call.in_counts = given;
-    call.out_counts = taken;
+    call.in_counts = given_counts_;
+    call.out_counts = taken_counts_;
     communicator_.run(call);
   }
 
@@ -188,13 +212,13 @@ class AddendsReducer {
   }
 
   void gather() {
-    std::vector<std::size_t> counts;
+    given_counts_.clear();
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
-      counts.push_back(length_of(rank) * request_.width());
+      given_counts_.push_back(length_of(rank) * request_.width());
     }
     Call call = bytes_call(Collective::kAllGatherV, out_of(self()), out_of(0), options_);
-    call.count = counts[self()];
-    call.out_counts = counts;
+    call.count = given_counts_[self()];
+    call.out_counts = given_counts_;
     communicator_.run(call);
   }
 
@@ -207,6 +231,7 @@ class AddendsReducer {
   std::size_t block_ = 0;               // elements of a piece for each rank
   std::size_t begin_ = 0, length_ = 0;  // of the piece
   std::vector<std::byte> given_, taken_;
+  std::vector<std::size_t> given_counts_, taken_counts_;  // in bytes
   std::vector<const void*> operands_;
 };
 
@@ -231,10 +256,17 @@ void reduce_all(Communicator& communicator, Request request, const Status& lengt
   if (!addends) refuse(addends.error());
   const auto total =
       static_cast<int>(std::accumulate(addends->begin(), addends->end(), std::size_t{0}));
-  AddendsReducer(
-      communicator, request, std::move(*addends),
-      compute::Reduction::make(request.type, request.op, total, request.options.order).value())
-      .run();
+  try {
+    AddendsReducer(
+        communicator, request, std::move(*addends),
+        compute::Reduction::make(request.type, request.op, total, request.options.order).value())
+        .run();
+  } catch (const std::bad_alloc&) {
+    communicator.abort("no memory for all_reduce_addends");
+    refuse({ErrorCode::kOutOfResources, "there is no memory to stage " + std::to_string(total) +
+                                            " addends on " + std::to_string(table.size()) +
+                                            " ranks"});
+  }
 }
 
 }  // namespace
@@ -251,8 +283,9 @@ void detail::all_reduce_addends(Communicator& communicator, std::span<const void
       std::ranges::find_if(lengths, [&](std::size_t length) { return length != count; });
   Status equal;
   if (other != lengths.end()) {
-    equal = invalid("an addend has " + std::to_string(*other) + " elements and out has " +
-                    std::to_string(count));
+    equal = invalid(*other == kOtherType ? "an addend has another type than out"
+                                         : "an addend has " + std::to_string(*other) +
+                                               " elements and out has " + std::to_string(count));
   }
   reduce_all(communicator, {addends, out, count, type, op, options}, equal);
 }

@@ -20,6 +20,7 @@ algorithms::SelectionRequest CallSelection::request_for(Collective collective,
           .link = fixed_.link,
           .shared_cores = fixed_.shared_cores,
           .native = fixed_.shared_memory,
+          .order = fixed_.least_order,
           .access = fixed_.access};
 }
 

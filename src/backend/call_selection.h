@@ -13,6 +13,7 @@
 
 #include "algorithms/selection.h"
 #include "backend/call_check.h"
+#include "base/exact_order.h"
 #include "base/result.h"
 #include "unisono/communicator.h"
 
@@ -42,7 +43,9 @@ class CallSelection {
   }
   /// What its reduction keeps: what it asks for, or what all do.
   Order order_of(const Call& call) const {
-    return std::max(call.options.order, fixed_.least_order);
+    const Order order = std::max(call.options.order, fixed_.least_order);
+    const bool is_exact = order != Order::kExact || has_exact_sums(call.type, call.op.kind);
+    return is_exact ? order : Order::kCanonical;
   }
   /// For a checked collective. Without a hint most often a look at the first entry of a short list.
   Result<algorithms::Choice> select(const Call& call, const CallShape& shape);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/exact_order.h"
 #include "compute/kernels.h"
 
 namespace unisono::compute {
@@ -109,7 +110,7 @@ Result<Reduction> Reduction::make(DataType type, const ReduceOp& op, int ranks, 
   UNISONO_ASSERT(kernels.plain != nullptr, "a meaningful operator without a kernel");
   reduction.kernel_ = kernels.plain;
   reduction.kernel_streaming_ = kernels.streaming;
-  if (order == Order::kExact && combination_of(op.kind) == OpKind::kSum) {
+  if (order == Order::kExact && has_exact_sums(type, op.kind)) {
     reduction.exact_ = find_exact_kernel(type);
   }
   return reduction;

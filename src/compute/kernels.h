@@ -56,7 +56,7 @@ ScaleKernel find_half_scale(DataType type, bool divide);
 ScaleKernel find_float8_scale(DataType type, bool divide);
 ScaleKernel find_integer_scale(DataType type, bool divide);
 
-/// Of sums; null for types whose sums follow the canonical tree in Order::kExact too.
+/// Of sums; null for types without exact ones.
 ExactKernel find_exact_kernel(DataType type);  // fp32, fp16, bf16
 
 /// All null unless fusing was measured to pay for this pair. Takes every kind of operator.

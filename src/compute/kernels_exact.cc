@@ -46,8 +46,9 @@ HWY_INLINE hn::Vec<Floats> demote(const Sums& sums) {
   return hn::Combine(Floats(), hn::DemoteTo(dh, sums.upper), hn::DemoteTo(dh, sums.lower));
 }
 
-/// `bits` one step further from zero, or nearer to it, where they are even and `value` is not
-/// `exact`. A step of the bits is one of the number, infinity included.
+/// `value`, where it is even, one step further from zero where it lies `below` the exact number's
+/// magnitude, and one step nearer where it lies `above`. A step of the bits is one of the number,
+/// infinity included.
 template <class D, class DU = hn::RebindToUnsigned<D>>
 HWY_INLINE hn::Vec<D> to_odd(D d, hn::Vec<D> value, hn::Mask<D> below, hn::Mask<D> above) {
   const DU du;
@@ -78,6 +79,9 @@ HWY_INLINE hn::Vec<Floats> demote_to_odd(const Sums& sums) {
   return hn::Combine(Floats(), demote_to_odd(sums.upper), demote_to_odd(sums.lower));
 }
 
+/// fp16 are multiples of 2^-24 below 2^16: so many of them stay below 2^53 of these.
+constexpr int kPlainAddendsMax = 8192;
+
 struct Fp32 {
   using Stored = float;
   using Tag = Floats;
@@ -89,7 +93,7 @@ struct Fp32 {
 struct Fp16 {
   using Stored = std::uint16_t;
   using Tag = hn::Rebind<Stored, Floats>;
-  static constexpr int kSignificantBits = 0;  // all of its range fits into fp64
+  static constexpr int kSignificantBits = 0;  // as many as kPlainAddendsMax fit into fp64
   static HWY_INLINE hn::Vec<Floats> widen(hn::Vec<Tag> stored) { return Half::widen(stored); }
   static HWY_INLINE hn::Vec<Tag> round(const Sums& exact) {
     return Half::narrow(demote_to_odd(exact));
@@ -132,8 +136,8 @@ struct Addends {
 };
 
 /// fp64 sums; false where a lane's may not be exact: the last significant bit of its smallest input
-/// lies more than 53 bits below the largest sum that its largest input allows. `scale` is the
-/// number of inputs, up to a power of two, by the distance that is allowed between the two inputs.
+/// lies more than 53 bits below the largest sum that its largest input allows. `scale`: n * 2^(b -
+/// 53) for n inputs, up to a power of two, of b significant bits.
 template <class Format, class Values>
 HWY_INLINE bool sum_plainly(const Values& values, float scale, Sums* sums) {
   const Floats d;
@@ -155,7 +159,7 @@ HWY_INLINE bool sum_plainly(const Values& values, float scale, Sums* sums) {
       smallest = hn::Min(smallest, hn::Sub(magnitude, one));
     }
   }
-  if constexpr (Format::kSignificantBits == 0) return true;
+  if constexpr (Format::kSignificantBits == 0) return values.count <= kPlainAddendsMax;
   const auto bound = hn::Mul(hn::BitCast(d, largest), hn::Set(d, scale));
   return hn::AllTrue(d, hn::Le(bound, hn::BitCast(d, hn::Add(smallest, one))));
 }
@@ -187,6 +191,7 @@ class SumWithErrors {
     const Doubles dd;
     hn::Vec<Doubles> sum, error;
     two_sum(dd, sum_, error_, &sum, &error);
+    sum = hn::IfThenElse(hn::Eq(error_, hn::Zero(dd)), sum_, sum);  // which may be -0
     // The exact sum lies further from zero where the error has the sum's sign.
     const auto outward = hn::CopySign(hn::Set(dd, 1.0), hn::Xor(sum, error));
     const auto differs = hn::Ne(error, hn::Zero(dd));

@@ -219,9 +219,11 @@ TEST(CCalls, AddendsOfAllRanksAreReduced) {
     EXPECT_TRUE(is_ok(unisono_all_reduce_addends(comm, addends, rank == 0 ? 2 : 1, sums, 2,
                                                  UNISONO_FLOAT64, UNISONO_OP_SUM, nullptr)));
     EXPECT_THAT(sums, testing::ElementsAre(12, 24));
-    EXPECT_TRUE(is_code(unisono_all_reduce_addends(comm, nullptr, 2, sums, 2, UNISONO_FLOAT64,
-                                                   UNISONO_OP_SUM, nullptr),
+    // What one rank gives wrong the other hears of.
+    EXPECT_TRUE(is_code(unisono_all_reduce_addends(comm, rank == 1 ? nullptr : addends, 1, sums, 2,
+                                                   UNISONO_FLOAT64, UNISONO_OP_SUM, nullptr),
                         UNISONO_INVALID_ARGUMENT));
+    if (rank == 0) EXPECT_EQ(unisono_last_error_rank(), 1);
   });
 }
 

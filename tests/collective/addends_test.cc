@@ -11,6 +11,7 @@
 
 #include "tests/support/exact_oracle.h"
 #include "tests/support/rank_job.h"
+#include "unisono/float_types.h"
 
 namespace unisono::test {
 namespace {
@@ -165,9 +166,36 @@ TEST(Addends, AWrongCallOfOneRankIsAnErrorOnAll) {
     const void* const addends[]{comm.rank() == 1 ? nullptr : out.data()};
     all_reduce_addends(comm, addends, out.data(), 4, DataType::kFloat32, ops::sum);
   });
-  expect_refused(ErrorCode::kMismatch, "the same on all ranks", [](Communicator& comm) {
+  expect_refused(ErrorCode::kMismatch, "the same number on all ranks", [](Communicator& comm) {
     std::vector<float> out(comm.rank() == 1 ? 3 : 4);
     all_reduce_addends(comm, Vectors{out}, out, ops::sum);
+  });
+}
+
+TEST(Addends, OperatorsAndOverlapsThatDifferAreErrors) {
+  const auto add = [](const void* in, void* inout, std::size_t, DataType, void*) {
+    *static_cast<float*>(inout) += *static_cast<const float*>(in);
+  };
+  expect_refused(ErrorCode::kMismatch, "another type, operator or order", [&](Communicator& comm) {
+    std::vector<float> out(1);
+    all_reduce_addends(comm, Vectors{{1}}, out,
+                       ops::user_op(comm.rank() == 1 ? "one" : "other", add));
+  });
+  expect_refused(ErrorCode::kInvalidArgument, "overlaps", [](Communicator& comm) {
+    std::vector<float> data(5);
+    const std::vector<std::span<float>> addends{std::span(data).subspan(comm.rank(), 4)};
+    all_reduce_addends(comm, addends, std::span(data).first(4), ops::sum);
+  });
+}
+
+TEST(Addends, OfHalvesAreExactToo) {
+  const std::vector<std::vector<Float16>> vectors{
+      {from_float<Float16>(2048)}, {from_float<Float16>(0.5F)}, {from_float<Float16>(0.75F)}};
+  run_ranks(2, "auto", [&](Communicator& comm) {
+    std::vector<Float16> sum(1);
+    all_reduce_addends(comm, dealt_to(comm.rank(), {1, 2}, vectors), sum, ops::sum,
+                       {.order = Order::kExact});
+    EXPECT_EQ(to_float(sum[0]), 2050);  // in steps of two: the sum is nearer to 2050 than to 2048
   });
 }
 

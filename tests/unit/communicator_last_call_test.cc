@@ -72,12 +72,19 @@ TEST_F(LastCallTest, IsCountedOnce) {
   EXPECT_EQ(last.take_uncounted(), 0u);
 }
 
-TEST(LastReduction, IsMadeAnewForAnotherTypeOrOperator) {
+TEST(LastReduction, IsMadeAnewForAnotherTypeOperatorOrOrder) {
   LastReduction last(2);
   Call call{.type = DataType::kFloat32, .op = ops::average};
   const auto first = last.of(call, Order::kAny);
   ASSERT_TRUE(first.has_value());
   EXPECT_EQ(*last.of(call, Order::kAny), *first);
+  const float addends[]{1.0F, 0x1p-40F, -1.0F};
+  const void* const inputs[]{&addends[0], &addends[1], &addends[2]};
+  for (const auto& [order, sum] : {std::pair(Order::kExact, 0x1p-40F), {Order::kCanonical, 0.0F}}) {
+    float out = 1;
+    (*last.of(call, order))->combine_tree(&out, inputs, 3, 1, false);
+    EXPECT_EQ(out, sum);
+  }
   call.type = DataType::kBool;
   EXPECT_EQ(last.of(call, Order::kAny).status().code(), ErrorCode::kInvalidArgument);
   call.op = ops::max;

@@ -161,6 +161,38 @@ TEST_P(Exact, ThousandsOfAddends) {
   EXPECT_EQ(first_difference(type, sums.data(), expected.data(), 35), "");
 }
 
+// Whichever way the neighbours in a vector take.
+TEST_P(Exact, NegativeZeroStaysBesideAnything) {
+  const DataType type = GetParam();
+  for (const int exponent : {0, -10, -40, -120}) {
+    std::vector<Bytes> inputs(3, Bytes(37 * size_of(type)));
+    for (std::size_t i = 0; i < 37; ++i) {
+      for (int k = 0; k < 3; ++k) {
+        encode(type, i % 3 == 0 ? -0.0 : k == 1 ? std::ldexp(1, exponent) : 1, inputs[k], i);
+      }
+    }
+    const Bytes expected = expected_sums(type, inputs, 37);
+    const Bytes sums = sums_of(exact_reduction(type), inputs);
+    EXPECT_EQ(first_difference(type, sums.data(), expected.data(), 37), "") << exponent;
+  }
+}
+
+// More than fp64 holds on the way.
+TEST_P(Exact, LargeAddendsThatCancelLeaveTheSmallestOne) {
+  const DataType type = GetParam();
+  const double large = type == DataType::kFloat16 ? 65504 : std::ldexp(1, 120);
+  const double smallest = type == DataType::kFloat16 ? 0x1p-24 : std::ldexp(1, -120);
+  std::vector<Bytes> inputs(20'001, Bytes(3 * size_of(type)));
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      encode(type, k == 15'000 ? smallest : k < 10'000 ? large : -large, inputs[k], i);
+    }
+  }
+  const Bytes expected = expected_sums(type, inputs, 3);
+  const Bytes sums = sums_of(exact_reduction(type), inputs);
+  EXPECT_EQ(first_difference(type, sums.data(), expected.data(), 3), "");
+}
+
 TEST_P(Exact, AveragesDivideTheRoundedSum) {
   const DataType type = GetParam();
   const std::vector<Bytes> inputs = hard_inputs(type, 5, 200);

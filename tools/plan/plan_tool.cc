@@ -46,6 +46,7 @@ struct Options {
   bool in_place = false;
   bool ordered = false;
   bool canonical = false;
+  bool exact = false;
   bool json = false;
   bool lists = false;
 };
@@ -124,6 +125,7 @@ Result<PlanRequest> request_from(const Options& options) {
   request.in_place = options.in_place;
   request.commutative = !options.ordered;
   if (options.canonical) request.order = unisono::Order::kCanonical;
+  if (options.exact) request.order = unisono::Order::kExact;
   return request;
 }
 
@@ -363,6 +365,7 @@ void declare(CLI::App& app, Options* options) {
   app.add_flag("--in-place", options->in_place, "Input and output share their memory");
   app.add_flag("--ordered", options->ordered, "The operator does not commute");
   app.add_flag("--canonical", options->canonical, "Ask for the canonical order");
+  app.add_flag("--exact", options->exact, "Ask for the exact order");
   app.add_flag("--json", options->json, "Print JSON");
 }
 

@@ -133,19 +133,18 @@ void run_addends_of(Member& member, const nb::list& list) {
   for (const nb::handle entry : list) calls.emplace_back(&member, nb::cast<GroupedCall*>(entry));
   const Call& whole = calls.front().second->call->call();
   std::vector<const void*> addends;
+  std::vector<std::size_t> lengths;
   for (const auto& [of, each] : std::span(calls).subspan(1)) {
     const Call& call = each->call->call();
-    if (call.type != whole.type || call.count != whole.count) {
-      refuse("all_reduce_addends", "an addend differs from out in its type or its length");
-    }
     addends.push_back(call.in);
+    lengths.push_back(call.type == whole.type ? call.count : detail::kOtherType);
   }
   std::exception_ptr error;
   try {
     const Turn turn(member);
     const Inside inside(member);
-    all_reduce_addends(member.value(), addends, whole.out, whole.count, whole.type, whole.op,
-                       whole.options);
+    detail::all_reduce_addends(member.value(), addends, lengths, whole.out, whole.count, whole.type,
+                               whole.op, whole.options);
   } catch (...) {
     error = std::current_exception();
   }

@@ -108,8 +108,8 @@ def _sources():
 
 def _key():
     """What an adapter fits, beside the compiler."""
-    _, library = find_unisono()
-    digest = hashlib.sha256()
+    include, library = find_unisono()
+    digest = hashlib.sha256((include / "unisono" / "unisono.h").read_bytes())
     made_for = (_torch_version(), sys.version, platform.machine())
     for part in (*made_for, str((library / "libunisono.so").resolve())):
         digest.update(part.encode())
