@@ -45,6 +45,8 @@ def _let_others_split():
 
 
 def _create_in_python(options):
+    if getattr(options, "enable_reconfigure", False):
+        raise RuntimeError("unisono: enable_reconfigure needs the compiled adapter")
     from unisono_torch import _pure_python
 
     return _pure_python.PurePythonGroup(

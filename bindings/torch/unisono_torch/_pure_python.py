@@ -7,9 +7,11 @@ CPU tensors only, and slower than the adapter: a call takes about 0.1 ms.
 import ctypes
 import datetime
 import functools
+import math
 import os
 import threading
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -51,6 +53,9 @@ class _InitOptions(_Struct):
         ("rank", ctypes.c_int32),
         ("world_size", ctypes.c_int32),
         ("device", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("order", ctypes.c_int),
+        ("reserved_at_end", ctypes.c_int32),
     ]
 
 
@@ -137,37 +142,73 @@ def _milliseconds(timeout):
     return int(min(timeout, _LONGEST).total_seconds() * 1000)
 
 
+def _guarded(function, failures):
+    """`function` for the C API, through which no exception can go: the failures keep it."""
+
+    def call(*arguments):
+        try:
+            function(*arguments)
+            return 0
+        except BaseException as failure:  # noqa: BLE001  it is raised when the call is over
+            failures.append(failure)
+            return 1
+
+    return call
+
+
 def _join(store, rank, size, timeout):
     """The communicator of the ranks that meet in torch's store."""
     library = _library()
+    failures = []
 
     def put(_context, key, data, count):
         store.set(key.decode(), ctypes.string_at(data, count))
-        return 0
 
     def get(_context, key, timeout_ms, value):
         deadline = time.monotonic() + timeout_ms / 1000
         while not store.check([key.decode()]):
             if time.monotonic() >= deadline:
-                return 0
+                return
             time.sleep(_PAUSE_S)
         found = store.get(key.decode())
         library.unisono_store_return(ctypes.c_void_p(value), found, ctypes.c_size_t(len(found)))
-        return 0
 
-    callbacks = _Store(set=_SET(put), get=_GET(get))
+    callbacks = _Store(set=_SET(_guarded(put, failures)), get=_GET(_guarded(get, failures)))
     options = _InitOptions(timeout_ms=_milliseconds(timeout), rank=-1, world_size=-1, device=-1)
     comm = ctypes.c_void_p()
     code = library.unisono_join(
         ctypes.byref(callbacks), b"unisono", rank, size, ctypes.byref(options), ctypes.byref(comm)
     )
+    if code != 0 and failures:
+        raise failures[-1]
     _check(code, "init_process_group")
     return comm
+
+
+def _destroy(comm, works, process):
+    """What follows a group's end, but in children that were forked: it is all the parent's."""
+    if os.getpid() == process:
+        # This ends the works too.
+        _library().unisono_comm_destroy(comm)
+        _end_finished(works)
+
+
+def _end_finished(works):
+    for work in tuple(works):
+        work.is_completed()
 
 
 def _is_finished(request):
     finished = ctypes.c_int32()
     _check(_library().unisono_request_test(request, ctypes.byref(finished)), "is_completed")
+    return finished.value != 0
+
+
+def _finishes_by(request, deadline):
+    left = max(0, math.ceil(1000 * (deadline - time.monotonic())))
+    finished = ctypes.c_int32()
+    # A failure is an outcome, which unisono_request_wait() tells.
+    _library().unisono_request_wait_for(request, ctypes.c_int64(left), ctypes.byref(finished))
     return finished.value != 0
 
 
@@ -180,9 +221,10 @@ def _source_of(request):
 class _PythonWork(Work):
     """A request. What torch asks for is known once it has ended, so that everything waits."""
 
-    def __init__(self, group, operation, requests, lent, outputs, copies):
+    def __init__(self, works, operation, requests, lent, outputs, copies):
         super().__init__()
-        self._group = group
+        # The group's that have not ended. The group itself may go before them.
+        self._works = works
         self._operation = operation
         self._requests = requests
         self._lent = lent  # everything that the library uses until the end
@@ -197,7 +239,16 @@ class _PythonWork(Work):
         with self._lock:
             if not self._is_over:
                 self._conclude()
-        self._group._forget(self)
+        self._works.discard(self)
+
+    def _is_over_by(self, deadline):
+        # Whoever has the lock waits for the end.
+        if not self._lock.acquire(timeout=max(0, deadline - time.monotonic())):
+            return False
+        try:
+            return self._is_over or all(_finishes_by(each, deadline) for each in self._requests)
+        finally:
+            self._lock.release()
 
     # Under the lock.
     def _conclude(self):
@@ -218,8 +269,14 @@ class _PythonWork(Work):
         self._is_over = True
 
     def wait(self, timeout=None):
+        if timeout is not None and timeout > datetime.timedelta(0):
+            limit_ms = _milliseconds(timeout)
+            if not self._is_over_by(time.monotonic() + limit_ms / 1000):
+                raise dist.DistBackendError(
+                    f"unisono: {self._operation}: timed out: wait() gave it {limit_ms} ms"
+                )
         self._end()
-        self._group._end_finished()
+        _end_finished(self._works)
         if self._failure is not None:
             raise self._failure
         return True
@@ -233,7 +290,7 @@ class _PythonWork(Work):
             finally:
                 self._lock.release()
         if self._is_over:
-            self._group._forget(self)
+            self._works.discard(self)
         return self._is_over
 
     def is_success(self):
@@ -262,7 +319,7 @@ class _PythonWork(Work):
 
 
 class _Started:
-    """A work in the making: its requests, and what they need."""
+    """A work in the making: its calls, and what they need. None starts before all were checked."""
 
     def __init__(self, group, operation, opts=None):
         self.group = group
@@ -271,20 +328,21 @@ class _Started:
         if timeout is None or timeout <= datetime.timedelta(0):
             timeout = group.timeout
         self.options = _CallOptions(timeout_ms=_milliseconds(timeout), factor=1.0)
-        self.lent = [self.options]
-        self.requests = []
+        self.calls = []
+        self.lent = [self.options, self.calls]
         self.copies = []
 
+    # Where a call reads or writes tensors: in their place, or else in copies.
     def read(self, tensor):
         _check_dense(tensor, self.operation)
-        return self._keep(tensor.detach().contiguous())
+        return self._keep(_plain(tensor))
 
     def write(self, tensor, reads_it_too=False):
         _check_dense(tensor, self.operation)
         tensor = tensor.detach()
         room = tensor
         if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
-            room = tensor.resolve_neg().resolve_conj().contiguous() if reads_it_too else (
+            room = _plain(tensor) if reads_it_too else (
                 torch.empty(tensor.shape, dtype=tensor.dtype)
             )
             self.copies.append((room, tensor))
@@ -292,7 +350,7 @@ class _Started:
 
     def read_all(self, tensors):
         _check_alike(tensors, self.operation)
-        return self._keep(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
+        return self._keep(torch.cat([_plain(tensor).view(-1) for tensor in tensors]))
 
     def write_all(self, tensors):
         _check_alike(tensors, self.operation)
@@ -303,25 +361,68 @@ class _Started:
 
     def _keep(self, tensor):
         self.lent.append(tensor)
-        return tensor.data_ptr()
+        return tensor
 
-    def start(self, collective, **members):
+    def add(self, collective, input=None, output=None, **members):
+        """A call on what read() and write() have returned."""
+        self._check_counts(input=members.get("in_counts"), output=members.get("out_counts"))
+        if input is not None and output is not None:
+            _check_alike([input, output], self.operation)
+        self._check_sizes(collective, input, output, members)
         for name in ("in_counts", "out_counts"):
             if name in members:
                 counts = members[name]
                 members[name] = (ctypes.c_size_t * len(counts))(*counts)
-        self.lent.append(members)
-        call = _Call(
+        self.calls.append(_Call(
             collective=_COLLECTIVES.index(collective),
+            input=None if input is None else input.data_ptr(),
+            output=None if output is None else output.data_ptr(),
             options=ctypes.pointer(self.options),
             **{"type": _BYTES, "root": 0, "peer": _NO_ROOT, **members},
-        )
-        request = ctypes.c_void_p()
-        code = _library().unisono_start(
-            self.group.comm, ctypes.byref(call), ctypes.byref(request)
-        )
-        _check(code, self.operation)
-        self.requests.append(request)
+        ))  # fmt: skip
+
+    def _check_counts(self, **counts_of):
+        size = self.group.size()
+        for name, counts in counts_of.items():
+            if counts is None:
+                continue
+            if len(counts) != size:
+                raise RuntimeError(
+                    f"unisono: {self.operation}: the {name} has {len(counts)} parts for {size} "
+                    "ranks"
+                )
+            if min(counts) < 0:
+                raise RuntimeError(
+                    f"unisono: {self.operation}: a part of the {name} has a negative size"
+                )
+
+    # The library has no sizes of buffers: it trusts the counts.
+    def _check_sizes(self, collective, input, output, members):
+        is_moved = members.get("type", _BYTES) == _BYTES
+        needed = self._needed(collective, **members)
+        for name, tensor, count in zip(("input", "output"), (input, output), needed):
+            if tensor is None:
+                continue
+            if tensor.nbytes != count * (1 if is_moved else tensor.element_size()):
+                elements = count // tensor.element_size() if is_moved else count
+                raise RuntimeError(
+                    f"unisono: {self.operation}: the {name} has {tensor.numel()} elements, and "
+                    f"the call needs {elements}"
+                )
+
+    def _needed(self, collective, count=0, in_counts=None, out_counts=None, **_others):
+        """Elements that the library reads and writes."""
+        size, rank = self.group.size(), self.group.rank()
+        sent, received = in_counts or [0] * size, out_counts or [0] * size
+        return {
+            "all_gather": (count, size * count),
+            "all_gather_v": (received[rank], sum(received)),
+            "reduce_scatter": (size * count, count),
+            "reduce_scatter_v": (sum(sent), sent[rank]),
+            "gather_v": (count, sum(received)),
+            "scatter_v": (sum(sent), count),
+            "all_to_all_v": (sum(sent), sum(received)),
+        }.get(collective, (count, count))
 
     def reduce(self, collective, tensor, op, **members):
         number = _number_of(op, self.operation)
@@ -333,13 +434,33 @@ class _Started:
             raise TypeError(
                 f"unisono: {self.operation}: tensors of {tensor.dtype} cannot be reduced"
             )
-        self.start(collective, type=_TYPES[tensor.dtype], op=number, **members)
+        self.add(collective, type=_TYPES[tensor.dtype], op=number, **members)
 
     def give(self, outputs):
-        work = _PythonWork(
-            self.group, self.operation, self.requests, self.lent, outputs, self.copies
+        """Starts the calls."""
+        requests = []
+        try:
+            for call in self.calls:
+                requests.append(self._start(call))
+        except BaseException:
+            # The library goes on to use what the calls before were lent.
+            self._work(requests, outputs, copies=[])
+            raise
+        return self._work(requests, outputs, self.copies)
+
+    def _start(self, call):
+        request = ctypes.c_void_p()
+        code = _library().unisono_start(
+            self.group.comm, ctypes.byref(call), ctypes.byref(request)
         )
-        self.group._remember(work)
+        _check(code, self.operation)
+        return request
+
+    def _work(self, requests, outputs, copies):
+        works = self.group._works
+        work = _PythonWork(works, self.operation, requests, self.lent, outputs, copies)
+        works.add(work)
+        _end_finished(works)
         return work
 
 
@@ -354,6 +475,11 @@ def _bytes(tensors):
     return [tensor.nbytes for tensor in tensors]
 
 
+def _plain(tensor):
+    """The tensor's values as they lie in memory."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
 def _check_dense(tensor, operation):
     if tensor.layout != torch.strided:
         raise RuntimeError(f"unisono: {operation}: the tensor is sparse; that needs the adapter")
@@ -364,6 +490,8 @@ def _check_dense(tensor, operation):
 
 
 def _check_alike(tensors, operation):
+    if not tensors:
+        raise RuntimeError(f"unisono: {operation}: the list of tensors is empty")
     for tensor in tensors:
         _check_dense(tensor, operation)
         if tensor.dtype != tensors[0].dtype:
@@ -371,6 +499,30 @@ def _check_alike(tensors, operation):
                 f"unisono: {operation}: the tensors differ in type: {tensors[0].dtype} and "
                 f"{tensor.dtype}"
             )
+
+
+def _only(items, operation):
+    if len(items) != 1:
+        raise RuntimeError(
+            f"unisono: {operation}: takes one tensor or list for each rank, not {len(items)}"
+        )
+    return items[0]
+
+
+def _checked_tag(tag, operation):
+    if tag < 0:
+        raise RuntimeError(
+            f"unisono: {operation}: the tag is {tag}, accepted are those from 0 on"
+        )
+    return tag
+
+
+def _pairs(outputs, inputs, operation):
+    if len(outputs) != len(inputs):
+        raise RuntimeError(
+            f"unisono: {operation}: {len(outputs)} outputs for {len(inputs)} inputs"
+        )
+    return zip(outputs, inputs)
 
 
 class PurePythonGroup(dist.ProcessGroup):
@@ -384,17 +536,21 @@ class PurePythonGroup(dist.ProcessGroup):
         # torch may drop a work at once, while its call goes on: the next call or wait ends it.
         self._works = set()
         self.comm = _join(store, rank, size, timeout)
+        weakref.finalize(self, _destroy, self.comm, self._works, os.getpid())
 
-    def _remember(self, work):
-        self._end_finished()
-        self._works.add(work)
+    def _is_root(self, root, operation):
+        if not 0 <= root < self.size():
+            raise RuntimeError(
+                f"unisono: {operation}: the root is {root}, accepted are 0 to {self.size() - 1}"
+            )
+        return self.rank() == root
 
-    def _end_finished(self):
-        for work in tuple(self._works):
-            work.is_completed()
-
-    def _forget(self, work):
-        self._works.discard(work)
+    def _list_of_root(self, lists, root, operation):
+        if self._is_root(root, operation):
+            return _only(lists, operation)
+        if lists:
+            raise RuntimeError(f"unisono: {operation}: a rank that is not the root has a list")
+        return None
 
     def getBackendName(self):  # noqa: N802
         return self._name
@@ -420,12 +576,11 @@ class PurePythonGroup(dist.ProcessGroup):
         return self._description
 
     def allreduce(self, tensors, opts=None):
-        opts = opts or dist.AllreduceOptions()
-        return self._allreduce(tensors, opts)
+        _only(tensors, "all_reduce")
+        return self._allreduce(tensors, opts or dist.AllreduceOptions())
 
     def allreduce_coalesced(self, tensors, opts=None):
-        opts = opts or dist.AllreduceCoalescedOptions()
-        return self._allreduce(tensors, opts)
+        return self._allreduce(tensors, opts or dist.AllreduceCoalescedOptions())
 
     def _allreduce(self, tensors, opts):
         started = _Started(self, "all_reduce", opts)
@@ -437,17 +592,17 @@ class PurePythonGroup(dist.ProcessGroup):
         return started.give(tensors)
 
     def broadcast(self, tensors, opts):
+        tensor = _only(tensors, "broadcast")
+        self._is_root(opts.rootRank, "broadcast")
         started = _Started(self, "broadcast", opts)
-        data = started.write(tensors[0], reads_it_too=True)
-        started.start(
-            "broadcast", input=data, output=data, count=tensors[0].nbytes, root=opts.rootRank
-        )
+        data = started.write(tensor, reads_it_too=True)
+        started.add("broadcast", data, data, count=tensor.nbytes, root=opts.rootRank)
         return started.give(tensors)
 
     def reduce(self, tensors, opts):
-        (tensor,) = tensors
+        tensor = _only(tensors, "reduce")
         started = _Started(self, "reduce", opts)
-        is_root = self.rank() == opts.rootRank
+        is_root = self._is_root(opts.rootRank, "reduce")
         data = started.write(tensor, reads_it_too=True) if is_root else started.read(tensor)
         started.reduce(
             "reduce", tensor, opts.reduceOp, input=data, output=data if is_root else None,
@@ -456,59 +611,56 @@ class PurePythonGroup(dist.ProcessGroup):
         return started.give(tensors)
 
     def allgather(self, outputs, inputs, opts=None):
+        tensor, parts = _only(inputs, "all_gather"), _only(outputs, "all_gather")
         started = _Started(self, "all_gather", opts)
-        _check_alike([inputs[0], outputs[0][0]], "all_gather")
-        started.start(
-            "all_gather_v", input=started.read(inputs[0]), output=started.write_all(outputs[0]),
-            out_counts=_bytes(outputs[0]),
+        started.add(
+            "all_gather_v", started.read(tensor), started.write_all(parts),
+            out_counts=_bytes(parts),
         )  # fmt: skip
-        return started.give(outputs[0])
+        return started.give(parts)
 
     def _allgather_base(self, output, tensor, opts=None):
         return self.allgather_into_tensor_coalesced([output], [tensor], opts)
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         started = _Started(self, "all_gather", opts)
-        for output, tensor in zip(outputs, inputs):
-            _check_alike([tensor, output], "all_gather")
-            if output.numel() != tensor.numel() * self.size():
-                raise RuntimeError(
-                    f"unisono: all_gather: the output has {output.numel()} elements, and "
-                    f"{self.size()} inputs of {tensor.numel()} are to fit"
-                )
-            started.start(
-                "all_gather", input=started.read(tensor), output=started.write(output),
-                count=tensor.nbytes,
-            )  # fmt: skip
+        for output, tensor in _pairs(outputs, inputs, "all_gather"):
+            started.add(
+                "all_gather", started.read(tensor), started.write(output), count=tensor.nbytes
+            )
         return started.give(outputs)
 
     def gather(self, outputs, inputs, opts):
+        tensor = _only(inputs, "gather")
+        parts = self._list_of_root(outputs, opts.rootRank, "gather")
         started = _Started(self, "gather", opts)
         members = {}
-        if self.rank() == opts.rootRank:
-            members = {"output": started.write_all(outputs[0]), "out_counts": _bytes(outputs[0])}
-        started.start(
-            "gather_v", input=started.read(inputs[0]), count=inputs[0].nbytes, root=opts.rootRank,
-            **members,
-        )  # fmt: skip
-        return started.give(outputs[0] if outputs else [])
+        if parts is not None:
+            members = {"output": started.write_all(parts), "out_counts": _bytes(parts)}
+        started.add(
+            "gather_v", started.read(tensor), count=tensor.nbytes, root=opts.rootRank, **members
+        )
+        return started.give(parts or [])
 
     def scatter(self, outputs, inputs, opts):
+        output = _only(outputs, "scatter")
+        parts = self._list_of_root(inputs, opts.rootRank, "scatter")
         started = _Started(self, "scatter", opts)
         members = {}
-        if self.rank() == opts.rootRank:
-            members = {"input": started.read_all(inputs[0]), "in_counts": _bytes(inputs[0])}
-        started.start(
-            "scatter_v", output=started.write(outputs[0]), count=outputs[0].nbytes,
-            root=opts.rootRank, **members,
+        if parts is not None:
+            members = {"input": started.read_all(parts), "in_counts": _bytes(parts)}
+        started.add(
+            "scatter_v", output=started.write(output), count=output.nbytes, root=opts.rootRank,
+            **members,
         )  # fmt: skip
         return started.give(outputs)
 
     def reduce_scatter(self, outputs, inputs, opts):
+        output, parts = _only(outputs, "reduce_scatter"), _only(inputs, "reduce_scatter")
         started = _Started(self, "reduce_scatter", opts)
         started.reduce(
-            "reduce_scatter_v", outputs[0], opts.reduceOp, input=started.read_all(inputs[0]),
-            output=started.write(outputs[0]), in_counts=[each.numel() for each in inputs[0]],
+            "reduce_scatter_v", output, opts.reduceOp, input=started.read_all(parts),
+            output=started.write(output), in_counts=[part.numel() for part in parts],
         )  # fmt: skip
         return started.give(outputs)
 
@@ -517,7 +669,7 @@ class PurePythonGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
         started = _Started(self, "reduce_scatter", opts)
-        for output, tensor in zip(outputs, inputs):
+        for output, tensor in _pairs(outputs, inputs, "reduce_scatter"):
             started.reduce(
                 "reduce_scatter", tensor, opts.reduceOp, input=started.read(tensor),
                 output=started.write(output), count=output.numel(),
@@ -526,8 +678,8 @@ class PurePythonGroup(dist.ProcessGroup):
 
     def alltoall_base(self, output, tensor, out_splits, in_splits, opts=None):
         started = _Started(self, "all_to_all", opts)
-        started.start(
-            "all_to_all_v", input=started.read(tensor), output=started.write(output),
+        started.add(
+            "all_to_all_v", started.read(tensor), started.write(output),
             in_counts=self._split(tensor, in_splits), out_counts=self._split(output, out_splits),
         )  # fmt: skip
         return started.give([output])
@@ -544,22 +696,28 @@ class PurePythonGroup(dist.ProcessGroup):
 
     def alltoall(self, outputs, inputs, opts=None):
         started = _Started(self, "all_to_all", opts)
-        started.start(
-            "all_to_all_v", input=started.read_all(inputs), output=started.write_all(outputs),
+        started.add(
+            "all_to_all_v", started.read_all(inputs), started.write_all(outputs),
             in_counts=_bytes(inputs), out_counts=_bytes(outputs),
         )  # fmt: skip
         return started.give(outputs)
 
     def send(self, tensors, target, tag=0):
+        tensor = _only(tensors, "send")
         started = _Started(self, "send")
-        data = started.read(tensors[0])
-        started.start("send", input=data, count=tensors[0].nbytes, peer=target, tag=tag)
+        started.add(
+            "send", started.read(tensor), count=tensor.nbytes, peer=target,
+            tag=_checked_tag(tag, "send"),
+        )  # fmt: skip
         return started.give(tensors)
 
     def recv(self, tensors, source, tag=0):
+        tensor = _only(tensors, "recv")
         started = _Started(self, "recv")
-        data = started.write(tensors[0])
-        started.start("receive", output=data, count=tensors[0].nbytes, peer=source, tag=tag)
+        started.add(
+            "receive", output=started.write(tensor), count=tensor.nbytes, peer=source,
+            tag=_checked_tag(tag, "recv"),
+        )  # fmt: skip
         return started.give(tensors)
 
     def recv_anysource(self, tensors, tag=0):
@@ -567,7 +725,7 @@ class PurePythonGroup(dist.ProcessGroup):
 
     def barrier(self, opts=None):
         started = _Started(self, "barrier", opts)
-        started.start("barrier")
+        started.add("barrier")
         return started.give([])
 
     def abort(self):
