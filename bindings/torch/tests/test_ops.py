@@ -134,6 +134,62 @@ class Ops(unittest.TestCase):
                 ops.gather_into_tensor(None, matrix)
         self.assertEqual(ops.all_reduce_(torch.ones(1)).item(), size())
 
+    def test_numbers_that_the_library_cannot_have_are_refused(self):
+        data, large = torch.ones(4), 1 << 32
+        for call in [
+            lambda: ops.all_reduce_(data, op=large),
+            lambda: ops.reduce_scatter_tensor(data, torch.ones(4 * size()), op=-large),
+            lambda: ops.broadcast_(data, root=large),
+            lambda: ops.gather_into_tensor(data, data, root=large + 1),
+            lambda: ops.send(data, large, tag=1),
+            lambda: ops.send(data, 0, tag=-1),
+            lambda: ops.receive_(data, 0, tag=large),
+            lambda: ops.receive_(data, -large),
+        ]:
+            with self.assertRaisesRegex(ValueError, "accepted are"):
+                call()
+        for handle in (-1, -4097, 1 << 40):
+            with self.assertRaisesRegex(ValueError, "no group's handle"):
+                torch.ops.unisono.barrier(torch.tensor([handle]))
+            with self.assertRaisesRegex(ValueError, "no group's handle"):
+                ops._adapter.group_close(handle)
+        ops.barrier()
+
+    def test_tensors_that_require_grad_are_refused(self):
+        leaf = torch.ones(size(), requires_grad=True)
+        for call in [
+            lambda: ops.all_reduce_(leaf * 2),
+            lambda: ops.all_gather(leaf),
+            lambda: ops.reduce_scatter_tensor(torch.ones(1), leaf),
+            lambda: ops.broadcast_(leaf),
+            lambda: ops.send(leaf, 0),
+        ]:
+            with self.assertRaisesRegex(RuntimeError, "there are no gradients"):
+                call()
+        with torch.no_grad():
+            self.assertEqual(ops.all_reduce_(leaf * 2)[0].item(), 2 * size())
+        self.assertEqual(ops.all_reduce_(leaf.detach().clone())[0].item(), size())
+
+    def test_all_gather_checks_its_dimension_and_its_group(self):
+        for tensor, dim in [(torch.ones(2, 3), 2), (torch.ones(2, 3), -3), (torch.tensor(1.0), -1)]:
+            with self.assertRaisesRegex(IndexError, "all_gather"):
+                ops.all_gather(tensor, dim)
+        ops.set_default_group(None)
+        try:
+            with self.assertRaisesRegex(RuntimeError, "there is no group yet"):
+                ops.all_gather(torch.ones(2))
+        finally:
+            ops.set_default_group(GROUP)
+
+    def test_a_rank_outside_of_a_process_group_makes_no_group(self):
+        alone = dist.new_group([0], backend="gloo")
+        if rank() == 0:
+            ops.group(alone).close()
+        else:
+            with self.assertRaisesRegex(ValueError, "not in the process group"):
+                ops.group(alone)
+        ops.barrier()
+
     def test_inference_mode_and_other_threads(self):
         with torch.inference_mode():
             self.assertEqual(ops.all_reduce_(torch.ones(2))[0].item(), size())

@@ -10,13 +10,16 @@ a call is made on the default group: the first one that was made and is open, un
 set_default_group() chose another.
 
 Tensors are dense, contiguous and on the CPU. What is written is written in place, and nothing is
-allocated but where a function says so. There are no gradients. All ranks make the same calls with
+allocated but where a function says so. There are no gradients: a tensor that requires grad is
+refused unless it is under torch.no_grad() or inference_mode(). All ranks make the same calls with
 the same sizes and types in the same order, and one thread at a time uses a group.
 
 What fails is raised on every rank: a rank that was killed or is late, or calls that differ, as
 torch.distributed.DistBackendError, whose text names the rank at fault; the group is of no use
-afterwards. What is wrong with the tensors of this rank alone is a ValueError, TypeError or
-NotImplementedError (another device), before anything is sent.
+afterwards. What is wrong with the arguments of this rank alone is a ValueError, IndexError,
+TypeError, RuntimeError (the tensor requires grad) or NotImplementedError (another device), before
+anything is sent. A message of another size than the tensor's is a ValueError of receive_() after it
+has come: the message is lost, and the group stays of use.
 """
 
 import atexit
@@ -98,6 +101,8 @@ def group(process_group=None, timeout=0.0):
 
     process_group = process_group or dist.group.WORLD
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
+    if rank < 0:
+        raise ValueError("unisono: ops.group(): this rank is not in the process group")
     told = [_made_id() if rank == 0 else None]
     dist.broadcast_object_list(told, dist.get_global_rank(process_group, 0), process_group)
     if isinstance(told[0], str):
@@ -113,12 +118,16 @@ def _made_id():
         return str(error)
 
 
-def _handle(group):
+def _or_default(group):
     if group is None:
         group = _default
         if group is None:
             raise RuntimeError("unisono: there is no group yet: call ops.group(), init() or join()")
-    return group.handle
+    return group
+
+
+def _handle(group):
+    return _or_default(group).handle
 
 
 def all_reduce_(tensor, op=SUM, group=None):
@@ -141,9 +150,12 @@ def all_gather_into_tensor(output, input, group=None):
 
 
 def all_gather(tensor, dim=-1, group=None):
-    """Every rank's `tensor` along `dim`, as a new tensor."""
-    group = _default if group is None else group
-    size, dim = group.size, dim % tensor.dim()
+    """Every rank's `tensor`, of one dimension at least, along `dim`, as a new tensor."""
+    group = _or_default(group)
+    size, dimensions = group.size, tensor.dim()
+    if not -dimensions <= dim < dimensions:
+        raise IndexError(f"unisono: all_gather: a tensor of {dimensions} dimensions has none of number {dim}")
+    dim %= dimensions
     every = tensor.new_empty((size, *tensor.shape))
     all_gather_into_tensor(every, tensor.contiguous(), group)
     shape = list(tensor.shape)
@@ -171,7 +183,7 @@ def send(tensor, peer, tag=0, group=None):
 
 def receive_(tensor, peer, tag=0, group=None):
     """The next message of `peer` (ANY_RANK: whichever comes) with `tag`, whose bytes are as many as
-    those of `tensor`. Returns it."""
+    those of `tensor`. Returns it. Another number of bytes is a ValueError, and the message is lost."""
     _receive_(tensor, _handle(group), peer, tag)
     return tensor
 

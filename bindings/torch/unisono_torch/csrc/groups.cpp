@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "csrc/timeouts.h"
 
@@ -27,19 +28,32 @@ std::array<Slot, kSlots>& slots() {
   return slots;
 }
 
-Slot& slot_of(int64_t handle) { return slots()[static_cast<size_t>(handle % kSlots)]; }
+// One thread at a time gives slots away and takes them back.
+std::mutex& slots_mutex() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
+}
+
+std::atomic<int64_t> next_handle{0};
+
+Slot& slot_at(int64_t handle) { return slots()[static_cast<size_t>(handle % kSlots)]; }
+
+Slot& slot_of(int64_t handle, const char* operation) {
+  TORCH_CHECK_VALUE(handle >= 0 && handle < next_handle.load(), "unisono: ", operation, ": ",
+                    handle, " is no group's handle");
+  return slot_at(handle);
+}
 
 // A closed communicator stays until its slot is needed: another thread may be in a call on it.
 int64_t keep(CommPointer comm) {
-  static std::mutex mutex;
-  static int64_t next = 0;
-  const std::lock_guard lock(mutex);
+  CommPointer closed;  // ends outside of the lock
+  const std::lock_guard lock(slots_mutex());
   for (int64_t tried = 0; tried < kSlots; ++tried) {
-    const int64_t handle = next++;
-    Slot& slot = slot_of(handle);
+    const int64_t handle = next_handle++;
+    Slot& slot = slot_at(handle);
     if (slot.handle.load() != kFree) continue;
     const int size = unisono_comm_size(comm.get());
-    slot.group = {std::move(comm), size};
+    closed = std::exchange(slot.group, {std::move(comm), size}).comm;
     slot.handle.store(handle, std::memory_order_release);
     return handle;
   }
@@ -76,10 +90,18 @@ int64_t join_by_id(const std::string& bytes, int rank, int size, double timeout_
   return keep({comm, unisono_comm_destroy});
 }
 
+// The communicator of a slot that is free from here on; null where it was closed before.
+CommPointer taken_back(int64_t handle) {
+  Slot& slot = slot_of(handle, "close");
+  const std::lock_guard lock(slots_mutex());
+  if (slot.handle.load() != handle) return nullptr;
+  slot.handle.store(kFree);
+  return slot.group.comm;
+}
+
 void close(int64_t handle) {
-  Slot& slot = slot_of(handle);
-  int64_t open = handle;
-  if (slot.handle.compare_exchange_strong(open, kFree)) unisono_comm_close(slot.group.comm.get());
+  const CommPointer comm = taken_back(handle);
+  if (comm != nullptr) unisono_comm_close(comm.get());
 }
 
 void close_all() {
@@ -89,8 +111,7 @@ void close_all() {
 }
 
 const Group& open_group(int64_t handle, const char* operation) {
-  TORCH_CHECK_VALUE(handle >= 0, "unisono: ", operation, ": ", handle, " is no group's handle");
-  const Slot& slot = slot_of(handle);
+  const Slot& slot = slot_of(handle, operation);
   TORCH_CHECK(slot.handle.load(std::memory_order_acquire) == handle, "unisono: ", operation,
               ": the group was closed");
   return slot.group;

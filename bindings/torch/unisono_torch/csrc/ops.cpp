@@ -4,7 +4,10 @@
 // Each operator takes its group as a tensor that holds a handle, and says that it writes it. It
 // does not; but so the calls of a group depend on each other, and what torch.compile makes of them
 // has all of them, in their order, also those of which a rank uses no result.
+#include <ATen/core/grad_mode.h>
 #include <torch/library.h>
+
+#include <limits>
 
 #include "csrc/groups.h"
 #include "csrc/tensors.h"
@@ -14,7 +17,11 @@ namespace {
 
 using at::Tensor;
 
-void check_contiguous(const Tensor& tensor, const char* operation) {
+// What a call may read or write in place. Autograd knows nothing of these calls.
+void check_tensor(const Tensor& tensor, const char* operation) {
+  TORCH_CHECK(!tensor.requires_grad() || !at::GradMode::is_enabled(), "unisono: ", operation,
+              ": the tensor requires grad, and there are no gradients of this call: make it under "
+              "torch.no_grad() or torch.inference_mode(), or on tensor.detach()");
   TORCH_CHECK_VALUE(tensor.is_contiguous(), "unisono: ", operation,
                     ": the tensor is not contiguous: sizes ", tensor.sizes(), ", strides ",
                     tensor.strides());
@@ -22,8 +29,8 @@ void check_contiguous(const Tensor& tensor, const char* operation) {
 
 // `output` has as many bytes as `blocks` of `block`, of the same type.
 void check_blocks(const Tensor& output, const Tensor& block, int blocks, const char* operation) {
-  check_contiguous(output, operation);
-  check_contiguous(block, operation);
+  check_tensor(output, operation);
+  check_tensor(block, operation);
   TORCH_CHECK_TYPE(output.scalar_type() == block.scalar_type(), "unisono: ", operation,
                    ": the tensors differ in type: ", output.scalar_type(), " and ",
                    block.scalar_type());
@@ -31,15 +38,37 @@ void check_blocks(const Tensor& output, const Tensor& block, int blocks, const c
                     output.numel(), " elements are not ", blocks, " times ", block.numel());
 }
 
+// torch's numbers have 64 bits, those of the C API fewer.
+template <typename Number>
+Number narrowed(int64_t value, const char* what, const char* operation) {
+  constexpr int64_t kLeast = std::numeric_limits<Number>::min();
+  constexpr int64_t kMost = std::numeric_limits<Number>::max();
+  TORCH_CHECK_VALUE(value >= kLeast && value <= kMost, "unisono: ", operation, ": the ", what,
+                    " is ", value, ", accepted are ", kLeast, " to ", kMost);
+  return static_cast<Number>(value);
+}
+
+unisono_op operator_of(int64_t op, const char* operation) {
+  return static_cast<unisono_op>(narrowed<int32_t>(op, "operator", operation));
+}
+
+int32_t rank_of(int64_t rank, const char* what, const char* operation) {
+  return narrowed<int32_t>(rank, what, operation);
+}
+
+uint32_t tag_of(int64_t tag, const char* operation) {
+  return narrowed<uint32_t>(tag, "tag", operation);
+}
+
 size_t count_of(const Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
 
 void all_reduce(const Tensor& tensor, const Tensor& group, int64_t op) {
   constexpr const char* kName = "all_reduce_";
   const Group& on = group_of(group, kName);
-  check_contiguous(tensor, kName);
+  check_tensor(tensor, kName);
   void* const data = tensor.data_ptr();
   check(unisono_all_reduce(on.comm.get(), data, data, count_of(tensor), type_of(tensor, kName),
-                           static_cast<unisono_op>(op), nullptr),
+                           operator_of(op, kName), nullptr),
         kName);
 }
 
@@ -49,7 +78,7 @@ void reduce_scatter_tensor(const Tensor& output, const Tensor& input, const Tens
   const Group& on = group_of(group, kName);
   check_blocks(input, output, on.size, kName);
   check(unisono_reduce_scatter(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
-                               count_of(output), type_of(input, kName), static_cast<unisono_op>(op),
+                               count_of(output), type_of(input, kName), operator_of(op, kName),
                                nullptr),
         kName);
 }
@@ -67,7 +96,7 @@ void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input
                         const Tensor& group, int64_t root) {
   constexpr const char* kName = "gather_into_tensor";
   const Group& on = group_of(group, kName);
-  check_contiguous(input, kName);
+  check_tensor(input, kName);
   void* out = nullptr;
   if (unisono_comm_rank(on.comm.get()) == root) {
     TORCH_CHECK_VALUE(output.has_value(), "unisono: ", kName, ": the root needs an output");
@@ -75,35 +104,35 @@ void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input
     out = output->data_ptr();
   }
   check(unisono_gather(on.comm.get(), input.const_data_ptr(), out, input.nbytes(), UNISONO_UINT8,
-                       static_cast<int32_t>(root), nullptr),
+                       rank_of(root, "root", kName), nullptr),
         kName);
 }
 
 void broadcast(const Tensor& tensor, const Tensor& group, int64_t root) {
   constexpr const char* kName = "broadcast_";
   const Group& on = group_of(group, kName);
-  check_contiguous(tensor, kName);
+  check_tensor(tensor, kName);
   check(unisono_broadcast(on.comm.get(), tensor.data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                          static_cast<int32_t>(root), nullptr),
+                          rank_of(root, "root", kName), nullptr),
         kName);
 }
 
 void send(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
   constexpr const char* kName = "send";
   const Group& on = group_of(group, kName);
-  check_contiguous(tensor, kName);
+  check_tensor(tensor, kName);
   check(unisono_send(on.comm.get(), tensor.const_data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                     static_cast<int32_t>(peer), static_cast<uint32_t>(tag), nullptr),
+                     rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
         kName);
 }
 
 void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
   constexpr const char* kName = "receive_";
   const Group& on = group_of(group, kName);
-  check_contiguous(tensor, kName);
+  check_tensor(tensor, kName);
   unisono_received received = UNISONO_RECEIVED_INIT;
   check(unisono_receive(on.comm.get(), tensor.data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                        static_cast<int32_t>(peer), static_cast<uint32_t>(tag), &received, nullptr),
+                        rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
         kName);
   TORCH_CHECK_VALUE(received.count == tensor.nbytes(), "unisono: ", kName, ": rank ",
                     received.source, " sent ", received.count, " bytes, the tensor has ",
