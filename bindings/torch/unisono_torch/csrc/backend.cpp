@@ -151,9 +151,9 @@ CommPointer UnisonoBackend::comm() {
   return comm_;
 }
 
-bool UnisonoBackend::has_comm() {
-  const std::lock_guard lock(mutex_);
-  return comm_ != nullptr;
+CommPointer UnisonoBackend::comm_or_null() {
+  const std::lock_guard lock(comm_mutex_);
+  return comm_;
 }
 
 UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
@@ -526,17 +526,13 @@ WorkPointer UnisonoBackend::endCoalescing() {
 }
 
 void UnisonoBackend::abort() {
-  CommPointer comm;
-  {
-    const std::lock_guard lock(mutex_);
-    comm = comm_;
-  }
+  const CommPointer comm = comm_or_null();
   if (comm) check(unisono_comm_abort(comm.get(), "abort() of the process group"), "abort");
 }
 
 void UnisonoBackend::shutdown() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) unisono_comm_close(comm_.get());
+  const CommPointer comm = comm_or_null();
+  if (comm) unisono_comm_close(comm.get());
   meeting_place_.renew(false);
 }
 

@@ -134,20 +134,25 @@ class UnisonoBackend : public c10d::Backend {
   void await_ranks(std::chrono::milliseconds timeout, bool wait_all_ranks);
 
   template <typename Make>
-  c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store, const Make& make);
+  c10::intrusive_ptr<Backend> once(const c10::intrusive_ptr<c10d::Store>& store,
+                                   const std::vector<int>& ranks, const Make& make);
   c10::intrusive_ptr<Backend> part_of(const std::vector<int>& ranks, const Options& options);
-  bool has_comm();
+  bool has_comm() { return comm_or_null() != nullptr; }
   CommPointer comm();
+  CommPointer comm_or_null();
   unisono_comm* comm_under_lock() const;
   void replace_comm(CommPointer comm, std::string why_none);
 
   const std::string name_;
   std::vector<uint64_t> global_ranks_;  // empty: not known
   std::mutex mutex_;                    // one thread at a time starts calls
-  CommPointer comm_;                    // under mutex_, as the next one
+  // abort() takes this one alone: a split holds the other until all ranks have come.
+  std::mutex comm_mutex_;
+  CommPointer comm_;  // read under either mutex, changed under both, as the next one
   std::string why_no_comm_ = "it has no members before its first reconfigure()";
-  // The group that was made of this one last, and the store that was given for it.
+  // The group that was made of this one last, and the store and ranks that were given for it.
   std::optional<c10::weak_intrusive_ptr<c10d::Store>> child_store_;
+  std::vector<int> child_ranks_;
   std::optional<c10::weak_intrusive_ptr<Backend>> child_;
   mutable MeetingPlace meeting_place_;
   std::set<int64_t> used_uuids_;

@@ -57,16 +57,19 @@ void MeetingPlace::renew(bool is_used) {
   id_.reset();
 }
 
-unisono_unique_id id_of_handle(const std::string& handle) {
-  TORCH_CHECK(handle.starts_with(kTitle) && handle.size() == kHeadChars + 2 * kIdBytes,
-              "unisono: reconfigure: this is no handle of get_reconfigure_handle(): ", handle);
+unisono_unique_id id_of_handle(const std::string& handle, int rank) {
+  constexpr size_t kChars = kHeadChars + 2 * kIdBytes;
+  TORCH_CHECK(handle.starts_with(kTitle) && handle.size() == kChars,
+              "unisono: reconfigure: what was given for rank ", rank,
+              " is no handle of get_reconfigure_handle(): it has ", handle.size(),
+              " characters, and a handle has ", kChars, " and begins with ", kTitle);
   unisono_unique_id id;
   for (size_t i = 0; i < kIdBytes; ++i) {
     const char* const first = handle.data() + kHeadChars + 2 * i;
     unsigned char byte = 0;
     const auto [end, error] = std::from_chars(first, first + 2, byte, 16);
     TORCH_CHECK(error == std::errc() && end == first + 2,
-                "unisono: reconfigure: a handle was changed on its way: ", handle);
+                "unisono: reconfigure: the handle of rank ", rank, " was changed on its way");
     id.bytes[i] = static_cast<char>(byte);
   }
   return id;
@@ -89,7 +92,8 @@ Handles ordered(const c10d::ReconfigureOptions& options) {
   const std::set<std::string> distinct(handles.begin(), handles.end());
   TORCH_CHECK(distinct.size() == handles.size(),
               "unisono: reconfigure: the same handle was given for two ranks");
-  for (const std::string& handle : handles) id_of_handle(handle);
+  int rank = 0;
+  for (const std::string& handle : handles) id_of_handle(handle, rank++);
   return handles;
 }
 
@@ -101,7 +105,7 @@ int place_of(const std::string& own, const Handles& handles) {
 }
 
 CommPointer meet(const std::string& first, int rank, int size, milliseconds timeout) {
-  const unisono_unique_id id = id_of_handle(first);
+  const unisono_unique_id id = id_of_handle(first, 0);
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
   options.timeout_ms = timeout.count();
   unisono_comm* comm = nullptr;
@@ -121,12 +125,25 @@ void check_uuid(unisono_comm* comm, int64_t uuid) {
   }
 }
 
+// The text of the exception that is being handled.
+std::string text_of_exception() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of an unknown kind";
+  }
+}
+
 }  // namespace
 
 // Ends what the group has been. Those who need this rank there are told that it has left.
 void UnisonoBackend::replace_comm(CommPointer comm, std::string why_none) {
   CommPointer old;
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, comm_mutex_);
   old = std::exchange(comm_, std::move(comm));
   why_no_comm_ = std::move(why_none);
   is_coalescing_ = false;
@@ -148,11 +165,12 @@ WorkPointer UnisonoBackend::reconfigure(const c10d::ReconfigureOptions& options)
     CommPointer comm = meet(handles.front(), rank, size, timeout);
     check_uuid(comm.get(), options.uuid);
     replace_comm(std::move(comm), "");
-  } catch (const c10::Error& error) {
+  } catch (...) {
+    replace_comm(nullptr,
+                 "its last reconfigure() failed, and may be tried again with new handles "
+                 "and a fresh uuid: " +
+                     text_of_exception());
     meeting_place_.renew(rank == 0);
-    replace_comm(nullptr, std::string("its last reconfigure() failed, and may be tried again with "
-                                      "new handles and a fresh uuid: ") +
-                              error.what_without_backtrace());
     throw;
   }
   meeting_place_.renew(rank == 0);

@@ -27,7 +27,8 @@ class MeetingPlace {
   std::string handle_;
 };
 
-/// The id of a handle; throws for a text that is none.
-unisono_unique_id id_of_handle(const std::string& handle);
+/// The id of the handle of `rank`; throws for a text that is none. Errors have nothing of the text,
+/// which contains the key of the job.
+unisono_unique_id id_of_handle(const std::string& handle, int rank);
 
 }  // namespace unisono_torch

@@ -23,14 +23,17 @@ c10::intrusive_ptr<c10d::Backend::Options> UnisonoBackend::getBackendOptions() {
   return options;
 }
 
-// torch asks once for each device of the group, with the same store: up to 2.11 always, later on
-// ranks that are in no part.
+// torch asks once for each device of the group, with the same store and ranks: up to 2.11 always,
+// later on ranks that are in no part.
 template <typename Make>
 c10::intrusive_ptr<c10d::Backend> UnisonoBackend::once(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const std::vector<int>& ranks,
                                                        const Make& make) {
-  if (child_store_ && child_store_->lock() == store) return child_ ? child_->lock() : nullptr;
+  const bool is_known = child_store_ && child_store_->lock() == store && child_ranks_ == ranks;
+  if (is_known) return child_ ? child_->lock() : nullptr;
   c10::intrusive_ptr<Backend> child = make();
   child_store_.emplace(store);
+  child_ranks_ = ranks;
   child_.reset();
   if (child) child_.emplace(child);
   return child;
@@ -39,7 +42,7 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::once(const c10::intrusive_ptr<
 c10::intrusive_ptr<c10d::Backend> UnisonoBackend::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<Options>& options) {
-  return once(store, [&] { return part_of(ranks, *options); });
+  return once(store, ranks, [&] { return part_of(ranks, *options); });
 }
 
 c10::intrusive_ptr<c10d::Backend> UnisonoBackend::part_of(const std::vector<int>& ranks,
@@ -73,7 +76,8 @@ c10::intrusive_ptr<c10d::Backend> UnisonoBackend::part_of(const std::vector<int>
 c10::intrusive_ptr<c10d::Backend> UnisonoBackend::merge(
     const c10::intrusive_ptr<c10d::Store>& store, const c10::intrusive_ptr<Options>& options,
     const int& rank, const int& size) {
-  return once(store, [&] {
+  // The own place among so many: the others' ranks are not known here.
+  return once(store, {rank, size}, [&] {
     c10d::PrefixStore place("merge", store);
     return c10::intrusive_ptr<Backend>(
         c10::make_intrusive<UnisonoBackend>(join(place, rank, size, options->timeout), rank, size,
