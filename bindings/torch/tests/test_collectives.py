@@ -9,7 +9,6 @@ import torch.distributed as dist
 from ranks import backend, main, needs_adapter, of_rank, rank, size, start
 from unisono_torch import objects
 from unisono_torch.objects import all_gather_object
-from unisono_torch.objects import all_gather_object
 
 GLOO = start()
 BACKEND = backend()
@@ -414,6 +413,24 @@ class Collectives(unittest.TestCase):
             self.assertIs(dist.all_gather_object.__wrapped__, theirs)
         finally:
             dist.all_gather_object = dist.distributed_c10d.all_gather_object = theirs
+
+    def test_what_replaces_torchs_function_of_objects_passes_on_what_it_does_not_know(self):
+        every, asked = [None] * size(), []
+
+        def newer(object_list, obj, group=None, *, weights_only=False):
+            asked.append(weights_only)
+            theirs(object_list, obj, group)
+
+        theirs = dist.all_gather_object
+        dist.all_gather_object = newer
+        objects.install()
+        try:
+            for group, weights_only in [(GLOO, True), (GLOO, False), (None, True), (None, False)]:
+                dist.all_gather_object(every, rank(), group=group, weights_only=weights_only)
+                self.assertEqual(every, list(range(size())))
+        finally:
+            dist.all_gather_object = dist.distributed_c10d.all_gather_object = theirs
+        self.assertEqual(asked, [True, False, True])
 
     @needs_adapter
     def test_sequence_numbers_agree(self):

@@ -24,7 +24,11 @@ def start(seconds=30):
 
 def run_ranks(size, body, seconds=90):
     """Runs `body` as ranks; their exit codes and what they said."""
-    meeting = tempfile.mktemp(prefix="unisono-torch-")
+    with tempfile.TemporaryDirectory(prefix="unisono-torch-") as folder:
+        return run_ranks_at(os.path.join(folder, "meeting"), size, body, seconds)
+
+
+def run_ranks_at(meeting, size, body, seconds):
     script = HEAD + textwrap.dedent(body)
     ranks = [
         subprocess.Popen(
@@ -45,6 +49,8 @@ def run_ranks(size, body, seconds=90):
     finally:
         for process in ranks:
             process.kill()
+            process.wait()
+            process.stdout.close()
     return codes, said
 
 
@@ -212,6 +218,66 @@ class Failures(unittest.TestCase):
             time.sleep(6)
             dist.all_reduce(torch.ones(10))
             dist.destroy_process_group()
+            """,
+        )
+
+    def test_abort_does_not_wait_for_a_split(self):
+        self.assertAllEnd(
+            2,
+            """
+            import threading
+            start()
+            world = dist.distributed_c10d._get_default_group()
+            if not hasattr(world, "split_group"):
+                sys.exit(0)
+            backend = world._get_backend(torch.device("cpu"))
+            dist.barrier()
+            if rank == 1:
+                try:
+                    dist.recv(torch.ones(1), 0)
+                except dist.DistBackendError as error:
+                    assert "aborted" in str(error), error
+                    sys.exit(0)
+                sys.exit("no exception")
+            said = []
+            def split():
+                try:
+                    world.split_group([0, 1], group_name="never")
+                except dist.DistBackendError as error:
+                    said.append(str(error))
+            thread = threading.Thread(target=split)
+            thread.start()
+            time.sleep(1)  # it waits for rank 1 by then
+            began = time.monotonic()
+            backend.abort()
+            thread.join()
+            assert time.monotonic() - began < 15 and "aborted" in said[0], said
+            """,
+        )
+
+    def test_a_rank_without_memory_for_an_object_ends_the_group(self):
+        self.assertAllEnd(
+            2,
+            """
+            from unisono_torch import objects
+            class NoRoom(bytearray):
+                def __init__(self, content):
+                    if isinstance(content, int):
+                        raise MemoryError(content)
+                    super().__init__(content)
+            start()
+            mine, every = [b"z" * (2 << 20)], [None] * size
+            if rank == 1:
+                objects.bytearray = NoRoom
+            try:
+                objects.all_gather_object(every, mine)
+                dist.barrier()
+            except MemoryError:
+                sys.exit(0 if rank == 1 else "no memory")
+            except dist.DistBackendError as error:
+                assert rank == 0 and "aborted" in str(error), error
+                sys.exit(0)
+            sys.exit("no exception")
             """,
         )
 

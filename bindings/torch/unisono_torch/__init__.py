@@ -41,7 +41,12 @@ def _let_others_split():
     from torch._C._distributed_c10d import Backend
 
     if not hasattr(Backend, "perform_nocolor_split"):
-        Backend.perform_nocolor_split = lambda _backend, _device: None
+        Backend.perform_nocolor_split = _no_split_without_a_part
+
+
+def _no_split_without_a_part(backend, _device):
+    if backend.name() != SHOWN_NAME:
+        raise AttributeError(f"the backend {backend.name()} has no 'perform_nocolor_split'")
 
 
 def _create_in_python(options):

@@ -95,6 +95,15 @@ def _gathered(values, count, group):
     return [each.tolist() for each in every]
 
 
+def _skip_or_abort(arriving, group):
+    """Nobody waits for a rank that has no memory for its part in what is to come."""
+    try:
+        arriving.skip()
+    except MemoryError:
+        group._get_backend(torch.device("cpu")).abort()
+        raise
+
+
 def all_gather_object(object_list, obj, group=None):
     """As torch.distributed.all_gather_object, for groups that move CPU tensors."""
     group = group or dist.group.WORLD
@@ -111,7 +120,7 @@ def all_gather_object(object_list, obj, group=None):
             object_list[source] = pickle.Unpickler(arriving).load()
         except Exception as error:  # the others wait for this rank's part in what is to come
             failure = failure or error
-        arriving.skip()
+        _skip_or_abort(arriving, group)
     if failure is not None:
         raise failure
 
@@ -121,9 +130,12 @@ def install():
     theirs = dist.all_gather_object
 
     @functools.wraps(theirs)
-    def call(object_list, obj, group=None):
+    def call(object_list, obj, group=None, **named):
         is_ours = dist.get_rank(group) >= 0 and dist.get_backend(group) == NAME
-        return (all_gather_object if is_ours else theirs)(object_list, obj, group)
+        # What newer versions of torch can be asked for besides is theirs to do.
+        if is_ours and not any(named.values()):
+            return all_gather_object(object_list, obj, group)
+        return theirs(object_list, obj, group, **named)
 
     for module in (dist, dist.distributed_c10d):
         module.all_gather_object = call

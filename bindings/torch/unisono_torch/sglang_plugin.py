@@ -5,7 +5,7 @@ SGLANG_PLUGINS=unisono turns it on, where unisono-torch is installed; without th
 left alone.
 """
 
-_COORDINATOR = "sglang.srt.distributed.parallel_state.GroupCoordinator"
+_MODULE, _COORDINATOR = "sglang.srt.distributed.parallel_state", "GroupCoordinator"
 
 
 def _init(original, self, *args, **kwargs):
@@ -34,11 +34,17 @@ def _all_gather(original, self, input_, dim=-1, output_tensor_list=None):
 
 def register():
     """SGLang calls this in each of its processes."""
+    import importlib
     import os
 
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     if "unisono" not in os.environ.get("SGLANG_PLUGINS", "").split(","):
         return
-    for method, hook in (("__init__", _init), ("all_reduce", _all_reduce), ("all_gather", _all_gather)):
-        HookRegistry.register(f"{_COORDINATOR}.{method}", hook, HookType.AROUND)
+    hooks = {"__init__": _init, "all_reduce": _all_reduce, "all_gather": _all_gather}
+    coordinator = getattr(importlib.import_module(_MODULE), _COORDINATOR, None)
+    for method in hooks:
+        if not hasattr(coordinator, method):
+            raise RuntimeError(f"unisono: this SGLang has no {_MODULE}.{_COORDINATOR}.{method} to replace")
+    for method, hook in hooks.items():
+        HookRegistry.register(f"{_MODULE}.{_COORDINATOR}.{method}", hook, HookType.AROUND)

@@ -8,6 +8,7 @@ left alone. vLLM's caches of compiled models depend on it, so none is used with 
 import pickle
 
 _MODULE = "vllm.distributed.device_communicators.cpu_communicator"
+_REPLACED = "_CPUSHMDistributed"
 
 
 class Distributed:
@@ -77,4 +78,7 @@ def register():
     from vllm.platforms import current_platform
 
     if "unisono" in (envs.VLLM_PLUGINS or ()) and current_platform.is_cpu():
-        importlib.import_module(_MODULE)._CPUSHMDistributed = Distributed
+        module = importlib.import_module(_MODULE)
+        if not hasattr(module, _REPLACED):
+            raise RuntimeError(f"unisono: this vLLM has no {_MODULE}.{_REPLACED} to replace")
+        setattr(module, _REPLACED, Distributed)
