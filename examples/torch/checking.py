@@ -6,11 +6,11 @@ import torch.distributed as dist
 
 
 def finish(name, losses, parameters):
-    """Ends the rank. The loss has to fall, and all ranks have to have the same parameters."""
+    """Ends the rank. The loss has to halve, and all ranks have to have the same parameters."""
     sums = [parameter.detach().double().sum().item() for parameter in parameters]
     every = [None] * dist.get_world_size()
     dist.all_gather_object(every, (losses[-1], sums))
-    fell = losses[-1] < losses[0] / 2
+    halved = losses[-1] < losses[0] / 2
     equal = all(each == every[0] for each in every)
     if dist.get_rank() == 0:
         print(
@@ -19,4 +19,4 @@ def finish(name, losses, parameters):
             flush=True,
         )
     dist.destroy_process_group()
-    sys.exit(0 if fell and equal else 1)
+    sys.exit(0 if halved and equal else 1)

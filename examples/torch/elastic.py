@@ -1,18 +1,18 @@
 """Training that survives the death of a worker: torchrun starts all of them again, and they go on
 from the last checkpoint.
 
-    torchrun --nproc-per-node 2 --max-restarts 1 elastic.py [CHECKPOINT]
-    unisono run -n 2 python elastic.py [CHECKPOINT]      (starts nothing again: no worker dies)
+    torchrun --nproc-per-node 2 --max-restarts 1 elastic.py CHECKPOINT
+    unisono run -n 2 python elastic.py CHECKPOINT      (starts nothing again: no worker dies)
 
 The last rank kills itself in the middle of its first life. The others are told of it at once, by an
-error that names the rank.
+error that names the rank. All lives find what they have in common in the file CHECKPOINT, which the
+end removes.
 """
 
 import os
 import pathlib
 import signal
 import sys
-import tempfile
 
 import torch
 import torch.distributed as dist
@@ -25,9 +25,10 @@ STEPS, STEPS_BETWEEN_CHECKPOINTS, FATAL_STEP = 30, 5, 17
 
 
 def checkpoint_file():
-    """The same in every life: torchrun, which is the parent, lives on."""
-    default = pathlib.Path(tempfile.gettempdir(), f"unisono-elastic-{os.getppid()}.pt")
-    return pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    """The same in every life."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: elastic.py CHECKPOINT")
+    return pathlib.Path(sys.argv[1])
 
 
 def save(file, state):
@@ -37,6 +38,7 @@ def save(file, state):
     part.rename(file)
 
 
+file = checkpoint_file()
 dist.init_process_group("unisono")
 life = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 may_restart = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) > 0
@@ -45,10 +47,9 @@ torch.manual_seed(0)
 model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-file = checkpoint_file()
 losses = []
 if file.exists():
-    state = torch.load(file)
+    state = torch.load(file, weights_only=True)
     model.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     losses = state["losses"]
