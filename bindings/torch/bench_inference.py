@@ -20,7 +20,7 @@ import time
 
 import torch
 
-from bench import processor
+from bench.common import processor
 from unisono_torch import ops
 
 KIB = 1024

@@ -67,10 +67,13 @@ echo "torch: test_reproducible.py"
 UNISONO_TRANSPORT=tcp UNISONO_ORDER=exact "$prefix/bin/unisono" run -n 3 --keep-going \
   "$run" -B test_reproducible.py || status=1
 # reconfigure() is of torch 2.14 and newer: with an older one its tests pass over themselves.
-for file in test_build.py test_failures.py test_ops_failures.py test_reconfigure.py; do
+for file in test_build.py test_plugins.py test_failures.py test_ops_failures.py \
+  test_reconfigure.py; do
   echo "torch: $file"
   "$run" -B "$file" || status=1
 done
+echo "torch: bench_inference.py starts"
+"$run" -B "$folder/bench_inference.py" --help >/dev/null || status=1
 echo "torch: the group in Python"
 python_group() { "$prefix/bin/unisono" run -n 2 --keep-going "$run" -B "$@" || status=1; }
 python_group test_pure_python.py
@@ -82,16 +85,16 @@ example() {
   echo "torch: $*"
   "$@" || status=1
 }
-by_unisono() { example "$prefix/bin/unisono" run -n 2 "$run" -B "$1"; }
-by_torchrun() { example "$run" -B -m torch.distributed.run --nproc-per-node 2 "${@:2}" "$1"; }
+by_unisono() { example "$prefix/bin/unisono" run -n 2 "$run" -B "$@"; }
+by_torchrun() { example "$run" -B -m torch.distributed.run --nproc-per-node 2 "$@"; }
 by_unisono fsdp2.py
-by_torchrun elastic.py --max-restarts 1
+by_torchrun --max-restarts 1 elastic.py "$work/by_torchrun.pt"
 if [ "${TEST_FULL:-0}" = 1 ]; then
   for file in ddp fsdp1 zero tensor_parallel; do
     by_unisono "$file.py"
     by_torchrun "$file.py"
   done
-  by_unisono elastic.py
+  by_unisono elastic.py "$work/by_unisono.pt"
 fi
 
 # Of PyTorch's own: what our tests do not do.

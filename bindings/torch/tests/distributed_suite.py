@@ -131,18 +131,18 @@ def parse():
 
 
 def prepare(arguments):
+    """Starts this program anew, once, so that it is imported with the names set."""
+    if os.environ.get("SUITE_STARTED") == "1":
+        return
     if arguments.name:
         os.environ[NAME] = arguments.name
     os.environ["BACKEND"] = arguments.name or arguments.backend
     os.environ["WORLD_SIZE"] = str(arguments.ranks)
     os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = str(arguments.limit)
-    os.environ["TEMP_DIR"] = tempfile.mkdtemp(prefix="unisono-suite-")
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Started anew, so that this module is imported with the names set.
-    if os.environ.get("SUITE_STARTED") != "1":
-        os.environ["SUITE_STARTED"] = "1"
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+    os.environ["SUITE_STARTED"] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def reason_of(error):
@@ -155,6 +155,7 @@ class Results(unittest.TestResult):
     def __init__(self):
         super().__init__()
         self.rows = {}
+        self.started = time.monotonic()
 
     def startTest(self, test):
         super().startTest(test)
@@ -177,6 +178,16 @@ class Results(unittest.TestResult):
 
     addError = addFailure
 
+    def addSubTest(self, test, part, error):
+        if error is not None:
+            self.note(test, "failed", reason_of(error[1]))
+
+    def addExpectedFailure(self, test, error):
+        self.note(test, "passed", "fails, as expected")
+
+    def addUnexpectedSuccess(self, test):
+        self.note(test, "failed", "passes, and was expected to fail")
+
 
 def run(names):
     loader = unittest.TestLoader()
@@ -189,14 +200,18 @@ def run(names):
 def main():
     arguments = parse()
     prepare(arguments)
-    rows = run(arguments.names)
+    with tempfile.TemporaryDirectory(prefix="unisono-suite-") as folder:
+        os.environ["TEMP_DIR"] = folder
+        rows = run(arguments.names)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(rows, file, indent=1)
     count = collections.Counter(row["outcome"] for row in rows.values())
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     # A test that is asked for by name has to run.
-    idle = arguments.names and count["skipped"]
+    idle = [name for name in arguments.names if rows.get(name, {}).get("outcome") != "passed"]
+    if idle:
+        print(f"asked for and not passed: {', '.join(idle)}")
     return 1 if count["failed"] or idle else 0
 
 

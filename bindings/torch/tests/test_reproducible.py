@@ -54,11 +54,16 @@ class Reproducible(unittest.TestCase):
             self.assertTrue(torch.equal(torch.cat(parts), whole), dtype)
 
     def test_averages_and_scattered_sums_have_the_same_bits(self):
-        values = of_rank((size() * 1000,))
-        out = torch.empty(1000)
-        dist.reduce_scatter_tensor(out, values)
-        dist.all_reduce(values)
-        self.assertTrue(torch.equal(out, values.chunk(size())[rank()]))
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            values = of_rank((size() * 1000,))
+            out = torch.empty(1000)
+            dist.reduce_scatter_tensor(out, values, op)
+            parts = [part.clone() for part in values.split(99)]
+            for part in parts:
+                dist.all_reduce(part, op)
+            dist.all_reduce(values, op)
+            self.assertTrue(torch.equal(out, values.chunk(size())[rank()]), op)
+            self.assertTrue(torch.equal(torch.cat(parts), values), op)
 
 
 if __name__ == "__main__":

@@ -193,11 +193,13 @@ class Training(unittest.TestCase):
         mesh = init_device_mesh("cpu", (size(),))
         torch.manual_seed(4)
         value = torch.randn(5 * size(), 3)
-        folder = [tempfile.mkdtemp()] if rank() == 0 else [None]
-        dist.broadcast_object_list(folder, 0)
-        checkpoint.save({"v": distribute_tensor(value, mesh, [Shard(0)])}, checkpoint_id=folder[0])
         loaded = {"v": distribute_tensor(torch.zeros_like(value), mesh, [Shard(0)])}
-        checkpoint.load(loaded, checkpoint_id=folder[0])
+        with tempfile.TemporaryDirectory() as own:
+            folder = [own]
+            dist.broadcast_object_list(folder, 0)
+            checkpoint.save({"v": distribute_tensor(value, mesh, [Shard(0)])}, checkpoint_id=folder[0])
+            checkpoint.load(loaded, checkpoint_id=folder[0])
+            dist.barrier()
         torch.testing.assert_close(loaded["v"].full_tensor(), value, rtol=0, atol=0)
 
 
