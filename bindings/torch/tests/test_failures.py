@@ -183,6 +183,15 @@ class Failures(unittest.TestCase):
                 if dist.get_rank(group) >= 0:
                     dist.all_reduce(tensor, group=group)
             assert tensor[0] == 2, tensor
+            # Other backends that cannot split say so as before.
+            split = torch._C._distributed_c10d.Backend.perform_nocolor_split
+            if split is unisono_torch._no_split_without_a_part:
+                gloo = dist.new_group(backend="gloo")._get_backend(torch.device("cpu"))
+                try:
+                    gloo.perform_nocolor_split(world.bound_device_id)
+                    sys.exit("no exception")
+                except AttributeError:
+                    pass
             """,
         )
 

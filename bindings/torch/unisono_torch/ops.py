@@ -11,8 +11,9 @@ set_default_group() chose another.
 
 Tensors are dense, contiguous and on the CPU. What is written is written in place, and nothing is
 allocated but where a function says so. There are no gradients: a tensor that requires grad is
-refused unless it is under torch.no_grad() or inference_mode(). All ranks make the same calls with
-the same sizes and types in the same order, and one thread at a time uses a group.
+refused unless it is under torch.no_grad() or inference_mode(). Code that AOTAutograd or Inductor
+compiled is not told of that, and its gradients leave out the other ranks. All ranks make the same
+calls with the same sizes and types in the same order, and one thread at a time uses a group.
 
 What fails is raised on every rank: a rank that was killed or is late, or calls that differ, as
 torch.distributed.DistBackendError, whose text names the rank at fault; the group is of no use
