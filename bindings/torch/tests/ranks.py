@@ -59,4 +59,8 @@ def main():
     if dist.is_initialized():
         dist.destroy_process_group()
     atexit._run_exitfuncs()
-    sys.exit(1 if failed else 0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread of Gloo may free its last tensor only now, which ends a process whose interpreter is
+    # being taken down by std::terminate().
+    os._exit(1 if failed else 0)
