@@ -3,9 +3,8 @@
 Needs the package unisono-torch (pip install --no-deps ./bindings/torch), which needs torch.
 """
 
+import importlib
 import sys
 
-import unisono_torch.ops
-
 # The module itself, since it has state.
-sys.modules[__name__] = unisono_torch.ops
+sys.modules[__name__] = importlib.import_module("unisono_torch.ops")
