@@ -31,11 +31,13 @@ class Pool {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return !tasks_.empty(); });
-      const std::function<void()> task = std::move(tasks_.front());
+      std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       --idle_;
       lock.unlock();
       task();
+      // What the task has may wait for Python's lock, and who has that may wait for this one.
+      task = nullptr;
       lock.lock();
       ++idle_;
     }
