@@ -29,6 +29,9 @@ using CommPointer = std::shared_ptr<unisono_comm>;
 
 /// Meets the other ranks of the group in torch's store. Throws what is missing.
 CommPointer join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
+/// Meets those who were given the same id. Throws in the name of `operation`.
+CommPointer join_by_id(const unisono_unique_id& id, int rank, int size,
+                       std::chrono::milliseconds timeout, const char* operation);
 
 class UnisonoBackend : public c10d::Backend {
  public:

@@ -60,14 +60,9 @@ int64_t keep(CommPointer comm) {
   TORCH_CHECK(false, "unisono: ", kSlots, " groups are open; close some");
 }
 
-unisono_init_options options_of(double timeout_s) {
+int64_t init(double timeout_s) {
   unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
   options.timeout_ms = milliseconds_of(timeout_s).count();
-  return options;
-}
-
-int64_t init(double timeout_s) {
-  const unisono_init_options options = options_of(timeout_s);
   unisono_comm* comm = nullptr;
   check(unisono_init(&options, &comm), "init");
   return keep({comm, unisono_comm_destroy});
@@ -79,15 +74,12 @@ std::string make_id() {
   return {id.bytes, sizeof id.bytes};
 }
 
-int64_t join_by_id(const std::string& bytes, int rank, int size, double timeout_s) {
+int64_t join_by_bytes(const std::string& bytes, int rank, int size, double timeout_s) {
   unisono_unique_id id;
   TORCH_CHECK_VALUE(bytes.size() == sizeof id.bytes, "unisono: an id has ", sizeof id.bytes,
                     " bytes, not ", bytes.size());
   std::memcpy(id.bytes, bytes.data(), bytes.size());
-  const unisono_init_options options = options_of(timeout_s);
-  unisono_comm* comm = nullptr;
-  check(unisono_join_by_id(&id, rank, size, &options, &comm), "join_by_id");
-  return keep({comm, unisono_comm_destroy});
+  return keep(join_by_id(id, rank, size, milliseconds_of(timeout_s), "join_by_id"));
 }
 
 // The communicator of a slot that is free from here on; null where it was closed before.
@@ -142,7 +134,7 @@ void add_groups(py::module_& module) {
       },
       Released());
   module.def("group_make_id", [] { return py::bytes(make_id()); });
-  module.def("group_join_by_id", &join_by_id, Released());
+  module.def("group_join_by_id", &join_by_bytes, Released());
   module.def("group_rank", [](int64_t handle) {
     return unisono_comm_rank(open_group(handle, "rank").comm.get());
   });

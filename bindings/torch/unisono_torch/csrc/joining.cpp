@@ -72,4 +72,13 @@ CommPointer join(c10d::Store& store, int rank, int size, milliseconds timeout) {
   return {comm, unisono_comm_destroy};
 }
 
+CommPointer join_by_id(const unisono_unique_id& id, int rank, int size, milliseconds timeout,
+                       const char* operation) {
+  unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
+  options.timeout_ms = timeout.count();
+  unisono_comm* comm = nullptr;
+  check(unisono_join_by_id(&id, rank, size, &options, &comm), operation);
+  return {comm, unisono_comm_destroy};
+}
+
 }  // namespace unisono_torch

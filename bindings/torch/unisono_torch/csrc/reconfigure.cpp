@@ -104,15 +104,6 @@ int place_of(const std::string& own, const Handles& handles) {
   return static_cast<int>(place - handles.begin());
 }
 
-CommPointer meet(const std::string& first, int rank, int size, milliseconds timeout) {
-  const unisono_unique_id id = id_of_handle(first, 0);
-  unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
-  options.timeout_ms = timeout.count();
-  unisono_comm* comm = nullptr;
-  check(unisono_join_by_id(&id, rank, size, &options, &comm), "reconfigure");
-  return {comm, unisono_comm_destroy};
-}
-
 // Ranks that mean different communicators must not take each other for peers.
 void check_uuid(unisono_comm* comm, int64_t uuid) {
   std::vector<int64_t> uuids(static_cast<size_t>(unisono_comm_size(comm)));
@@ -162,7 +153,8 @@ WorkPointer UnisonoBackend::reconfigure(const c10d::ReconfigureOptions& options)
   // Up to here an error leaves the group as it was; from here on no rank has the old members.
   replace_comm(nullptr, "a reconfigure() of it goes on");
   try {
-    CommPointer comm = meet(handles.front(), rank, size, timeout);
+    CommPointer comm =
+        join_by_id(id_of_handle(handles.front(), 0), rank, size, timeout, "reconfigure");
     check_uuid(comm.get(), options.uuid);
     replace_comm(std::move(comm), "");
   } catch (...) {
