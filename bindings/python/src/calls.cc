@@ -165,10 +165,7 @@ void BorrowedCall::set_options(const Given& given) {
   call_.options.timeout = milliseconds_of(given.timeout, operation_);
   algorithm_ = text_of(given.algorithm, operation_, "algorithm");
   call_.options.algorithm = algorithm_;
-  const std::string order = text_of(given.order, operation_, "order");
-  if (!order.empty() && !parse(order, &call_.options.order)) {
-    refuse(operation_, "order is '" + order + "': give 'any', 'canonical' or 'exact'");
-  }
+  call_.options.order = order_of(text_of(given.order, operation_, "order"), operation_);
   call_.options.stream = stream_of(given.stream, operation_);
 }
 
@@ -187,6 +184,14 @@ void BorrowedCall::set_sizes(const Given& given, const Communicator& communicato
   } else {
     fit_two_buffers(&call_, {in_.elements() * scale_, out_.elements() * scale_}, rank, ranks);
   }
+}
+
+Order order_of(const std::string& text, const char* operation) {
+  Order order = Order::kAny;
+  if (!text.empty() && !parse(text, &order)) {
+    refuse(operation, "order is '" + text + "': give 'any', 'canonical' or 'exact'");
+  }
+  return order;
 }
 
 std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation) {

@@ -72,4 +72,7 @@ void raise_if(const nb::object& failure);
 /// Seconds, or None for 0: the default.
 std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation);
 
+/// By its name; an empty one is kAny.
+Order order_of(const std::string& text, const char* operation);
+
 }  // namespace unisono::python

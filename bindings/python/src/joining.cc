@@ -62,28 +62,19 @@ class PythonStore : public Store {
 };
 
 // What is the same in every way to join.
-struct JobOptions {
-  std::string job_key, transport;
-  nb::handle timeout;
-  int device;
-  std::string order;
-
-  InitOptions converted() const {
-    InitOptions options{.job_key = job_key,
-                        .transport = transport,
-                        .timeout = milliseconds_of(timeout, "init"),
-                        .device = device};
-    if (!order.empty() && !parse(order, &options.order)) {
-      refuse("init", "order is '" + order + "': give 'any', 'canonical' or 'exact'");
-    }
-    return options;
-  }
-};
+InitOptions job_options(const std::string& job_key, const std::string& transport,
+                        nb::handle timeout, int device, const std::string& order) {
+  return {.job_key = job_key,
+          .transport = transport,
+          .timeout = milliseconds_of(timeout, "init"),
+          .device = device,
+          .order = order_of(order, "init")};
+}
 
 std::unique_ptr<Member> init_world(const std::string& rendezvous, Rank rank, int size,
                                    const std::string& job_key, const std::string& transport,
                                    nb::handle timeout, int device, const std::string& order) {
-  InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
+  InitOptions options = job_options(job_key, transport, timeout, device, order);
   options.rendezvous = rendezvous;
   options.rank = rank;
   options.size = size;
@@ -95,7 +86,7 @@ std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Ra
                                    const std::string& job_key, const std::string& transport,
                                    nb::handle timeout, int device, const std::string& order) {
   PythonStore python_store(std::move(store));
-  const InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
+  const InitOptions options = job_options(job_key, transport, timeout, device, order);
   try {
     const WithoutGil released;
     return std::make_unique<Member>(join(python_store, name, rank, size, options));
@@ -114,7 +105,7 @@ std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
                        std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
   }
   std::memcpy(unique.bytes.data(), id.c_str(), id.size());
-  const InitOptions options = JobOptions{job_key, transport, timeout, device, order}.converted();
+  const InitOptions options = job_options(job_key, transport, timeout, device, order);
   const WithoutGil released;
   return std::make_unique<Member>(join(unique, rank, size, options));
 }
