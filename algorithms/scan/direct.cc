@@ -1,5 +1,5 @@
 // Scan and exscan, direct: every rank sends to all higher ranks, each of which reduces what it got
-// by the canonical tree or at once T(0, r + 1), or T(0, r) for exscan.
+// by the canonical tree, T(0, r + 1) or for exscan T(0, r), or at once.
 //
 //   round 0   0 -> 1 2 3   1 -> 2 3   2 -> 3
 //

@@ -98,6 +98,10 @@ Status check(detail::CommunicatorState& state, const Request& request, const Sta
   return compute::Reduction::make(request.type, request.op, 1).status();
 }
 
+std::size_t total_of(const std::vector<std::size_t>& addends) {
+  return std::accumulate(addends.begin(), addends.end(), std::size_t{0});
+}
+
 // How many addends each rank has, once all are known to make the same call.
 Result<std::vector<std::size_t>> judge(std::span<const Words> table) {
   std::vector<std::size_t> addends;
@@ -120,7 +124,7 @@ Result<std::vector<std::size_t>> judge(std::span<const Words> table) {
     }
     addends.push_back(static_cast<std::size_t>(std::min<std::uint64_t>(own, kAddendsMax + 1)));
   }
-  const std::size_t total = std::accumulate(addends.begin(), addends.end(), std::size_t{0});
+  const std::size_t total = total_of(addends);
   if (total == 0 || total > kAddendsMax) {
     return invalid("all ranks together have " + std::to_string(total) +
                    " addends; accepted are 1 to " + std::to_string(kAddendsMax));
@@ -141,7 +145,7 @@ class AddendsReducer {
         request_(request),
         addends_(std::move(addends)),
         reduction_(std::move(reduction)),
-        total_(std::accumulate(addends_.begin(), addends_.end(), std::size_t{0})) {
+        total_(total_of(addends_)) {
     options_.timeout = request.options.timeout;
     const std::size_t most = *std::ranges::max_element(addends_);
     const std::size_t vectors = std::max(total_, most * ranks());  // as all ranks know it
@@ -254,8 +258,7 @@ void reduce_all(Communicator& communicator, Request request, const Status& lengt
   if (!valid) refuse(valid);
   Result<std::vector<std::size_t>> addends = judge(table);
   if (!addends) refuse(addends.error());
-  const auto total =
-      static_cast<int>(std::accumulate(addends->begin(), addends->end(), std::size_t{0}));
+  const auto total = static_cast<int>(total_of(*addends));
   try {
     AddendsReducer(
         communicator, request, std::move(*addends),

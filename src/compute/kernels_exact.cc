@@ -79,7 +79,7 @@ HWY_INLINE hn::Vec<Floats> demote_to_odd(const Sums& sums) {
   return hn::Combine(Floats(), demote_to_odd(sums.upper), demote_to_odd(sums.lower));
 }
 
-/// fp16 are multiples of 2^-24 below 2^16: so many of them stay below 2^53 of these.
+/// A sum of this many fp16, which are multiples of 2^-24 below 2^16, is exact in fp64.
 constexpr int kPlainAddendsMax = 8192;
 
 struct Fp32 {
@@ -93,7 +93,7 @@ struct Fp32 {
 struct Fp16 {
   using Stored = std::uint16_t;
   using Tag = hn::Rebind<Stored, Floats>;
-  static constexpr int kSignificantBits = 0;  // as many as kPlainAddendsMax fit into fp64
+  static constexpr int kSignificantBits = 0;  // magnitudes do not matter up to kPlainAddendsMax
   static HWY_INLINE hn::Vec<Floats> widen(hn::Vec<Tag> stored) { return Half::widen(stored); }
   static HWY_INLINE hn::Vec<Tag> round(const Sums& exact) {
     return Half::narrow(demote_to_odd(exact));
@@ -109,9 +109,7 @@ struct Bf16 {
   }
   static HWY_INLINE hn::Vec<Tag> round(const Sums& exact) {
     const Bits du;
-    const auto bits = hn::BitCast(du, demote_to_odd(exact));
-    const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), is_odd);
+    const auto rounded = rounded_to_upper_half(du, hn::BitCast(du, demote_to_odd(exact)));
     return hn::TruncateTo(Tag(), hn::ShiftRight<16>(rounded));
   }
 };

@@ -30,17 +30,9 @@ struct Bfloat {
     const auto even =
         op(d, hn::BitCast(d, hn::ShiftLeft<16>(l)), hn::BitCast(d, hn::ShiftLeft<16>(r)));
     const auto odd = op(d, hn::BitCast(d, hn::And(l, upper)), hn::BitCast(d, hn::And(r, upper)));
-    return hn::OddEven(hn::BitCast(Tag(), rounded(du, odd)),
-                       hn::BitCast(Tag(), hn::ShiftRight<16>(rounded(du, even))));
-  }
-
- private:
-  /// The upper 16 bits are the result.
-  template <class DU, class V>
-  static HWY_INLINE hn::Vec<DU> rounded(DU du, V value) {
-    const auto bits = hn::BitCast(du, value);
-    const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-    return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), is_odd);
+    return hn::OddEven(
+        hn::BitCast(Tag(), rounded_to_upper_half(du, hn::BitCast(du, odd))),
+        hn::BitCast(Tag(), hn::ShiftRight<16>(rounded_to_upper_half(du, hn::BitCast(du, even)))));
   }
 };
 

@@ -122,6 +122,14 @@ struct Half {
 };
 #endif
 
+/// The bits of an fp32 whose upper half is the nearest bf16, ties to even. NaN stays NaN where its
+/// lower half is zero.
+template <class DU>
+HWY_INLINE hn::Vec<DU> rounded_to_upper_half(DU du, hn::Vec<DU> bits) {
+  const auto is_odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), is_odd);
+}
+
 /// The CombineKernels of a format that computes in fp32. `kStreams`: sums have a streaming form.
 template <class Format, bool kStreams>
 CombineKernels small_kernels(OpKind op) {
