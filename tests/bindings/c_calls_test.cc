@@ -223,7 +223,9 @@ TEST(CCalls, AddendsOfAllRanksAreReduced) {
     EXPECT_TRUE(is_code(unisono_all_reduce_addends(comm, rank == 1 ? nullptr : addends, 1, sums, 2,
                                                    UNISONO_FLOAT64, UNISONO_OP_SUM, nullptr),
                         UNISONO_INVALID_ARGUMENT));
-    if (rank == 0) EXPECT_EQ(unisono_last_error_rank(), 1);
+    if (rank == 0) {
+      EXPECT_EQ(unisono_last_error_rank(), 1);
+    }
   });
 }
 
