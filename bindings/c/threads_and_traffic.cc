@@ -1,7 +1,8 @@
-// Ranks that are threads, threads beside the ranks, and what a communicator has moved, in the C
-// API.
+// Ranks that this process makes, threads beside the ranks, and what a communicator has moved, in
+// the C API.
 #include <chrono>
 #include <string>
+#include <type_traits>
 
 #include "bindings/c/handles.h"
 #include "bindings/c/sized.h"
@@ -14,6 +15,31 @@ struct unisono_helper_threads {
 
 namespace unisono::c {
 namespace {
+
+constexpr unisono_spawn_options kSpawnOptions = UNISONO_SPAWN_OPTIONS_INIT;
+static_assert(std::has_unique_object_representations_v<unisono_spawn_options>, "it has no padding");
+
+SpawnOptions spawn_options(const unisono_spawn_options* given) {
+  const unisono_spawn_options set = with_defaults(given, kSpawnOptions, "spawn");
+  SpawnOptions options;
+  switch (set.as) {
+    case UNISONO_AS_THREADS:
+      options.as = SpawnOptions::As::kThreads;
+      break;
+    case UNISONO_AS_PROCESSES:
+      options.as = SpawnOptions::As::kProcesses;
+      break;
+    default:
+      refuse("spawn", "`as` is no unisono_spawn_as");
+  }
+  if (set.transport != nullptr) options.transport = set.transport;
+  options.timeout = std::chrono::milliseconds(set.timeout_ms);
+  if (set.device_count > 0 && set.devices == nullptr) {
+    refuse("spawn", "devices are counted, and there is no list of them");
+  }
+  options.devices.assign(set.devices, set.devices + set.device_count);
+  return options;
+}
 
 void run_body(int (*body)(void*, unisono_comm*), void* context, Communicator& communicator) {
   const Rank rank = communicator.rank();
@@ -57,14 +83,12 @@ unisono_code unisono_helper_threads_note(std::int32_t threads, unisono_helper_th
 void unisono_helper_threads_free(unisono_helper_threads* note) { delete note; }
 
 unisono_code unisono_spawn(std::int32_t n, int (*body)(void* context, unisono_comm* comm),
-                           void* context, const char* transport, std::int64_t timeout_ms) {
+                           void* context, const unisono_spawn_options* options) {
   return guarded([&] {
     if (body == nullptr) refuse("spawn", "the body is null");
-    SpawnOptions options;
-    if (transport != nullptr) options.transport = transport;
-    options.timeout = std::chrono::milliseconds(timeout_ms);
     spawn(
-        n, [&](Communicator& communicator) { run_body(body, context, communicator); }, options);
+        n, [&](Communicator& communicator) { run_body(body, context, communicator); },
+        spawn_options(options));
   });
 }
 

@@ -564,11 +564,31 @@ UNISONO_C_API unisono_code unisono_helper_threads_note(int32_t threads,
                                                        unisono_helper_threads** note);
 UNISONO_C_API void unisono_helper_threads_free(unisono_helper_threads* note);
 
-/* Runs body(context, comm) as ranks 0 to n - 1, threads of this process, and waits for all. `comm`
- * is valid until the body returns, which does not destroy it. A body returns 0, or another number:
- * then the others are aborted and the outcome is UNISONO_ABORTED, which names the rank. */
+/* SpawnOptions of unisono/communicator.h. */
+typedef enum unisono_spawn_as UNISONO_AS_INT {
+  UNISONO_AS_THREADS = 0,
+  UNISONO_AS_PROCESSES = 1
+} unisono_spawn_as;
+typedef struct unisono_spawn_options {
+  size_t size;
+  const char* transport;  /* null: as unisono_init_options.transport */
+  int64_t timeout_ms;     /* 0: UNISONO_TIMEOUT */
+  const int32_t* devices; /* by rank, repeated where there are fewer; null: -1 for all */
+  size_t device_count;
+  unisono_spawn_as as;
+  int32_t reserved; /* 0 */
+} unisono_spawn_options;
+#define UNISONO_SPAWN_OPTIONS_INIT \
+  { sizeof(unisono_spawn_options), NULL, 0, NULL, 0, UNISONO_AS_THREADS, 0 }
+
+/* Runs body(context, comm) as ranks 0 to n - 1 and waits for all. `comm` is valid until the body
+ * returns, which does not destroy it. A body returns 0, or another number: then the others are
+ * aborted, and the outcome names the rank: UNISONO_ABORTED, of processes UNISONO_RANK_FAILED, also
+ * for one that died. As processes it forks: before any unisono engine of this process is made
+ * (UNISONO_INVALID_ARGUMENT otherwise), and what a body writes to memory, only its process sees.
+ * `options` may be null. */
 UNISONO_C_API unisono_code unisono_spawn(int32_t n, int (*body)(void* context, unisono_comm* comm),
-                                         void* context, const char* transport, int64_t timeout_ms);
+                                         void* context, const unisono_spawn_options* options);
 
 /* Traffic and TrafficReport of unisono/traffic.h. */
 typedef struct unisono_traffic {

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -267,20 +269,57 @@ TEST(CCommunicators, TextsFitTheirRoom) {
   });
 }
 
+int fail_on_rank_1(void*, unisono_comm* comm) {
+  if (unisono_comm_rank(comm) == 1) return 3;
+  EXPECT_NE(unisono_barrier(comm, nullptr), UNISONO_OK);
+  return 0;
+}
+
 TEST(CCommunicators, ABodyThatFailsNamesItsRank) {
-  const unisono_code code = unisono_spawn(
-      2,
-      [](void*, unisono_comm* comm) {
-        if (unisono_comm_rank(comm) == 1) return 3;
-        EXPECT_NE(unisono_barrier(comm, nullptr), UNISONO_OK);
-        return 0;
-      },
-      nullptr, nullptr, 20'000);
+  unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
+  options.timeout_ms = 20'000;
+  const unisono_code code = unisono_spawn(2, fail_on_rank_1, nullptr, &options);
   EXPECT_TRUE(is_code(code, UNISONO_ABORTED));
   EXPECT_THAT(unisono_last_error(), HasSubstr("returned 3"));
   EXPECT_EQ(unisono_last_error_rank(), 1);
-  EXPECT_TRUE(is_code(unisono_spawn(2, nullptr, nullptr, nullptr, 0), UNISONO_INVALID_ARGUMENT));
-  EXPECT_TRUE(is_code(unisono_spawn(0, call_body, nullptr, nullptr, 0), UNISONO_INVALID_ARGUMENT));
+  EXPECT_TRUE(is_code(unisono_spawn(2, nullptr, nullptr, nullptr), UNISONO_INVALID_ARGUMENT));
+  EXPECT_TRUE(is_code(unisono_spawn(0, call_body, nullptr, nullptr), UNISONO_INVALID_ARGUMENT));
+}
+
+TEST(CCommunicators, RefuseOptionsOfSpawnThatMeanNothing) {
+  const auto spawned_with = [](void (*set)(unisono_spawn_options*)) {
+    unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
+    set(&options);
+    return unisono_spawn(2, call_body, nullptr, &options);
+  };
+  EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->device_count = 1; }),
+                      UNISONO_INVALID_ARGUMENT));
+  EXPECT_TRUE(
+      is_code(spawned_with([](auto* options) { options->as = static_cast<unisono_spawn_as>(2); }),
+              UNISONO_INVALID_ARGUMENT));
+  EXPECT_THAT(unisono_last_error(), HasSubstr("`as` is no"));
+}
+
+// Ranks that are processes, in a process that has made no engine: the outcome by exit status.
+int spawn_processes(int (*body)(void*, unisono_comm*), std::string_view words) {
+  unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
+  options.timeout_ms = 20'000;
+  options.as = UNISONO_AS_PROCESSES;
+  const unisono_code code = unisono_spawn(3, body, nullptr, &options);
+  return std::string_view(unisono_last_error()).find(words) == std::string_view::npos ? 100 : code;
+}
+
+TEST(CCommunicatorsDeathTest, RanksMayBeProcesses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto add_pids = [](void*, unisono_comm* comm) {
+    std::int64_t own = getpid();
+    std::int64_t all[3];
+    if (unisono_all_gather(comm, &own, all, 1, UNISONO_INT64, nullptr) != UNISONO_OK) return 1;
+    return all[0] != all[1] && all[1] != all[2] && all[0] != all[2] ? 0 : 2;
+  };
+  EXPECT_EXIT(std::exit(spawn_processes(add_pids, "")), testing::ExitedWithCode(UNISONO_OK), "");
+  EXPECT_EXIT(std::exit(spawn_processes(fail_on_rank_1, "returned 3")),
+              testing::ExitedWithCode(UNISONO_RANK_FAILED), "");
 }
 
 TEST(CCommunicators, EachThreadHasItsOwnLastError) {

@@ -28,7 +28,10 @@ inline int call_body(void* context, unisono_comm* comm) {
 
 /// Runs `body` as ranks 0 to n - 1.
 inline void run_ranks(int n, Body body, const char* transport = nullptr) {
-  EXPECT_TRUE(is_ok(unisono_spawn(n, call_body, &body, transport, 20'000)));
+  unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
+  options.transport = transport;
+  options.timeout_ms = 20'000;
+  EXPECT_TRUE(is_ok(unisono_spawn(n, call_body, &body, &options)));
 }
 
 }  // namespace unisono::test
