@@ -85,7 +85,8 @@ const Row kRows[]{
      },
      [](const Config& c) { return std::string(name_of(c.access)); }},
     {{"UNISONO_WAIT", choices_of<kWaits>(), "auto",
-      "how a waiting rank waits; auto: by ranks per core"},
+      "how a waiting rank waits; auto: by ranks per core, and by who else turns out to want the "
+      "core"},
      [](std::string_view text, Config* c) { return parse_choice(text, kWaits, &c->wait); },
      [](const Config& c) { return c.wait; }},
     {{"UNISONO_ORDER", "any|canonical|exact", "any",

@@ -15,18 +15,16 @@ namespace {
 
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
-constexpr unsigned kPollsPerClock = 256;
-// A look that ends in a yield may take a while, but where the clock is a system call it costs as
-// much as the yield.
-constexpr unsigned kYieldsPerClock = 4;
+constexpr int kLooksPerClock = 64;
 // Beats of start_and_linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
 constexpr int kFlushBeats = 32;
 
-void sleep_us(std::int64_t us) {
-  timespec duration{us / 1'000'000, (us % 1'000'000) * 1000};
+void sleep_for(Duration time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const timespec duration{seconds.count(), std::chrono::nanoseconds(time - seconds).count()};
   nanosleep(&duration, nullptr);
 }
 
@@ -166,39 +164,71 @@ class Engine::Waiter {
   Engine& engine_;
 };
 
+// What one wait knows. It reads the clock now and then: a quick wait does not pay for it.
+class Engine::Looks {
+ public:
+  explicit Looks(const IdlePolicy& plan) : plan_(&plan) {}
+  void follow(const IdlePolicy& plan) { plan_ = &plan; }
+
+  /// What the thread does after a look for nothing.
+  Idling idling() const {
+    if (!spins()) {
+      return now_ - began_ >= plan_->sleep_after ? Idling::kSleep : Idling::kYield;
+    }
+    const int each = plan_->spins_per_yield;
+    return each > 0 && looks_ % each == each - 1 ? Idling::kYield : Idling::kRelax;
+  }
+  Duration sleep() const { return plan_->sleep_for; }
+
+  /// After each look. True where it has read the clock.
+  bool looked(bool moved) {
+    // What moves all the time must not keep the clock from being read.
+    const bool reads = !spins() || ++since_reading_ == kLooksPerClock;
+    looks_ = moved ? 0 : std::min(looks_ + 1, plan_->spins);
+    if (!reads) return false;
+    since_reading_ = 0;
+    now_ = Clock::now();
+    if (began_ == TimePoint{}) began_ = moved_ = now_;
+    if (moved) moved_ = now_;
+    return true;
+  }
+  TimePoint now() const { return now_; }
+
+ private:
+  bool spins() const { return looks_ < plan_->spins && now_ - moved_ < plan_->spin_for; }
+
+  const IdlePolicy* plan_;
+  TimePoint began_{}, moved_{}, now_{};
+  int looks_ = 0;  // for nothing, since something moved; stops at the last spin
+  int since_reading_ = 0;
+};
+
 template <typename IsDone>
 bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   const Waiter waiter(*this);
-  const IdlePolicy& idle = idle_.now();
-  TimePoint began{};  // when the clock was first read: a quick wait does not pay for it
-  Duration waited{};  // since then, when it was last read
-  bool in_time = true;
-  int looks = 0;       // for nothing, since something moved; stops at the last spin
-  unsigned polls = 0;  // what moves all the time must not keep the clock from being read
-  unsigned yields = 0;
+  Looks looks(idle());
   while (!is_done()) {
     bool moved = false;
+    const Idling idling = looks.idling();
     if (try_lock()) {
       const Lock lock(*this, std::adopt_lock);
       moved = poll();
-      const bool spins = looks < idle.spins;
-      if (spins ? ++polls % kPollsPerClock == 0 : ++yields % kYieldsPerClock == 0) {
-        const TimePoint now = Clock::now();
-        if (began == TimePoint{}) began = now;
-        waited = now - began;
-        tend(now);
-        if (now >= until) in_time = is_done();
+      if (looks.looked(moved)) {
+        tend(looks.now());
+        if (looks.now() >= until) return is_done();
+        contention_.note(Contention::Who::kNobody, looks.now());
+        looks.follow(idle());
       }
+      if (!moved && idling == Idling::kYield) yield();
+    } else {
+      (void)looks.looked(false);
+      if (idling == Idling::kYield) sched_yield();
     }
-    if (!in_time) break;
-    if (moved) {
-      looks = 0;
-    } else if (!is_done()) {
-      idle_once(idle, looks, waited);
-      if (looks < idle.spins) ++looks;
-    }
+    if (moved || is_done()) continue;
+    if (idling == Idling::kRelax) cpu_relax();
+    if (idling == Idling::kSleep) sleep_for(looks.sleep());
   }
-  return in_time;
+  return true;
 }
 
 void Engine::flush() {
@@ -218,22 +248,6 @@ void Engine::tend(TimePoint now) {
   if (now < next_tend_) return;
   next_tend_ = now + kTendEvery;
   host_.tend();
-}
-
-void Engine::idle_once(const IdlePolicy& idle, int looks, Duration waited) {
-  if (looks < idle.spins) {
-    cpu_relax();
-    return;
-  }
-  const bool sleeps =
-      idle.sleep_after_us > 0 && waited >= std::chrono::microseconds(idle.sleep_after_us);
-  if (sleeps) {
-    sleep_us(idle.sleep_us);
-  } else if (idle.yields) {
-    sched_yield();
-  } else {
-    cpu_relax();
-  }
 }
 
 void Engine::wake_progress_thread() {
@@ -259,7 +273,7 @@ bool Engine::can_be_ended(TimePoint until) {
   }
   while (progress_calls_back_.load(std::memory_order_relaxed)) {
     if (Clock::now() >= until) return false;
-    sleep_us(100);
+    sleep_for(std::chrono::microseconds(100));
   }
   return true;
 }
@@ -267,9 +281,11 @@ bool Engine::can_be_ended(TimePoint until) {
 // In the midst of a call, which what was deferred must not come between.
 void Engine::yield() {
   give_lock_away();
-  do {
-    sched_yield();
-  } while (!try_lock());
+  const TimePoint before = Clock::now();
+  sched_yield();
+  const TimePoint after = Clock::now();
+  while (!try_lock()) sched_yield();
+  contention_.yielded(after - before, idle_.shares_core(contention_.who()), after);
 }
 
 void Engine::run_deferred() {
@@ -316,9 +332,9 @@ void Engine::progress_loop() {
     progress_calls_back_.store(false, std::memory_order_relaxed);
     idle_beats = moved ? 0 : idle_beats + 1;
     if (!moved && !has_background_work()) {
-      sleep_us(std::chrono::microseconds(kTendEvery).count());
+      sleep_for(kTendEvery);
     } else if (idle_beats > 1000) {
-      sleep_us(idle().sleep_us);
+      sleep_for(idle().sleep_for);
     } else if (!moved) {
       sched_yield();
     }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -112,12 +113,14 @@ class Engine {
   void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
 
   /// How to wait this time.
-  const IdlePolicy& idle() const { return idle_.now(); }
+  const IdlePolicy& idle() const { return idle_.now(contention_.who()); }
 
  private:
   void give_lock_away() { locked_.store(false, std::memory_order_release); }
   void run_deferred();
   class Waiter;
+  class Looks;
+  enum class Idling : std::uint8_t { kRelax, kYield, kSleep };
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);
@@ -127,11 +130,11 @@ class Engine {
   bool has_background_work() const;
   void progress_loop();
   void tend(TimePoint now);
-  static void idle_once(const IdlePolicy& idle, int looks, Duration waited);
 
   EngineHost& host_;
   Messenger messenger_;
   const IdleChoice idle_;
+  Contention contention_;  // of threads that wait
   std::atomic<bool> locked_{false};
   std::vector<Task*> tasks_;
   std::vector<std::function<void()>> deferred_;

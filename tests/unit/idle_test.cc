@@ -2,10 +2,14 @@
 #include "engine/idle.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -64,7 +68,91 @@ TEST_F(IdleChoiceTest, ObeysTheUser) {
   const HelperThreads helpers(64);
   EXPECT_TRUE(spins(IdleChoice("spin", {.ranks = 2, .processes = 2, .here = 1, .cores = 1})));
   EXPECT_FALSE(spins(IdleChoice("yield", {.ranks = 2, .processes = 2, .here = 1, .cores = 64})));
-  EXPECT_EQ(IdleChoice("sleep", {}).now().sleep_after_us, 1);
+  EXPECT_EQ(IdleChoice("sleep", {}).now().sleep_after, Duration::zero());
+}
+
+constexpr TimePoint kStart = TimePoint{} + std::chrono::hours(1);
+using std::chrono::milliseconds;
+using Who = Contention::Who;
+
+long preemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+TEST(Contention, IsForgottenAfterAWhile) {
+  Contention core;
+  core.note(Who::kNobody, kStart);
+  EXPECT_EQ(core.who(), Who::kNobody);
+  core.note(Who::kCompany, kStart);
+  core.note(Who::kNobody, kStart + milliseconds(10));
+  EXPECT_EQ(core.who(), Who::kCompany);
+  core.note(Who::kRival, kStart + milliseconds(15));
+  EXPECT_EQ(core.who(), Who::kRival) << "who counts for more";
+  core.note(Who::kCompany, kStart + milliseconds(16));
+  EXPECT_EQ(core.who(), Who::kRival);
+  core.note(Who::kNobody, kStart + milliseconds(500));
+  EXPECT_EQ(core.who(), Who::kNobody);
+}
+
+TEST(Contention, OfRanksThatShareACoreIsExpected) {
+  Contention core;
+  core.yielded(milliseconds(2), true, kStart);
+  EXPECT_EQ(core.who(), Who::kNobody);
+  core.yielded(milliseconds(4), true, kStart);
+  EXPECT_EQ(core.who(), Who::kRival) << "a whole turn";
+}
+
+TEST(Contention, CompanyIsWhatTheKernelSaysItIs) {
+  std::thread([] {
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(static_cast<unsigned>(sched_getcpu()), &here);
+    ASSERT_EQ(sched_setaffinity(0, sizeof here, &here), 0);
+    Contention().yielded(milliseconds(1), false, kStart);  // counts from here on
+    const long before = preemptions();
+    const std::jthread rival([](const std::stop_token& end) {
+      while (!end.stop_requested()) cpu_relax();
+    });
+    while (preemptions() == before) sched_yield();
+    Contention core;
+    core.yielded(std::chrono::nanoseconds(300), false, kStart);
+    EXPECT_EQ(core.who(), Who::kNobody) << "too short for anybody";
+    core.yielded(milliseconds(1), false, kStart);
+    EXPECT_EQ(core.who(), Who::kCompany);
+  }).join();
+}
+
+TEST(Contention, ThatStaysIsLookedForMoreAndMoreSeldom) {
+  Contention core;
+  TimePoint now = kStart;
+  milliseconds longest{0};
+  for (int turn = 0; turn < 20; ++turn) {
+    core.note(Who::kRival, now);
+    milliseconds held{0};
+    for (; core.who() != Who::kNobody; now += milliseconds(1), held += milliseconds(1)) {
+      core.note(Who::kNobody, now);
+    }
+    EXPECT_GE(held, longest);
+    longest = held;
+  }
+  EXPECT_GE(longest, milliseconds(500));
+  EXPECT_LE(longest, milliseconds(1'000)) << "a core that is free again is found within that time";
+  now += milliseconds(2'000);
+  core.note(Who::kRival, now);
+  core.note(Who::kNobody, now + longest / 2);
+  EXPECT_EQ(core.who(), Who::kNobody) << "after a quiet time it begins anew";
+}
+
+TEST_F(IdleChoiceTest, OnATakenCoreSleepsSoon) {
+  const IdleChoice choice("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
+  EXPECT_GT(choice.now().sleep_after, milliseconds(1));
+  EXPECT_EQ(choice.now(Who::kCompany).spins, 0);
+  EXPECT_EQ(choice.now(Who::kRival).sleep_after, Duration::zero());
+  EXPECT_LT(choice.now(Who::kRival).spin_for, milliseconds(1));
+  const IdleChoice users("spin", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
+  EXPECT_EQ(users.now(Who::kRival).sleep_after, Duration::max());
 }
 
 // However many jobs it is in: it waits in one of them at a time.
