@@ -25,6 +25,9 @@ std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
 InitOptions init_options(const unisono_init_options* given, const char* operation) {
   const unisono_init_options set = with_defaults(given, kInitOptions, operation);
+  if (set.reserved != 0 || set.reserved_at_end != 0) {
+    refuse(operation, "a reserved member is not 0");
+  }
   InitOptions options;
   options.rendezvous = text_of(set.rendezvous);
   options.job_key = text_of(set.job_key);

@@ -54,6 +54,8 @@ unisono_code fail_by_exception() noexcept {
   }
 }
 
+void forget_failure() noexcept { last_error() = {}; }
+
 void refuse(const char* operation, const char* why) {
   throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = operation});
 }

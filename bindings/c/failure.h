@@ -15,6 +15,9 @@ unisono_code fail(const Status& status) noexcept;
 /// The same for the exception that is being handled.
 unisono_code fail_by_exception() noexcept;
 
+/// As if nothing had failed in this thread yet.
+void forget_failure() noexcept;
+
 /// The outcome of `body`, which returns nothing and may throw.
 template <typename Body>
 unisono_code guarded(Body&& body) noexcept {

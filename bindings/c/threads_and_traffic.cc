@@ -32,6 +32,7 @@ SpawnOptions spawn_options(const unisono_spawn_options* given) {
     default:
       refuse("spawn", "`as` is no unisono_spawn_as");
   }
+  if (set.reserved != 0) refuse("spawn", "a reserved member is not 0");
   if (set.transport != nullptr) options.transport = set.transport;
   options.timeout = std::chrono::milliseconds(set.timeout_ms);
   if (set.device_count > 0 && set.devices == nullptr) {
@@ -41,13 +42,20 @@ SpawnOptions spawn_options(const unisono_spawn_options* given) {
   return options;
 }
 
+// A body that gives up because a call of its failed, which was some other rank's fault, names that
+// one.
 void run_body(int (*body)(void*, unisono_comm*), void* context, Communicator& communicator) {
   const Rank rank = communicator.rank();
   unisono_comm comm{std::move(communicator)};
+  forget_failure();
   const int outcome = body(context, &comm);
   communicator = std::move(comm.value);
   if (outcome == 0) return;
-  throw Error(Status(ErrorCode::kAborted, "the body returned " + std::to_string(outcome), rank),
+  const Rank blamed = unisono_last_error_rank();
+  std::string message = "the body returned " + std::to_string(outcome);
+  if (unisono_last_error_code() != UNISONO_OK)
+    message += std::string(" after: ") + unisono_last_error();
+  throw Error(Status(ErrorCode::kAborted, message, blamed == UNISONO_NO_RANK ? rank : blamed),
               {.operation = "spawn"});
 }
 

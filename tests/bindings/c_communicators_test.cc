@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -271,8 +272,7 @@ TEST(CCommunicators, TextsFitTheirRoom) {
 
 int fail_on_rank_1(void*, unisono_comm* comm) {
   if (unisono_comm_rank(comm) == 1) return 3;
-  EXPECT_NE(unisono_barrier(comm, nullptr), UNISONO_OK);
-  return 0;
+  return unisono_barrier(comm, nullptr) == UNISONO_OK ? 4 : 5;
 }
 
 TEST(CCommunicators, ABodyThatFailsNamesItsRank) {
@@ -294,32 +294,41 @@ TEST(CCommunicators, RefuseOptionsOfSpawnThatMeanNothing) {
   };
   EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->device_count = 1; }),
                       UNISONO_INVALID_ARGUMENT));
+  EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->reserved = 1; }),
+                      UNISONO_INVALID_ARGUMENT));
   EXPECT_TRUE(
       is_code(spawned_with([](auto* options) { options->as = static_cast<unisono_spawn_as>(2); }),
               UNISONO_INVALID_ARGUMENT));
   EXPECT_THAT(unisono_last_error(), HasSubstr("`as` is no"));
 }
 
-// Ranks that are processes, in a process that has made no engine: the outcome by exit status.
-int spawn_processes(int (*body)(void*, unisono_comm*), std::string_view words) {
+int add_pids(void*, unisono_comm* comm) {
+  std::int64_t own = getpid();
+  std::int64_t all[3];
+  if (unisono_all_gather(comm, &own, all, 1, UNISONO_INT64, nullptr) != UNISONO_OK) return 1;
+  return all[0] != all[1] && all[1] != all[2] && all[0] != all[2] ? 0 : 2;
+}
+
+int die_on_rank_1(void*, unisono_comm* comm) {
+  if (unisono_comm_rank(comm) == 1) raise(SIGKILL);
+  return unisono_barrier(comm, nullptr) == UNISONO_OK ? 0 : 5;
+}
+
+// In a process that has made no engine. Ends it with the code that unisono_spawn() returned, and
+// 100 more where that does not blame `blamed`.
+[[noreturn]] void spawn_processes(int (*body)(void*, unisono_comm*), int blamed) {
   unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
   options.timeout_ms = 20'000;
   options.as = UNISONO_AS_PROCESSES;
   const unisono_code code = unisono_spawn(3, body, nullptr, &options);
-  return std::string_view(unisono_last_error()).find(words) == std::string_view::npos ? 100 : code;
+  std::exit(unisono_last_error_rank() == blamed ? code : 100 + code);
 }
 
 TEST(CCommunicatorsDeathTest, RanksMayBeProcesses) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto add_pids = [](void*, unisono_comm* comm) {
-    std::int64_t own = getpid();
-    std::int64_t all[3];
-    if (unisono_all_gather(comm, &own, all, 1, UNISONO_INT64, nullptr) != UNISONO_OK) return 1;
-    return all[0] != all[1] && all[1] != all[2] && all[0] != all[2] ? 0 : 2;
-  };
-  EXPECT_EXIT(std::exit(spawn_processes(add_pids, "")), testing::ExitedWithCode(UNISONO_OK), "");
-  EXPECT_EXIT(std::exit(spawn_processes(fail_on_rank_1, "returned 3")),
-              testing::ExitedWithCode(UNISONO_RANK_FAILED), "");
+  EXPECT_EXIT(spawn_processes(add_pids, UNISONO_NO_RANK), testing::ExitedWithCode(UNISONO_OK), "");
+  EXPECT_EXIT(spawn_processes(fail_on_rank_1, 1), testing::ExitedWithCode(UNISONO_RANK_FAILED), "");
+  EXPECT_EXIT(spawn_processes(die_on_rank_1, 1), testing::ExitedWithCode(UNISONO_RANK_FAILED), "");
 }
 
 TEST(CCommunicators, EachThreadHasItsOwnLastError) {
