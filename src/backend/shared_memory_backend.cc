@@ -57,9 +57,9 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Ord
 
 // The caller itself looks on, most often long enough.
 Tried SharedMemoryBackend::watch(native::NativeCall& running, Status* failure) {
-  const int spins = context_.engine.idle().spins;
-  const int looks = spins > 0 ? std::min(spins, kLooks) : kYields;
-  for (int look = 0; look <= looks; ++look) {
+  const std::int64_t spins = context_.engine.idle().spins;
+  const std::int64_t looks = spins > 0 ? std::min<std::int64_t>(spins, kLooks) : kYields;
+  for (std::int64_t look = 0; look <= looks; ++look) {
     if (running.advance()) {
       if (running.status().ok()) return Tried::kOver;
       if (group_->raised(nullptr) != ErrorCode::kOk) return Tried::kGoesOn;  // that came first
@@ -70,6 +70,7 @@ Tried SharedMemoryBackend::watch(native::NativeCall& running, Status* failure) {
     if (spins > 0) {
       cpu_relax();
     } else {
+      if (context_.engine.idle().sleeps_at_once()) break;
       context_.engine.yield();
     }
   }

@@ -15,7 +15,6 @@ namespace {
 
 // How often a waiting rank looks at the clock, the control connection and its deadline.
 constexpr auto kTendEvery = std::chrono::milliseconds(1);
-constexpr int kLooksPerClock = 64;
 // Beats of start_and_linger(): other threads of the rank cannot start calls meanwhile.
 constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
@@ -60,8 +59,8 @@ void Engine::start(Task& task) {
 }
 
 void Engine::start_and_linger(std::span<Task* const> tasks) {
-  const int looks = std::min(idle().spins, kLingerLooks);
-  for (int look = 0;; ++look) {
+  const auto looks = std::min<std::int64_t>(idle().spins, kLingerLooks);
+  for (std::int64_t look = 0;; ++look) {
     bool all_done = true;
     for (Task* task : tasks) {
       all_done = (task->done.load(std::memory_order_relaxed) || try_end(*task)) && all_done;
@@ -164,69 +163,37 @@ class Engine::Waiter {
   Engine& engine_;
 };
 
-// What one wait knows. It reads the clock now and then: a quick wait does not pay for it.
-class Engine::Looks {
- public:
-  explicit Looks(const IdlePolicy& plan) : plan_(&plan) {}
-  void follow(const IdlePolicy& plan) { plan_ = &plan; }
-
-  /// What the thread does after a look for nothing.
-  Idling idling() const {
-    if (!spins()) {
-      return now_ - began_ >= plan_->sleep_after ? Idling::kSleep : Idling::kYield;
-    }
-    const int each = plan_->spins_per_yield;
-    return each > 0 && looks_ % each == each - 1 ? Idling::kYield : Idling::kRelax;
-  }
-  Duration sleep() const { return plan_->sleep_for; }
-
-  /// After each look. True where it has read the clock.
-  bool looked(bool moved) {
-    // What moves all the time must not keep the clock from being read.
-    const bool reads = !spins() || ++since_reading_ == kLooksPerClock;
-    looks_ = moved ? 0 : std::min(looks_ + 1, plan_->spins);
-    if (!reads) return false;
-    since_reading_ = 0;
-    now_ = Clock::now();
-    if (began_ == TimePoint{}) began_ = moved_ = now_;
-    if (moved) moved_ = now_;
-    return true;
-  }
-  TimePoint now() const { return now_; }
-
- private:
-  bool spins() const { return looks_ < plan_->spins && now_ - moved_ < plan_->spin_for; }
-
-  const IdlePolicy* plan_;
-  TimePoint began_{}, moved_{}, now_{};
-  int looks_ = 0;  // for nothing, since something moved; stops at the last spin
-  int since_reading_ = 0;
-};
-
 template <typename IsDone>
 bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
   const Waiter waiter(*this);
   Looks looks(idle());
+  auto found = Contention::Who::kNobody;  // in a yield, to be noted under the lock
   while (!is_done()) {
     bool moved = false;
-    const Idling idling = looks.idling();
     if (try_lock()) {
       const Lock lock(*this, std::adopt_lock);
       moved = poll();
-      if (looks.looked(moved)) {
-        tend(looks.now());
-        if (looks.now() >= until) return is_done();
-        contention_.note(Contention::Who::kNobody, looks.now());
+      if (looks.looked(moved) || found != Contention::Who::kNobody) {
+        const TimePoint now = Clock::now();
+        looks.read(now);
+        tend(now);
+        if (now >= until) return is_done();
+        contention_.note(std::exchange(found, Contention::Who::kNobody), now);
         looks.follow(idle());
       }
-      if (!moved && idling == Idling::kYield) yield();
-    } else {
-      (void)looks.looked(false);
-      if (idling == Idling::kYield) sched_yield();
     }
     if (moved || is_done()) continue;
-    if (idling == Idling::kRelax) cpu_relax();
-    if (idling == Idling::kSleep) sleep_for(looks.sleep());
+    switch (looks.idling()) {
+      case Looks::Idling::kRelax:
+        cpu_relax();
+        break;
+      case Looks::Idling::kYield:
+        found = idle_.yield(contention_.who());
+        break;
+      case Looks::Idling::kSleep:
+        sleep_for(looks.sleep());
+        break;
+    }
   }
   return true;
 }
@@ -281,11 +248,10 @@ bool Engine::can_be_ended(TimePoint until) {
 // In the midst of a call, which what was deferred must not come between.
 void Engine::yield() {
   give_lock_away();
-  const TimePoint before = Clock::now();
-  sched_yield();
-  const TimePoint after = Clock::now();
+  const Contention::Who found = idle_.yield(contention_.who());
   while (!try_lock()) sched_yield();
-  contention_.yielded(after - before, idle_.shares_core(contention_.who()), after);
+  const bool changes = found != Contention::Who::kNobody || contention_.who() != found;
+  if (changes) contention_.note(found, Clock::now());
 }
 
 void Engine::run_deferred() {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -119,8 +118,6 @@ class Engine {
   void give_lock_away() { locked_.store(false, std::memory_order_release); }
   void run_deferred();
   class Waiter;
-  class Looks;
-  enum class Idling : std::uint8_t { kRelax, kYield, kSleep };
   template <typename IsDone>
   bool wait_until(const IsDone& is_done, TimePoint until);
   bool try_end(Task& task);

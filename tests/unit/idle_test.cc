@@ -2,8 +2,6 @@
 #include "engine/idle.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,56 +70,52 @@ TEST_F(IdleChoiceTest, ObeysTheUser) {
 }
 
 constexpr TimePoint kStart = TimePoint{} + std::chrono::hours(1);
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Who = Contention::Who;
+using Idling = Looks::Idling;
 
-long preemptions() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_nivcsw;
+TEST_F(IdleChoiceTest, OnAContendedCoreSleepsSoon) {
+  const IdleChoice choice("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
+  EXPECT_GT(choice.now().sleep_after, milliseconds(1));
+  EXPECT_EQ(choice.now(Who::kSharers).spins, 0);
+  EXPECT_TRUE(choice.now(Who::kHog).sleeps_at_once());
+  EXPECT_LT(choice.now(Who::kHog).spin_for, milliseconds(1));
+}
+
+TEST_F(IdleChoiceTest, TellsSharersFromHogsByTheTimeThatTheyTake) {
+  const IdleChoice few("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
+  EXPECT_EQ(few.who_ran(microseconds(50), false), Who::kNobody) << "an interrupt";
+  EXPECT_EQ(few.who_ran(microseconds(1), true), Who::kSharers);
+  EXPECT_EQ(few.who_ran(milliseconds(4), true), Who::kHog);
+  const IdleChoice many("auto", {.ranks = 32, .processes = 32, .here = 1, .cores = 2});
+  EXPECT_NE(many.who_ran(milliseconds(4), true), Who::kHog) << "fifteen others had their turn";
+}
+
+TEST_F(IdleChoiceTest, LooksForOthersOnlyWhereThatMayChangeTheWay) {
+  const HostSeats seats{.ranks = 2, .processes = 2, .here = 1, .cores = 2};
+  EXPECT_TRUE(IdleChoice("auto", seats).now().probes);
+  for (const char* mode : {"spin", "yield", "sleep"}) {
+    const IdleChoice users(mode, seats);
+    EXPECT_FALSE(users.now().probes) << mode;
+    EXPECT_EQ(users.now(Who::kHog).spins, users.now().spins) << mode;
+    EXPECT_EQ(users.now(Who::kHog).sleep_after, users.now().sleep_after) << mode;
+  }
 }
 
 TEST(Contention, IsForgottenAfterAWhile) {
   Contention core;
   core.note(Who::kNobody, kStart);
   EXPECT_EQ(core.who(), Who::kNobody);
-  core.note(Who::kCompany, kStart);
+  core.note(Who::kSharers, kStart);
   core.note(Who::kNobody, kStart + milliseconds(10));
-  EXPECT_EQ(core.who(), Who::kCompany);
-  core.note(Who::kRival, kStart + milliseconds(15));
-  EXPECT_EQ(core.who(), Who::kRival) << "who counts for more";
-  core.note(Who::kCompany, kStart + milliseconds(16));
-  EXPECT_EQ(core.who(), Who::kRival);
+  EXPECT_EQ(core.who(), Who::kSharers);
+  core.note(Who::kHog, kStart + milliseconds(15));
+  EXPECT_EQ(core.who(), Who::kHog) << "who counts for more";
+  core.note(Who::kSharers, kStart + milliseconds(16));
+  EXPECT_EQ(core.who(), Who::kHog);
   core.note(Who::kNobody, kStart + milliseconds(500));
   EXPECT_EQ(core.who(), Who::kNobody);
-}
-
-TEST(Contention, OfRanksThatShareACoreIsExpected) {
-  Contention core;
-  core.yielded(milliseconds(2), true, kStart);
-  EXPECT_EQ(core.who(), Who::kNobody);
-  core.yielded(milliseconds(4), true, kStart);
-  EXPECT_EQ(core.who(), Who::kRival) << "a whole turn";
-}
-
-TEST(Contention, CompanyIsWhatTheKernelSaysItIs) {
-  std::thread([] {
-    cpu_set_t here;
-    CPU_ZERO(&here);
-    CPU_SET(static_cast<unsigned>(sched_getcpu()), &here);
-    ASSERT_EQ(sched_setaffinity(0, sizeof here, &here), 0);
-    Contention().yielded(milliseconds(1), false, kStart);  // counts from here on
-    const long before = preemptions();
-    const std::jthread rival([](const std::stop_token& end) {
-      while (!end.stop_requested()) cpu_relax();
-    });
-    while (preemptions() == before) sched_yield();
-    Contention core;
-    core.yielded(std::chrono::nanoseconds(300), false, kStart);
-    EXPECT_EQ(core.who(), Who::kNobody) << "too short for anybody";
-    core.yielded(milliseconds(1), false, kStart);
-    EXPECT_EQ(core.who(), Who::kCompany);
-  }).join();
 }
 
 TEST(Contention, ThatStaysIsLookedForMoreAndMoreSeldom) {
@@ -129,7 +123,7 @@ TEST(Contention, ThatStaysIsLookedForMoreAndMoreSeldom) {
   TimePoint now = kStart;
   milliseconds longest{0};
   for (int turn = 0; turn < 20; ++turn) {
-    core.note(Who::kRival, now);
+    core.note(Who::kHog, now);
     milliseconds held{0};
     for (; core.who() != Who::kNobody; now += milliseconds(1), held += milliseconds(1)) {
       core.note(Who::kNobody, now);
@@ -140,19 +134,58 @@ TEST(Contention, ThatStaysIsLookedForMoreAndMoreSeldom) {
   EXPECT_GE(longest, milliseconds(500));
   EXPECT_LE(longest, milliseconds(1'000)) << "a core that is free again is found within that time";
   now += milliseconds(2'000);
-  core.note(Who::kRival, now);
+  core.note(Who::kHog, now);
   core.note(Who::kNobody, now + longest / 2);
   EXPECT_EQ(core.who(), Who::kNobody) << "after a quiet time it begins anew";
 }
 
-TEST_F(IdleChoiceTest, OnATakenCoreSleepsSoon) {
-  const IdleChoice choice("auto", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
-  EXPECT_GT(choice.now().sleep_after, milliseconds(1));
-  EXPECT_EQ(choice.now(Who::kCompany).spins, 0);
-  EXPECT_EQ(choice.now(Who::kRival).sleep_after, Duration::zero());
-  EXPECT_LT(choice.now(Who::kRival).spin_for, milliseconds(1));
-  const IdleChoice users("spin", {.ranks = 2, .processes = 2, .here = 1, .cores = 2});
-  EXPECT_EQ(users.now(Who::kRival).sleep_after, Duration::max());
+// Looks for nothing at `now` until the clock has been read.
+void look_until_read(Looks* looks, TimePoint now) {
+  while (!looks->looked(false)) {
+  }
+  looks->read(now);
+}
+
+TEST(Looks, ThatSpinProbeNowAndThen) {
+  const IdlePolicy plan{.spins = 1'000, .probes = true, .sleep_after = milliseconds(1)};
+  Looks looks(plan);
+  int relaxed = 0, yielded = 0;
+  for (int look = 0; look < 999; ++look) {
+    if (looks.looked(false)) looks.read(kStart);
+    ++(looks.idling() == Idling::kRelax ? relaxed : yielded);
+  }
+  EXPECT_GT(yielded, 0);
+  EXPECT_GT(relaxed, 50 * yielded);
+  look_until_read(&looks, kStart);
+  EXPECT_EQ(looks.idling(), Idling::kYield) << "no spin is left";
+  look_until_read(&looks, kStart + milliseconds(2));
+  EXPECT_EQ(looks.idling(), Idling::kSleep);
+  looks.looked(true);
+  looks.looked(false);
+  EXPECT_EQ(looks.idling(), Idling::kRelax) << "something moved";
+}
+
+TEST(Looks, OnAContendedCoreSpinAsLongAsSomethingMoves) {
+  const IdlePolicy plan = IdlePolicy::on_a_contended_core();
+  Looks looks(plan);
+  TimePoint now = kStart;
+  for (int turn = 0; turn < 100; ++turn, now += microseconds(10)) {
+    looks.looked(true);  // a look that does not read the clock
+    look_until_read(&looks, now);
+    EXPECT_EQ(looks.idling(), Idling::kRelax) << turn;
+  }
+  look_until_read(&looks, now += microseconds(100));
+  EXPECT_EQ(looks.idling(), Idling::kSleep);
+}
+
+TEST(Looks, FollowANewPlan) {
+  const IdlePolicy spins{.spins = 1'000}, sleeps{.sleep_after = Duration::zero()};
+  Looks looks(spins);
+  look_until_read(&looks, kStart);
+  EXPECT_EQ(looks.idling(), Idling::kRelax);
+  looks.follow(sleeps);
+  EXPECT_EQ(looks.idling(), Idling::kSleep);
+  EXPECT_TRUE(looks.looked(false)) << "each look reads the clock";
 }
 
 // However many jobs it is in: it waits in one of them at a time.

@@ -77,16 +77,16 @@ class TwoProcessors {
   cpu_set_t before_;
 };
 
-int spins_of(Communicator& world) {
-  return CommunicatorAccess::state(world)->runtime().engine().idle().spins;
+bool spins(Communicator& world) {
+  return CommunicatorAccess::state(world)->runtime().engine().idle().probes;
 }
 
 // Two ranks have two processors to themselves; two devices share them with who hands out the jobs.
 TEST(DeviceGroup, WaitsAsOneOfThreeThreadsOnTwoProcessors) {
   const TwoProcessors few;
-  std::vector<int> of_devices(2, -1);
+  std::vector<int> of_devices(2, -1);  // no vector<bool>: two threads write
   DeviceGroup group({0, 1}, true);
-  group.run_all([&](Device& device) { of_devices[device.index] = spins_of(*device.world); });
+  group.run_all([&](Device& device) { of_devices[device.index] = spins(*device.world); });
   EXPECT_THAT(of_devices, ElementsAre(0, 0));
 }
 
