@@ -7,6 +7,7 @@
 #include "bindings/python/src/memory.h"
 #include "bindings/python/src/objects.h"
 #include "bindings/python/src/operators.h"
+#include "bindings/python/src/registration.h"
 #include "bindings/python/src/request.h"
 
 NB_MODULE(_core, module) {
@@ -20,5 +21,6 @@ NB_MODULE(_core, module) {
   define_requests(module);
   define_communicators(module);
   define_joining(module);
+  define_registrations(module);
   define_objects(module);
 }

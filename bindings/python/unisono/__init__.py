@@ -32,6 +32,7 @@ from .errors import (
     Unsupported,
 )
 from .group import Group, group
+from .registration import Access, HelperThreads, RegisteredMemory
 from .request import Request, wait_all, wait_any
 from .types import (
     ANY_RANK,
@@ -69,12 +70,14 @@ __all__ = [
     "PRODUCT",
     "SUM",
     "Aborted",
+    "Access",
     "AuthenticationFailed",
     "Closed",
     "Communicator",
     "Error",
     "ErrorCode",
     "Group",
+    "HelperThreads",
     "InvalidArgument",
     "Mismatch",
     "NotMember",
@@ -84,6 +87,7 @@ __all__ = [
     "RankFailed",
     "RankLeft",
     "Received",
+    "RegisteredMemory",
     "RendezvousFailed",
     "Request",
     "SystemFailed",

@@ -28,6 +28,7 @@ from .errors import Error, make_error
 from .group import Group
 from .objects import Objects
 from .point_to_point import PointToPoint
+from .registration import RegisteredMemory
 from .types import Traffic, TrafficReport
 
 if TYPE_CHECKING:
@@ -139,6 +140,13 @@ class Communicator(Collectives, PointToPoint, Objects):
             raise ValueError(f"the shape {lengths} has a negative length")
         memory = self._member.allocate(max(1, math.prod(lengths) * element.itemsize))
         return numpy.ndarray(lengths, element, memoryview(memory))
+
+    def register(self, array: Any, source: Optional[Tuple[int, int]] = None) -> RegisteredMemory:
+        """Makes an array's memory known to the library once instead of with every call: between
+        hosts it stays registered with the RDMA adapters, and where `source` says which file it maps,
+        (descriptor, offset) of a memfd that is sealed with F_SEAL_SHRINK, other processes of the host
+        read it in place. Local; keeps the array until it is closed."""
+        return RegisteredMemory(self._outside_groups, array, source)
 
     # ---- The end ---------------------------------------------------------------------------
 

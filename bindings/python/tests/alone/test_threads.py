@@ -184,3 +184,11 @@ def test_a_world_of_one():
         assert comm.scatter_objects(["a"]) == "a"
     with unisono.init() as comm:  # again, after close()
         comm.barrier()
+
+
+def test_helper_threads():
+    with unisono.HelperThreads(2) as helpers:
+        unisono.spawn(2, lambda comm: comm.barrier(), timeout=20)
+    helpers.close()
+    with pytest.raises(TypeError):
+        unisono.HelperThreads("two")

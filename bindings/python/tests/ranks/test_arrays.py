@@ -2,7 +2,10 @@
 
 import array
 import ctypes
+import fcntl
 import gc
+import mmap
+import os
 import sys
 import time
 import weakref
@@ -276,3 +279,36 @@ def test_shared_memory_of_the_job(comm):
     del data
     gc.collect()
     part[:] = 1  # the memory lives as long as any view of it
+
+
+def test_registered_memory(comm):
+    data = np.full(100_000, comm.rank + 1.0)
+    with comm.register(data) as registered:
+        assert registered.access.peers in ("single_copy", "copied") and registered.access.reason
+        assert registered.access.pinned == (not registered.access.pinned_reason)
+        comm.all_reduce(data)
+        with pytest.raises(unisono.InvalidArgument, match="overlap"):
+            comm.register(data[10:20])
+    assert (data == sum(range(1, comm.size + 1))).all()
+    assert registered.access is None
+    registered.close()
+    comm.register(data[10:20]).close()
+    with pytest.raises(unisono.InvalidArgument):
+        comm.register(data[::2])
+
+
+def test_registered_memory_of_a_file_is_read_in_place(comm):
+    fd = os.memfd_create("array", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 1 << 20)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with mmap.mmap(fd, 1 << 20) as mapped:
+        data = np.frombuffer(mapped)
+        with comm.register(data, source=(fd, 0)) as registered:
+            os.close(fd)
+            assert registered.access.peers == "mapped", registered.access.reason
+            data[:] = comm.rank
+            comm.all_reduce(data)
+            assert (data == sum(range(comm.size))).all()
+        with pytest.raises(unisono.InvalidArgument):
+            comm.register(data, source=(fd, 0))  # no open descriptor, or another file's
+        del data
