@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/watchdog.h"
 #include "unisono/unisono.hpp"
 
 namespace unisono::test {
 
-inline constexpr std::chrono::seconds kCallTimeout{10};
+/// Beside other tests the thread sanitizer makes minutes of what takes seconds.
+inline constexpr std::chrono::seconds kCallTimeout{is_thread_sanitized() ? 30 : 10};
 
 /// What the ranks of a job complain about. Any thread.
 class Complaints {
