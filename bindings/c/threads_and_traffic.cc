@@ -21,23 +21,14 @@ static_assert(std::has_unique_object_representations_v<unisono_spawn_options>, "
 
 SpawnOptions spawn_options(const unisono_spawn_options* given) {
   const unisono_spawn_options set = with_defaults(given, kSpawnOptions, "spawn");
-  SpawnOptions options;
-  switch (set.as) {
-    case UNISONO_AS_THREADS:
-      options.as = SpawnOptions::As::kThreads;
-      break;
-    case UNISONO_AS_PROCESSES:
-      options.as = SpawnOptions::As::kProcesses;
-      break;
-    default:
-      refuse("spawn", "`as` is no unisono_spawn_as");
-  }
-  if (set.reserved != 0) refuse("spawn", "a reserved member is not 0");
-  if (set.transport != nullptr) options.transport = set.transport;
-  options.timeout = std::chrono::milliseconds(set.timeout_ms);
-  if (set.device_count > 0 && set.devices == nullptr) {
+  if (set.processes != 0 && set.processes != 1) refuse("spawn", "`processes` is neither 0 nor 1");
+  if (set.device_count < 0 || (set.device_count > 0 && set.devices == nullptr)) {
     refuse("spawn", "devices are counted, and there is no list of them");
   }
+  SpawnOptions options;
+  if (set.processes == 1) options.as = SpawnOptions::As::kProcesses;
+  if (set.transport != nullptr) options.transport = set.transport;
+  options.timeout = std::chrono::milliseconds(set.timeout_ms);
   options.devices.assign(set.devices, set.devices + set.device_count);
   return options;
 }

@@ -478,8 +478,7 @@ UNISONO_C_API const char* unisono_registration_pinned_reason(
     const unisono_registration* registration);
 UNISONO_C_API void unisono_registration_free(unisono_registration* registration);
 
-/* ---- Objects: byte strings whose sizes differ, unisono/objects.h ------------------------------
- */
+/* ---- Objects: byte strings whose sizes differ, unisono/objects.h ----------------------------- */
 
 /* ObjectOptions. */
 typedef struct unisono_object_options {
@@ -555,8 +554,7 @@ UNISONO_C_API unisono_code unisono_stream_broadcast_object(unisono_comm* comm,
                                                            void* context,
                                                            const unisono_object_options* options);
 
-/* ---- Threads and traffic -----------------------------------------------------------------------
- */
+/* ---- Threads and traffic -------------------------------------------------------------------- */
 
 /* HelperThreads of unisono/helper_threads.h. */
 typedef struct unisono_helper_threads unisono_helper_threads;
@@ -565,28 +563,20 @@ UNISONO_C_API unisono_code unisono_helper_threads_note(int32_t threads,
 UNISONO_C_API void unisono_helper_threads_free(unisono_helper_threads* note);
 
 /* SpawnOptions of unisono/communicator.h. */
-typedef enum unisono_spawn_as UNISONO_AS_INT {
-  UNISONO_AS_THREADS = 0,
-  UNISONO_AS_PROCESSES = 1
-} unisono_spawn_as;
 typedef struct unisono_spawn_options {
   size_t size;
   const char* transport;  /* null: as unisono_init_options.transport */
   int64_t timeout_ms;     /* 0: UNISONO_TIMEOUT */
   const int32_t* devices; /* by rank, repeated where there are fewer; null: -1 for all */
-  size_t device_count;
-  unisono_spawn_as as;
-  int32_t reserved; /* 0 */
+  int32_t device_count;
+  int32_t processes; /* 1: ranks are forked, 0: threads */
 } unisono_spawn_options;
 #define UNISONO_SPAWN_OPTIONS_INIT \
-  { sizeof(unisono_spawn_options), NULL, 0, NULL, 0, UNISONO_AS_THREADS, 0 }
-
+  { sizeof(unisono_spawn_options), NULL, 0, NULL, 0, 0 }
 /* Runs body(context, comm) as ranks 0 to n - 1 and waits for all. `comm` is valid until the body
- * returns, which does not destroy it. A body returns 0, or another number: then the others are
- * aborted, and the outcome names the rank: UNISONO_ABORTED, of processes UNISONO_RANK_FAILED, also
- * for one that died. As processes it forks: before any unisono engine of this process is made
- * (UNISONO_INVALID_ARGUMENT otherwise), and what a body writes to memory, only its process sees.
- * `options` may be null. */
+ * returns 0, or another number: then the others are aborted, and the outcome names the rank
+ * (UNISONO_ABORTED, of processes UNISONO_RANK_FAILED, also where one died). Processes must come
+ * before any engine of this one (UNISONO_INVALID_ARGUMENT otherwise). `options` may be null. */
 UNISONO_C_API unisono_code unisono_spawn(int32_t n, int (*body)(void* context, unisono_comm* comm),
                                          void* context, const unisono_spawn_options* options);
 
@@ -594,10 +584,7 @@ UNISONO_C_API unisono_code unisono_spawn(int32_t n, int (*body)(void* context, u
 typedef struct unisono_traffic {
   size_t size;
   uint64_t calls; /* finished; 0 for a peer */
-  uint64_t messages_sent;
-  uint64_t bytes_sent;
-  uint64_t messages_received;
-  uint64_t bytes_received;
+  uint64_t messages_sent, bytes_sent, messages_received, bytes_received;
 } unisono_traffic;
 #define UNISONO_TRAFFIC_INIT \
   { sizeof(unisono_traffic), 0, 0, 0, 0, 0 }

@@ -294,12 +294,9 @@ TEST(CCommunicators, RefuseOptionsOfSpawnThatMeanNothing) {
   };
   EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->device_count = 1; }),
                       UNISONO_INVALID_ARGUMENT));
-  EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->reserved = 1; }),
+  EXPECT_TRUE(is_code(spawned_with([](auto* options) { options->processes = 2; }),
                       UNISONO_INVALID_ARGUMENT));
-  EXPECT_TRUE(
-      is_code(spawned_with([](auto* options) { options->as = static_cast<unisono_spawn_as>(2); }),
-              UNISONO_INVALID_ARGUMENT));
-  EXPECT_THAT(unisono_last_error(), HasSubstr("`as` is no"));
+  EXPECT_THAT(unisono_last_error(), HasSubstr("`processes`"));
 }
 
 int add_pids(void*, unisono_comm* comm) {
@@ -319,7 +316,7 @@ int die_on_rank_1(void*, unisono_comm* comm) {
 [[noreturn]] void spawn_processes(int (*body)(void*, unisono_comm*), int blamed) {
   unisono_spawn_options options = UNISONO_SPAWN_OPTIONS_INIT;
   options.timeout_ms = 20'000;
-  options.as = UNISONO_AS_PROCESSES;
+  options.processes = 1;
   const unisono_code code = unisono_spawn(3, body, nullptr, &options);
   std::exit(unisono_last_error_rank() == blamed ? code : 100 + code);
 }

@@ -560,7 +560,8 @@ TEST_F(WatchedRegistrationTest, OthersUnmapWhileTheOwnerAcquires) {
   }
   for (std::thread& user : users) user.join();
   EXPECT_EQ(uses, kRounds * kThreads);
-  EXPECT_EQ(cache_->counts().made, uses);
+  // An unmapping that is heard of late ends the registration of what lies there by then.
+  EXPECT_GE(cache_->counts().made, uses);
 }
 
 }  // namespace
