@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/collective.h"
+#include "tests/support/give_way.h"
 
 namespace unisono::test {
 namespace {
@@ -106,7 +107,7 @@ Operation& TestRank::start(const Call& call, const compute::Reduction* reduction
 Status TestRank::finish(Operation& operation) {
   const TimePoint deadline = Clock::now() + kPatience;
   while (!operation.advance()) {
-    sched_yield();
+    give_way();
     if (on_stall) on_stall(operation);
     Rank failed_rank = -1;
     if (const ErrorCode code = group->raised(&failed_rank); code != ErrorCode::kOk) {

@@ -2,12 +2,12 @@
 #include "tests/verbs/transport_fixture.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <iterator>
 #include <thread>
 
+#include "tests/support/give_way.h"
 #include "tests/support/seed.h"
 #include "transports/tcp/stream_transport.h"
 #include "transports/verbs/world_address.h"
@@ -208,7 +208,7 @@ bool World::pump_until(const std::function<bool()>& done, const char* what) {
   const TimePoint deadline = Clock::now() + kWorldPatience;
   while (!done()) {
     turn();
-    sched_yield();
+    unisono::test::give_way();
     if (Clock::now() < deadline) continue;
     ADD_FAILURE() << "waited 10 s for " << what << describe();
     return false;
