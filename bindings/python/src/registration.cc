@@ -27,7 +27,7 @@ class Registration {
                           MemorySource{fd, offset});
   }
   ~Registration() {
-    if (in_user_function()) bury(std::move(held_));
+    if (held_ != nullptr && in_user_function()) bury(std::move(held_));
   }
   Registration(const Registration&) = delete;
 

@@ -8,7 +8,6 @@ import operator
 import os
 import sys
 import weakref
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -18,11 +17,11 @@ from typing import (
     Sequence,
     SupportsIndex,
     Tuple,
-    Type,
     Union,
 )
 
 from . import _core
+from .closing import Closing
 from .collectives import Collectives
 from .errors import Error, make_error
 from .group import Group
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
             """Waits up to timeout seconds; None when the key was not set in that time."""
 
 
-class Communicator(Collectives, PointToPoint, Objects):
+class Communicator(Collectives, PointToPoint, Objects, Closing):
     """A group of ranks and the calls on it; made by init(), join(), split() and their like.
 
     One thread at a time uses a communicator, a second one gets RuntimeError; abort() and the methods
@@ -157,17 +156,6 @@ class Communicator(Collectives, PointToPoint, Objects):
     def close(self) -> None:
         """Ends what is unfinished, says goodbye, frees everything. Local; may come twice."""
         self._outside_groups.close()
-
-    def __enter__(self) -> Communicator:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 def _options(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Optional, Tuple, Type
+from typing import Any, Literal, NamedTuple, Optional, Tuple
 
 from . import _core
+from .closing import Closing
 
 
 class Access(NamedTuple):
@@ -22,8 +22,8 @@ class Access(NamedTuple):
     """Why not pinned; empty where it is."""
 
 
-class _Told:
-    """Holds until close(), or until the end of a ``with`` block."""
+class _Told(Closing):
+    """Holds until it is closed."""
 
     __slots__ = ("_core",)
 
@@ -32,17 +32,6 @@ class _Told:
     def close(self) -> None:
         """May come twice."""
         self._core.end()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 class RegisteredMemory(_Told):
@@ -61,9 +50,6 @@ class RegisteredMemory(_Told):
         described = self._core.describe()
         return described and Access(*described)
 
-    def __enter__(self) -> RegisteredMemory:
-        return self
-
 
 class HelperThreads(_Told):
     """While it lasts, ranks of this process count `threads` more that want a processor, data loaders
@@ -73,6 +59,3 @@ class HelperThreads(_Told):
 
     def __init__(self, threads: int) -> None:
         self._core = _core.Helpers(threads)
-
-    def __enter__(self) -> HelperThreads:
-        return self
