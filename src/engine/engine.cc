@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <system_error>
@@ -20,12 +19,6 @@ constexpr int kLingerLooks = 256;
 // Beats a blocking call adds at its end when bytes of it are still here, before the progress thread
 // is woken for them.
 constexpr int kFlushBeats = 32;
-
-void sleep_for(Duration time) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
-  const timespec duration{seconds.count(), std::chrono::nanoseconds(time - seconds).count()};
-  nanosleep(&duration, nullptr);
-}
 
 }  // namespace
 
@@ -191,7 +184,7 @@ bool Engine::wait_until(const IsDone& is_done, TimePoint until) {
         found = idle_.yield(contention_.who());
         break;
       case Looks::Idling::kSleep:
-        sleep_for(looks.sleep());
+        std::this_thread::sleep_for(kIdleSleep);
         break;
     }
   }
@@ -240,7 +233,7 @@ bool Engine::can_be_ended(TimePoint until) {
   }
   while (progress_calls_back_.load(std::memory_order_relaxed)) {
     if (Clock::now() >= until) return false;
-    sleep_for(std::chrono::microseconds(100));
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return true;
 }
@@ -298,9 +291,9 @@ void Engine::progress_loop() {
     progress_calls_back_.store(false, std::memory_order_relaxed);
     idle_beats = moved ? 0 : idle_beats + 1;
     if (!moved && !has_background_work()) {
-      sleep_for(kTendEvery);
+      std::this_thread::sleep_for(kTendEvery);
     } else if (idle_beats > 1000) {
-      sleep_for(idle().sleep_for);
+      std::this_thread::sleep_for(kIdleSleep);
     } else if (!moved) {
       sched_yield();
     }

@@ -11,13 +11,15 @@
 
 namespace unisono {
 
+/// How long a waiting rank sleeps between looks, where it sleeps.
+inline constexpr auto kIdleSleep = std::chrono::microseconds(50);
+
 /// The plan of a waiting rank.
 struct IdlePolicy {
   std::int64_t spins = 0;               ///< busy looks first, since something moved
   Duration spin_for = Duration::max();  ///< and no longer than this
   bool probes = false;  ///< yields now and then while it spins, to learn who wants the core
   Duration sleep_after = Duration::max();  ///< of waiting: sleeps between looks; yields before that
-  Duration sleep_for = std::chrono::microseconds(50);
 
   bool sleeps_at_once() const { return sleep_after == Duration::zero(); }
 
@@ -41,7 +43,6 @@ class Looks {
   void read(TimePoint now);
   /// What to do after a look for nothing.
   Idling idling() const;
-  Duration sleep() const { return plan_->sleep_for; }
 
  private:
   bool spins() const { return looks_ < plan_->spins && now_ - moved_ < plan_->spin_for; }
@@ -110,7 +111,8 @@ class IdleChoice {
 
   /// Yields, and says who had the core meanwhile. Nobody, where that would not change the plan.
   Who yield(Who known) const;
-  /// The same, of a yield that took this long and in which the kernel switched to others or not.
+  /// Tells who had the core in a yield that took this long. `switched`: the kernel counted a
+  /// switch.
   Who who_ran(Duration took, bool switched) const;
 
  private:
