@@ -561,7 +561,7 @@ TEST_F(WatchedRegistrationTest, OthersUnmapWhileTheOwnerAcquires) {
   for (std::thread& user : users) user.join();
   EXPECT_EQ(uses, kRounds * kThreads);
   // An unmapping that is heard of late ends the registration of what lies there by then.
-  EXPECT_GE(cache_->counts().made, uses);
+  EXPECT_LT(cache_->counts().made, 2 * uses) << "no second use found the first one's registration";
 }
 
 }  // namespace
