@@ -15,7 +15,7 @@ unisono_code fail(const Status& status) noexcept;
 /// The same for the exception that is being handled.
 unisono_code fail_by_exception() noexcept;
 
-/// As if nothing had failed in this thread yet.
+/// Forgets the last failure of this thread.
 void forget_failure() noexcept;
 
 /// The outcome of `body`, which returns nothing and may throw.

@@ -44,8 +44,9 @@ void run_body(int (*body)(void*, unisono_comm*), void* context, Communicator& co
   if (outcome == 0) return;
   const Rank blamed = unisono_last_error_rank();
   std::string message = "the body returned " + std::to_string(outcome);
-  if (unisono_last_error_code() != UNISONO_OK)
+  if (unisono_last_error_code() != UNISONO_OK) {
     message += std::string(" after: ") + unisono_last_error();
+  }
   throw Error(Status(ErrorCode::kAborted, message, blamed == UNISONO_NO_RANK ? rank : blamed),
               {.operation = "spawn"});
 }
