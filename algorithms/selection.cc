@@ -99,8 +99,13 @@ std::string_view meaning_of(AccessPath path) {
     case AccessPath::kSingleCopy:
       return "large buffers are read in place, by single copy where they are not mapped";
     case AccessPath::kAutomatic:
+      return "large buffers are read in place where they are mapped, else by what the first calls "
+             "show to be fastest: windows, streamed windows or single copy";
     case AccessPath::kMapped:
       return "large buffers are read in place where they are mapped, else through windows";
+    case AccessPath::kStreamed:
+      return "large buffers are read in place where they are mapped, else through windows that are "
+             "written with non-temporal stores";
   }
   return "";
 }

@@ -2,7 +2,8 @@
 // while there are cores, a barrier before each iteration, the slowest rank counts, median.
 //
 //   native_bench [--ranks 2] [--collective all_reduce] [--min 4] [--max 64M]
-//                [--access automatic|window|single_copy|mapped] [--heap] [--cold] [--budget-ms 200]
+//                [--access auto|window|single_copy|mapped|streamed] [--heap] [--cold] [--budget-ms
+//                200]
 //
 // hot: the same buffers again, the input rewritten before each iteration. cold: buffers rotate over
 // 128 MiB. --heap takes the buffers from the shared heap.
@@ -77,11 +78,7 @@ Options parse(int argc, char** argv) {
     else if (name == "--cold")
       options.cold = true;
     else if (name == "--access") {
-      const std::string path = value();
-      options.access = path == "window"        ? AccessPath::kWindow
-                       : path == "single_copy" ? AccessPath::kSingleCopy
-                       : path == "mapped"      ? AccessPath::kMapped
-                                               : AccessPath::kAutomatic;
+      parse(std::string_view(value()), &options.access);
     } else {
       std::fprintf(stderr, "unknown option %s\n", argv[i]);
       std::exit(2);

@@ -11,14 +11,15 @@ namespace unisono {
 
 /// Each owner's own choice, told to the readers with every call; ranks need not agree.
 enum class AccessPath : std::uint8_t {
-  kAutomatic,   ///< in place where peers can read the buffer so, else kWindow
+  kAutomatic,   ///< in place where peers can read the buffer so, else what was measured to be fast
   kWindow,      ///< copied through shared memory piece by piece
   kSingleCopy,  ///< in place as kAutomatic, else by process_vm_readv; kWindow where that is refused
   kMapped,      ///< in place where possible, else kWindow
+  kStreamed,    ///< as kMapped, but a collective's window is written with non-temporal stores
 };
 
-inline constexpr std::array<std::string_view, 4> kAccessPathNames{"auto", "window", "single_copy",
-                                                                  "mapped"};
+inline constexpr std::array<std::string_view, 5> kAccessPathNames{"auto", "window", "single_copy",
+                                                                  "mapped", "streamed"};
 
 inline constexpr std::string_view name_of(AccessPath path) {
   return kAccessPathNames[static_cast<std::size_t>(path)];

@@ -77,11 +77,12 @@ const Row kRows[]{
        return parse_choice(text, kTransports, &c->transport);
      },
      [](const Config& c) { return c.transport; }},
-    {{"UNISONO_ACCESS", "auto|window|single_copy|mapped", "auto",
-      "how other ranks of the host read this rank's large buffers"},
+    {{"UNISONO_ACCESS", choices_of<kAccessPathNames>(), "auto",
+      "how other ranks of the host read this rank's large buffers; auto: in place where they can, "
+      "else as the first calls of each collective and size show to be fastest"},
      [](std::string_view text, Config* c) {
        return parse(text, &c->access) ? Status()
-                                      : invalid("one of auto, window, single_copy, mapped");
+                                      : invalid("one of " + config::list_choices(kAccessPathNames));
      },
      [](const Config& c) { return std::string(name_of(c.access)); }},
     {{"UNISONO_WAIT", choices_of<kWaits>(), "auto",

@@ -45,6 +45,7 @@ Status CombineCall::plan(Offer* offer) {
   }
   if (all_want_result) {
     result = offered(transfer_.output, total);
+    path_matters();  // even in place: of the stores
   }
   input_path_ = input.path;
   result_path_ = result.path;
@@ -87,8 +88,8 @@ Status CombineCall::accept(int member, const Offer& offer) {
                       std::to_string(total),
                   member);
   }
-  UNISONO_ASSIGN(inputs_[index], context_.group.open(member, offer.input));
-  UNISONO_ASSIGN(results_[index], context_.group.open(member, offer.result));
+  UNISONO_ASSIGN(inputs_[index], open(member, offer.input));
+  UNISONO_ASSIGN(results_[index], open(member, offer.result));
   const bool uses_scratch = inputs_[index].path == shm::MemoryPath::kSingleCopy;
   if (uses_scratch && context_.scratch.empty()) context_.scratch.resize(kScratchBytes);
   if (inputs_[index].path == shm::MemoryPath::kNone) context_.progress.saw_first_chunk(member);
@@ -159,8 +160,8 @@ void CombineCall::fill() {
     // Its own part a rank combines straight from its input.
     const Block own = part_of(self(), filled_);
     const std::size_t after = own.offset + own.bytes;
-    if (own.offset > 0) std::memcpy(slot, from, own.offset);
-    if (after < bytes) std::memcpy(slot + after, from + after, bytes - after);
+    write_slot(slot, from, own.offset);
+    if (after < bytes) write_slot(slot + after, from + after, bytes - after);
   }
   context_.progress.filled(++filled_);
 }
@@ -199,14 +200,24 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
     }
   }
   if (ended()) return;
-  std::byte* const result = shm::is_in_place(result_path_)
-                                ? transfer_.output + at
-                                : slot_of(context_.group, self(), chunk) + offset;
+  combine_operands(at, slot_of(context_.group, self(), chunk) + offset, bytes);
+}
+
+// Others read the result where it lies. With non-temporal stores it must be complete before it is
+// stored, or it is combined in the output first.
+void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t bytes) {
+  const bool in_place = shm::is_in_place(result_path_);
+  const bool by_output = !in_place && streams() && wants_result_;
+  std::byte* const result = in_place || by_output ? transfer_.output + at : slot;
   const std::size_t count = bytes / element_bytes();
-  reduction_->combine_tree(result, operands_.data(), size(), count, false);
+  reduction_->combine_tree(result, operands_.data(), size(), count,
+                           streams() && !by_output && !reduction_->finishes());
   reduction_->finish(result, count);
-  if (wants_result_ && !shm::is_in_place(result_path_))
+  if (by_output) {
+    write_slot(slot, result, bytes);
+  } else if (!in_place && wants_result_) {
     deliver(transfer_.output + at, result, bytes);
+  }
 }
 
 void CombineCall::take() {

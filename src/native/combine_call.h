@@ -45,6 +45,7 @@ class CombineCall final : public LargeCall {
   void fill();
   void combine();
   void combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes);
+  void combine_operands(std::size_t at, std::byte* slot, std::size_t bytes);
   void take();
   void deliver(std::byte* to, const std::byte* from, std::size_t bytes) const;
 

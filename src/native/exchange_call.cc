@@ -94,6 +94,10 @@ bool ExchangeCall::prepare_cell() {
 }
 
 void ExchangeCall::write_table_and_blocks() {
+  const auto put = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (own_from_offer_) return prepare(to, from, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  };
   const bool with_blocks = path_ == shm::MemoryPath::kInline;
   std::byte* const payload = SharedCells::long_payload(context_.cells.own());
   std::byte* const blocks = payload + table_bytes();
@@ -136,8 +140,8 @@ Status ExchangeCall::accept(int member, const Offer& offer) {
     inputs_[index] = {shm::MemoryPath::kInline, payload + table_bytes() + block.offset, 0};
     return {};
   }
-  UNISONO_ASSIGN(inputs_[index], context_.group.open(member, {offer.input.path, wanted,
-                                                              offer.input.address + block.offset}));
+  UNISONO_ASSIGN(inputs_[index],
+                 open(member, {offer.input.path, wanted, offer.input.address + block.offset}));
   if (inputs_[index].path == shm::MemoryPath::kNone && wanted > 0) {
     context_.progress.saw_first_chunk(member);
   }
@@ -174,16 +178,14 @@ bool ExchangeCall::can_fill() const {
   return context_.progress.slot_is_free(filled_, transfer_.readers);
 }
 
-void ExchangeCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (bytes == 0) return;
-  if (own_from_offer_) {
-    reduction_->prepare(to, from, bytes / element_bytes());
-  } else {
-    std::memcpy(to, from, bytes);
-  }
+void ExchangeCall::prepare(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes > 0) reduction_->prepare(to, from, bytes / element_bytes());
 }
 
 void ExchangeCall::fill() {
+  const auto put = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+    own_from_offer_ ? prepare(to, from, bytes) : write_slot(to, from, bytes);
+  };
   const std::size_t offset = filled_ * unit_;
   const auto piece = [&](std::size_t bytes) {
     return offset < bytes ? std::min(unit_, bytes - offset) : 0;

@@ -22,14 +22,16 @@ struct Group::State {
       : group(std::move(opened)),
         cells(*group),
         progress(*group),
-        context{*group, cells, progress, {}},
-        small(cells),
+        trials(*group),
+        context{*group, cells, progress, trials, {}},
+        small(cells, trials),
         combine(context),
         exchange(context) {}
 
   std::unique_ptr<shm::SegmentGroup> group;
   SharedCells cells;
   Progress progress;
+  AccessTrials trials;
   CallContext context;
   SmallCall small;
   CombineCall combine;

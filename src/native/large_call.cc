@@ -13,6 +13,10 @@ bool shares_process(const shm::SegmentGroup& group) {
   return false;
 }
 
+bool is_private(shm::MemoryPath path) {
+  return path == shm::MemoryPath::kNone || path == shm::MemoryPath::kSingleCopy;
+}
+
 }  // namespace
 
 LargeCall::LargeCall(CallContext& context)
@@ -35,9 +39,23 @@ LargeCall::Reading::~Reading() {
   if (flag_ != nullptr) flag_->store(0, std::memory_order_release);
 }
 
+void LargeCall::choose_private_path(const Arguments& arguments) {
+  AccessTrials& trials = context_.trials;
+  private_path_ = private_path_of(access_);
+  path_matters_ = is_trial_ = false;
+  if (access_ != AccessPath::kAutomatic) return;
+  const AccessTrials::Class number =
+      AccessTrials::class_of(arguments.call.collective, transfer_.largest_input_bytes);
+  if (number == AccessTrials::kNone) return;
+  private_path_ = trials.next(number, context_.cells.sequence());
+  is_trial_ = trials.is_trial();
+  if (is_trial_) timer_.start();
+}
+
 void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   transfer_ = transfer;
   access_ = arguments.access;
+  choose_private_path(arguments);
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = size_of(arguments.call.type);
@@ -55,6 +73,7 @@ bool LargeCall::enter() {
   line.record = record_;
   std::memcpy(line.payload, &offer_, sizeof offer_);
   context_.cells.publish();
+  if (is_trial_) timer_.told();
   stage_ = Stage::kMove;
   return true;
 }
@@ -78,6 +97,7 @@ bool LargeCall::accept_offers() {
       break;
     }
   }
+  if (is_trial_ && accepted_all()) timer_.met();
   if (accepted_ == size() && transfer_.sources.first == 0) context_.cells.saw_everyone();
   return accepted_ != before;
 }
@@ -112,6 +132,9 @@ bool LargeCall::advance() {
     if (!released() || !context_.cells.saw_previous(transfer_.sources, &status_)) return false;
     let_go();
     stage_ = Stage::kDone;
+    if (is_trial_ && status_.ok()) {
+      context_.trials.note(path_matters_ ? timer_.stop() : Duration::zero());
+    }
   }
   return true;
 }
@@ -127,12 +150,24 @@ const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
   return scratch;
 }
 
-shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) const {
+shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) {
   if (access_ == AccessPath::kWindow) return {shm::MemoryPath::kNone, bytes};
   shm::MemoryHandle handle = context_.group.handle_of(
-      {static_cast<const std::byte*>(buffer), bytes}, access_ == AccessPath::kSingleCopy);
+      {static_cast<const std::byte*>(buffer), bytes}, private_path_ == PrivatePath::kSingleCopy);
   handle.bytes = bytes;
+  if (is_private(handle.path)) path_matters();
   return handle;
+}
+
+Result<shm::MemoryView> LargeCall::open(int member, const shm::MemoryHandle& handle) {
+  if (is_private(handle.path) && handle.bytes > 0) path_matters();
+  return context_.group.open(member, handle);
+}
+
+void LargeCall::write_slot(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes == 0) return;
+  if (streams()) return compute::copy_streaming(to, from, bytes);
+  std::memcpy(to, from, bytes);
 }
 
 void LargeCall::let_go() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "native/access_trials.h"
 #include "native/native.h"
 #include "native/progress.h"
 #include "native/shared_cells.h"
@@ -38,6 +39,7 @@ struct CallContext {
   shm::SegmentGroup& group;
   SharedCells& cells;
   Progress& progress;
+  AccessTrials& trials;
   std::vector<std::byte> scratch;  ///< kScratchBytes from the first single copy on
 };
 
@@ -100,25 +102,39 @@ class LargeCall : public NativeCall {
   /// (`scratch` receives a single copy).
   const std::byte* look(const shm::MemoryView& view, int member, const std::byte* in_window,
                         std::size_t offset, std::size_t bytes, std::byte* scratch);
-  /// How members may read this buffer of the rank's: the best way that the caller allows.
-  shm::MemoryHandle offered(const void* buffer, std::size_t bytes) const;
+  /// How members may read this buffer of the rank's: in place where they can and the caller allows
+  /// it, else by the call's private path.
+  shm::MemoryHandle offered(const void* buffer, std::size_t bytes);
+  /// How a member reads what it was offered. Errors name it.
+  Result<shm::MemoryView> open(int member, const shm::MemoryHandle& handle);
+  /// Writes into a slot of this rank's window, so that it may be told at once.
+  void write_slot(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  /// What others will read is written with non-temporal stores.
+  bool streams() const { return private_path_ == PrivatePath::kStreamedWindow; }
+  /// The call's time depends on its private path.
+  void path_matters() { path_matters_ = true; }
   std::size_t element_bytes() const { return element_bytes_; }
 
   CallContext& context_;
   Transfer transfer_;
-  AccessPath access_ = AccessPath::kAutomatic;
   const compute::Reduction* reduction_ = nullptr;
   std::vector<shm::MemoryView> inputs_;  // by member
 
  private:
   const bool has_threads_;  // beside this one, of this process
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
+  void choose_private_path(const Arguments& arguments);
   bool enter();
   bool accept_offers();
   bool what_was_read_counts() const;
   bool is_waited_for(int member) const;
 
   Stage stage_ = Stage::kDone;
+  AccessPath access_ = AccessPath::kAutomatic;
+  PrivatePath private_path_ = PrivatePath::kWindow;
+  bool path_matters_ = false;
+  bool is_trial_ = false;
+  CallTimer timer_;  // of a trial
   Offer offer_;
   CallRecord record_;
   std::size_t element_bytes_ = 1;

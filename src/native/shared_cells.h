@@ -26,6 +26,8 @@ class SharedCells {
 
   int size() const { return size_; }
   int self() const { return self_; }
+  /// The number of this call.
+  std::uint64_t sequence() const { return sequence_; }
 
   /// Goes on to the next call.
   void next() {

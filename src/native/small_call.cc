@@ -36,8 +36,8 @@ inline void copy_small(std::byte* out, const std::byte* in, std::size_t bytes) {
 
 }  // namespace
 
-SmallCall::SmallCall(SharedCells& cells)
-    : cells_(cells), operands_(static_cast<std::size_t>(cells.size())) {}
+SmallCall::SmallCall(SharedCells& cells, AccessTrials& trials)
+    : cells_(cells), trials_(trials), operands_(static_cast<std::size_t>(cells.size())) {}
 
 void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   transfer_ = transfer;
@@ -45,6 +45,10 @@ void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   reduction_ = arguments.reduction;
   element_bytes_ = size_of(arguments.call.type);
   waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
+  class_ = AccessTrials::class_of(arguments.call.collective, transfer.largest_input_bytes);
+  streams_ = class_ != AccessTrials::kNone &&
+             private_path_of(arguments.access) == PrivatePath::kStreamedWindow;
+  if (arguments.access != AccessPath::kAutomatic) class_ = AccessTrials::kNone;
   begin();
 }
 
@@ -59,7 +63,15 @@ void SmallCall::begin() {
   next_ = transfer_.sources.first;
   has_result_ = false;
   done_ = false;
+  if (class_ != AccessTrials::kNone) choose_stores();
   write_cell();
+  if (is_trial_) timer_.told();
+}
+
+void SmallCall::choose_stores() {
+  streams_ = trials_.next(class_, cells_.sequence()) == PrivatePath::kStreamedWindow;
+  is_trial_ = trials_.is_trial();
+  if (is_trial_) timer_.start();
 }
 
 void SmallCall::write_cell() {
@@ -71,6 +83,8 @@ void SmallCall::write_cell() {
                               : SharedCells::long_payload(line);
     if (transfer_.combines && reduction_->prepares()) {
       reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
+    } else if (streams_) {
+      compute::copy_streaming(to, transfer_.input, transfer_.input_bytes);
     } else {
       copy_small(to, transfer_.input, transfer_.input_bytes);
     }
@@ -90,11 +104,18 @@ bool SmallCall::advance() {
     }
   }
   if (!has_result_) {
+    if (is_trial_) timer_.met();
     finish();
+    if (is_trial_) end_trial();
     has_result_ = true;
   }
   done_ = cells_.saw_previous(transfer_.sources, &status_);
   return done_;
+}
+
+void SmallCall::end_trial() {
+  trials_.note(timer_.stop());
+  is_trial_ = false;
 }
 
 const std::byte* SmallCall::payload_of(int member) const {

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "native/access_trials.h"
 #include "native/shared_cells.h"
 #include "native/transfer.h"
 
@@ -13,7 +14,7 @@ namespace unisono::native {
 
 class SmallCall final : public NativeCall {
  public:
-  explicit SmallCall(SharedCells& cells);
+  SmallCall(SharedCells& cells, AccessTrials& trials);
 
   /// The transfer's largest_input_bytes is at most shm::kCellPayloadBytes.
   void start(const Arguments& arguments, const Transfer& transfer);
@@ -27,16 +28,23 @@ class SmallCall final : public NativeCall {
 
  private:
   void begin();
+  void choose_stores();
+  void end_trial();
   void write_cell();
   void finish();
   void combine();
   const std::byte* payload_of(int member) const;
 
   SharedCells& cells_;
+  AccessTrials& trials_;
   Transfer transfer_;
   CallRecord record_;
   const compute::Reduction* reduction_ = nullptr;
   std::size_t element_bytes_ = 1;
+  AccessTrials::Class class_ = AccessTrials::kNone;
+  bool streams_ = false;  // the payload goes to the cell with non-temporal stores
+  bool is_trial_ = false;
+  CallTimer timer_;  // of a trial
   bool has_result_ = false;
   bool done_ = true;
   bool waits_for_all_ = false;

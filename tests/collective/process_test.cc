@@ -135,7 +135,8 @@ TEST_P(Access, OfThreadsGivesTheSameResults) {
   unsetenv("UNISONO_ACCESS");
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Access, testing::Values("auto", "window", "single_copy", "mapped"),
+INSTANTIATE_TEST_SUITE_P(Paths, Access,
+                         testing::Values("auto", "window", "single_copy", "mapped", "streamed"),
                          [](const auto& info) { return std::string(info.param); });
 
 // What spawn() of three processes throws; an Error of code kOk when it throws nothing.

@@ -87,8 +87,20 @@ TEST_P(NativeMatrix, ThreadsReadEachOthersMemory) {
 }
 
 TEST_P(NativeMatrix, ProcessesThroughWindows) {
-  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kAutomatic},
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kWindow},
                             [](TestRank& rank) { run_matrix(rank, {.in_place = false}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ProcessesThroughStreamedWindows) {
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kStreamed},
+                            [](TestRank& rank) { run_matrix(rank, {.in_place = false}); }),
+              IsEmpty());
+}
+
+TEST_P(NativeMatrix, ProcessesStreamResultsInTheirHeaps) {
+  EXPECT_THAT(run_processes(GetParam(), {.access = AccessPath::kStreamed},
+                            [](TestRank& rank) { run_matrix(rank, {.heap = true}); }),
               IsEmpty());
 }
 
@@ -113,6 +125,25 @@ TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
                                   OracleCase one{collective, 100003};
                                   one.heap = rank.self % 2 == 0;
                                   run_and_check(rank, one);
+                                }
+                              }),
+                IsEmpty());
+  }
+}
+
+// Long enough that each path is tried and one chosen, by some ranks with memory that is read in
+// place.
+TEST(NativeCollectives, RanksTryPathsAndKeepOn) {
+  for (const int n : {2, 3}) {
+    EXPECT_THAT(run_processes(n, {.access = AccessPath::kAutomatic},
+                              [](TestRank& rank) {
+                                for (const Collective collective : all_collectives()) {
+                                  for (int call = 0; call < 40; ++call) {
+                                    const std::size_t count = call % 2 == 0 ? 20003 : 1003;
+                                    OracleCase one{collective, count};
+                                    one.heap = call / 2 % 3 == rank.self;
+                                    run_and_check(rank, one);
+                                  }
                                 }
                               }),
                 IsEmpty());

@@ -106,6 +106,11 @@ struct Counters {
   CounterLine reading;  ///< 1: reads the private memory of threads of its process right now
 };
 
+/// Times in ns that one member has measured, written by it alone. native/access_trials.h says of
+/// what.
+inline constexpr std::size_t kTrialTimes = 1024;
+using TrialTimes = std::atomic<std::uint32_t>[kTrialTimes];
+
 struct GroupHeader {
   std::atomic<std::uint64_t> raised;  ///< first failure; 0: none
   alignas(kLineBytes) std::atomic<std::uint32_t> closed_count;
@@ -157,7 +162,7 @@ struct SegmentLayout {
   std::size_t rank_count;
 
   static constexpr std::size_t member_bytes() {
-    return sizeof(Counters) + kCellSlots * kCellStride;
+    return sizeof(Counters) + kCellSlots * kCellStride + sizeof(TrialTimes);
   }
   /// A larger ring is faster: by the time the writer comes back to a line, the line has left the
   /// reader's own cache, and need not be fetched from there. 1 MiB moves two to three times as much
@@ -180,7 +185,7 @@ struct SegmentLayout {
   std::size_t blocks_offset() const {
     return rings_offset() + rank_count * rank_count * ring_bytes();
   }
-  /// Header, counters and cells of all members: reserved when a group opens.
+  /// Header, counters, cells and trial times of all members: reserved when a group opens.
   std::size_t block_head_bytes(std::size_t members) const {
     return round_up(kPageBytes + members * member_bytes(), kPageBytes);
   }

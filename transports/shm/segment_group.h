@@ -32,6 +32,10 @@ class SegmentGroup {
     return *reinterpret_cast<CellLine*>(member_base(member) + sizeof(Counters) +
                                         static_cast<std::size_t>(slot) * kCellStride);
   }
+  TrialTimes& trial_times(int member) const {
+    return *reinterpret_cast<TrialTimes*>(member_base(member) + sizeof(Counters) +
+                                          kCellSlots * kCellStride);
+  }
   /// Slot 0 of a member's window; the others follow. The owner reserves it first.
   std::byte* window(int member) const {
     return windows_ + static_cast<std::size_t>(member) * kWindowBytes;

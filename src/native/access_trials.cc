@@ -1,0 +1,133 @@
+#include "native/access_trials.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+
+#include "native/transfer.h"
+
+namespace unisono::native {
+namespace {
+
+// What is tried of a class: of each path `calls` in a row, and all that `rounds` times. What the
+// caches hold after one path is not what they hold after another, so the first call of a row may
+// count for little.
+struct Plan {
+  std::uint32_t paths;
+  std::uint32_t warm_ups;
+  std::uint32_t calls;
+  std::uint32_t rounds;
+  std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
+  std::uint32_t trials() const { return rounds * paths * calls; }
+};
+constexpr Plan kPlanOfCells{2, 8, 6, 2, 5000};
+constexpr Plan kPlanOfShort{3, 2, 3, 2, 5000};
+constexpr Plan kPlanOfLong{3, 1, 2, 1, 1000};
+constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+
+// From the call in which a time is written to the one in which all read it.
+constexpr std::uint64_t kCallsUntilSeen = 3;
+// What a path must gain over the window to be taken, in percent: less than that is noise.
+constexpr std::uint64_t kGainPercent = 4;
+
+// Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
+// is apart from what does not. The last one has no upper bound.
+constexpr std::size_t kFirstBytes = 512;
+constexpr int kSizes = 17;
+constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
+static_assert(kClasses * kPrivatePaths <= shm::kTrialTimes);
+
+const Plan& plan_of(AccessTrials::Class number) {
+  const std::size_t bytes = kFirstBytes << number % kSizes;
+  if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
+  return bytes < kLongBytes ? kPlanOfShort : kPlanOfLong;
+}
+
+}  // namespace
+
+PrivatePath private_path_of(AccessPath choice) {
+  switch (choice) {
+    case AccessPath::kAutomatic:
+    case AccessPath::kWindow:
+    case AccessPath::kMapped:
+      return PrivatePath::kWindow;
+    case AccessPath::kStreamed:
+      return PrivatePath::kStreamedWindow;
+    case AccessPath::kSingleCopy:
+      return PrivatePath::kSingleCopy;
+  }
+  return PrivatePath::kWindow;
+}
+
+AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t bytes) {
+  if (bytes <= kFirstBytes || bytes == kNotAgreed) return kNone;
+  const int size = static_cast<int>(std::bit_width((bytes - 1) / kFirstBytes)) - 1;
+  return static_cast<int>(collective) * kSizes + std::min(size, kSizes - 1);
+}
+
+AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {}
+
+PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
+  const Plan& plan = plan_of(number);
+  State& state = states_[static_cast<std::size_t>(number)];
+  time_ = nullptr;
+  if (state.next_change == 0) {
+    state.next_change = state.calls + plan.warm_ups;
+    return state.path;
+  }
+  if (state.trials < plan.trials()) {
+    const std::uint32_t trial = state.trials++;
+    const auto path = static_cast<PrivatePath>(trial / plan.calls % plan.paths);
+    time_ = &time(group_.self(), number, path);
+    is_first_of_path_ = trial < plan.paths * plan.calls && trial % plan.calls == 0;
+    state.last_trial = sequence;
+    return path;
+  }
+  if (sequence >= state.last_trial + kCallsUntilSeen) {
+    state.path = fastest(number);
+    state.calls = 0;
+    state.next_change = plan.calls_until_next;
+    state.trials = 0;
+  }
+  return state.path;
+}
+
+void AccessTrials::note(Duration took) {
+  using Nanoseconds = std::chrono::duration<std::uint32_t, std::nano>;
+  const Duration most = std::chrono::duration_cast<Duration>(Nanoseconds::max());
+  const auto now = std::chrono::duration_cast<Nanoseconds>(std::min(took, most)).count();
+  const std::uint32_t before = is_first_of_path_ ? 0 : time_->load(std::memory_order_relaxed);
+  const bool is_less = before == 0 || (now != 0 && now < before);
+  // Relaxed: the flag of the next call's cell publishes it.
+  time_->store(is_less ? now : before, std::memory_order_relaxed);
+  time_ = nullptr;
+}
+
+std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, PrivatePath path) const {
+  return group_.trial_times(
+      member)[static_cast<std::size_t>(number) * kPrivatePaths + static_cast<std::size_t>(path)];
+}
+
+// The window where nothing was measured.
+PrivatePath AccessTrials::fastest(Class number) const {
+  const auto most = [&](PrivatePath path) {
+    std::uint64_t time_of_path = 0;
+    for (int member = 0; member < group_.size(); ++member) {
+      const std::uint64_t of_member = time(member, number, path).load(std::memory_order_relaxed);
+      time_of_path = std::max(time_of_path, of_member);
+    }
+    return time_of_path;
+  };
+  const std::uint64_t window = most(PrivatePath::kWindow);
+  PrivatePath best = PrivatePath::kWindow;
+  std::uint64_t least = window - window * kGainPercent / 100;
+  for (const PrivatePath path : {PrivatePath::kStreamedWindow, PrivatePath::kSingleCopy}) {
+    const std::uint64_t taken = most(path);
+    if (taken == 0 || taken >= least) continue;
+    least = taken;
+    best = path;
+  }
+  return best;
+}
+
+}  // namespace unisono::native

@@ -1,0 +1,106 @@
+// How a rank's data best get to the others of its host depends on the processor, on where the ranks
+// run and on the size; so the first calls of each collective and size try the paths in turn, and
+// the rest go on with the fastest. Of more than 1 MiB:
+//
+//   call        0 | 1 2     3 4       5 6         | 7 8 9    | 10 ...
+//   path   window | window  streamed  single copy | window   | the fastest
+//
+// Shorter calls are tried more often, and those that fit a cell never by single copy. Some thousand
+// calls later all are tried again. A path's time is the least that a trial took, without the wait
+// for ranks that come late, on the rank where that is the most.
+//
+// All members choose alike without asking each other. Each writes its times beside its cells, and
+// what a member wrote in call s all the others see when call s + 3 begins, because everyone has
+// been seen in s + 1 by then (shared_cells.h). Should they choose differently all the same, nothing
+// is lost but time: the path is each owner's own, told with every call.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/access_path.h"
+#include "base/clock.h"
+#include "base/collective.h"
+#include "transports/shm/segment_group.h"
+
+namespace unisono::native {
+
+/// How the others get at memory that they cannot read in place.
+enum class PrivatePath : std::uint8_t {
+  kWindow,          ///< copied into shared memory: a slot of its owner's window, or a cell
+  kStreamedWindow,  ///< the same with non-temporal stores; results in place are stored so, too
+  kSingleCopy,      ///< read by a system call
+};
+inline constexpr int kPrivatePaths = 3;
+
+/// What a choice of the caller's means. kAutomatic: nothing yet.
+PrivatePath private_path_of(AccessPath choice);
+
+class AccessTrials {
+ public:
+  /// Calls that are tried together: of one collective, of sizes of the same power of two.
+  using Class = std::int32_t;
+  static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
+  /// Of a call in which no member gives more than `bytes`, which may be kNotAgreed.
+  static Class class_of(Collective collective, std::size_t bytes);
+
+  explicit AccessTrials(shm::SegmentGroup& group);
+
+  /// The path of call `sequence` of the group, which is one of the class. All members make the same
+  /// calls.
+  PrivatePath next(Class number, std::uint64_t sequence) {
+    State& state = states_[static_cast<std::size_t>(number)];
+    return ++state.calls < state.next_change ? state.path : change(number, sequence);
+  }
+  /// Whether the call that next() was asked for last is to be timed.
+  bool is_trial() const { return time_ != nullptr; }
+  /// How long that call took; zero where its path did not matter to this rank.
+  void note(Duration took);
+
+ private:
+  struct State {
+    std::uint32_t calls = 0;
+    std::uint32_t next_change = 0;  // the call up to which `path` stays
+    std::uint32_t trials = 0;
+    PrivatePath path = PrivatePath::kWindow;
+    std::uint64_t last_trial = 0;  // number of the call
+  };
+
+  PrivatePath change(Class number, std::uint64_t sequence);
+  std::atomic<std::uint32_t>& time(int member, Class number, PrivatePath path) const;
+  PrivatePath fastest(Class number) const;
+
+  shm::SegmentGroup& group_;
+  std::vector<State> states_;
+  std::atomic<std::uint32_t>* time_ = nullptr;  // where the call's time goes; null: it is no trial
+  bool is_first_of_path_ = false;
+};
+
+/// Time that a rank works in a call and waits for ranks that are in it as well, but not for those
+/// that are yet to come.
+class CallTimer {
+ public:
+  void start() {
+    resumed_ = Clock::now();
+    worked_ = {};
+  }
+  /// The rank has told the others what it gives, and waits for what they give.
+  void told() { worked_ += since_resumed(); }
+  /// All whom it waits for are there.
+  void met() { resumed_ = Clock::now(); }
+  Duration stop() { return worked_ + since_resumed(); }
+
+ private:
+  Duration since_resumed() {
+    const TimePoint now = Clock::now();
+    return now - std::exchange(resumed_, now);
+  }
+
+  TimePoint resumed_;
+  Duration worked_{};
+};
+
+}  // namespace unisono::native

@@ -1,0 +1,160 @@
+// Which path the members of a group choose, of times that are made up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <numeric>
+
+#include "native/access_trials.h"
+#include "native/transfer.h"
+#include "native_ranks.h"
+
+namespace unisono::test {
+namespace {
+
+using native::AccessTrials;
+using native::PrivatePath;
+using testing::Each;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr PrivatePath kWindow = PrivatePath::kWindow;
+constexpr PrivatePath kStreamed = PrivatePath::kStreamedWindow;
+constexpr PrivatePath kSingleCopy = PrivatePath::kSingleCopy;
+
+constexpr std::size_t kLong = std::size_t{4} << 20;
+constexpr std::size_t kShort = std::size_t{64} << 10;
+constexpr std::size_t kOfACell = 4096;
+
+/// Nanoseconds that a call takes a member by a path.
+using Times = std::function<int(int member, PrivatePath path)>;
+
+/// What each member's calls of one class took, in order: [member][call].
+using Paths = std::vector<std::vector<PrivatePath>>;
+
+/// Members that make the same calls, one after another as they would with cells.
+class Members {
+ public:
+  explicit Members(int count) : count_(count), paths_(static_cast<std::size_t>(count)) {}
+
+  struct Calls {
+    int count;
+    Times times;
+  };
+  /// All of them are calls of one size. Times may change between two runs of calls.
+  Paths make(std::size_t bytes, const std::vector<Calls>& runs) {
+    std::barrier step(count_);
+    const auto failures = run_threads(count_, {}, [&](TestRank& rank) {
+      std::vector<int> members(static_cast<std::size_t>(count_));
+      std::iota(members.begin(), members.end(), 0);
+      auto group = rank.segment->open_group(1, members);
+      rank.check(group.has_value(), group.status().message());
+      if (!group) return;
+      AccessTrials trials(**group);
+      std::uint64_t sequence = 100;
+      for (const Calls& calls : runs) {
+        for (int call = 0; call < calls.count; ++call) {
+          step.arrive_and_wait();
+          one(trials, bytes, ++sequence, rank.self, calls.times);
+        }
+      }
+      step.arrive_and_wait();
+    });
+    EXPECT_THAT(failures, IsEmpty());
+    return paths_;
+  }
+
+ private:
+  void one(AccessTrials& trials, std::size_t bytes, std::uint64_t sequence, int member,
+           const Times& times) {
+    const auto number = AccessTrials::class_of(Collective::kAllReduce, bytes);
+    const PrivatePath path = trials.next(number, sequence);
+    paths_[static_cast<std::size_t>(member)].push_back(path);
+    if (trials.is_trial()) trials.note(std::chrono::nanoseconds(times(member, path)));
+  }
+
+  int count_;
+  Paths paths_;
+};
+
+Times times_of(int window, int streamed, int single_copy) {
+  return [=](int, PrivatePath path) {
+    return path == kWindow ? window : path == kStreamed ? streamed : single_copy;
+  };
+}
+
+TEST(AccessTrials, TryEachPathAndGoOnWithTheFastest) {
+  const Paths paths = Members(2).make(kLong, {{12, times_of(100, 70, 50)}});
+  EXPECT_THAT(paths, Each(ElementsAre(kWindow, kWindow, kWindow, kStreamed, kStreamed, kSingleCopy,
+                                      kSingleCopy, kWindow, kWindow, kSingleCopy, kSingleCopy,
+                                      kSingleCopy)));
+}
+
+TEST(AccessTrials, JudgeAPathByItsSlowestMember) {
+  const Times times = [](int member, PrivatePath path) {
+    if (path == kSingleCopy) return member == 1 ? 200 : 1;
+    return path == kStreamed ? 60 : 90;
+  };
+  for (const auto& path : Members(3).make(kShort, {{40, times}})) {
+    EXPECT_EQ(path.back(), kStreamed);
+  }
+}
+
+TEST(AccessTrials, CountTheLeastOfAPathsTimes) {
+  std::vector<int> trials(2);
+  const Times times = [&](int member, PrivatePath path) {
+    // The window is slow but once; the others are always in between.
+    if (path != kWindow) return 50;
+    return ++trials[static_cast<std::size_t>(member)] == 2 ? 10 : 1000;
+  };
+  EXPECT_EQ(Members(2).make(kShort, {{40, times}}).front().back(), kWindow);
+}
+
+TEST(AccessTrials, KeepTheWindowForALittleGain) {
+  EXPECT_EQ(Members(2).make(kShort, {{40, times_of(100, 97, 97)}}).front().back(), kWindow);
+  EXPECT_EQ(Members(2).make(kShort, {{40, times_of(100, 94, 97)}}).front().back(), kStreamed);
+}
+
+TEST(AccessTrials, KeepTheWindowWhereNoPathMattered) {
+  EXPECT_EQ(Members(2).make(kShort, {{40, times_of(0, 0, 0)}}).front().back(), kWindow);
+  const Times of_one = [](int member, PrivatePath path) {
+    return member == 0 ? 0 : times_of(100, 60, 80)(member, path);
+  };
+  for (const auto& path : Members(2).make(kShort, {{40, of_one}})) {
+    EXPECT_EQ(path.back(), kStreamed) << "the other member's times count";
+  }
+}
+
+TEST(AccessTrials, NeverReadACellBySingleCopy) {
+  const Paths paths = Members(2).make(kOfACell, {{60, times_of(100, 60, 1)}});
+  EXPECT_THAT(paths, Each(Each(testing::Ne(kSingleCopy))));
+  EXPECT_THAT(paths, Each(testing::Contains(kStreamed)));
+}
+
+TEST(AccessTrials, ComeAgainWhenTheMachineHasChanged) {
+  for (const auto& path :
+       Members(2).make(kShort, {{2000, times_of(100, 60, 80)}, {6000, times_of(60, 100, 80)}})) {
+    ASSERT_THAT(path, SizeIs(8000));
+    EXPECT_EQ(path[1999], kStreamed);
+    EXPECT_EQ(path[7999], kWindow);
+  }
+}
+
+TEST(AccessTrials, AreApartByCollectiveAndPowerOfTwo) {
+  const auto of = [](std::size_t bytes) {
+    return AccessTrials::class_of(Collective::kAllReduce, bytes);
+  };
+  EXPECT_EQ(of(0), AccessTrials::kNone);
+  EXPECT_EQ(of(512), AccessTrials::kNone);
+  EXPECT_EQ(of(native::kNotAgreed), AccessTrials::kNone);
+  EXPECT_NE(of(513), AccessTrials::kNone);
+  EXPECT_EQ(of(513), of(1024));
+  EXPECT_NE(of(1024), of(1025));
+  EXPECT_NE(of(shm::kCellPayloadBytes), of(shm::kCellPayloadBytes + 1));
+  EXPECT_EQ(of(std::size_t{1} << 30), of(std::size_t{1} << 40));
+  EXPECT_NE(of(1024), AccessTrials::class_of(Collective::kAllGather, 1024));
+}
+
+}  // namespace
+}  // namespace unisono::test
