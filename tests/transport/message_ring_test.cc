@@ -92,6 +92,34 @@ TEST(MessageRing, CarriesEverySizeFromEveryPosition) {
   }
 }
 
+TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
+  const Memory memory(256 * 1024);
+  RingSender sender(memory.geometry());
+  RingReceiver receiver(memory.geometry(), 0);
+  Recorder recorder;
+  std::uint64_t sequence = 0;
+  int cached = 0;
+  int streamed = 0;
+  std::uint32_t at = 0;
+  for (int round = 0; round < 60; ++round) {
+    for (const std::size_t bytes : {1024u, 2100u, 5000u, 16001u, 40001u}) {
+      const Frame frame = make_frame(sequence++, bytes);
+      ASSERT_EQ(sender.push(frame.header, frame.payload), Pushed::kWhole) << bytes;
+      std::uint32_t word;
+      std::memcpy(&word, memory.line(at), sizeof word);
+      ++((word & PieceStores::kStreamed) != 0 ? streamed : cached);
+      take_all(receiver, recorder);  // checks the payload
+      ASSERT_EQ(recorder.count(0), sequence);
+      // 40001 bytes are three pieces.
+      const std::size_t headers = (bytes + kPieceBytesMax - 1) / kPieceBytesMax;
+      const std::size_t lines = headers + (bytes + kLineBytes - 1) / kLineBytes;
+      at = memory.geometry().wrap(at + static_cast<std::uint32_t>(lines));
+    }
+  }
+  EXPECT_GT(cached, 0);
+  EXPECT_GT(streamed, 0);
+}
+
 TEST(MessageRing, KeepsAllFieldsOfSmallFrames) {
   const Memory memory(kRingBytesMin);
   RingSender sender(memory.geometry());

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <memory>
 
-#include "tests/transport/recorder.h"
-#include "transports/loopback/loopback_transport.h"
 #include "tests/transport/faulty_transport.h"
+#include "tests/transport/recorder.h"
 #include "tests/transport/tracing_transport.h"
+#include "transports/loopback/loopback_transport.h"
 
 namespace unisono {
 namespace {

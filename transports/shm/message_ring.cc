@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "compute/compute.h"
+
 namespace unisono::shm {
 namespace {
 
@@ -56,6 +58,8 @@ bool fits_inline(const FrameHeader& header) {
          header.total_bytes == header.payload_bytes;
 }
 
+void copy_cached(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
 // All of the line but its first word, which publish() writes last.
 void write_header(std::byte* line, const FrameHeader& header) {
   std::memcpy(line + sizeof(std::uint32_t),
@@ -83,6 +87,8 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   geometry.lines = memory.base + kRingControlBytes;
   geometry.consumed = reinterpret_cast<std::uint64_t*>(memory.base);
   geometry.left = reinterpret_cast<std::uint32_t*>(memory.base + kLineBytes);
+  static_assert(sizeof(std::uint32_t) + sizeof(ReaderTimes) <= kLineBytes);
+  geometry.times = reinterpret_cast<ReaderTimes*>(geometry.left + 1);
   geometry.line_count = static_cast<std::uint32_t>((memory.bytes - kRingControlBytes) / kLineBytes);
   // At most a quarter of the ring: with an eighth that the reader has not yet told of, the next
   // piece always finds room once the ring is drained.
@@ -107,16 +113,29 @@ bool RingSender::has_room(std::uint32_t lines) {
   return wanted <= consumed_seen_ + ring_.line_count;
 }
 
-void RingSender::write_lines(std::span<const std::byte> payload) {
+PieceStores RingSender::write_piece(std::span<const std::byte> payload) {
+  const PieceStores stores = trials_.next(payload.size());
+  if (!stores.is_trial()) {
+    write_lines(payload, stores.streamed());
+    return stores;
+  }
+  const TimePoint start = Clock::now();
+  write_lines(payload, stores.streamed());
+  // The reader waits until cached stores, too, have left this core.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  trials_.note(stores, payload.size(), Clock::now() - start);
+  return stores;
+}
+
+void RingSender::write_lines(std::span<const std::byte> payload, bool streamed) {
   if (payload.empty()) return;
   // May be the line behind the last one: then nothing lies before the wrap.
   const std::uint32_t first = position_ + 1;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
   const std::size_t head = std::min(payload.size(), until_end);
-  std::memcpy(ring_.line(first), payload.data(), head);
-  if (head < payload.size()) {
-    std::memcpy(ring_.line(0), payload.data() + head, payload.size() - head);
-  }
+  const auto copy = streamed ? compute::copy_streaming : copy_cached;
+  copy(ring_.line(first), payload.data(), head);
+  if (head < payload.size()) copy(ring_.line(0), payload.data() + head, payload.size() - head);
 }
 
 void RingSender::publish(std::uint32_t word, std::uint32_t lines) {
@@ -142,8 +161,8 @@ RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const s
   const std::uint32_t lines = 1 + lines_for(piece);
   if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   write_header(ring_.line(position_), header);
-  write_lines(payload.first(piece));
-  publish(header.payload_bytes, lines);
+  const PieceStores stores = write_piece(payload.first(piece));
+  publish(header.payload_bytes | stores.bits, lines);
   if (piece == payload.size()) return Pushed::kWhole;
   rest_ = payload.data() + piece;
   rest_bytes_ = payload.size() - piece;
@@ -198,8 +217,8 @@ RingSender::Pushed RingSender::resume() {
     const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
     const std::uint32_t lines = 1 + lines_for(piece);
     if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kPart;
-    write_lines({rest_, piece});
-    publish(kContinuation | static_cast<std::uint32_t>(piece), lines);
+    const PieceStores stores = write_piece({rest_, piece});
+    publish(kContinuation | static_cast<std::uint32_t>(piece) | stores.bits, lines);
     rest_ += piece;
     rest_bytes_ -= piece;
   }
@@ -244,7 +263,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
               kLineBytes - sizeof word);
   header_.payload_bytes = word & kBytesMask;
   if (header_.kind == kGoodbyeKind) return take_goodbye(header_);
-  const std::uint32_t flags = word & ~(kPublished | kBytesMask);
+  const std::uint32_t flags = word & ~(kPublished | PieceStores::kAll | kBytesMask);
   const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
   const bool is_lent = flags == kLent && header_.payload_bytes > 0;
   if ((flags != 0 && !is_inline && !is_lent) || !is_known(header_) ||
@@ -268,7 +287,8 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   }
   if (is_lent) return take_loan(sink);
   placement_ = sink.place(peer_, header_);
-  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), sink);
+  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes),
+               {word & PieceStores::kAll}, sink);
   return Took::kRecord;
 }
 
@@ -310,11 +330,11 @@ RingReceiver::Took RingReceiver::take_continuation(std::uint32_t word, FrameSink
     if (header.kind == kGoodbyeKind) return take_goodbye(header);
   }
   const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
-  if ((word & ~kPublished) != (kContinuation | piece)) {
+  if ((word & ~(kPublished | PieceStores::kAll)) != (kContinuation | piece)) {
     return break_off("a piece with the first word " + std::to_string(word) + " where " +
                      std::to_string(piece) + " bytes of a frame were to follow");
   }
-  take_payload(piece, sink);
+  take_payload(piece, {word & PieceStores::kAll}, sink);
   return Took::kRecord;
 }
 
@@ -347,17 +367,29 @@ RingReceiver::Took RingReceiver::break_off(const std::string& what) {
   return Took::kEnd;
 }
 
-void RingReceiver::take_payload(std::size_t bytes, FrameSink& sink) {
+void RingReceiver::take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink) {
   rest_bytes_ = header_.payload_bytes - offset_;
+  if (stores.is_trial()) {
+    const bool is_copied = placement_.kind != Placement::Kind::kDiscard;
+    const TimePoint start = Clock::now();
+    copy_out(bytes, sink);
+    const Duration took = is_copied ? Clock::now() - start : Duration::zero();
+    note_read(*ring_.times, stores, bytes, took);
+  } else {
+    copy_out(bytes, sink);
+  }
+  rest_bytes_ -= bytes;
+  advance(1 + lines_for(bytes));
+  if (rest_bytes_ == 0) sink.received(peer_, header_);
+}
+
+void RingReceiver::copy_out(std::size_t bytes, FrameSink& sink) {
   // May be the line behind the last one: then nothing lies before the wrap.
   const std::uint32_t first = position_ + 1;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
   const std::size_t head = std::min(bytes, until_end);
   hand_over({ring_.line(first), head}, sink);
   hand_over({ring_.line(0), bytes - head}, sink);
-  rest_bytes_ -= bytes;
-  advance(1 + lines_for(bytes));
-  if (rest_bytes_ == 0) sink.received(peer_, header_);
 }
 
 void RingReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {

@@ -31,11 +31,12 @@
 #include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_segment.h"
+#include "transports/shm/store_trials.h"
 #include "transports/transport.h"
 
 namespace unisono::shm {
 
-/// Before the lines: one line with the reader's counter, one with its `left` word.
+/// Before the lines: one line with the reader's counter, one with its `left` word and its times.
 inline constexpr std::size_t kRingControlBytes = 2 * kLineBytes;
 inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
@@ -57,6 +58,7 @@ struct RingGeometry {
   std::byte* lines = nullptr;
   std::uint64_t* consumed = nullptr;
   std::uint32_t* left = nullptr;
+  ReaderTimes* times = nullptr;
   std::uint32_t line_count = 0;
   std::uint32_t piece_bytes = 0;
 
@@ -78,7 +80,7 @@ class RingSender {
     kBroken,   ///< what the reader wrote makes no sense: the peer is not to be talked to
   };
 
-  explicit RingSender(const RingGeometry& geometry) : ring_(geometry) {}
+  explicit RingSender(const RingGeometry& geometry) : ring_(geometry), trials_(geometry.times) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
@@ -105,10 +107,12 @@ class RingSender {
   bool has_room(std::uint32_t lines);
   bool loan_ended();
   void end_loan(bool taken);
-  void write_lines(std::span<const std::byte> payload);
+  PieceStores write_piece(std::span<const std::byte> payload);
+  void write_lines(std::span<const std::byte> payload, bool streamed);
   void publish(std::uint32_t word, std::uint32_t lines);
 
   RingGeometry ring_;
+  StoreTrials trials_;
   std::uint32_t position_ = 0;       // index of the next header line
   std::uint64_t produced_ = 0;       // lines written so far
   std::uint64_t consumed_seen_ = 0;  // the reader's counter when last looked at
@@ -151,7 +155,8 @@ class RingReceiver {
   Took take_continuation(std::uint32_t word, FrameSink& sink);
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
-  void take_payload(std::size_t bytes, FrameSink& sink);
+  void take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink);
+  void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
   void advance(std::uint32_t lines);
 

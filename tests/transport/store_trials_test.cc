@@ -1,0 +1,135 @@
+// Whether a ring's payload is written past the caches, of times that are made up.
+#include "transports/shm/store_trials.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+
+namespace unisono::shm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Each;
+
+constexpr std::size_t kPiece = 16 * 1024;
+constexpr int kEnough = 100;  // pieces until there is a decision
+
+struct Times {
+  std::chrono::nanoseconds cached;
+  std::chrono::nanoseconds streamed;
+  Duration of(PieceStores stores) const { return stores.streamed() ? streamed : cached; }
+};
+
+/// Both ends of a ring that carries nothing.
+class Ring {
+ public:
+  /// Whether each of the pieces was streamed.
+  std::vector<bool> write(int pieces, Times times, std::size_t bytes = kPiece) {
+    std::vector<bool> streamed;
+    for (int piece = 0; piece < pieces; ++piece) {
+      const PieceStores stores = writer_.next(bytes);
+      if (stores.is_trial()) writer_.note(stores, bytes, times.of(stores));
+      unread_.push_back({stores, bytes});
+      streamed.push_back(stores.streamed());
+    }
+    return streamed;
+  }
+  /// Reads all that was written.
+  void read(Times times) {
+    for (; !unread_.empty(); unread_.pop_front()) {
+      const auto [stores, bytes] = unread_.front();
+      if (stores.is_trial()) note_read(told_, stores, bytes, times.of(stores));
+    }
+  }
+  /// A reader that keeps up.
+  std::vector<bool> carry(int pieces, Times write_times, Times read_times,
+                          std::size_t bytes = kPiece) {
+    std::vector<bool> streamed;
+    for (int piece = 0; piece < pieces; ++piece) {
+      streamed.push_back(write(1, write_times, bytes).front());
+      read(read_times);
+    }
+    return streamed;
+  }
+  bool streams(std::size_t bytes = kPiece) { return write(1, {}, bytes).front(); }
+
+ private:
+  ReaderTimes told_{};
+  StoreTrials writer_{&told_};
+  std::deque<std::pair<PieceStores, std::size_t>> unread_;
+};
+
+TEST(StoreTrials, TakeWhatIsFasterForBothEnds) {
+  Ring slow_reader;
+  slow_reader.carry(kEnough, {100ns, 300ns}, {1000ns, 200ns});
+  EXPECT_TRUE(slow_reader.streams());
+  Ring slow_writer;
+  slow_writer.carry(kEnough, {100ns, 900ns}, {500ns, 200ns});
+  EXPECT_FALSE(slow_writer.streams());
+}
+
+TEST(StoreTrials, TryBothKindsBeforeTheyDecide) {
+  Ring ring;
+  const std::vector<bool> streamed = ring.carry(kEnough, {100ns, 100ns}, {100ns, 200ns});
+  EXPECT_FALSE(streamed.front());
+  EXPECT_THAT(streamed, testing::Contains(true));
+  EXPECT_FALSE(streamed.back());
+}
+
+TEST(StoreTrials, StayInTheCachesForALittleGain) {
+  Ring ring;
+  ring.carry(kEnough, {100ns, 100ns}, {100ns, 96ns});
+  EXPECT_FALSE(ring.streams());
+}
+
+TEST(StoreTrials, WaitForAReaderThatIsBehind) {
+  Ring ring;
+  ring.write(kEnough, {100ns, 100ns});
+  EXPECT_FALSE(ring.streams());
+  ring.read({1000ns, 100ns});
+  ring.write(1, {100ns, 100ns});
+  EXPECT_TRUE(ring.streams());
+}
+
+TEST(StoreTrials, ComeAgainAndForgetEarlierTimes) {
+  Ring ring;
+  ring.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns});
+  ASSERT_TRUE(ring.streams());
+  // The reader is behind in the second round: what it told in the first does not count.
+  ring.carry(19'800, {500ns, 500ns}, {500ns, 2000ns});
+  EXPECT_TRUE(ring.streams());
+  ring.write(200, {500ns, 500ns});
+  EXPECT_TRUE(ring.streams());
+  ring.read({500ns, 2000ns});
+  ring.write(1, {});
+  EXPECT_FALSE(ring.streams());
+}
+
+TEST(StoreTrials, StayInTheCachesWhereTheReaderCopiesNothing) {
+  Ring ring;
+  ring.carry(kEnough, {1000ns, 100ns}, {0ns, 0ns});
+  EXPECT_FALSE(ring.streams());
+}
+
+TEST(StoreTrials, AreApartBySize) {
+  Ring ring;
+  ring.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns}, 2048);
+  EXPECT_TRUE(ring.streams(2048));
+  EXPECT_TRUE(ring.streams(4095));
+  EXPECT_FALSE(ring.streams(4096));
+  EXPECT_FALSE(ring.streams(2047));
+  EXPECT_THAT(ring.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns}, kTriedPieceMin - 1),
+              Each(false));
+}
+
+TEST(StoreTrials, IgnoreATrialThatNoWriterMakes) {
+  ReaderTimes told{};
+  note_read(told, {PieceStores::kTrial}, 0, 5ns);
+  note_read(told, {PieceStores::kAll}, kTriedPieceMin - 1, 5ns);
+  for (const auto& of_size : told.of_size) EXPECT_EQ(of_size.trials, 0);
+}
+
+}  // namespace
+}  // namespace unisono::shm

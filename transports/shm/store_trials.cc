@@ -1,0 +1,89 @@
+#include "transports/shm/store_trials.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+namespace unisono::shm {
+namespace {
+
+// Pieces that settle the caches; then rows of each kind in turn, because what the caches hold after
+// one kind is not what they hold after the other.
+constexpr std::uint32_t kWarmUps = 8;
+constexpr std::uint32_t kRow = 8;
+constexpr std::uint32_t kTrials = 4 * kRow;
+constexpr std::uint32_t kPiecesUntilNext = 20000;
+// What streaming must gain, in percent: less than that is noise.
+constexpr std::uint64_t kGainPercent = 4;
+
+std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
+  return std::atomic_ref<std::uint32_t>(value);
+}
+
+// At least 1, so that 0 says that nothing was measured.
+std::uint32_t for_a_mib(std::size_t bytes, Duration took) {
+  using Nanoseconds = std::chrono::duration<double, std::nano>;
+  const double time = Nanoseconds(took).count() * 1048576.0 / static_cast<double>(bytes);
+  return static_cast<std::uint32_t>(std::clamp(time, 1.0, 2e9));
+}
+
+std::uint32_t less(std::uint32_t before, std::uint32_t now) {
+  return before == 0 ? now : std::min(before, now);
+}
+
+}  // namespace
+
+PieceStores StoreTrials::change(State& state) {
+  if (state.next_change == 0) {
+    state.next_change = state.pieces + kWarmUps;
+    state.trials_until = kTrials;
+    return state.stores;
+  }
+  if (state.trials == state.trials_until) {
+    decide(state);
+    return state.stores;
+  }
+  const std::uint32_t trial = state.trials++ % kTrials;
+  PieceStores stores{PieceStores::kTrial};
+  if (trial / kRow % 2 == 1) stores.bits |= PieceStores::kStreamed;
+  if (trial < 2 * kRow && trial % kRow == 0) stores.bits |= PieceStores::kAnew;
+  return stores;
+}
+
+// Once the reader has timed them all. Until then pieces are written as before.
+void StoreTrials::decide(State& state) {
+  ReaderTimes::OfSize& told = told_->of_size[&state - states_.data()];
+  // Acquire pairs with note_read(): the times come with it.
+  if (word(told.trials).load(std::memory_order_acquire) != state.trials) return;
+  const std::uint64_t read_cached = word(told.cached).load(std::memory_order_relaxed);
+  const std::uint64_t read_streamed = word(told.streamed).load(std::memory_order_relaxed);
+  const std::uint64_t cached = state.own[0] + read_cached;
+  const std::uint64_t streamed = state.own[1] + read_streamed;
+  const bool is_known = read_cached != 0 && read_streamed != 0;
+  const bool gains = is_known && streamed < cached - cached * kGainPercent / 100;
+  state.stores.bits = gains ? PieceStores::kStreamed : 0;
+  state.trials_until += kTrials;
+  state.pieces = 0;
+  state.next_change = kPiecesUntilNext;
+}
+
+void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {
+  std::uint32_t& own =
+      states_[static_cast<std::size_t>(size_of_piece(bytes))].own[stores.streamed() ? 1 : 0];
+  own = less(stores.is_anew() ? 0 : own, for_a_mib(bytes, took));
+}
+
+void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took) {
+  const int size = size_of_piece(bytes);
+  if (size < 0) return;  // no correct writer tries that
+  ReaderTimes::OfSize& told = times.of_size[size];
+  if (took > Duration::zero()) {
+    const auto time = word(stores.streamed() ? told.streamed : told.cached);
+    const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
+    time.store(less(before, for_a_mib(bytes, took)), std::memory_order_relaxed);
+  }
+  const auto trials = word(told.trials);
+  trials.store(trials.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+}  // namespace unisono::shm

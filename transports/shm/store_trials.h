@@ -1,0 +1,89 @@
+// Whether the payload of a ring is written through the caches or past them, by non-temporal stores:
+// which is faster depends on the processor and on where the two ranks run (two cores that share no
+// cache hand lines over slowly), so it is tried with the first pieces of a ring, and again some
+// thousand pieces later.
+//
+// The writer marks a piece that is tried. The reader times its copy of it and tells the writer, in
+// the ring's second control line, how fast it was at best; the writer adds its own time and decides
+// for both.
+//
+// Thread rule: each end belongs to its side of the ring.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace unisono::shm {
+
+/// How a piece was written. The first word of its header line holds the bits.
+struct PieceStores {
+  static constexpr std::uint32_t kStreamed = 1u << 27;  ///< past the caches
+  static constexpr std::uint32_t kTrial = 1u << 26;     ///< the reader is to time its copy
+  static constexpr std::uint32_t kAnew = 1u << 25;      ///< earlier times of this kind are void
+  static constexpr std::uint32_t kAll = kStreamed | kTrial | kAnew;
+
+  std::uint32_t bits = 0;
+  bool streamed() const { return (bits & kStreamed) != 0; }
+  bool is_trial() const { return (bits & kTrial) != 0; }
+  bool is_anew() const { return (bits & kAnew) != 0; }
+};
+
+/// Pieces are tried by size: from 1 KiB on, from 2 KiB, from 4 KiB, from 8 KiB. Shorter ones never
+/// are.
+inline constexpr std::size_t kTriedPieceMin = 1024;
+inline constexpr int kPieceSizes = 4;
+inline int size_of_piece(std::size_t bytes) {
+  return std::min(static_cast<int>(std::bit_width(bytes / kTriedPieceMin)), kPieceSizes) - 1;
+}
+
+/// What the reader tells, word by word: for each size at best, in ns for a MiB; 0: nothing yet.
+struct ReaderTimes {
+  struct OfSize {
+    std::uint32_t trials;  ///< that have been read, ever; stored last
+    std::uint32_t cached;
+    std::uint32_t streamed;
+  };
+  OfSize of_size[kPieceSizes];
+};
+
+/// The writer's end.
+class StoreTrials {
+ public:
+  explicit StoreTrials(ReaderTimes* told) : told_(told) {}
+
+  /// For the next piece, of so many bytes.
+  PieceStores next(std::size_t bytes) {
+    const int size = size_of_piece(bytes);
+    if (size < 0) return {};
+    State& state = states_[static_cast<std::size_t>(size)];
+    return ++state.pieces < state.next_change ? state.stores : change(state);
+  }
+  /// What its stores took until they were done, when it was a trial.
+  void note(PieceStores stores, std::size_t bytes, Duration took);
+
+ private:
+  struct State {
+    std::uint32_t pieces = 0;
+    std::uint32_t next_change = 0;  // the piece up to which `stores` stays
+    std::uint32_t trials = 0;       // written, ever
+    std::uint32_t trials_until = 0;
+    PieceStores stores;
+    std::array<std::uint32_t, 2> own{};  // ns for a MiB at best: cached, streamed
+  };
+  PieceStores change(State& state);
+  void decide(State& state);
+
+  ReaderTimes* told_;
+  std::array<State, kPieceSizes> states_;
+};
+
+/// The reader's end: notes what the copy of a piece took that is a trial; zero where it was not
+/// copied. `bytes` is what the writer wrote, at least kTriedPieceMin, or the note is ignored.
+void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took);
+
+}  // namespace unisono::shm
