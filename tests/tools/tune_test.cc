@@ -139,9 +139,8 @@ TEST_F(Tune, FilesThatAreMalformedStopEveryCommandWithTheLine) {
   }
 }
 
-Task task(std::size_t bytes, const std::string& algorithm, double seconds,
-          AccessPath path = AccessPath::kAutomatic, Link link = Link::kShm) {
-  return {link, path, Collective::kAllReduce, bytes, algorithm, seconds};
+Task task(std::size_t bytes, const std::string& algorithm, double seconds, Link link = Link::kShm) {
+  return {link, Collective::kAllReduce, bytes, algorithm, seconds};
 }
 
 std::string rows_text(const std::vector<Task>& tasks) {
@@ -151,26 +150,23 @@ std::string rows_text(const std::vector<Task>& tasks) {
 }
 
 TEST(TuneRows, TakeTheFastestAndMergeNeighbours) {
-  EXPECT_EQ(rows_text({task(64, "native", 1), task(64, "ring", 2),           //
-                       task(256, "native", 1), task(256, "ring", 2),         //
-                       task(1024, "native", 2), task(1024, "ring", 1),       //
-                       task(4096, "native", 2), task(4096, "ring", 1),       //
-                       task(16384, "native", 2), task(16384, "ring", 3),     //
-                       task(16384, "native", 1, AccessPath::kSingleCopy)}),  //
+  EXPECT_EQ(rows_text({task(64, "native", 1), task(64, "ring", 2),          //
+                       task(256, "native", 1), task(256, "ring", 2),        //
+                       task(1024, "native", 2), task(1024, "ring", 1),      //
+                       task(4096, "native", 2), task(4096, "ring", 1),      //
+                       task(16384, "native", 2), task(16384, "ring", 3)}),  //
             "all_reduce shm 2 2 own 512 native auto 0\n"
             "all_reduce shm 2 2 own 8192 ring - 1048576\n"
-            "all_reduce shm 2 2 own any native single_copy 0\n");
+            "all_reduce shm 2 2 own any native auto 0\n");
 }
 
 TEST(TuneRows, KeepTheDefaultWhereNothingIsClearlyFaster) {
-  EXPECT_EQ(rows_text({task(64, "ring", 0.93), task(64, "native", 1),
-                       task(64, "native", 0.92, AccessPath::kSingleCopy)}),
+  EXPECT_EQ(rows_text({task(64, "ring", 0.93), task(64, "native", 1), task(64, "one_shot", 0.92)}),
             "all_reduce shm 2 2 own any native auto 0\n");
 }
 
 TEST(TuneRows, LeaveSizesBeyondTheLargestPlanToTheDefaults) {
-  EXPECT_EQ(rows_text({task(64, "ring", 1, AccessPath::kAutomatic, Link::kTcp),
-                       task(64, "one_shot", 2, AccessPath::kAutomatic, Link::kTcp)}),
+  EXPECT_EQ(rows_text({task(64, "ring", 1, Link::kTcp), task(64, "one_shot", 2, Link::kTcp)}),
             "all_reduce tcp 2 2 own 128 ring - 1048576\n");
 }
 
@@ -178,7 +174,7 @@ TEST(TuneRows, IgnoreWhatWasNotMeasured) {
   EXPECT_EQ(rows_text({task(64, "native", kNever), task(64, "ring", kNever)}), "");
 }
 
-TEST(TuneTasks, CoverEveryPathOfSharedMemoryOnce) {
+TEST(TuneTasks, CoverEveryAlgorithmOnce) {
   const Link links[]{Link::kShm, Link::kTcp};
   const auto tasks = list_tasks(links, 4, list_sizes(64 << 10));
   const auto count = [&](auto condition) {
@@ -190,7 +186,7 @@ TEST(TuneTasks, CoverEveryPathOfSharedMemoryOnce) {
               return t.algorithm == "native" && t.collective == Collective::kAllReduce &&
                      t.bytes == 65536;
             }),
-            2);
+            1);
   EXPECT_EQ(count([](const Task& t) { return t.collective == Collective::kBarrier; }), 3);
 }
 

@@ -18,10 +18,6 @@ std::optional<std::string_view> environment_value(std::string_view name) {
 
 void remove_from_environment(const char* name) { ::unsetenv(name); }
 
-void set_in_environment(const char* name, const std::string& value) {
-  ::setenv(name, value.c_str(), 1);
-}
-
 void ask_for_all_hardware_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
 
 std::vector<std::string> inherited_environment() {

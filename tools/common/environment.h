@@ -17,9 +17,6 @@ std::optional<std::string_view> environment_value(std::string_view name);
 /// Takes `name` out of the environment, for this process and those it starts.
 void remove_from_environment(const char* name);
 
-/// Sets `name` for this process and those it starts.
-void set_in_environment(const char* name, const std::string& value);
-
 /// As many hardware queues as a GPU has, unless the user wants another number: a stream that waits
 /// for a peer holds up those it shares one with. CUDA reads it when it is loaded.
 void ask_for_all_hardware_queues();

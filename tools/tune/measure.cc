@@ -135,13 +135,12 @@ void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offse
   options.progress_ends();
 }
 
-bool same_start(const Task& a, const Task& b) { return a.link == b.link && a.path == b.path; }
-
 }  // namespace
 
 Status measure(std::span<Task> tasks, const MeasureOptions& options) {
   // The settings that a table replaces must not decide what is measured for it.
-  for (const char* name : {"UNISONO_TUNING", "UNISONO_ALGORITHM", "UNISONO_TRANSPORT"}) {
+  for (const char* name :
+       {"UNISONO_TUNING", "UNISONO_ALGORITHM", "UNISONO_TRANSPORT", "UNISONO_ACCESS"}) {
     tools::remove_from_environment(name);
   }
   const SharedSeconds shared(tasks.size());
@@ -150,8 +149,7 @@ Status measure(std::span<Task> tasks, const MeasureOptions& options) {
   }
   for (std::size_t first = 0; first < tasks.size();) {
     std::size_t last = first + 1;
-    while (last < tasks.size() && same_start(tasks[first], tasks[last])) ++last;
-    tools::set_in_environment("UNISONO_ACCESS", std::string(name_of(tasks[first].path)));
+    while (last < tasks.size() && tasks[first].link == tasks[last].link) ++last;
     try {
       spawn(options.ranks,
             [&](Communicator& comm) {

@@ -16,9 +16,7 @@ bool same_point(const Task& a, const Task& b) {
   return a.link == b.link && a.collective == b.collective && a.bytes == b.bytes;
 }
 
-bool same_way(const SelectionRow& row, const Task& task) {
-  return row.algorithm == task.algorithm && (!row.is_native() || row.path == task.path);
-}
+bool same_way(const SelectionRow& row, const Task& task) { return row.algorithm == task.algorithm; }
 
 // As a hint with this name would cut blocks, which is what was measured.
 std::size_t chunk_bytes_of(const algorithms::SelectionTable& defaults, const Task& task) {
@@ -99,7 +97,6 @@ std::vector<SelectionRow> best_rows(std::span<const Task> tasks, int ranks, bool
     row.cores = shared_cores ? algorithms::Cores::kShared : algorithms::Cores::kOwn;
     row.bytes_max = bytes_max;
     row.algorithm = best.algorithm;
-    row.path = best.path;
     row.chunk_bytes = chunk_bytes_of(defaults, best);
     rows.push_back(std::move(row));
   }

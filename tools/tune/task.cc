@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "transports/shm/segment.h"
-
 namespace unisono::tune {
 namespace {
 
@@ -39,22 +37,12 @@ std::vector<Task> list_tasks(std::span<const algorithms::Link> links, int ranks,
   for (const algorithms::Link link : links) {
     const bool native = link == algorithms::Link::kShm;
     for (const std::string& name : algorithms_of(Collective::kBarrier, ranks, native)) {
-      tasks.push_back({link, AccessPath::kAutomatic, Collective::kBarrier, 0, name});
+      tasks.push_back({link, Collective::kBarrier, 0, name});
     }
     for (const Collective collective : kTuned) {
       for (const std::size_t bytes : sizes) {
         for (const std::string& name : algorithms_of(collective, ranks, native)) {
-          tasks.push_back({link, AccessPath::kAutomatic, collective, bytes, name});
-        }
-      }
-    }
-    if (!native) continue;
-    // What processes have in memory of their own: kAutomatic and kMapped are the window then.
-    for (const Collective collective : kTuned) {
-      for (const std::size_t bytes : sizes) {
-        // Smaller ones travel in one cell, whatever the path.
-        if (bytes > shm::kCellPayloadBytes) {
-          tasks.push_back({link, AccessPath::kSingleCopy, collective, bytes, "native"});
+          tasks.push_back({link, collective, bytes, name});
         }
       }
     }

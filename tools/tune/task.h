@@ -16,7 +16,6 @@ inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Task {
   algorithms::Link link = algorithms::Link::kTcp;
-  AccessPath path = AccessPath::kAutomatic;  ///< of native
   Collective collective = Collective::kBarrier;
   std::size_t bytes = 0;
   std::string algorithm;  ///< "native" or a name of the catalog
@@ -26,7 +25,7 @@ struct Task {
 /// 64, 256, ... up to `bytes_max`.
 std::vector<std::size_t> list_sizes(std::size_t bytes_max);
 
-/// By link, then by path, since ranks choose both when they start.
+/// By link, since ranks choose that when they start.
 std::vector<Task> list_tasks(std::span<const algorithms::Link> links, int ranks,
                              std::span<const std::size_t> sizes);
 
