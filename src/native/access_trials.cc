@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 
 #include "native/transfer.h"
+#include "transports/shm/store_trials.h"
 
 namespace unisono::native {
 namespace {
@@ -31,9 +31,10 @@ constexpr std::uint64_t kCallsUntilSeen = 3;
 constexpr std::uint64_t kGainPercent = 4;
 
 // Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
-// is apart from what does not. The last one has no upper bound.
+// is apart from what does not. The last one, of more than 8 MiB, has no upper bound: who measures
+// with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kFirstBytes = 512;
-constexpr int kSizes = 17;
+constexpr int kSizes = 15;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
 static_assert(kClasses * kPrivatePaths <= shm::kTrialTimes);
 
@@ -92,10 +93,8 @@ PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
   return state.path;
 }
 
-void AccessTrials::note(Duration took) {
-  using Nanoseconds = std::chrono::duration<std::uint32_t, std::nano>;
-  const Duration most = std::chrono::duration_cast<Duration>(Nanoseconds::max());
-  const auto now = std::chrono::duration_cast<Nanoseconds>(std::min(took, most)).count();
+void AccessTrials::note(std::size_t bytes, Duration took) {
+  const std::uint32_t now = shm::time_of_a_mib(bytes, took);
   const std::uint32_t before = is_first_of_path_ ? 0 : time_->load(std::memory_order_relaxed);
   const bool is_less = before == 0 || (now != 0 && now < before);
   // Relaxed: the flag of the next call's cell publishes it.

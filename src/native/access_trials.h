@@ -57,8 +57,8 @@ class AccessTrials {
   }
   /// Whether the call that next() was asked for last is to be timed.
   bool is_trial() const { return time_ != nullptr; }
-  /// How long that call took; zero where its path did not matter to this rank.
-  void note(Duration took);
+  /// How long that call of so many bytes took; zero where its path did not matter to this rank.
+  void note(std::size_t bytes, Duration took);
 
  private:
   struct State {

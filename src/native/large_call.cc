@@ -133,7 +133,8 @@ bool LargeCall::advance() {
     let_go();
     stage_ = Stage::kDone;
     if (is_trial_ && status_.ok()) {
-      context_.trials.note(path_matters_ ? timer_.stop() : Duration::zero());
+      context_.trials.note(transfer_.largest_input_bytes,
+                           path_matters_ ? timer_.stop() : Duration::zero());
     }
   }
   return true;

@@ -114,7 +114,7 @@ bool SmallCall::advance() {
 }
 
 void SmallCall::end_trial() {
-  trials_.note(timer_.stop());
+  trials_.note(transfer_.largest_input_bytes, timer_.stop());
   is_trial_ = false;
 }
 

@@ -27,7 +27,7 @@ constexpr std::size_t kLong = std::size_t{4} << 20;
 constexpr std::size_t kShort = std::size_t{64} << 10;
 constexpr std::size_t kOfACell = 4096;
 
-/// Nanoseconds that a call takes a member by a path.
+/// Microseconds that a call takes a member by a path.
 using Times = std::function<int(int member, PrivatePath path)>;
 
 /// What each member's calls of one class took, in order: [member][call].
@@ -71,7 +71,7 @@ class Members {
     const auto number = AccessTrials::class_of(Collective::kAllReduce, bytes);
     const PrivatePath path = trials.next(number, sequence);
     paths_[static_cast<std::size_t>(member)].push_back(path);
-    if (trials.is_trial()) trials.note(std::chrono::nanoseconds(times(member, path)));
+    if (trials.is_trial()) trials.note(bytes, std::chrono::microseconds(times(member, path)));
   }
 
   int count_;
@@ -141,6 +141,25 @@ TEST(AccessTrials, ComeAgainWhenTheMachineHasChanged) {
   }
 }
 
+TEST(AccessTrials, CompareTimesOfAMebibyte) {
+  // Longer calls happen to come when the window's turn is over.
+  const auto failures = run_threads(1, {}, [](TestRank& rank) {
+    auto group = rank.segment->open_group(1, {0});
+    AccessTrials trials(**group);
+    PrivatePath path = kWindow;
+    for (std::uint64_t call = 0; call < 20; ++call) {
+      const std::size_t bytes = call < 3 ? kLong : 2 * kLong;
+      path = trials.next(AccessTrials::class_of(Collective::kAllReduce, 4 * kLong), call);
+      if (!trials.is_trial()) continue;
+      trials.note(bytes, std::chrono::microseconds(path == kWindow     ? 100
+                                                   : path == kStreamed ? 150
+                                                                       : 250));
+    }
+    rank.check(path == kStreamed, "streamed");
+  });
+  EXPECT_THAT(failures, IsEmpty());
+}
+
 TEST(AccessTrials, AreApartByCollectiveAndPowerOfTwo) {
   const auto of = [](std::size_t bytes) {
     return AccessTrials::class_of(Collective::kAllReduce, bytes);
@@ -152,7 +171,8 @@ TEST(AccessTrials, AreApartByCollectiveAndPowerOfTwo) {
   EXPECT_EQ(of(513), of(1024));
   EXPECT_NE(of(1024), of(1025));
   EXPECT_NE(of(shm::kCellPayloadBytes), of(shm::kCellPayloadBytes + 1));
-  EXPECT_EQ(of(std::size_t{1} << 30), of(std::size_t{1} << 40));
+  EXPECT_NE(of(8 << 20), of((8 << 20) + 1));
+  EXPECT_EQ(of(16 << 20), of(std::size_t{1} << 40));
   EXPECT_NE(of(1024), AccessTrials::class_of(Collective::kAllGather, 1024));
 }
 

@@ -169,7 +169,7 @@ class Lockstep {
 struct Policy {
   double budget_us = 100e3;  ///< of the timed iterations, untimed preparation included
   int iterations = 0;        ///< 0: as many as the budget allows
-  int warm_up = -1;          ///< -1: ten where the budget allows
+  int warm_up = -1;          ///< -1: forty or ten, where the budget allows
   int iterations_min = 5;    ///< whatever the budget says
 };
 
@@ -268,8 +268,7 @@ class Measurement {
 
   int choose_iterations() {
     double cost = cost_of(1);
-    const bool is_cheap = cost * 10 < policy_.budget_us;
-    const int warm_up = policy_.warm_up >= 0 ? policy_.warm_up : is_cheap ? 10 : 0;
+    const int warm_up = policy_.warm_up >= 0 ? policy_.warm_up : warm_up_within(cost);
     // All ranks must repeat alike, so rank 0's clock decides.
     const int agreed = static_cast<int>(sync_.decide(static_cast<std::uint64_t>(warm_up)));
     if (agreed > 0) cost = cost_of(agreed);
@@ -278,6 +277,13 @@ class Measurement {
                            ? std::min(policy_.iterations, kIterationsMax)
                            : std::clamp(fitting, policy_.iterations_min, kIterationsMax);
     return static_cast<int>(sync_.decide(static_cast<std::uint64_t>(wanted)));
+  }
+
+  /// Enough for choices that a library makes in its first calls, if that takes half of the budget
+  /// at most; else what settles the caches.
+  int warm_up_within(double cost) const {
+    if (cost * 40 < policy_.budget_us / 2) return 40;
+    return cost * 10 < policy_.budget_us ? 10 : 0;
   }
 
   /// Wall time of one iteration with everything around it. The slowest is left out where there are

@@ -106,7 +106,7 @@ struct Counters {
   CounterLine reading;  ///< 1: reads the private memory of threads of its process right now
 };
 
-/// Times in ns that one member has measured, written by it alone. native/access_trials.h says of
+/// Times that one member has measured, written by it alone. native/access_trials.h says of
 /// what.
 inline constexpr std::size_t kTrialTimes = 1024;
 using TrialTimes = std::atomic<std::uint32_t>[kTrialTimes];

@@ -20,18 +20,18 @@ std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
   return std::atomic_ref<std::uint32_t>(value);
 }
 
-// At least 1, so that 0 says that nothing was measured.
-std::uint32_t for_a_mib(std::size_t bytes, Duration took) {
-  using Nanoseconds = std::chrono::duration<double, std::nano>;
-  const double time = Nanoseconds(took).count() * 1048576.0 / static_cast<double>(bytes);
-  return static_cast<std::uint32_t>(std::clamp(time, 1.0, 2e9));
-}
-
 std::uint32_t less(std::uint32_t before, std::uint32_t now) {
   return before == 0 ? now : std::min(before, now);
 }
 
 }  // namespace
+
+std::uint32_t time_of_a_mib(std::size_t bytes, Duration took) {
+  if (took <= Duration::zero()) return 0;
+  const double time = std::chrono::duration<double, std::nano>(took).count();
+  const double of_a_mib = time * 1048576.0 / static_cast<double>(bytes);
+  return static_cast<std::uint32_t>(std::clamp(of_a_mib, 1.0, 2e9));
+}
 
 PieceStores StoreTrials::change(State& state) {
   if (state.next_change == 0) {
@@ -70,17 +70,17 @@ void StoreTrials::decide(State& state) {
 void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {
   std::uint32_t& own =
       states_[static_cast<std::size_t>(size_of_piece(bytes))].own[stores.streamed() ? 1 : 0];
-  own = less(stores.is_anew() ? 0 : own, for_a_mib(bytes, took));
+  own = less(stores.is_anew() ? 0 : own, time_of_a_mib(bytes, took));
 }
 
 void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took) {
   const int size = size_of_piece(bytes);
   if (size < 0) return;  // no correct writer tries that
   ReaderTimes::OfSize& told = times.of_size[size];
-  if (took > Duration::zero()) {
+  if (const std::uint32_t now = time_of_a_mib(bytes, took); now != 0) {
     const auto time = word(stores.streamed() ? told.streamed : told.cached);
     const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
-    time.store(less(before, for_a_mib(bytes, took)), std::memory_order_relaxed);
+    time.store(less(before, now), std::memory_order_relaxed);
   }
   const auto trials = word(told.trials);
   trials.store(trials.load(std::memory_order_relaxed) + 1, std::memory_order_release);
