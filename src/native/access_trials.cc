@@ -20,9 +20,10 @@ struct Plan {
   std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
   std::uint32_t trials() const { return rounds * paths * calls; }
 };
-constexpr Plan kPlanOfCells{2, 8, 6, 2, 5000};
+constexpr Plan kPlanOfCells{2, 8, 12, 2, 5000};
 constexpr Plan kPlanOfShort{3, 2, 3, 2, 5000};
 constexpr Plan kPlanOfLong{3, 1, 2, 1, 1000};
+static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
 // From the call in which a time is written to the one in which all read it.
@@ -71,7 +72,6 @@ AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kC
 PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
-  time_ = nullptr;
   if (state.next_change == 0) {
     state.next_change = state.calls + plan.warm_ups;
     return state.path;
@@ -79,8 +79,7 @@ PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
   if (state.trials < plan.trials()) {
     const std::uint32_t trial = state.trials++;
     const auto path = static_cast<PrivatePath>(trial / plan.calls % plan.paths);
-    time_ = &time(group_.self(), number, path);
-    is_first_of_path_ = trial < plan.paths * plan.calls && trial % plan.calls == 0;
+    trial_ = {number, path, trial % plan.calls, trial < plan.paths * plan.calls};
     state.last_trial = sequence;
     return path;
   }
@@ -94,12 +93,19 @@ PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
 }
 
 void AccessTrials::note(std::size_t bytes, Duration took) {
-  const std::uint32_t now = shm::time_of_a_mib(bytes, took);
-  const std::uint32_t before = is_first_of_path_ ? 0 : time_->load(std::memory_order_relaxed);
-  const bool is_less = before == 0 || (now != 0 && now < before);
+  const Trial trial = std::exchange(trial_, {});
+  State& state = states_[static_cast<std::size_t>(trial.number)];
+  const std::uint32_t calls = plan_of(trial.number).calls;
+  state.row[trial.call] = shm::time_of_a_mib(bytes, took);
+  if (trial.call + 1 < calls) return;
+  // The time of a row is its median: at best a rank came when all was there long since.
+  const auto middle = state.row.begin() + (calls - 1) / 2;
+  std::nth_element(state.row.begin(), middle, state.row.begin() + calls);
+  std::atomic<std::uint32_t>& least = time(group_.self(), trial.number, trial.path);
+  const std::uint32_t before = trial.is_first_row ? 0 : least.load(std::memory_order_relaxed);
+  const bool is_less = before == 0 || (*middle != 0 && *middle < before);
   // Relaxed: the flag of the next call's cell publishes it.
-  time_->store(is_less ? now : before, std::memory_order_relaxed);
-  time_ = nullptr;
+  least.store(is_less ? *middle : before, std::memory_order_relaxed);
 }
 
 std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, PrivatePath path) const {

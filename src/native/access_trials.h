@@ -6,8 +6,8 @@
 //   path   window | window  streamed  single copy | window   | the fastest
 //
 // Shorter calls are tried more often, and those that fit a cell never by single copy. Some thousand
-// calls later all are tried again. A path's time is the least that a trial took, without the wait
-// for ranks that come late, on the rank where that is the most.
+// calls later all are tried again. A path's time is the median of its trials in a row, without the
+// wait for ranks that come late, in the best of two such rows, on the rank where that is the most.
 //
 // All members choose alike without asking each other. Each writes its times beside its cells, and
 // what a member wrote in call s all the others see when call s + 3 begins, because everyone has
@@ -17,6 +17,9 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -43,6 +46,7 @@ class AccessTrials {
  public:
   /// Calls that are tried together: of one collective, of sizes of the same power of two.
   using Class = std::int32_t;
+  static constexpr std::uint32_t kRowCallsMax = 12;  // trials of a path in a row
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
   /// Of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);
@@ -56,7 +60,7 @@ class AccessTrials {
     return ++state.calls < state.next_change ? state.path : change(number, sequence);
   }
   /// Whether the call that next() was asked for last is to be timed.
-  bool is_trial() const { return time_ != nullptr; }
+  bool is_trial() const { return trial_.number != kNone; }
   /// How long that call of so many bytes took; zero where its path did not matter to this rank.
   void note(std::size_t bytes, Duration took);
 
@@ -66,7 +70,14 @@ class AccessTrials {
     std::uint32_t next_change = 0;  // the call up to which `path` stays
     std::uint32_t trials = 0;
     PrivatePath path = PrivatePath::kWindow;
-    std::uint64_t last_trial = 0;  // number of the call
+    std::uint64_t last_trial = 0;                   // number of the call
+    std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
+  };
+  struct Trial {
+    Class number = kNone;
+    PrivatePath path = PrivatePath::kWindow;
+    std::uint32_t call = 0;  // of the row
+    bool is_first_row = false;
   };
 
   PrivatePath change(Class number, std::uint64_t sequence);
@@ -75,12 +86,12 @@ class AccessTrials {
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;
-  std::atomic<std::uint32_t>* time_ = nullptr;  // where the call's time goes; null: it is no trial
-  bool is_first_of_path_ = false;
+  Trial trial_;  // the call that runs
 };
 
-/// Time that a rank works in a call and waits for ranks that are in it as well, but not for those
-/// that are yet to come.
+/// Time that a rank works in a call and waits for ranks that are in it as well. Of the wait for
+/// those that are yet to come only the first microsecond counts: so long what it told may take to
+/// become visible, which the paths differ in.
 class CallTimer {
  public:
   void start() {
@@ -90,7 +101,7 @@ class CallTimer {
   /// The rank has told the others what it gives, and waits for what they give.
   void told() { worked_ += since_resumed(); }
   /// All whom it waits for are there.
-  void met() { resumed_ = Clock::now(); }
+  void met() { worked_ += std::min<Duration>(since_resumed(), std::chrono::microseconds(1)); }
   Duration stop() { return worked_ + since_resumed(); }
 
  private:
