@@ -20,7 +20,7 @@ struct Plan {
   std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
   std::uint32_t trials() const { return rounds * paths * calls; }
 };
-constexpr Plan kPlanOfCells{2, 8, 12, 2, 5000};
+constexpr Plan kPlanOfCells{2, 8, 12, 2, 20000};
 constexpr Plan kPlanOfShort{3, 2, 3, 2, 5000};
 constexpr Plan kPlanOfLong{3, 1, 2, 1, 1000};
 static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
