@@ -99,7 +99,7 @@ Status parse_algorithm(const Words& words, SelectionRow* row) {
       return bad(1, words[1], "any or shm: native needs shared memory");
     }
     if (!parse(words[7], &row->path)) {
-      return bad(7, words[7], "auto, window, single_copy or mapped, the paths of native");
+      return bad(7, words[7], "auto, window, single_copy, mapped or streamed, the paths of native");
     }
     if (words[8] != "0") return bad(8, words[8], "0: native cuts its own chunks");
     return Status();

@@ -23,8 +23,8 @@ struct MemorySource {
 /// How the other processes of the host read it.
 enum class PeerAccess : std::uint8_t {
   kMapped,      ///< in place: large calls move each byte once
-  kSingleCopy,  ///< copied by the kernel (UNISONO_ACCESS=single_copy)
-  kCopied,      ///< copied through memory that all share
+  kSingleCopy,  ///< copied by the kernel, because UNISONO_ACCESS=single_copy
+  kCopied,      ///< as other memory: through what all share, or as first calls show
 };
 
 /// Memory of this rank that stays known to the library until this is destroyed. Local: other ranks

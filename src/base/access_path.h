@@ -15,7 +15,7 @@ enum class AccessPath : std::uint8_t {
   kWindow,      ///< copied through shared memory piece by piece
   kSingleCopy,  ///< in place as kAutomatic, else by process_vm_readv; kWindow where that is refused
   kMapped,      ///< in place where possible, else kWindow
-  kStreamed,    ///< as kMapped, but a collective's window is written with non-temporal stores
+  kStreamed,    ///< as kMapped, but collectives store what others read past the caches
 };
 
 inline constexpr std::array<std::string_view, 5> kAccessPathNames{"auto", "window", "single_copy",

@@ -2,12 +2,13 @@
 // run and on the size; so the first calls of each collective and size try the paths in turn, and
 // the rest go on with the fastest. Of more than 1 MiB:
 //
-//   call        0 | 1 2     3 4       5 6         | 7 8 9    | 10 ...
+//   call        0 | 1 2 3   4 5 6     7 8 9       | 10 11    | 12 ...
 //   path   window | window  streamed  single copy | window   | the fastest
 //
-// Shorter calls are tried more often, and those that fit a cell never by single copy. Some thousand
-// calls later all are tried again. A path's time is the median of its trials in a row, without the
-// wait for ranks that come late, in the best of two such rows, on the rank where that is the most.
+// Shorter calls are tried more often (60 of those that fit a cell, never by single copy; then 23).
+// Some thousand calls later all are tried again. Blocks of unequal length go through the window. A
+// path's time is the median of its trials in a row, without the wait for ranks that come late, in
+// the best of its rows, on the rank where that is the most.
 //
 // All members choose alike without asking each other. Each writes its times beside its cells, and
 // what a member wrote in call s all the others see when call s + 3 begins, because everyone has
@@ -19,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <utility>
@@ -90,28 +92,41 @@ class AccessTrials {
 };
 
 /// Time that a rank works in a call and waits for ranks that are in it as well. Of the wait for
-/// those that are yet to come only the first microsecond counts: so long what it told may take to
-/// become visible, which the paths differ in.
+/// those that may be yet to come only the first microsecond counts: so long what it told may take
+/// to become visible, which the paths differ in.
 class CallTimer {
  public:
   void start() {
-    resumed_ = Clock::now();
-    worked_ = {};
+    started_ = Clock::now();
+    waited_ = {};
+    is_waiting_ = false;
   }
-  /// The rank has told the others what it gives, and waits for what they give.
-  void told() { worked_ += since_resumed(); }
-  /// All whom it waits for are there.
-  void met() { worked_ += std::min<Duration>(since_resumed(), std::chrono::microseconds(1)); }
-  Duration stop() { return worked_ + since_resumed(); }
+  /// The rank looks what it can do next.
+  void looks() {
+    if (is_waiting_) looked_ = Clock::now();
+  }
+  /// It found nothing, because of ranks that may be late.
+  void waits() {
+    if (is_waiting_) return;
+    is_waiting_ = true;
+    waits_since_ = looked_ = Clock::now();
+  }
+  /// It found something when it looked last.
+  void goes_on() {
+    if (std::exchange(is_waiting_, false)) waited_ += looked_ - waits_since_;
+  }
+  Duration stop() {
+    goes_on();
+    const Duration counted = std::min<Duration>(waited_, std::chrono::microseconds(1));
+    return Clock::now() - started_ - waited_ + counted;
+  }
 
  private:
-  Duration since_resumed() {
-    const TimePoint now = Clock::now();
-    return now - std::exchange(resumed_, now);
-  }
-
-  TimePoint resumed_;
-  Duration worked_{};
+  TimePoint started_;
+  Duration waited_{};
+  bool is_waiting_ = false;
+  TimePoint waits_since_;
+  TimePoint looked_;
 };
 
 }  // namespace unisono::native

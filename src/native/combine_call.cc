@@ -31,6 +31,7 @@ Status CombineCall::plan(Offer* offer) {
   chunk_bytes_ = choose_chunk_bytes(total);
   chunks_ = chunks_of(total, chunk_bytes_);
   filled_ = combined_ = taken_ = 0;
+  reads_by_copies_ = false;
   streaming_ = total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
   results_.resize(static_cast<std::size_t>(size()));
   operands_.resize(static_cast<std::size_t>(size()));
@@ -45,7 +46,7 @@ Status CombineCall::plan(Offer* offer) {
   }
   if (all_want_result) {
     result = offered(transfer_.output, total);
-    path_matters();  // even in place: of the stores
+    path_matters();  // even a result in place is stored by it
   }
   input_path_ = input.path;
   result_path_ = result.path;
@@ -90,8 +91,10 @@ Status CombineCall::accept(int member, const Offer& offer) {
   }
   UNISONO_ASSIGN(inputs_[index], open(member, offer.input));
   UNISONO_ASSIGN(results_[index], open(member, offer.result));
-  const bool uses_scratch = inputs_[index].path == shm::MemoryPath::kSingleCopy;
-  if (uses_scratch && context_.scratch.empty()) context_.scratch.resize(kScratchBytes);
+  if (inputs_[index].path == shm::MemoryPath::kSingleCopy) {
+    reads_by_copies_ = true;
+    context_.scratch.resize(kScratchBytes);
+  }
   if (inputs_[index].path == shm::MemoryPath::kNone) context_.progress.saw_first_chunk(member);
   return {};
 }
@@ -169,10 +172,10 @@ void CombineCall::fill() {
 void CombineCall::combine() {
   const Block part = part_of(self(), combined_);
   for (std::size_t done = 0; done < part.bytes && !ended();) {
-    const std::size_t room = context_.scratch.size() / static_cast<std::size_t>(size());
-    const std::size_t limit = context_.scratch.empty()
-                                  ? kPieceBytes
-                                  : std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes);
+    const std::size_t room = kScratchBytes / static_cast<std::size_t>(size());
+    const std::size_t limit = reads_by_copies_
+                                  ? std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes)
+                                  : kPieceBytes;
     const std::size_t bytes = std::min(limit, part.bytes - done);
     combine_piece(combined_, part.offset + done, bytes);
     done += bytes;
@@ -204,17 +207,18 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
 }
 
 // Others read the result where it lies. With non-temporal stores it must be complete before it is
-// stored, or it is combined in the output first.
+// stored, or it is combined in the output first; so it is where nobody else wants it.
 void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t bytes) {
   const bool in_place = shm::is_in_place(result_path_);
-  const bool by_output = !in_place && streams() && wants_result_;
+  const bool is_shared = wanting_.last - wanting_.first > (wants_result_ ? 1 : 0);
+  const bool by_output = !in_place && wants_result_ && (streams() || !is_shared);
   std::byte* const result = in_place || by_output ? transfer_.output + at : slot;
   const std::size_t count = bytes / element_bytes();
   reduction_->combine_tree(result, operands_.data(), size(), count,
                            streams() && !by_output && !reduction_->finishes());
   reduction_->finish(result, count);
   if (by_output) {
-    write_slot(slot, result, bytes);
+    if (is_shared) write_slot(slot, result, bytes);
   } else if (!in_place && wants_result_) {
     deliver(transfer_.output + at, result, bytes);
   }

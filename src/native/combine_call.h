@@ -57,6 +57,7 @@ class CombineCall final : public LargeCall {
   MemberRange wanting_;  // of the result
   bool wants_result_ = false;
   bool streaming_ = false;
+  bool reads_by_copies_ = false;          // some member's memory, into scratch
   std::vector<shm::MemoryView> results_;  // by member
   std::vector<const void*> operands_;
 };

@@ -73,7 +73,6 @@ bool LargeCall::enter() {
   line.record = record_;
   std::memcpy(line.payload, &offer_, sizeof offer_);
   context_.cells.publish();
-  if (is_trial_) timer_.told();
   stage_ = Stage::kMove;
   return true;
 }
@@ -97,7 +96,6 @@ bool LargeCall::accept_offers() {
       break;
     }
   }
-  if (is_trial_ && accepted_all()) timer_.met();
   if (accepted_ == size() && transfer_.sources.first == 0) context_.cells.saw_everyone();
   return accepted_ != before;
 }
@@ -111,12 +109,17 @@ bool LargeCall::what_was_read_counts() const {
 }
 
 bool LargeCall::advance() {
-  if (stage_ == Stage::kEnter && !enter()) return false;
+  if (is_trial_) timer_.looks();
+  if (stage_ == Stage::kEnter && !enter()) {
+    if (is_trial_) timer_.start();  // nothing is done yet: readers of an earlier call are late
+    return false;
+  }
   while (stage_ == Stage::kMove) {
     bool moved = !accepted_all() && accept_offers();
     if (ended()) break;
     moved = move() || moved;
     if (ended()) break;
+    if (is_trial_ && moved) timer_.goes_on();
     if (!told_finished_ && accepted_all() && took_all()) {
       if (!what_was_read_counts()) return false;
       context_.progress.finished();
@@ -124,7 +127,9 @@ bool LargeCall::advance() {
     }
     if (told_finished_ && gave_all()) {
       stage_ = Stage::kLeave;
+      if (is_trial_) end_trial();
     } else if (!moved) {
+      if (is_trial_ && waits_for_late_ranks()) timer_.waits();
       return false;
     }
   }
@@ -132,12 +137,21 @@ bool LargeCall::advance() {
     if (!released() || !context_.cells.saw_previous(transfer_.sources, &status_)) return false;
     let_go();
     stage_ = Stage::kDone;
-    if (is_trial_ && status_.ok()) {
-      context_.trials.note(transfer_.largest_input_bytes,
-                           path_matters_ ? timer_.stop() : Duration::zero());
-    }
   }
   return true;
+}
+
+void LargeCall::end_trial() {
+  context_.trials.note(transfer_.largest_input_bytes,
+                       path_matters_ ? timer_.stop() : Duration::zero());
+  is_trial_ = false;
+}
+
+// All that a rank takes from are in the call. Who takes nothing knows of nobody.
+bool LargeCall::waits_for_late_ranks() const {
+  const MemberRange& sources = transfer_.sources;
+  const int others = sources.last - sources.first - (sources.has(self()) ? 1 : 0);
+  return !accepted_all() || others <= 0;
 }
 
 const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
@@ -153,8 +167,12 @@ const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
 
 shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) {
   if (access_ == AccessPath::kWindow) return {shm::MemoryPath::kNone, bytes};
-  shm::MemoryHandle handle = context_.group.handle_of(
-      {static_cast<const std::byte*>(buffer), bytes}, private_path_ == PrivatePath::kSingleCopy);
+  const std::span memory(static_cast<const std::byte*>(buffer), bytes);
+  shm::MemoryHandle handle = context_.group.handle_of(memory, false);
+  if (handle.path == shm::MemoryPath::kNone && private_path_ == PrivatePath::kSingleCopy &&
+      shm::may_be_read(memory)) {
+    handle = context_.group.handle_of(memory, true);
+  }
   handle.bytes = bytes;
   if (is_private(handle.path)) path_matters();
   return handle;

@@ -124,6 +124,8 @@ class LargeCall : public NativeCall {
   const bool has_threads_;  // beside this one, of this process
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   void choose_private_path(const Arguments& arguments);
+  bool waits_for_late_ranks() const;
+  void end_trial();
   bool enter();
   bool accept_offers();
   bool what_was_read_counts() const;

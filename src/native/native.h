@@ -46,7 +46,7 @@ class Group {
 
   /// Starts a call. At most one runs at a time per group: the caller queues the rest and starts
   /// them in operation order. The operation belongs to the group and stays valid until the next
-  /// start(). No allocation after the first call of a shape.
+  /// start(). No allocation after the first calls of a shape, in which paths are tried.
   NativeCall& start(const Arguments& arguments);
 
   /// How often start() was called: while it stays the same, repeat() repeats the same call.

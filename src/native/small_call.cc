@@ -65,7 +65,7 @@ void SmallCall::begin() {
   done_ = false;
   if (class_ != AccessTrials::kNone) choose_stores();
   write_cell();
-  if (is_trial_) timer_.told();
+  if (is_trial_) timer_.waits();
 }
 
 void SmallCall::choose_stores() {
@@ -94,6 +94,7 @@ void SmallCall::write_cell() {
 
 bool SmallCall::advance() {
   if (done_) return true;
+  if (is_trial_) timer_.looks();
   for (; next_ < transfer_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
     if (!cells_.arrived(next_)) return false;
@@ -104,7 +105,7 @@ bool SmallCall::advance() {
     }
   }
   if (!has_result_) {
-    if (is_trial_) timer_.met();
+    if (is_trial_) timer_.goes_on();
     finish();
     if (is_trial_) end_trial();
     has_result_ = true;

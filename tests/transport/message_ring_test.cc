@@ -65,6 +65,11 @@ TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
   }
   EXPECT_GT(cached, 0);
   EXPECT_GT(streamed, 0);
+  for (const auto& told : memory.geometry().times->of_size) {
+    EXPECT_GT(told.trials, 0u);
+    EXPECT_GT(told.cached, 0u);
+    EXPECT_GT(told.streamed, 0u);
+  }
 }
 
 TEST(MessageRing, KeepsAllFieldsOfSmallFrames) {

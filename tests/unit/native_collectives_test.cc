@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,18 +22,6 @@ namespace unisono::test {
 namespace {
 
 using testing::IsEmpty;
-
-// Every collective: sends and receives stand behind them.
-const std::vector<Collective>& all_collectives() {
-  static const std::vector<Collective> all = [] {
-    std::vector<Collective> made;
-    for (const CollectiveFacts& facts : collective_rows::kAll) {
-      if (facts.is_collective()) made.push_back(facts.collective);
-    }
-    return made;
-  }();
-  return all;
-}
 
 // Around the inline payload (8 elements), the cell (2048), a chunk (65536), and several chunks.
 constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 9, 511, 2047, 2048, 2049, 16411, 65537, 140009};
@@ -117,6 +106,16 @@ TEST_P(NativeMatrix, ProcessesBySingleCopy) {
               IsEmpty());
 }
 
+// What could be read when the ranks met, and cannot any more.
+TEST(NativeCollectives, ProcessesThatMayNotBeReadAnyMoreUseWindows) {
+  EXPECT_THAT(run_processes(2, {.access = AccessPath::kSingleCopy},
+                            [](TestRank& rank) {
+                              prctl(PR_SET_DUMPABLE, 0);
+                              run_matrix(rank, {.in_place = false});
+                            }),
+              IsEmpty());
+}
+
 TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
   for (const int n : {2, 3, 4}) {
     EXPECT_THAT(run_processes(n, {.access = AccessPath::kMapped},
@@ -125,25 +124,6 @@ TEST(NativeCollectives, RanksMayChooseDifferentPaths) {
                                   OracleCase one{collective, 100003};
                                   one.heap = rank.self % 2 == 0;
                                   run_and_check(rank, one);
-                                }
-                              }),
-                IsEmpty());
-  }
-}
-
-// Long enough that each path is tried and one chosen, by some ranks with memory that is read in
-// place.
-TEST(NativeCollectives, RanksTryPathsAndKeepOn) {
-  for (const int n : {2, 3}) {
-    EXPECT_THAT(run_processes(n, {.access = AccessPath::kAutomatic},
-                              [](TestRank& rank) {
-                                for (const Collective collective : all_collectives()) {
-                                  for (int call = 0; call < 40; ++call) {
-                                    const std::size_t count = call % 2 == 0 ? 20003 : 1003;
-                                    OracleCase one{collective, count};
-                                    one.heap = call / 2 % 3 == rank.self;
-                                    run_and_check(rank, one);
-                                  }
                                 }
                               }),
                 IsEmpty());
@@ -286,7 +266,8 @@ TEST(NativeCollectives, SlotsAreNotFilledBeforeTheirRankHasCombined) {
 }
 
 TEST(NativeCollectives, AverageAndPremultipliedSumHoldOnEveryPath) {
-  for (const AccessPath access : {AccessPath::kWindow, AccessPath::kAutomatic}) {
+  for (const AccessPath access :
+       {AccessPath::kWindow, AccessPath::kAutomatic, AccessPath::kStreamed}) {
     const auto body = [](TestRank& rank) {
       for (const std::size_t count : {std::size_t{3}, std::size_t{150001}}) {
         for (const ReduceOp& op : {ops::average, ops::premultiplied_sum(rank.self + 1)}) {

@@ -125,5 +125,23 @@ TEST(Heap, AnswersImpossibleSizesWithAnError) {
   EXPECT_TRUE(heap->allocate(0));
 }
 
+TEST(SingleCopy, IsNotOfferedForMemoryThatTheKernelDoesNotRead) {
+  const std::size_t page = shm::kPageBytes;
+  void* const mapped =
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const std::span<std::byte> memory(static_cast<std::byte*>(mapped), 2 * page);
+  EXPECT_FALSE(shm::may_be_read({}));
+  if (!processes_read_each_other()) GTEST_SKIP() << kUnreadable;
+  EXPECT_TRUE(shm::may_be_read(memory));
+  ASSERT_EQ(mprotect(memory.data() + page, page, PROT_WRITE), 0);
+  EXPECT_TRUE(shm::may_be_read(memory.first(page)));
+  EXPECT_FALSE(shm::may_be_read(memory)) << "its end cannot be read";
+  ASSERT_EQ(prctl(PR_SET_DUMPABLE, 0), 0);
+  EXPECT_FALSE(shm::may_be_read(memory.first(page)));
+  ASSERT_EQ(prctl(PR_SET_DUMPABLE, 1), 0);
+  munmap(mapped, 2 * page);
+}
+
 }  // namespace
 }  // namespace unisono::test

@@ -351,6 +351,17 @@ void Case::verify() {
 
 }  // namespace
 
+const std::vector<Collective>& all_collectives() {
+  static const std::vector<Collective> all = [] {
+    std::vector<Collective> made;
+    for (const CollectiveFacts& facts : collective_rows::kAll) {
+      if (facts.is_collective()) made.push_back(facts.collective);
+    }
+    return made;
+  }();
+  return all;
+}
+
 std::string describe(const OracleCase& oracle_case) {
   return std::string(name_of(oracle_case.collective)) + " of " + std::to_string(oracle_case.count) +
          ", root " + std::to_string(oracle_case.root) + (oracle_case.in_place ? ", in place" : "") +

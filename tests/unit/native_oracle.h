@@ -7,6 +7,9 @@
 
 namespace unisono::test {
 
+/// Every collective: sends and receives stand behind them.
+const std::vector<Collective>& all_collectives();
+
 struct OracleCase {
   Collective collective = Collective::kBarrier;
   std::size_t count = 0;

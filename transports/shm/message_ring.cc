@@ -18,7 +18,9 @@ constexpr std::uint32_t kPublished = 1u << 31;
 constexpr std::uint32_t kContinuation = 1u << 30;
 constexpr std::uint32_t kInline = 1u << 29;
 constexpr std::uint32_t kLent = 1u << 28;
-constexpr std::uint32_t kBytesMask = (1u << 20) - 1;
+constexpr std::uint32_t kBytesMask = (1u << 20) - 1;  // and PieceStores between them
+static_assert((PieceStores::kAll & (kPublished | kContinuation | kInline | kLent | kBytesMask)) ==
+              0);
 static_assert(kFramePayloadMax <= kBytesMask);
 
 // A record of this kind ends the ring; its `index` is a RingLeft.

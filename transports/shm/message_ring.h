@@ -6,8 +6,9 @@
 // is zero until the record is complete, so the reader sees a record with one acquire load, and the
 // writer, which cleared the word of the line that follows before it published, needs no shared
 // counter. A frame above the piece size is a record and continuation records, so it streams through
-// a ring smaller than itself. The only counter, lines consumed, is written by the reader once per
-// eighth of the ring and read by the writer when the ring looks full.
+// a ring smaller than itself. The one counter of the transfer, lines consumed, is written by the
+// reader once per eighth of the ring and read by the writer when the ring looks full. The first
+// word also says how the payload was stored (store_trials.h).
 //
 // A lent frame (loan.h) is a record of two lines and no payload. A word in the second line decides
 // once what becomes of the frame. The reader copies the frame from where it lies and then writes
@@ -100,7 +101,7 @@ class RingSender {
 
   /// The last record; there is always room for it. Nothing is pushed afterwards.
   void leave(RingLeft how);
-  /// How the reader left, or kNot. One load of a line that changes once.
+  /// How the reader left, or kNot. One load of a line that changes in trials and once more.
   RingLeft reader_left() const;
 
  private:

@@ -1,6 +1,7 @@
 #include "transports/shm/single_copy.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -22,6 +23,15 @@ bool ended(int process) {
 }
 
 }  // namespace
+
+bool may_be_read(std::span<const std::byte> memory) {
+  if (memory.empty() || prctl(PR_GET_DUMPABLE) != 1) return false;
+  char ends[2];
+  const iovec here{ends, sizeof ends};
+  const iovec there[]{{const_cast<std::byte*>(&memory.front()), 1},
+                      {const_cast<std::byte*>(&memory.back()), 1}};
+  return process_vm_readv(getpid(), &here, 1, there, 2, 0) == sizeof ends;
+}
 
 SingleCopy SingleCopy::probe(std::int64_t pid, std::uint64_t address, const void* nonce,
                              std::size_t nonce_bytes) {

@@ -6,11 +6,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
 
 namespace unisono::shm {
+
+/// Whether the kernel still lets others read this memory of the process, as far as its two ends
+/// tell: secret or device memory it does not, nor what is mapped for writing alone, nor anything of
+/// a process that has changed its user or asked not to be read. A system call or two.
+bool may_be_read(std::span<const std::byte> memory);
 
 class SingleCopy {
  public:

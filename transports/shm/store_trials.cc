@@ -20,8 +20,9 @@ std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
   return std::atomic_ref<std::uint32_t>(value);
 }
 
+// 0: nothing was measured.
 std::uint32_t less(std::uint32_t before, std::uint32_t now) {
-  return before == 0 ? now : std::min(before, now);
+  return before == 0 || now == 0 ? std::max(before, now) : std::min(before, now);
 }
 
 }  // namespace
@@ -77,11 +78,9 @@ void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Durati
   const int size = size_of_piece(bytes);
   if (size < 0) return;  // no correct writer tries that
   ReaderTimes::OfSize& told = times.of_size[size];
-  if (const std::uint32_t now = time_of_a_mib(bytes, took); now != 0) {
-    const auto time = word(stores.streamed() ? told.streamed : told.cached);
-    const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
-    time.store(less(before, now), std::memory_order_relaxed);
-  }
+  const auto time = word(stores.streamed() ? told.streamed : told.cached);
+  const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
+  time.store(less(before, time_of_a_mib(bytes, took)), std::memory_order_relaxed);
   const auto trials = word(told.trials);
   trials.store(trials.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
