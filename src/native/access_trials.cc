@@ -22,7 +22,7 @@ struct Plan {
 };
 constexpr Plan kPlanOfCells{2, 8, 12, 2, 20000};
 constexpr Plan kPlanOfShort{3, 2, 3, 2, 5000};
-constexpr Plan kPlanOfLong{3, 1, 3, 1, 1000};
+constexpr Plan kPlanOfLong{3, 1, 2, 2, 1000};
 static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 

@@ -2,13 +2,13 @@
 // run and on the size; so the first calls of each collective and size try the paths in turn, and
 // the rest go on with the fastest. Of more than 1 MiB:
 //
-//   call        0 | 1 2 3   4 5 6     7 8 9       | 10 11    | 12 ...
-//   path   window | window  streamed  single copy | window   | the fastest
+//   call        0 | 1 2     3 4       5 6         | 7 ... 12   | 13 14  | 15 ...
+//   path   window | window  streamed  single copy | once more  | window | the fastest
 //
-// Shorter calls are tried more often (60 of those that fit a cell, never by single copy; then 23).
-// Some thousand calls later all are tried again. Blocks of unequal length go through the window. A
-// path's time is the median of its trials in a row, without the wait for ranks that come late, in
-// the best of its rows, on the rank where that is the most.
+// Shorter calls are tried in longer rows (60 calls of those that fit a cell, never by single copy;
+// 22 up to 1 MiB). Some thousand calls later all are tried again. Blocks of unequal length go
+// through the window. A path's time is the median of its trials in a row (of two the less), without
+// the wait for ranks that come late, in the better row, on the rank where that is the most.
 //
 // All members choose alike without asking each other. Each writes its times beside its cells, and
 // what a member wrote in call s all the others see when call s + 3 begins, because everyone has

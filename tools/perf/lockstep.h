@@ -169,7 +169,7 @@ class Lockstep {
 struct Policy {
   double budget_us = 100e3;  ///< of the timed iterations, untimed preparation included
   int iterations = 0;        ///< 0: as many as the budget allows
-  int warm_up = -1;          ///< -1: twelve to sixty, by the budget
+  int warm_up = -1;          ///< -1: fifteen to sixty, by the budget
   int iterations_min = 5;    ///< whatever the budget says
 };
 
@@ -279,11 +279,11 @@ class Measurement {
     return static_cast<int>(sync_.decide(static_cast<std::uint64_t>(wanted)));
   }
 
-  /// Enough for the choices that a library makes in its first calls: half of the budget, but twelve
-  /// calls whatever they cost, unless that is more than a second.
+  /// Enough for the choices that a library makes in its first calls: half of the budget, but
+  /// fifteen calls whatever they cost, unless that is more than a second.
   int warm_up_within(double cost) const {
-    if (cost * 12 > 1e6) return 0;
-    return static_cast<int>(std::clamp(policy_.budget_us / 2 / cost, 12.0, 60.0));
+    if (cost * 15 > 1e6) return 0;
+    return static_cast<int>(std::clamp(policy_.budget_us / 2 / cost, 15.0, 60.0));
   }
 
   /// Wall time of one iteration with everything around it. The slowest is left out where there are
