@@ -14,9 +14,12 @@ constexpr auto kAutoSleepAfter = std::chrono::milliseconds(200);
 constexpr auto kSpinBeforeSleep = std::chrono::microseconds(15);
 constexpr int kLooksPerReading = 8;
 constexpr std::int64_t kLooksPerProbe = 128;  // a power of two
-// What was found counts for this long, and twice as long each time that it is found again soon.
-constexpr auto kHoldsAtFirst = std::chrono::milliseconds(20);
+// What was found counts for this long, and four times as long each time that it is found again
+// soon. A rank whose yield took long for once, because a host took the processor away or a rank was
+// at its own work, sleeps no longer than that.
+constexpr auto kHoldsAtFirst = std::chrono::milliseconds(2);
 constexpr auto kHoldsAtMost = std::chrono::milliseconds(800);
+constexpr auto kSoon = std::chrono::milliseconds(20);
 // A time slice takes 2 to 4 ms, with the ticks that end it. A rank copies or combines for less than
 // this before it looks whether others have arrived.
 constexpr auto kTimeSlice = std::chrono::milliseconds(2);
@@ -73,14 +76,17 @@ Looks::Idling Looks::idling() const {
 }
 
 void Contention::note(Who found, TimePoint now) {
-  if (found > who()) {
-    const bool was_soon = now < until_ + kHoldsAtFirst;
-    holds_ = was_soon ? std::min<Duration>(2 * holds_, kHoldsAtMost) : kHoldsAtFirst;
-    until_ = now + holds_;
-    who_.store(found, std::memory_order_relaxed);
-  } else if (who() != Who::kNobody && now >= until_) {
-    who_.store(Who::kNobody, std::memory_order_relaxed);
-  }
+  const Who known = who();
+  if (found > known) (found == Who::kHog ? hog_ : sharers_).extend(now);
+  const Who left = now < hog_.until       ? Who::kHog
+                   : now < sharers_.until ? Who::kSharers
+                                          : Who::kNobody;
+  if (left != known) who_.store(left, std::memory_order_relaxed);
+}
+
+void Contention::Finding::extend(TimePoint now) {
+  holds = now < until + kSoon ? std::min<Duration>(4 * holds, kHoldsAtMost) : kHoldsAtFirst;
+  until = now + holds;
 }
 
 // The processes divide the cores that ranks leave free.

@@ -91,9 +91,13 @@ class Contention {
   Who who() const { return who_.load(std::memory_order_relaxed); }
 
  private:
+  struct Finding {
+    Duration holds{};  ///< before it is forgotten
+    TimePoint until{};
+    void extend(TimePoint now);
+  };
   std::atomic<Who> who_{Who::kNobody};
-  Duration holds_{};  ///< what was found, before it is forgotten
-  TimePoint until_{};
+  Finding sharers_, hog_;
 };
 
 /// The plan of one rank. It changes with ProcessThreads and with what yields find, so each wait

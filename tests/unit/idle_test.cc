@@ -108,11 +108,11 @@ TEST(Contention, IsForgottenAfterAWhile) {
   core.note(Who::kNobody, kStart);
   EXPECT_EQ(core.who(), Who::kNobody);
   core.note(Who::kSharers, kStart);
-  core.note(Who::kNobody, kStart + milliseconds(10));
+  core.note(Who::kNobody, kStart + microseconds(1'000));
   EXPECT_EQ(core.who(), Who::kSharers);
-  core.note(Who::kHog, kStart + milliseconds(15));
+  core.note(Who::kHog, kStart + microseconds(1'500));
   EXPECT_EQ(core.who(), Who::kHog) << "who counts for more";
-  core.note(Who::kSharers, kStart + milliseconds(16));
+  core.note(Who::kSharers, kStart + microseconds(1'600));
   EXPECT_EQ(core.who(), Who::kHog);
   core.note(Who::kNobody, kStart + milliseconds(500));
   EXPECT_EQ(core.who(), Who::kNobody);
@@ -137,6 +137,18 @@ TEST(Contention, ThatStaysIsLookedForMoreAndMoreSeldom) {
   core.note(Who::kHog, now);
   core.note(Who::kNobody, now + longest / 2);
   EXPECT_EQ(core.who(), Who::kNobody) << "after a quiet time it begins anew";
+}
+
+TEST(Contention, OfRanksThatAlwaysShareMakesNoSingleHogLast) {
+  Contention core;
+  TimePoint now = kStart;
+  for (; now < kStart + milliseconds(1'000); now += milliseconds(1)) {
+    core.note(Who::kSharers, now);
+  }
+  core.note(Who::kHog, now);
+  EXPECT_EQ(core.who(), Who::kHog);
+  core.note(Who::kNobody, now + milliseconds(3));
+  EXPECT_EQ(core.who(), Who::kSharers);
 }
 
 // Looks for nothing at `now` until the clock has been read.
