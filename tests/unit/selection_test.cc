@@ -133,7 +133,8 @@ TEST(SelectionText, NamesTheColumnTheValueAndWhatIsAllowed) {
   refuses("all_reduce tcp 2 4 any any pairwise - 0", "algorithm 'pairwise'", "native, ring");
   refuses("all_reduce tcp 2 4 any any ring auto 0", "path 'auto'", "only native");
   refuses("all_reduce tcp 2 4 any any ring - any", "chunk_bytes 'any'", "0 for uncut");
-  refuses("all_reduce shm 2 4 any any native - 0", "path '-'", "window, single_copy, mapped or streamed");
+  refuses("all_reduce shm 2 4 any any native - 0", "path '-'",
+          "window, single_copy, mapped or streamed");
   refuses("all_reduce shm 2 4 any any native auto 64", "chunk_bytes '64'", "0");
   refuses("all_reduce tcp 2 4 any any native auto 0", "link 'tcp'", "any or shm");
   refuses("all_reduce tcp 2 4 any ring 0", "expected 9 columns", "found 7");
