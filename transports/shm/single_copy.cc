@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -17,9 +18,16 @@ namespace {
 // One call of the kernel moves at most 2 GiB.
 constexpr std::size_t kReadBytesMax = std::size_t{1} << 30;
 
-bool ended(int process) {
+// A process that dies loses its memory a moment before its end is told.
+constexpr std::chrono::milliseconds kEndsWithin{20};
+
+bool ended(int process, std::chrono::milliseconds within) {
   pollfd entry{process, POLLIN, 0};
-  return poll(&entry, 1, 0) != 0;
+  return poll(&entry, 1, static_cast<int>(within.count())) != 0;
+}
+
+Status has_ended(int pid) {
+  return Status(ErrorCode::kRankFailed, "process " + std::to_string(pid) + " has ended");
 }
 
 }  // namespace
@@ -58,8 +66,10 @@ Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) con
     const iovec remote{reinterpret_cast<void*>(address), piece};
     const ssize_t got = process_vm_readv(pid_, &local, 1, &remote, 1, 0);
     if (got <= 0) {
-      if (got < 0 && errno == EINTR) continue;
-      const std::string why = got < 0 ? std::strerror(errno) : "nothing was read";
+      const int error = got < 0 ? errno : 0;
+      if (error == EINTR) continue;
+      if (error == ESRCH || ended(process_.get(), kEndsWithin)) return has_ended(pid_);
+      const std::string why = error != 0 ? std::strerror(error) : "nothing was read";
       return Status(ErrorCode::kSystem, "cannot read " + std::to_string(piece) +
                                             " bytes of process " + std::to_string(pid_) + ": " +
                                             why);
@@ -69,10 +79,7 @@ Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) con
     bytes -= static_cast<std::size_t>(got);
   }
   // Another process may have taken over the number of one that ended before the read.
-  if (ended(process_.get())) {
-    return Status(ErrorCode::kRankFailed, "process " + std::to_string(pid_) + " has ended");
-  }
-  return {};
+  return ended(process_.get(), {}) ? has_ended(pid_) : Status();
 }
 
 }  // namespace unisono::shm
