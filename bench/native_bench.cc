@@ -2,8 +2,8 @@
 // while there are cores, a barrier before each iteration, the slowest rank counts, median.
 //
 //   native_bench [--ranks 2] [--collective all_reduce] [--min 4] [--max 64M]
-//                [--access auto|window|single_copy|mapped|streamed] [--heap] [--cold] [--budget-ms
-//                200]
+//                [--access auto|window|single_copy|mapped|streamed] [--heap] [--cold]
+//                [--budget-ms 200]
 //
 // hot: the same buffers again, the input rewritten before each iteration. cold: buffers rotate over
 // 128 MiB. --heap takes the buffers from the shared heap.

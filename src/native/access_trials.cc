@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "native/transfer.h"
-#include "transports/shm/store_trials.h"
+#include "transports/shm/trial_times.h"
 
 namespace unisono::native {
 namespace {
@@ -26,10 +26,8 @@ constexpr Plan kPlanOfLong{3, 1, 2, 2, 1000};
 static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
-// From the call in which a time is written to the one in which all read it.
+// A time that is written in one call is seen by all so many calls later.
 constexpr std::uint64_t kCallsUntilSeen = 3;
-// What a path must gain over the window to be taken, in percent: less than that is noise.
-constexpr std::uint64_t kGainPercent = 4;
 
 // Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
 // is apart from what does not. The last one, of more than 8 MiB, has no upper bound: who measures
@@ -103,9 +101,8 @@ void AccessTrials::note(std::size_t bytes, Duration took) {
   std::nth_element(state.row.begin(), middle, state.row.begin() + calls);
   std::atomic<std::uint32_t>& least = time(group_.self(), trial.number, trial.path);
   const std::uint32_t before = trial.is_first_row ? 0 : least.load(std::memory_order_relaxed);
-  const bool is_less = before == 0 || (*middle != 0 && *middle < before);
   // Relaxed: the flag of the next call's cell publishes it.
-  least.store(is_less ? *middle : before, std::memory_order_relaxed);
+  least.store(shm::lesser_time(before, *middle), std::memory_order_relaxed);
 }
 
 std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, PrivatePath path) const {
@@ -125,10 +122,10 @@ PrivatePath AccessTrials::fastest(Class number) const {
   };
   const std::uint64_t window = most(PrivatePath::kWindow);
   PrivatePath best = PrivatePath::kWindow;
-  std::uint64_t least = window - window * kGainPercent / 100;
+  std::uint64_t least = window;
   for (const PrivatePath path : {PrivatePath::kStreamedWindow, PrivatePath::kSingleCopy}) {
     const std::uint64_t taken = most(path);
-    if (taken == 0 || taken >= least) continue;
+    if (taken == 0 || taken >= least || !shm::is_clearly_less(taken, window)) continue;
     least = taken;
     best = path;
   }

@@ -50,7 +50,7 @@ class AccessTrials {
   using Class = std::int32_t;
   static constexpr std::uint32_t kRowCallsMax = 12;  // trials of a path in a row
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
-  /// Of a call in which no member gives more than `bytes`, which may be kNotAgreed.
+  /// The class of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);
 
   explicit AccessTrials(shm::SegmentGroup& group);
@@ -93,7 +93,8 @@ class AccessTrials {
 
 /// Time that a rank works in a call and waits for ranks that are in it as well. Of the wait for
 /// those that may be yet to come only the first microsecond counts: so long what it told may take
-/// to become visible, which the paths differ in.
+/// to become visible, which the paths differ in. Where nobody called start() and waits() the rest
+/// does nothing.
 class CallTimer {
  public:
   void start() {

@@ -163,8 +163,8 @@ void CombineCall::fill() {
     // Its own part a rank combines straight from its input.
     const Block own = part_of(self(), filled_);
     const std::size_t after = own.offset + own.bytes;
-    write_slot(slot, from, own.offset);
-    if (after < bytes) write_slot(slot + after, from + after, bytes - after);
+    write_shared(slot, from, own.offset);
+    if (after < bytes) write_shared(slot + after, from + after, bytes - after);
   }
   context_.progress.filled(++filled_);
 }
@@ -172,10 +172,8 @@ void CombineCall::fill() {
 void CombineCall::combine() {
   const Block part = part_of(self(), combined_);
   for (std::size_t done = 0; done < part.bytes && !ended();) {
-    const std::size_t room = kScratchBytes / static_cast<std::size_t>(size());
-    const std::size_t limit = reads_by_copies_
-                                  ? std::min(kPieceBytes, room / shm::kLineBytes * shm::kLineBytes)
-                                  : kPieceBytes;
+    const std::size_t limit =
+        reads_by_copies_ ? std::min(kPieceBytes, scratch_share()) : kPieceBytes;
     const std::size_t bytes = std::min(limit, part.bytes - done);
     combine_piece(combined_, part.offset + done, bytes);
     done += bytes;
@@ -190,16 +188,13 @@ void CombineCall::combine() {
 
 void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::size_t bytes) {
   const std::size_t at = chunk * chunk_bytes_ + offset;
-  const std::size_t scratch_stride = context_.scratch.size() / static_cast<std::size_t>(size()) /
-                                     shm::kLineBytes * shm::kLineBytes;
   for (int member = 0; member < size(); ++member) {
     const auto index = static_cast<std::size_t>(member);
     const std::byte* in_window = slot_of(context_.group, member, chunk) + offset;
     if (is_self(member)) {
       operands_[index] = reduction_->prepares() ? in_window : transfer_.input + at;
     } else {
-      operands_[index] = look(inputs_[index], member, in_window, at, bytes,
-                              context_.scratch.data() + index * scratch_stride);
+      operands_[index] = look(inputs_[index], member, in_window, at, bytes, scratch_of(member));
     }
   }
   if (ended()) return;
@@ -218,7 +213,7 @@ void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t 
                            streams() && !by_output && !reduction_->finishes());
   reduction_->finish(result, count);
   if (by_output) {
-    if (is_shared) write_slot(slot, result, bytes);
+    if (is_shared) write_shared(slot, result, bytes);
   } else if (!in_place && wants_result_) {
     deliver(transfer_.output + at, result, bytes);
   }

@@ -6,11 +6,6 @@
 namespace unisono::native {
 namespace {
 
-/// Of the scratch memory, whole elements for each of `ranks`.
-std::size_t scratch_share(int ranks) {
-  return kScratchBytes / static_cast<std::size_t>(ranks) / shm::kLineBytes * shm::kLineBytes;
-}
-
 /// A reader's block in the table of a cell.
 struct TableEntry {
   std::uint64_t offset;
@@ -94,10 +89,6 @@ bool ExchangeCall::prepare_cell() {
 }
 
 void ExchangeCall::write_table_and_blocks() {
-  const auto put = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (own_from_offer_) return prepare(to, from, bytes);
-    if (bytes > 0) std::memcpy(to, from, bytes);
-  };
   const bool with_blocks = path_ == shm::MemoryPath::kInline;
   std::byte* const payload = SharedCells::long_payload(context_.cells.own());
   std::byte* const blocks = payload + table_bytes();
@@ -178,14 +169,15 @@ bool ExchangeCall::can_fill() const {
   return context_.progress.slot_is_free(filled_, transfer_.readers);
 }
 
-void ExchangeCall::prepare(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (bytes > 0) reduction_->prepare(to, from, bytes / element_bytes());
+void ExchangeCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (!own_from_offer_) {
+    write_shared(to, from, bytes);
+  } else if (bytes > 0) {
+    reduction_->prepare(to, from, bytes / element_bytes());
+  }
 }
 
 void ExchangeCall::fill() {
-  const auto put = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
-    own_from_offer_ ? prepare(to, from, bytes) : write_slot(to, from, bytes);
-  };
   const std::size_t offset = filled_ * unit_;
   const auto piece = [&](std::size_t bytes) {
     return offset < bytes ? std::min(unit_, bytes - offset) : 0;
@@ -270,7 +262,7 @@ bool ExchangeCall::take_combined() {
   }
   const std::size_t begin = round_ * unit_;
   const std::size_t end = std::min(begin + unit_, transfer_.take.bytes);
-  const std::size_t limit = single_copy ? std::min(unit_, scratch_share(size())) : unit_;
+  const std::size_t limit = single_copy ? std::min(unit_, scratch_share()) : unit_;
   for (std::size_t at = begin; at < end && !ended(); at += limit) {
     combine_piece(at, std::min(limit, end - at));
   }
@@ -280,8 +272,6 @@ bool ExchangeCall::take_combined() {
 
 void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
   const std::size_t in_unit = offset - round_ * unit_;
-  std::byte* const scratch = context_.scratch.data();  // null where none is needed
-  const std::size_t scratch_stride = scratch_share(size());
   for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     const auto index = static_cast<std::size_t>(source);
     if (is_self(source)) {
@@ -289,7 +279,7 @@ void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
     } else {
       operands_[index] =
           look(inputs_[index], source, part_in_slot(source, self(), round_) + in_unit, offset,
-               bytes, scratch == nullptr ? nullptr : scratch + index * scratch_stride);
+               bytes, scratch_of(source));
     }
   }
   if (ended()) return;

@@ -42,7 +42,7 @@ class ExchangeCall final : public LargeCall {
 
   bool can_fill() const;
   void fill();
-  void prepare(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool is_ready(int source) const;
   bool is_awaited_source(int member) const;
   /// True when the next chunk of the input must be in the window before the output is written.

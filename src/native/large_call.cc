@@ -109,7 +109,7 @@ bool LargeCall::what_was_read_counts() const {
 }
 
 bool LargeCall::advance() {
-  if (is_trial_) timer_.looks();
+  timer_.looks();
   if (stage_ == Stage::kEnter && !enter()) {
     if (is_trial_) timer_.start();  // nothing is done yet: readers of an earlier call are late
     return false;
@@ -119,7 +119,7 @@ bool LargeCall::advance() {
     if (ended()) break;
     moved = move() || moved;
     if (ended()) break;
-    if (is_trial_ && moved) timer_.goes_on();
+    if (moved) timer_.goes_on();
     if (!told_finished_ && accepted_all() && took_all()) {
       if (!what_was_read_counts()) return false;
       context_.progress.finished();
@@ -142,8 +142,8 @@ bool LargeCall::advance() {
 }
 
 void LargeCall::end_trial() {
-  context_.trials.note(transfer_.largest_input_bytes,
-                       path_matters_ ? timer_.stop() : Duration::zero());
+  const Duration took = timer_.stop();
+  context_.trials.note(transfer_.largest_input_bytes, path_matters_ ? took : Duration::zero());
   is_trial_ = false;
 }
 
@@ -152,6 +152,15 @@ bool LargeCall::waits_for_late_ranks() const {
   const MemberRange& sources = transfer_.sources;
   const int others = sources.last - sources.first - (sources.has(self()) ? 1 : 0);
   return !accepted_all() || others <= 0;
+}
+
+std::size_t LargeCall::scratch_share() const {
+  return kScratchBytes / static_cast<std::size_t>(size()) / shm::kLineBytes * shm::kLineBytes;
+}
+
+std::byte* LargeCall::scratch_of(int member) {
+  if (context_.scratch.empty()) return nullptr;
+  return context_.scratch.data() + static_cast<std::size_t>(member) * scratch_share();
 }
 
 const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
@@ -183,7 +192,7 @@ Result<shm::MemoryView> LargeCall::open(int member, const shm::MemoryHandle& han
   return context_.group.open(member, handle);
 }
 
-void LargeCall::write_slot(std::byte* to, const std::byte* from, std::size_t bytes) const {
+void LargeCall::write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const {
   if (bytes == 0) return;
   if (streams()) return compute::copy_streaming(to, from, bytes);
   std::memcpy(to, from, bytes);

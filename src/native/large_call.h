@@ -98,6 +98,10 @@ class LargeCall : public NativeCall {
   bool is_self(int member) const { return member == context_.cells.self(); }
   int size() const { return context_.cells.size(); }
   int self() const { return context_.cells.self(); }
+  /// Bytes of the scratch memory for each member, whole lines.
+  std::size_t scratch_share() const;
+  /// Where a single copy of that member's data goes; null while there was none.
+  std::byte* scratch_of(int member);
   /// Where `bytes` of a member's data can be read now: at `in_window`, or `offset` into its buffer
   /// (`scratch` receives a single copy).
   const std::byte* look(const shm::MemoryView& view, int member, const std::byte* in_window,
@@ -107,8 +111,8 @@ class LargeCall : public NativeCall {
   shm::MemoryHandle offered(const void* buffer, std::size_t bytes);
   /// How a member reads what it was offered. Errors name it.
   Result<shm::MemoryView> open(int member, const shm::MemoryHandle& handle);
-  /// Writes into a slot of this rank's window, so that it may be told at once.
-  void write_slot(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  /// Writes into this rank's window or cell, so that it may be told at once.
+  void write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const;
   /// What others will read is written with non-temporal stores.
   bool streams() const { return private_path_ == PrivatePath::kStreamedWindow; }
   /// The call's time depends on its private path.

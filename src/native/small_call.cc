@@ -94,7 +94,7 @@ void SmallCall::write_cell() {
 
 bool SmallCall::advance() {
   if (done_) return true;
-  if (is_trial_) timer_.looks();
+  timer_.looks();
   for (; next_ < transfer_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
     if (!cells_.arrived(next_)) return false;
@@ -105,7 +105,7 @@ bool SmallCall::advance() {
     }
   }
   if (!has_result_) {
-    if (is_trial_) timer_.goes_on();
+    timer_.goes_on();
     finish();
     if (is_trial_) end_trial();
     has_result_ = true;

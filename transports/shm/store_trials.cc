@@ -1,8 +1,8 @@
 #include "transports/shm/store_trials.h"
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
+
+#include "transports/shm/trial_times.h"
 
 namespace unisono::shm {
 namespace {
@@ -13,26 +13,11 @@ constexpr std::uint32_t kWarmUps = 8;
 constexpr std::uint32_t kRow = 8;
 constexpr std::uint32_t kTrials = 4 * kRow;
 constexpr std::uint32_t kPiecesUntilNext = 20000;
-// What streaming must gain, in percent: less than that is noise.
-constexpr std::uint64_t kGainPercent = 4;
-
 std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
   return std::atomic_ref<std::uint32_t>(value);
 }
 
-// 0: nothing was measured.
-std::uint32_t less(std::uint32_t before, std::uint32_t now) {
-  return before == 0 || now == 0 ? std::max(before, now) : std::min(before, now);
-}
-
 }  // namespace
-
-std::uint32_t time_of_a_mib(std::size_t bytes, Duration took) {
-  if (took <= Duration::zero()) return 0;
-  const double time = std::chrono::duration<double, std::nano>(took).count();
-  const double of_a_mib = time * 1048576.0 / static_cast<double>(bytes);
-  return static_cast<std::uint32_t>(std::clamp(of_a_mib, 1.0, 2e9));
-}
 
 PieceStores StoreTrials::change(State& state) {
   if (state.next_change == 0) {
@@ -61,7 +46,7 @@ void StoreTrials::decide(State& state) {
   const std::uint64_t cached = state.own[0] + read_cached;
   const std::uint64_t streamed = state.own[1] + read_streamed;
   const bool is_known = read_cached != 0 && read_streamed != 0;
-  const bool gains = is_known && streamed < cached - cached * kGainPercent / 100;
+  const bool gains = is_known && is_clearly_less(streamed, cached);
   state.stores.bits = gains ? PieceStores::kStreamed : 0;
   state.trials_until += kTrials;
   state.pieces = 0;
@@ -71,7 +56,7 @@ void StoreTrials::decide(State& state) {
 void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {
   std::uint32_t& own =
       states_[static_cast<std::size_t>(size_of_piece(bytes))].own[stores.streamed() ? 1 : 0];
-  own = less(stores.is_anew() ? 0 : own, time_of_a_mib(bytes, took));
+  own = lesser_time(stores.is_anew() ? 0 : own, time_of_a_mib(bytes, took));
 }
 
 void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Duration took) {
@@ -80,7 +65,7 @@ void note_read(ReaderTimes& times, PieceStores stores, std::size_t bytes, Durati
   ReaderTimes::OfSize& told = times.of_size[size];
   const auto time = word(stores.streamed() ? told.streamed : told.cached);
   const std::uint32_t before = stores.is_anew() ? 0 : time.load(std::memory_order_relaxed);
-  time.store(less(before, time_of_a_mib(bytes, took)), std::memory_order_relaxed);
+  time.store(lesser_time(before, time_of_a_mib(bytes, took)), std::memory_order_relaxed);
   const auto trials = word(told.trials);
   trials.store(trials.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }

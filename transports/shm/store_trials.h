@@ -51,9 +51,6 @@ struct ReaderTimes {
   OfSize of_size[kPieceSizes];
 };
 
-/// Nanoseconds at the same rate for a MiB, at most two seconds; 0 only where `took` is none.
-std::uint32_t time_of_a_mib(std::size_t bytes, Duration took);
-
 /// The writer's end.
 class StoreTrials {
  public:
