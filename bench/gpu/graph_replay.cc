@@ -62,7 +62,8 @@ class Capture {
 /// The time of one of `replays`.
 double replay(const Gpu& gpu, CUgraph graph, int replays) {
   CUgraphExec executable = nullptr;
-  const auto instantiate = gpu.find<decltype(&cuGraphInstantiateWithFlags)>("cuGraphInstantiate");
+  const auto instantiate =
+      gpu.find<decltype(&cuGraphInstantiateWithFlags)>("cuGraphInstantiateWithFlags");
   const auto launch = gpu.find<decltype(&cuGraphLaunch)>("cuGraphLaunch");
   gpu.must(instantiate(&executable, graph, 0), "instantiating");
   gpu.must(launch(executable, gpu.stream()), "launching a graph");

@@ -130,7 +130,8 @@ class Graph {
       : gpu_(gpu),
         begin_(gpu.find<decltype(&cuStreamBeginCapture)>("cuStreamBeginCapture")),
         end_(gpu.find<decltype(&cuStreamEndCapture)>("cuStreamEndCapture")),
-        instantiate_(gpu.find<decltype(&cuGraphInstantiateWithFlags)>("cuGraphInstantiate")),
+        instantiate_(
+            gpu.find<decltype(&cuGraphInstantiateWithFlags)>("cuGraphInstantiateWithFlags")),
         launch_(gpu.find<decltype(&cuGraphLaunch)>("cuGraphLaunch")),
         destroy_(gpu.find<decltype(&cuGraphDestroy)>("cuGraphDestroy")),
         destroy_exec_(gpu.find<decltype(&cuGraphExecDestroy)>("cuGraphExecDestroy")) {}

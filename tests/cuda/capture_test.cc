@@ -89,9 +89,9 @@ TEST(DeviceCapture, AGraphReplaysTheCollectivesOfAllRanks) {
     if (comm.rank() == 0) {
       ASSERT_NE(graph, nullptr);
       CUgraphExec executable = nullptr;
-      expect_ok(
-          function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiate")(&executable, graph, 0),
-          "cuGraphInstantiate");
+      expect_ok(function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiateWithFlags")(
+                    &executable, graph, 0),
+                "cuGraphInstantiateWithFlags");
       for (int i = 0; i < kReplays; ++i) {
         expect_ok(function<decltype(&::cuGraphLaunch)>("cuGraphLaunch")(executable, user.stream()),
                   "cuGraphLaunch");

@@ -31,8 +31,9 @@ DeviceGraph::DeviceGraph(CUstream stream, const std::function<void()>& body) {
     throw;
   }
   check(end(stream, &graph_), "cuStreamEndCapture");
-  check(function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiate")(&executable_, graph_, 0),
-        "cuGraphInstantiate");
+  check(function<decltype(&::cuGraphInstantiate)>("cuGraphInstantiateWithFlags")(&executable_,
+                                                                                 graph_, 0),
+        "cuGraphInstantiateWithFlags");
 }
 
 DeviceGraph::~DeviceGraph() {

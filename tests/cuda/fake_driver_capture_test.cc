@@ -33,7 +33,7 @@ class FakeCapture : public testing::Test {
   void SetUp() override {
     find("cuStreamBeginCapture", &calls_.begin);
     find("cuStreamEndCapture", &calls_.end);
-    find("cuGraphInstantiate", &calls_.instantiate);
+    find("cuGraphInstantiateWithFlags", &calls_.instantiate);
     find("cuGraphLaunch", &calls_.launch);
     find("cuGraphDestroy", &calls_.destroy);
     find("cuGraphExecDestroy", &calls_.destroy_executable);

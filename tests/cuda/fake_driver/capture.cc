@@ -345,7 +345,7 @@ std::vector<Entry> capture_entries() {
           entry<&capture_info>("cuStreamGetCaptureInfo", 11030, 12030),
           entry<&capture_info_12_3>("cuStreamGetCaptureInfo", 12030),
           entry<&exchange_mode>("cuThreadExchangeStreamCaptureMode", 10010),
-          entry<&instantiate>("cuGraphInstantiate", 12000),
+          entry<&instantiate>("cuGraphInstantiateWithFlags", 11040),
           entry<&graph_launch>("cuGraphLaunch", 10000),
           entry<&graph_destroy>("cuGraphDestroy", 10000),
           entry<&executable_destroy>("cuGraphExecDestroy", 10000)};
