@@ -292,13 +292,16 @@ Outcome ask_case(const Case& asked, int waits) {
   return done ? Outcome::kWentOn : began ? Outcome::kHeldUp : Outcome::kNotBegun;
 }
 
-/// Asks all of them beside many streams that wait, and those that were held up beside one stream.
-/// Throws where one of them must go on beside many, since gates may be that many.
+/// More than there are hardware queues, and half of these: the library lets so many streams wait.
+constexpr int kManyStreams = 16, kFewStreams = 4;
+
+/// Asks all of them beside many streams that wait, and those that were held up beside few. Throws
+/// where one of them must go on beside few.
 void ask_all(std::span<const Case> cases) {
   std::string held_up, not_begun;
   for (const Case& asked : cases) {
-    const Outcome outcome = ask_case(asked, 16);
-    if (outcome == Outcome::kHeldUp) ask_case(asked, 1);
+    Outcome outcome = ask_case(asked, kManyStreams);
+    if (outcome == Outcome::kHeldUp) outcome = ask_case(asked, kFewStreams);
     if (outcome == Outcome::kWentOn || asked.must == Must::kNot) continue;
     std::string& names = outcome == Outcome::kHeldUp ? held_up : not_begun;
     names += std::string(names.empty() ? "" : ", ") + asked.name;
