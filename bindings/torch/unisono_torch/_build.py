@@ -97,6 +97,8 @@ def _command(output):
     command += ["-x", "c++", "-", "-x", "none"]
     command += ["-L", str(torch_library), "-L", str(library)]
     command += [f"-Wl,-rpath,{torch_library}", f"-Wl,-rpath,{library}"]
+    # Of a C++ library that the compiler links statically, libunisono would find parts here.
+    command += ["-Wl,--exclude-libs,ALL"]
     command += ["-lc10", "-ltorch_cpu", "-ltorch_python", "-lunisono", "-o", str(output)]
     return command
 

@@ -1,6 +1,8 @@
 #include "csrc/backend.h"
 
 #include <ATen/record_function.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <set>
@@ -23,9 +25,12 @@ void* handle_of(const Stream& stream) {
   }
 }
 
-void* current_stream(const at::Tensor& tensor) {
-  const c10::impl::VirtualGuardImpl guard(tensor.device().type());
-  return handle_of(guard.getStream(tensor.device()));
+// `stream` waits for what is in the current one.
+void follow_current(const c10::Stream& stream) {
+  const c10::impl::VirtualGuardImpl guard(stream.device_type());
+  c10::Event before(stream.device_type());
+  before.record(guard.getStream(stream.device()));
+  before.block(stream);
 }
 
 unisono_call call_of(unisono_collective collective) {
@@ -90,6 +95,9 @@ struct UnisonoBackend::Started {
   std::shared_ptr<Lent> lent;
   c10::intrusive_ptr<UnisonoWork> work;
   unisono_call_options options;
+  // Of tensors of a GPU: what the call comes behind. Its work is in there too, but for messages,
+  // which would hold each other up there: one that is received first waits for one that is sent.
+  std::optional<c10::Stream> stream{};
 
   unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
                          const c10d::ReduceOp& op) {
@@ -164,12 +172,13 @@ UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Ten
   const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
   started.options.timeout_ms = clamped(limit).count();
   const Tensors& tensors = inputs.empty() ? outputs : inputs;
+  const bool is_message = c10d::isP2POp(type);
   if (!tensors.empty() && tensors.front().is_cuda()) {
-    started.options.has_stream = 1;
-    started.options.stream = current_stream(tensors.front());
+    started.stream = stream_on(tensors.front().device(), is_message);
+    started.options.has_stream = is_message ? 0 : 1;
+    started.options.stream = handle_of(*started.stream);
   }
   started.lent = std::make_shared<Lent>();
-  const bool is_message = c10d::isP2POp(type);
   const uint64_t sequence = is_message ? sequence_.load() : ++sequence_;
   started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
                                                   std::move(inputs), std::move(outputs),
@@ -177,7 +186,18 @@ UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Ten
   return started;
 }
 
+// A stream of the group's own, beside which the application's stream computes on.
+c10::Stream UnisonoBackend::stream_on(const c10::Device& device, bool is_default) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  if (is_default) return guard.getDefaultStream(device);
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(device.index());
+  if (found != streams_.end()) return found->second;
+  return streams_.emplace(device.index(), guard.getStreamFromGlobalPool(device)).first->second;
+}
+
 void UnisonoBackend::start(Started& started, const unisono_call& call) {
+  if (started.stream) follow_current(*started.stream);
   unisono_call made = call;
   made.options = &started.options;
   unisono_request* request = nullptr;
@@ -191,8 +211,11 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
 
 WorkPointer UnisonoBackend::give(Started&& started) {
   started.lent->is_whole = true;
-  // What follows a call in its stream is in order there.
-  if (started.options.has_stream != 0) started.lent->finish();
+  if (started.options.has_stream != 0) {
+    const c10::StreamGuard in(*started.stream);
+    started.lent->finish();
+    started.work->put_in(*started.stream);
+  }
   const std::lock_guard lock(mutex_);
   if (is_coalescing_) coalesced_.push_back(started.work);
   return std::move(started.work);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -118,6 +119,7 @@ class UnisonoBackend : public c10d::Backend {
                 std::chrono::milliseconds timeout);
   void start(Started& started, const unisono_call& call);
   WorkPointer give(Started&& started);
+  c10::Stream stream_on(const c10::Device& device, bool is_default);
   WorkPointer give_ended(const char* name, c10d::OpType type, const Tensors& tensors);
   struct MessageKind {
     const char* name;
@@ -162,7 +164,8 @@ class UnisonoBackend : public c10d::Backend {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<uint64_t> sequence_{0};
   uint32_t monitored_barriers_ = 0;
-  bool is_coalescing_ = false;  // under mutex_, as what it collects
+  std::map<c10::DeviceIndex, c10::Stream> streams_;  // under mutex_
+  bool is_coalescing_ = false;                       // under mutex_, as what it collects
   std::vector<WorkPointer> coalesced_;
 };
 

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
@@ -26,8 +28,9 @@ std::exception_ptr exception_of(const std::string& message) {
   }
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors() {
-  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors(std::vector<c10::Device> devices = {}) {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                  std::move(devices));
 }
 
 }  // namespace
@@ -59,8 +62,7 @@ Lent::~Lent() {
 void Lent::finish() {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below;
-  for (const Copy& copy : copies) unjoin(copy.from, copy.to);
-  copies.clear();
+  for (; copied < copies.size(); ++copied) unjoin(copies[copied].from, copies[copied].to);
 }
 
 UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
@@ -94,6 +96,19 @@ bool UnisonoWork::abandon(unisono_request* request) {
   if (is_noted && unisono_request_detach(request, release, kept) == UNISONO_OK) return true;
   // `note` may still be to come, with what is kept: leaked.
   if (!is_noted) delete kept;
+  return false;
+}
+
+void UnisonoWork::put_in(const c10::Stream& stream) {
+  place_.emplace(Place{stream, c10::Event(stream.device_type())});
+  place_->end.record(stream);
+}
+
+bool UnisonoWork::has_failed() const {
+  for (unisono_request* const request : requests_) {
+    int32_t finished = 0;
+    if (unisono_request_test(request, &finished) != UNISONO_OK) return true;
+  }
   return false;
 }
 
@@ -143,6 +158,11 @@ void UnisonoWork::await(milliseconds timeout) {
 }
 
 bool UnisonoWork::wait(milliseconds timeout) {
+  if (place_ && timeout <= kNoTimeout && !has_failed()) {
+    const c10::impl::VirtualGuardImpl guard(place_->stream.device_type());
+    place_->end.block(guard.getStream(place_->stream.device()));
+    return true;
+  }
   await(timeout);
   await_conclusion();
   const std::lock_guard lock(mutex_);
@@ -172,7 +192,7 @@ void UnisonoWork::conclude(std::exception_ptr failure) {
     outcome = outcome_;
   }
   // Callbacks of torch's may take Python's lock: no lock is held here.
-  if (future) complete_result(*future, failure);
+  if (future && !future->completed()) complete_result(*future, failure);
   if (outcome) complete_outcome(*outcome, failure);
 }
 
@@ -240,7 +260,18 @@ void UnisonoWork::complete_outcome(c10::ivalue::Future& future, const std::excep
   future.markCompleted(c10::IValue(static_cast<int64_t>(failure == nullptr ? 0 : 2)));
 }
 
+// Its waiters' streams wait for the work, and it is complete at once.
+c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in_stream() {
+  const std::lock_guard lock(mutex_);
+  if (future_) return future_;
+  future_ = future_of_tensors({place_->stream.device()});
+  const c10::StreamGuard guard(place_->stream);
+  complete_result(*future_, has_failed() ? last_error(operation_) : nullptr);
+  return future_;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::getFuture() {
+  if (place_) return future_in_stream();
   return future_in(future_, c10::ListType::create(c10::TensorType::get()),
                    [this](auto& future, const auto& failure) { complete_result(future, failure); });
 }
@@ -303,10 +334,26 @@ std::vector<at::Tensor> CoalescedWork::result() {
   return all;
 }
 
+// Of calls on the tensors of a GPU: a stream waits for all of them.
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::future_on(const c10::Device& device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::StreamGuard in(guard.getStreamFromGlobalPool(device));
+  const auto all = future_of_tensors({device});
+  try {
+    wait(kNoTimeout);
+    all->markCompleted(result());
+  } catch (...) {
+    all->setError(std::current_exception());
+  }
+  return all;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
+  const std::vector<at::Tensor> outputs = result();
+  if (!outputs.empty() && !outputs.front().is_cpu()) return future_on(outputs.front().device());
   const auto all = future_of_tensors();
   auto left = std::make_shared<std::atomic<size_t>>(works_.size() + 1);
-  const auto end_one = [all, left, outputs = result()](const c10::ivalue::Future* ended) {
+  const auto end_one = [all, left, outputs](const c10::ivalue::Future* ended) {
     if (ended != nullptr && ended->hasError()) all->setErrorIfNeeded(ended->exception_ptr());
     if (left->fetch_sub(1) == 1 && !all->completed()) all->markCompleted(outputs);
   };

@@ -1,9 +1,12 @@
 // What a collective of the process group returns: requests of the C API as a c10d::Work.
 #pragma once
 
+#include <c10/core/Event.h>
+
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -25,8 +28,10 @@ struct Lent {
   };
   std::vector<at::Tensor> tensors;
   std::deque<std::vector<size_t>> counts;
-  /// What has to be put into the outputs after a success, because it could not come there itself.
+  /// What has to be put into the outputs after a success, because it could not come there itself,
+  /// and how many of them are there.
   std::vector<Copy> copies;
+  size_t copied = 0;
   /// All requests of the call were started.
   bool is_whole = false;
   /// Nobody waits for the call: the end of the last who has this is the end of the call.
@@ -37,6 +42,10 @@ struct Lent {
   void finish();
 };
 
+/// A call on the tensors of a GPU is over, for this class, once its work has its place in a stream:
+/// wait() has the current stream wait, and futures record that stream. What fails later shows in
+/// the group's next call.
+///
 /// Any thread. Whoever finds the end first (a waiter, somebody who tests, or a thread of
 /// completions.h where a future was asked for) calls Lent::finish() and completes the future.
 class UnisonoWork : public c10d::Work {
@@ -50,8 +59,12 @@ class UnisonoWork : public c10d::Work {
   /// Takes a started request over. Before the work is given to anybody.
   void add(unisono_request* request) { requests_.push_back(request); }
 
+  /// All requests are begun and their work is in `stream`. Before the work is given to anybody.
+  void put_in(const c10::Stream& stream);
+
   bool isCompleted() override;
   bool isSuccess() const override;
+  /// With a time-out, and of messages, the caller waits and not its stream.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(kNoTimeout); }
   std::vector<at::Tensor> result() override { return outputs_; }
@@ -64,7 +77,14 @@ class UnisonoWork : public c10d::Work {
 
  private:
   using Self = c10::intrusive_ptr<UnisonoWork>;
+  // Where the work is, and behind it.
+  struct Place {
+    c10::Stream stream;
+    c10::Event end;
+  };
 
+  bool has_failed() const;
+  c10::intrusive_ptr<c10::ivalue::Future> future_in_stream();
   bool abandon(unisono_request* request);
   static void end_one(Self work);
   bool test();
@@ -84,6 +104,7 @@ class UnisonoWork : public c10d::Work {
   std::shared_ptr<Lent> lent_;
   const uint64_t sequence_;
   const char* const operation_;
+  std::optional<Place> place_;
   std::atomic<bool> concluding_{false};
   std::atomic<int> unfinished_{0};  // of the requests, once they are watched
   std::atomic<bool> is_watched_{false};
@@ -106,6 +127,8 @@ class CoalescedWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
+  c10::intrusive_ptr<c10::ivalue::Future> future_on(const c10::Device& device);
+
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
