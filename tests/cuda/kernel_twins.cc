@@ -13,6 +13,7 @@
 #include "cuda/kernels/kernel_list.h"
 #include "cuda/kernels/kernel_names.h"
 #include "cuda/kernels/move_loop.h"
+#include "cuda/kernels/unit_loop.h"
 #include "cuda/kernels/work_loop.h"
 
 namespace unisono::cuda {
@@ -127,16 +128,25 @@ Twin reducing_twin(const char* name) {
   return make_twin<reduce_piece<A>>(name, sizeof(typename A::Stored), translate_for<A>);
 }
 
+template <int kInputs, class A>
+Twin unit_twin(const char* name) {
+  return make_twin<reduce_piece_by_units<kInputs, A>>(name, sizeof(typename A::Stored),
+                                                      translate_for<A>);
+}
+
 #define UNISONO_TWIN(name, ...) reducing_twin<__VA_ARGS__>(#name),
+#define UNISONO_UNIT_TWIN(name, inputs, ...) unit_twin<inputs, __VA_ARGS__>(#name),
 
 const std::vector<Twin>& twins() {
   static const std::vector<Twin> all = {
-      UNISONO_FLOAT_KERNELS(UNISONO_TWIN)    //
-      UNISONO_HALF_KERNELS(UNISONO_TWIN)     //
-      UNISONO_FLOAT8_KERNELS(UNISONO_TWIN)   //
-      UNISONO_INTEGER_KERNELS(UNISONO_TWIN)  //
-      UNISONO_BITWISE_KERNELS(UNISONO_TWIN)  //
+      UNISONO_FLOAT_KERNELS(UNISONO_TWIN)  //
+      UNISONO_HALF_KERNELS(UNISONO_TWIN)   //
+      UNISONO_UNIT_FLOAT_KERNELS(UNISONO_UNIT_TWIN) UNISONO_UNIT_HALF_KERNELS(UNISONO_UNIT_TWIN)
+          UNISONO_FLOAT8_KERNELS(UNISONO_TWIN)  //
+      UNISONO_INTEGER_KERNELS(UNISONO_TWIN)     //
+      UNISONO_BITWISE_KERNELS(UNISONO_TWIN)     //
       make_twin<move_piece>(kMoveKernel, 1, translate_moved),
+      make_twin<copy_piece_by_units>(kCopyKernel, 1, translate_moved),
   };
   return all;
 }
@@ -159,9 +169,13 @@ const KernelBody* find_body(const std::string& name) {
   return found == bodies.end() ? nullptr : &*found;
 }
 
-void run_on_host(DeviceWork work, const WorkKind& kind, std::uint64_t threads) {
+void run_on_host(DeviceWork work, const WorkKind& kind, std::uint64_t threads, Form form) {
   complete_work(work, kind);
-  const KernelBody& body = *find_body(kernel_name(kind));
+  const KernelBody& of_any = *find_body(kernel_name(kind));
+  const int inputs = inputs_by_units(work, of_any.counted_bytes);
+  const KernelBody* const by_units =
+      inputs == 0 ? nullptr : find_body(unit_kernel_name(kind, inputs));
+  const KernelBody& body = form == Form::kAny || by_units == nullptr ? of_any : *by_units;
   for (std::uint32_t p = 0; p < work.piece_count; ++p) {
     for (std::uint64_t t = 0; t < threads; ++t) body.run(work, work.pieces[p], {t, threads});
   }

@@ -26,9 +26,13 @@ const std::vector<KernelBody>& kernel_bodies();
 /// Null when there is none.
 const KernelBody* find_body(const std::string& name);
 
+/// The kernel that launch() takes, or the one for pieces of any form.
+enum class Form : std::uint8_t { kAsLaunched, kAny };
+
 /// What Kernels::launch() would do, on host memory: each piece shared out among `threads`, one
 /// after the other.
-void run_on_host(DeviceWork work, const WorkKind& kind, std::uint64_t threads);
+void run_on_host(DeviceWork work, const WorkKind& kind, std::uint64_t threads,
+                 Form form = Form::kAsLaunched);
 
 /// Gives the fake driver a twin of every kernel. Once for each process that launches any.
 void register_kernel_twins(const fake_cuda::FakeCudaFunctions& fake);

@@ -48,6 +48,10 @@ TEST(KernelTable, HasAKernelForEveryMeaningfulKindAndNoneInVain) {
     EXPECT_TRUE(Kernels::supports(kind).ok());
     EXPECT_EQ(embedded.count(kernel_name(kind)), 1u) << kernel_name(kind);
     used.insert(kernel_name(kind));
+    for (const int inputs : {1, 2, 4, 8}) {
+      const std::string by_units = unit_kernel_name(kind, inputs);
+      if (embedded.contains(by_units)) used.insert(by_units);
+    }
   }
   EXPECT_EQ(used, embedded);
   for (const std::string& name : embedded) EXPECT_NE(find_body(name), nullptr) << name;
@@ -188,45 +192,49 @@ class DeviceKernels : public testing::Test {
   std::vector<CUdeviceptr> allocations_;
 };
 
-/// One piece of three inputs to two outputs.
+/// One piece of so many inputs to two outputs. Sums over powers of two have kernels of their own.
 TEST_F(DeviceKernels, ComputeEveryKindLikeTheCpu) {
-  constexpr int kInputs = 3;
   constexpr std::size_t kCount = 211;
   const auto kernels = load();
   ASSERT_NE(kernels, nullptr);
-  for (const WorkKind& kind : supported_kinds()) {
-    if (!kind.reduces || kind.order != Order::kCanonical) continue;
-    DeviceWork work;
-    work.ranks = kInputs;
-    std::vector<Bytes> prepared;
-    std::vector<const void*> pointers;
-    for (int i = 0; i < kInputs; ++i) {
-      Bytes input = random_elements(kind.type, kCount, 77 + i);
-      work.scalars[i] = 0.5 * i - 1;
-      work.pointers[i] = to_device(input);
-      ASSERT_EQ(api_->StreamSynchronize(stream_), CUDA_SUCCESS);
-      const auto rank = compute::Reduction::make(kind.type, {kind.op, work.scalars[i]}, kInputs);
-      rank.value().prepare(input.data(), input.data(), kCount);
-      prepared.push_back(std::move(input));
+  for (const int inputs : {2, 3, 4, 8}) {
+    for (const WorkKind& kind : supported_kinds()) {
+      if (!kind.reduces || kind.order != Order::kCanonical) continue;
+      DeviceWork work;
+      work.ranks = inputs;
+      std::vector<Bytes> prepared;
+      std::vector<const void*> pointers;
+      for (int i = 0; i < inputs; ++i) {
+        Bytes input = random_elements(kind.type, kCount, 77 + i);
+        work.scalars[i] = 0.5 * i - 1;
+        work.pointers[i] = to_device(input);
+        ASSERT_EQ(api_->StreamSynchronize(stream_), CUDA_SUCCESS);
+        const auto rank = compute::Reduction::make(kind.type, {kind.op, work.scalars[i]}, inputs);
+        rank.value().prepare(input.data(), input.data(), kCount);
+        prepared.push_back(std::move(input));
+      }
+      for (const Bytes& input : prepared) pointers.push_back(input.data());
+      const auto cpu = compute::Reduction::make(kind.type, ReduceOp{kind.op}, inputs).value();
+      Bytes expected(prepared[0].size());
+      cpu.combine_tree(expected.data(), pointers.data(), inputs, kCount, false);
+      cpu.finish(expected.data(), kCount);
+      const Bytes poison(expected.size(), 0xee);
+      work.pointers[10] = to_device(poison);
+      work.pointers[11] = to_device(poison);
+      work.piece_count = 1;
+      work.pieces[0] = {.count = kCount,
+                        .inputs = static_cast<std::uint16_t>(inputs),
+                        .first_output = 10,
+                        .outputs = 2};
+      const Status status = kernels->launch(stream_, work, kind, Runs::kOnce);
+      ASSERT_TRUE(status.ok()) << status.message();
+      for (const int output : {10, 11}) {
+        const Bytes actual = from_device(work.pointers[output], expected.size());
+        EXPECT_EQ(first_difference(kind.type, actual.data(), expected.data(), kCount), "")
+            << kernel_name(kind) << " " << name_of(kind.op) << " of " << inputs;
+      }
+      free_all();
     }
-    for (const Bytes& input : prepared) pointers.push_back(input.data());
-    const auto cpu = compute::Reduction::make(kind.type, ReduceOp{kind.op}, kInputs).value();
-    Bytes expected(prepared[0].size());
-    cpu.combine_tree(expected.data(), pointers.data(), kInputs, kCount, false);
-    cpu.finish(expected.data(), kCount);
-    const Bytes poison(expected.size(), 0xee);
-    work.pointers[10] = to_device(poison);
-    work.pointers[11] = to_device(poison);
-    work.piece_count = 1;
-    work.pieces[0] = {.count = kCount, .inputs = kInputs, .first_output = 10, .outputs = 2};
-    const Status status = kernels->launch(stream_, work, kind, Runs::kOnce);
-    ASSERT_TRUE(status.ok()) << status.message();
-    for (const int output : {10, 11}) {
-      const Bytes actual = from_device(work.pointers[output], expected.size());
-      EXPECT_EQ(first_difference(kind.type, actual.data(), expected.data(), kCount), "")
-          << kernel_name(kind) << " " << name_of(kind.op);
-    }
-    free_all();
   }
 }
 
@@ -421,8 +429,7 @@ TEST_F(DeviceKernels, SayWhenTheyHaveNoCodeForTheDevice) {
     ASSERT_FALSE(loaded.has_value());
     EXPECT_EQ(loaded.error().code(), code);
     for (const std::string& told : {words, std::string("built with toolkit ")}) {
-      EXPECT_NE(loaded.error().message().find(told), std::string::npos)
-          << loaded.error().message();
+      EXPECT_NE(loaded.error().message().find(told), std::string::npos) << loaded.error().message();
     }
     EXPECT_EQ(fake->counts().libraries, libraries)
         << "what was loaded before the failure is unloaded";
@@ -440,8 +447,8 @@ TEST_F(DeviceKernels, SayWhenTheyHaveNoCodeForTheDevice) {
   older->version = 1000 * (CUDA_VERSION / 1000 - 1) + 20;
   api_ = std::move(older);
   fake->fail("cuLibraryLoadData", 1, CUDA_ERROR_INVALID_IMAGE);
-  expect_refusal("update it, or build with a toolkit " +
-                 std::to_string(CUDA_VERSION / 1000 - 1) + ".x");
+  expect_refusal("update it, or build with a toolkit " + std::to_string(CUDA_VERSION / 1000 - 1) +
+                 ".x");
 }
 
 TEST_F(DeviceKernels, ReportALaunchThatTheDriverRefuses) {

@@ -125,7 +125,7 @@ class Trial {
     for (int j = 0; j < c.outputs; ++j) before_.push_back(copy_of(output(j)));
   }
 
-  void run() {
+  void run(Form form) {
     DeviceWork work;
     work.piece_count = 1;
     work.pieces[0] = {.count = case_.count,
@@ -140,7 +140,7 @@ class Trial {
     }
     work.pointers[99] = stranger_.data();
     work.pointers[100 + case_.outputs] = stranger_.data();
-    run_on_host(work, case_.kind, case_.threads);
+    run_on_host(work, case_.kind, case_.threads, form);
   }
 
   void check() {
@@ -178,9 +178,11 @@ class Trial {
 };
 
 void expect_right(const Case& c) {
-  Trial trial(c);
-  trial.run();
-  trial.check();
+  for (const Form form : {Form::kAsLaunched, Form::kAny}) {
+    Trial trial(c);
+    trial.run(form);
+    trial.check();
+  }
 }
 
 constexpr DataType kTypes[] = {DataType::kInt8, DataType::kBfloat16, DataType::kFloat32,

@@ -7,6 +7,7 @@
 #include "cuda/kernels/kernel_list.h"
 #include "cuda/kernels/kernel_shape.h"
 #include "cuda/kernels/move_loop.h"
+#include "cuda/kernels/unit_loop.h"
 #include "cuda/kernels/work_loop.h"
 
 namespace unisono::cuda {
@@ -33,4 +34,12 @@ __device__ __forceinline__ bool called_off(const DeviceWork& work) {
       name(const __grid_constant__ DeviceWork work) {                                  \
     if (called_off(work)) return;                                                      \
     reduce_piece<__VA_ARGS__>(work, work.pieces[blockIdx.y], this_thread_of_piece());  \
+  }
+
+#define UNISONO_UNIT_KERNEL(name, inputs, ...)                                        \
+  extern "C" __global__ void __launch_bounds__(kBlockThreads, kUnitBlocksFor<inputs>) \
+      name(const __grid_constant__ DeviceWork work) {                                 \
+    if (called_off(work)) return;                                                     \
+    reduce_piece_by_units<inputs, __VA_ARGS__>(work, work.pieces[blockIdx.y],         \
+                                               this_thread_of_piece());               \
   }

@@ -26,6 +26,15 @@
 #define UNISONO_FLOAT8_KERNELS(X)                  \
   UNISONO_SMALL_FLOAT_KERNELS(X, e4m3, Float8E4m3) \
   UNISONO_SMALL_FLOAT_KERNELS(X, e5m2, Float8E5m2)
+// By units (unit_loop.h): X(name, inputs, arithmetic).
+#define UNISONO_UNIT_SUM_KERNELS(X, storage, T) \
+  X(unisono_sum_##storage##_of_2, 2, Sum<T>)    \
+  X(unisono_sum_##storage##_of_4, 4, Sum<T>)    \
+  X(unisono_sum_##storage##_of_8, 8, Sum<T>)
+#define UNISONO_UNIT_FLOAT_KERNELS(X) UNISONO_UNIT_SUM_KERNELS(X, f32, float)
+#define UNISONO_UNIT_HALF_KERNELS(X)         \
+  UNISONO_UNIT_SUM_KERNELS(X, f16, Float16)  \
+  UNISONO_UNIT_SUM_KERNELS(X, bf16, Bfloat16)
 #define UNISONO_INTEGER_KERNELS(X)              \
   X(unisono_sum_i8, Sum<std::uint8_t>)          \
   X(unisono_sum_i16, Sum<std::uint16_t>)        \

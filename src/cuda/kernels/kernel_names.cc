@@ -74,19 +74,27 @@ std::string kernel_name(const WorkKind& kind) {
   return name;
 }
 
+std::string unit_kernel_name(const WorkKind& kind, int inputs) {
+  return kind.reduces ? kernel_name(kind) + "_of_" + std::to_string(inputs) : kCopyKernel;
+}
+
 #define UNISONO_NAME(name, ...) #name,
 
 std::vector<KernelImage> kernel_images() {
   return {
-      {unisono_kernels_float, unisono_kernels_float_end, {UNISONO_FLOAT_KERNELS(UNISONO_NAME)}},
-      {unisono_kernels_half, unisono_kernels_half_end, {UNISONO_HALF_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_float,
+       unisono_kernels_float_end,
+       {UNISONO_FLOAT_KERNELS(UNISONO_NAME) UNISONO_UNIT_FLOAT_KERNELS(UNISONO_NAME)}},
+      {unisono_kernels_half,
+       unisono_kernels_half_end,
+       {UNISONO_HALF_KERNELS(UNISONO_NAME) UNISONO_UNIT_HALF_KERNELS(UNISONO_NAME)}},
       {unisono_kernels_float8, unisono_kernels_float8_end, {UNISONO_FLOAT8_KERNELS(UNISONO_NAME)}},
       {unisono_kernels_integer,
        unisono_kernels_integer_end,
        {UNISONO_INTEGER_KERNELS(UNISONO_NAME)}},
       {unisono_kernels_bits,
        unisono_kernels_bits_end,
-       {UNISONO_BITWISE_KERNELS(UNISONO_NAME) kMoveKernel}},
+       {UNISONO_BITWISE_KERNELS(UNISONO_NAME) kMoveKernel, kCopyKernel}},
   };
 }
 

@@ -14,4 +14,10 @@ inline constexpr unsigned kBlocksFor = sizeof(typename Arithmetic::Stored) == 16
                                            ? 2
                                            : kBlocksPerMultiprocessor;
 
+/// Of kernels by units, whose threads have one each: as many as their inputs leave registers for.
+template <int kInputs>
+inline constexpr unsigned kUnitBlocksFor = kInputs == 8   ? 4
+                                           : kInputs == 4 ? 5
+                                                          : 6;
+
 }  // namespace unisono::cuda

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -16,6 +17,7 @@
 #include "cuda/kernels/arithmetic.h"
 #include "cuda/kernels/kernel_names.h"
 #include "cuda/kernels/kernel_shape.h"
+#include "cuda/kernels/unit_loop.h"
 
 namespace unisono::cuda {
 namespace {
@@ -104,6 +106,12 @@ std::uint64_t factor_for(DataType type, double scalar) {
   }
 }
 
+/// Of the kernels that reduce by units.
+constexpr int kUnitInputs[] = {2, 4, 8};
+
+/// What a driver takes in the first dimension.
+constexpr std::uint64_t kGridBlocksMax = 0x7fffffff;
+
 /// So few reads over PCIe take no longer than one and what sharing its answer costs. Not measured.
 constexpr unsigned kBlocksThatAskAlone = 16;
 
@@ -156,8 +164,33 @@ void complete_work(DeviceWork& work, const WorkKind& kind) {
     work.pieces[i].count *= counted(kind).per_element;
 }
 
+int inputs_by_units(const DeviceWork& work, std::size_t element_bytes) {
+  const int inputs = work.pieces[0].inputs;
+  const auto fits = [&](const WorkPiece& piece) {
+    const PieceBuffers buffers(work, piece);
+    return piece.mode == PieceMode::kSpread && piece.inputs == inputs &&
+           buffers.common_width() >= kUnitBytes && buffers.head(kUnitBytes) % element_bytes == 0;
+  };
+  const bool all_fit = std::all_of(work.pieces, work.pieces + work.piece_count, fits);
+  return all_fit && !work.premultiplied ? inputs : 0;
+}
+
+Geometry geometry_by_units(const DeviceWork& work, std::size_t element_bytes) {
+  std::uint64_t threads = 1;
+  for (std::uint32_t i = 0; i < work.piece_count; ++i) {
+    const Units split(work, work.pieces[i], static_cast<unsigned>(element_bytes));
+    threads = std::max(threads, split.units + split.singles);
+  }
+  Geometry geometry;
+  geometry.pieces = work.piece_count;
+  geometry.threads = kBlockThreads;
+  // A thread goes on where the driver takes no more blocks.
+  const std::uint64_t blocks = (threads + kBlockThreads - 1) / kBlockThreads;
+  geometry.blocks = static_cast<unsigned>(std::min<std::uint64_t>(blocks, kGridBlocksMax));
+  return geometry;
+}
+
 Geometry geometry_of(const DeviceWork& work, std::size_t element_bytes, int multiprocessors) {
-  constexpr std::uint64_t kUnitBytes = 16;
   std::uint64_t units = 1;
   for (std::uint32_t i = 0; i < work.piece_count; ++i) {
     const WorkPiece& piece = work.pieces[i];
@@ -188,11 +221,21 @@ struct Kernels::State {
   CUfunction move = nullptr;
   /// By type, operator and order.
   CUfunction reducing[kDataTypeCount][kOpKindCount][2] = {};
+  /// The same by units, and by inputs (kUnitInputs); null where there is none.
+  CUfunction copy = nullptr;
+  CUfunction by_units[kDataTypeCount][kOpKindCount][2][std::size(kUnitInputs)] = {};
 
   CUfunction find(const WorkKind& kind) const {
     if (!kind.reduces) return move;
     return reducing[static_cast<int>(kind.type)][static_cast<int>(kind.op)]
                    [kind.order == Order::kCanonical];
+  }
+  CUfunction find_by_units(const WorkKind& kind, int inputs) const {
+    if (!kind.reduces) return inputs == 1 ? copy : nullptr;
+    const auto* const found = std::find(std::begin(kUnitInputs), std::end(kUnitInputs), inputs);
+    if (found == std::end(kUnitInputs)) return nullptr;
+    return by_units[static_cast<int>(kind.type)][static_cast<int>(kind.op)]
+                   [kind.order == Order::kCanonical][found - kUnitInputs];
   }
 
   std::string on_device() const { return " on device " + std::to_string(device); }
@@ -253,6 +296,7 @@ Status Kernels::State::load_image(const KernelImage& image,
 
 void Kernels::State::index(const std::map<std::string, CUfunction>& functions) {
   move = functions.at(kMoveKernel);
+  copy = functions.at(kCopyKernel);
   for (int type = 0; type < kDataTypeCount; ++type) {
     for (int op = 0; op < kOpKindCount; ++op) {
       for (const Order order : {Order::kAny, Order::kCanonical}) {
@@ -261,6 +305,11 @@ void Kernels::State::index(const std::map<std::string, CUfunction>& functions) {
         const auto found = functions.find(kernel_name(kind));
         UNISONO_ASSERT(found != functions.end(), "a kind of work without a kernel");
         reducing[type][op][order == Order::kCanonical] = found->second;
+        for (std::size_t i = 0; i < std::size(kUnitInputs); ++i) {
+          const auto of_units = functions.find(unit_kernel_name(kind, kUnitInputs[i]));
+          if (of_units == functions.end()) continue;
+          by_units[type][op][order == Order::kCanonical][i] = of_units->second;
+        }
       }
     }
   }
@@ -319,12 +368,17 @@ Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, R
   UNISONO_TRY(check_work(work, kind));
   if (work.piece_count == 0) return Status();
   complete_work(work, kind);
-  const Geometry grid = geometry_of(work, counted(kind).bytes, state_->multiprocessors);
+  const std::size_t bytes = counted(kind).bytes;
+  CUfunction kernel = state_->find_by_units(kind, inputs_by_units(work, bytes));
+  // Each block of a replay counts itself: the fewer the better.
+  const Geometry grid = kernel == nullptr || runs == Runs::kInGraph
+                            ? geometry_of(work, bytes, state_->multiprocessors)
+                            : geometry_by_units(work, bytes);
+  if (kernel == nullptr) kernel = state_->find(kind);
   share_answer(work, grid.blocks * grid.pieces, runs);
   void* parameters[] = {&work};
-  const CUresult result =
-      state_->api->LaunchKernel(state_->find(kind), grid.blocks, grid.pieces, 1, grid.threads, 1, 1,
-                                0, stream, parameters, nullptr);
+  const CUresult result = state_->api->LaunchKernel(
+      kernel, grid.blocks, grid.pieces, 1, grid.threads, 1, 1, 0, stream, parameters, nullptr);
   if (result == CUDA_SUCCESS) return Status();
   return state_->checked(result, "launching " + kernel_name(kind));
 }

@@ -61,5 +61,11 @@ struct Geometry {
   unsigned threads = 1;
 };
 Geometry geometry_of(const DeviceWork& work, std::size_t element_bytes, int multiprocessors);
+/// The same of a kernel by units: a thread for each unit and each single element.
+Geometry geometry_by_units(const DeviceWork& work, std::size_t element_bytes);
+
+/// How many inputs each piece has where all lie alike, so that a kernel by units can do them; 0: it
+/// cannot. As geometry_of().
+int inputs_by_units(const DeviceWork& work, std::size_t element_bytes);
 
 }  // namespace unisono::cuda

@@ -12,4 +12,10 @@ extern "C" __global__ void __launch_bounds__(kBlockThreads, kBlocksPerMultiproce
   move_piece(work, work.pieces[blockIdx.y], this_thread_of_piece());
 }
 
+extern "C" __global__ void __launch_bounds__(kBlockThreads, kUnitBlocksFor<1>)
+    unisono_copy(const __grid_constant__ DeviceWork work) {
+  if (called_off(work)) return;
+  copy_piece_by_units(work, work.pieces[blockIdx.y], this_thread_of_piece());
+}
+
 }  // namespace unisono::cuda

@@ -4,5 +4,6 @@
 namespace unisono::cuda {
 
 UNISONO_FLOAT_KERNELS(UNISONO_REDUCING_KERNEL)
+UNISONO_UNIT_FLOAT_KERNELS(UNISONO_UNIT_KERNEL)
 
 }  // namespace unisono::cuda

@@ -4,5 +4,6 @@
 namespace unisono::cuda {
 
 UNISONO_HALF_KERNELS(UNISONO_REDUCING_KERNEL)
+UNISONO_UNIT_HALF_KERNELS(UNISONO_UNIT_KERNEL)
 
 }  // namespace unisono::cuda

@@ -69,6 +69,16 @@ struct TreeSoFar {
   }
 };
 
+/// The result of a tree's root.
+template <class A>
+UNISONO_HOST_DEVICE typename A::Stored finished_by(const A& arithmetic, const DeviceWork& work,
+                                                   typename A::Node node) {
+  if constexpr (A::kScales) {
+    if (work.finish == WorkFinish::kAverage) return arithmetic.averaged(node);
+  }
+  return arithmetic.root(node);
+}
+
 /// What all elements of a piece share.
 template <class A>
 struct Reducing {
@@ -90,12 +100,7 @@ struct Reducing {
     }
     return value;
   }
-  UNISONO_HOST_DEVICE T finished(Node node) const {
-    if constexpr (A::kScales) {
-      if (averages()) return arithmetic.averaged(node);
-    }
-    return arithmetic.root(node);
-  }
+  UNISONO_HOST_DEVICE T finished(Node node) const { return finished_by(arithmetic, work, node); }
   /// The result over one input, which is `value`.
   UNISONO_HOST_DEVICE T finished_alone(T value) const {
     return averages() ? finished(arithmetic.leaf(value)) : arithmetic.alone(value);
