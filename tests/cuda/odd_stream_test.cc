@@ -158,10 +158,9 @@ Looks looks_at(Request& any, std::uint64_t calls, std::uint64_t times) {
   return {at_calls() - before.at_calls, events};
 }
 
-// Calls of one kind of which many wait for a stream that is busy.
+// Staged calls of one kind of which many wait for a stream that is busy.
 struct WaitingCalls {
   const char* name;
-  std::vector<int> devices;
   bool is_rank_0_busy;  // else rank 0 does its part at once, and looks at nothing
   Request (*call)(Communicator& comm, float* data, const CallOptions& options);
   float (*result)(int calls);  // from 1 on rank 0, and 1 on rank 1
@@ -213,16 +212,44 @@ void expect_questions_about_the_oldest(Communicator& comm, const WaitingCalls& k
 }
 
 // Calls are over in their order, and so is the work in a stream: only the oldest can be the next.
-TEST_F(DeviceOddStream, OfManyCallsTheDriverIsAskedAboutTheOldestAlone) {
-  const WaitingCalls kinds[]{{"all_reduce by kernels", {0}, true, sum_once, doubled},
-                             {"all_reduce staged", {}, true, sum_once, doubled},
-                             {"broadcast staged", {}, false, tell_once, unchanged},
-                             {"receive staged", {}, false, message_once, unchanged}};
+TEST_F(DeviceOddStream, OfManyStagedCallsTheDriverIsAskedAboutTheOldestAlone) {
+  const WaitingCalls kinds[]{{"all_reduce", true, sum_once, doubled},
+                             {"broadcast", false, tell_once, unchanged},
+                             {"receive", false, message_once, unchanged}};
   for (const WaitingCalls& kind : kinds) {
     SCOPED_TRACE(kind.name);
     expect_success_alone([&] {
-      run_device_ranks({.ranks = 2, .processes = true, .devices = kind.devices},
+      run_device_ranks({.ranks = 2, .processes = true, .devices = {}},
                        [&](Communicator& comm) { expect_questions_about_the_oldest(comm, kind); });
+    });
+  }
+}
+
+// Streams write into memory which calls they are past.
+TEST_F(DeviceOddStream, OfCallsByKernelsTheDriverIsAskedNothing) {
+  constexpr int kCalls = 40, kLooks = 10'000;
+  for (const bool processes : {true, false}) {
+    SCOPED_TRACE(processes ? "processes" : "threads");
+    expect_success_alone([&] {
+      run_device_ranks(
+          {.ranks = 2, .processes = processes, .devices = {0}}, [](Communicator& comm) {
+            DeviceUser user;
+            float* const data = user.make<float>({1});
+            const CallOptions options{.timeout = kDeadline, .stream = user.stream()};
+            HeldStream hold(user.stream());
+            std::vector<Request> calls;
+            for (int i = 0; i < kCalls; ++i) calls.push_back(sum_once(comm, data, options));
+            comm.barrier({.timeout = kDeadline});
+            const std::uint64_t before = fake()->calls("cuEventQuery");
+            for (int look = 0; look < kLooks; ++look) {
+              require(!calls.back().test(), "a call is over before the work that it comes after");
+            }
+            require(fake()->calls("cuEventQuery") == before, "the driver was asked");
+            comm.barrier({.timeout = kDeadline});
+            hold.let_go();
+            for (Request& call : calls) call.wait();
+            require(user.look(data, 1)[0] == doubled(kCalls), "a wrong result");
+          });
     });
   }
 }

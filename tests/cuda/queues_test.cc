@@ -19,6 +19,7 @@ class DeviceQueues : public DeviceOddWorld {
 class OneDeviceQueue : public DeviceOddWorld {
  protected:
   const Setting queues_{"FAKE_CUDA_QUEUES", "1"};
+  const Setting told_{"CUDA_DEVICE_MAX_CONNECTIONS", "1"};
 };
 
 // Ranks whose calls are staged, and ranks that reach each other's memory.
@@ -241,41 +242,54 @@ class MessageStore final : public Store {
 };
 
 // Two jobs of the same processes, whose calls each rank makes in another order: nothing but the
-// device knows of both.
-TEST_F(OneDeviceQueue, TakesCallsOfTwoJobsInOneProcess) {
-  expect_success_alone([] {
-    run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
-      DeviceUser users[2];
-      float* const data[] = {users[0].make<float>({1}), users[1].make<float>({2})};
-      const auto sum = [&](Communicator& of, std::size_t i) {
-        return MemberCall{&of,
-                          {.collective = Collective::kAllReduce,
-                           .in = data[i],
-                           .out = data[i],
-                           .count = 1,
-                           .type = kFloat,
-                           .options = {.timeout = kDeadline, .stream = users[i].stream()}}};
-      };
-      {
-        MessageStore store(comm);
-        Communicator other =
-            join(store, "other", comm.rank(), 2, {.timeout = kDeadline, .device = 0});
-        comm.barrier();
-        MemberCall calls[] = {sum(comm, 0), sum(other, 1)};
-        if (comm.rank() == 1) std::swap(calls[0], calls[1]);
-        group(calls);
-        require(users[0].look(data[0], 1)[0] == 2 && users[1].look(data[1], 1)[0] == 4, "wrong");
-        comm.barrier();
-      }
-      // The device is the first job's again, and so are its kernels.
-      comm.barrier();
+// device knows of both. Kernels do them where enough queues are left.
+void sum_in_two_jobs(bool by_kernels) {
+  run_device_ranks({.ranks = 2, .processes = true}, [by_kernels](Communicator& comm) {
+    DeviceUser users[2];
+    float* const data[] = {users[0].make<float>({1}), users[1].make<float>({2})};
+    const auto sum = [&](Communicator& of, std::size_t i) {
+      return MemberCall{&of,
+                        {.collective = Collective::kAllReduce,
+                         .in = data[i],
+                         .out = data[i],
+                         .count = 1,
+                         .type = kFloat,
+                         .options = {.timeout = kDeadline, .stream = users[i].stream()}}};
+    };
+    const auto launches_of = [&](std::span<const MemberCall> calls) {
       const std::uint64_t before = fake()->counts().launches;
-      MemberCall last[] = {sum(comm, 0)};
-      group(last);
-      require(users[0].look(data[0], 1)[0] == 4, "wrong");
-      require(comm.rank() > 0 || fake()->counts().launches > before, "no kernel was launched");
-    });
+      group(calls);
+      for (DeviceUser& user : users) user.finish();
+      return fake()->counts().launches - before;
+    };
+    {
+      MessageStore store(comm);
+      Communicator other =
+          join(store, "other", comm.rank(), 2, {.timeout = kDeadline, .device = 0});
+      comm.barrier();
+      MemberCall calls[] = {sum(comm, 0), sum(other, 1)};
+      if (comm.rank() == 1) std::swap(calls[0], calls[1]);
+      const std::uint64_t launches = launches_of(calls);
+      require(comm.rank() > 0 || launches == (by_kernels ? 2 : 0),
+              std::to_string(launches) + " kernels were launched");
+      require(users[0].look(data[0], 1)[0] == 2 && users[1].look(data[1], 1)[0] == 4, "wrong");
+      comm.barrier();
+    }
+    // The device is the first job's again, and so are its kernels.
+    comm.barrier();
+    MemberCall last[] = {sum(comm, 0)};
+    const std::uint64_t launches = launches_of(last);
+    require(users[0].look(data[0], 1)[0] == 4, "wrong");
+    require(comm.rank() > 0 || launches > 0, "no kernel was launched");
   });
+}
+
+TEST_F(OneDeviceQueue, TakesCallsOfTwoJobsInOneProcess) {
+  expect_success_alone([] { sum_in_two_jobs(false); });
+}
+
+TEST_F(DeviceQueues, AreEnoughForTheKernelsOfTwoJobsInOneProcess) {
+  expect_success_alone([] { sum_in_two_jobs(true); });
 }
 
 // With a device each the two ranks of a process share no queue, and kernels serve both pairs.

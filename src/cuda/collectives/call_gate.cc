@@ -13,7 +13,9 @@ Status CallGate::make(const DeviceCall& call) {
     return Status();
   }
   UNISONO_ASSIGN(gate_, call.device->take_gate());
+  stream_ = call.stream;
   exists_ = true;
+  if (!call.device->share()->waiting_streams().enter(stream_)) give_back(*call.device);
   return Status();
 }
 
@@ -30,7 +32,10 @@ void CallGate::open() const {
 }
 
 void CallGate::give_back(device::Device& device) {
-  if (exists_) device.give_back(gate_);
+  if (exists_) {
+    device.share()->waiting_streams().leave(stream_);
+    device.give_back(gate_);
+  }
   exists_ = closed_ = false;
 }
 

@@ -84,7 +84,6 @@ CudaCalls::~CudaCalls() {
   for (CUstream stream : {work_stream_, capture_stream_, idle_stream_}) {
     if (stream != nullptr) device->api().StreamDestroy(stream);
   }
-  device->give_back(done_);
   team_.reset();
 }
 
@@ -224,7 +223,7 @@ void CudaCalls::pass_turn(const StartedCall& call) {
 
 Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
   if (flags_ == nullptr) {
-    UNISONO_ASSIGN(flags_, device::FlagPage::make(device, size(), rank()));
+    UNISONO_ASSIGN(flags_, device::FlagPage::make(device, size(), rank(), owners_));
     readable_flags_.store(flags_.get(), std::memory_order_release);
   }
   return flags_.get();
@@ -266,13 +265,6 @@ void CudaCalls::await_replays(device::Device& device) {
     if (Clock::now() >= limit) return device.note_stuck();
     nanosleep(&kBetweenLooks, nullptr);
   }
-}
-
-Result<CUevent> CudaCalls::done_event(device::Device& device) {
-  if (done_ == nullptr) {
-    UNISONO_ASSIGN(done_, device.take_event());
-  }
-  return done_;
 }
 
 Result<CUevent> CudaCalls::take_ready_event(device::Device& device) {
@@ -329,19 +321,19 @@ bool CudaCalls::is_past(const device::Device& device, CUevent event) {
 }
 
 bool CudaCalls::launches_are_over(const device::Device& device) const {
-  if (team_ == nullptr) return is_past(device, done_);
+  if (team_ == nullptr) return flags_ == nullptr || flags_->is_past(flags_->sequence());
   return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
     return !team_->is_launching(owner) && is_past(device, team_->known_event_of(owner));
   });
 }
 
 // Peers that still run may write over what ended a wait: it is ended again until it is over.
-void CudaCalls::release_streams(device::Device& device, CUevent over) {
+void CudaCalls::release_streams(device::Device& device) {
   if (flags_ != nullptr) flags_->warn_peers();
   for (;;) {
     if (flags_ != nullptr) flags_->abort();
     if (team_ != nullptr) team_->abort();
-    if (is_past(device, over) && launches_are_over(device)) return;
+    if (launches_are_over(device)) return;
     if (!may_await_release()) return device.note_stuck();
   }
 }

@@ -76,6 +76,8 @@ class CudaCalls final : public DeviceCalls {
   bool is_owner() const;
   /// Of kProcesses, made when first needed.
   Result<device::FlagPage*> flags(device::Device& device);
+  /// The same, or null before.
+  const device::FlagPage* known_flags() const { return flags_.get(); }
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
   CapturedCalls& captured(device::Device& device);
   /// Of kThreads: what its ranks wait for each other by.
@@ -90,8 +92,6 @@ class CudaCalls final : public DeviceCalls {
   }
   /// Work that goes there waits for nothing: a call on it begins when it is made.
   Result<CUstream> idle_stream(device::Device& device);
-  /// Of kProcesses: recorded behind the work of the latest call, which the next must come after.
-  Result<CUevent> done_event(device::Device& device);
   /// For DeviceCall::ready. Of kThreads other ranks may look at it when this one has left.
   Result<CUevent> take_ready_event(device::Device& device);
   void give_back_ready(device::Device& device, CUevent event);
@@ -130,9 +130,10 @@ class CudaCalls final : public DeviceCalls {
   static void note_enqueued(StartedCall& call);
 
   /// After the communicator's failure: no kernel that has not begun moves anything, and streams of
-  /// this rank stop waiting for other processes. Returns when they are past `over` and all launches
-  /// are over, or after a moment, once for all calls, where work of the callers' holds them up.
-  void release_streams(device::Device& device, CUevent over);
+  /// this rank stop waiting for other processes. Returns when they are past all calls and all
+  /// launches are over, or after a moment, once for all calls, where work of the callers' holds
+  /// them up.
+  void release_streams(device::Device& device);
   /// Sleeps for a moment; false, without, when kReleaseLimit has passed since the first of these,
   /// once for all calls.
   bool may_await_release();
@@ -178,7 +179,6 @@ class CudaCalls final : public DeviceCalls {
   CUstream work_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;
   CUstream idle_stream_ = nullptr;
-  CUevent done_ = nullptr;
   std::vector<CUevent> free_ready_events_;  // of kThreads, the team's
   TimePoint release_limit_{};
   bool told_why_not_direct_ = false;

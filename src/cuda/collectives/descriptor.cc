@@ -24,7 +24,8 @@ const char* words_for(FallbackReason reason) {
     case FallbackReason::kUrgentStream:
       return "a stream of a priority that the library's own have (give one of lower priority)";
     case FallbackReason::kSharedDevice:
-      return "a process in which a rank of another job uses the same device";
+      return "a process in which ranks of several jobs use the device, and too many streams that "
+             "wait";
     case FallbackReason::kNoNumber:
       return "no number left for another communicator";
   }

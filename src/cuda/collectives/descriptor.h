@@ -52,7 +52,7 @@ enum class FallbackReason : std::uint32_t {
   kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
   kNoPeerAccess,  ///< the device cannot reach the memory of another member's
   kUrgentStream,  ///< its waits for processes would hold up what these wait for: copies
-  kSharedDevice,  ///< a rank of another job is in the process, and its streams share queues
+  kSharedDevice,  ///< ranks of several jobs are in the process, and too many streams wait
   kNoNumber,      ///< of a communicator, for the ranks of its host or one of each host
 };
 /// For people; safe on any number.

@@ -61,17 +61,25 @@ Status DeviceOperation::named(const Status& failure) const {
 }
 
 Status DeviceOperation::begin_stage() {
-  const device::Device& device = *call_.device;
   UNISONO_TRY(read_stream());
   UNISONO_TRY(check_buffers());
   if (stage_ == Stage::kStaged) UNISONO_TRY(staged_.check());
   if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
+  // Processes tell each other by words, unless the call turns out to be staged.
+  const bool is_told_by_words =
+      stage_ == Stage::kFused && call_.calls->reach() == CudaCalls::Reach::kProcesses;
+  if (!is_told_by_words) UNISONO_TRY(record_ready());
+  if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
+  return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
+}
+
+Status DeviceOperation::record_ready() {
+  const device::Device& device = *call_.device;
   UNISONO_ASSIGN(call_.ready, call_.calls->take_ready_event(*call_.device));
   UNISONO_TRY(device.api().check(device.api().EventRecord(call_.ready, call_.stream),
                                  "recording on " + device.name()));
   call_.ready_number = call_.calls->next_ready_number();
-  if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
-  return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();
+  return Status();
 }
 
 Status DeviceOperation::close_gate() {
@@ -151,23 +159,31 @@ Status DeviceOperation::check_buffers() {
                       "InitOptions::device");
   };
   UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes, &call_.input_on_host));
+  if (call_.call.out == call_.call.in && call_.shape.output_bytes == call_.shape.input_bytes) {
+    call_.output_on_host = call_.input_on_host;
+    return Status();
+  }
   return check("out", call_.call.out, call_.shape.output_bytes, &call_.output_on_host);
 }
 
 // Only now does the host have to do with the call, and nobody is in it with this rank.
 Status DeviceOperation::fall_back() {
   stage_ = Stage::kStaged;
+  if (call_.ready == nullptr) UNISONO_TRY(record_ready());
   const Status checked = staged_.check();
   call_.started->concerns_call_alone = !checked.ok();
   return checked.ok() ? staged_.begin() : checked;
 }
 
 Result<StageState> DeviceOperation::advance_stage() {
-  const cuda::DriverSection section(call_.device->api(), call_.device->context());
-  UNISONO_TRY(section.status());
+  // Calls are looked at often, and threads that look share the context's locks.
   if (stage_ == Stage::kFused) {
     Result<StageState> state = fused_.advance();
     if (!state || *state != StageState::kFallback) return state;
+  }
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  UNISONO_TRY(section.status());
+  if (stage_ == Stage::kFused) {
     fused_.end();
     UNISONO_TRY(fall_back());
   } else if (stage_ == Stage::kHierarchical) {

@@ -35,6 +35,7 @@ class DeviceOperation final : public Operation {
 
   Stage first_stage() const;
   Status begin_stage();
+  Status record_ready();
   Status read_stream();
   Status check_buffers();
   Status fall_back();

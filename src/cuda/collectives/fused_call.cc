@@ -8,6 +8,7 @@
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "cuda/collectives/cuda_calls.h"
+#include "cuda/driver/driver_section.h"
 
 namespace unisono {
 namespace {
@@ -40,7 +41,6 @@ Status FusedCall::begin() {
   suspected_at_ = {};
   has_counts_ = facts_of(call_.call.collective).is_uneven;
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
-  UNISONO_ASSIGN(over_, call_.device->take_event());
   UNISONO_TRY(describe());
   if (is_of_processes()) call_.device->share()->stream_order().line_up(this);
   state_ = State::kWaitingForTurn;
@@ -54,7 +54,9 @@ Status FusedCall::describe() {
   if (call_.shape.input_bytes > 0) {
     UNISONO_ASSIGN(mine_.input, memory.ticket_of(call.in, call_.shape.input_bytes));
   }
-  if (call_.shape.output_bytes > 0) {
+  if (call.out == call.in && call_.shape.output_bytes == call_.shape.input_bytes) {
+    mine_.output = mine_.input;
+  } else if (call_.shape.output_bytes > 0) {
     UNISONO_ASSIGN(mine_.output, memory.ticket_of(call.out, call_.shape.output_bytes));
   }
   const bool processes = is_of_processes();
@@ -76,7 +78,7 @@ Status FusedCall::describe() {
     fallback = FallbackReason::kNoMemops;
   } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
     fallback = FallbackReason::kNoWideMemops;
-  } else if (processes && call_.device->share()->has_several_ranks()) {
+  } else if (processes && !may_wait_beside_others()) {
     fallback = FallbackReason::kSharedDevice;
   } else if (processes && waits_before_copies()) {
     fallback = FallbackReason::kUrgentStream;
@@ -98,6 +100,16 @@ Status FusedCall::describe() {
     copy_counts(output_counts(call), my_counts_.output_counts, my_counts_.output_displacements);
   }
   return Status();
+}
+
+// Ranks of several jobs may make their calls in different orders on different processes: so many
+// streams of this one wait at a time as leave hardware queues for what others wait for. Those that
+// replays wait in are not known.
+bool FusedCall::may_wait_beside_others() {
+  device::DeviceShare& share = *call_.device->share();
+  is_among_waiting_streams_ = true;
+  const bool leaves_queues = share.waiting_streams().enter(call_.stream);
+  return (leaves_queues && call_.capture == 0) || !share.has_several_ranks();
 }
 
 // Copies of other calls may come behind this one's waits in a hardware queue, and peers be waiting
@@ -137,15 +149,27 @@ Result<StageState> FusedCall::advance() {
   if (!suspicion_.ok()) return await_decision(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
-    if (!call_.calls->is_oldest_in_streams(*this)) return StageState::kWaiting;
-    UNISONO_ASSIGN(const bool over, call_.device->is_over(over_));
-    if (!over) return StageState::kWaiting;
+    if (waits_in_streams()) return StageState::kWaiting;
     if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
       return await_decision(suspicion);
     }
   }
   state_ = State::kOver;
   return StageState::kOver;
+}
+
+bool FusedCall::waits_in_streams() const {
+  return !call_.calls->is_oldest_in_streams(*this) || !is_over();
+}
+
+bool FusedCall::is_over() const {
+  if (is_of_processes()) {
+    const device::FlagPage* const flags = call_.calls->known_flags();
+    return flags == nullptr || flags->is_past(sequence_);
+  }
+  return std::all_of(ends_.begin(), ends_.end(), [&](const device::TeamEvents::End& end) {
+    return device::TeamEvents::is_over(end, *call_.device);
+  });
 }
 
 // It ends this call by fail(), and says more.
@@ -159,6 +183,8 @@ Result<StageState> FusedCall::await_decision(const Status& suspicion) {
 Status FusedCall::start_metadata_exchange() {
   // Now: the captured calls before this one have taken their flags.
   if (call_.capture != 0 && mine_.fallback == 0 && is_of_processes()) {
+    const cuda::DriverSection section(call_.device->api(), call_.device->context());
+    UNISONO_TRY(section.status());
     UNISONO_ASSIGN(mine_.graph_flags, call_.calls->captured(*call_.device).flags().offer());
   }
   const auto ranks = static_cast<std::size_t>(call_.calls->size());
@@ -298,6 +324,8 @@ Status FusedCall::launch_for_threads() {
   if (!call_.calls->is_owner()) return Status();
   const device::Device& device = *call_.device;
   const cuda::CudaApi& api = device.api();
+  const cuda::DriverSection section(api, device.context());
+  UNISONO_TRY(section.status());
   UNISONO_ASSIGN(const CUstream stream, call_.capture == 0
                                             ? call_.calls->work_stream(*call_.device)
                                             : call_.calls->capture_stream(*call_.device));
@@ -307,8 +335,6 @@ Status FusedCall::launch_for_threads() {
     UNISONO_TRY(api.check(api.StreamWaitEvent(stream, ready, 0),
                           "waiting for rank " + std::to_string(rank) + " on " + device.name()));
   }
-  UNISONO_ASSIGN(const CUevent done,
-                 call_.calls->team().event_of(call_.calls->rank(), *call_.device));
   // A graph outlives the communicator and its word.
   const std::uint32_t* abort = nullptr;
   if (call_.capture == 0) {
@@ -317,21 +343,16 @@ Status FusedCall::launch_for_threads() {
   const device::TeamEvents::Launch launch(call_.calls->team(), call_.calls->rank());
   const Status launched = launch_pieces(stream, parts, abort);
   // Behind the first of several, should a later one fail.
-  const Status recorded = api.check(api.EventRecord(done, stream), "recording on " + device.name());
-  return launched.ok() ? recorded : launched;
+  UNISONO_ASSIGN(my_end_, call_.calls->team().record_end(call_.calls->rank(), device, stream,
+                                                         call_.capture != 0));
+  return launched;
 }
 
 // The second exchange: whose launches to wait for.
 Status FusedCall::start_agreement() {
-  std::uint64_t done = 0;
-  if (call_.calls->is_owner()) {
-    UNISONO_ASSIGN(const CUevent event,
-                   call_.calls->team().event_of(call_.calls->rank(), *call_.device));
-    done = reinterpret_cast<std::uint64_t>(event);
-  }
-  sent_.resize(sizeof done);
-  received_.resize(sizeof done * static_cast<std::size_t>(call_.calls->size()));
-  std::memcpy(sent_.data(), &done, sizeof done);
+  sent_.resize(sizeof my_end_);
+  received_.resize(sizeof my_end_ * static_cast<std::size_t>(call_.calls->size()));
+  std::memcpy(sent_.data(), &my_end_, sizeof my_end_);
   UNISONO_TRY(call_.host.start_metadata_exchange(call_.call, sent_, received_));
   state_ = State::kAgreeing;
   return Status();
@@ -339,19 +360,25 @@ Status FusedCall::start_agreement() {
 
 Status FusedCall::join_launches() {
   const cuda::CudaApi& api = call_.device->api();
-  for (const Rank owner : call_.calls->owners()) {
-    CUevent done = nullptr;
-    std::memcpy(&done, received_.data() + static_cast<std::size_t>(owner) * sizeof done,
-                sizeof done);
+  const cuda::DriverSection section(api, call_.device->context());
+  UNISONO_TRY(section.status());
+  ends_.resize(call_.calls->owners().size());
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    const Rank owner = call_.calls->owners()[i];
+    std::memcpy(&ends_[i], received_.data() + static_cast<std::size_t>(owner) * sizeof ends_[i],
+                sizeof ends_[i]);
     UNISONO_TRY(
-        api.check(api.StreamWaitEvent(call_.stream, done, 0),
+        api.check(api.StreamWaitEvent(call_.stream, ends_[i].event, 0),
                   "waiting for rank " + std::to_string(owner) + " on " + call_.device->name()));
   }
-  return finish_in_stream();
+  finish_in_stream();
+  return Status();
 }
 
 // Fails, too, where a peer has died since the exchange: not for this rank to say whose fault it is.
 Result<bool> FusedCall::connect() {
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  UNISONO_TRY(section.status());
   const Result<bool> connected = connect_flags();
   if (connected && !*connected) return false;
   state_ = State::kInStreams;
@@ -388,7 +415,8 @@ Status FusedCall::enqueue_for_processes() {
     parts = std::move(*reached);
   }
   UNISONO_TRY(call_.capture != 0 ? capture_call(*flags, parts) : enqueue_call(*flags, parts));
-  return finish_in_stream();
+  finish_in_stream();
+  return Status();
 }
 
 std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descriptor::*which) {
@@ -398,18 +426,10 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
-  const cuda::CudaApi& api = call_.device->api();
-  UNISONO_ASSIGN(const CUevent before, call_.calls->done_event(*call_.device));
-  UNISONO_TRY(api.check(api.StreamWaitEvent(call_.stream, before, 0),
-                        "waiting for the call before on " + call_.device->name()));
-  sequence_ = flags.next_sequence();
-  Status enqueued = flags.enqueue_ready(call_.stream, sequence_);
-  if (enqueued) enqueued = launch_if_owner(parts, flags);
-  if (enqueued) enqueued = flags.enqueue_done(call_.stream, sequence_);
-  // Behind what is in the stream, should a later step fail.
-  const Status recorded =
-      api.check(api.EventRecord(before, call_.stream), "recording on " + call_.device->name());
-  return enqueued.ok() ? recorded : enqueued;
+  const Status enqueued = flags.enqueue(
+      call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
+  sequence_ = flags.sequence();
+  return enqueued;
 }
 
 // The same in a graph, with flags that serve every replay.
@@ -438,18 +458,12 @@ Status FusedCall::launch_if_owner(std::span<const device::RankPart> parts,
                                  : Status();
 }
 
-Status FusedCall::finish_in_stream() {
-  const cuda::CudaApi& api = call_.device->api();
-  if (call_.capture == 0) {
-    UNISONO_TRY(
-        api.check(api.EventRecord(over_, call_.stream), "recording on " + call_.device->name()));
-    call_.calls->enter_streams(*this, *call_.device);
-  }
+void FusedCall::finish_in_stream() {
+  if (call_.capture == 0) call_.calls->enter_streams(*this, *call_.device);
   state_ = State::kInStreams;
   call_.device->share()->stream_order().leave(this);
   call_.calls->pass_turn(*call_.started);
   CudaCalls::note_enqueued(*call_.started);
-  return Status();
 }
 
 void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
@@ -466,16 +480,20 @@ void FusedCall::fail() {
   const bool may_be_launched =
       !refused_ && (state_ == State::kExchangingMetadata || state_ == State::kInLine ||
                     state_ == State::kConnecting || state_ == State::kAgreeing);
-  if (may_be_launched) call_.calls->release_streams(*call_.device, nullptr);
-  if (state_ == State::kInStreams) call_.calls->release_streams(*call_.device, over_);
+  if (may_be_launched || state_ == State::kInStreams) {
+    call_.calls->release_streams(*call_.device);
+  }
   state_ = State::kOver;
 }
 
 void FusedCall::end() {
-  if (over_ != nullptr) call_.device->give_back(over_);
-  over_ = nullptr;
+  ends_.clear();
+  my_end_ = {};
   sequence_ = 0;
   state_ = State::kOver;
+  if (std::exchange(is_among_waiting_streams_, false)) {
+    call_.device->share()->waiting_streams().leave(call_.stream);
+  }
   call_.device->share()->stream_order().leave(this);
   call_.calls->leave_streams(*this, *call_.device);
 }

@@ -3,12 +3,14 @@
 //
 //   threads                                     processes
 //   1  all: exchange of metadata                1  all: exchange of metadata
-//   2  the first rank of each device: a         2  all: the caller's stream tells all peers that it
-//      stream of the library's waits for all       is ready, and waits until all have told
-//      ready events, then launches              3  the first rank of each device: launches there
-//   3  all: exchange of the launches' events    4  all: the same stream tells all peers that it is
-//   4  all: the caller's stream waits for          done, and waits until all have told
-//      those events
+//   2  the first rank of each device: a         2  all: the caller's stream tells those that launch
+//      stream of the library's waits for all       that it is ready
+//      ready events, then launches              3  the first rank of each device: its stream waits
+//   3  all: exchange of the launches' events       until all are, launches, and tells all
+//   4  all: the caller's stream waits for       4  all: the caller's stream waits for those that
+//      those events                                launch
+//
+// Streams write into words of host memory which calls they are past: the host asks no driver.
 //
 // A captured call of processes puts steps 2 to 4 into the graph, and replays need no exchange.
 //
@@ -28,6 +30,7 @@
 #include "cuda/collectives/device_call.h"
 #include "cuda/collectives/pieces.h"
 #include "cuda/synchronisation/flag_page.h"
+#include "cuda/synchronisation/team_events.h"
 #include "engine/operation.h"
 
 namespace unisono {
@@ -38,6 +41,7 @@ class FusedCall {
 
   /// What this rank will tell in the exchange of metadata.
   Status begin();
+  /// Asks the driver only where something has come: what is waited for are words of memory.
   Result<StageState> advance();
   /// Its streams wait for nobody any more. The host's operation has ended.
   void fail();
@@ -59,6 +63,7 @@ class FusedCall {
   };
 
   bool is_of_processes() const;
+  bool may_wait_beside_others();
   bool waits_before_copies() const;
   Status describe();
   Status start_metadata_exchange();
@@ -80,7 +85,9 @@ class FusedCall {
   Status launch_if_owner(std::span<const device::RankPart> parts, const device::FlagPage& flags);
   Status launch_pieces(CUstream stream, std::span<const device::RankPart> parts,
                        const std::uint32_t* abort);
-  Status finish_in_stream();
+  void finish_in_stream();
+  bool is_over() const;
+  bool waits_in_streams() const;
   Result<StageState> await_decision(const Status& suspicion);
   device::ToldDescriptors told() const { return {received_, stride_}; }
   const device::Descriptor& part(Rank rank) const { return told().of(rank); }
@@ -89,13 +96,16 @@ class FusedCall {
   DeviceCall& call_;
   State state_ = State::kOver;
   bool refused_ = false;
+  bool is_among_waiting_streams_ = false;
   device::Descriptor mine_;
   device::DescriptorCounts my_counts_;
   bool has_counts_ = false;
   std::size_t stride_ = 0;  // bytes of a rank's descriptor in an exchange
   std::vector<std::byte> sent_, received_;
   std::vector<device::PageTicket> offers_;  // kept for the next look at whether all are connected
-  CUevent over_ = nullptr;
+  // Of the launches of threads, by launcher, and of this rank's own.
+  std::vector<device::TeamEvents::End> ends_;
+  device::TeamEvents::End my_end_;
   std::uint32_t sequence_ = 0;  // of the flag page
   Status suspicion_;            // an error that a peer's death may explain
   TimePoint suspected_at_{};

@@ -76,9 +76,7 @@ class Device {
   /// A stream in which all of them were closed has no room that is certain for one more.
   bool has_enough_gates() const { return lent_gates_ >= gates_max_; }
   /// What some stream waits for may need this rank's next calls first.
-  bool has_streams_that_wait() const {
-    return lent_gates_ > 0 || in_streams_ > 0 || has_captured_;
-  }
+  bool has_streams_that_wait() const { return lent_gates_ > 0 || in_streams_ > 0 || has_captured_; }
   /// Graphs of the caller's hold calls from here on, whose replays nobody counts.
   void note_captured() { has_captured_ = true; }
   /// Enqueues on `stream`: nothing behind goes on before the gate is open.

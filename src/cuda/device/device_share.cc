@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "config/environment.h"
 #include "cuda/driver/driver_section.h"
 
 namespace unisono::device {
@@ -23,6 +24,13 @@ struct Place {
   std::mutex mutex;
   std::weak_ptr<DeviceShare> share;
 };
+
+// As the driver reads it, which takes no other value.
+int hardware_queues() {
+  int queues = 8;
+  static_cast<void>(config::read_integer("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, &queues));
+  return queues;
+}
 
 Place& place_of(CUcontext context) {
   static std::mutex mutex;
@@ -43,6 +51,13 @@ Result<std::shared_ptr<DeviceShare>> DeviceShare::of(
   place.share = share;
   return share;
 }
+
+DeviceShare::DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device,
+                         CUcontext context)
+    : api_(std::move(api)),
+      device_(device),
+      context_(context),
+      waiting_streams_(hardware_queues()) {}
 
 Status DeviceShare::make() {
   CUcontext retained = nullptr;

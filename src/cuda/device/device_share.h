@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "cuda/device/stream_order.h"
+#include "cuda/device/waiting_streams.h"
 #include "cuda/driver/cuda_api.h"
 #include "cuda/kernels/kernels.h"
 
@@ -46,6 +47,7 @@ class DeviceShare {
   Result<CUstream> make_idle_stream() const;
 
   StreamOrder& stream_order() { return stream_order_; }
+  WaitingStreams& waiting_streams() { return waiting_streams_; }
 
   /// Ranks of this process that use the device, of whatever jobs.
   void count_rank(int change) { ranks_.fetch_add(change, std::memory_order_acq_rel); }
@@ -56,8 +58,7 @@ class DeviceShare {
   void give_back_word(std::uint32_t* word);
 
  private:
-  DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context)
-      : api_(std::move(api)), device_(device), context_(context) {}
+  DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context);
   Status make();
   Result<CUstream> make_stream(int priority) const;
   Status add_words();
@@ -71,6 +72,7 @@ class DeviceShare {
   CUstream inward_ = nullptr;
   int work_priority_ = 0;  // of waiting streams; lower numbers are ahead
   StreamOrder stream_order_;
+  WaitingStreams waiting_streams_;
   std::atomic<int> ranks_ = 0;
   std::mutex words_mutex_;
   std::vector<void*> word_pages_;

@@ -1,7 +1,9 @@
 #include "cuda/synchronisation/flag_page.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <string>
 
 #include "cuda/driver/memop_batch.h"
 #include "cuda/kernels/device_work.h"
@@ -14,56 +16,100 @@ constexpr std::uint32_t kPoison = 1u << 30;
 
 }  // namespace
 
-/// The page: each word is written by one peer's stream, the abort word by the owner and the number
-/// of a failed peer, from 1, by that peer's host.
+struct alignas(64) FlagPage::Line {
+  std::uint32_t value;
+};
+
+/// The page: each word is written by one peer's stream, `past` by the rank's own, the abort word by
+/// the rank and the number of a failed peer, from 1, by that peer's host.
 struct FlagPage::Words {
-  struct alignas(64) Line {
-    std::uint32_t value;
-  };
   Line ready[cuda::kWorkRanksMax];
   Line done[cuda::kWorkRanksMax];
+  Line past;
   Line abort;
   Line failed;
 };
 
-Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank) {
+FlagPage::FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> launchers)
+    : device_(device),
+      ranks_(ranks),
+      rank_(rank),
+      launchers_(launchers),
+      launches_(std::find(launchers.begin(), launchers.end(), rank) != launchers.end()) {}
+
+Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank,
+                                                 std::span<const Rank> launchers) {
   static_assert(sizeof(Words) <= shm::kPageBytes);
-  std::unique_ptr<FlagPage> flags(new FlagPage(device, ranks, rank));
+  std::unique_ptr<FlagPage> flags(new FlagPage(device, ranks, rank, launchers));
   UNISONO_ASSIGN(flags->pages_, SharedPages::make(device, rank, shm::kPageBytes));
   return flags;
 }
 
-Status FlagPage::enqueue_ready(CUstream stream, std::uint32_t sequence) const {
-  return exchange(stream, offsetof(Words, ready), sequence);
+CUdeviceptr FlagPage::ready_word(Rank page, Rank writer) const {
+  return pages_->address_of(page) + offsetof(Words, ready) +
+         static_cast<std::size_t>(writer) * sizeof(Line);
 }
 
-Status FlagPage::enqueue_done(CUstream stream, std::uint32_t sequence) const {
-  return exchange(stream, offsetof(Words, done), sequence);
+CUdeviceptr FlagPage::done_word(Rank page, Rank writer) const {
+  return pages_->address_of(page) + offsetof(Words, done) +
+         static_cast<std::size_t>(writer) * sizeof(Line);
 }
 
-// One batch: writes to all peers, then waits for all of them. A write is ordered behind everything
-// that the stream has done.
-Status FlagPage::exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const {
+CUdeviceptr FlagPage::past_word() const {
+  return pages_->address_of(rank_) + offsetof(Words, past);
+}
+
+// A write is ordered behind everything that the stream has done.
+Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch) {
+  const std::string what = "enqueueing flags on " + device_.name();
   cuda::MemopBatch batch;
-  const auto word_of = [&](Rank page, Rank writer) {
-    return pages_->address_of(page) + offset +
-           static_cast<std::size_t>(writer) * sizeof(Words::Line);
-  };
-  for (Rank peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_) batch.write(word_of(peer, rank_), sequence);
+  batch.wait(past_word(), sequence_);
+  const std::uint32_t sequence = sequence_ + 1;
+  for (const Rank launcher : launchers_) {
+    if (launcher != rank_) batch.write(ready_word(launcher, rank_), sequence);
   }
-  for (Rank peer = 0; peer < ranks_; ++peer) {
-    if (peer != rank_) batch.wait(word_of(rank_, peer), sequence);
+  Status launched;
+  if (launches_) {
+    for (Rank peer = 0; peer < ranks_; ++peer) {
+      if (peer != rank_) batch.wait(ready_word(rank_, peer), sequence);
+    }
+    UNISONO_TRY(batch.enqueue(device_.api(), stream, what));
+    sequence_ = sequence;
+    batch = {};
+    launched = launch();
+    for (Rank peer = 0; launched.ok() && peer < ranks_; ++peer) {
+      if (peer != rank_) batch.write(done_word(peer, rank_), sequence);
+    }
   }
-  return batch.enqueue(device_.api(), stream, "enqueueing flags on " + device_.name());
+  for (const Rank launcher : launchers_) {
+    if (launched.ok() && launcher != rank_) batch.wait(done_word(rank_, launcher), sequence);
+  }
+  // Behind the first of several launches, should a later one fail.
+  batch.write(past_word(), sequence);
+  UNISONO_TRY(batch.enqueue(device_.api(), stream, what));
+  sequence_ = sequence;
+  return launched;
 }
+
+bool FlagPage::is_there(const Line& line, std::uint32_t sequence) const {
+  const std::uint32_t seen =
+      std::atomic_ref<const std::uint32_t>(line.value).load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(seen - sequence) >= 0;
+}
+
+bool FlagPage::is_past(std::uint32_t sequence) const { return is_there(own().past, sequence); }
 
 void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const {
-  for (Rank peer = 0; peer < ranks_; ++peer) {
-    if (peer == rank_) continue;
-    const std::uint32_t seen =
-        std::atomic_ref<std::uint32_t>(own().done[peer].value).load(std::memory_order_acquire);
-    if (static_cast<std::int32_t>(seen - sequence) < 0) ranks->push_back(peer);
+  bool all_ready = true;
+  for (Rank peer = 0; launches_ && peer < ranks_; ++peer) {
+    if (peer == rank_ || is_there(own().ready[peer], sequence)) continue;
+    ranks->push_back(peer);
+    all_ready = false;
+  }
+  for (const Rank launcher : launchers_) {
+    if (all_ready && launcher != rank_ && !is_there(own().done[launcher], sequence)) {
+      ranks->push_back(launcher);
+    }
   }
 }
 
@@ -85,8 +131,8 @@ Rank FlagPage::failed_peer() const {
 void FlagPage::abort() {
   std::atomic_ref<std::uint32_t>(own().abort.value).store(1, std::memory_order_release);
   for (Rank peer = 0; peer < ranks_; ++peer) {
-    for (auto* words : {own().ready, own().done}) {
-      std::atomic_ref<std::uint32_t>(words[peer].value)
+    for (Line* lines : {own().ready, own().done}) {
+      std::atomic_ref<std::uint32_t>(lines[peer].value)
           .store(sequence_ + kPoison, std::memory_order_release);
     }
   }

@@ -1,7 +1,9 @@
 // How the streams of ranks in different processes wait for each other: a page of host memory per
-// rank and communicator into which its peers' streams write that they are ready, and done. The
-// owner's stream waits for words of its own page, so the owner alone can end every wait of its own.
-// For calls that are enqueued one by one; those of graphs have words of their own (graph_flags.h).
+// rank and communicator into which its peers' streams write that they are ready, and those that
+// launch that they are done. A rank's stream waits for words of its own page, so the rank alone can
+// end every wait of its own. Its stream writes there, too, which calls it is past: a word costs
+// less than an event, for which processes that share a GPU would take turns on it. For calls that
+// are enqueued one by one; those of graphs have words of their own (graph_flags.h).
 //
 // No kernel spins: a stream that waits gives its GPU away (ranks of several processes take turns on
 // one). NCCL's copy-engine collectives synchronise alike.
@@ -10,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,17 +23,21 @@ namespace unisono::device {
 
 class FlagPage {
  public:
-  /// This rank's page, offered to peers.
-  static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank);
+  /// This rank's page, offered to peers. `launchers`: the ranks that launch, which outlive it.
+  static Result<std::unique_ptr<FlagPage>> make(Device& device, int ranks, Rank rank,
+                                                std::span<const Rank> launchers);
 
   SharedPages& pages() { return *pages_; }
 
-  /// Of the next collective.
-  std::uint32_t next_sequence() { return ++sequence_; }
-  /// Enqueues on `stream`: tell all peers that this rank has come so far, wait for all of them.
-  Status enqueue_ready(CUstream stream, std::uint32_t sequence) const;
-  Status enqueue_done(CUstream stream, std::uint32_t sequence) const;
-  /// Peers that have not told that they are done with `sequence`.
+  /// Enqueues the next call on `stream`, behind the one before: tells those that launch that this
+  /// rank is ready; a rank that launches waits until all are, and for what `launch` enqueues, tells
+  /// all that it is done; then waits for all that launch.
+  Status enqueue(CUstream stream, const std::function<Status()>& launch);
+  /// Of the call that was enqueued last.
+  std::uint32_t sequence() const { return sequence_; }
+  /// The stream is past that call.
+  bool is_past(std::uint32_t sequence) const;
+  /// Peers whose words the stream waits for in that call.
   void waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const;
 
   /// Before abort(), of a rank that has failed: its streams will tell the peers that they are done,
@@ -44,16 +51,22 @@ class FlagPage {
   const std::uint32_t* abort_word() const;
 
  private:
+  struct Line;
   struct Words;
 
-  FlagPage(Device& device, int ranks, Rank rank) : device_(device), ranks_(ranks), rank_(rank) {}
-  Status exchange(CUstream stream, std::size_t offset, std::uint32_t sequence) const;
+  FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> launchers);
+  bool is_there(const Line& line, std::uint32_t sequence) const;
+  CUdeviceptr ready_word(Rank page, Rank writer) const;
+  CUdeviceptr done_word(Rank page, Rank writer) const;
+  CUdeviceptr past_word() const;
   Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
   Words& own() const { return *reinterpret_cast<Words*>(pages_->own()); }
 
   Device& device_;
   const int ranks_;
   const Rank rank_;
+  const std::span<const Rank> launchers_;
+  const bool launches_;
   std::unique_ptr<SharedPages> pages_;
   std::uint32_t sequence_ = 0;
 };

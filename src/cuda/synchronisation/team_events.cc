@@ -3,6 +3,9 @@
 #include <atomic>
 #include <map>
 
+#include "cuda/driver/driver_section.h"
+#include "cuda/driver/memop_batch.h"
+
 namespace unisono::device {
 
 std::shared_ptr<TeamEvents> TeamEvents::join(std::shared_ptr<const cuda::CudaApi> api,
@@ -23,6 +26,7 @@ std::shared_ptr<TeamEvents> TeamEvents::join(std::shared_ptr<const cuda::CudaApi
 TeamEvents::TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks)
     : api_(std::move(api)),
       events_(static_cast<std::size_t>(ranks)),
+      ends_(events_.size()),
       launching_(events_.size()),
       shares_(events_.size()) {}
 
@@ -31,6 +35,9 @@ TeamEvents::~TeamEvents() {
     for (CUevent event : *events) {
       if (event != nullptr) api_->EventDestroy(event);
     }
+  }
+  for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
+    if (ends_[rank].word != nullptr) shares_[rank]->give_back_word(ends_[rank].word);
   }
   if (abort_word_ != nullptr) word_owner_->give_back_word(abort_word_);
 }
@@ -59,6 +66,43 @@ Result<CUevent> TeamEvents::new_event(const Device& device) {
 CUevent TeamEvents::known_event_of(Rank rank) {
   const std::lock_guard guard(mutex_);
   return events_[static_cast<std::size_t>(rank)];
+}
+
+Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device) {
+  UNISONO_ASSIGN(const CUevent event, event_of(rank, device));
+  const std::lock_guard guard(mutex_);
+  End& end = ends_[static_cast<std::size_t>(rank)];
+  end.event = event;
+  if (end.word == nullptr && device.has_memops()) {
+    UNISONO_ASSIGN(end.word, device.share()->take_word());
+  }
+  ++end.number;
+  return end;
+}
+
+Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, CUstream stream,
+                                               bool is_captured) {
+  UNISONO_ASSIGN(const End end, next_end(rank, device));
+  // The word first: whoever has waited for the event finds it written.
+  Status told;
+  if (end.word != nullptr && !is_captured) {
+    cuda::MemopBatch batch;
+    batch.write(reinterpret_cast<CUdeviceptr>(end.word), end.number);
+    told = batch.enqueue(*api_, stream, "telling the host on " + device.name());
+  }
+  UNISONO_TRY(api_->check(api_->EventRecord(end.event, stream), "recording on " + device.name()));
+  UNISONO_TRY(told);
+  return end;
+}
+
+bool TeamEvents::is_over(const End& end, const Device& device) {
+  if (end.word == nullptr) {
+    const cuda::DriverSection section(device.api(), device.context());
+    return device.api().EventQuery(end.event) != CUDA_ERROR_NOT_READY;
+  }
+  const std::uint32_t seen =
+      std::atomic_ref<std::uint32_t>(*end.word).load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(seen - end.number) >= 0;
 }
 
 void TeamEvents::note(Rank rank, bool launches) {

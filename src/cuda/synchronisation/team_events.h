@@ -1,6 +1,7 @@
-// Events by which ranks that are threads of one process wait for each other's launches, and the
-// word that calls them off. Events that other ranks look at belong to all of the communicator's
-// ranks here: the one that records them may have left before another one has looked.
+// Events by which ranks that are threads of one process wait for each other's launches, words that
+// tell the host which launches are over, and the word that calls them off. Events that other ranks
+// look at belong to all of the communicator's ranks here: the one that records them may have left
+// before another one has looked.
 //
 // Thread rule: any thread.
 #pragma once
@@ -32,6 +33,18 @@ class TeamEvents {
   /// What event_of() gave where it was made; null: the rank has launched nothing.
   CUevent known_event_of(Rank rank);
 
+  /// A launch for those who wait for it: streams for the event, the host for its number in the
+  /// word. Without a word it asks the event. Ranks tell each other, as bytes.
+  struct End {
+    CUevent event = nullptr;
+    std::uint32_t* word = nullptr;
+    std::uint32_t number = 0;
+  };
+  /// Of the launches that `stream` has, with the rank's context current. In a capture the host has
+  /// nothing to ask for.
+  Result<End> record_end(Rank rank, const Device& device, CUstream stream, bool is_captured);
+  static bool is_over(const End& end, const Device& device);
+
   /// What every launch looks at when it begins; taken by the first call, with its context current.
   Result<const std::uint32_t*> abort_word(const Device& device);
   /// Lives from before a launch of the rank's until its event is recorded: whoever has called
@@ -53,11 +66,14 @@ class TeamEvents {
  private:
   TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks);
   void note(Rank rank, bool launches);
+  Result<End> next_end(Rank rank, const Device& device);
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
-  std::vector<CUevent> events_;  // by rank
-  std::vector<bool> launching_;  // by rank
+  // By rank.
+  std::vector<CUevent> events_;
+  std::vector<End> ends_;
+  std::vector<bool> launching_;
   std::vector<CUevent> more_events_;
   std::vector<std::shared_ptr<DeviceShare>> shares_;  // of those that have events
   std::shared_ptr<DeviceShare> word_owner_;
