@@ -24,14 +24,20 @@ make_environment() {
   pip=("$run" -m pip install --quiet --disable-pip-version-check)
 }
 
-# install_package MODULE VERSION: stand-ins for CUDA, without which MODULE cannot be imported, and the
-# package with its adapter.
+# install_package MODULE VERSION: stand-ins for CUDA where MODULE cannot be imported without, and the
+# package with its adapter. Sets has_cuda to "yes" where there is a GPU and no stand-in for its
+# libraries.
 install_package() {
   local site
-  site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  "$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"
-  export LD_LIBRARY_PATH=$environment/cuda-stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  "$run" -c "import $1" 2>"$log" || skip "$1 $2 cannot be imported"
+  has_cuda=''
+  if "$run" -c "import $1" 2>"$log"; then
+    [ ! -e /dev/nvidia0 ] || has_cuda=yes
+  else
+    site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"
+    export LD_LIBRARY_PATH=$environment/cuda-stubs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    "$run" -c "import $1" 2>"$log" || skip "$1 $2 cannot be imported"
+  fi
   # From a copy: pip builds beside the sources.
   mkdir "$work/package"
   cp -r "$folder"/{pyproject.toml,unisono_torch,unisono_torch_autoload.py} "$work/package"

@@ -40,6 +40,12 @@ for ranks in 2 3; do
     "$prefix/bin/unisono" run -n "$ranks" --keep-going "$run" -B "$file" || status=1
   done
 done
+if [ -n "$has_cuda" ]; then
+  echo "torch: test_cuda.py"
+  "$prefix/bin/unisono" run -n 2 --keep-going "$run" -B test_cuda.py || status=1
+else
+  echo "SKIPPED: torch: test_cuda.py: no GPU here, or no CUDA libraries for torch"
+fi
 echo "torch: test_reproducible.py"
 UNISONO_TRANSPORT=tcp UNISONO_ORDER=exact "$prefix/bin/unisono" run -n 3 --keep-going \
   "$run" -B test_reproducible.py || status=1
