@@ -31,7 +31,7 @@ install_package() {
   local site
   has_cuda=''
   if "$run" -c "import $1" 2>"$log"; then
-    [ ! -e /dev/nvidia0 ] || has_cuda=yes
+    "$run" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>"$log" && has_cuda=yes
   else
     site=$("$run" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$run" "$folder/cuda_stubs.py" "$site" "$environment/cuda-stubs" >"$log"

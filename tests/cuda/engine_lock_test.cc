@@ -171,9 +171,9 @@ TEST_F(EngineLock, IsNotHeldWhileADeviceIsOpened) {
 }
 
 // A sum in a stream of the copies' own priority waits there for the peer, whose stream waits for a
-// message: that is copied behind whatever waits in the queue.
+// message: that is copied in a queue in which nothing waits.
 TEST_F(EngineLock, AndCopiesAreNotHeldUpByWaitsForProcesses) {
-  const Setting one_queue("FAKE_CUDA_QUEUES", "1");
+  const Setting queues("FAKE_CUDA_QUEUES", "8");
   expect_success_alone([] {
     run_device_ranks({.ranks = 2, .processes = true}, [](Communicator& comm) {
       DeviceUser user;

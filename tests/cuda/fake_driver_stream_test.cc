@@ -333,43 +333,81 @@ TEST(FakeStream, HasAPriorityOfTheRangeThatIsTold) {
   EXPECT_EQ(priority_of(gpu.stream(CU_STREAM_NON_BLOCKING, least + 1)), least);
 }
 
-// One stream of each priority waits for its word; others of the same priority stand still behind
-// it.
-int share_a_queue_for_each_priority() {
+void wait_for(std::uint32_t* word, CUstream stream) {
+  CUstreamBatchMemOpParams wait[1] = {};
+  wait[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  wait[0].waitValue.address = address(word);
+  wait[0].waitValue.value = 1;
+  wait[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  require(driver()->StreamBatchMemOp(stream, 1, wait, 0) == CUDA_SUCCESS, "waits");
+}
+
+// A stream that waits holds up kernels of every priority and no copies; behind a copy out, it holds
+// up copies out and nothing else.
+int hold_up_one_kind_of_queue() {
   Gpu gpu;
   alignas(4) std::uint32_t words[2] = {0, 0};
+  std::array<char, 64> page{};
   require(driver()->MemHostRegister(words, sizeof words, 0) == CUDA_SUCCESS, "registered");
-  const int priorities[2] = {0, -5};
-  CUstream behind[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    CUstreamBatchMemOpParams wait[1] = {};
-    wait[0].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait[0].waitValue.address = address(&words[i]);
-    wait[0].waitValue.value = 1;
-    wait[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-    CUstream waiting = gpu.stream(CU_STREAM_NON_BLOCKING, priorities[i]);
-    require(driver()->StreamBatchMemOp(waiting, 1, wait, 0) == CUDA_SUCCESS, "waits");
-    behind[i] = gpu.stream(CU_STREAM_NON_BLOCKING, priorities[i]);
-  }
-  CUstream between = gpu.stream(CU_STREAM_NON_BLOCKING, -4);
-  CUevent event = gpu.event();
-  for (CUstream stream : {behind[0], behind[1], between}) {
-    require(driver()->EventRecord(event, stream) == CUDA_SUCCESS, "recorded");
-  }
-  require(driver()->StreamSynchronize(between) == CUDA_SUCCESS, "another priority goes on");
-  require(stands_still(behind[0]) && stands_still(behind[1]), "these stand behind what waits");
-  std::atomic_ref<std::uint32_t>(words[1]).store(1);
-  require(driver()->StreamSynchronize(behind[1]) == CUDA_SUCCESS, "the greatest goes on");
-  require(stands_still(behind[0]), "the least does not");
+  require(driver()->MemHostRegister(page.data(), page.size(), 0) == CUDA_SUCCESS, "registered");
+  const CUdeviceptr memory = gpu.allocate(64), host = address(page.data());
+  const auto copy = [&](CUdeviceptr to, CUdeviceptr from, CUstream stream) {
+    require(driver()->MemcpyAsync(to, from, 64, stream) == CUDA_SUCCESS, "copied");
+  };
+  const auto fill = [&](CUstream stream) {
+    require(driver()->MemsetD8Async(memory, 1, 64, stream) == CUDA_SUCCESS, "filled");
+  };
+  const auto goes_on = [&](CUstream stream) {
+    return driver()->StreamSynchronize(stream) == CUDA_SUCCESS;
+  };
+  wait_for(&words[0], gpu.stream());
+  CUstream urgent = gpu.stream(CU_STREAM_NON_BLOCKING, -5), out = gpu.stream(), in = gpu.stream();
+  fill(urgent);
+  copy(host, memory, out);
+  copy(memory, host, in);
+  require(goes_on(out) && goes_on(in), "copies go on");
+  require(stands_still(urgent), "a kernel of the greatest priority does not");
+  copy(host, memory, out);
+  wait_for(&words[1], out);
+  CUstream second_out = gpu.stream();
+  copy(host, memory, second_out);
+  copy(memory, host, in);
+  require(goes_on(in) && stands_still(second_out), "behind a copy out copies out are held up");
   std::atomic_ref<std::uint32_t>(words[0]).store(1);
-  require(driver()->StreamSynchronize(behind[0]) == CUDA_SUCCESS, "all go on");
+  require(goes_on(urgent) && stands_still(second_out), "kernels go on");
+  std::atomic_ref<std::uint32_t>(words[1]).store(1);
+  require(goes_on(second_out), "all go on");
   require(driver()->MemHostUnregister(words) == CUDA_SUCCESS, "no longer registered");
+  require(driver()->MemHostUnregister(page.data()) == CUDA_SUCCESS, "no longer registered");
   return 0;
 }
-const RoleEntry share_role("share a queue for each priority", share_a_queue_for_each_priority);
+const RoleEntry hold_role("hold up one kind of queue", hold_up_one_kind_of_queue);
 
-TEST(FakeStream, SharesAHardwareQueueWithThoseOfItsPriorityAlone) {
-  ChildProcess child = start("share a queue for each priority", {"FAKE_CUDA_QUEUES=1"});
+TEST(FakeStream, ThatWaitsHoldsUpTheHardwareQueueOfItsLatestWork) {
+  ChildProcess child = start("hold up one kind of queue", {"FAKE_CUDA_QUEUES=1"});
+  EXPECT_EQ(child.wait(), 0) << child.output();
+}
+
+// With two queues a stream that waits has one, and new work gets the other.
+int leave_a_queue() {
+  Gpu gpu;
+  alignas(4) std::uint32_t word[1] = {0};
+  require(driver()->MemHostRegister(word, sizeof word, 0) == CUDA_SUCCESS, "registered");
+  const CUdeviceptr memory = gpu.allocate(64);
+  wait_for(word, gpu.stream());
+  for (int i = 0; i < 4; ++i) {
+    CUstream stream = gpu.stream();
+    require(driver()->MemsetD8Async(memory, 1, 64, stream) == CUDA_SUCCESS, "filled");
+    require(driver()->StreamSynchronize(stream) == CUDA_SUCCESS, "goes on");
+  }
+  std::atomic_ref<std::uint32_t>(word[0]).store(1);
+  require(driver()->MemHostUnregister(word) == CUDA_SUCCESS, "no longer registered");
+  return 0;
+}
+const RoleEntry free_queue_role("leave a queue", leave_a_queue);
+
+TEST(FakeStream, WithNewWorkGetsAHardwareQueueThatIsFree) {
+  ChildProcess child = start("leave a queue", {"FAKE_CUDA_QUEUES=2"});
   EXPECT_EQ(child.wait(), 0) << child.output();
 }
 

@@ -43,15 +43,16 @@ TEST(KernelTable, HasAKernelForEveryMeaningfulKindAndNoneInVain) {
   for (const KernelImage& image : kernel_images()) {
     for (const std::string& name : image.names) EXPECT_TRUE(embedded.insert(name).second) << name;
   }
-  std::set<std::string> used;
+  std::set<std::string> used{kCopyKernel};
+  for (const char* const storage : {"f32", "f16", "bf16"}) {
+    for (const char* const inputs : {"2", "4", "8"}) {
+      used.insert(std::string("unisono_sum_") + storage + "_of_" + inputs);
+    }
+  }
   for (const WorkKind& kind : supported_kinds()) {
     EXPECT_TRUE(Kernels::supports(kind).ok());
     EXPECT_EQ(embedded.count(kernel_name(kind)), 1u) << kernel_name(kind);
     used.insert(kernel_name(kind));
-    for (const int inputs : {1, 2, 4, 8}) {
-      const std::string by_units = unit_kernel_name(kind, inputs);
-      if (embedded.contains(by_units)) used.insert(by_units);
-    }
   }
   EXPECT_EQ(used, embedded);
   for (const std::string& name : embedded) EXPECT_NE(find_body(name), nullptr) << name;
@@ -131,6 +132,67 @@ TEST(Geometry, CoversSmallWorkAndFillsTheDeviceWithLarge) {
     EXPECT_GE(grid.blocks * grid.pieces, whole.blocks);
     EXPECT_LT(grid.blocks * grid.pieces, whole.blocks + grid.pieces);
   }
+}
+
+DeviceWork even_sum(void* memory, std::size_t bytes_each, int inputs) {
+  DeviceWork work;
+  work.piece_count = 2;
+  for (int p = 0; p < 2; ++p) {
+    work.pieces[p] = {.count = bytes_each / 4,
+                      .first_input = static_cast<std::uint16_t>(8 * p),
+                      .inputs = static_cast<std::uint16_t>(inputs),
+                      .first_output = static_cast<std::uint16_t>(8 * p),
+                      .outputs = 1};
+    for (int i = 0; i < inputs; ++i) {
+      work.pointers[8 * p + i] = static_cast<std::byte*>(memory) + (8 * p + i) * bytes_each;
+    }
+  }
+  return work;
+}
+
+TEST(Geometry, ByUnitsIsForPiecesThatAllLieAlike) {
+  alignas(64) std::byte memory[16 * 64];
+  const auto changed = [&](auto change) {
+    DeviceWork work = even_sum(memory, 64, 4);
+    change(work);
+    return inputs_by_units(work, 4);
+  };
+  EXPECT_EQ(changed([](DeviceWork&) {}), 4);
+  const auto shift = [](DeviceWork& work, int pointer, int bytes) {
+    work.pointers[pointer] = static_cast<std::byte*>(work.pointers[pointer]) + bytes;
+  };
+  EXPECT_EQ(changed([&](DeviceWork& work) { shift(work, 9, 4); }), 0);
+  EXPECT_EQ(changed([&](DeviceWork& work) {
+              for (int i = 0; i < 4; ++i) shift(work, i, 4);
+            }),
+            4);
+  EXPECT_EQ(changed([&](DeviceWork& work) {
+              for (int i = 0; i < 4; ++i) shift(work, i, 2);
+            }),
+            0);
+  EXPECT_EQ(changed([](DeviceWork& work) { work.pieces[1].inputs = 2; }), 0);
+  EXPECT_EQ(changed([](DeviceWork& work) { work.pieces[1].mode = PieceMode::kPrefix; }), 0);
+  EXPECT_EQ(changed([](DeviceWork& work) { work.premultiplied = true; }), 0);
+}
+
+// A thread for each unit, and none for what small pieces do not have.
+TEST(Geometry, ByUnitsHasAThreadForEachUnitAndFewForNothing) {
+  alignas(64) std::byte memory[64];
+  DeviceWork work = even_sum(memory, 64, 2);
+  for (int p = 0; p < 2; ++p) work.pieces[p].count = std::uint64_t{1} << 24;
+  const auto wanted =
+      static_cast<unsigned>((std::uint64_t{1} << 22) / geometry_by_units(work, 4).threads);
+  EXPECT_EQ(geometry_by_units(work, 4).blocks, wanted);
+  EXPECT_EQ(geometry_by_units(work, 4).pieces, 2u);
+  for (int p = 2; p < 16; ++p) {
+    work.pieces[p] = work.pieces[0];
+    work.pieces[p].count = 8;
+  }
+  work.piece_count = 16;
+  work.pieces[1].count = 8;
+  const Geometry uneven = geometry_by_units(work, 4);
+  EXPECT_LE(uneven.blocks * uneven.pieces, 2 * wanted + 16);
+  EXPECT_GE(uneven.blocks, wanted / 8);
 }
 
 TEST(Geometry, TakesWorkOfNothing) {

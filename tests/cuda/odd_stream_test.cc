@@ -254,6 +254,24 @@ TEST_F(DeviceOddStream, OfCallsByKernelsTheDriverIsAskedNothing) {
   }
 }
 
+// The words of calls in streams are not written any more.
+TEST_F(DeviceOddStream, ABrokenDeviceIsToldByItsRankAndNotByTheDeadline) {
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true, .devices = {0}}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make<float>({1});
+      HeldStream hold(user.stream());
+      Request sum = sum_once(comm, data, {.timeout = kDeadline, .stream = user.stream()});
+      if (comm.rank() == 1) fake()->fail("cuStreamQuery", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+      const std::string failed = failure_of([&] { sum.wait(); });
+      require(failed.find("ILLEGAL_ADDRESS") != std::string::npos &&
+                  failed.find("rank 1") != std::string::npos,
+              "told: " + failed);
+      hold.let_go();
+    });
+  });
+}
+
 // The oldest call of one stream stands still, and a younger one of another stream goes on.
 TEST_F(DeviceOddStream, ABusyStreamDoesNotHoldUpReceivesInAnotherStream) {
   expect_success_alone([] {

@@ -1,7 +1,6 @@
 // Where the caller's stream waits for the result of a call whose work goes on elsewhere, until the
 // host opens it. There is one only where nothing that opens it can be held up by it: not in the
-// default stream, not in one of the two highest priorities, which are those of the library's own
-// copies and work, and not where the process has other ranks, whose streams may share a hardware
+// default stream, and not where the process has other ranks, whose streams may share a hardware
 // queue with this one. There, on devices that cannot wait for words of memory, where more streams
 // would wait than leave hardware queues for others, behind many gates that are still closed, while
 // the first hierarchical calls connect, and with UNISONO_CUDA_GATES=off the caller itself waits.

@@ -84,6 +84,7 @@ CudaCalls::~CudaCalls() {
   for (CUstream stream : {work_stream_, capture_stream_, idle_stream_}) {
     if (stream != nullptr) device->api().StreamDestroy(stream);
   }
+  device->give_back(between_streams_);
   team_.reset();
 }
 
@@ -229,6 +230,17 @@ Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
   return flags_.get();
 }
 
+Status CudaCalls::follow_call_before(CUstream stream) {
+  if (stream == latest_stream_) return Status();
+  const device::Device& device = *rank_device_.device();
+  if (between_streams_ == nullptr) {
+    UNISONO_ASSIGN(between_streams_, rank_device_.device()->take_event());
+  }
+  const std::string what = "ordering streams on " + device.name();
+  UNISONO_TRY(device.api().check(device.api().EventRecord(between_streams_, latest_stream_), what));
+  return device.api().check(device.api().StreamWaitEvent(stream, between_streams_, 0), what);
+}
+
 CapturedCalls& CudaCalls::captured(device::Device& device) {
   if (captured_ == nullptr) {
     captured_ = std::make_unique<CapturedCalls>(device, size(), rank());
@@ -280,17 +292,9 @@ void CudaCalls::give_back_ready(device::Device& device, CUevent event) {
   free_ready_events_.push_back(event);
 }
 
-// Of the copies' priority: behind a work stream that waits, what is recorded in it would wait too.
-Result<CUstream> CudaCalls::idle_stream(device::Device& device) {
-  if (idle_stream_ == nullptr) {
-    UNISONO_ASSIGN(idle_stream_, device.share()->make_idle_stream());
-  }
-  return idle_stream_;
-}
-
 Result<CUstream> CudaCalls::made_once(CUstream* stream, device::Device& device) {
   if (*stream == nullptr) {
-    UNISONO_ASSIGN(*stream, device.share()->make_waiting_stream());
+    UNISONO_ASSIGN(*stream, device.share()->make_stream());
   }
   return *stream;
 }
@@ -321,6 +325,7 @@ bool CudaCalls::is_past(const device::Device& device, CUevent event) {
 }
 
 bool CudaCalls::launches_are_over(const device::Device& device) const {
+  if (!device.health()) return true;  // nothing goes on
   if (team_ == nullptr) return flags_ == nullptr || flags_->is_past(flags_->sequence());
   return std::all_of(owners_.begin(), owners_.end(), [&](Rank owner) {
     return !team_->is_launching(owner) && is_past(device, team_->known_event_of(owner));

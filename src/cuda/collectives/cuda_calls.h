@@ -78,6 +78,11 @@ class CudaCalls final : public DeviceCalls {
   Result<device::FlagPage*> flags(device::Device& device);
   /// The same, or null before.
   const device::FlagPage* known_flags() const { return flags_.get(); }
+  /// Of kProcesses: the stream of the latest call, whose work the next one's must come behind, in
+  /// whichever stream. CUDA has to see that, or it may put streams in another order.
+  void note_latest_stream(CUstream stream) { latest_stream_ = stream; }
+  /// While that call is not over.
+  Status follow_call_before(CUstream stream);
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
   CapturedCalls& captured(device::Device& device);
   /// Of kThreads: what its ranks wait for each other by.
@@ -91,7 +96,7 @@ class CudaCalls final : public DeviceCalls {
     return made_once(&capture_stream_, device);
   }
   /// Work that goes there waits for nothing: a call on it begins when it is made.
-  Result<CUstream> idle_stream(device::Device& device);
+  Result<CUstream> idle_stream(device::Device& device) { return made_once(&idle_stream_, device); }
   /// For DeviceCall::ready. Of kThreads other ranks may look at it when this one has left.
   Result<CUevent> take_ready_event(device::Device& device);
   void give_back_ready(device::Device& device, CUevent event);
@@ -101,8 +106,8 @@ class CudaCalls final : public DeviceCalls {
   bool has_turn(const StartedCall& call) const;
   void pass_turn(const StartedCall& call);
 
-  /// Calls of kThreads and kProcesses whose work is in streams. They are over in their order: the
-  /// driver is asked about the oldest alone.
+  /// Calls of kThreads and kProcesses whose work is in streams. They are over in their order: only
+  /// the oldest is looked at.
   void enter_streams(const FusedCall& call, device::Device& device) {
     in_streams_.push_back(&call);
     device.note_in_streams(1);
@@ -179,6 +184,8 @@ class CudaCalls final : public DeviceCalls {
   CUstream work_stream_ = nullptr;
   CUstream capture_stream_ = nullptr;
   CUstream idle_stream_ = nullptr;
+  CUstream latest_stream_ = nullptr;
+  CUevent between_streams_ = nullptr;
   std::vector<CUevent> free_ready_events_;  // of kThreads, the team's
   TimePoint release_limit_{};
   bool told_why_not_direct_ = false;

@@ -21,8 +21,6 @@ const char* words_for(FallbackReason reason) {
       return "a device without stream memory operations of 64 bits";
     case FallbackReason::kNoPeerAccess:
       return "a device that cannot reach another one's memory (no NVLink or PCIe peer access)";
-    case FallbackReason::kUrgentStream:
-      return "a stream of a priority that the library's own have (give one of lower priority)";
     case FallbackReason::kSharedDevice:
       return "a process in which ranks of several jobs use the device, and too many streams that "
              "wait";

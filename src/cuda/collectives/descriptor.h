@@ -48,10 +48,9 @@ enum class FallbackReason : std::uint32_t {
   kUnshareable,   ///< a buffer cannot be mapped by other processes
   kUserOperator,  ///< a function of the host
   kExactOrder,    ///< sums that no kernel does
-  kNoMemops,      ///< the device has no stream memory operations and ranks are processes
+  kNoMemops,      ///< the device has no stream memory operations
   kNoWideMemops,  ///< nor any of 64 bits, which graphs of processes need
   kNoPeerAccess,  ///< the device cannot reach the memory of another member's
-  kUrgentStream,  ///< its waits for processes would hold up what these wait for: copies
   kSharedDevice,  ///< ranks of several jobs are in the process, and too many streams wait
   kNoNumber,      ///< of a communicator, for the ranks of its host or one of each host
 };

@@ -34,7 +34,7 @@ struct DeviceCall {
   DirectBuffers direct;
   std::uint64_t capture = 0;       ///< the graph that the stream is being captured into; 0: none
   CallGate gate;                   ///< of hierarchical and staged calls
-  CUevent ready = nullptr;         ///< recorded on the stream when the call was made
+  CUevent ready = nullptr;         ///< recorded on the stream when the call was made; null: not yet
   std::uint64_t ready_number = 0;  ///< counts those of the communicator, in the order of recording
 };
 

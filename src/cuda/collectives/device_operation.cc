@@ -65,9 +65,12 @@ Status DeviceOperation::begin_stage() {
   UNISONO_TRY(check_buffers());
   if (stage_ == Stage::kStaged) UNISONO_TRY(staged_.check());
   if (stage_ != Stage::kFused) UNISONO_TRY(staged_.look_ahead());
-  // Processes tell each other by words, unless the call turns out to be staged.
-  const bool is_told_by_words =
-      stage_ == Stage::kFused && call_.calls->reach() == CudaCalls::Reach::kProcesses;
+  // Processes tell each other by words. Should the call turn out to be staged nothing has come into
+  // the stream meanwhile, but for what may do so: other calls of a group, and work of a caller who
+  // goes on.
+  const bool is_told_by_words = stage_ == Stage::kFused &&
+                                call_.calls->reach() == CudaCalls::Reach::kProcesses &&
+                                call_.has_stream && !call_.started->in_group;
   if (!is_told_by_words) UNISONO_TRY(record_ready());
   if (stage_ == Stage::kHierarchical) return hierarchical_.begin();
   return stage_ == Stage::kFused ? fused_.begin() : staged_.begin();

@@ -17,6 +17,8 @@ using device::Descriptor;
 using device::DescriptorCounts;
 using device::FallbackReason;
 
+constexpr std::chrono::milliseconds kBetweenLooksAtDevice{10};
+
 // Displacements that were not given are end to end. Arrays that the call does not use may have any
 // length.
 void copy_counts(const BlockCounts& blocks, std::uint64_t* counts, std::uint64_t* displacements) {
@@ -39,6 +41,7 @@ Status FusedCall::begin() {
   refused_ = false;
   suspicion_ = {};
   suspected_at_ = {};
+  next_look_ = Clock::now() + kBetweenLooksAtDevice;
   has_counts_ = facts_of(call_.call.collective).is_uneven;
   stride_ = sizeof(Descriptor) + (has_counts_ ? sizeof(DescriptorCounts) : 0);
   UNISONO_TRY(describe());
@@ -74,14 +77,12 @@ Status FusedCall::describe() {
     fallback = FallbackReason::kExactOrder;
   } else if (!call_.calls->reaches_members(*call_.device)) {
     fallback = FallbackReason::kNoPeerAccess;
-  } else if (processes && !call_.device->has_memops()) {
+  } else if (!call_.device->has_memops()) {
     fallback = FallbackReason::kNoMemops;
   } else if (processes && call_.capture != 0 && !call_.device->has_wide_memops()) {
     fallback = FallbackReason::kNoWideMemops;
   } else if (processes && !may_wait_beside_others()) {
     fallback = FallbackReason::kSharedDevice;
-  } else if (processes && waits_before_copies()) {
-    fallback = FallbackReason::kUrgentStream;
   }
   mine_.fallback = static_cast<std::uint32_t>(fallback);
   mine_.capture = call_.capture;
@@ -110,14 +111,6 @@ bool FusedCall::may_wait_beside_others() {
   is_among_waiting_streams_ = true;
   const bool leaves_queues = share.waiting_streams().enter(call_.stream);
   return (leaves_queues && call_.capture == 0) || !share.has_several_ranks();
-}
-
-// Copies of other calls may come behind this one's waits in a hardware queue, and peers be waiting
-// for them. What is captured runs wherever its graph is launched.
-bool FusedCall::waits_before_copies() const {
-  return call_.capture == 0 && call_.stream != CU_STREAM_LEGACY &&
-         !call_.calls->communicator().is_inside() &&
-         call_.device->share()->may_hold_up_others(call_.stream);
 }
 
 Result<StageState> FusedCall::advance() {
@@ -149,13 +142,26 @@ Result<StageState> FusedCall::advance() {
   if (!suspicion_.ok()) return await_decision(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
-    if (waits_in_streams()) return StageState::kWaiting;
+    if (waits_in_streams()) {
+      UNISONO_TRY(look_after_device());
+      return StageState::kWaiting;
+    }
     if (const Status suspicion = call_.calls->members_failure(); !suspicion) {
       return await_decision(suspicion);
     }
   }
   state_ = State::kOver;
   return StageState::kOver;
+}
+
+// Words that a broken device does not write any more would be waited for until the deadline.
+Status FusedCall::look_after_device() {
+  const TimePoint now = Clock::now();
+  if (now < next_look_) return Status();
+  next_look_ = now + kBetweenLooksAtDevice;
+  const cuda::DriverSection section(call_.device->api(), call_.device->context());
+  UNISONO_TRY(section.status());
+  return call_.device->health();
 }
 
 bool FusedCall::waits_in_streams() const {
@@ -167,9 +173,7 @@ bool FusedCall::is_over() const {
     const device::FlagPage* const flags = call_.calls->known_flags();
     return flags == nullptr || flags->is_past(sequence_);
   }
-  return std::all_of(ends_.begin(), ends_.end(), [&](const device::TeamEvents::End& end) {
-    return device::TeamEvents::is_over(end, *call_.device);
-  });
+  return std::all_of(ends_.begin(), ends_.end(), device::TeamEvents::is_over);
 }
 
 // It ends this call by fail(), and says more.
@@ -426,6 +430,8 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
+  if (!flags.is_past(flags.sequence())) UNISONO_TRY(call_.calls->follow_call_before(call_.stream));
+  call_.calls->note_latest_stream(call_.stream);
   const Status enqueued = flags.enqueue(
       call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
   sequence_ = flags.sequence();

@@ -64,7 +64,6 @@ class FusedCall {
 
   bool is_of_processes() const;
   bool may_wait_beside_others();
-  bool waits_before_copies() const;
   Status describe();
   Status start_metadata_exchange();
   Result<StageState> read_metadata();
@@ -88,6 +87,7 @@ class FusedCall {
   void finish_in_stream();
   bool is_over() const;
   bool waits_in_streams() const;
+  Status look_after_device();
   Result<StageState> await_decision(const Status& suspicion);
   device::ToldDescriptors told() const { return {received_, stride_}; }
   const device::Descriptor& part(Rank rank) const { return told().of(rank); }
@@ -109,6 +109,7 @@ class FusedCall {
   std::uint32_t sequence_ = 0;  // of the flag page
   Status suspicion_;            // an error that a peer's death may explain
   TimePoint suspected_at_{};
+  TimePoint next_look_{};  // at whether the device is well
 };
 
 }  // namespace unisono

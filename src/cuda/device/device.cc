@@ -147,4 +147,10 @@ Result<bool> Device::is_over(CUevent event) const {
   return api_->check(result, "waiting for " + name());
 }
 
+Status Device::health() const {
+  const CUresult result = api_->StreamQuery(outward_stream());
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) return Status();
+  return api_->check(result, "waiting for " + name());
+}
+
 }  // namespace unisono::device

@@ -86,6 +86,8 @@ class Device {
 
   /// True when everything before the event's record is over; an error of the device otherwise.
   Result<bool> is_over(CUevent event) const;
+  /// An error of the device, after which nothing of it goes on. The context is current.
+  Status health() const;
 
  private:
   Device(std::shared_ptr<const cuda::CudaApi> api, std::size_t gates_max)

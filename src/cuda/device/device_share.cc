@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
 #include "config/environment.h"
 #include "cuda/driver/driver_section.h"
 
@@ -64,30 +63,9 @@ Status DeviceShare::make() {
   UNISONO_TRY(api_->check(api_->DevicePrimaryCtxRetain(&retained, device_), "keeping a context"));
   is_retained_ = true;
   UNISONO_ASSIGN(kernels_, cuda::Kernels::load(api_, device_, context_));
-  UNISONO_ASSIGN(outward_, make_stream(cuda::kHighestStreamPriority));
-  UNISONO_ASSIGN(inward_, make_stream(cuda::kHighestStreamPriority));
-  int of_copies = 0;
-  UNISONO_TRY(api_->check(api_->StreamGetPriority(outward_, &of_copies), "asking for a priority"));
-  work_priority_ = of_copies + 1;
-  if (work_priority_ >= 0) {
-    log::info(
-        "device " + std::to_string(device_) + " has no stream priority above " +
-        std::to_string(of_copies) +
-        ": streams of priority 0 may hold up the library's, so calls of processes in them are "
-        "staged, and callers wait for staged calls");
-  }
+  UNISONO_ASSIGN(outward_, make_stream());
+  UNISONO_ASSIGN(inward_, make_stream());
   return add_words();
-}
-
-bool DeviceShare::may_hold_up_others(CUstream stream) const {
-  int priority = 0;
-  return api_->StreamGetPriority(stream, &priority) != CUDA_SUCCESS || priority <= work_priority_;
-}
-
-Result<CUstream> DeviceShare::make_waiting_stream() const { return make_stream(work_priority_); }
-
-Result<CUstream> DeviceShare::make_idle_stream() const {
-  return make_stream(cuda::kHighestStreamPriority);
 }
 
 Result<std::uint32_t*> DeviceShare::take_word() {
@@ -116,10 +94,11 @@ Status DeviceShare::add_words() {
   return Status();
 }
 
-Result<CUstream> DeviceShare::make_stream(int priority) const {
+Result<CUstream> DeviceShare::make_stream() const {
   CUstream stream = nullptr;
-  UNISONO_TRY(api_->check(api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, priority),
-                          "making a stream on device " + std::to_string(device_)));
+  UNISONO_TRY(api_->check(
+      api_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, cuda::kHighestStreamPriority),
+      "making a stream on device " + std::to_string(device_)));
   return stream;
 }
 

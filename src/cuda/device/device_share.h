@@ -32,19 +32,13 @@ class DeviceShare {
   DeviceShare(const DeviceShare&) = delete;
 
   const cuda::Kernels& kernels() const { return *kernels_; }
-  /// Of the highest priority, from the device to the host and back. Nothing in them waits.
+  /// From the device to the host and back. Nothing in them waits.
   CUstream outward_stream() const { return outward_; }
   CUstream inward_stream() const { return inward_; }
 
-  /// What waits in a stream of the user's may hold up streams of the library's: those of one
-  /// priority may share a hardware queue.
-  bool may_hold_up_others(CUstream stream) const;
-  /// A stream for work that waits for other streams, the caller's to destroy: ahead of streams of
-  /// no priority, and behind the copies where the device has so many priorities. The context is
-  /// current.
-  Result<CUstream> make_waiting_stream() const;
-  /// One in which nothing waits, of the copies' priority. The same of it.
-  Result<CUstream> make_idle_stream() const;
+  /// The caller's to destroy. Of the highest priority, as all of the library's: others wait for
+  /// what is in them. The context is current.
+  Result<CUstream> make_stream() const;
 
   StreamOrder& stream_order() { return stream_order_; }
   WaitingStreams& waiting_streams() { return waiting_streams_; }
@@ -60,7 +54,6 @@ class DeviceShare {
  private:
   DeviceShare(std::shared_ptr<const cuda::CudaApi> api, CUdevice device, CUcontext context);
   Status make();
-  Result<CUstream> make_stream(int priority) const;
   Status add_words();
 
   std::shared_ptr<const cuda::CudaApi> api_;
@@ -70,7 +63,6 @@ class DeviceShare {
   std::unique_ptr<cuda::Kernels> kernels_;
   CUstream outward_ = nullptr;
   CUstream inward_ = nullptr;
-  int work_priority_ = 0;  // of waiting streams; lower numbers are ahead
   StreamOrder stream_order_;
   WaitingStreams waiting_streams_;
   std::atomic<int> ranks_ = 0;

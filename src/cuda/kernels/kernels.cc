@@ -176,16 +176,22 @@ int inputs_by_units(const DeviceWork& work, std::size_t element_bytes) {
 }
 
 Geometry geometry_by_units(const DeviceWork& work, std::size_t element_bytes) {
-  std::uint64_t threads = 1;
+  std::uint64_t most = 1, all = 1;
   for (std::uint32_t i = 0; i < work.piece_count; ++i) {
     const Units split(work, work.pieces[i], static_cast<unsigned>(element_bytes));
-    threads = std::max(threads, split.units + split.singles);
+    most = std::max(most, split.units + split.singles);
+    all += split.units + split.singles;
   }
+  const auto blocks_for = [](std::uint64_t threads) {
+    return (threads + kBlockThreads - 1) / kBlockThreads;
+  };
   Geometry geometry;
   geometry.pieces = work.piece_count;
   geometry.threads = kBlockThreads;
-  // A thread goes on where the driver takes no more blocks.
-  const std::uint64_t blocks = (threads + kBlockThreads - 1) / kBlockThreads;
+  // Every piece has as many blocks as the largest: where others are small its threads go on, or
+  // most blocks would have nothing to do. So they do where the driver takes no more.
+  const std::uint64_t blocks =
+      std::min(blocks_for(most), blocks_for(2 * all / std::max(work.piece_count, 1u)));
   geometry.blocks = static_cast<unsigned>(std::min<std::uint64_t>(blocks, kGridBlocksMax));
   return geometry;
 }

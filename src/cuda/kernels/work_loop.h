@@ -1,5 +1,5 @@
-// The body of every kernel: what one of the threads that share a piece does with it. The same code
-// is the host twin of the kernel.
+// The body of the reducing kernels: what one of the threads that share a piece does with it. The
+// same code is the host twin of the kernel.
 //
 // A piece whose buffers all lie alike modulo 16 is a short head of single elements, whole units of
 // up to 16 bytes, and a tail; head and tail go to the last threads, which have the fewest units.

@@ -63,7 +63,6 @@ CUdeviceptr FlagPage::past_word() const {
 Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch) {
   const std::string what = "enqueueing flags on " + device_.name();
   cuda::MemopBatch batch;
-  batch.wait(past_word(), sequence_);
   const std::uint32_t sequence = sequence_ + 1;
   for (const Rank launcher : launchers_) {
     if (launcher != rank_) batch.write(ready_word(launcher, rank_), sequence);
@@ -86,7 +85,13 @@ Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch)
   }
   // Behind the first of several launches, should a later one fail.
   batch.write(past_word(), sequence);
-  UNISONO_TRY(batch.enqueue(device_.api(), stream, what));
+  const Status enqueued = batch.enqueue(device_.api(), stream, what);
+  if (!enqueued && launches_) {
+    cuda::MemopBatch past;
+    past.write(past_word(), sequence);
+    static_cast<void>(past.enqueue(device_.api(), stream, what));
+  }
+  UNISONO_TRY(enqueued);
   sequence_ = sequence;
   return launched;
 }
@@ -106,10 +111,15 @@ void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) con
     ranks->push_back(peer);
     all_ready = false;
   }
-  for (const Rank launcher : launchers_) {
-    if (all_ready && launcher != rank_ && !is_there(own().done[launcher], sequence)) {
-      ranks->push_back(launcher);
-    }
+  const bool is_done = std::all_of(launchers_.begin(), launchers_.end(), [&](Rank launcher) {
+    return launcher == rank_ || is_there(own().done[launcher], sequence);
+  });
+  if (is_done || !all_ready) return;
+  // Who has not told those that launch is not known here.
+  for (Rank peer = 0; peer < ranks_; ++peer) {
+    const bool launches = std::find(launchers_.begin(), launchers_.end(), peer) != launchers_.end();
+    const bool may_be_late = launches ? !is_there(own().done[peer], sequence) : !launches_;
+    if (peer != rank_ && may_be_late) ranks->push_back(peer);
   }
 }
 

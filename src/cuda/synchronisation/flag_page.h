@@ -29,9 +29,9 @@ class FlagPage {
 
   SharedPages& pages() { return *pages_; }
 
-  /// Enqueues the next call on `stream`, behind the one before: tells those that launch that this
-  /// rank is ready; a rank that launches waits until all are, and for what `launch` enqueues, tells
-  /// all that it is done; then waits for all that launch.
+  /// Enqueues the next call on `stream`, which comes behind the one before: tells those that launch
+  /// that this rank is ready; a rank that launches waits until all are, and for what `launch`
+  /// enqueues, tells all that it is done; then waits for all that launch.
   Status enqueue(CUstream stream, const std::function<Status()>& launch);
   /// Of the call that was enqueued last.
   std::uint32_t sequence() const { return sequence_; }

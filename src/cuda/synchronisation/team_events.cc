@@ -3,7 +3,6 @@
 #include <atomic>
 #include <map>
 
-#include "cuda/driver/driver_section.h"
 #include "cuda/driver/memop_batch.h"
 
 namespace unisono::device {
@@ -73,7 +72,7 @@ Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device) {
   const std::lock_guard guard(mutex_);
   End& end = ends_[static_cast<std::size_t>(rank)];
   end.event = event;
-  if (end.word == nullptr && device.has_memops()) {
+  if (end.word == nullptr) {
     UNISONO_ASSIGN(end.word, device.share()->take_word());
   }
   ++end.number;
@@ -85,7 +84,7 @@ Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, 
   UNISONO_ASSIGN(const End end, next_end(rank, device));
   // The word first: whoever has waited for the event finds it written.
   Status told;
-  if (end.word != nullptr && !is_captured) {
+  if (!is_captured) {
     cuda::MemopBatch batch;
     batch.write(reinterpret_cast<CUdeviceptr>(end.word), end.number);
     told = batch.enqueue(*api_, stream, "telling the host on " + device.name());
@@ -95,11 +94,7 @@ Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, 
   return end;
 }
 
-bool TeamEvents::is_over(const End& end, const Device& device) {
-  if (end.word == nullptr) {
-    const cuda::DriverSection section(device.api(), device.context());
-    return device.api().EventQuery(end.event) != CUDA_ERROR_NOT_READY;
-  }
+bool TeamEvents::is_over(const End& end) {
   const std::uint32_t seen =
       std::atomic_ref<std::uint32_t>(*end.word).load(std::memory_order_acquire);
   return static_cast<std::int32_t>(seen - end.number) >= 0;

@@ -34,7 +34,7 @@ class TeamEvents {
   CUevent known_event_of(Rank rank);
 
   /// A launch for those who wait for it: streams for the event, the host for its number in the
-  /// word. Without a word it asks the event. Ranks tell each other, as bytes.
+  /// word. Ranks tell each other, as bytes.
   struct End {
     CUevent event = nullptr;
     std::uint32_t* word = nullptr;
@@ -43,7 +43,7 @@ class TeamEvents {
   /// Of the launches that `stream` has, with the rank's context current. In a capture the host has
   /// nothing to ask for.
   Result<End> record_end(Rank rank, const Device& device, CUstream stream, bool is_captured);
-  static bool is_over(const End& end, const Device& device);
+  static bool is_over(const End& end);
 
   /// What every launch looks at when it begins; taken by the first call, with its context current.
   Result<const std::uint32_t*> abort_word(const Device& device);

@@ -186,9 +186,9 @@ CUresult launch(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned 
   std::vector<char> copy(bytes);
   if (bytes > 0) std::memcpy(copy.data(), parameters[0], bytes);
   if (const CUresult result = load_lazily(*function, lock); result != CUDA_SUCCESS) return result;
-  return enqueue(*stream, {[function, copy = std::move(copy), grid, block] {
-    run_kernel(*function, copy, grid, block);
-  }});
+  return enqueue(*stream, {.run = [function, copy = std::move(copy), grid,
+                                   block] { run_kernel(*function, copy, grid, block); },
+                           .kind = QueueKind::kKernels});
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ CUresult put_attribute(void* data, CUpointer_attribute attribute, std::uint64_t 
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       return put(data, facts.host != nullptr ? pointer : std::uint64_t{0});
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      return put(data, mapping != nullptr && has_number(*mapping) ? mapping->buffer_id
-                                                                  : std::uint64_t{0});
+      return put(
+          data, mapping != nullptr && has_number(*mapping) ? mapping->buffer_id : std::uint64_t{0});
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return put(data, 0u);

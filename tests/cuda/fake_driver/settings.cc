@@ -116,7 +116,6 @@ Settings read_settings() {
   s.window_ids = buffer_ids == 0;
   s.dma_buf = choice("FAKE_CUDA_DMA_BUF", {"off", "on"}) == 1;
   s.queues = static_cast<int>(number("FAKE_CUDA_QUEUES", 0));
-  s.priorities_share_queues = choice("FAKE_CUDA_PRIORITIES", {"apart", "share"}) == 1;
   s.queue_depth = number("FAKE_CUDA_QUEUE_DEPTH", s.queue_depth);
   if (s.queue_depth == 0) refuse("FAKE_CUDA_QUEUE_DEPTH", "0");
   s.page_locking_waits = choice("FAKE_CUDA_PAGE_LOCKING", {"free", "waits"}) == 1;

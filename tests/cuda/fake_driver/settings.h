@@ -40,12 +40,11 @@ struct Settings {
   bool buffer_ids = true;        ///< FAKE_CUDA_BUFFER_IDS=on|off|plain: numbers of allocations, ...
   bool window_ids = true;        ///< ... and of memory with handles
   bool dma_buf = false;          ///< FAKE_CUDA_DMA_BUF=on|off
-  int queues = 0;                ///< FAKE_CUDA_QUEUES: hardware queues of a context for each
-                                 ///< priority; 0: one for each stream
-  bool priorities_share_queues = false;  ///< FAKE_CUDA_PRIORITIES=apart|share
-  std::uint64_t queue_depth = 1024;      ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
-  bool page_locking_waits = false;       ///< FAKE_CUDA_PAGE_LOCKING=free|waits: for all streams
-  bool trace = false;                    ///< FAKE_CUDA_TRACE=1: every call on stderr
+  int queues = 0;  ///< FAKE_CUDA_QUEUES: hardware queues of a context for each kind of work; 0: one
+                   ///< for each stream
+  std::uint64_t queue_depth = 1024;  ///< FAKE_CUDA_QUEUE_DEPTH: operations in one
+  bool page_locking_waits = false;   ///< FAKE_CUDA_PAGE_LOCKING=free|waits: for all streams
+  bool trace = false;                ///< FAKE_CUDA_TRACE=1: every call on stderr
 };
 
 /// Read on the first call. A value that cannot be understood ends the process with its name.

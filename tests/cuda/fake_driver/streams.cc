@@ -21,12 +21,12 @@ struct Streams {
   std::vector<StreamPointer> dead;
   std::vector<StreamPointer> legacy;
   std::uint64_t made = 0;
-  // Of a context and a priority, given to streams in turn.
+  // Of a context and a kind.
   struct Queues {
     std::vector<std::shared_ptr<HardwareQueue>> all;
     std::size_t given = 0;
   };
-  std::map<std::pair<CUctx_st*, int>, Queues> queues;
+  std::map<std::pair<CUctx_st*, QueueKind>, Queues> queues;
 };
 
 Streams& streams() {
@@ -41,30 +41,37 @@ std::chrono::microseconds choose_delay(CUstream_st& stream) {
                                    static_cast<unsigned>(settings().delay_us + 1));
 }
 
-// Nobody says whether streams of different priorities share any.
-std::shared_ptr<HardwareQueue> choose_queue(CUctx_st& context, int priority) {
+// As an H200 does: what a stream has not done yet keeps its queue, new work goes into one that is
+// free, and where none is they are given in turn.
+std::shared_ptr<HardwareQueue> choose_queue(CUstream_st& stream, QueueKind kind) {
   const auto count = static_cast<std::size_t>(settings().queues);
   if (count == 0) return nullptr;
-  if (settings().priorities_share_queues) priority = 0;
-  auto& queues = streams().queues[{&context, priority}];
+  const CUstream_st::Place& place = stream.places[static_cast<std::size_t>(kind)];
+  if (place.pending > 0) return place.hardware;
+  auto& queues = streams().queues[{stream.context, kind}];
   while (queues.all.size() < count) queues.all.push_back(std::make_shared<HardwareQueue>());
+  for (const auto& queue : queues.all) {
+    if (queue->enqueued == queue->completed) return queue;
+  }
   return queues.all[queues.given++ % count];
 }
 
 void await_turn(const CUstream_st& stream, const Operation& operation, Lock& lock) {
-  if (stream.hardware == nullptr) return;
+  if (operation.hardware == nullptr) return;
   machine().progress.wait(lock, [&] {
-    return stream.hardware->completed + 1 == operation.turn ||
+    return operation.hardware->completed + 1 == operation.turn ||
            stream.context->broken != CUDA_SUCCESS;
   });
 }
 
 // A call that enqueues does not return before there is room.
-void await_room(const CUstream_st& stream) {
-  if (stream.hardware == nullptr) return;
+void await_room(CUstream_st& stream, QueueKind kind) {
+  if (settings().queues == 0) return;
+  const QueueKind chosen = kind == QueueKind::kAsBefore ? stream.kind : kind;
   Lock lock(machine().mutex, std::adopt_lock);
   machine().progress.wait(lock, [&] {
-    return stream.hardware->enqueued - stream.hardware->completed < settings().queue_depth ||
+    const std::shared_ptr<HardwareQueue> queue = choose_queue(stream, chosen);
+    return queue->enqueued - queue->completed < settings().queue_depth ||
            stream.context->broken != CUDA_SUCCESS;
   });
   lock.release();
@@ -91,7 +98,10 @@ void serve(const StreamPointer& stream) {
       stream->running = false;
     }
     ++stream->completed;
-    if (stream->hardware != nullptr) ++stream->hardware->completed;
+    if (operation.hardware != nullptr) {
+      ++operation.hardware->completed;
+      --stream->places[static_cast<std::size_t>(operation.kind)].pending;
+    }
     machine().progress.notify_all();
   }
 }
@@ -102,14 +112,21 @@ StreamPointer make_stream(CUctx_st& context, unsigned flags, int priority) {
   stream->flags = flags;
   stream->priority = std::clamp(priority, kGreatestPriority, kLeastPriority);
   stream->number = ++streams().made;
-  stream->hardware = choose_queue(context, stream->priority);
   stream->random.seed(static_cast<unsigned>(settings().seed * 7919 + stream->number));
   std::thread([stream] { serve(stream); }).detach();
   return stream;
 }
 
 void append(CUstream_st& stream, Operation operation) {
-  if (stream.hardware != nullptr) operation.turn = ++stream.hardware->enqueued;
+  if (operation.kind == QueueKind::kAsBefore) operation.kind = stream.kind;
+  stream.kind = operation.kind;
+  operation.hardware = choose_queue(stream, operation.kind);
+  if (operation.hardware != nullptr) {
+    operation.turn = ++operation.hardware->enqueued;
+    CUstream_st::Place& place = stream.places[static_cast<std::size_t>(operation.kind)];
+    place.hardware = operation.hardware;
+    ++place.pending;
+  }
   stream.queue.push_back(std::move(operation));
   ++stream.enqueued;
   stream.arrival.notify_all();
@@ -276,7 +293,7 @@ CUresult enter_stream(CUstream handle, CUctx_st** context, StreamPointer* stream
 
 CUresult enqueue(CUstream_st& stream, Operation operation) {
   // First: it lets go of the lock.
-  if (!stream.capture) await_room(stream);
+  if (!stream.capture) await_room(stream, operation.kind);
   if (const CUresult state = state_of(*stream.context); state != CUDA_SUCCESS) return state;
   if (stream.destroyed) return CUDA_ERROR_INVALID_HANDLE;
   if (stream.capture) return add_node(stream, std::move(operation));

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -25,19 +26,26 @@ struct Record {
   std::uint64_t stamp_ns = 0;
 };
 
+/// A hardware queue that several streams of a context share, whatever their priorities: what was
+/// enqueued first runs first, and what waits holds up all behind it, of whichever stream.
+struct HardwareQueue {
+  std::uint64_t enqueued = 0;
+  std::uint64_t completed = 0;
+};
+
+/// Hardware queues are for one kind of work each. What stands for no work of its own, as waits and
+/// events do, goes where its stream's work went last.
+enum class QueueKind : std::uint8_t { kKernels, kCopiesOut, kCopiesIn, kAsBefore };
+inline constexpr std::size_t kQueueKinds = 3;
+
 /// One thing that a stream does. `run` is called without the lock and not at all once the context
 /// broke, unless `always`.
 struct Operation {
   std::function<void()> run;
   bool always = false;
-  std::uint64_t turn = 0;  ///< in the hardware queue, where there are such
-};
-
-/// A hardware queue that several streams of a context and a priority share: what was enqueued first
-/// runs first, and what waits holds up all behind it, of whichever stream.
-struct HardwareQueue {
-  std::uint64_t enqueued = 0;
-  std::uint64_t completed = 0;
+  QueueKind kind = QueueKind::kAsBefore;
+  std::shared_ptr<HardwareQueue> hardware{};  ///< null: as many as there are streams
+  std::uint64_t turn = 0;                     ///< in it
 };
 
 }  // namespace fake_cuda
@@ -51,7 +59,13 @@ struct CUstream_st : std::enable_shared_from_this<CUstream_st> {
   bool destroyed = false;
   bool running = false;  ///< an operation, right now
   std::deque<fake_cuda::Operation> queue;
-  std::shared_ptr<fake_cuda::HardwareQueue> hardware;  ///< null: as many as there are streams
+  /// Where its latest work of each kind is, and how much of it is not over.
+  struct Place {
+    std::shared_ptr<fake_cuda::HardwareQueue> hardware;
+    std::uint64_t pending = 0;
+  };
+  std::array<Place, fake_cuda::kQueueKinds> places;
+  fake_cuda::QueueKind kind = fake_cuda::QueueKind::kKernels;  ///< of its latest work
   std::uint64_t enqueued = 0;
   std::uint64_t completed = 0;
   std::condition_variable arrival;

@@ -24,9 +24,14 @@ bool is_dead(std::uint64_t address) {
   return is_device_address(address) && find_mapping(address) == nullptr;
 }
 
+QueueKind kind_of_copy(CUdeviceptr target, CUdeviceptr source) {
+  if (is_device_address(target) == is_device_address(source)) return QueueKind::kKernels;
+  return is_device_address(source) ? QueueKind::kCopiesOut : QueueKind::kCopiesIn;
+}
+
 Operation copy_operation(CUctx_st* context, CUdeviceptr target, CUdeviceptr source,
                          std::size_t bytes, std::shared_ptr<std::vector<char>> staged) {
-  return {[=] {
+  const auto copy = [=] {
     Uses uses(*context, "a copy");
     void* to = uses.copy_at(reinterpret_cast<void*>(target), bytes, Access::kWrite);
     const void* from = staged ? staged->data()
@@ -34,7 +39,8 @@ Operation copy_operation(CUctx_st* context, CUdeviceptr target, CUdeviceptr sour
     if (uses.failed()) return;
     std::memmove(to, from, bytes);
     copied += bytes;
-  }};
+  };
+  return {.run = copy, .kind = kind_of_copy(target, source)};
 }
 
 // Between ordinary host memory and a device, the source is read before the call returns and the
@@ -104,11 +110,12 @@ CUresult fill_async(CUdeviceptr target, unsigned char value, std::size_t bytes, 
     complain("a fill of " + hex(target) + ", which is no device memory");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return enqueue(*stream, {[=] {
+  const auto run = [=] {
     Uses uses(*context, "a fill");
     void* to = uses.at(reinterpret_cast<void*>(target), bytes, Access::kWrite);
     if (!uses.failed()) fill(to, value, bytes);
-  }});
+  };
+  return enqueue(*stream, {.run = run, .kind = QueueKind::kKernels});
 }
 
 }  // namespace

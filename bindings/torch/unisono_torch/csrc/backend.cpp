@@ -213,7 +213,12 @@ WorkPointer UnisonoBackend::give(Started&& started) {
   started.lent->is_whole = true;
   if (started.options.has_stream != 0) {
     const c10::StreamGuard in(*started.stream);
-    started.lent->finish();
+    try {
+      started.lent->finish();
+    } catch (...) {
+      started.lent->has_failed = true;
+      throw;
+    }
     started.work->put_in(*started.stream);
   }
   const std::lock_guard lock(mutex_);
@@ -223,7 +228,9 @@ WorkPointer UnisonoBackend::give(Started&& started) {
 
 // Of what has been done already.
 WorkPointer UnisonoBackend::give_ended(const char* name, OpType type, const Tensors& tensors) {
-  return give(begin(name, type, tensors, tensors, milliseconds(0)));
+  Started started = begin(name, type, tensors, tensors, milliseconds(0));
+  if (started.stream) follow_current(*started.stream);
+  return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

@@ -8,6 +8,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "csrc/completions.h"
@@ -100,6 +101,15 @@ bool UnisonoWork::abandon(unisono_request* request) {
 }
 
 void UnisonoWork::put_in(const c10::Stream& stream) {
+  // What is copied is used beyond the end of the requests, up to which the call keeps it.
+  const c10::impl::VirtualGuardImpl guard(stream.device_type());
+  const auto note = [&](const at::Tensor& tensor) {
+    guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  };
+  for (const Lent::Copy& copy : lent_->copies) {
+    note(copy.from);
+    for (const at::Tensor& tensor : copy.to) note(tensor);
+  }
   place_.emplace(Place{stream, c10::Event(stream.device_type())});
   place_->end.record(stream);
 }
@@ -126,7 +136,7 @@ bool UnisonoWork::isCompleted() {
     const std::lock_guard lock(mutex_);
     if (completed_) return true;
   }
-  if (!test()) return false;
+  if (!test() || (place_ && !place_->end.query())) return false;
   await(kNoTimeout);
   await_conclusion();
   return true;
@@ -134,7 +144,7 @@ bool UnisonoWork::isCompleted() {
 
 bool UnisonoWork::isSuccess() const {
   const std::lock_guard lock(mutex_);
-  return completed_ && exception_ == nullptr;
+  return (completed_ || (place_ && !has_failed())) && exception_ == nullptr;
 }
 
 // Waits for the requests and concludes with their outcome; throws only where they run on.
@@ -157,16 +167,24 @@ void UnisonoWork::await(milliseconds timeout) {
   conclude(code == UNISONO_OK ? nullptr : last_error(operation_));
 }
 
+void UnisonoWork::block_current_stream() const {
+  const c10::impl::VirtualGuardImpl guard(place_->stream.device_type());
+  place_->end.block(guard.getStream(place_->stream.device()));
+}
+
 bool UnisonoWork::wait(milliseconds timeout) {
   if (place_ && timeout <= kNoTimeout && !has_failed()) {
-    const c10::impl::VirtualGuardImpl guard(place_->stream.device_type());
-    place_->end.block(guard.getStream(place_->stream.device()));
+    block_current_stream();
     return true;
   }
   await(timeout);
   await_conclusion();
-  const std::lock_guard lock(mutex_);
-  if (exception_ != nullptr) std::rethrow_exception(exception_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (exception_ != nullptr) std::rethrow_exception(exception_);
+  }
+  // What is copied out behind the call.
+  if (place_) block_current_stream();
   return true;
 }
 
@@ -235,7 +253,12 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in(
     const Complete& complete) {
   std::unique_lock lock(mutex_);
   if (slot) return slot;
-  const auto future = slot = c10::make_intrusive<c10::ivalue::Future>(type);
+  // Of messages on the tensors of a GPU, whose copies may be in the stream of whoever concludes.
+  std::vector<c10::Device> devices;
+  if (!outputs_.empty() && !outputs_.front().is_cpu() && type->kind() == c10::TypeKind::ListType) {
+    devices.push_back(outputs_.front().device());
+  }
+  const auto future = slot = c10::make_intrusive<c10::ivalue::Future>(type, std::move(devices));
   const bool is_over = has_told_;
   const std::exception_ptr failure = exception_;
   lock.unlock();
@@ -266,7 +289,19 @@ c10::intrusive_ptr<c10::ivalue::Future> UnisonoWork::future_in_stream() {
   if (future_) return future_;
   future_ = future_of_tensors({place_->stream.device()});
   const c10::StreamGuard guard(place_->stream);
-  complete_result(*future_, has_failed() ? last_error(operation_) : nullptr);
+  if (has_failed()) {
+    future_->setError(last_error(operation_));
+    return future_;
+  }
+  // Waiters wait for what the call uses, outputs or not.
+  std::vector<c10::ivalue::Future::WeakStorage> used;
+  for (const at::Tensor& tensor : lent_->tensors) {
+    used.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  for (const at::Tensor& tensor : outputs_) {
+    used.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  future_->markCompleted(outputs_, std::move(used));
   return future_;
 }
 
@@ -350,8 +385,14 @@ c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::future_on(const c10::Devi
 
 c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
   const std::vector<at::Tensor> outputs = result();
-  if (!outputs.empty() && !outputs.front().is_cpu()) return future_on(outputs.front().device());
-  const auto all = future_of_tensors();
+  const bool are_in_streams = std::all_of(works_.begin(), works_.end(), [](const auto& work) {
+    const auto* const ours = dynamic_cast<const UnisonoWork*>(work.get());
+    return ours != nullptr && ours->is_in_stream();
+  });
+  if (are_in_streams && !outputs.empty()) return future_on(outputs.front().device());
+  std::vector<c10::Device> devices;
+  if (!outputs.empty() && !outputs.front().is_cpu()) devices.push_back(outputs.front().device());
+  const auto all = future_of_tensors(std::move(devices));
   auto left = std::make_shared<std::atomic<size_t>>(works_.size() + 1);
   const auto end_one = [all, left, outputs](const c10::ivalue::Future* ended) {
     if (ended != nullptr && ended->hasError()) all->setErrorIfNeeded(ended->exception_ptr());

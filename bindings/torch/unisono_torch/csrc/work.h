@@ -61,6 +61,7 @@ class UnisonoWork : public c10d::Work {
 
   /// All requests are begun and their work is in `stream`. Before the work is given to anybody.
   void put_in(const c10::Stream& stream);
+  bool is_in_stream() const { return place_.has_value(); }
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -84,6 +85,7 @@ class UnisonoWork : public c10d::Work {
   };
 
   bool has_failed() const;
+  void block_current_stream() const;
   c10::intrusive_ptr<c10::ivalue::Future> future_in_stream();
   bool abandon(unisono_request* request);
   static void end_one(Self work);
