@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "tests/cuda/odd_world.h"
@@ -249,6 +250,32 @@ TEST_F(DeviceOddStream, OfCallsByKernelsTheDriverIsAskedNothing) {
             hold.let_go();
             for (Request& call : calls) call.wait();
             require(user.look(data, 1)[0] == doubled(kCalls), "a wrong result");
+          });
+    });
+  }
+}
+
+// The third rank's stream stands still. A rank that launches knows, another one cannot: it names no
+// rank that is innocent.
+TEST_F(DeviceOddStream, ATimeOutOfProcessesNamesNobodyWhoIsNotLate) {
+  for (const Rank hurried : {0, 1}) {
+    expect_success_alone([hurried] {
+      run_device_ranks(
+          {.ranks = 3, .processes = true, .devices = {0}}, [hurried](Communicator& comm) {
+            DeviceUser user;
+            float* const data = user.make<float>({1});
+            std::optional<HeldStream> hold;
+            if (comm.rank() == 2) hold.emplace(user.stream());
+            const auto deadline = std::chrono::milliseconds(comm.rank() == hurried ? 700 : 20'000);
+            Request sum = sum_once(comm, data, {.timeout = deadline, .stream = user.stream()});
+            Rank named = -1;
+            try {
+              sum.wait();
+            } catch (const Error& error) {
+              named = error.rank();
+            }
+            require(!comm.status().ok(), "no time-out");
+            require(named == 2 || (hurried == 1 && named < 0), "named: " + std::to_string(named));
           });
     });
   }

@@ -451,6 +451,41 @@ TEST_F(DeviceQueues, WaitAtGatesUnlessTheSettingForbidsThem) {
   }
 }
 
+// Half of the queues are left for others: the caller of a call in one stream more waits itself.
+TEST_F(DeviceQueues, HaveGatesInHalfAsManyStreamsAsThereAreQueues) {
+  constexpr std::size_t kStreams = 4;
+  expect_success_alone([] {
+    run_device_ranks({.ranks = 2, .processes = true, .devices = {}}, [](Communicator& comm) {
+      DeviceUser user;
+      float* const data = user.make(std::vector<float>(kStreams + 1, 1.0F));
+      std::vector<std::unique_ptr<OwnStream>> streams;
+      std::vector<std::unique_ptr<HeldStream>> holds;
+      const auto sum = [&](std::size_t i) {
+        comm.all_reduce(data + i, data + i, 1, kFloat, ops::sum,
+                        {.timeout = kDeadline, .stream = streams[i]->get()});
+      };
+      for (std::size_t i = 0; i <= kStreams; ++i) {
+        streams.push_back(std::make_unique<OwnStream>(0));
+        holds.push_back(std::make_unique<HeldStream>(streams.back()->get()));
+      }
+      for (std::size_t i = 0; i < kStreams; ++i) sum(i);
+      std::atomic<bool> returned = false;
+      std::string failed;
+      std::thread last([&] {
+        failed = failure_of([&] { sum(kStreams); });
+        returned = true;
+      });
+      std::this_thread::sleep_for(kBusyFor);
+      require(!returned, "one stream more waits");
+      holds.clear();
+      last.join();
+      require(failed.empty(), failed);
+      for (const auto& stream : streams) driver()->StreamSynchronize(stream->get());
+      require(user.look(data, kStreams + 1) == std::vector<float>(kStreams + 1, 2.0F), "wrong");
+    });
+  });
+}
+
 // The kernels and the streams of copies are the process's, whoever of its ranks came first.
 TEST_F(DeviceQueues, OutliveTheRankThatMadeThem) {
   expect_success_alone([] {
