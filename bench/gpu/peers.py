@@ -13,7 +13,9 @@ import traceback
 
 SIZES = (1 << 20, 16 << 20, 256 << 20)
 RANKS = (2, 4, 8)
-SECONDS_OF_A_POINT = 0.5
+SECONDS_OF_A_POINT = 0.2
+# Of a job: its processes import torch, which takes half of a minute where its files are not cached.
+SECONDS_OF_A_JOB = 40
 
 
 def note(text):
@@ -58,6 +60,13 @@ def make_call(torch, dist, peer, count):
 
 
 def run_rank(rank, ranks, peer, store, file):
+    start = time.perf_counter()
+
+    def tell(what):
+        """Where a job that does not end stands."""
+        if rank == 0:
+            print(f"{peer} k={ranks}: {time.perf_counter() - start:.1f} s: {what}", flush=True)
+
     # Before torch is asked for the first collective.
     os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
     os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
@@ -66,12 +75,16 @@ def run_rank(rank, ranks, peer, store, file):
     import torch.distributed as dist
 
     torch.cuda.set_device(0)
+    tell("torch is there")
     backend = "nccl" if peer == "torch NCCL" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
+    tell("the ranks have met")
     for size in SIZES:
         call, data = make_call(torch, dist, peer, size // 4)
+        tell(f"{size} bytes are there")
         call()
         torch.cuda.synchronize()
+        tell("the first call is over")
         right = bool((data == ranks * (ranks + 1) / 2).all())
         us = time_calls(torch, dist.barrier, call)
         times = [None] * ranks
@@ -122,7 +135,7 @@ def main():
     for peer in peers:
         for ranks in RANKS:
             try:
-                run_peer(torch, peer, ranks, sys.argv[1], 15)
+                run_peer(torch, peer, ranks, sys.argv[1], SECONDS_OF_A_JOB)
                 measured += 1
             except Exception as error:  # whatever a peer does, the others are measured
                 traceback.print_exc()
