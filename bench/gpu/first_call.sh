@@ -155,7 +155,7 @@ part_graph() {
 part_waits() {
   local question name ranks sizes='-b 64K -e 1M -f 16'
   [ -z "$rehearsal" ] || sizes='-b 4K -e 4K -I 2 -w 0'
-  for question in fork_and_join graphs beside_waits; do
+  for question in fork_and_join call_costs turns graphs beside_waits; do
     attempt $question 100 "$probe" $question >> "$raw/probe.jsonl"
   done
   for ranks in 2 8; do

@@ -36,6 +36,8 @@ constexpr std::array kQuestions{
     Question{"legacy_handles", ask_legacy_handles},
     Question{"memory_operations", ask_memory_operations},
     Question{"fork_and_join", ask_fork_and_join},
+    Question{"call_costs", ask_call_costs},
+    Question{"turns", ask_turns},
     Question{"graphs", ask_graphs},
     Question{"blocked_streams", ask_blocked_streams, 70},
     Question{"beside_waits", ask_beside_waits, 95},

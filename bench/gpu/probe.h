@@ -62,6 +62,26 @@ CUstreamBatchMemOpParams write_value(CUdeviceptr word, std::uint32_t value);
 CUstreamBatchMemOpParams wait_value(CUdeviceptr word, std::uint32_t value);
 void batch(const Gpu& gpu, CUstream stream, std::vector<CUstreamBatchMemOpParams> operations);
 
+/// A page that processes share, made before they part.
+class SharedPage {
+ public:
+  SharedPage();
+  ~SharedPage();
+  SharedPage(const SharedPage&) = delete;
+
+  /// For the device, registered until close().
+  CUdeviceptr open(const Gpu& gpu) const;
+  void close(const Gpu& gpu) const;
+  void* data() const { return page_; }
+
+ private:
+  void* page_;
+};
+/// Words a cache line apart.
+inline CUdeviceptr word(CUdeviceptr page, int index) {
+  return page + static_cast<CUdeviceptr>(64 * index);
+}
+
 /// Two processes: `first` here, `second` in a child, each with its end of a socket. Throws when the
 /// child fails.
 void run_two(const std::function<void(int socket)>& first,
@@ -78,6 +98,8 @@ void ask_descriptors();
 void ask_legacy_handles();
 void ask_memory_operations();
 void ask_fork_and_join();
+void ask_turns();
+void ask_call_costs();
 void ask_graphs();
 void ask_blocked_streams();
 void ask_beside_waits();

@@ -1,6 +1,7 @@
 // One process's driver, and a second process beside it.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -73,6 +74,29 @@ void* Gpu::find_function(const char* name) const {
     throw std::runtime_error(fmt::format("the driver has no {}", name));
   }
   return function;
+}
+
+namespace {
+constexpr std::size_t kSharedBytes = 4096;
+}  // namespace
+
+SharedPage::SharedPage()
+    : page_(
+          mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+  if (page_ == MAP_FAILED) throw std::runtime_error("no page to share");
+}
+
+SharedPage::~SharedPage() { munmap(page_, kSharedBytes); }
+
+CUdeviceptr SharedPage::open(const Gpu& gpu) const {
+  gpu.must(gpu->MemHostRegister(page_, kSharedBytes, CU_MEMHOSTREGISTER_DEVICEMAP), "registering");
+  CUdeviceptr on_device = 0;
+  gpu.must(gpu->MemHostGetDevicePointer(&on_device, page_, 0), "asking for the page's address");
+  return on_device;
+}
+
+void SharedPage::close(const Gpu& gpu) const {
+  gpu.must(gpu->MemHostUnregister(page_), "unregistering");
 }
 
 CUstreamBatchMemOpParams write_value(CUdeviceptr word, std::uint32_t value) {

@@ -1,7 +1,6 @@
 // What waiting costs: two processes whose streams wait for each other's words, streams of one
 // process that meet through events, and the same in a graph.
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <vector>
@@ -12,34 +11,6 @@ namespace unisono::gpu_probe {
 namespace {
 
 constexpr int kRoundTrips = 500, kRounds = 200, kReplays = 1000;
-
-/// A page of host memory that two processes and their devices share.
-class SharedPage {
- public:
-  SharedPage()
-      : page_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    if (page_ == MAP_FAILED) throw std::runtime_error("no page to share");
-  }
-  ~SharedPage() { munmap(page_, kBytes); }
-  SharedPage(const SharedPage&) = delete;
-
-  CUdeviceptr open(const Gpu& gpu) const {
-    gpu.must(gpu->MemHostRegister(page_, kBytes, CU_MEMHOSTREGISTER_DEVICEMAP), "registering");
-    CUdeviceptr on_device = 0;
-    gpu.must(gpu->MemHostGetDevicePointer(&on_device, page_, 0), "asking for the page's address");
-    return on_device;
-  }
-  void close(const Gpu& gpu) const { gpu.must(gpu->MemHostUnregister(page_), "unregistering"); }
-
- private:
-  static constexpr std::size_t kBytes = 4096;
-  void* page_;
-};
-
-/// Words a cache line apart.
-CUdeviceptr word(CUdeviceptr page, int index) {
-  return page + static_cast<CUdeviceptr>(64 * index);
-}
 
 /// Both processes at once: {write mine, wait for the other's}, again and again.
 void meet_again_and_again(int socket, const SharedPage& shared, int me) {

@@ -110,7 +110,14 @@ bool FusedCall::may_wait_beside_others() {
   device::DeviceShare& share = *call_.device->share();
   is_among_waiting_streams_ = true;
   const bool leaves_queues = share.waiting_streams().enter(call_.stream);
-  return (leaves_queues && call_.capture == 0) || !share.has_several_ranks();
+  if ((leaves_queues && call_.capture == 0) || !share.has_several_ranks()) return true;
+  leave_waiting_streams();
+  return false;
+}
+
+void FusedCall::leave_waiting_streams() {
+  if (!std::exchange(is_among_waiting_streams_, false)) return;
+  call_.device->share()->waiting_streams().leave(call_.stream);
 }
 
 Result<StageState> FusedCall::advance() {
@@ -497,9 +504,7 @@ void FusedCall::end() {
   my_end_ = {};
   sequence_ = 0;
   state_ = State::kOver;
-  if (std::exchange(is_among_waiting_streams_, false)) {
-    call_.device->share()->waiting_streams().leave(call_.stream);
-  }
+  leave_waiting_streams();
   call_.device->share()->stream_order().leave(this);
   call_.calls->leave_streams(*this, *call_.device);
 }

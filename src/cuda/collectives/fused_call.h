@@ -64,6 +64,7 @@ class FusedCall {
 
   bool is_of_processes() const;
   bool may_wait_beside_others();
+  void leave_waiting_streams();
   Status describe();
   Status start_metadata_exchange();
   Result<StageState> read_metadata();
