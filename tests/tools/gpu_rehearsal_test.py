@@ -314,12 +314,19 @@ class Probe(unittest.TestCase):
         answers = [json.loads(line) for line in result.stdout.splitlines()]
         return result.returncode, {answer["what"]: answer["value"] for answer in answers}
 
-    def test_kernels_that_streams_hold_up_are_a_failure(self):
-        status, told = self.ask("beside_waits", FAKE_CUDA_QUEUES="1", FAKE_CUDA_PRIORITIES="share")
+    def test_kernels_that_few_streams_hold_up_are_a_failure(self):
+        status, told = self.ask("beside_waits", FAKE_CUDA_QUEUES="4")
         self.assertEqual(told["kernel_of_second_priority_beside_16_us"], "held up")
-        self.assertEqual(told["kernel_of_second_priority_beside_1_us"], "held up")
+        self.assertEqual(told["kernel_of_second_priority_beside_4_us"], "held up")
         self.assertIn("kernel_of_second_priority", told["failed"])
         self.assertEqual(status, 1)
+
+    def test_kernels_that_many_streams_hold_up_are_none(self):
+        status, told = self.ask("beside_waits", FAKE_CUDA_QUEUES="8")
+        self.assertEqual(told["kernel_of_second_priority_beside_16_us"], "held up")
+        self.assertGreater(told["kernel_of_second_priority_beside_4_us"], 0)
+        self.assertNotIn("failed", told)
+        self.assertEqual(status, 0)
 
     def test_calls_of_which_threads_of_their_own_take_care_may_be_held_up(self):
         status, told = self.ask("beside_waits", FAKE_CUDA_PAGE_LOCKING="waits")

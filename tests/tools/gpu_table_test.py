@@ -207,10 +207,10 @@ class Table(unittest.TestCase):
     def test_what_streams_hold_up_is_told(self):
         answers = [{"question": "beside_waits", "what": f"{name}_us", "value": value}
                    for name, value in (("freeing_beside_16", "held up"), ("event_beside_16", 3.5),
-                                       ("freeing_beside_1", "held up"))]
+                                       ("freeing_beside_4", "held up"))]
         probe = "".join(json.dumps(answer) + "\n" for answer in answers)
         _, text = self.run_table([], files=[("probe.jsonl", probe)])
-        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_1 (allowed", text)
+        self.assertIn("held up (beside_waits): freeing_beside_16, freeing_beside_4 (allowed", text)
         self.assertNotIn("event_beside", text)
 
     def test_the_driver_is_told_beside_its_cuda(self):
