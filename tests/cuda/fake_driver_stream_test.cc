@@ -345,33 +345,41 @@ void wait_for(std::uint32_t* word, CUstream stream) {
 // A stream that waits holds up kernels of every priority and no copies; behind a copy out, it holds
 // up copies out and nothing else.
 int hold_up_one_kind_of_queue() {
+  constexpr std::size_t kBytes = 64;
   Gpu gpu;
   alignas(4) std::uint32_t words[2] = {0, 0};
-  std::array<char, 64> page{};
+  std::array<char, 4 * kBytes> page{};
   require(driver()->MemHostRegister(words, sizeof words, 0) == CUDA_SUCCESS, "registered");
   require(driver()->MemHostRegister(page.data(), page.size(), 0) == CUDA_SUCCESS, "registered");
-  const CUdeviceptr memory = gpu.allocate(64), host = address(page.data());
-  const auto copy = [&](CUdeviceptr to, CUdeviceptr from, CUstream stream) {
-    require(driver()->MemcpyAsync(to, from, 64, stream) == CUDA_SUCCESS, "copied");
+  // Each copy has memory of its own.
+  const CUdeviceptr sources = gpu.allocate(4 * kBytes), target = gpu.allocate(kBytes);
+  const CUdeviceptr host = address(page.data()), filled = gpu.allocate(kBytes);
+  const auto copy_out = [&](std::size_t which, CUstream stream) {
+    const std::size_t at = which * kBytes;
+    require(driver()->MemcpyAsync(host + at, sources + at, kBytes, stream) == CUDA_SUCCESS, "out");
   };
-  const auto fill = [&](CUstream stream) {
-    require(driver()->MemsetD8Async(memory, 1, 64, stream) == CUDA_SUCCESS, "filled");
+  const auto copy_in = [&](CUstream stream) {
+    require(driver()->MemcpyAsync(target, host + 3 * kBytes, kBytes, stream) == CUDA_SUCCESS, "in");
   };
   const auto goes_on = [&](CUstream stream) {
     return driver()->StreamSynchronize(stream) == CUDA_SUCCESS;
   };
-  wait_for(&words[0], gpu.stream());
+  CUstream filling = gpu.stream();
+  require(driver()->MemsetD8Async(sources, 1, 4 * kBytes, filling) == CUDA_SUCCESS, "filled");
+  require(goes_on(filling), "all is filled");
+  CUstream waiting = gpu.stream();
+  wait_for(&words[0], waiting);
   CUstream urgent = gpu.stream(CU_STREAM_NON_BLOCKING, -5), out = gpu.stream(), in = gpu.stream();
-  fill(urgent);
-  copy(host, memory, out);
-  copy(memory, host, in);
+  require(driver()->MemsetD8Async(filled, 1, kBytes, urgent) == CUDA_SUCCESS, "filled");
+  copy_out(0, out);
+  copy_in(in);
   require(goes_on(out) && goes_on(in), "copies go on");
   require(stands_still(urgent), "a kernel of the greatest priority does not");
-  copy(host, memory, out);
+  copy_out(1, out);
   wait_for(&words[1], out);
   CUstream second_out = gpu.stream();
-  copy(host, memory, second_out);
-  copy(memory, host, in);
+  copy_out(2, second_out);
+  copy_in(in);
   require(goes_on(in) && stands_still(second_out), "behind a copy out copies out are held up");
   std::atomic_ref<std::uint32_t>(words[0]).store(1);
   require(goes_on(urgent) && stands_still(second_out), "kernels go on");
