@@ -78,7 +78,7 @@ class Rehearsal(unittest.TestCase):
         with open(os.path.join(self.folder, "raw", "probe.jsonl")) as file:
             answers = [json.loads(line) for line in file]
         asked = {answer["question"] for answer in answers}
-        self.assertEqual(len(asked), 8, asked)
+        self.assertEqual(len(asked), 10, asked)
         told = {answer["what"]: answer["value"] for answer in answers}
         self.assertNotEqual(told["buffer_id"], told["buffer_id_after_remapping"])
         for call in ("opening_a_handle", "mapping_a_window", "new_event"):
