@@ -4,6 +4,8 @@
 // Thread rule: one thread per process.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -82,6 +84,8 @@ inline CUdeviceptr word(CUdeviceptr page, int index) {
   return page + static_cast<CUdeviceptr>(64 * index);
 }
 
+/// Of a child, at once: it ends with its parent, whatever becomes of that.
+void end_with(pid_t parent);
 /// Two processes: `first` here, `second` in a child, each with its end of a socket. Throws when the
 /// child fails.
 void run_two(const std::function<void(int socket)>& first,

@@ -3,7 +3,6 @@
 // case has a process of its own, which is ended where the answer does not come: `held up`.
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -194,12 +193,6 @@ constexpr Case kOthers[]{
     {"freeing_page_locked", Must::kNot,
      [](Scene& scene) { scene.gpu.must(scene.gpu->MemFreeHost(scene.unused), "freeing"); }},
 };
-
-/// Ends with its parent, whatever becomes of that.
-void end_with(pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
-}
 
 /// Of memory of another process, which lives as long as this one. Before this one has the driver.
 CUipcMemHandle handle_of_another_process() {

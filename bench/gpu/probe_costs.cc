@@ -2,7 +2,6 @@
 // share a GPU pay for taking turns on it.
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,9 +9,9 @@
 #include <atomic>
 #include <barrier>
 #include <csignal>
-#include <cstdlib>
-#include <new>
+#include <cstdio>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/gpu/probe.h"
@@ -189,7 +188,7 @@ class Taker {
   int meetings_ = 0;
 };
 
-/// Ends the process, whose driver the others' words may still be written by.
+/// Ends the process where it stands: streams of the others may still write into its page.
 [[noreturn]] void take_turns(const SharedPage& shared, int me, int processes) {
   try {
     Taker taker(shared, me, processes);
@@ -212,21 +211,18 @@ void ask_with_processes(int count) {
   for (int me = 0; me < count; ++me) {
     const pid_t child = fork();
     if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
+      end_with(parent);
       take_turns(shared, me, count);
     }
     children.push_back(child);
   }
   bool failed = false;
-  for (const pid_t child : children) {
+  // Whoever ends first: the others would wait for one that has failed.
+  for (std::size_t ended = 0; ended < children.size(); ++ended) {
     int status = 0;
-    waitpid(child, &status, 0);
-    failed = failed || status != 0;
-    // The others would wait for it.
-    if (failed) {
-      for (const pid_t other : children) kill(other, SIGKILL);
-    }
+    waitpid(-1, &status, 0);
+    if (status == 0 || std::exchange(failed, true)) continue;
+    for (const pid_t child : children) kill(child, SIGKILL);
   }
   if (failed) throw std::runtime_error(fmt::format("{} processes did not come to an end", count));
 }

@@ -123,14 +123,20 @@ void batch(const Gpu& gpu, CUstream stream, std::vector<CUstreamBatchMemOpParams
       "stream memory operations");
 }
 
+void end_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
 void run_two(const std::function<void(int)>& first, const std::function<void(int)>& second) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     throw std::runtime_error(fmt::format("socketpair: {}", std::strerror(errno)));
   }
+  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    end_with(parent);
     close(ends[0]);
     try {
       second(ends[1]);
