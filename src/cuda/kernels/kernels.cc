@@ -178,7 +178,7 @@ int inputs_by_units(const DeviceWork& work, std::size_t element_bytes) {
 Geometry geometry_by_units(const DeviceWork& work, std::size_t element_bytes) {
   std::uint64_t most = 1, all = 1;
   for (std::uint32_t i = 0; i < work.piece_count; ++i) {
-    const Units split(work, work.pieces[i], static_cast<unsigned>(element_bytes));
+    const Split split = units_of(work, work.pieces[i], static_cast<unsigned>(element_bytes));
     most = std::max(most, split.units + split.singles);
     all += split.units + split.singles;
   }
@@ -375,7 +375,8 @@ Status Kernels::launch(CUstream stream, DeviceWork work, const WorkKind& kind, R
   if (work.piece_count == 0) return Status();
   complete_work(work, kind);
   const std::size_t bytes = counted(kind).bytes;
-  CUfunction kernel = state_->find_by_units(kind, inputs_by_units(work, bytes));
+  CUfunction kernel = state_->find_by_units(kind, work.pieces[0].inputs);
+  if (kernel != nullptr && inputs_by_units(work, bytes) == 0) kernel = nullptr;
   // Each block of a replay counts itself: the fewer the better.
   const Geometry grid = kernel == nullptr || runs == Runs::kInGraph
                             ? geometry_of(work, bytes, state_->multiprocessors)

@@ -34,6 +34,21 @@ UNISONO_HOST_DEVICE int unknown_zero() {
   return zero;
 }
 
+/// Bytes from an address, of which the low bits are given, to the next multiple of `width`.
+UNISONO_HOST_DEVICE unsigned head_bytes(unsigned low_bits, unsigned width) {
+  return (0u - low_bits) & (width - 1);
+}
+
+/// Calls store(output) for those that are not null. A loop, not unrolled: the addresses are read
+/// when they are needed instead of occupying registers.
+template <class Store>
+UNISONO_HOST_DEVICE void for_outputs(void* const* outputs, int count, const Store& store) {
+  UNISONO_ROLLED
+  for (int j = 0; j < count; ++j) {
+    if (void* const to = outputs[j]; to != nullptr) store(to);
+  }
+}
+
 class PieceBuffers {
  public:
   UNISONO_HOST_DEVICE PieceBuffers(const DeviceWork& work, const WorkPiece& piece)
@@ -55,14 +70,9 @@ class PieceBuffers {
   /// May be null.
   UNISONO_HOST_DEVICE void* output(int j) const { return outputs_[j]; }
 
-  /// Calls store(output) for those that are not null. A loop, not unrolled: the addresses are read
-  /// when they are needed instead of occupying registers.
   template <class Store>
   UNISONO_HOST_DEVICE void for_each_output(const Store& store) const {
-    UNISONO_ROLLED
-    for (int j = 0; j < output_count_; ++j) {
-      if (void* const to = outputs_[j]; to != nullptr) store(to);
-    }
+    for_outputs(outputs_, output_count_, store);
   }
 
   /// The widest power of two up to 16 by which all buffers are equally misaligned.
@@ -74,7 +84,7 @@ class PieceBuffers {
     return ((low_bits_ | differences_) & (bytes - 1)) == 0;
   }
   /// Bytes before the first multiple of `width`, which is at most common_width().
-  UNISONO_HOST_DEVICE unsigned head(unsigned width) const { return (0u - low_bits_) & (width - 1); }
+  UNISONO_HOST_DEVICE unsigned head(unsigned width) const { return head_bytes(low_bits_, width); }
 
  private:
   static UNISONO_HOST_DEVICE unsigned address_of(const void* pointer) {
@@ -95,11 +105,20 @@ struct Split {
   UNISONO_HOST_DEVICE Split(const PieceBuffers& buffers, std::uint64_t count,
                             unsigned of_element_bytes, unsigned of_unit_bytes)
       : element_bytes(of_element_bytes), unit_bytes(of_unit_bytes), singles(count) {
-    const unsigned head_bytes = buffers.head(unit_bytes);
-    const unsigned head_elements = head_bytes / element_bytes;
-    const bool fits = buffers.common_width() >= unit_bytes &&
-                      head_bytes == head_elements * element_bytes && head_elements < count;
-    if (!fits) return;
+    const unsigned head = buffers.head(unit_bytes);
+    const bool fits = buffers.common_width() >= unit_bytes && head % element_bytes == 0;
+    if (fits) begin_units_behind(head / element_bytes, count);
+  }
+  /// Of buffers that are known to lie alike, by the address of one of them.
+  UNISONO_HOST_DEVICE Split(const std::byte* buffer, std::uint64_t count, unsigned of_element_bytes,
+                            unsigned of_unit_bytes)
+      : element_bytes(of_element_bytes), unit_bytes(of_unit_bytes), singles(count) {
+    const auto low_bits = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(buffer));
+    begin_units_behind(head_bytes(low_bits, unit_bytes) / element_bytes, count);
+  }
+
+  UNISONO_HOST_DEVICE void begin_units_behind(unsigned head_elements, std::uint64_t count) {
+    if (head_elements >= count) return;
     const unsigned unit_elements = unit_bytes / element_bytes;
     before = head_elements;
     units = (count - before) / unit_elements;

@@ -15,59 +15,41 @@ namespace unisono::cuda {
 
 inline constexpr unsigned kUnitBytes = 16;
 
-/// A piece as units and the single elements before and behind them, by its first input.
-struct Units {
-  UNISONO_HOST_DEVICE Units(const DeviceWork& work, const WorkPiece& piece, unsigned element)
-      : first(static_cast<const std::byte*>(work.pointers[piece.first_input])),
-        element_bytes(element) {
-    const auto address = reinterpret_cast<std::uintptr_t>(first);
-    const std::uint64_t head = ((0u - static_cast<unsigned>(address)) & (kUnitBytes - 1)) / element;
-    before = head < piece.count ? head : piece.count;
-    const unsigned in_a_unit = kUnitBytes / element;
-    units = (piece.count - before) / in_a_unit;
-    singles = piece.count - units * in_a_unit;
-  }
+UNISONO_HOST_DEVICE const std::byte* input_of(const DeviceWork& work, const WorkPiece& piece,
+                                              int i) {
+  return static_cast<const std::byte*>(work.pointers[piece.first_input + i]);
+}
 
-  /// Of unit or single `i`, of `units + singles`.
-  UNISONO_HOST_DEVICE bool is_unit(std::uint64_t i) const { return i < units; }
-  UNISONO_HOST_DEVICE std::uint64_t offset_of(std::uint64_t i) const {
-    if (is_unit(i)) return before * element_bytes + i * kUnitBytes;
-    const std::uint64_t single = i - units;
-    return single * element_bytes + (single < before ? 0 : units * kUnitBytes);
-  }
-
-  const std::byte* first;
-  unsigned element_bytes;
-  std::uint64_t before;
-  std::uint64_t units;
-  std::uint64_t singles;
-};
+/// The piece as units and single elements.
+UNISONO_HOST_DEVICE Split units_of(const DeviceWork& work, const WorkPiece& piece,
+                                   unsigned element_bytes) {
+  return {input_of(work, piece, 0), piece.count, element_bytes, kUnitBytes};
+}
 
 /// Calls store(output) for those that are there.
 template <class Store>
 UNISONO_HOST_DEVICE void for_outputs(const DeviceWork& work, const WorkPiece& piece,
                                      const Store& store) {
-  UNISONO_ROLLED
-  for (int j = 0; j < piece.outputs; ++j) {
-    if (void* const to = work.pointers[piece.first_output + j]; to != nullptr) store(to);
-  }
+  for_outputs(work.pointers + piece.first_output, piece.outputs, store);
 }
 
 /// `count` is in bytes.
 UNISONO_HOST_DEVICE void copy_piece_by_units(const DeviceWork& work, const WorkPiece& piece,
                                              ThreadOfPiece me) {
-  const Units split(work, piece, 1);
+  const Split split = units_of(work, piece, 1);
+  const std::byte* const from = input_of(work, piece, 0);
   const auto copy = [&](auto unit, std::uint64_t offset) {
     for_outputs(work, piece, [&](void* to) {
-      if (to != split.first) store_unit(advance(to, offset), unit);
+      if (to != from) store_unit(advance(to, offset), unit);
     });
   };
   for (std::uint64_t i = me.index; i < split.units + split.singles; i += me.count) {
-    const std::uint64_t offset = split.offset_of(i);
-    if (split.is_unit(i)) {
-      copy(load_unit<kUnitBytes>(split.first + offset), offset);
+    if (i < split.units) {
+      const std::uint64_t offset = split.offset_of_unit(i);
+      copy(load_unit<kUnitBytes>(from + offset), offset);
     } else {
-      copy(load_unit<1>(split.first + offset), offset);
+      const std::uint64_t offset = split.offset_of_single(i - split.units);
+      copy(load_unit<1>(from + offset), offset);
     }
   }
 }
@@ -81,8 +63,7 @@ UNISONO_HOST_DEVICE void reduce_lanes(const A& arithmetic, const DeviceWork& wor
   Lanes in[kInputs];
   UNISONO_UNROLLED
   for (int k = 0; k < kInputs; ++k) {
-    in[k] = load_lanes<Lanes, T>(
-        static_cast<const std::byte*>(work.pointers[piece.first_input + k]) + offset, true);
+    in[k] = load_lanes<Lanes, T>(input_of(work, piece, k) + offset, true);
   }
   Lanes result;
   UNISONO_UNROLLED
@@ -105,12 +86,12 @@ UNISONO_HOST_DEVICE void reduce_piece_by_units(const DeviceWork& work, const Wor
     T lane[1];
   };
   const A arithmetic(work);
-  const Units split(work, piece, sizeof(T));
+  const Split split = units_of(work, piece, sizeof(T));
   for (std::uint64_t i = me.index; i < split.units + split.singles; i += me.count) {
-    const std::uint64_t offset = split.offset_of(i);
-    if (split.is_unit(i)) {
-      reduce_lanes<kInputs, A, Unit>(arithmetic, work, piece, offset);
+    if (i < split.units) {
+      reduce_lanes<kInputs, A, Unit>(arithmetic, work, piece, split.offset_of_unit(i));
     } else {
+      const std::uint64_t offset = split.offset_of_single(i - split.units);
       reduce_lanes<kInputs, A, Single>(arithmetic, work, piece, offset);
     }
   }
