@@ -231,13 +231,14 @@ Result<device::FlagPage*> CudaCalls::flags(device::Device& device) {
 }
 
 Status CudaCalls::follow_call_before(CUstream stream) {
-  if (stream == latest_stream_) return Status();
+  const CUstream before = std::exchange(latest_stream_, stream);
+  if (before == stream || flags_->is_past(flags_->sequence())) return Status();
   const device::Device& device = *rank_device_.device();
   if (between_streams_ == nullptr) {
     UNISONO_ASSIGN(between_streams_, rank_device_.device()->take_event());
   }
   const std::string what = "ordering streams on " + device.name();
-  UNISONO_TRY(device.api().check(device.api().EventRecord(between_streams_, latest_stream_), what));
+  UNISONO_TRY(device.api().check(device.api().EventRecord(between_streams_, before), what));
   return device.api().check(device.api().StreamWaitEvent(stream, between_streams_, 0), what);
 }
 

@@ -78,10 +78,8 @@ class CudaCalls final : public DeviceCalls {
   Result<device::FlagPage*> flags(device::Device& device);
   /// The same, or null before.
   const device::FlagPage* known_flags() const { return flags_.get(); }
-  /// Of kProcesses: the stream of the latest call, whose work the next one's must come behind, in
-  /// whichever stream. CUDA has to see that, or it may put streams in another order.
-  void note_latest_stream(CUstream stream) { latest_stream_ = stream; }
-  /// While that call is not over.
+  /// Of kProcesses: `stream`, which the next call is enqueued on, comes behind the latest call's.
+  /// CUDA has to see that where it is another one, or it may put streams in another order.
   Status follow_call_before(CUstream stream);
   /// Of kProcesses, made by the first captured call. From then on peers are watched.
   CapturedCalls& captured(device::Device& device);

@@ -21,6 +21,11 @@ struct DeviceCall {
   DeviceCall(CudaCalls& of, StartedCall& whole, HostBackends& backends)
       : calls(&of), started(&whole), host(backends) {}
 
+  /// What is true of the input is so of the output.
+  bool has_one_buffer() const {
+    return call.out == call.in && shape.output_bytes == shape.input_bytes;
+  }
+
   CudaCalls* calls;
   StartedCall* started;  ///< as the communicator has it
   device::Device* device = nullptr;

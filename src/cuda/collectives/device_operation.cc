@@ -162,7 +162,7 @@ Status DeviceOperation::check_buffers() {
                       "InitOptions::device");
   };
   UNISONO_TRY(check("in", call_.call.in, call_.shape.input_bytes, &call_.input_on_host));
-  if (call_.call.out == call_.call.in && call_.shape.output_bytes == call_.shape.input_bytes) {
+  if (call_.has_one_buffer()) {
     call_.output_on_host = call_.input_on_host;
     return Status();
   }

@@ -57,7 +57,7 @@ Status FusedCall::describe() {
   if (call_.shape.input_bytes > 0) {
     UNISONO_ASSIGN(mine_.input, memory.ticket_of(call.in, call_.shape.input_bytes));
   }
-  if (call.out == call.in && call_.shape.output_bytes == call_.shape.input_bytes) {
+  if (call_.has_one_buffer()) {
     mine_.output = mine_.input;
   } else if (call_.shape.output_bytes > 0) {
     UNISONO_ASSIGN(mine_.output, memory.ticket_of(call.out, call_.shape.output_bytes));
@@ -149,7 +149,7 @@ Result<StageState> FusedCall::advance() {
   if (!suspicion_.ok()) return await_decision(suspicion_);
   // What a captured stream holds runs when its graph is launched.
   if (call_.capture == 0) {
-    if (waits_in_streams()) {
+    if (!call_.calls->is_oldest_in_streams(*this) || !is_over()) {
       UNISONO_TRY(look_after_device());
       return StageState::kWaiting;
     }
@@ -169,10 +169,6 @@ Status FusedCall::look_after_device() {
   const cuda::DriverSection section(call_.device->api(), call_.device->context());
   UNISONO_TRY(section.status());
   return call_.device->health();
-}
-
-bool FusedCall::waits_in_streams() const {
-  return !call_.calls->is_oldest_in_streams(*this) || !is_over();
 }
 
 bool FusedCall::is_over() const {
@@ -437,8 +433,7 @@ std::span<const device::PageTicket> FusedCall::offers(device::PageTicket Descrip
 }
 
 Status FusedCall::enqueue_call(device::FlagPage& flags, std::span<const device::RankPart> parts) {
-  if (!flags.is_past(flags.sequence())) UNISONO_TRY(call_.calls->follow_call_before(call_.stream));
-  call_.calls->note_latest_stream(call_.stream);
+  UNISONO_TRY(call_.calls->follow_call_before(call_.stream));
   const Status enqueued = flags.enqueue(
       call_.stream, [&] { return launch_pieces(call_.stream, parts, flags.abort_word()); });
   sequence_ = flags.sequence();
@@ -483,8 +478,8 @@ void FusedCall::waiting_for(std::vector<Rank>* ranks) const {
   // For a call of its own, of another communicator.
   if (state_ == State::kInLine) ranks->push_back(call_.calls->rank());
   if (state_ != State::kInStreams || sequence_ == 0) return;
-  if (const Result<device::FlagPage*> flags = call_.calls->flags(*call_.device)) {
-    (*flags)->waiting_for(sequence_, ranks);
+  if (const device::FlagPage* const flags = call_.calls->known_flags()) {
+    flags->waiting_for(sequence_, ranks);
   }
 }
 

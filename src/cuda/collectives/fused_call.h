@@ -87,7 +87,6 @@ class FusedCall {
                        const std::uint32_t* abort);
   void finish_in_stream();
   bool is_over() const;
-  bool waits_in_streams() const;
   Status look_after_device();
   Result<StageState> await_decision(const Status& suspicion);
   device::ToldDescriptors told() const { return {received_, stride_}; }

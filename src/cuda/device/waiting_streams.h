@@ -7,8 +7,9 @@
 // Thread rule: any thread.
 #pragma once
 
-#include <map>
+#include <algorithm>
 #include <mutex>
+#include <vector>
 
 #include "cuda/driver/cuda_api.h"
 
@@ -23,19 +24,35 @@ class WaitingStreams {
   /// queues for others.
   bool enter(CUstream stream) {
     const std::lock_guard guard(mutex_);
-    ++calls_[stream];
-    return calls_.size() <= streams_max_;
+    const auto known = find(stream);
+    if (known != waiting_.end()) {
+      ++known->calls;
+    } else {
+      waiting_.push_back({stream, 1});
+    }
+    return waiting_.size() <= streams_max_;
   }
   void leave(CUstream stream) {
     const std::lock_guard guard(mutex_);
-    const auto found = calls_.find(stream);
-    if (--found->second == 0) calls_.erase(found);
+    const auto known = find(stream);
+    if (--known->calls > 0) return;
+    *known = waiting_.back();
+    waiting_.pop_back();
   }
 
  private:
+  struct Waiting {
+    CUstream stream;
+    int calls;
+  };
+  std::vector<Waiting>::iterator find(CUstream stream) {
+    return std::find_if(waiting_.begin(), waiting_.end(),
+                        [&](const Waiting& each) { return each.stream == stream; });
+  }
+
   const std::size_t streams_max_;
   std::mutex mutex_;
-  std::map<CUstream, int> calls_;
+  std::vector<Waiting> waiting_;  // few, and memory for them is kept
 };
 
 }  // namespace unisono::device

@@ -1,8 +1,16 @@
 #include "cuda/driver/memop_batch.h"
 
+#include <atomic>
+
 #include "base/assert.h"
 
 namespace unisono::cuda {
+
+bool has_come(const std::uint32_t& word, std::uint32_t value) {
+  const std::uint32_t seen =
+      std::atomic_ref<const std::uint32_t>(word).load(std::memory_order_acquire);
+  return static_cast<std::int32_t>(seen - value) >= 0;
+}
 
 CUstreamBatchMemOpParams& MemopBatch::add(CUstreamBatchMemOpType operation) {
   UNISONO_ASSERT(count_ < kOperationsMax, "a batch of stream memory operations is too long");

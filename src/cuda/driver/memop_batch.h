@@ -12,11 +12,14 @@
 
 namespace unisono::cuda {
 
+/// What MemopBatch::wait() waits for, as the host sees it now: cyclic numbers are compared.
+bool has_come(const std::uint32_t& word, std::uint32_t value);
+
 class MemopBatch {
  public:
   /// Behind everything that the stream has done, as other devices and the host see it.
   void write(CUdeviceptr word, std::uint32_t value);
-  /// Until the word has come to `value`, as cyclic numbers are compared.
+  /// Until the word has come to `value`, see has_come().
   void wait(CUdeviceptr word, std::uint32_t value);
   /// The same for a word of 64 bits.
   void wait_wide(CUdeviceptr word, std::uint64_t value);

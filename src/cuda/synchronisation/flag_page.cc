@@ -35,7 +35,7 @@ FlagPage::FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> l
       ranks_(ranks),
       rank_(rank),
       launchers_(launchers),
-      launches_(std::find(launchers.begin(), launchers.end(), rank) != launchers.end()) {}
+      launches_(is_launcher(rank)) {}
 
 Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank rank,
                                                  std::span<const Rank> launchers) {
@@ -45,80 +45,71 @@ Result<std::unique_ptr<FlagPage>> FlagPage::make(Device& device, int ranks, Rank
   return flags;
 }
 
-CUdeviceptr FlagPage::ready_word(Rank page, Rank writer) const {
-  return pages_->address_of(page) + offsetof(Words, ready) +
-         static_cast<std::size_t>(writer) * sizeof(Line);
+bool FlagPage::is_launcher(Rank rank) const {
+  return std::find(launchers_.begin(), launchers_.end(), rank) != launchers_.end();
 }
 
-CUdeviceptr FlagPage::done_word(Rank page, Rank writer) const {
-  return pages_->address_of(page) + offsetof(Words, done) +
-         static_cast<std::size_t>(writer) * sizeof(Line);
-}
-
-CUdeviceptr FlagPage::past_word() const {
-  return pages_->address_of(rank_) + offsetof(Words, past);
+CUdeviceptr FlagPage::word(Rank page, std::size_t lines, Rank writer) const {
+  return pages_->address_of(page) + lines + static_cast<std::size_t>(writer) * sizeof(Line);
 }
 
 // A write is ordered behind everything that the stream has done.
 Status FlagPage::enqueue(CUstream stream, const std::function<Status()>& launch) {
   const std::string what = "enqueueing flags on " + device_.name();
+  constexpr std::size_t kReady = offsetof(Words, ready), kDone = offsetof(Words, done);
+  const CUdeviceptr past = word(rank_, offsetof(Words, past), 0);
   cuda::MemopBatch batch;
   const std::uint32_t sequence = sequence_ + 1;
   for (const Rank launcher : launchers_) {
-    if (launcher != rank_) batch.write(ready_word(launcher, rank_), sequence);
+    if (launcher != rank_) batch.write(word(launcher, kReady, rank_), sequence);
   }
   Status launched;
   if (launches_) {
     for (Rank peer = 0; peer < ranks_; ++peer) {
-      if (peer != rank_) batch.wait(ready_word(rank_, peer), sequence);
+      if (peer != rank_) batch.wait(word(rank_, kReady, peer), sequence);
     }
     UNISONO_TRY(batch.enqueue(device_.api(), stream, what));
     sequence_ = sequence;
     batch = {};
     launched = launch();
     for (Rank peer = 0; launched.ok() && peer < ranks_; ++peer) {
-      if (peer != rank_) batch.write(done_word(peer, rank_), sequence);
+      if (peer != rank_) batch.write(word(peer, kDone, rank_), sequence);
     }
   }
   for (const Rank launcher : launchers_) {
-    if (launched.ok() && launcher != rank_) batch.wait(done_word(rank_, launcher), sequence);
+    if (launched.ok() && launcher != rank_) batch.wait(word(rank_, kDone, launcher), sequence);
   }
   // Behind the first of several launches, should a later one fail.
-  batch.write(past_word(), sequence);
+  batch.write(past, sequence);
   const Status enqueued = batch.enqueue(device_.api(), stream, what);
   if (!enqueued && launches_) {
-    cuda::MemopBatch past;
-    past.write(past_word(), sequence);
-    static_cast<void>(past.enqueue(device_.api(), stream, what));
+    batch = {};
+    batch.write(past, sequence);
+    static_cast<void>(batch.enqueue(device_.api(), stream, what));
   }
   UNISONO_TRY(enqueued);
   sequence_ = sequence;
   return launched;
 }
 
-bool FlagPage::is_there(const Line& line, std::uint32_t sequence) const {
-  const std::uint32_t seen =
-      std::atomic_ref<const std::uint32_t>(line.value).load(std::memory_order_acquire);
-  return static_cast<std::int32_t>(seen - sequence) >= 0;
+bool FlagPage::is_past(std::uint32_t sequence) const {
+  return cuda::has_come(own().past.value, sequence);
 }
-
-bool FlagPage::is_past(std::uint32_t sequence) const { return is_there(own().past, sequence); }
 
 void FlagPage::waiting_for(std::uint32_t sequence, std::vector<Rank>* ranks) const {
   bool all_ready = true;
   for (Rank peer = 0; launches_ && peer < ranks_; ++peer) {
-    if (peer == rank_ || is_there(own().ready[peer], sequence)) continue;
+    if (peer == rank_ || cuda::has_come(own().ready[peer].value, sequence)) continue;
     ranks->push_back(peer);
     all_ready = false;
   }
-  const bool is_done = std::all_of(launchers_.begin(), launchers_.end(), [&](Rank launcher) {
-    return launcher == rank_ || is_there(own().done[launcher], sequence);
-  });
-  if (is_done || !all_ready) return;
+  const auto is_done = [&](Rank launcher) {
+    return launcher == rank_ || cuda::has_come(own().done[launcher].value, sequence);
+  };
+  if (!all_ready || std::all_of(launchers_.begin(), launchers_.end(), is_done)) return;
   // Who has not told those that launch is not known here.
   for (Rank peer = 0; peer < ranks_; ++peer) {
-    const bool launches = std::find(launchers_.begin(), launchers_.end(), peer) != launchers_.end();
-    const bool may_be_late = launches ? !is_there(own().done[peer], sequence) : !launches_;
+    const bool may_be_late = is_launcher(peer) ? !is_done(peer) : !launches_;
     if (peer != rank_ && may_be_late) ranks->push_back(peer);
   }
 }

@@ -55,10 +55,9 @@ class FlagPage {
   struct Words;
 
   FlagPage(Device& device, int ranks, Rank rank, std::span<const Rank> launchers);
-  bool is_there(const Line& line, std::uint32_t sequence) const;
-  CUdeviceptr ready_word(Rank page, Rank writer) const;
-  CUdeviceptr done_word(Rank page, Rank writer) const;
-  CUdeviceptr past_word() const;
+  bool is_launcher(Rank rank) const;
+  /// As the device sees it, in the page of a rank: `writer`'s line of those that begin at `lines`.
+  CUdeviceptr word(Rank page, std::size_t lines, Rank writer) const;
   Words& of(Rank rank) const { return *reinterpret_cast<Words*>(pages_->of(rank)); }
   Words& own() const { return *reinterpret_cast<Words*>(pages_->own()); }
 

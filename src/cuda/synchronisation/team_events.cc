@@ -24,18 +24,14 @@ std::shared_ptr<TeamEvents> TeamEvents::join(std::shared_ptr<const cuda::CudaApi
 
 TeamEvents::TeamEvents(std::shared_ptr<const cuda::CudaApi> api, int ranks)
     : api_(std::move(api)),
-      events_(static_cast<std::size_t>(ranks)),
-      ends_(events_.size()),
-      launching_(events_.size()),
-      shares_(events_.size()) {}
+      ends_(static_cast<std::size_t>(ranks)),
+      launching_(ends_.size()),
+      shares_(ends_.size()) {}
 
 TeamEvents::~TeamEvents() {
-  for (const auto* const events : {&events_, &more_events_}) {
-    for (CUevent event : *events) {
-      if (event != nullptr) api_->EventDestroy(event);
-    }
-  }
+  for (CUevent event : more_events_) api_->EventDestroy(event);
   for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
+    if (ends_[rank].event != nullptr) api_->EventDestroy(ends_[rank].event);
     if (ends_[rank].word != nullptr) shares_[rank]->give_back_word(ends_[rank].word);
   }
   if (abort_word_ != nullptr) word_owner_->give_back_word(abort_word_);
@@ -43,7 +39,7 @@ TeamEvents::~TeamEvents() {
 
 Result<CUevent> TeamEvents::event_of(Rank rank, const Device& device) {
   const std::lock_guard guard(mutex_);
-  CUevent& event = events_[static_cast<std::size_t>(rank)];
+  CUevent& event = ends_[static_cast<std::size_t>(rank)].event;
   if (event == nullptr) {
     shares_[static_cast<std::size_t>(rank)] = device.share();
     UNISONO_TRY(api_->check(api_->EventCreate(&event, CU_EVENT_DISABLE_TIMING),
@@ -64,14 +60,13 @@ Result<CUevent> TeamEvents::new_event(const Device& device) {
 
 CUevent TeamEvents::known_event_of(Rank rank) {
   const std::lock_guard guard(mutex_);
-  return events_[static_cast<std::size_t>(rank)];
+  return ends_[static_cast<std::size_t>(rank)].event;
 }
 
 Result<TeamEvents::End> TeamEvents::next_end(Rank rank, const Device& device) {
-  UNISONO_ASSIGN(const CUevent event, event_of(rank, device));
+  UNISONO_TRY(event_of(rank, device).status());
   const std::lock_guard guard(mutex_);
   End& end = ends_[static_cast<std::size_t>(rank)];
-  end.event = event;
   if (end.word == nullptr) {
     UNISONO_ASSIGN(end.word, device.share()->take_word());
   }
@@ -94,11 +89,7 @@ Result<TeamEvents::End> TeamEvents::record_end(Rank rank, const Device& device, 
   return end;
 }
 
-bool TeamEvents::is_over(const End& end) {
-  const std::uint32_t seen =
-      std::atomic_ref<std::uint32_t>(*end.word).load(std::memory_order_acquire);
-  return static_cast<std::int32_t>(seen - end.number) >= 0;
-}
+bool TeamEvents::is_over(const End& end) { return cuda::has_come(*end.word, end.number); }
 
 void TeamEvents::note(Rank rank, bool launches) {
   const std::lock_guard guard(mutex_);

@@ -70,8 +70,7 @@ class TeamEvents {
 
   std::shared_ptr<const cuda::CudaApi> api_;
   std::mutex mutex_;
-  // By rank.
-  std::vector<CUevent> events_;
+  // By rank; of an end the latest number.
   std::vector<End> ends_;
   std::vector<bool> launching_;
   std::vector<CUevent> more_events_;
