@@ -54,10 +54,29 @@ enum class PostResult : std::uint8_t {
   kFull,     ///< not taken; try again after poll()
 };
 
+/// A point-to-point message that somebody waits for, and where it goes.
+struct AwaitedMessage {
+  std::uint32_t communicator = 0;
+  std::uint32_t index = 0;    ///< the tag
+  std::span<std::byte> room;  ///< as long as the message
+};
+
+enum class TakeResult : std::uint8_t {
+  kNothing,  ///< nothing has arrived
+  kTaken,
+  kOther,  ///< what comes next of this peer, if anything does, is poll()'s
+};
+
 /// One peer as seen by one transport.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
+  /// Takes the peer's next frame past poll() and the sink, if it is the awaited message, eager and
+  /// wholly here. For endpoints where a look costs a few loads; others leave it to poll().
+  virtual TakeResult take_awaited(const AwaitedMessage& awaited) {
+    static_cast<void>(awaited);
+    return TakeResult::kOther;
+  }
   /// Never blocks. Before the connection stands frames are queued up to a small bound, then kFull.
   /// On a closed endpoint the frame is dropped and kDone returned: closed() has told the engine.
   virtual PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,

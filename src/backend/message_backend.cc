@@ -4,6 +4,19 @@
 
 namespace unisono {
 
+bool MessageBackend::try_receive(const Call& what, int looks) {
+  if (what.peer == kAnyRank) return false;
+  const std::size_t bytes = what.count * size_of(what.type);
+  const MessageKey key{members_.id(), FrameClass::kPointToPoint, what.tag, 0};
+  if (!messenger_.take_awaited(members_.world_rank(what.peer), key,
+                               {static_cast<std::byte*>(what.out), bytes}, looks)) {
+    return false;
+  }
+  traffic_.count_call(what.collective);
+  traffic_.count_received(what.collective, what.peer, bytes);
+  return true;
+}
+
 Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
   begin(call, what);
   if (what.collective != Collective::kSend || !call.message.advance()) return Tried::kGoesOn;

@@ -26,6 +26,9 @@ class MessageBackend final : public Backend {
     return &call.message;
   }
   void end(StartedCall& call, bool succeeded) override;
+  /// A receive that nothing is wrong with, if `looks` looks find its message: it is over then, and
+  /// counted.
+  bool try_receive(const Call& what, int looks);
   /// Begins a send or a receive that nothing is wrong with before it is copied into `call`, because
   /// a short send is often over at once and needs no copy. kOver: it is counted. kGoesOn: go_on()
   /// follows, once `call` was reset to `what`.

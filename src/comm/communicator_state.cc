@@ -122,7 +122,7 @@ Result<std::shared_ptr<RequestState>> CommunicatorState::start(const Call& call)
 
 Result<RequestState*> CommunicatorState::begin(const GroupedCall& grouped, bool in_group) {
   const bool is_message = is_point_to_point(grouped.call->collective) && !grouped.on_device;
-  if (is_message && !grouped.is_asynchronous) return begin_message(*grouped.call);
+  if (is_message && !grouped.is_asynchronous) return begin_message(grouped);
   return admit(grouped, {.in_group = in_group});
 }
 
@@ -175,11 +175,16 @@ Status CommunicatorState::naming_rank(const Status& cause) const {
 }
 
 // As admit(), for a send or receive of host memory. Null: it is over already.
-Result<RequestState*> CommunicatorState::begin_message(const Call& call) {
+Result<RequestState*> CommunicatorState::begin_message(const GroupedCall& grouped) {
   UNISONO_TRY(usable());
+  const Call& call = *grouped.call;
   if (!is_plain_message(call, size())) {
     CallShape shape;
     UNISONO_TRY(check_call(call, rank(), size(), &shape));
+  }
+  const int looks = grouped.is_last ? runtime_->engine().lingering_looks() : 1;
+  if (call.collective == Collective::kReceive && host_.messages().try_receive(call, looks)) {
+    return nullptr;
   }
   RequestState& request = requests_.acquire();
   if (host_.messages().try_run(request, call) == Tried::kOver) {

@@ -111,7 +111,7 @@ class CommunicatorState final : public JobCommunicator,
     bool is_inner = false;  ///< errors are returned, not reported
   };
   Result<RequestState*> admit(const GroupedCall& grouped, const Admission& how);
-  Result<RequestState*> begin_message(const Call& call);
+  Result<RequestState*> begin_message(const GroupedCall& grouped);
   RequestState* note_begun(RequestState& request, Operation* operation);
   Status not_started(const Status& why);
   Status naming_rank(const Status& cause) const;

@@ -50,16 +50,41 @@ class Group {
            });
   }
 
+  static bool is_send(const GroupedCall& each) {
+    return each.call->collective == Collective::kSend;
+  }
+
+  // None of them is refused alone, whatever the order in which they begin.
+  bool are_plain_messages() const {
+    return std::all_of(calls_.begin(), calls_.end(), [](const GroupedCall& each) {
+      return is_point_to_point(each.call->collective) &&
+             is_plain_message(*each.call, each.communicator->size());
+    });
+  }
+
+  // Who begins it may linger: no other call waits for that.
+  void mark_last() {
+    const auto last = std::find_if(calls_.rbegin(), calls_.rend(),
+                                   [](const GroupedCall& each) { return !each.has_begun; });
+    if (last != calls_.rend()) last->is_last = true;
+  }
+
   // What is over soon never reaches another thread.
   void begin_at_once() {
     Engine& engine = engine_of(calls_.front());
     boost::container::small_vector<Task*, 8> tasks;
     const Engine::Lock lock(engine);
-    for (GroupedCall& each : calls_) {
-      if (each.has_begun) continue;
-      begin_one(each, false);
-      if (each.request != nullptr) tasks.push_back(each.request);
-    }
+    const auto begin_those = [&](auto is_meant) {
+      for (GroupedCall& each : calls_) {
+        if (each.has_begun || !is_meant(each)) continue;
+        begin_one(each, false);
+        if (each.request != nullptr) tasks.push_back(each.request);
+      }
+    };
+    // What a receive waits for may wait for the sends.
+    if (are_plain_messages()) begin_those(is_send);
+    mark_last();
+    begin_those([](const GroupedCall&) { return true; });
     engine.start_and_linger({tasks.data(), tasks.size()});
     is_flushed_ = !engine.messenger().has_unsent();
   }
@@ -127,7 +152,10 @@ class Group {
 
   void settle_all(Received* received) {
     for (GroupedCall& each : calls_) {
-      if (each.request == nullptr) continue;
+      if (each.request == nullptr) {
+        note_received(*each.call, received);
+        continue;
+      }
       note(each, each.communicator->settle(each, received));
     }
     // Also of what was over at once: nobody else may beat for this rank for long.
@@ -138,6 +166,12 @@ class Group {
       }
     }
     if (first_.status.ok()) look_at_peers();
+  }
+
+  // Of a receive that was over at once; where it was refused nobody asks.
+  static void note_received(const Call& call, Received* received) {
+    if (received == nullptr || call.collective != Collective::kReceive) return;
+    *received = {call.peer, call.tag, call.count};
   }
 
   // For calls that have heard of nobody. One look tells all that there is to hear in a job.

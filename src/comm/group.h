@@ -32,6 +32,7 @@ struct GroupedCall {
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
   bool is_asynchronous = false;              ///< a Request waits for it, and not who begins it
+  bool is_last = false;                      ///< to begin, of a blocking group
   HostBackends::Checked* checked = nullptr;  ///< what try_run() may have found of it, or null
   bool has_begun = false;                    ///< or was refused, or comes after one that was
   bool only_sent = false;                    ///< it is over and has heard of no peer

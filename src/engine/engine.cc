@@ -51,9 +51,14 @@ void Engine::start(Task& task) {
   if (!try_end(task)) enlist(task);
 }
 
+int Engine::lingering_looks() const {
+  return static_cast<int>(std::min<std::int64_t>(idle().spins, kLingerLooks));
+}
+
 void Engine::start_and_linger(std::span<Task* const> tasks) {
-  const auto looks = std::min<std::int64_t>(idle().spins, kLingerLooks);
-  for (std::int64_t look = 0;; ++look) {
+  if (tasks.empty()) return;
+  const int looks = lingering_looks();
+  for (int look = 0;; ++look) {
     bool all_done = true;
     for (Task* task : tasks) {
       all_done = (task->done.load(std::memory_order_relaxed) || try_end(*task)) && all_done;

@@ -76,6 +76,8 @@ class Engine {
   /// Starts all tasks of a blocking call, whose `done` is false, and beats for a moment: no other
   /// thread ever sees tasks that end meanwhile.
   void start_and_linger(std::span<Task* const> tasks);
+  /// How often a blocking call looks for its end before anybody else may start calls.
+  int lingering_looks() const;
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.

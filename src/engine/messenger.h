@@ -103,6 +103,10 @@ class Messenger final : public FrameSink {
   /// longer message is dropped; `result` tells. True when already done.
   bool receive_tagged(Rank peer, const MessageKey& key, std::byte* target, std::size_t bytes,
                       TaggedResult* result, MessageOwner& owner, std::uint32_t slot);
+  /// Looks so many times whether the message of such a receive, as long as its room, is the next
+  /// that comes of `peer`, and takes it past everything that poll() does. False: it has to be
+  /// posted.
+  bool take_awaited(Rank peer, const MessageKey& key, std::span<std::byte> room, int looks);
   /// Forgets every message of `owner`: none of its buffers is referenced afterwards.
   void cancel(const MessageOwner& owner);
 
@@ -193,6 +197,7 @@ class Messenger final : public FrameSink {
   void on_probe(Peer& peer, const FrameHeader& header);
   void on_left(Peer& peer, Channel& channel);
   void drop_closed(Peer& peer, const FrameHeader& header);
+  bool has_credit(const Peer& peer, const Channel& channel, std::size_t cost) const;
   bool take_credit(const Peer& peer, Channel& channel, std::size_t cost) const;
   void return_credit(Peer& peer, Channel& channel, std::size_t cost);
   bool is_spent(const Peer& peer, const Channel& channel) const;

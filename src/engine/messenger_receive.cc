@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/direct_memory.h"
+#include "engine/idle.h"
 #include "engine/messenger_state.h"
 
 namespace unisono {
@@ -82,6 +83,27 @@ bool Messenger::receive_tagged(Rank rank, const MessageKey& key, std::byte* targ
     if (is_spent(*peer, *from)) want(*peer, *from, key.index);
   }
   return false;
+}
+
+bool Messenger::take_awaited(Rank rank, const MessageKey& key, std::span<std::byte> room,
+                             int looks) {
+  Peer& peer = use(rank);
+  Channel* const from = find_channel(peer, key.communicator);
+  const std::size_t cost = credit_cost(room.size());
+  // Receives and messages before it come first.
+  const bool may_be_next = from != nullptr && from->is_heard() && !peer.closed &&
+                           peer.arrivals.empty() && from->calls->tagged.empty();
+  if (!may_be_next || !has_credit(peer, *from, cost)) return false;
+  const AwaitedMessage awaited{key.communicator, key.index, room};
+  TakeResult result = peer.endpoint->take_awaited(awaited);
+  for (; result == TakeResult::kNothing && looks > 1; --looks) {
+    cpu_relax();
+    result = peer.endpoint->take_awaited(awaited);
+  }
+  if (result != TakeResult::kTaken) return false;
+  from->held += cost;
+  return_credit(peer, *from, cost);
+  return true;
 }
 
 // Binds a posted receive to a message that was there before it. True when it is done.
@@ -485,9 +507,13 @@ void Messenger::compare_call(std::uint32_t communicator, std::uint64_t sequence,
   }
 }
 
+bool Messenger::has_credit(const Peer& peer, const Channel& channel, std::size_t cost) const {
+  return channel.held + channel.to_return + cost <= peer.traits.eager_credit_bytes;
+}
+
 // False: the peer had not so much left.
 bool Messenger::take_credit(const Peer& peer, Channel& channel, std::size_t cost) const {
-  if (channel.held + channel.to_return + cost > peer.traits.eager_credit_bytes) return false;
+  if (!has_credit(peer, channel, cost)) return false;
   channel.held += cost;
   return true;
 }
@@ -507,7 +533,7 @@ void Messenger::return_credit(Peer& peer, Channel& channel, std::size_t cost) {
 // The peer has no credit left, not even to announce: everything it had credit for has arrived, and
 // it sends nothing more there until it is granted, wanted or given credit.
 bool Messenger::is_spent(const Peer& peer, const Channel& channel) const {
-  return channel.held + channel.to_return + kAnnounceCost > peer.traits.eager_credit_bytes;
+  return !has_credit(peer, channel, kAnnounceCost);
 }
 
 // Tells a peer whose credit has just run out what this rank waits for.

@@ -248,6 +248,63 @@ TEST_P(PointToPoint, ASendAndAReceiveAtOnceGoRoundARing) {
   });
 }
 
+TEST_P(PointToPoint, ReceivesOfAGroupTakeMessagesInTheirOrder) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    const Rank peer = 1 - comm.rank();
+    for (int round = 0; round < 200; ++round) {
+      const std::size_t count = std::size_t{1} << (round % 12);
+      const std::vector<int> first = numbers(round, count);
+      const std::vector<int> second = numbers(round + 5000, count);
+      std::vector<int> got_first(count), got_second(count);
+      const auto send = [&](const std::vector<int>& data) {
+        return Call{.collective = Collective::kSend,
+                    .in = data.data(),
+                    .count = count,
+                    .type = DataType::kInt32,
+                    .peer = peer,
+                    .tag = 3};
+      };
+      const auto receive = [&](std::vector<int>& data) {
+        return Call{.collective = Collective::kReceive,
+                    .out = data.data(),
+                    .count = count,
+                    .type = DataType::kInt32,
+                    .peer = peer,
+                    .tag = 3};
+      };
+      const Call calls[]{receive(got_first), send(first), receive(got_second), send(second)};
+      comm.group(calls);
+      ASSERT_EQ(got_first, first);
+      ASSERT_EQ(got_second, second);
+    }
+  });
+}
+
+TEST_P(PointToPoint, ARefusedReceiveOfAGroupKeepsTheSendsAfterIt) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    const Rank peer = 1 - comm.rank();
+    const std::vector<int> wrong = numbers(1, 4), right = numbers(7, 4);
+    std::vector<int> got(4);
+    const Call send_wrong{.collective = Collective::kSend,
+                          .in = wrong.data(),
+                          .count = 4,
+                          .type = DataType::kInt32,
+                          .peer = peer};
+    const Call nowhere{.collective = Collective::kReceive,
+                       .out = got.data(),
+                       .count = 4,
+                       .type = DataType::kInt32,
+                       .peer = 2};
+    const Call calls[]{nowhere, send_wrong};
+    EXPECT_THROW(comm.group(calls), Error);
+    const Received received =
+        comm.send_receive(right.data(), 4, peer, got.data(), 4, peer, DataType::kInt32);
+    EXPECT_EQ(got, right);
+    EXPECT_EQ(received.source, peer);
+    EXPECT_EQ(received.count, 4u);
+  });
+}
+
 TEST_P(PointToPoint, GroupsInCrossingOrdersDoNotDeadlock) {
   run_ranks(4, GetParam(), [](Communicator& comm) {
     constexpr std::size_t kCount = 100'000;

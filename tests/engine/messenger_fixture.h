@@ -94,6 +94,19 @@ class Outbox final : public Endpoint {
     frames.push_back({header, {payload.begin(), payload.end()}});
     return PostResult::kDone;
   }
+  /// What take_awaited() finds there, after so many looks.
+  Bytes awaited;
+  int looks_in_vain = 0;
+
+  TakeResult take_awaited(const AwaitedMessage& wanted) override {
+    if (looks_in_vain > 0) {
+      --looks_in_vain;
+      return TakeResult::kNothing;
+    }
+    if (wanted.room.size() != awaited.size()) return TakeResult::kOther;
+    std::copy(awaited.begin(), awaited.end(), wanted.room.begin());
+    return TakeResult::kTaken;
+  }
   void cancel(std::uint64_t) override {}
   void abandon(const std::byte* begin, std::size_t) override { abandoned.push_back(begin); }
 

@@ -259,6 +259,37 @@ RingReceiver::Took RingReceiver::take(FrameSink& sink) {
   return rest_bytes_ == 0 ? take_first(word, sink) : take_continuation(word, sink);
 }
 
+// A word with other flags, or of another length, is that of a record which take() has to explain.
+TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
+  // Acquire pairs with RingSender::publish.
+  const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_acquire);
+  if ((word & kPublished) == 0) return TakeResult::kNothing;
+  const std::size_t bytes = awaited.room.size();
+  const bool is_inline = bytes <= kInlineBytesMax;
+  if (rest_bytes_ > 0 || bytes > ring_.piece_bytes ||
+      word != (kPublished | (is_inline ? kInline : 0) | bytes)) {
+    return TakeResult::kOther;
+  }
+  FrameHeader header;
+  std::memcpy(&header, ring_.line(position_), sizeof header);
+  const bool is_whole = is_inline || (header.offset == 0 && header.total_bytes == bytes);
+  if (header.kind != FrameKind::kEager || header.frame_class != FrameClass::kPointToPoint ||
+      header.communicator != awaited.communicator || header.index != awaited.index || !is_whole) {
+    return TakeResult::kOther;
+  }
+  if (is_inline) {
+    std::memcpy(awaited.room.data(), reinterpret_cast<const std::byte*>(&header) + kInlineAt,
+                bytes);
+    advance(1);
+    return TakeResult::kTaken;
+  }
+  const std::span<const std::byte> head = until_wrap(bytes);
+  std::memcpy(awaited.room.data(), head.data(), head.size());
+  std::memcpy(awaited.room.data() + head.size(), ring_.line(0), bytes - head.size());
+  advance(1 + lines_for(bytes));
+  return TakeResult::kTaken;
+}
+
 RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink) {
   const std::byte* line = ring_.line(position_);
   std::memcpy(reinterpret_cast<std::byte*>(&header_) + sizeof word, line + sizeof word,
@@ -385,13 +416,18 @@ void RingReceiver::take_payload(std::size_t bytes, PieceStores stores, FrameSink
   if (rest_bytes_ == 0) sink.received(peer_, header_);
 }
 
-void RingReceiver::copy_out(std::size_t bytes, FrameSink& sink) {
+// Of the record's payload the part that lies before the end of the ring; the rest is at line 0.
+std::span<const std::byte> RingReceiver::until_wrap(std::size_t bytes) const {
   // May be the line behind the last one: then nothing lies before the wrap.
   const std::uint32_t first = position_ + 1;
   const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
-  const std::size_t head = std::min(bytes, until_end);
-  hand_over({ring_.line(first), head}, sink);
-  hand_over({ring_.line(0), bytes - head}, sink);
+  return {ring_.line(first), std::min(bytes, until_end)};
+}
+
+void RingReceiver::copy_out(std::size_t bytes, FrameSink& sink) {
+  const std::span<const std::byte> head = until_wrap(bytes);
+  hand_over(head, sink);
+  hand_over({ring_.line(0), bytes - head.size()}, sink);
 }
 
 void RingReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {

@@ -140,6 +140,8 @@ class RingReceiver {
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
+  /// See Endpoint::take_awaited().
+  TakeResult take_awaited(const AwaitedMessage& awaited);
   /// After kEnd: ok for a goodbye after all frames.
   const Status& end() const { return end_; }
   /// Tells the writer that nothing will be read any more.
@@ -157,6 +159,7 @@ class RingReceiver {
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
   void take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink);
+  std::span<const std::byte> until_wrap(std::size_t bytes) const;
   void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
   void advance(std::uint32_t lines);

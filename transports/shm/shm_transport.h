@@ -49,6 +49,9 @@ class ShmTransport final : public Transport {
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
     void abandon(const std::byte* begin, std::size_t bytes) override;
+    TakeResult take_awaited(const AwaitedMessage& awaited) override {
+      return closed_ || failed_ ? TakeResult::kOther : receiver_.take_awaited(awaited);
+    }
     bool poll(FrameSink& sink);
     void activate();
     /// A frame is partly written.
