@@ -40,7 +40,7 @@ TEST(MessageRing, CarriesEverySizeFromEveryPosition) {
 }
 
 TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
-  const Memory memory(256 * 1024);
+  const Memory memory(64 * 1024);
   RingSender sender(memory.geometry());
   RingReceiver receiver(memory.geometry(), 0);
   Recorder recorder;
@@ -48,7 +48,7 @@ TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
   int cached = 0;
   int streamed = 0;
   std::uint32_t at = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 300; ++round) {
     for (const std::size_t bytes : {1024u, 2100u, 5000u, 16001u, 40001u}) {
       const Frame frame = make_frame(sequence++, bytes);
       ASSERT_EQ(sender.push(frame.header, frame.payload), Pushed::kWhole) << bytes;
@@ -58,7 +58,8 @@ TEST(MessageRing, CarriesPiecesThatAreWrittenPastTheCaches) {
       take_all(receiver, recorder);  // checks the payload
       ASSERT_EQ(recorder.count(0), sequence);
       // 40001 bytes are three pieces.
-      const std::size_t headers = (bytes + kPieceBytesMax - 1) / kPieceBytesMax;
+      const std::size_t piece_bytes = memory.geometry().piece_bytes;
+      const std::size_t headers = (bytes + piece_bytes - 1) / piece_bytes;
       const std::size_t lines = headers + (bytes + kLineBytes - 1) / kLineBytes;
       at = memory.geometry().wrap(at + static_cast<std::uint32_t>(lines));
     }

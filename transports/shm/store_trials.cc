@@ -7,36 +7,58 @@
 namespace unisono::shm {
 namespace {
 
-// Pieces that settle the caches; then rows of each kind in turn, because what the caches hold after
-// one kind is not what they hold after the other.
-constexpr std::uint32_t kWarmUps = 8;
+// Pieces that are timed in a row; rows of each kind in turn, twice, because a row may be disturbed.
 constexpr std::uint32_t kRow = 8;
 constexpr std::uint32_t kTrials = 4 * kRow;
-constexpr std::uint32_t kPiecesUntilNext = 20000;
+
+// Of the trial that comes after so many.
+PieceStores kind_of(std::uint32_t trials) {
+  return {trials / kRow % 2 == 1 ? PieceStores::kStreamed : 0};
+}
+
 std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
   return std::atomic_ref<std::uint32_t>(value);
 }
 
 }  // namespace
 
+void StoreTrials::enter(State& state, Phase phase, PieceStores stores, std::uint32_t pieces) {
+  state.phase = phase;
+  state.stores = stores;
+  state.pieces = 0;
+  state.pieces_until = pieces;
+}
+
 PieceStores StoreTrials::change(State& state) {
-  if (state.next_change == 0) {
-    state.next_change = state.pieces + kWarmUps;
-    state.trials_until = kTrials;
-    return state.stores;
+  switch (state.phase) {
+    case Phase::kDecided:
+      enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces - 1);  // and this one
+      break;
+    case Phase::kSettling:
+      enter(state, Phase::kTiming, state.stores, 0);
+      return time_piece(state);
+    case Phase::kTiming:
+      return time_piece(state);
+    case Phase::kAwaiting:
+      decide(state);
+      break;
   }
-  if (state.trials == state.trials_until) {
-    decide(state);
-    return state.stores;
-  }
+  return state.stores;
+}
+
+PieceStores StoreTrials::time_piece(State& state) {
+  PieceStores stores{state.stores.bits | PieceStores::kTrial};
   const std::uint32_t trial = state.trials++ % kTrials;
-  PieceStores stores{PieceStores::kTrial};
-  if (trial / kRow % 2 == 1) stores.bits |= PieceStores::kStreamed;
   if (trial < 2 * kRow && trial % kRow == 0) stores.bits |= PieceStores::kAnew;
+  if (trial + 1 == kTrials) {
+    enter(state, Phase::kAwaiting, state.decided, 0);
+  } else if (state.trials % kRow == 0) {
+    enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces);
+  }
   return stores;
 }
 
-// Once the reader has timed them all. Until then pieces are written as before.
+// Once the reader has timed them all.
 void StoreTrials::decide(State& state) {
   ReaderTimes::OfSize& told = told_->of_size[&state - states_.data()];
   // Acquire pairs with note_read(): the times come with it.
@@ -47,10 +69,8 @@ void StoreTrials::decide(State& state) {
   const std::uint64_t streamed = state.own[1] + read_streamed;
   const bool is_known = read_cached != 0 && read_streamed != 0;
   const bool gains = is_known && is_clearly_less(streamed, cached);
-  state.stores.bits = gains ? PieceStores::kStreamed : 0;
-  state.trials_until += kTrials;
-  state.pieces = 0;
-  state.next_change = kPiecesUntilNext;
+  state.decided.bits = gains ? PieceStores::kStreamed : 0;
+  enter(state, Phase::kDecided, state.decided, kPiecesUntilNext);
 }
 
 void StoreTrials::note(PieceStores stores, std::size_t bytes, Duration took) {

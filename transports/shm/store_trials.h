@@ -1,9 +1,10 @@
 // Whether the payload of a ring is written through the caches or past them, by non-temporal stores:
 // which is faster depends on the processor and on where the two ranks run (two cores that share no
-// cache hand lines over slowly), so it is tried with the first pieces of a ring, and again some
-// thousand pieces later.
+// cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
+// every kPiecesUntilNext. What a store costs depends on how its line was written the time before:
+// pieces of each kind go around the ring before some are timed.
 //
-// The writer marks a piece that is tried. The reader times its copy of it and tells the writer, in
+// The writer marks a piece that is timed. The reader times its copy of it and tells the writer, in
 // the ring's second control line, how fast it was at best; the writer adds its own time and decides
 // for both.
 //
@@ -41,6 +42,12 @@ inline int size_of_piece(std::size_t bytes) {
   return std::min(static_cast<int>(std::bit_width(bytes / kTriedPieceMin)), kPieceSizes) - 1;
 }
 
+/// Of one size, until it is tried again.
+inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
+/// Before those that are timed: the longest go around the largest ring, and shorter ones would take
+/// too long to.
+inline constexpr std::uint32_t kSettlingPieces = 64;
+
 /// What the reader tells, word by word: for each size at best, in ns for a MiB; 0: nothing yet.
 struct ReaderTimes {
   struct OfSize {
@@ -61,21 +68,30 @@ class StoreTrials {
     const int size = size_of_piece(bytes);
     if (size < 0) return {};
     State& state = states_[static_cast<std::size_t>(size)];
-    return ++state.pieces < state.next_change ? state.stores : change(state);
+    return ++state.pieces <= state.pieces_until ? state.stores : change(state);
   }
   /// What its stores took until they were done, when it was a trial.
   void note(PieceStores stores, std::size_t bytes, Duration took);
 
  private:
+  enum class Phase : std::uint8_t {
+    kDecided,
+    kSettling,  // pieces of the next row's kind go around the ring
+    kTiming,
+    kAwaiting,  // the reader's times; meanwhile it goes on as decided before
+  };
   struct State {
-    std::uint32_t pieces = 0;
-    std::uint32_t next_change = 0;  // the piece up to which `stores` stays
-    std::uint32_t trials = 0;       // written, ever
-    std::uint32_t trials_until = 0;
+    Phase phase = Phase::kDecided;
+    std::uint32_t pieces = 0;        // in this phase
+    std::uint32_t pieces_until = 0;  // `stores` stays so long
+    std::uint32_t trials = 0;        // timed, ever
     PieceStores stores;
+    PieceStores decided;
     std::array<std::uint32_t, 2> own{};  // ns for a MiB at best: cached, streamed
   };
+  static void enter(State& state, Phase phase, PieceStores stores, std::uint32_t pieces);
   PieceStores change(State& state);
+  PieceStores time_piece(State& state);
   void decide(State& state);
 
   ReaderTimes* told_;
