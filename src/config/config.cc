@@ -126,9 +126,10 @@ const Row kRows[]{
       "largest message sent without a grant; 0: the transport's own; the same on all ranks"},
      [](std::string_view text, Config* c) { return parse_bytes(text, &c->eager_bytes); },
      [](const Config& c) { return std::to_string(c.eager_bytes); }},
-    {{"UNISONO_STREAMS", "1..8", "2", "TCP connections per peer for large messages"},
+    {{"UNISONO_STREAMS", "0..8", "0",
+      "connections per peer for large messages; 0: one within a host, two between hosts"},
      [](std::string_view text, Config* c) {
-       return parse_integer(text, 1, kStreamsMax, &c->streams);
+       return parse_integer(text, 0, kStreamsMax, &c->streams);
      },
      [](const Config& c) { return std::to_string(c.streams); }},
     {{"UNISONO_VERBS_DEVICES", "device[:port],...", "",

@@ -63,7 +63,7 @@ struct Config {
   std::string tuning;
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;
-  int streams = 2;
+  int streams = 0;
   VerbsConfig verbs;
   CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;

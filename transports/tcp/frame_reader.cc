@@ -131,6 +131,7 @@ Status FrameReader::begin_frame(FrameSink& sink) {
                         peer_, static_cast<unsigned>(header_.kind)),
             peer_};
   }
+  if (header_.kind == FrameKind::kData) data_bytes_ += header_.payload_bytes;
   placement_ = sink.place(peer_, header_);
   UNISONO_ASSERT(placement_.kind != Placement::Kind::kInto || placement_.target != nullptr ||
                      header_.payload_bytes == 0,

@@ -36,6 +36,8 @@ class FrameReader {
   bool ended() const { return ended_; }
   /// After ended(): on how many streams it says so.
   std::uint32_t ended_streams() const { return ended_streams_; }
+  /// Payload of the kData frames that have begun so far.
+  std::uint64_t data_bytes() const { return data_bytes_; }
   /// Between two frames: the stream may end here without having cut one.
   bool between_frames() const { return !in_payload_ && begin_ == end_; }
 
@@ -71,6 +73,7 @@ class FrameReader {
   FrameHeader header_;
   Placement placement_;
   std::size_t payload_done_ = 0;  // placed, handed over or discarded
+  std::uint64_t data_bytes_ = 0;
   bool ended_ = false;
   std::uint32_t ended_streams_ = 0;
 };

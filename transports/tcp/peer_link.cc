@@ -57,9 +57,9 @@ PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::b
                                std::uint64_t token) {
   if (state_ >= LinkState::kLeaving) return PostResult::kDone;
   const PostResult result = stream_for(header).post(header, payload, token);
-  if (header.kind == FrameKind::kData && result != PostResult::kFull) {
-    data_bytes_ += payload.size();
-  }
+  if (result == PostResult::kFull) return result;
+  if (header.kind == FrameKind::kData) data_bytes_ += payload.size();
+  if (header.kind == FrameKind::kGrant) granted_bytes_ += header.total_bytes;
   return result;
 }
 
@@ -92,13 +92,20 @@ void PeerLink::attach(Connection connection) {
   streams_[connection.stream]->attach(std::move(connection));
 }
 
+// Of grants whose calls have failed nothing comes: then it takes turns in vain.
+bool PeerLink::awaits_data() const {
+  std::uint64_t received = 0;
+  for (const auto& stream : streams_) received += stream->received_data_bytes();
+  return received < granted_bytes_;
+}
+
 bool PeerLink::progress(FrameSink& sink) {
   bool moved = false;
   // By index: a callback of the sink never adds streams, but the vector is ours to be careful with.
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = *streams_[i];
     if (stream.receive(sink)) moved = true;
-    if (stream.has_queued() && stream.send_queued(peer_, sink)) moved = true;
+    if (stream.has_queued() && stream.send_queued(peer_, sink, awaits_data())) moved = true;
   }
   check_end(sink);
   return moved;
@@ -107,7 +114,7 @@ bool PeerLink::progress(FrameSink& sink) {
 bool PeerLink::send_queued(FrameSink& sink) {
   bool moved = false;
   for (auto& stream : streams_) {
-    if (stream->has_queued() && stream->send_queued(peer_, sink)) moved = true;
+    if (stream->has_queued() && stream->send_queued(peer_, sink, awaits_data())) moved = true;
   }
   return moved;
 }

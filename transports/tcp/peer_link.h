@@ -73,6 +73,7 @@ class PeerLink final : public Endpoint {
 
  private:
   Stream& stream_for(const FrameHeader& header);
+  bool awaits_data() const;
   bool goodbye_complete() const;
   void drain(FrameSink& sink);
 
@@ -83,6 +84,7 @@ class PeerLink final : public Endpoint {
   std::size_t turn_ = 0;
   std::size_t extra_dialled_ = 0;
   std::uint64_t data_bytes_ = 0;
+  std::uint64_t granted_bytes_ = 0;  // that the peer was asked for
 };
 
 }  // namespace unisono::tcp

@@ -32,6 +32,7 @@ class Stream {
   void attach(Connection connection);
   bool attached() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
+  bool same_host() const { return same_host_; }
   const std::string& remote() const { return remote_; }
 
   /// Sends at once what the kernel takes if nothing waits; queues the rest.
@@ -41,9 +42,11 @@ class Stream {
   void abandon(const std::byte* begin, std::size_t bytes) { reader_.abandon(begin, bytes); }
   std::size_t queued_bytes() const { return writer_.queued_bytes(); }
   bool has_queued() const { return !writer_.empty(); }
+  std::uint64_t received_data_bytes() const { return reader_.data_bytes(); }
 
   /// Each moves a bounded amount, so that one busy stream starves no other. True: bytes moved.
-  bool send_queued(Rank peer, FrameSink& sink);
+  /// `takes_turns`: the link has something to receive as well.
+  bool send_queued(Rank peer, FrameSink& sink, bool takes_turns);
   bool receive(FrameSink& sink);
 
   /// Queues the last frame; nothing may be posted after it.

@@ -69,6 +69,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   void dial(PeerLink& link);
   bool connector_due(bool moved);
   bool poll_connector(FrameSink& sink);
+  std::size_t streams_to(PeerLink& link) const;
   void want_more_streams();
   bool poll_each(FrameSink& sink);
   bool poll_ready(FrameSink& sink);
@@ -226,13 +227,19 @@ bool StreamTransport::poll_connector(FrameSink& sink) {
   return moved;
 }
 
+// Within a host a second stream gives the sender no second core, and halves what it hands over at
+// once.
+std::size_t StreamTransport::streams_to(PeerLink& link) const {
+  if (options_.streams != 0) return static_cast<std::size_t>(options_.streams);
+  return link.stream(0).same_host() ? 1 : 2;
+}
+
 void StreamTransport::want_more_streams() {
-  if (options_.streams == 1) return;
   for (PeerLink* each : active_) {
     const std::size_t standing = each->stream_count();
     const auto next = static_cast<std::uint16_t>(standing);
     if (each->state() != LinkState::kStanding || each->extra_dialled() >= standing) continue;
-    if (standing >= static_cast<std::size_t>(options_.streams)) continue;
+    if (standing >= streams_to(*each)) continue;
     if (each->data_bytes() < standing * options_.extra_stream_after_bytes) continue;
     const auto& targets =
         targets_.empty() ? std::vector<Target>{} : targets_[static_cast<std::size_t>(each->peer())];
@@ -349,8 +356,8 @@ Result<std::unique_ptr<Transport>> make_stream_transport(StreamOptions options) 
     return refuse(
         fmt::format("a job id of {} bytes; at most 64 are allowed", options.job_id.size()));
   }
-  if (options.streams < 1 || options.streams > kStreamsMax) {
-    return refuse(fmt::format("{} streams per peer; 1 to {} are allowed (UNISONO_STREAMS)",
+  if (options.streams < 0 || options.streams > kStreamsMax) {
+    return refuse(fmt::format("{} streams per peer; 0 to {} are allowed (UNISONO_STREAMS)",
                               options.streams, kStreamsMax));
   }
   if (options.backlog < 1) return refuse("the backlog must be at least 1");

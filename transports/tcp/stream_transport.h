@@ -24,9 +24,10 @@ struct StreamOptions {
   /// on every interface and offer all addresses of this host.
   std::string bind_address;
   std::uint16_t port = 0;  ///< TCP: 0 takes any free port
-  /// Connections per peer that kData frames are spread over. The second and later ones are made
+  /// Connections per peer that kData frames are spread over; 0: one within a host, two between
+  /// hosts. The second and later ones are made
   /// after `extra_stream_after_bytes` were posted to that peer.
-  int streams = 2;
+  int streams = 0;
   std::size_t extra_stream_after_bytes = std::size_t{4} << 20;
   int backlog = 1024;
   /// SO_SNDBUF and SO_RCVBUF; 0 leaves sizing to the system.
