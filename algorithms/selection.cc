@@ -36,6 +36,8 @@ constexpr DefaultRow kDefaults[]{
     {Collective::kReduce, kAnyRanks, 256 * kKiB, "binomial", 0},
     {Collective::kReduce, kAnyRanks, kAnySize, "pipelined_chain", 512 * kKiB},
     {Collective::kReduce, kAnyRanks, kAnySize, "linear", kMiB},
+    // Of two ranks nobody passes anything on.
+    {Collective::kBroadcast, 2, kAnySize, "binomial", 0},
     {Collective::kBroadcast, kAnyRanks, 256 * kKiB, "binomial", 0},
     {Collective::kBroadcast, kAnyRanks, kAnySize, "pipelined_chain", 512 * kKiB},
     {Collective::kAllGather, kAnyRanks, 64 * kKiB, "bruck", 0},

@@ -24,9 +24,11 @@ constexpr std::size_t kCopyBytesMax = 1024;
 // MiB.
 constexpr std::size_t kSendBytesPerTurn = 2 * kFramePayloadMax;
 constexpr int kReceiveCallsPerTurn = 4;
-// Where nothing is to be received the kernel gets as much as possible at once: 16 MiB over loopback
-// TCP take 5.7 ms so and 8.9 frame by frame where a core is slow to write what another one has
-// read, and 1 MiB 165 us and 204 where it is not (two EPYC cores, 2026-11-26).
+// Within a host, where nothing is to be received, the kernel gets as much as possible at once: 16
+// MiB over loopback TCP take 5.7 ms so and 8.9 frame by frame where a core is slow to write what
+// another one has read, and 1 MiB 165 us and 204 where it is not (two EPYC cores, 2026-11-26).
+// Between hosts what waits here may still be overtaken on another stream, and what the kernel has
+// may not.
 constexpr std::size_t kSendBytesAtOnce = 8 * kFramePayloadMax;
 constexpr int kPartsMax = 32;
 
@@ -89,7 +91,9 @@ bool Stream::send_queued(Rank peer, FrameSink& sink, bool takes_turns) {
   bool moved = false;
   if (has_queued() && attached() && !send_failed()) {
     iovec parts[kPartsMax];
-    const int used = writer_.gather(parts, takes_turns ? kSendBytesPerTurn : kSendBytesAtOnce);
+    const bool goes_at_once = same_host_ && !takes_turns;
+    const std::size_t at_once = goes_at_once ? kSendBytesAtOnce : kSendBytesPerTurn;
+    const int used = writer_.gather(parts, at_once);
     const auto sent = static_cast<std::size_t>(send_some({parts, static_cast<std::size_t>(used)}));
     moved = sent > 0;
     sent_this_turn_ = sent;
