@@ -12,9 +12,12 @@ namespace unisono::algorithms {
 
 /// Work of the busiest rank, for `bytes` of payload as nccl-tests count them.
 struct Cost {
-  int rounds = 0;         ///< messages on the critical path
+  int rounds = 0;         ///< messages on the critical path of one chunk
   double bytes_sent = 0;  ///< per rank, on the wire
   double bytes_reduced = 0;
+  // Of all chunks, what follows one another on the critical path; 0 where nobody has worked it out.
+  int path_messages = 0;
+  double path_bytes = 0;
 };
 
 struct Algorithm {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.h"
+#include "algorithms/cost_model.h"
 #include "base/access_path.h"
 #include "base/result.h"
 
@@ -28,6 +29,8 @@ struct SelectionRequest {
   bool native = false;        ///< the communicator can run native collectives
   bool commutative = true;
   Order order = Order::kAny;
+  /// Where they are known they decide in place of the default table, as far as cost_model.h goes.
+  LinkFacts links;
   /// UNISONO_ACCESS: unless automatic it replaces the path of every row.
   AccessPath access = AccessPath::kAutomatic;
 };
@@ -66,6 +69,7 @@ struct Choice {
   int chunks = 1;
   AccessPath path = AccessPath::kAutomatic;  ///< native: how others read this rank's buffers
   const SelectionRow* row = nullptr;         ///< the deciding row; null where none decided
+  bool is_predicted = false;                 ///< the facts of the links decided
 };
 
 /// Sizes that share a decision, for calls without a hint whose order and operator are free.

@@ -35,7 +35,8 @@ plan::Plan build(const plan::PlanRequest& request) {
 
 Cost cost(int ranks, int, std::size_t bytes) {
   const int rounds = ceil_log2(ranks);
-  return {.rounds = rounds, .bytes_sent = rounds * static_cast<double>(bytes)};
+  const double sent = rounds * static_cast<double>(bytes);
+  return {.rounds = rounds, .bytes_sent = sent, .path_messages = rounds, .path_bytes = sent};
 }
 
 }  // namespace

@@ -28,7 +28,11 @@ plan::Plan build(const plan::PlanRequest& request) {
 }
 
 Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = static_cast<double>(bytes) * (ranks - 1)};
+  const double sent = static_cast<double>(bytes) * (ranks - 1);
+  return {.rounds = ranks > 1 ? 1 : 0,
+          .bytes_sent = sent,
+          .path_messages = ranks - 1,
+          .path_bytes = sent};
 }
 
 }  // namespace

@@ -28,8 +28,13 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks - 1, .bytes_sent = ranks > 1 ? static_cast<double>(bytes) : 0};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  if (ranks == 1) return {};
+  const ChainPath path = chain_path(ranks, chunks, bytes);
+  return {.rounds = ranks - 1,
+          .bytes_sent = static_cast<double>(bytes),
+          .path_messages = path.messages,
+          .path_bytes = path.bytes};
 }
 
 }  // namespace

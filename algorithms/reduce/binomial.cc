@@ -56,7 +56,9 @@ Cost cost(int ranks, int, std::size_t bytes) {
   const int rounds = ceil_log2(ranks);
   return {.rounds = rounds,
           .bytes_sent = ranks > 1 ? static_cast<double>(bytes) : 0,
-          .bytes_reduced = rounds * static_cast<double>(bytes)};
+          .bytes_reduced = rounds * static_cast<double>(bytes),
+          .path_messages = rounds,
+          .path_bytes = rounds * static_cast<double>(bytes)};
 }
 
 }  // namespace

@@ -27,7 +27,9 @@ Cost cost(int ranks, int, std::size_t bytes) {
   const double whole = static_cast<double>(bytes);
   return {.rounds = ranks > 1 ? 1 : 0,
           .bytes_sent = ranks > 1 ? whole : 0,
-          .bytes_reduced = whole * (ranks - 1)};
+          .bytes_reduced = whole * (ranks - 1),
+          .path_messages = ranks - 1,
+          .path_bytes = whole * (ranks - 1)};
 }
 
 }  // namespace

@@ -61,9 +61,15 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  const double once = ranks > 1 ? static_cast<double>(bytes) : 0;
-  return {.rounds = ranks - 1, .bytes_sent = once, .bytes_reduced = once};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  if (ranks == 1) return {};
+  const double once = static_cast<double>(bytes);
+  const ChainPath path = chain_path(ranks, chunks, bytes);
+  return {.rounds = ranks - 1,
+          .bytes_sent = once,
+          .bytes_reduced = once,
+          .path_messages = path.messages,
+          .path_bytes = path.bytes};
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ algorithms::SelectionRequest CallSelection::request_for(Collective collective,
           .shared_cores = fixed_.shared_cores,
           .native = fixed_.shared_memory,
           .order = fixed_.least_order,
+          .links = fixed_.links,
           .access = fixed_.access};
 }
 

@@ -31,6 +31,7 @@ class CallSelection {
     algorithms::Link link;
     bool shared_cores = false;  ///< more ranks than processors on some host
     bool shared_memory = false;
+    const algorithms::LinkFacts& links;  ///< may get known later
     AccessPath access = AccessPath::kAutomatic;
     Order least_order = Order::kAny;
   };

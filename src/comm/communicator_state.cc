@@ -27,6 +27,7 @@ CallSelection::Circumstances CommunicatorState::circumstances(bool shared_memory
           .link = shared_memory ? algorithms::Link::kShm : runtime_->link_of(ranks),
           .shared_cores = runtime_->shares_cores(ranks),
           .shared_memory = shared_memory,
+          .links = runtime_->links_between(ranks),
           .access = runtime_->config().access,
           .least_order = runtime_->config().order};
 }

@@ -220,6 +220,16 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
   return Status();
 }
 
+const algorithms::LinkFacts& Runtime::links_between(const std::vector<Rank>& members) const {
+  const auto member = [&](Rank rank) -> const Member& {
+    return world().members[static_cast<std::size_t>(rank)];
+  };
+  const bool is_on_one_host = std::all_of(members.begin(), members.end(), [&](Rank rank) {
+    return same_host(member(rank), member(members.front()));
+  });
+  return is_on_one_host ? no_links_ : links_;
+}
+
 bool Runtime::shares_cores(const std::vector<Rank>& members) const {
   return std::any_of(members.begin(), members.end(), [&](Rank rank) {
     return host_loads_[static_cast<std::size_t>(rank)].shares_cores();

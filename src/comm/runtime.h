@@ -68,6 +68,11 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
     return transports_.link_of(members);
   }
 
+  /// Of the links between hosts, as far as they were measured; these world ranks are of several
+  /// hosts, or nothing is known of what is between them. The reference is as old as the runtime.
+  const algorithms::LinkFacts& links_between(const std::vector<Rank>& members) const;
+  void learn_links(const algorithms::LinkFacts& links) { links_ = links; }
+
   /// More ranks than processors on some host of these world ranks; all ranks agree.
   bool shares_cores(const std::vector<Rank>& members) const;
 
@@ -140,6 +145,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   TransportSet transports_;
   Registrations registrations_;
   std::vector<HostLoad> host_loads_;  // by world rank
+  algorithms::LinkFacts links_;       // between hosts
+  const algorithms::LinkFacts no_links_;
   std::unique_ptr<Engine> engine_;
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> is_open_{true};  // counted in open()

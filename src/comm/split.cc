@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/fnv.h"
+#include "comm/link_measurement.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::detail {
@@ -164,6 +165,12 @@ std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtim
   return made;
 }
 
+std::vector<Rank> all_ranks(const Runtime& runtime) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(runtime.world().size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 std::uint32_t take_communicator_id(Runtime& runtime) {
@@ -213,8 +220,7 @@ Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int 
 }
 
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime) {
-  std::vector<Rank> members(static_cast<std::size_t>(runtime->world().size));
-  std::iota(members.begin(), members.end(), 0);
+  std::vector<Rank> members = all_ranks(*runtime);
   const std::vector<int> indices = local_indices(*runtime, members);
   std::unique_ptr<native::Group> native;
   if (!indices.empty()) {
@@ -231,6 +237,19 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
   constexpr std::uint32_t kWorldId = 0;
   const Rank rank = runtime->world().rank;
   return make_enlisted(std::move(runtime), kWorldId, std::move(members), rank, std::move(native));
+}
+
+Status learn_links(const std::shared_ptr<Runtime>& runtime) {
+  const std::vector<Rank> hosts = first_of_hosts(runtime->world().members);
+  if (!runtime->config().measure || hosts.size() < 2) return Status();
+  // No communicator that is made later has this id: it would be rank 1's without a number.
+  constexpr std::uint32_t kMeasuringId = 1;
+  const std::shared_ptr<CommunicatorState> all =
+      make_enlisted(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank, nullptr);
+  UNISONO_ASSIGN(const algorithms::LinkFacts links, measure_links(*all, hosts));
+  all->close();
+  runtime->learn_links(links);
+  return Status();
 }
 
 }  // namespace unisono::detail

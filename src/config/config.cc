@@ -112,6 +112,11 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.algorithm; }},
+    {{"UNISONO_MEASURE", "on|off", "on",
+      "ranks on several hosts measure the links between these when they meet, and algorithms and "
+      "chunks of large messages follow from it; the same on all ranks"},
+     [](std::string_view text, Config* c) { return parse_switch(text, &c->measure); },
+     [](const Config& c) { return std::string(c.measure ? "on" : "off"); }},
     {{"UNISONO_TUNING", "path", "", "selection table written by `unisono tune`"},
      [](std::string_view text, Config* c) {
        c->tuning = text;

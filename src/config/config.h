@@ -60,6 +60,7 @@ struct Config {
   std::chrono::milliseconds timeout{600'000};
   std::chrono::milliseconds warn_after{30'000};
   std::string algorithm;
+  bool measure = true;  ///< the links between hosts, when the ranks meet
   std::string tuning;
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/cuda/host_job.h"
+#include "tests/cuda/device_hosts.h"
 #include "tests/cuda/odd_world.h"
 
 namespace unisono::test {
@@ -24,7 +24,7 @@ std::uint64_t flushes_in(const HostJob& job,
                          const std::function<void(Communicator&, DeviceUser&)>& body) {
   constexpr const char* kFlush = "cuFlushGPUDirectRDMAWrites";
   const std::uint64_t before = fake()->calls(kFlush);
-  run_hosts(job, [&](Communicator& comm) {
+  run_device_hosts(job, [&](Communicator& comm) {
     DeviceUser user;
     body(comm, user);
   });
@@ -201,7 +201,7 @@ TEST_F(DeviceDirectCollective, ReceiversThatHaveNotComeToTheCallAreStaged) {
 }
 
 TEST_F(DeviceDirectCollective, AnAbortedCallLeavesTheBuffersAlone) {
-  run_hosts({.hosts = {0, 1, 2}, .transport = "loopback"}, [](Communicator& comm) {
+  run_device_hosts({.hosts = {0, 1, 2}, .transport = "loopback"}, [](Communicator& comm) {
     Communicator doomed = comm.duplicate();
     {
       DeviceUser user;
@@ -229,7 +229,7 @@ TEST_F(DeviceDirectCollective, AnAbortedCallLeavesTheBuffersAlone) {
 }
 
 TEST_F(DeviceDirectCollective, AnAlgorithmThatNobodyKnowsConcernsTheCallAlone) {
-  run_hosts(kAlone, [](Communicator& comm) {
+  run_device_hosts(kAlone, [](Communicator& comm) {
     DeviceUser user;
     std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
     std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
@@ -243,23 +243,24 @@ TEST_F(DeviceDirectCollective, AnAlgorithmThatNobodyKnowsConcernsTheCallAlone) {
 // Of this rank's own block, which the plan copies.
 TEST_F(DeviceDirectCollective, AFailedCopyIsAFailureOfItsRank) {
   std::vector<std::string> failures(3);
-  EXPECT_THROW(
-      spawn_hosts(kAlone,
-                  [&](Communicator& comm) {
-                    DeviceUser user;
-                    std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
-                    std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
-                    comm.barrier();
-                    if (comm.rank() == 0) fake()->fail("cuMemcpyAsync", 1, CUDA_ERROR_UNKNOWN);
-                    comm.barrier();
-                    failures[static_cast<std::size_t>(comm.rank())] = failure_of([&] {
-                      comm.all_gather(in, out, kBlock, DataType::kInt16, {.stream = user.stream()});
-                      user.finish();
-                      comm.barrier();
-                    });
-                    if (!comm.status().ok()) throw Error(comm.status());
-                  }),
-      Error);
+  EXPECT_THROW(spawn_device_hosts(
+                   kAlone,
+                   [&](Communicator& comm) {
+                     DeviceUser user;
+                     std::int16_t* const in = user.make(std::vector<std::int16_t>(kBlock, 1));
+                     std::int16_t* const out = user.make(std::vector<std::int16_t>(3 * kBlock));
+                     comm.barrier();
+                     if (comm.rank() == 0) fake()->fail("cuMemcpyAsync", 1, CUDA_ERROR_UNKNOWN);
+                     comm.barrier();
+                     failures[static_cast<std::size_t>(comm.rank())] = failure_of([&] {
+                       comm.all_gather(in, out, kBlock, DataType::kInt16,
+                                       {.stream = user.stream()});
+                       user.finish();
+                       comm.barrier();
+                     });
+                     if (!comm.status().ok()) throw Error(comm.status());
+                   }),
+               Error);
   for (const std::string& failure : failures) {
     EXPECT_THAT(failure, HasSubstr("bytes of a message or block to or from device 0"));
   }

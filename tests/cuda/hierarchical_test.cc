@@ -12,8 +12,8 @@
 
 #include "tests/collective/matrix_cases.h"
 #include "tests/cuda/device_graph.h"
+#include "tests/cuda/device_hosts.h"
 #include "tests/cuda/device_user.h"
-#include "tests/cuda/host_job.h"
 #include "tests/fault/outcome_board.h"
 #include "tests/support/watchdog.h"
 
@@ -75,7 +75,7 @@ TEST_P(Hierarchical, EveryTypeAndOperatorEqualsTheOracle) {
                                                         : is_sanitized()      ? 5
                                                                               : 1);
   const std::size_t share = number_of_job++ % shares;
-  run_hosts(job(), [&](Communicator& comm) {
+  run_device_hosts(job(), [&](Communicator& comm) {
     DeviceUser user;
     const std::vector<CollectiveCase> cases = every_reduction(comm.size());
     for (std::size_t i = share; i < cases.size(); i += shares) run_one(comm, cases[i], user);
@@ -86,7 +86,7 @@ TEST_P(Hierarchical, EveryTypeAndOperatorEqualsTheOracle) {
 TEST_P(Hierarchical, SeveralPartsEqualTheOracle) {
   const bool is_short = is_sanitized() && !is_full_run();
   const bool by_processes = job().processes;
-  run_hosts(job(), [=](Communicator& comm) {
+  run_device_hosts(job(), [=](Communicator& comm) {
     DeviceUser user;
     for (const bool in_place : {false, true}) {
       if (!is_full_run() && in_place != by_processes) continue;
@@ -102,7 +102,7 @@ TEST_P(Hierarchical, SeveralPartsEqualTheOracle) {
 }
 
 TEST_P(Hierarchical, SendsTheSliceAloneAndOnlyToRanksOfTheSamePlace) {
-  run_hosts(job(), [this](Communicator& comm) {
+  run_device_hosts(job(), [this](Communicator& comm) {
     DeviceUser user;
     const std::size_t count = 3 * kMebibyte;
     const auto hosts = static_cast<std::size_t>(comm.size()) / places();
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(HostsOfProcesses, Hierarchical,
                          name_of_job);
 
 void run_in_turn(bool processes) {
-  run_hosts({.hosts = kInTurn, .processes = processes}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kInTurn, .processes = processes}, [](Communicator& comm) {
     DeviceUser user;
     std::vector<std::int32_t*> data;
     for (std::int32_t i = 0; i < 6; ++i) {
@@ -171,7 +171,7 @@ TEST(HierarchicalCalls, MayBeInFlightTogetherAndInTurnWithOthers) { run_in_turn(
 TEST(HierarchicalProcesses, MayHaveCallsInFlightTogether) { run_in_turn(true); }
 
 TEST(HierarchicalCalls, AStreamOrdersThemWithTheWorkAroundThem) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     const auto api = driver();
     const std::size_t count = kMebibyte;
@@ -188,7 +188,7 @@ TEST(HierarchicalCalls, AStreamOrdersThemWithTheWorkAroundThem) {
 }
 
 TEST(HierarchicalCalls, WithoutAStreamReturnWhenTheResultIsThere) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     double* const data = user.make(std::vector<double>(kMebibyte, comm.rank() + 1.0));
     comm.all_reduce(data, data, kMebibyte, DataType::kFloat64, ops::average);
@@ -198,15 +198,15 @@ TEST(HierarchicalCalls, WithoutAStreamReturnWhenTheResultIsThere) {
 
 void run_on_several_gpus(bool processes) {
   if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-  run_hosts({.hosts = kTwoByTwo, .processes = processes, .devices = {0, 1}},
-            [](Communicator& comm) {
-              DeviceUser user(comm.rank() % 2);
-              run_one(comm,
-                      {.collective = Collective::kAllReduce,
-                       .type = DataType::kBfloat16,
-                       .count = 5 * kMebibyte},
-                      user);
-            });
+  run_device_hosts({.hosts = kTwoByTwo, .processes = processes, .devices = {0, 1}},
+                   [](Communicator& comm) {
+                     DeviceUser user(comm.rank() % 2);
+                     run_one(comm,
+                             {.collective = Collective::kAllReduce,
+                              .type = DataType::kBfloat16,
+                              .count = 5 * kMebibyte},
+                             user);
+                   });
 }
 
 TEST(HierarchicalCalls, RunOnSeveralGpusOfAHost) { run_on_several_gpus(false); }
@@ -215,7 +215,7 @@ TEST(HierarchicalProcesses, RunOnSeveralGpusOfAHost) { run_on_several_gpus(true)
 // Processes of several ranks have no page of flags for each of them.
 TEST(HierarchicalProcesses, WithSeveralRanksEachAreStaged) {
   if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-  run_hosts(
+  run_device_hosts(
       {.hosts = {0, 0, 0, 0, 1, 1, 1, 1},
        .processes = true,
        .ranks_of_a_process = 2,
@@ -230,7 +230,7 @@ TEST(HierarchicalProcesses, WithSeveralRanksEachAreStaged) {
 }
 
 TEST(HierarchicalCalls, RunOnCommunicatorsThatWereSplit) {
-  run_hosts({.hosts = {0, 0, 1, 1, 0, 0, 1, 1}}, [](Communicator& comm) {
+  run_device_hosts({.hosts = {0, 0, 1, 1, 0, 0, 1, 1}}, [](Communicator& comm) {
     DeviceUser user;
     Communicator half = comm.split(comm.rank() % 2, -comm.rank());
     for (Communicator* each : {&half, &comm, &half}) {
@@ -246,7 +246,7 @@ TEST(HierarchicalCalls, RunOnCommunicatorsThatWereSplit) {
 
 TEST(HierarchicalCalls, GoThroughLittleStagingMemory) {
   setenv("UNISONO_SCRATCH_BYTES", "8M", 1);
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     run_one(
         comm,
@@ -258,7 +258,7 @@ TEST(HierarchicalCalls, GoThroughLittleStagingMemory) {
 
 // All of them find the same in the exchange of metadata.
 TEST(HierarchicalCalls, WithABufferInHostMemoryAreStaged) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     std::vector<std::int32_t> start(kMebibyte, comm.rank());
     std::int32_t* const device = user.make(start);
@@ -276,7 +276,7 @@ TEST(HierarchicalCalls, WithABufferInHostMemoryAreStaged) {
 }
 
 TEST(HierarchicalCalls, InTheCanonicalOrderHaveTheBitsOfHostMemory) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     std::vector<float> start(kMebibyte);
     for (std::size_t i = 0; i < start.size(); ++i) {
@@ -295,7 +295,7 @@ TEST(HierarchicalCalls, InTheCanonicalOrderHaveTheBitsOfHostMemory) {
 
 TEST(HierarchicalCalls, OfHostsWithUnequalRanksAreStaged) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 1}, std::vector<int>{0, 1}}) {
-    run_hosts({.hosts = hosts}, [](Communicator& comm) {
+    run_device_hosts({.hosts = hosts}, [](Communicator& comm) {
       DeviceUser user;
       run_one(comm,
               {.collective = Collective::kAllReduce, .type = DataType::kInt32, .count = kMebibyte},
@@ -308,7 +308,7 @@ TEST(HierarchicalCalls, OfHostsWithUnequalRanksAreStaged) {
 TEST(StagedCalls, OfAnyLengthMayHaveHostMemoryOnOneRank) {
   constexpr std::size_t kCount = 16 * kMebibyte / sizeof(float);
   std::barrier<> told(2);
-  run_hosts({.hosts = {0, 1}}, [&](Communicator& comm) {
+  run_device_hosts({.hosts = {0, 1}}, [&](Communicator& comm) {
     DeviceUser user;
     const std::vector<float> start(kCount, static_cast<float>(comm.rank()));
     std::vector<float> host = start;
@@ -330,7 +330,7 @@ TEST(StagedCalls, OfAnyLengthMayHaveHostMemoryOnOneRank) {
 }
 
 TEST(HierarchicalProcesses, InACaptureAreRefusedOnAllRanks) {
-  run_hosts({.hosts = kTwoByTwo, .processes = true}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo, .processes = true}, [](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
     const auto call = [&] {
@@ -359,7 +359,7 @@ std::string failure_of_calls(Communicator& comm, DeviceUser& user, std::size_t c
 }
 
 TEST(HierarchicalFailure, AbortIsToldToAllAndStreamsGoOn) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     if (comm.rank() == 3) {
       float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
@@ -380,29 +380,32 @@ TEST(HierarchicalProcesses, FailureOfTheDriverInAnyStepNamesTheRank) {
       {"cuLaunchKernel", 1}, {"cuLaunchKernel", 2}, {"cuMemcpyAsync", 1}, {"cuMemcpyAsync", 2}};
   for (const auto& [function, call] : calls) {
     SCOPED_TRACE(std::string(function) + ", call " + std::to_string(call));
-    run_hosts({.hosts = kTwoByTwo, .processes = true},
-              [&, function = function, call = call](Communicator& comm) {
-                DeviceUser user;
-                float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
-                // Buffers are mapped by a first call: who hears of the failure frees its own.
-                comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
-                comm.barrier();
-                if (comm.rank() == 2) fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
-                const std::string failure = failure_of([&] {
-                  for (;;) comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
-                });
-                for (const char* words : {"rank 2", "CUDA_ERROR_ILLEGAL_ADDRESS"}) {
-                  require(failure.find(words) != std::string::npos,
-                          "rank " + std::to_string(comm.rank()) + " hears: " + failure);
-                }
-                user.finish();
-              });
+    run_device_hosts({.hosts = kTwoByTwo, .processes = true},
+                     [&, function = function, call = call](Communicator& comm) {
+                       DeviceUser user;
+                       float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
+                       // Buffers are mapped by a first call: who hears of the failure frees its
+                       // own.
+                       comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
+                       comm.barrier();
+                       if (comm.rank() == 2)
+                         fake()->fail(function, call, CUDA_ERROR_ILLEGAL_ADDRESS);
+                       const std::string failure = failure_of([&] {
+                         for (;;)
+                           comm.all_reduce(data, data, kMebibyte, DataType::kFloat32, ops::max);
+                       });
+                       for (const char* words : {"rank 2", "CUDA_ERROR_ILLEGAL_ADDRESS"}) {
+                         require(failure.find(words) != std::string::npos,
+                                 "rank " + std::to_string(comm.rank()) + " hears: " + failure);
+                       }
+                       user.finish();
+                     });
   }
 }
 
 TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
   std::barrier<> told(4);
-  run_hosts({.hosts = kTwoByTwo}, [&](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [&](Communicator& comm) {
     DeviceUser user;
     float* const data = user.make(std::vector<float>(kMebibyte, 1.0F));
     if (comm.rank() != 1) {
@@ -418,7 +421,7 @@ TEST(HierarchicalFailure, ARankThatNeverCallsIsNamedAtTheDeadline) {
 }
 
 TEST(HierarchicalFailure, DifferingCountsAreToldOnAllRanks) {
-  run_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
+  run_device_hosts({.hosts = kTwoByTwo}, [](Communicator& comm) {
     DeviceUser user;
     const std::size_t count = kMebibyte + (comm.rank() == 3 ? 1 : 0);
     EXPECT_THAT(failure_of_calls(comm, user, count), testing::HasSubstr("1048577"));
@@ -484,7 +487,7 @@ TEST(HierarchicalProcesses, KilledInEveryStepIsToldToAllSurvivors) {
       try {
         // Each rank of a host launches on a device of its own.
         const HostJob job{.hosts = kTwoByTwo, .processes = true, .devices = {0, 1}};
-        spawn_hosts(job, [&](Communicator& comm) {
+        spawn_device_hosts(job, [&](Communicator& comm) {
           DeviceUser user(comm.rank() % 2);
           if (comm.rank() == victim) die_in(comm, *board.operator->(), user, moment);
           survive(comm, *board.operator->(), user);

@@ -17,6 +17,7 @@
 
 #include "tests/cuda/device_user.h"
 #include "tests/support/rank_job.h"
+#include "tests/support/setting.h"
 #include "tests/support/watchdog.h"
 
 namespace unisono::test {
@@ -26,28 +27,6 @@ inline constexpr DataType kFloat = DataType::kFloat32;
 inline constexpr std::chrono::seconds kDeadline{20};
 // Long enough that what must not happen meanwhile has every chance to.
 inline constexpr std::chrono::milliseconds kBusyFor{300};
-
-// A variable of the environment while it lives. The fake driver of this process has read its own
-// already: those are for processes that are started meanwhile.
-class Setting {
- public:
-  Setting(const char* name, const char* value) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before;
-    setenv(name, value, 1);
-  }
-  ~Setting() {
-    if (before_) {
-      setenv(name_, before_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-  Setting(const Setting&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 // A stream that is destroyed with this.
 class OwnStream {

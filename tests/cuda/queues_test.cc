@@ -2,7 +2,7 @@
 // holds up what was enqueued behind it in another, and a full queue holds up the caller.
 #include <gmock/gmock.h>
 
-#include "tests/cuda/host_job.h"
+#include "tests/cuda/device_hosts.h"
 #include "tests/cuda/odd_world.h"
 
 namespace unisono::test {
@@ -56,8 +56,9 @@ TEST_F(DeviceQueues, AreEnoughForManyThreadsWhoseCallsAreStaged) {
 
 TEST_F(DeviceQueues, AreEnoughForThreadsOfSeveralHosts) {
   expect_success_alone([] {
-    run_hosts({.hosts = {0, 0, 1, 1}},
-              [](Communicator& comm) { sum_in_stream(comm, (std::size_t{3} << 20) / 4, 3); });
+    run_device_hosts({.hosts = {0, 0, 1, 1}}, [](Communicator& comm) {
+      sum_in_stream(comm, (std::size_t{3} << 20) / 4, 3);
+    });
   });
 }
 
@@ -206,18 +207,18 @@ TEST_F(OneDeviceQueue, TakesCallsOfTwoCommunicatorsAtOnce) {
 // queue, and nobody says which pair is first in it.
 TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoRanksEach) {
   expect_success_alone([] {
-    run_hosts({.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2},
-              [](Communicator& comm) {
-                Communicator pair = comm.split(comm.rank() % 2, comm.rank());
-                DeviceUser user;
-                float* const data = user.make(std::vector<float>(10, 1.0F));
-                for (int call = 0; call < 100; ++call) {
-                  comm.barrier();  // both begin at once
-                  pair.all_reduce(data, data, 10, kFloat, ops::max,
-                                  {.timeout = kDeadline, .stream = user.stream()});
-                }
-                require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
-              });
+    run_device_hosts({.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2},
+                     [](Communicator& comm) {
+                       Communicator pair = comm.split(comm.rank() % 2, comm.rank());
+                       DeviceUser user;
+                       float* const data = user.make(std::vector<float>(10, 1.0F));
+                       for (int call = 0; call < 100; ++call) {
+                         comm.barrier();  // both begin at once
+                         pair.all_reduce(data, data, 10, kFloat, ops::max,
+                                         {.timeout = kDeadline, .stream = user.stream()});
+                       }
+                       require(user.look(data, 10) == std::vector<float>(10, 1.0F), "wrong");
+                     });
   });
 }
 
@@ -295,7 +296,7 @@ TEST_F(DeviceQueues, AreEnoughForTheKernelsOfTwoJobsInOneProcess) {
 // With a device each the two ranks of a process share no queue, and kernels serve both pairs.
 TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
   expect_success_alone([] {
-    run_hosts(
+    run_device_hosts(
         {.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2, .devices = {0, 1}},
         [](Communicator& comm) {
           Communicator pair = comm.split(comm.rank() % 2, comm.rank());
@@ -313,7 +314,7 @@ TEST_F(OneDeviceQueue, LeavesRanksOfAProcessWithADeviceEachTheirKernels) {
 // ... and calls of all of them are staged.
 TEST_F(OneDeviceQueue, TakesCallsOfProcessesWithTwoDevicesEach) {
   expect_success_alone([] {
-    run_hosts(
+    run_device_hosts(
         {.hosts = {0, 0, 0, 0}, .processes = true, .ranks_of_a_process = 2, .devices = {0, 1}},
         [](Communicator& comm) {
           DeviceUser user(comm.rank() % 2);
@@ -401,7 +402,7 @@ TEST_F(DeviceQueues, GoOnWhileTheMemoryOfTheirOwnCallsIsPageLocked) {
     });
   });
   expect_success_alone([] {
-    run_hosts({.hosts = {0, 0, 1, 1}, .processes = true}, [](Communicator& comm) {
+    run_device_hosts({.hosts = {0, 0, 1, 1}, .processes = true}, [](Communicator& comm) {
       sum_in_stream(comm, (std::size_t{3} << 20) / sizeof(float), 3);
     });
   });

@@ -26,7 +26,8 @@ class CallSelectionTest : public ::testing::Test {
          .hints = hints_,
          .ranks = place.ranks,
          .link = place.shared_memory ? algorithms::Link::kShm : algorithms::Link::kTcp,
-         .shared_memory = place.shared_memory});
+         .shared_memory = place.shared_memory,
+         .links = links_});
   }
   void use_table(const std::string& text) {
     Result<SelectionTable> read = SelectionTable::from_text(text);
@@ -49,6 +50,7 @@ class CallSelectionTest : public ::testing::Test {
 
   SelectionTable table_ = SelectionTable::defaults();
   CallSelection::Hints hints_;
+  algorithms::LinkFacts links_;
 };
 
 TEST_F(CallSelectionTest, TakesSharedMemoryOnlyWhereThereIsSome) {
@@ -124,6 +126,14 @@ TEST_F(CallSelectionTest, LooksAtNoBytesThatRanksDoNotAgreeOn) {
   const CallSelection made = selection({});
   EXPECT_EQ(text_of(made.select(Collective::kAllToAllV, 1 << 20, "")), "linear");
   EXPECT_EQ(text_of(made.select(Collective::kAllGatherV, 1 << 20, "")), "ring");
+}
+
+TEST_F(CallSelectionTest, FollowsLinksThatGetKnownLater) {
+  CallSelection made = selection({});
+  const Call call{.collective = Collective::kBroadcast};
+  EXPECT_EQ(chosen(made, call, 64 << 10), "binomial");
+  links_ = {.latency_us = 10, .bytes_per_us = 120};
+  EXPECT_EQ(chosen(made, call, 64 << 10), "pipelined_chain");
 }
 
 }  // namespace

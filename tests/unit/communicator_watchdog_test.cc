@@ -103,6 +103,7 @@ class WatchdogTest : public ::testing::Test {
   const Members members_{1, {4, 2, 9}, 0};
   const algorithms::SelectionTable table_ = algorithms::SelectionTable::defaults();
   const CallSelection::Hints hints_;
+  const algorithms::LinkFacts links_;
   test::DeafHost engine_host_;
   Engine engine_{engine_host_, 10, 0, IdleChoice("yield", {})};
   ScratchPool scratch_{1024};
@@ -112,7 +113,8 @@ class WatchdogTest : public ::testing::Test {
                       .circumstances = {.table = table_,
                                         .hints = hints_,
                                         .ranks = 3,
-                                        .link = algorithms::Link::kTcp},
+                                        .link = algorithms::Link::kTcp,
+                                        .links = links_},
                       .group = nullptr,
                       .on_disagreement = {}}};
   Job job_;

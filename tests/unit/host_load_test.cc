@@ -1,11 +1,12 @@
 // Who shares a host's processors, from what ranks published. The text comes from other processes.
 #include "comm/host_load.h"
-#include "rendezvous/peer_information.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "rendezvous/peer_information.h"
 
 namespace unisono::test {
 namespace {

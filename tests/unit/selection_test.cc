@@ -308,5 +308,34 @@ TEST(SelectionReason, NamesTheRowAndWhereItIsWritten) {
   EXPECT_THAT(table.explain(forced, ""), HasSubstr("UNISONO_ACCESS=window"));
 }
 
+SelectionRequest broadcast_between_hosts(std::size_t bytes) {
+  SelectionRequest request;
+  request.collective = Collective::kBroadcast;
+  request.ranks = 4;
+  request.bytes = bytes;
+  request.links = {.latency_us = 10, .bytes_per_us = 120};
+  return request;
+}
+
+TEST(SelectionByLinks, TakesThePlaceOfTheDefaultsAlone) {
+  const SelectionRequest request = broadcast_between_hosts(64 << 10);
+  const SelectionTable defaults = SelectionTable::defaults();
+  EXPECT_EQ(chosen(defaults, request), "pipelined_chain");
+  EXPECT_EQ(chosen(defaults, request, "linear"), "linear");
+  EXPECT_EQ(chosen(table_of("broadcast tcp 1 any any any linear - 0\n"), request), "linear");
+  EXPECT_EQ(chosen(table_of("broadcast tcp 1 any any 1024 linear - 0\n"), request),
+            "pipelined_chain");
+  SelectionRequest unknown = request;
+  unknown.links = {};
+  EXPECT_EQ(chosen(defaults, unknown), "binomial");
+}
+
+TEST(SelectionByLinks, SaysWhatItWeighed) {
+  EXPECT_THAT(SelectionTable::defaults().explain(broadcast_between_hosts(64 << 10), ""),
+              AllOf(HasSubstr("because of the links between the hosts, 10 us and 0.12 GB/s"),
+                    HasSubstr("predicted: pipelined_chain in 16 chunks"),
+                    HasSubstr(", binomial 11"), HasSubstr(", linear 16")));
+}
+
 }  // namespace
 }  // namespace unisono::test

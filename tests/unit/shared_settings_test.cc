@@ -57,6 +57,13 @@ TEST(SharedSettings, NameTheVariableThatDiffers) {
       HasSubstr("differ in UNISONO_TRANSPORT, which all ranks must share: 'auto' and 'tcp'"));
 }
 
+TEST(SharedSettings, AreThoseThatWhatIsMeasuredRestsOn) {
+  Config blind;
+  blind.measure = false;
+  EXPECT_THAT(rendezvous_of(settings_of(""), settings_of("", blind)).message(),
+              HasSubstr("differ in UNISONO_MEASURE, which all ranks must share: 'on' and 'off'"));
+}
+
 TEST(SharedSettings, NameTheRowOfTheTableAndBothRanks) {
   const std::string other = "reduce_scatter tcp 1 any own any ring - 0\n";
   EXPECT_THAT(complaint_about(kRing + kDirect, kRing + other),

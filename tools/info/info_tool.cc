@@ -197,7 +197,7 @@ int fail(const Status& status) {
 }
 
 int explain(const Config& config, const std::vector<std::string>& why, int ranks,
-            const std::string& transport) {
+            const std::string& transport, const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
     return fail(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
@@ -215,12 +215,14 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   request.ranks = ranks;
   request.bytes = *bytes;
   request.link = *link;
+  if (*link >= algorithms::Link::kVerbs) request.links = links;
   request.native = *link == algorithms::Link::kShm;
   request.shared_cores = info::would_share_cores(ranks);
   request.access = config.access;
   std::printf("%s\n", table->explain(request, "").c_str());
   if (request.native) {
     request.native = false;
+    request.links = links;
     std::printf("\nwithout shared memory, between hosts for example:\n");
     request.link = algorithms::Link::kTcp;
     std::printf("%s\n", table->explain(request, "").c_str());
@@ -233,7 +235,8 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
 int info_main(int argc, char** argv) {
   CLI::App app{
       "What this build and machine offer; every UNISONO_* variable with its value in force.\n"
-      "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp",
+      "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp\n"
+      "  unisono info --why broadcast 1M --ranks 8 --transport tcp --gbit 10",
       "unisono info"};
   bool json = false;
   std::vector<std::string> why;
@@ -244,6 +247,14 @@ int info_main(int argc, char** argv) {
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--transport", transport, "with --why: " + list_transports());
+  double latency_us = 25;
+  double gigabits = 0;
+  app.add_option("--gbit", gigabits,
+                 "with --why, between hosts: Gbit/s of the slowest link, as ranks measure it")
+      ->check(CLI::Range(0.001, 1e5));
+  app.add_option("--latency-us", latency_us, "with --gbit: its latency, one way")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -251,9 +262,10 @@ int info_main(int argc, char** argv) {
   }
   const Result<Config> config = Config::from_environment();
   if (!config) return fail(config.error());
-  const int status = !why.empty() ? explain(*config, why, ranks, transport)
-                     : json       ? print_json(*config)
-                                  : print_text(*config);
+  const int status = !why.empty()
+                         ? explain(*config, why, ranks, transport, {latency_us, gigabits * 125})
+                     : json ? print_json(*config)
+                            : print_text(*config);
   return tools::finish_output("unisono info", status);
 }
 

@@ -1,4 +1,4 @@
-#include "tests/cuda/host_job.h"
+#include "tests/support/host_job.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "comm/init.h"
-#include "tests/cuda/driver_under_test.h"
-#include "tests/cuda/kernel_twins.h"
 #include "tests/support/rank_job.h"
 
 namespace unisono::test {
@@ -70,7 +68,6 @@ void spawn_hosts(const HostJob& job, const std::function<void(Communicator&)>& b
   static std::atomic<int> jobs{0};
   const std::string name =
       "unisono-hosts-" + std::to_string(getpid()) + "-" + std::to_string(jobs.fetch_add(1));
-  if (fake() != nullptr) cuda::register_kernel_twins(*fake());
   SpawnOptions options;
   options.as = job.processes ? SpawnOptions::As::kProcesses : SpawnOptions::As::kThreads;
   options.timeout = kCallTimeout;

@@ -1,0 +1,60 @@
+#include "algorithms/cost_model.h"
+
+#include <algorithm>
+
+namespace unisono::algorithms {
+namespace {
+
+// What a rank spends on one more message of a pipeline: two system calls and the engine's share.
+constexpr double kMessageUs = 5;
+constexpr int kChunksMax = 64;
+// Shorter ones cost more than they gain, whatever the link.
+constexpr std::size_t kChunkBytesMin = 4096;
+
+Prediction best_of(const Algorithm& algorithm, int ranks, std::size_t bytes,
+                   const LinkFacts& links) {
+  Prediction best;
+  for (int chunks = 1; chunks <= kChunksMax; chunks *= 2) {
+    if (chunks > 1 && bytes / static_cast<std::size_t>(chunks) < kChunkBytesMin) break;
+    const double us = predict_us(algorithm.cost(ranks, chunks, bytes), links);
+    if (best.algorithm == nullptr || us < best.us) best = {&algorithm, chunks, us};
+  }
+  return best;
+}
+
+template <typename Take>
+void for_each_way(const plan::PlanRequest& request, std::size_t bytes, const LinkFacts& links,
+                  const Take& take) {
+  for (const Algorithm& algorithm : catalog()) {
+    if (algorithm.collective != request.collective || !algorithm.refuses(request).empty()) continue;
+    if (algorithm.cost(request.ranks, 1, bytes).path_messages == 0) continue;
+    take(best_of(algorithm, request.ranks, bytes, links));
+  }
+}
+
+}  // namespace
+
+double predict_us(const Cost& cost, const LinkFacts& links) {
+  return cost.rounds * links.latency_us + (cost.path_messages - cost.rounds) * kMessageUs +
+         cost.path_bytes / links.bytes_per_us;
+}
+
+Prediction predict_fastest(const plan::PlanRequest& request, std::size_t bytes,
+                           const LinkFacts& links) {
+  Prediction fastest;
+  for_each_way(request, bytes, links, [&](const Prediction& way) {
+    if (fastest.algorithm == nullptr || way.us < fastest.us) fastest = way;
+  });
+  return fastest;
+}
+
+std::vector<Prediction> predict(const plan::PlanRequest& request, std::size_t bytes,
+                                const LinkFacts& links) {
+  std::vector<Prediction> ways;
+  for_each_way(request, bytes, links, [&](const Prediction& way) { ways.push_back(way); });
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const Prediction& a, const Prediction& b) { return a.us < b.us; });
+  return ways;
+}
+
+}  // namespace unisono::algorithms

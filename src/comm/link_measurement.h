@@ -1,0 +1,25 @@
+// What the links between the hosts of a job do, measured by one rank of each host when the ranks
+// have met, and the same on all ranks afterwards: algorithms and chunks follow from it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "algorithms/cost_model.h"
+#include "base/result.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::detail {
+
+class CommunicatorState;
+
+/// The lowest rank of every host, in ascending order.
+std::vector<Rank> first_of_hosts(std::span<const Member> job);
+
+/// Collective over `all`, a communicator of all ranks that nobody uses besides; these ranks are of
+/// two hosts at least. Messages go around the hosts, all at once: a few short ones, then longer
+/// ones until one takes half a millisecond: two ms at 1 Gbit/s, twenty at a tenth of it.
+Result<algorithms::LinkFacts> measure_links(CommunicatorState& all,
+                                            const std::vector<Rank>& first_of_hosts);
+
+}  // namespace unisono::detail
