@@ -17,7 +17,7 @@ constexpr int kShortExchanges = 6;
 constexpr std::size_t kLongBytes[]{64 * 1024, 256 * 1024, 1024 * 1024};
 constexpr int kLongExchanges = 2;
 // A message that takes so long says enough about the rate.
-constexpr double kEnoughUs = 500;
+constexpr double kEnoughUs = 250;
 
 class HostRing {
  public:
