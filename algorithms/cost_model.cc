@@ -5,9 +5,9 @@
 namespace unisono::algorithms {
 namespace {
 
-// What a rank spends on one more message of a pipeline: two system calls and the engine's share.
+// What a rank spends at most on one more message of a pipeline: two system calls and the engine's
+// share.
 constexpr double kMessageUs = 5;
-constexpr int kChunksMax = 64;
 // Shorter ones cost more than they gain, whatever the link.
 constexpr std::size_t kChunkBytesMin = 4096;
 
@@ -25,6 +25,7 @@ Prediction best_of(const Algorithm& algorithm, int ranks, std::size_t bytes,
 template <typename Take>
 void for_each_way(const plan::PlanRequest& request, std::size_t bytes, const LinkFacts& links,
                   const Take& take) {
+  if (!is_predicted(request.collective)) return;
   for (const Algorithm& algorithm : catalog()) {
     if (algorithm.collective != request.collective || !algorithm.refuses(request).empty()) continue;
     if (algorithm.cost(request.ranks, 1, bytes).path_messages == 0) continue;
@@ -35,7 +36,8 @@ void for_each_way(const plan::PlanRequest& request, std::size_t bytes, const Lin
 }  // namespace
 
 double predict_us(const Cost& cost, const LinkFacts& links) {
-  return cost.rounds * links.latency_us + (cost.path_messages - cost.rounds) * kMessageUs +
+  const double message_us = std::min(kMessageUs, links.latency_us);
+  return cost.rounds * links.latency_us + (cost.path_messages - cost.rounds) * message_us +
          cost.path_bytes / links.bytes_per_us;
 }
 

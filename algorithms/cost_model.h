@@ -1,6 +1,7 @@
-// How long a call takes between hosts, from two facts about their links: which algorithm, and in
-// how many chunks. Latency and bandwidth as in R. W. Hockney, Parallel Computing 20 (1994), with
-// the further messages of a pipeline at what a rank spends on each.
+// How long a call takes between ranks that are on hosts of their own, from two facts about their
+// links: which algorithm, and in how many chunks. Latency and bandwidth as in R. W. Hockney,
+// Parallel Computing 20 (1994), with the further messages of a pipeline at what a rank spends on
+// each.
 //
 // Thread rule: pure.
 #pragma once
@@ -12,7 +13,7 @@
 
 namespace unisono::algorithms {
 
-/// Of the slowest link between two hosts, the same on all ranks.
+/// Of the slowest link between two ranks, each on a host of its own; the same on all ranks.
 struct LinkFacts {
   double latency_us = 0;    ///< of a short message, one way, both ranks' work included
   double bytes_per_us = 0;  ///< of a long one; 0: not known
@@ -20,12 +21,20 @@ struct LinkFacts {
   bool are_known() const { return bytes_per_us > 0; }
 };
 
+/// Of a block.
+inline constexpr int kChunksMax = 64;
+
 /// One way to run a call.
 struct Prediction {
   const Algorithm* algorithm = nullptr;
   int chunks = 1;
   double us = 0;
 };
+
+/// Whether the costs of a collective's algorithms have paths.
+constexpr bool is_predicted(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
 
 /// Of an algorithm whose cost has a path.
 double predict_us(const Cost& cost, const LinkFacts& links);
@@ -35,8 +44,7 @@ Prediction predict_fastest(const plan::PlanRequest& request, std::size_t bytes,
                            const LinkFacts& links);
 
 /// The algorithms of the request's collective that serve it, each with the number of chunks that
-/// suits it best, the fastest first. Empty where their paths are not worked out: of other
-/// collectives than broadcast and reduce.
+/// suits it best, the fastest first. Empty where !is_predicted().
 std::vector<Prediction> predict(const plan::PlanRequest& request, std::size_t bytes,
                                 const LinkFacts& links);
 

@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
-constexpr int kChunksMax = 64;
 
 struct DefaultRow {
   Collective collective;
@@ -83,15 +82,7 @@ plan::PlanRequest to_plan_request(const SelectionRequest& request) {
   return plan_request;
 }
 
-// Without algorithm where the links do not tell.
-Choice choose_predicted(const SelectionRequest& request) {
-  if (!request.links.are_known()) return {};
-  const Prediction fastest =
-      predict_fastest(to_plan_request(request), request.bytes, request.links);
-  return {.algorithm = fastest.algorithm, .chunks = fastest.chunks, .is_predicted = true};
-}
-
-// "pipelined_chain in 16 chunks 2266 us, binomial 4400 us".
+// It reads "pipelined_chain in 16 chunks 2266 us, binomial 4400 us".
 std::string list_predictions(const SelectionRequest& request) {
   std::string text;
   for (const Prediction& way : predict(to_plan_request(request), request.bytes, request.links)) {
@@ -167,9 +158,8 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
       if (request.native) return Choice{nullptr, 1, path_for(request, &row), &row};
       continue;
     }
-    if (const bool is_default = row.line == 0; is_default) {
-      const Choice predicted = choose_predicted(request);
-      if (predicted.algorithm != nullptr) return predicted;
+    if (row.line == 0 && request.links.are_known() && is_predicted(request.collective)) {
+      return choose_predicted(request);
     }
     const Algorithm* algorithm = find(request.collective, row.algorithm);
     if (algorithm == nullptr || !algorithm->refuses(plan_request).empty()) continue;
@@ -184,6 +174,20 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
                                              std::string(unisono::name_of(request.collective)) +
                                              " serves this operator and order on " +
                                              std::to_string(request.ranks) + " ranks");
+}
+
+// An algorithm to whose path chunks are nothing is cut as its row says: it reduces what has come
+// while the rest is under way.
+Choice SelectionTable::choose_predicted(const SelectionRequest& request) const {
+  const Prediction fastest =
+      predict_fastest(to_plan_request(request), request.bytes, request.links);
+  Choice choice{.algorithm = fastest.algorithm, .chunks = fastest.chunks, .is_predicted = true};
+  const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const SelectionRow& candidate) {
+    return candidate.collective == request.collective &&
+           candidate.algorithm == fastest.algorithm->name;
+  });
+  if (fastest.chunks == 1 && row != rows_.end()) choice.chunks = chunks_for(*row, request);
+  return choice;
 }
 
 // Asked for: the rows only say by which path.

@@ -198,7 +198,8 @@ class UNISONO_API Communicator : public Collectives {
 /// bounded by options.timeout. Once per process at a time (again after close()): of several
 /// threads one joins the job and the others get kInvalidArgument. Throws Error: kRendezvous
 /// naming the missing, duplicate or disagreeing rank, kAuthentication, kInvalidArgument naming
-/// the malformed variable.
+/// the malformed variable; of ranks on several hosts, which measure the links between these, also
+/// what a call throws, kRankFailed for example.
 UNISONO_API Communicator init(const InitOptions& options = {});
 
 /// Makes the communicator of the ranks that meet in `store` under `name`, as frameworks make their

@@ -183,7 +183,9 @@ Result<RequestState*> CommunicatorState::begin_message(const GroupedCall& groupe
     CallShape shape;
     UNISONO_TRY(check_call(call, rank(), size(), &shape));
   }
-  const int looks = grouped.is_last ? runtime_->engine().lingering_looks() : 1;
+  // Looks move nothing else of this rank.
+  const Engine& engine = runtime_->engine();
+  const int looks = grouped.may_linger && !engine.is_running() ? engine.lingering_looks() : 1;
   if (call.collective == Collective::kReceive && host_.messages().try_receive(call, looks)) {
     return nullptr;
   }

@@ -62,11 +62,11 @@ class Group {
     });
   }
 
-  // Who begins it may linger: no other call waits for that.
-  void mark_last() {
+  // Of messages alone: other calls first have to be moved.
+  void let_last_linger() {
     const auto last = std::find_if(calls_.rbegin(), calls_.rend(),
                                    [](const GroupedCall& each) { return !each.has_begun; });
-    if (last != calls_.rend()) last->is_last = true;
+    if (last != calls_.rend()) last->may_linger = true;
   }
 
   // What is over soon never reaches another thread.
@@ -82,8 +82,10 @@ class Group {
       }
     };
     // What a receive waits for may wait for the sends.
-    if (are_plain_messages()) begin_those(is_send);
-    mark_last();
+    if (are_plain_messages()) {
+      begin_those(is_send);
+      let_last_linger();
+    }
     begin_those([](const GroupedCall&) { return true; });
     engine.start_and_linger({tasks.data(), tasks.size()});
     is_flushed_ = !engine.messenger().has_unsent();
@@ -168,7 +170,7 @@ class Group {
     if (first_.status.ok()) look_at_peers();
   }
 
-  // Of a receive that was over at once; where it was refused nobody asks.
+  // A receive that was over at once got what it asked for; where it was refused nobody looks.
   static void note_received(const Call& call, Received* received) {
     if (received == nullptr || call.collective != Collective::kReceive) return;
     *received = {call.peer, call.tag, call.count};

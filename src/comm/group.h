@@ -32,7 +32,7 @@ struct GroupedCall {
   /// On device memory, as CommunicatorDevices::concerns() has found before any of them began.
   bool on_device = false;
   bool is_asynchronous = false;              ///< a Request waits for it, and not who begins it
-  bool is_last = false;                      ///< to begin, of a blocking group
+  bool may_linger = false;                   ///< where it begins: no other call waits for that
   HostBackends::Checked* checked = nullptr;  ///< what try_run() may have found of it, or null
   bool has_begun = false;                    ///< or was refused, or comes after one that was
   bool only_sent = false;                    ///< it is over and has heard of no peer
@@ -42,8 +42,9 @@ struct GroupedCall {
 /// The first half of run_together(), and all there is of an asynchronous call, whose request is
 /// then `held` for the caller.
 FirstFailure begin_together(std::span<GroupedCall> calls);
-/// Calls of one communicator begin in the order in which they are given; after one that could not
-/// begin, none begins. `received`: what the last receive without a stream got.
+/// Calls of one communicator begin in the order in which they are given, but where all are
+/// messages, the sends first; after one that could not begin, none begins. `received`: what the
+/// last receive without a stream got.
 FirstFailure run_together(std::span<GroupedCall> calls, Received* received);
 /// The same for calls of one communicator.
 FirstFailure run_together(CommunicatorState& communicator, std::span<const Call> calls,

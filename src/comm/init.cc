@@ -94,9 +94,10 @@ void place_in_job(const InitOptions& options, std::string_view rendezvous,
 
 Communicator join_job(RuntimeOptions options, const char* operation) {
   log::set_level(log_level(options.config.log));
+  const TimePoint deadline = options.deadline;
   std::shared_ptr<Runtime> runtime = value_or_throw(Runtime::create(std::move(options)), operation);
   const auto world = value_or_throw(detail::make_world(runtime), operation);
-  const Status links = detail::learn_links(runtime);
+  const Status links = detail::learn_links(runtime, deadline);
   if (!links) throw Error(links, {.operation = operation});
   return CommunicatorAccess::make(world);
 }

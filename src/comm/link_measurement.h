@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithms/cost_model.h"
+#include "base/clock.h"
 #include "base/result.h"
 #include "rendezvous/arbiter.h"
 
@@ -16,10 +17,10 @@ class CommunicatorState;
 /// The lowest rank of every host, in ascending order.
 std::vector<Rank> first_of_hosts(std::span<const Member> job);
 
-/// Collective over `all`, a communicator of all ranks that nobody uses besides; these ranks are of
-/// two hosts at least. Messages go around the hosts, all at once: a few short ones, then longer
-/// ones until one takes a quarter of a millisecond: in all some 5 ms at 1 Gbit/s.
-Result<algorithms::LinkFacts> measure_links(CommunicatorState& all,
-                                            const std::vector<Rank>& first_of_hosts);
+/// Collective over `all`, a communicator of all ranks that nobody uses besides; `hosts` are
+/// first_of_hosts(), two at least. Messages go around these, all at once: a few short ones, then
+/// longer ones until one moves for a quarter of a millisecond: in all some 5 ms at 1 Gbit/s.
+Result<algorithms::LinkFacts> measure_links(CommunicatorState& all, const std::vector<Rank>& hosts,
+                                            TimePoint deadline);
 
 }  // namespace unisono::detail

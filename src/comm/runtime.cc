@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
+#include "comm/link_measurement.h"
 #include "comm/shared_settings.h"
 #include "topology/host_identity.h"
 
@@ -221,13 +222,12 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
 }
 
 const algorithms::LinkFacts& Runtime::links_between(const std::vector<Rank>& members) const {
-  const auto member = [&](Rank rank) -> const Member& {
-    return world().members[static_cast<std::size_t>(rank)];
-  };
-  const bool is_on_one_host = std::all_of(members.begin(), members.end(), [&](Rank rank) {
-    return same_host(member(rank), member(members.front()));
-  });
-  return is_on_one_host ? no_links_ : links_;
+  std::vector<Member> of_members;
+  for (const Rank rank : members) {
+    of_members.push_back(world().members[static_cast<std::size_t>(rank)]);
+  }
+  const bool is_one_of_each = detail::first_of_hosts(of_members).size() == members.size();
+  return is_one_of_each ? links_ : no_links_;
 }
 
 bool Runtime::shares_cores(const std::vector<Rank>& members) const {

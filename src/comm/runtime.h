@@ -68,8 +68,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
     return transports_.link_of(members);
   }
 
-  /// Of the links between hosts, as far as they were measured; these world ranks are of several
-  /// hosts, or nothing is known of what is between them. The reference is as old as the runtime.
+  /// Of the links between these world ranks, where each is on a host of its own and the links were
+  /// measured; they may get known later. The reference lives as long as the runtime.
   const algorithms::LinkFacts& links_between(const std::vector<Rank>& members) const;
   void learn_links(const algorithms::LinkFacts& links) { links_ = links; }
 

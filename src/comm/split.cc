@@ -239,16 +239,24 @@ Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> r
   return make_enlisted(std::move(runtime), kWorldId, std::move(members), rank, std::move(native));
 }
 
-Status learn_links(const std::shared_ptr<Runtime>& runtime) {
+Status learn_links(const std::shared_ptr<Runtime>& runtime, TimePoint deadline) {
   const std::vector<Rank> hosts = first_of_hosts(runtime->world().members);
   if (!runtime->config().measure || hosts.size() < 2) return Status();
   // No communicator that is made later has this id: it would be rank 1's without a number.
   constexpr std::uint32_t kMeasuringId = 1;
   const std::shared_ptr<CommunicatorState> all =
       make_enlisted(runtime, kMeasuringId, all_ranks(*runtime), runtime->world().rank, nullptr);
-  UNISONO_ASSIGN(const algorithms::LinkFacts links, measure_links(*all, hosts));
+  const Result<algorithms::LinkFacts> links = measure_links(*all, hosts, deadline);
+  if (!links) {
+    const Status& why = links.error();
+    return Status(why.code(),
+                  why.message() +
+                      " (while the links between the hosts were measured, which "
+                      "UNISONO_MEASURE=off leaves)",
+                  why.rank());
+  }
   all->close();
-  runtime->learn_links(links);
+  runtime->learn_links(*links);
   return Status();
 }
 

@@ -21,7 +21,8 @@ std::uint32_t take_communicator_id(Runtime& runtime);
 /// The communicator of all ranks of the job.
 Result<std::shared_ptr<CommunicatorState>> make_world(std::shared_ptr<Runtime> runtime);
 /// Has the links between the job's hosts measured, where there are several. Collective, after
-/// make_world() and before any other communicator of the job is made.
-Status learn_links(const std::shared_ptr<Runtime>& runtime);
+/// make_world() and before any other communicator of the job is made. Errors as those of a call
+/// between the hosts, with the setting that leaves it.
+Status learn_links(const std::shared_ptr<Runtime>& runtime, TimePoint deadline);
 
 }  // namespace unisono::detail

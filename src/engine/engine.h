@@ -78,6 +78,8 @@ class Engine {
   void start_and_linger(std::span<Task* const> tasks);
   /// How often a blocking call looks for its end before anybody else may start calls.
   int lingering_looks() const;
+  /// Under the lock: something runs that beats must move.
+  bool is_running() const { return !tasks_.empty(); }
   /// Without the lock: beats until the task is done or `until` has passed (false).
   bool wait(Task& task, TimePoint until) { return wait(task.done, until); }
   /// The same for a flag that some operation of the engine's sets.

@@ -248,6 +248,18 @@ TEST_P(PointToPoint, ASendAndAReceiveAtOnceGoRoundARing) {
   });
 }
 
+TEST_P(PointToPoint, MessagesOfNothingNeedNoMemory) {
+  run_ranks(2, GetParam(), [](Communicator& comm) {
+    const Rank peer = 1 - comm.rank();
+    for (int round = 0; round < 20; ++round) {
+      const Received received =
+          comm.send_receive(nullptr, 0, peer, nullptr, 0, peer, DataType::kInt32);
+      EXPECT_EQ(received.count, 0u);
+      EXPECT_EQ(received.source, peer);
+    }
+  });
+}
+
 TEST_P(PointToPoint, ReceivesOfAGroupTakeMessagesInTheirOrder) {
   run_ranks(2, GetParam(), [](Communicator& comm) {
     const Rank peer = 1 - comm.rank();

@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 using testing::Each;
 
 constexpr std::size_t kPiece = 16 * 1024;
-constexpr int kEnough = 400;  // pieces until there is a decision
+constexpr int kEnough = 700;  // pieces until there is a decision
 
 struct Times {
   std::chrono::nanoseconds cached;

@@ -219,6 +219,7 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   request.native = *link == algorithms::Link::kShm;
   request.shared_cores = info::would_share_cores(ranks);
   request.access = config.access;
+  const bool is_open = algorithms::is_predicted(request.collective) && !links.are_known();
   std::printf("%s\n", table->explain(request, "").c_str());
   if (request.native) {
     request.native = false;
@@ -226,6 +227,9 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
     std::printf("\nwithout shared memory, between hosts for example:\n");
     request.link = algorithms::Link::kTcp;
     std::printf("%s\n", table->explain(request, "").c_str());
+  }
+  if (is_open && request.link >= algorithms::Link::kVerbs) {
+    std::printf("  between hosts what ranks measure when they meet decides: see --gbit\n");
   }
   return 0;
 }
@@ -249,11 +253,15 @@ int info_main(int argc, char** argv) {
   app.add_option("--transport", transport, "with --why: " + list_transports());
   double latency_us = 25;
   double gigabits = 0;
-  app.add_option("--gbit", gigabits,
-                 "with --why, between hosts: Gbit/s of the slowest link, as ranks measure it")
-      ->check(CLI::Range(0.001, 1e5));
+  CLI::Option* const gbit =
+      app.add_option(
+             "--gbit", gigabits,
+             "with --why: Gbit/s of the slowest link between hosts, as ranks measure it when "
+             "they meet")
+          ->check(CLI::Range(0.001, 1e5));
   app.add_option("--latency-us", latency_us, "with --gbit: its latency, one way")
       ->capture_default_str()
+      ->needs(gbit)
       ->check(CLI::Range(0.1, 1e6));
   try {
     app.parse(argc, argv);

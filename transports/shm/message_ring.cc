@@ -278,8 +278,8 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
     return TakeResult::kOther;
   }
   if (is_inline) {
-    std::memcpy(awaited.room.data(), reinterpret_cast<const std::byte*>(&header) + kInlineAt,
-                bytes);
+    const std::byte* const payload = reinterpret_cast<const std::byte*>(&header) + kInlineAt;
+    if (bytes > 0) std::memcpy(awaited.room.data(), payload, bytes);
     advance(1);
     return TakeResult::kTaken;
   }

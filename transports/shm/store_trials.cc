@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kRow = 8;
 constexpr std::uint32_t kTrials = 4 * kRow;
 
-// Of the trial that comes after so many.
+// The kinds take turns, row by row.
 PieceStores kind_of(std::uint32_t trials) {
   return {trials / kRow % 2 == 1 ? PieceStores::kStreamed : 0};
 }

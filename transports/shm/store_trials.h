@@ -2,7 +2,7 @@
 // which is faster depends on the processor and on where the two ranks run (two cores that share no
 // cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
 // every kPiecesUntilNext. What a store costs depends on how its line was written the time before:
-// pieces of each kind go around the ring before some are timed.
+// pieces of each kind go around the ring before some are timed, short ones as far as they get.
 //
 // The writer marks a piece that is timed. The reader times its copy of it and tells the writer, in
 // the ring's second control line, how fast it was at best; the writer adds its own time and decides
@@ -44,9 +44,9 @@ inline int size_of_piece(std::size_t bytes) {
 
 /// Of one size, until it is tried again.
 inline constexpr std::uint32_t kPiecesUntilNext = 20'000;
-/// Before those that are timed: the longest go around the largest ring, and shorter ones would take
+/// Before those that are timed: pieces of 8 KiB go around the largest ring. Shorter ones would take
 /// too long to.
-inline constexpr std::uint32_t kSettlingPieces = 64;
+inline constexpr std::uint32_t kSettlingPieces = 128;
 
 /// What the reader tells, word by word: for each size at best, in ns for a MiB; 0: nothing yet.
 struct ReaderTimes {

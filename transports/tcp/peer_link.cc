@@ -59,7 +59,8 @@ PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::b
   const PostResult result = stream_for(header).post(header, payload, token);
   if (result == PostResult::kFull) return result;
   if (header.kind == FrameKind::kData) data_bytes_ += payload.size();
-  if (header.kind == FrameKind::kGrant) granted_bytes_ += header.total_bytes;
+  const bool is_repeated = header.offset == kAnswer;
+  if (header.kind == FrameKind::kGrant && !is_repeated) granted_bytes_ += header.total_bytes;
   return result;
 }
 
@@ -92,7 +93,8 @@ void PeerLink::attach(Connection connection) {
   streams_[connection.stream]->attach(std::move(connection));
 }
 
-// Of grants whose calls have failed nothing comes: then it takes turns in vain.
+// Of grants whose calls have failed, or that were lost while their messages came unasked, nothing
+// comes: then this link takes turns in vain.
 bool PeerLink::awaits_data() const {
   std::uint64_t received = 0;
   for (const auto& stream : streams_) received += stream->received_data_bytes();

@@ -63,9 +63,9 @@ PostResult Stream::post(const FrameHeader& header, std::span<const std::byte> pa
   // The link is about to be reported closed: poll() finds the cause.
   if (send_failed() || goodbye_queued_) return PostResult::kDone;
   std::size_t sent = 0;
-  // Behind such a piece of a message others follow.
-  const bool is_whole_piece = header.kind == FrameKind::kData && payload.size() == kFramePayloadMax;
-  const bool may_go = writer_.empty() && sent_this_turn_ < kSendBytesPerTurn && !is_whole_piece;
+  const bool others_follow =
+      header.kind == FrameKind::kData && header.offset + payload.size() < header.total_bytes;
+  const bool may_go = writer_.empty() && sent_this_turn_ < kSendBytesPerTurn && !others_follow;
   if (attached() && may_go) {
     if (payload.size() <= kCopyBytesMax) {
       std::byte frame[sizeof header + kCopyBytesMax];

@@ -25,8 +25,8 @@ struct StreamOptions {
   std::string bind_address;
   std::uint16_t port = 0;  ///< TCP: 0 takes any free port
   /// Connections per peer that kData frames are spread over; 0: one within a host, two between
-  /// hosts. The second and later ones are made
-  /// after `extra_stream_after_bytes` were posted to that peer.
+  /// hosts. The second and later ones are made after `extra_stream_after_bytes` were posted to that
+  /// peer.
   int streams = 0;
   std::size_t extra_stream_after_bytes = std::size_t{4} << 20;
   int backlog = 1024;
