@@ -11,15 +11,20 @@
 namespace unisono::detail {
 namespace {
 
-constexpr std::size_t kShortBytes = 8;
-constexpr int kShortExchanges = 4;
 constexpr std::size_t kLongBytes[]{64 * 1024, 256 * 1024, 1024 * 1024};
 // A message that takes so long says enough about the rate.
 constexpr double kEnoughUs = 250;
-// The least of so many counts: another program may have had the core.
-constexpr int kSpans = 2;
 // A long message is announced and asked for before it moves.
 constexpr int kLatenciesOfALong = 3;
+
+// Exchanges in a row are timed as one: who is late in the first finds its message there, and the
+// other waits in the second. The least of several rows counts: others may have had the core.
+struct Exchanges {
+  std::size_t bytes;
+  int in_a_row;
+  int rows;
+};
+constexpr Exchanges kShort{.bytes = 8, .in_a_row = 2, .rows = 8};
 
 class HostRing {
  public:
@@ -35,17 +40,16 @@ class HostRing {
   }
 
   /// Makes the connections.
-  Status connect() { return next_ < 0 ? Status() : exchange(kShortBytes); }
+  Status connect() { return next_ < 0 ? Status() : exchange(kShort.bytes); }
 
-  /// What an exchange takes in us, on the slowest host; all ranks get the same. Of `times` in a row
-  /// the whole counts: who is late in one finds its message there, and the other waits in the next.
-  Result<double> time_exchange(std::size_t bytes, int times) {
+  /// What an exchange takes in us, on the slowest host; all ranks get the same.
+  Result<double> time(const Exchanges& what) {
     double least = next_ < 0 ? 0 : std::numeric_limits<double>::max();
-    for (int span = 0; span < kSpans && next_ >= 0; ++span) {
+    for (int row = 0; row < what.rows && next_ >= 0; ++row) {
       const TimePoint start = Clock::now();
-      for (int i = 0; i < times; ++i) UNISONO_TRY(exchange(bytes));
+      for (int i = 0; i < what.in_a_row; ++i) UNISONO_TRY(exchange(what.bytes));
       const std::chrono::duration<double, std::micro> took = Clock::now() - start;
-      least = std::min(least, took.count() / times);
+      least = std::min(least, took.count() / what.in_a_row);
     }
     return largest(least);
   }
@@ -114,9 +118,9 @@ Result<algorithms::LinkFacts> measure_links(CommunicatorState& all, const std::v
   HostRing ring(all, hosts, deadline);
   UNISONO_TRY(ring.connect());
   algorithms::LinkFacts links;
-  UNISONO_ASSIGN(links.latency_us, ring.time_exchange(kShortBytes, kShortExchanges));
+  UNISONO_ASSIGN(links.latency_us, ring.time(kShort));
   for (const std::size_t bytes : kLongBytes) {
-    UNISONO_ASSIGN(const double took, ring.time_exchange(bytes, 1));
+    UNISONO_ASSIGN(const double took, ring.time({.bytes = bytes, .in_a_row = 1, .rows = 2}));
     // Of a message that was no longer under way than a short one a tenth counts as moving.
     const double moving = std::max(took - kLatenciesOfALong * links.latency_us, took / 10);
     links.bytes_per_us = static_cast<double>(bytes) / moving;

@@ -19,7 +19,7 @@ std::vector<Rank> first_of_hosts(std::span<const Member> job);
 
 /// Collective over `all`, a communicator of all ranks that nobody uses besides; `hosts` are
 /// first_of_hosts(), two at least. Messages go around these, all at once: a few short ones, then
-/// longer ones until one moves for a quarter of a millisecond: in all some 5 ms at 1 Gbit/s.
+/// longer ones until one moves for a quarter of a millisecond: in all some 10 ms at 1 Gbit/s.
 Result<algorithms::LinkFacts> measure_links(CommunicatorState& all, const std::vector<Rank>& hosts,
                                             TimePoint deadline);
 
