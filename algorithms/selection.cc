@@ -159,7 +159,8 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
       continue;
     }
     if (row.line == 0 && request.links.are_known() && is_predicted(request.collective)) {
-      return choose_predicted(request);
+      const Choice predicted = choose_predicted(request);
+      if (predicted.algorithm != nullptr) return predicted;
     }
     const Algorithm* algorithm = find(request.collective, row.algorithm);
     if (algorithm == nullptr || !algorithm->refuses(plan_request).empty()) continue;
@@ -181,6 +182,7 @@ Result<Choice> SelectionTable::choose(const SelectionRequest& request,
 Choice SelectionTable::choose_predicted(const SelectionRequest& request) const {
   const Prediction fastest =
       predict_fastest(to_plan_request(request), request.bytes, request.links);
+  if (fastest.algorithm == nullptr) return {};
   Choice choice{.algorithm = fastest.algorithm, .chunks = fastest.chunks, .is_predicted = true};
   const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const SelectionRow& candidate) {
     return candidate.collective == request.collective &&

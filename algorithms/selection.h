@@ -104,6 +104,7 @@ class SelectionTable {
   void append(SelectionRow row) { rows_.push_back(std::move(row)); }
 
  private:
+  /// Without algorithm where none that can be predicted serves the call.
   Choice choose_predicted(const SelectionRequest& request) const;
   Result<Choice> choose_native(const SelectionRequest& request) const;
   Result<Choice> choose_hinted(const SelectionRequest& request, std::string_view hint) const;

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <limits>
 #include <set>
-#include <tuple>
 
 #include "comm/communicator_state.h"
+#include "rendezvous/peer_information.h"
 
 namespace unisono::detail {
 namespace {
@@ -103,12 +103,10 @@ class HostRing {
 }  // namespace
 
 std::vector<Rank> first_of_hosts(std::span<const Member> job) {
-  std::set<std::tuple<std::string, std::uint64_t, std::uint64_t>> seen;
+  std::set<decltype(host_key(job.front()))> seen;
   std::vector<Rank> ranks;
   for (const Member& member : job) {
-    if (seen.emplace(member.host, member.network_namespace, member.uid).second) {
-      ranks.push_back(member.rank);
-    }
+    if (seen.insert(host_key(member)).second) ranks.push_back(member.rank);
   }
   return ranks;
 }

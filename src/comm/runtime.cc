@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -11,7 +12,6 @@
 #include "base/log.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
-#include "comm/link_measurement.h"
 #include "comm/shared_settings.h"
 #include "topology/host_identity.h"
 
@@ -222,11 +222,10 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
 }
 
 const algorithms::LinkFacts& Runtime::links_between(const std::vector<Rank>& members) const {
-  std::vector<Member> of_members;
-  for (const Rank rank : members) {
-    of_members.push_back(world().members[static_cast<std::size_t>(rank)]);
-  }
-  const bool is_one_of_each = detail::first_of_hosts(of_members).size() == members.size();
+  std::set<decltype(host_key(world().members.front()))> hosts;
+  const bool is_one_of_each = std::all_of(members.begin(), members.end(), [&](Rank rank) {
+    return hosts.insert(host_key(world().members[static_cast<std::size_t>(rank)])).second;
+  });
   return is_one_of_each ? links_ : no_links_;
 }
 

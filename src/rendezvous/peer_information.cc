@@ -14,8 +14,6 @@ std::string find_address(const std::string& addresses, std::string_view kind) {
   return "";
 }
 
-bool same_host(const Member& a, const Member& b) {
-  return a.host == b.host && a.network_namespace == b.network_namespace && a.uid == b.uid;
-}
+bool same_host(const Member& a, const Member& b) { return host_key(a) == host_key(b); }
 
 }  // namespace unisono

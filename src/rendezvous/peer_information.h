@@ -2,8 +2,10 @@
 // ranks of a job come to the same answer. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "rendezvous/arbiter.h"
 
@@ -14,5 +16,9 @@ std::string find_address(const std::string& addresses, std::string_view kind);
 
 /// True when the two can share memory.
 bool same_host(const Member& a, const Member& b);
+/// Alike for ranks of the same host; as old as the member.
+inline std::tuple<std::string_view, std::uint64_t, std::uint32_t> host_key(const Member& member) {
+  return {member.host, member.network_namespace, member.uid};
+}
 
 }  // namespace unisono

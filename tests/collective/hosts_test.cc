@@ -19,8 +19,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 
-HostJob ranks_on(std::vector<int> hosts, bool processes = false) {
-  return {.hosts = std::move(hosts), .processes = processes, .devices = {}, .transport = "auto"};
+HostJob ranks_on(std::vector<int> hosts) {
+  return {.hosts = std::move(hosts), .devices = {}, .transport = "auto"};
 }
 
 /// What all ranks say of a broadcast of a MiB.
@@ -76,8 +76,8 @@ TEST(Hosts, MeasureBeforeAnythingIsCounted) {
 }
 
 TEST(Hosts, BroadcastAndReduceEverySizeFromEveryRoot) {
-  run_hosts(ranks_on({0, 1, 2, 3}, true), [](Communicator& comm) {
-    for (const std::size_t count : {0u, 1u, 999u, 4096u, 65537u, 600'001u}) {
+  run_hosts(ranks_on({0, 1, 2, 3}), [](Communicator& comm) {
+    for (const std::size_t count : {0u, 1u, 999u, 4096u, 65537u, 200'001u}) {
       for (Rank root = 0; root < comm.size(); ++root) {
         std::vector<int> data(count);
         if (comm.rank() == root) std::iota(data.begin(), data.end(), root);
