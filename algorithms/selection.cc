@@ -184,12 +184,16 @@ Choice SelectionTable::choose_predicted(const SelectionRequest& request) const {
       predict_fastest(to_plan_request(request), request.bytes, request.links);
   if (fastest.algorithm == nullptr) return {};
   Choice choice{.algorithm = fastest.algorithm, .chunks = fastest.chunks, .is_predicted = true};
-  const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const SelectionRow& candidate) {
-    return candidate.collective == request.collective &&
-           candidate.algorithm == fastest.algorithm->name;
-  });
-  if (fastest.chunks == 1 && row != rows_.end()) choice.chunks = chunks_for(*row, request);
+  const SelectionRow* const row = first_row_of(*fastest.algorithm);
+  if (fastest.chunks == 1 && row != nullptr) choice.chunks = chunks_for(*row, request);
   return choice;
+}
+
+const SelectionRow* SelectionTable::first_row_of(const Algorithm& algorithm) const {
+  const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const SelectionRow& candidate) {
+    return candidate.collective == algorithm.collective && candidate.algorithm == algorithm.name;
+  });
+  return row == rows_.end() ? nullptr : &*row;
 }
 
 // Asked for: the rows only say by which path.
@@ -220,12 +224,9 @@ Result<Choice> SelectionTable::choose_hinted(const SelectionRequest& request,
     return Status(ErrorCode::kUnsupported,
                   "algorithm " + std::string(hint) + " of " + call + ": " + std::string(reason));
   }
-  for (const SelectionRow& row : rows_) {
-    if (row.collective == request.collective && row.algorithm == hint) {
-      return Choice{algorithm, chunks_for(row, request), AccessPath::kAutomatic, &row};
-    }
-  }
-  return Choice{algorithm};
+  const SelectionRow* const row = first_row_of(*algorithm);
+  if (row == nullptr) return Choice{algorithm};
+  return Choice{algorithm, chunks_for(*row, request), AccessPath::kAutomatic, row};
 }
 
 std::vector<NativeRange> SelectionTable::native_ranges(SelectionRequest request) const {

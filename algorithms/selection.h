@@ -106,6 +106,8 @@ class SelectionTable {
  private:
   /// Without algorithm where none that can be predicted serves the call.
   Choice choose_predicted(const SelectionRequest& request) const;
+  /// Null: none names it.
+  const SelectionRow* first_row_of(const Algorithm& algorithm) const;
   Result<Choice> choose_native(const SelectionRequest& request) const;
   Result<Choice> choose_hinted(const SelectionRequest& request, std::string_view hint) const;
 

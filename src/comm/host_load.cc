@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include "rendezvous/peer_information.h"
 #include "topology/allowed_cpus.h"
@@ -35,11 +34,9 @@ std::string processor_lines() {
 }
 
 std::vector<HostLoad> host_loads(std::span<const Member> job) {
-  std::map<std::tuple<std::string_view, std::uint64_t, std::uint32_t>, std::vector<std::size_t>>
-      hosts;
+  std::map<HostKey, std::vector<std::size_t>> hosts;
   for (std::size_t rank = 0; rank < job.size(); ++rank) {
-    const Member& member = job[rank];
-    hosts[{member.host, member.network_namespace, member.uid}].push_back(rank);
+    hosts[host_key(job[rank])].push_back(rank);
   }
   std::vector<HostLoad> loads(job.size());
   for (const auto& [host, ranks] : hosts) {

@@ -64,18 +64,19 @@ class HostRing {
   }
 
   Status exchange(std::size_t bytes) {
+    const CallOptions in_time = options();
     const Call calls[]{{.collective = Collective::kReceive,
                         .out = received_.data(),
                         .count = bytes,
                         .type = DataType::kUint8,
                         .peer = previous_,
-                        .options = options()},
+                        .options = in_time},
                        {.collective = Collective::kSend,
                         .in = sent_.data(),
                         .count = bytes,
                         .type = DataType::kUint8,
                         .peer = next_,
-                        .options = options()}};
+                        .options = in_time}};
     return run_together(all_, calls, nullptr).status;
   }
 
@@ -103,7 +104,7 @@ class HostRing {
 }  // namespace
 
 std::vector<Rank> first_of_hosts(std::span<const Member> job) {
-  std::set<decltype(host_key(job.front()))> seen;
+  std::set<HostKey> seen;
   std::vector<Rank> ranks;
   for (const Member& member : job) {
     if (seen.insert(host_key(member)).second) ranks.push_back(member.rank);

@@ -222,7 +222,7 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
 }
 
 const algorithms::LinkFacts& Runtime::links_between(const std::vector<Rank>& members) const {
-  std::set<decltype(host_key(world().members.front()))> hosts;
+  std::set<HostKey> hosts;
   const bool is_one_of_each = std::all_of(members.begin(), members.end(), [&](Rank rank) {
     return hosts.insert(host_key(world().members[static_cast<std::size_t>(rank)])).second;
   });

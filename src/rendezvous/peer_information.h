@@ -16,8 +16,9 @@ std::string find_address(const std::string& addresses, std::string_view kind);
 
 /// True when the two can share memory.
 bool same_host(const Member& a, const Member& b);
-/// Alike for ranks of the same host; as old as the member.
-inline std::tuple<std::string_view, std::uint64_t, std::uint32_t> host_key(const Member& member) {
+/// Equal for ranks of the same host. It refers to the member's text.
+using HostKey = std::tuple<std::string_view, std::uint64_t, std::uint32_t>;
+inline HostKey host_key(const Member& member) {
   return {member.host, member.network_namespace, member.uid};
 }
 

@@ -21,6 +21,24 @@ std::vector<int> numbers(int first, std::size_t count) {
   return data;
 }
 
+Call send_of(const std::vector<int>& data, Rank target, Tag tag = 0) {
+  return {.collective = Collective::kSend,
+          .in = data.data(),
+          .count = data.size(),
+          .type = DataType::kInt32,
+          .peer = target,
+          .tag = tag};
+}
+
+Call receive_of(std::vector<int>& data, Rank source, Tag tag = 0) {
+  return {.collective = Collective::kReceive,
+          .out = data.data(),
+          .count = data.size(),
+          .type = DataType::kInt32,
+          .peer = source,
+          .tag = tag};
+}
+
 class PointToPoint : public testing::TestWithParam<std::string> {};
 
 TEST_P(PointToPoint, TagsMatchIndependentlyAndInOrder) {
@@ -268,23 +286,8 @@ TEST_P(PointToPoint, ReceivesOfAGroupTakeMessagesInTheirOrder) {
       const std::vector<int> first = numbers(round, count);
       const std::vector<int> second = numbers(round + 5000, count);
       std::vector<int> got_first(count), got_second(count);
-      const auto send = [&](const std::vector<int>& data) {
-        return Call{.collective = Collective::kSend,
-                    .in = data.data(),
-                    .count = count,
-                    .type = DataType::kInt32,
-                    .peer = peer,
-                    .tag = 3};
-      };
-      const auto receive = [&](std::vector<int>& data) {
-        return Call{.collective = Collective::kReceive,
-                    .out = data.data(),
-                    .count = count,
-                    .type = DataType::kInt32,
-                    .peer = peer,
-                    .tag = 3};
-      };
-      const Call calls[]{receive(got_first), send(first), receive(got_second), send(second)};
+      const Call calls[]{receive_of(got_first, peer, 3), send_of(first, peer, 3),
+                         receive_of(got_second, peer, 3), send_of(second, peer, 3)};
       comm.group(calls);
       ASSERT_EQ(got_first, first);
       ASSERT_EQ(got_second, second);
@@ -297,17 +300,7 @@ TEST_P(PointToPoint, ARefusedReceiveOfAGroupKeepsTheSendsAfterIt) {
     const Rank peer = 1 - comm.rank();
     const std::vector<int> wrong = numbers(1, 4), right = numbers(7, 4);
     std::vector<int> got(4);
-    const Call send_wrong{.collective = Collective::kSend,
-                          .in = wrong.data(),
-                          .count = 4,
-                          .type = DataType::kInt32,
-                          .peer = peer};
-    const Call nowhere{.collective = Collective::kReceive,
-                       .out = got.data(),
-                       .count = 4,
-                       .type = DataType::kInt32,
-                       .peer = 2};
-    const Call calls[]{nowhere, send_wrong};
+    const Call calls[]{receive_of(got, 2), send_of(wrong, peer)};
     EXPECT_THROW(comm.group(calls), Error);
     const Received received =
         comm.send_receive(right.data(), 4, peer, got.data(), 4, peer, DataType::kInt32);
@@ -329,17 +322,9 @@ TEST_P(PointToPoint, GroupsInCrossingOrdersDoNotDeadlock) {
       for (int i = 0; i < n; ++i) {
         const Rank peer = comm.rank() % 2 == 0 ? i : n - 1 - i;
         if ((pass == 0) == (comm.rank() % 2 == 0)) {
-          calls.push_back({.collective = Collective::kSend,
-                           .in = out.data(),
-                           .count = kCount,
-                           .type = DataType::kInt32,
-                           .peer = peer});
+          calls.push_back(send_of(out, peer));
         } else {
-          calls.push_back({.collective = Collective::kReceive,
-                           .out = in[static_cast<std::size_t>(peer)].data(),
-                           .count = kCount,
-                           .type = DataType::kInt32,
-                           .peer = peer});
+          calls.push_back(receive_of(in[static_cast<std::size_t>(peer)], peer));
         }
       }
     }

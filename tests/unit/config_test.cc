@@ -13,25 +13,13 @@
 #include <vector>
 
 #include "comm/verbs_settings.h"
+#include "tests/support/setting.h"
 
 namespace unisono::test {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-// One variable for the time of a test; the environment of the test program has no other.
-class Setting {
- public:
-  Setting(std::string name, const std::string& value) : name_(std::move(name)) {
-    setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~Setting() { unsetenv(name_.c_str()); }
-  Setting(const Setting&) = delete;
-
- private:
-  std::string name_;
-};
 
 std::string shown(const std::string& name, const std::string& value) {
   const Setting setting(name, value);
@@ -244,8 +232,8 @@ std::vector<Launched> launched() {
 
 TEST(Launchers, AreRecognisedByTheirVariables) {
   for (const Launched& each : launched()) {
-    std::list<Setting> settings;
-    for (const auto& [name, value] : each.environment) settings.emplace_back(name, value);
+    std::list<Setting> settings;  // the last is undone first
+    for (const auto& [name, value] : each.environment) settings.emplace_front(name, value);
     const Result<LauncherVariables> found = LauncherVariables::from_environment();
     ASSERT_TRUE(found.has_value()) << each.what << ": " << found.error().message();
     EXPECT_EQ(found->launcher, each.launcher) << each.what;
@@ -261,7 +249,7 @@ TEST(Launchers, AreRecognisedByTheirVariables) {
 TEST(Launchers, SlurmsLocalRanksAndPortFollowFromItsLists) {
   const auto read = [](const Environment& more) {
     std::list<Setting> settings;
-    for (const auto& [name, value] : with(srun(), more)) settings.emplace_back(name, value);
+    for (const auto& [name, value] : with(srun(), more)) settings.emplace_front(name, value);
     return *LauncherVariables::from_environment();
   };
   const struct {

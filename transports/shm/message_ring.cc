@@ -131,12 +131,9 @@ PieceStores RingSender::write_piece(std::span<const std::byte> payload) {
 
 void RingSender::write_lines(std::span<const std::byte> payload, bool streamed) {
   if (payload.empty()) return;
-  // May be the line behind the last one: then nothing lies before the wrap.
-  const std::uint32_t first = position_ + 1;
-  const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
-  const std::size_t head = std::min(payload.size(), until_end);
+  const std::size_t head = ring_.bytes_before_end(position_, payload.size());
   const auto copy = streamed ? compute::copy_streaming : copy_cached;
-  copy(ring_.line(first), payload.data(), head);
+  copy(ring_.line(position_ + 1), payload.data(), head);
   if (head < payload.size()) copy(ring_.line(0), payload.data() + head, payload.size() - head);
 }
 
@@ -283,9 +280,9 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
     advance(1);
     return TakeResult::kTaken;
   }
-  const std::span<const std::byte> head = until_wrap(bytes);
-  std::memcpy(awaited.room.data(), head.data(), head.size());
-  std::memcpy(awaited.room.data() + head.size(), ring_.line(0), bytes - head.size());
+  const std::size_t head = ring_.bytes_before_end(position_, bytes);
+  std::memcpy(awaited.room.data(), ring_.line(position_ + 1), head);
+  std::memcpy(awaited.room.data() + head, ring_.line(0), bytes - head);
   advance(1 + lines_for(bytes));
   return TakeResult::kTaken;
 }
@@ -416,18 +413,10 @@ void RingReceiver::take_payload(std::size_t bytes, PieceStores stores, FrameSink
   if (rest_bytes_ == 0) sink.received(peer_, header_);
 }
 
-// Of the record's payload the part that lies before the end of the ring; the rest is at line 0.
-std::span<const std::byte> RingReceiver::until_wrap(std::size_t bytes) const {
-  // May be the line behind the last one: then nothing lies before the wrap.
-  const std::uint32_t first = position_ + 1;
-  const std::size_t until_end = (ring_.line_count - first) * kLineBytes;
-  return {ring_.line(first), std::min(bytes, until_end)};
-}
-
 void RingReceiver::copy_out(std::size_t bytes, FrameSink& sink) {
-  const std::span<const std::byte> head = until_wrap(bytes);
-  hand_over(head, sink);
-  hand_over({ring_.line(0), bytes - head.size()}, sink);
+  const std::size_t head = ring_.bytes_before_end(position_, bytes);
+  hand_over({ring_.line(position_ + 1), head}, sink);
+  hand_over({ring_.line(0), bytes - head}, sink);
 }
 
 void RingReceiver::hand_over(std::span<const std::byte> part, FrameSink& sink) {

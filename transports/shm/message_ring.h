@@ -22,6 +22,7 @@
 // then checked, then used.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -66,6 +67,12 @@ struct RingGeometry {
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
   static Result<RingGeometry> of(RingMemory memory);
   std::byte* line(std::uint32_t index) const { return lines + index * kLineBytes; }
+  /// How much of a payload of `bytes`, behind the header line at `index`, lies before the end; the
+  /// rest is at line 0.
+  std::size_t bytes_before_end(std::uint32_t index, std::size_t bytes) const {
+    // The header may be the last line: then nothing does.
+    return std::min(bytes, (line_count - index - 1) * kLineBytes);
+  }
   /// Of a line that may lie beyond the last one: where the ring goes on.
   std::uint32_t wrap(std::uint32_t index) const {
     return index < line_count ? index : index - line_count;
@@ -159,7 +166,6 @@ class RingReceiver {
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
   void take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink);
-  std::span<const std::byte> until_wrap(std::size_t bytes) const;
   void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
   void advance(std::uint32_t lines);

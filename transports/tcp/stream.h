@@ -35,7 +35,8 @@ class Stream {
   bool same_host() const { return same_host_; }
   const std::string& remote() const { return remote_; }
 
-  /// Sends at once what the kernel takes if nothing waits; queues the rest.
+  /// Sends at once what the kernel takes if nothing waits and no other piece of the message
+  /// follows; queues the rest.
   PostResult post(const FrameHeader& header, std::span<const std::byte> payload,
                   std::uint64_t token);
   void cancel(std::uint64_t token) { writer_.cancel(token); }
