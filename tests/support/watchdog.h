@@ -16,18 +16,25 @@ constexpr bool is_thread_sanitized() { return UNISONO_THREAD_SANITIZER == 1; }
 /// True when built with a sanitizer: everything is several times slower, and programs do less.
 constexpr bool is_sanitized() { return UNISONO_ADDRESS_SANITIZER == 1 || is_thread_sanitized(); }
 
-/// TEST_FULL=1 in the environment: everything instead of a cover.
-inline bool is_full_run() {
-  const char* const value = std::getenv("TEST_FULL");
+/// Whether the environment has NAME=1.
+inline bool is_set(const char* name) {
+  const char* const value = std::getenv(name);
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Under a sanitizer the runs of a suite share its cases, unless TEST_FULL=1: of `ways` numbers
-/// that follow each other one is this run's own, and true says that `number` is another's.
-/// The thread sanitizer, slower by far, has every second of these.
+/// TEST_FULL=1 in the environment: everything instead of a cover.
+inline bool is_full_run() { return is_set("TEST_FULL"); }
+
+/// True where suites leave cases out: under a sanitizer, or where TEST_SLOW=1 says that the machine
+/// is as slow (an emulated guest), unless TEST_FULL=1.
+inline bool is_short_run() { return (is_sanitized() || is_set("TEST_SLOW")) && !is_full_run(); }
+
+/// In short runs the programs of a suite share its cases: of `ways` numbers that follow each other
+/// one is this run's own, and true says that `number` is another's. The thread sanitizer, slower by
+/// far, has every second of these.
 inline bool is_anothers_case(std::size_t number, int ways) {
   const auto share = static_cast<std::size_t>(is_thread_sanitized() ? 2 * ways : ways);
-  return is_sanitized() && !is_full_run() && number % share != 0;
+  return is_short_run() && number % share != 0;
 }
 
 /// The program is ended with a message when a single test runs longer than it should.

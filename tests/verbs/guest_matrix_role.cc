@@ -6,6 +6,7 @@
 
 #include "tests/collective/collective_case.h"
 #include "tests/support/child_process.h"
+#include "tests/support/watchdog.h"
 #include "tests/verbs/guest_ports.h"
 
 namespace unisono::test {
@@ -21,10 +22,19 @@ constexpr Kind kKinds[]{{DataType::kFloat32, OpKind::kSum},
                         {DataType::kUint64, OpKind::kMin}};
 constexpr std::size_t kLargestBytes = std::size_t{4} << 20;  // of all ranks together
 
+// Of what only moves data, each type is one more size: a kind for each collective will do.
+bool is_left_out(Collective collective, std::size_t kind) {
+  const auto number = static_cast<std::size_t>(collective);
+  if (is_full_run()) return false;
+  return reduces(collective) ? (number + kind) % 2 != 0 : number % std::size(kKinds) != kind;
+}
+
 std::vector<CollectiveCase> cases_of(int ranks) {
   std::vector<CollectiveCase> cases;
   for (int c = 0; c < static_cast<int>(Collective::kSend); ++c) {
-    for (const Kind& kind : kKinds) {
+    for (std::size_t k = 0; k < std::size(kKinds); ++k) {
+      if (is_left_out(static_cast<Collective>(c), k)) continue;
+      const Kind& kind = kKinds[k];
       const std::size_t large =
           kLargestBytes / size_of(kind.type) / static_cast<std::size_t>(ranks);
       for (const std::size_t count :
