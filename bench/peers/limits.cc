@@ -1,7 +1,7 @@
 // What this machine can do at most: copies, additions, wake-ups, sockets, reads of another
 // process's memory, and bare exchanges. CSV on standard output: test,variant,bytes,value,unit.
 //
-//   limits [wake-ups] [single-copy] [sockets] [memory] [exchanges]     nothing: all of them
+//   limits [PART ...]     wake-ups, single-copy, sockets, memory, exchanges, slots; nothing: all
 #include "bench/peers/limits.h"
 
 #include <string_view>
@@ -11,11 +11,10 @@ int main(int argc, char** argv) {
     std::string_view name;
     void (*measure)();
   };
-  constexpr Part kParts[] = {{"wake-ups", limits::measure_wake_ups},
-                             {"single-copy", limits::measure_single_copy},
-                             {"sockets", limits::measure_sockets},
-                             {"memory", limits::measure_memory},
-                             {"exchanges", limits::measure_exchanges}};
+  constexpr Part kParts[] = {
+      {"wake-ups", limits::measure_wake_ups},   {"single-copy", limits::measure_single_copy},
+      {"sockets", limits::measure_sockets},     {"memory", limits::measure_memory},
+      {"exchanges", limits::measure_exchanges}, {"slots", limits::measure_slots}};
   std::puts("test,variant,bytes,value,unit");
   for (const Part& part : kParts) {
     bool is_wanted = argc == 1;

@@ -28,6 +28,7 @@ void measure_single_copy();
 void measure_sockets();
 void measure_memory();
 void measure_exchanges();
+void measure_slots();
 
 inline double now_s() { return unisono::perf::now_us() * 1e-6; }
 

@@ -1,60 +1,12 @@
 // Bare all-reduces of two processes, without any library: what is left when everything but the
 // movement and the addition is gone. Timed as the libraries are, hot and cold.
-#include <emmintrin.h>
-
 #include <memory>
 
-#include "bench/peers/harness.h"
-#include "bench/peers/limits.h"
 #include "bench/peers/limits_sockets.h"
+#include "bench/peers/limits_stage.h"
 
 namespace limits {
 namespace {
-
-using bench::Lockstep;
-using bench::Slots;
-
-constexpr std::size_t kLargest = std::size_t{64} << 20;
-
-/// The slots of one rank, as Measurement wants them.
-class RotatingFloats {
- public:
-  RotatingFloats(const Slots& slots, int rank, std::size_t bytes)
-      : slots_(slots), bytes_(bytes), block_(bench::kPeriod * bench::kRepeats) {
-    for (std::size_t i = 0; i < block_.size(); ++i) block_[i] = bench::value(rank, i);
-  }
-  void select(int k) { slot_ = k; }
-  void rewrite() {
-    unisono::perf::fill_repeating(slots_.in(slot_), bytes_,
-                                  reinterpret_cast<const std::byte*>(block_.data()),
-                                  block_.size() * sizeof(float));
-  }
-  int slots() const { return slots_.count; }
-  void sweep() { std::memset(slots_.base, 0, slots_.bytes()); }
-
-  /// After an exchange of two ranks: elements of the output that are not the sum.
-  std::size_t count_wrong() const {
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < bytes_ / sizeof(float); ++i)
-      wrong += out()[i] != bench::value_sum(2, i);
-    return wrong;
-  }
-
- protected:
-  float* in() const { return reinterpret_cast<float*>(slots_.in(slot_)); }
-  float* out() const { return reinterpret_cast<float*>(slots_.out(slot_)); }
-
-  Slots slots_;
-  std::size_t bytes_;
-  int slot_ = 0;
-
- private:
-  std::vector<float> block_;
-};
-
-void add(float* __restrict out, const float* left, const float* right, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = left[i] + right[i];
-}
 
 // ---- Over sockets -----------------------------------------------------------------------------
 
@@ -130,15 +82,6 @@ class SocketExchange : public RotatingFloats {
   std::vector<StreamPart> parts_;
 };
 
-// ---- Over mapped memory -----------------------------------------------------------------------
-
-void copy_streaming(float* to, const float* from, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += 4) {
-    _mm_stream_ps(to + i, _mm_loadu_ps(from + i));
-  }
-  _mm_sfence();
-}
-
 /// Both processes map both ranks' buffers: each adds one half on its core, then copies the other.
 class MappedExchange : public RotatingFloats {
  public:
@@ -180,47 +123,6 @@ class MappedExchange : public RotatingFloats {
   bool streams_;
   std::uint32_t round_ = 0;
 };
-
-// ---- Two ranks --------------------------------------------------------------------------------
-
-/// What two forked ranks share.
-struct Stage {
-  std::size_t cache = unisono::perf::last_level_cache_bytes();
-  std::size_t arena = unisono::perf::arena_bytes(kLargest, kLargest, true, cache);
-  void* page = bench::share_with_children(2);
-  std::byte* arenas[2] = {reinterpret_cast<std::byte*>(map(arena, MAP_SHARED)),
-                          reinterpret_cast<std::byte*>(map(arena, MAP_SHARED))};
-  Line* lines = reinterpret_cast<Line*>(map(4096, MAP_SHARED));
-
-  Slots slots(int rank, std::size_t bytes, bool cold) const {
-    return unisono::perf::make_slots(arenas[rank], bytes, bytes, cold, cache);
-  }
-};
-
-/// Runs make(rank, cold) -> work on both ranks, for both modes, and prints the medians.
-template <typename Make>
-void measure_stage(Stage& stage, const std::string& test, const std::string& variant,
-                   std::size_t bytes, Make&& make) {
-  const auto body = [&](int rank) {
-    Lockstep sync(stage.page, rank, 2);
-    for (const bool cold : {false, true}) {
-      auto work = make(rank, cold);
-      stage.lines[rank].word.store(0);
-      sync.barrier();
-      const bench::Timing timing =
-          unisono::perf::measure(sync, {.budget_us = 100e3, .iterations_min = 7}, work);
-      if (const std::size_t wrong = work.count_wrong(); wrong > 0) {
-        std::fprintf(stderr, "WRONG %s %s: %zu elements of rank %d\n", test.c_str(),
-                     variant.c_str(), wrong, rank);
-      }
-      if (rank == 0) {
-        row(test, variant + (cold ? ", cold" : ", hot"), bytes, timing.median_us, "us");
-      }
-    }
-  };
-  run_pair(
-      0, 1, [&] { body(0); }, [&] { body(1); });
-}
 
 void measure_sockets_of(Stage& stage, bool is_unix, std::size_t streams, std::size_t bytes) {
   std::vector<std::unique_ptr<SocketPair>> pairs;
