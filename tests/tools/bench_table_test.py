@@ -46,6 +46,18 @@ class Verdicts(unittest.TestCase):
         self.assertIn("2 bars met, 0 missed.", text)
         self.assertNotIn("FAILED", text)
 
+    def test_cells_lost_to_anyone_are_told_worst_first(self):
+        def cells(collective, us):
+            return [row(*who, 1, buffers, collective) for *who, buffers in (
+                ("intel-mpi", "shm", 10, "private"), ("unisono", "shm", us, "private"))]
+
+        rows = cells("gather", 11) + cells("scatter", 20) + cells("all_gather", 10.2)
+        text = run_table(rows + cells("broadcast", 2.5))[1]
+        # 10/11, 10/20, 10/10.2 (within 3 %), 10/2.5
+        self.assertIn("private buffers: 2 of 4 cells lost by more than 3%, geometric mean 1.16", text)
+        told = [line for line in text.splitlines() if "intel-mpi shm |" in line and "| shm |" in line]
+        self.assertEqual([line.split(" | ")[0] for line in told], ["| 0.50", "| 0.91"])
+
     def test_what_a_library_printed_among_them_is_set_aside_and_counted(self):
         foreign = [
             "[1700000000.1] [host:1:0] parser.c:2036 UCX  WARN  unused environment variable",
