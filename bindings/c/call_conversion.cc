@@ -20,6 +20,7 @@ ReduceOp user_operator(const unisono_user_op* given, const char* operation) {
   const unisono_user_op& set =
       required(given, operation, "UNISONO_OP_USER needs unisono_call_options.user_op");
   const unisono_user_op user = with_defaults(&set, kUserOp, operation);
+  if (user.reserved != 0) refuse(operation, "unisono_user_op.reserved is not 0");
   if (user.function == nullptr) refuse(operation, "unisono_user_op.function is null");
   return ops::user_op(user.name, call_user, const_cast<unisono_user_op*>(given),
                       user.is_commutative != 0);
@@ -33,7 +34,7 @@ ReduceOp reduce_op(unisono_op op, const unisono_call_options& options, const cha
 
 CallOptions call_options(const unisono_call_options& given, const char* operation) {
   CallOptions options;
-  options.timeout = std::chrono::milliseconds(given.timeout_ms);
+  options.timeout = time_limit(given.timeout_ms, operation);
   if (given.algorithm != nullptr) options.algorithm = given.algorithm;
   options.order = reduction_order(given.order, operation);
   if (given.has_stream != 0) options.stream = given.stream;
@@ -41,6 +42,11 @@ CallOptions call_options(const unisono_call_options& given, const char* operatio
 }
 
 }  // namespace
+
+std::chrono::milliseconds time_limit(std::int64_t timeout_ms, const char* operation) {
+  if (timeout_ms < 0) refuse(operation, "the time-out is negative; 0 is the default one");
+  return std::chrono::milliseconds(timeout_ms);
+}
 
 Order reduction_order(unisono_order order, const char* operation) {
   if (order < 0 || order >= kOrderCount) refuse(operation, "the order is no unisono_order");

@@ -17,6 +17,8 @@ struct Kind {
 
 DataType data_type(unisono_type type, const char* operation);
 Order reduction_order(unisono_order order, const char* operation);
+/// 0: the default one. Negative ones are refused.
+std::chrono::milliseconds time_limit(std::int64_t timeout_ms, const char* operation);
 
 /// Throws kInvalidArgument for values that are none.
 Call make_call(const Kind& kind, const void* in, void* out, std::size_t count,

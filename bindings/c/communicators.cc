@@ -12,6 +12,7 @@
 
 struct unisono_store_value {
   std::optional<std::string> bytes;
+  bool is_lost = false;  ///< there was no memory for it
 };
 
 namespace unisono::c {
@@ -19,7 +20,6 @@ namespace unisono::c {
 namespace {
 
 constexpr unisono_init_options kInitOptions = UNISONO_INIT_OPTIONS_INIT;
-static_assert(std::has_unique_object_representations_v<unisono_init_options>, "it has no padding");
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
@@ -32,7 +32,7 @@ InitOptions init_options(const unisono_init_options* given, const char* operatio
   options.rendezvous = text_of(set.rendezvous);
   options.job_key = text_of(set.job_key);
   options.transport = text_of(set.transport);
-  options.timeout = std::chrono::milliseconds(set.timeout_ms);
+  options.timeout = time_limit(set.timeout_ms, operation);
   options.order = reduction_order(set.order, operation);
   options.rank = set.rank;
   options.size = set.world_size;
@@ -56,6 +56,7 @@ class CallersStore : public Store {
     const int outcome =
         store_.get(store_.context, std::string(key).c_str(), timeout.count(), &value);
     if (outcome != 0) throw failure("get", outcome);
+    if (value.is_lost) throw std::runtime_error("there is no memory for what get returned");
     return value.bytes.value_or("");
   }
 
@@ -100,7 +101,11 @@ using namespace unisono::c;
 
 void unisono_store_return(unisono_store_value* value, const void* data, std::size_t bytes) {
   if (value == nullptr || (data == nullptr && bytes > 0)) return;
-  value->bytes.emplace(static_cast<const char*>(data), bytes);
+  try {
+    value->bytes.emplace(static_cast<const char*>(data), bytes);
+  } catch (const std::exception&) {
+    value->is_lost = true;  // get() says so: the caller is C
+  }
 }
 
 unisono_code unisono_init(const unisono_init_options* options, unisono_comm** comm) {

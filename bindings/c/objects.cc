@@ -1,13 +1,13 @@
 // The object collectives of the C API.
 #include "unisono/objects.h"
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bindings/c/call_conversion.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized.h"
 
@@ -28,12 +28,13 @@ ObjectOptions object_options(const unisono_object_options* given, const char* op
   ObjectOptions options;
   options.staging_bytes = set.staging_bytes;
   options.size_limit = set.size_limit;
-  options.call.timeout = std::chrono::milliseconds(set.timeout_ms);
+  options.call.timeout = time_limit(set.timeout_ms, operation);
   return options;
 }
 
-Bytes bytes_of(const void* data, std::size_t bytes, const char* operation) {
-  if (bytes > 0 && data == nullptr) refuse(operation, "the object's bytes are null");
+// Null bytes are not refused here but by the library, which tells the other ranks: they wait for
+// this one's part.
+Bytes bytes_of(const void* data, std::size_t bytes) {
   return {static_cast<const std::byte*>(data), bytes};
 }
 
@@ -60,8 +61,9 @@ std::vector<ObjectBytes> one(ObjectBytes object) {
 ObjectSource source_of(const unisono_object_source* given, const char* operation) {
   if (given == nullptr) return {};
   const unisono_object_source set = with_defaults(given, kObjectSource, operation);
-  if (set.producer == nullptr) return bytes_of(set.data, set.bytes, operation);
-  if (set.data != nullptr) refuse(operation, "an object has bytes or a producer, and not both");
+  if (set.producer == nullptr) return bytes_of(set.data, set.bytes);
+  // The library refuses an empty producer, and tells the other ranks.
+  if (set.data != nullptr) return {set.bytes, ObjectProducer()};
   return {set.bytes, [set](std::uint64_t offset, std::span<std::byte> room) {
             const int outcome = set.producer(set.context, offset, room.data(), room.size());
             if (outcome != 0) {
@@ -106,7 +108,7 @@ unisono_code unisono_gather_objects(unisono_comm* comm, const void* data, std::s
                                     unisono_objects** objects) {
   const char* const name = "gather_objects";
   return give_objects(comm, name, options, objects, [&](Communicator& value, const auto& set) {
-    return gather_objects(value, bytes_of(data, bytes, name), root, set);
+    return gather_objects(value, bytes_of(data, bytes), root, set);
   });
 }
 
@@ -115,7 +117,7 @@ unisono_code unisono_all_gather_objects(unisono_comm* comm, const void* data, st
                                         unisono_objects** objects) {
   const char* const name = "all_gather_objects";
   return give_objects(comm, name, options, objects, [&](Communicator& value, const auto& set) {
-    return all_gather_objects(value, bytes_of(data, bytes, name), set);
+    return all_gather_objects(value, bytes_of(data, bytes), set);
   });
 }
 
@@ -124,7 +126,7 @@ unisono_code unisono_broadcast_object(unisono_comm* comm, const void* data, std:
                                       unisono_objects** object) {
   const char* const name = "broadcast_object";
   return give_objects(comm, name, options, object, [&](Communicator& value, const auto& set) {
-    const Bytes own = value.rank() == root ? bytes_of(data, bytes, name) : Bytes();
+    const Bytes own = value.rank() == root ? bytes_of(data, bytes) : Bytes();
     return one(broadcast_object(value, own, root, set));
   });
 }
@@ -136,12 +138,9 @@ unisono_code unisono_scatter_objects(unisono_comm* comm, const void* const* data
   const char* const name = "scatter_objects";
   return give_objects(comm, name, options, object, [&](Communicator& value, const auto& set) {
     std::vector<Bytes> objects;
-    if (value.rank() == root && count > 0) {
-      required(data, name, "the objects are null");
-      required(bytes, name, "the objects' sizes are null");
-      for (std::size_t i = 0; i < count; ++i) {
-        objects.push_back(bytes_of(data[i], bytes[i], name));
-      }
+    for (std::size_t i = 0; value.rank() == root && i < count; ++i) {
+      const bool is_there = data != nullptr && bytes != nullptr;
+      objects.push_back(is_there ? bytes_of(data[i], bytes[i]) : bytes_of(nullptr, 1));
     }
     return one(scatter_objects(value, std::span<const Bytes>(objects), root, set));
   });

@@ -4,6 +4,7 @@
 #include <string>
 #include <type_traits>
 
+#include "bindings/c/call_conversion.h"
 #include "bindings/c/handles.h"
 #include "bindings/c/sized.h"
 #include "unisono/helper_threads.h"
@@ -17,7 +18,6 @@ namespace unisono::c {
 namespace {
 
 constexpr unisono_spawn_options kSpawnOptions = UNISONO_SPAWN_OPTIONS_INIT;
-static_assert(std::has_unique_object_representations_v<unisono_spawn_options>, "it has no padding");
 
 SpawnOptions spawn_options(const unisono_spawn_options* given) {
   const unisono_spawn_options set = with_defaults(given, kSpawnOptions, "spawn");
@@ -28,7 +28,7 @@ SpawnOptions spawn_options(const unisono_spawn_options* given) {
   SpawnOptions options;
   if (set.processes == 1) options.as = SpawnOptions::As::kProcesses;
   if (set.transport != nullptr) options.transport = set.transport;
-  options.timeout = std::chrono::milliseconds(set.timeout_ms);
+  options.timeout = time_limit(set.timeout_ms, "spawn");
   options.devices.assign(set.devices, set.devices + set.device_count);
   return options;
 }

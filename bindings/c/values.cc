@@ -1,7 +1,12 @@
 // The constants of the C API are those of the C++ API.
+#include <cstring>
+#include <string>
 #include <string_view>
 
+#include "bindings/c/failure.h"
+#include "unisono/addends.h"
 #include "unisono/error.h"
+#include "unisono/float_types.h"
 #include "unisono/registered_memory.h"
 #include "unisono/types.h"
 #include "unisono/unisono.h"
@@ -89,9 +94,49 @@ static_assert(same(UNISONO_CUDA, MemoryKind::kCuda));
 static_assert(same(UNISONO_ACCESS_MAPPED, PeerAccess::kMapped));
 static_assert(same(UNISONO_ACCESS_SINGLE_COPY, PeerAccess::kSingleCopy));
 static_assert(same(UNISONO_ACCESS_COPIED, PeerAccess::kCopied));
-static_assert(UNISONO_ANY_RANK == kAnyRank);
+static_assert(UNISONO_ANY_RANK == kAnyRank && UNISONO_NO_PEER == kNoRank);
+static_assert(UNISONO_ADDENDS_MAX == kAddendsMax);
 
 bool is_one_of(int value, int count) { return value >= 0 && value < count; }
+
+template <typename Value, typename Constant>
+unisono_code parse_name(const char* name, const char* what, Constant* taker) {
+  return c::guarded([&] {
+    const std::string_view text = &c::required(name, "parse", "the name is null");
+    Constant& made = c::required(taker, "parse", "there is no place for the value");
+    Value value{};
+    if (!parse(text, &value)) {
+      c::refuse("parse", ("\"" + std::string(text) + "\" is the name of no " + what).c_str());
+    }
+    made = static_cast<Constant>(value);
+  });
+}
+
+/// Runs `body` with a value of the C++ type that `type` is, where it has conversions of its own.
+template <typename Body>
+unisono_code with_small_float(unisono_type type, const void* in, void* out, std::size_t count,
+                              const Body& body) {
+  return c::guarded([&] {
+    if (count > 0 && (in == nullptr || out == nullptr)) c::refuse("convert", "an array is null");
+    switch (type) {
+      case UNISONO_FLOAT16:
+        return body(Float16{});
+      case UNISONO_BFLOAT16:
+        return body(Bfloat16{});
+      case UNISONO_FLOAT8_E4M3:
+        return body(Float8E4m3{});
+      case UNISONO_FLOAT8_E5M2:
+        return body(Float8E5m2{});
+      default:
+        c::refuse("convert", "only floating-point types of 8 and 16 bits are converted");
+    }
+  });
+}
+
+void encode(float value, Float16* to) { *to = to_float16(value); }
+void encode(float value, Bfloat16* to) { *to = to_bfloat16(value); }
+void encode(float value, Float8E4m3* to) { *to = to_float8_e4m3(value); }
+void encode(float value, Float8E5m2* to) { *to = to_float8_e5m2(value); }
 
 }  // namespace
 }  // namespace unisono
@@ -114,10 +159,41 @@ const char* unisono_collective_name(unisono_collective collective) {
              ? name_of(static_cast<Collective>(collective)).data()
              : "unknown";
 }
+const char* unisono_order_name(unisono_order order) {
+  return is_one_of(order, kOrderCount) ? name_of(static_cast<Order>(order)).data() : "unknown";
+}
+unisono_code unisono_parse_type(const char* name, unisono_type* type) {
+  return parse_name<DataType>(name, "type", type);
+}
+unisono_code unisono_parse_collective(const char* name, unisono_collective* collective) {
+  return parse_name<Collective>(name, "collective", collective);
+}
+unisono_code unisono_parse_order(const char* name, unisono_order* order) {
+  return parse_name<Order>(name, "order", order);
+}
 std::size_t unisono_type_size(unisono_type type) {
   return is_one_of(type, kDataTypeCount) ? size_of(static_cast<DataType>(type)) : 0;
 }
 int unisono_op_is_meaningful(unisono_op op, unisono_type type) {
   return is_one_of(op, kOpKindCount) && is_one_of(type, kDataTypeCount) &&
          is_meaningful(static_cast<OpKind>(op), static_cast<DataType>(type));
+}
+unisono_code unisono_to_float32(unisono_type type, const void* in, float* out, std::size_t count) {
+  return with_small_float(type, in, out, count, [&](auto value) {
+    const auto* const from = static_cast<const std::byte*>(in);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(&value, from + i * sizeof value, sizeof value);
+      out[i] = to_float(value);
+    }
+  });
+}
+unisono_code unisono_from_float32(unisono_type type, const float* in, void* out,
+                                  std::size_t count) {
+  return with_small_float(type, in, out, count, [&](auto value) {
+    auto* const to = static_cast<std::byte*>(out);
+    for (std::size_t i = 0; i < count; ++i) {
+      encode(in[i], &value);
+      std::memcpy(to + i * sizeof value, &value, sizeof value);
+    }
+  });
 }

@@ -1,4 +1,5 @@
-/* The C API: everything of the C++ API for C, ctypes, Rust, Julia and other languages. C99.
+/* The C API: everything of the C++ API for C, ctypes, Rust, Julia and other languages, but for what
+ * is for C++ types alone (containers, serializers) and the trainer. C99.
  *
  *   unisono_comm* comm;
  *   if (unisono_init(NULL, &comm) != UNISONO_OK) return fail(unisono_last_error());
@@ -28,135 +29,12 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "unisono/c_values.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define UNISONO_C_API __attribute__((visibility("default")))
-
-/* In C++ as in C a value that is none of the constants may be passed, and is refused. */
-#ifdef __cplusplus
-#define UNISONO_AS_INT : int
-#else
-#define UNISONO_AS_INT
-#endif
-
-/* ---- Values ------------------------------------------------------------------------------- */
-
-/* ErrorCode of unisono/error.h. */
-typedef enum unisono_code UNISONO_AS_INT {
-  UNISONO_OK = 0,
-  UNISONO_INVALID_ARGUMENT = 1,
-  UNISONO_UNSUPPORTED = 2,
-  UNISONO_MISMATCH = 3,
-  UNISONO_TIMEOUT = 4,
-  UNISONO_RANK_FAILED = 5,
-  UNISONO_RANK_LEFT = 6,
-  UNISONO_ABORTED = 7,
-  UNISONO_AUTHENTICATION = 8,
-  UNISONO_RENDEZVOUS = 9,
-  UNISONO_OUT_OF_RESOURCES = 10,
-  UNISONO_SYSTEM = 11,
-  UNISONO_PROTOCOL = 12,
-  UNISONO_NOT_MEMBER = 13,
-  UNISONO_CLOSED = 14
-} unisono_code;
-
-/* DataType of unisono/types.h. */
-typedef enum unisono_type UNISONO_AS_INT {
-  UNISONO_INT8 = 0,
-  UNISONO_INT16 = 1,
-  UNISONO_INT32 = 2,
-  UNISONO_INT64 = 3,
-  UNISONO_UINT8 = 4,
-  UNISONO_UINT16 = 5,
-  UNISONO_UINT32 = 6,
-  UNISONO_UINT64 = 7,
-  UNISONO_FLOAT16 = 8,
-  UNISONO_BFLOAT16 = 9,
-  UNISONO_FLOAT8_E4M3 = 10,
-  UNISONO_FLOAT8_E5M2 = 11,
-  UNISONO_FLOAT32 = 12,
-  UNISONO_FLOAT64 = 13,
-  UNISONO_BOOL = 14,
-  UNISONO_COMPLEX64 = 15,
-  UNISONO_COMPLEX128 = 16
-} unisono_type;
-
-/* OpKind of unisono/types.h. */
-typedef enum unisono_op UNISONO_AS_INT {
-  UNISONO_OP_SUM = 0,
-  UNISONO_OP_PRODUCT = 1,
-  UNISONO_OP_MIN = 2,
-  UNISONO_OP_MAX = 3,
-  UNISONO_OP_AVERAGE = 4,
-  UNISONO_OP_PREMULTIPLIED_SUM = 5, /* its factor: unisono_call_options.factor */
-  UNISONO_OP_BIT_AND = 6,
-  UNISONO_OP_BIT_OR = 7,
-  UNISONO_OP_BIT_XOR = 8,
-  UNISONO_OP_LOGICAL_AND = 9,
-  UNISONO_OP_LOGICAL_OR = 10,
-  UNISONO_OP_LOGICAL_XOR = 11,
-  UNISONO_OP_USER = 12 /* unisono_call_options.user_op */
-} unisono_op;
-
-/* Collective of unisono/types.h. */
-typedef enum unisono_collective UNISONO_AS_INT {
-  UNISONO_ALL_REDUCE = 0,
-  UNISONO_REDUCE = 1,
-  UNISONO_BROADCAST = 2,
-  UNISONO_ALL_GATHER = 3,
-  UNISONO_ALL_GATHER_V = 4,
-  UNISONO_REDUCE_SCATTER = 5,
-  UNISONO_REDUCE_SCATTER_V = 6,
-  UNISONO_GATHER = 7,
-  UNISONO_GATHER_V = 8,
-  UNISONO_SCATTER = 9,
-  UNISONO_SCATTER_V = 10,
-  UNISONO_ALL_TO_ALL = 11,
-  UNISONO_ALL_TO_ALL_V = 12,
-  UNISONO_BARRIER = 13,
-  UNISONO_SCAN = 14,
-  UNISONO_EXSCAN = 15,
-  UNISONO_SEND = 16,
-  UNISONO_RECEIVE = 17
-} unisono_collective;
-
-/* Order of unisono/types.h. */
-typedef enum unisono_order UNISONO_AS_INT {
-  UNISONO_ORDER_ANY = 0,
-  UNISONO_ORDER_CANONICAL = 1,
-  UNISONO_ORDER_EXACT = 2
-} unisono_order;
-
-/* MemoryKind of unisono/types.h. */
-typedef enum unisono_memory_kind UNISONO_AS_INT {
-  UNISONO_HOST = 0,
-  UNISONO_CUDA = 1
-} unisono_memory_kind;
-
-/* PeerAccess of unisono/registered_memory.h. */
-typedef enum unisono_peer_access UNISONO_AS_INT {
-  UNISONO_ACCESS_MAPPED = 0,
-  UNISONO_ACCESS_SINGLE_COPY = 1,
-  UNISONO_ACCESS_COPIED = 2
-} unisono_peer_access;
-
-#define UNISONO_ANY_RANK (-1) /* of a receive: whichever rank sent first */
-#define UNISONO_NO_RANK (-1)  /* in errors: none, or not known */
-
-/* Names as the C++ API's name_of() gives them; "unknown" for a value that has no name. */
-UNISONO_C_API const char* unisono_code_name(unisono_code code);
-UNISONO_C_API const char* unisono_type_name(unisono_type type);
-UNISONO_C_API const char* unisono_op_name(unisono_op op);
-UNISONO_C_API const char* unisono_collective_name(unisono_collective collective);
-/* Bytes of one element; 0 for a value that is no type. */
-UNISONO_C_API size_t unisono_type_size(unisono_type type);
-/* 1 where `op` means something on elements of `type`, else 0. */
-UNISONO_C_API int unisono_op_is_meaningful(unisono_op op, unisono_type type);
 /* The library's version, "0.1.0". */
 UNISONO_C_API const char* unisono_version(void);
 
@@ -274,9 +152,10 @@ typedef struct unisono_user_op {
   void* context;
   const char* name;       /* the same on all ranks */
   int32_t is_commutative; /* default 1; 0 keeps rank order in every algorithm */
+  int32_t reserved;       /* 0 */
 } unisono_user_op;
 #define UNISONO_USER_OP_INIT \
-  { sizeof(unisono_user_op), NULL, NULL, NULL, 1 }
+  { sizeof(unisono_user_op), NULL, NULL, NULL, 1, 0 }
 
 /* CallOptions of unisono/options.h, and what some operators need. */
 typedef struct unisono_call_options {
@@ -311,10 +190,10 @@ typedef struct unisono_call {
   const size_t* out_displacements;
   const unisono_call_options* options;
 } unisono_call;
-#define UNISONO_CALL_INIT                                                                          \
-  {                                                                                                \
-    sizeof(unisono_call), UNISONO_BARRIER, NULL, NULL, 0, UNISONO_UINT8, UNISONO_OP_SUM, 0, -2, 0, \
-        NULL, NULL, NULL, NULL, NULL                                                               \
+#define UNISONO_CALL_INIT                                                                   \
+  {                                                                                         \
+    sizeof(unisono_call), UNISONO_BARRIER, NULL, NULL, 0, UNISONO_UINT8, UNISONO_OP_SUM, 0, \
+        UNISONO_NO_PEER, 0, NULL, NULL, NULL, NULL, NULL                                    \
   }
 
 /* What a finished receive got. */

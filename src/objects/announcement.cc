@@ -38,7 +38,7 @@ std::string refusal_text(const Words& words, std::size_t ranks) {
     case Refusal::kNoSink:
       return "receives and gave no callback for the pieces";
     case Refusal::kNoProducer:
-      return "gave an empty producer for its object";
+      return "gave an empty producer for its object, or bytes beside a producer";
     case Refusal::kNoBytes:
       return "gave null for an object of " + detail + " bytes";
     case Refusal::kAlgorithm:

@@ -284,6 +284,9 @@ TEST(CCalls, ValuesThatAreNoneAreRefused) {
     EXPECT_TRUE(is_code(unisono_run(comm, &call), UNISONO_INVALID_ARGUMENT));
     EXPECT_TRUE(is_code(unisono_run(comm, nullptr), UNISONO_INVALID_ARGUMENT));
     EXPECT_TRUE(is_code(unisono_start(comm, &call, nullptr), UNISONO_INVALID_ARGUMENT));
+    unisono_call_options options = UNISONO_CALL_OPTIONS_INIT;
+    options.timeout_ms = -1;
+    EXPECT_TRUE(is_code(unisono_barrier(comm, &options), UNISONO_INVALID_ARGUMENT));
     EXPECT_TRUE(is_ok(unisono_barrier(comm, nullptr)));
   });
 }
@@ -335,6 +338,48 @@ TEST(CCalls, NamesAndSizesAreThoseOfTheTypes) {
   EXPECT_EQ(unisono_type_size(static_cast<unisono_type>(-1)), 0u);
   EXPECT_EQ(unisono_op_is_meaningful(UNISONO_OP_MAX, UNISONO_COMPLEX64), 0);
   EXPECT_EQ(unisono_op_is_meaningful(UNISONO_OP_MAX, UNISONO_INT8), 1);
+}
+
+TEST(CCalls, NamesAreValuesAgain) {
+  for (int t = 0; unisono_type_size(static_cast<unisono_type>(t)) > 0; ++t) {
+    const auto type = static_cast<unisono_type>(t);
+    unisono_type parsed = UNISONO_INT8;
+    EXPECT_TRUE(is_ok(unisono_parse_type(unisono_type_name(type), &parsed)));
+    EXPECT_EQ(parsed, type);
+  }
+  unisono_collective collective = UNISONO_ALL_REDUCE;
+  EXPECT_TRUE(is_ok(unisono_parse_collective("scatter_v", &collective)));
+  EXPECT_EQ(collective, UNISONO_SCATTER_V);
+  unisono_order order = UNISONO_ORDER_ANY;
+  EXPECT_TRUE(is_ok(unisono_parse_order(unisono_order_name(UNISONO_ORDER_EXACT), &order)));
+  EXPECT_EQ(order, UNISONO_ORDER_EXACT);
+  EXPECT_STREQ(unisono_order_name(static_cast<unisono_order>(3)), "unknown");
+  EXPECT_TRUE(is_code(unisono_parse_order("random", &order), UNISONO_INVALID_ARGUMENT));
+  EXPECT_THAT(unisono_last_error(), testing::HasSubstr("\"random\""));
+  EXPECT_EQ(order, UNISONO_ORDER_EXACT);
+  EXPECT_TRUE(is_code(unisono_parse_type(nullptr, nullptr), UNISONO_INVALID_ARGUMENT));
+}
+
+TEST(CCalls, SmallFloatsAreFloatsAndBack) {
+  const float values[] = {0.0f, 1.5f, -2.0f, 0.25f};
+  for (const unisono_type type :
+       {UNISONO_FLOAT16, UNISONO_BFLOAT16, UNISONO_FLOAT8_E4M3, UNISONO_FLOAT8_E5M2}) {
+    unsigned char codes[8];
+    float back[4] = {9, 9, 9, 9};
+    EXPECT_TRUE(is_ok(unisono_from_float32(type, values, codes, 4)));
+    EXPECT_TRUE(is_ok(unisono_to_float32(type, codes, back, 4)));
+    EXPECT_EQ(std::memcmp(back, values, sizeof values), 0) << unisono_type_name(type);
+  }
+  // One bit behind the last of bfloat16's: half way, so to the even neighbour.
+  const float between[] = {1.00390625f, 1.01171875f};
+  std::uint16_t codes[2];
+  EXPECT_TRUE(is_ok(unisono_from_float32(UNISONO_BFLOAT16, between, codes, 2)));
+  EXPECT_EQ(codes[0], 0x3f80);
+  EXPECT_EQ(codes[1], 0x3f82);
+  EXPECT_TRUE(
+      is_code(unisono_from_float32(UNISONO_INT8, values, codes, 1), UNISONO_INVALID_ARGUMENT));
+  EXPECT_TRUE(
+      is_code(unisono_to_float32(UNISONO_FLOAT16, nullptr, nullptr, 1), UNISONO_INVALID_ARGUMENT));
 }
 
 }  // namespace

@@ -135,6 +135,16 @@ TEST(CCommunicators, AStoreThatFailsIsToldOf) {
   store.get = [](void*, const char*, std::int64_t, unisono_store_value*) { return 8; };
   EXPECT_TRUE(is_code(unisono_join(&store, "name", 0, 2, &options, &comm), UNISONO_RENDEZVOUS));
   EXPECT_THAT(unisono_last_error(), HasSubstr("set returned 7"));
+  // More than there is memory for: no exception passes the store's function.
+  store.set = [](void*, const char*, const void*, std::size_t) { return 0; };
+  store.get = [](void*, const char*, std::int64_t, unisono_store_value* value) {
+    unisono_store_return(value, "x", SIZE_MAX);
+    return 0;
+  };
+  unisono_init_options brief = bounded();
+  brief.timeout_ms = 300;
+  EXPECT_TRUE(is_code(unisono_join(&store, "name", 1, 2, &brief, &comm), UNISONO_RENDEZVOUS));
+  EXPECT_THAT(unisono_last_error(), HasSubstr("no memory"));
   EXPECT_TRUE(
       is_code(unisono_join(nullptr, "name", 0, 2, &options, &comm), UNISONO_INVALID_ARGUMENT));
   EXPECT_TRUE(

@@ -68,6 +68,27 @@ TEST(CObjects, OptionsBoundThem) {
   });
 }
 
+// A rank that gives what is none must not leave the others waiting.
+TEST(CObjects, NullIsToldToAllRanks) {
+  run_ranks(3, [](unisono_comm* comm, int rank) {
+    const auto is_told = [](unisono_code code) {
+      EXPECT_TRUE(is_code(code, UNISONO_INVALID_ARGUMENT));
+      EXPECT_EQ(unisono_last_error_rank(), 1);
+    };
+    unisono_objects* objects = nullptr;
+    const void* const data = rank == 1 ? nullptr : "four";
+    is_told(unisono_all_gather_objects(comm, data, 4, nullptr, &objects));
+    is_told(unisono_gather_objects(comm, data, 4, 0, nullptr, &objects));
+    is_told(unisono_broadcast_object(comm, data, 4, 1, nullptr, &objects));
+    const std::size_t bytes[] = {1, 2, 3};
+    is_told(unisono_scatter_objects(comm, nullptr, bytes, 3, 1, nullptr, &objects));
+    const void* const parts[] = {"a", nullptr, "c"};
+    is_told(unisono_scatter_objects(comm, parts, bytes, 3, 1, nullptr, &objects));
+    EXPECT_EQ(objects, nullptr);
+    EXPECT_TRUE(is_ok(unisono_barrier(comm, nullptr)));
+  });
+}
+
 struct Pieces {
   Texts texts{"", "", ""};
   int refuse_from = -1;
@@ -131,6 +152,20 @@ TEST(CObjects, StreamsTakeTurnsAndNeedNoMemoryForTheWhole) {
     if (rank != 2) {
       EXPECT_EQ(sent.texts, (Texts{"", "", letters}));
     }
+  });
+}
+
+TEST(CObjects, BytesBesideAProducerAreToldToAllRanks) {
+  run_ranks(2, [](unisono_comm* comm, int rank) {
+    std::uint64_t never = ~std::uint64_t{0};
+    unisono_object_source mine = produced(10, &never);
+    if (rank == 1) mine.data = "both";
+    Pieces pieces;
+    EXPECT_TRUE(
+        is_code(unisono_stream_broadcast_object(comm, &mine, 1, take_piece, &pieces, nullptr),
+                UNISONO_INVALID_ARGUMENT));
+    EXPECT_EQ(unisono_last_error_rank(), 1);
+    EXPECT_EQ(pieces.texts[1], "");
   });
 }
 

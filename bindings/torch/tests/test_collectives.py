@@ -193,13 +193,33 @@ class Collectives(unittest.TestCase):
         else:
             dist.send(torch.ones(1), 0)
 
+    def test_a_message_that_is_shorter_than_its_room_is_told(self):
+        if rank() == 0:
+            dist.send(torch.ones(5), 1)
+        elif rank() == 1:
+            with self.assertRaisesRegex(RuntimeError, "rank 0 sent 20 bytes.*has 40"):
+                dist.recv(torch.zeros(10), 0)
+        dist.barrier()
+
+    @needs_adapter
+    def test_a_refused_message_ends_the_coalescing(self):
+        with self.assertRaisesRegex((RuntimeError, TypeError), "[sS]parse"):
+            with dist._coalescing_manager(device=torch.device("cpu")):
+                BACKEND.send([torch.eye(3).to_sparse()], (rank() + 1) % size(), 0)
+        after, before = (rank() + 1) % size(), (rank() - 1) % size()
+        works = [dist.isend(of_rank((3,)), after), dist.irecv(torch.zeros(3), before)]
+        for work in works:
+            work.wait()
+        self.assertEqual(BACKEND._end_coalescing().result(), [])
+
     def test_tensors_that_are_not_contiguous(self):
         mine = of_rank((6, 4)).t()
         expected = torch.stack(self.gathered(mine.contiguous())).sum(0)
         dist.all_reduce(mine)
         torch.testing.assert_close(mine, expected)
-        holder = torch.zeros(8, 2)
+        holder = torch.full((8, 2), 1.0 + rank())
         dist.broadcast(holder[:, 0], 0)
+        self.assertSame(holder, torch.tensor([[1.0, 1.0 + rank()]] * 8))
         out = torch.zeros(3, 2 * size()).t()
         dist.all_gather_into_tensor(out, torch.full((2, 3), float(rank())))
         self.assertSame(out.contiguous(), torch.cat([torch.full((2, 3), float(r)) for r in range(size())]))
@@ -210,6 +230,28 @@ class Collectives(unittest.TestCase):
         dist.broadcast(empty, 0)
         out = torch.empty(0)
         dist.all_gather_into_tensor(out, empty)
+        self.assertEqual(out.numel(), 0)
+        outs = [torch.empty(0) for _ in range(size())]
+        dist.all_gather(outs, empty)
+
+    def test_lists_of_views_some_of_which_are_empty(self):
+        # Parts of one tensor, in an order that is not their place in it.
+        whole = torch.arange(10.0 * size()) + 100 * rank()
+        parts = [whole[4 + 3 * r : 4 + 3 * r + 2] for r in range(size())]
+        parts[0] = whole[7:7]
+        sizes = [0] + [2] * (size() - 1)
+        room = torch.full((10 * size(),), -1.0)
+        outs = [room[3 * r + 1 : 3 * r + 1 + sizes[rank()]] for r in range(size())]
+        dist.all_to_all(outs, parts)
+        for r, out in enumerate(outs):
+            first = 4 + 3 * rank() + 100.0 * r
+            self.assertSame(out, torch.tensor([first, first + 1])[: sizes[rank()]])
+        self.assertEqual((room >= 0).sum().item(), size() * sizes[rank()])
+        # End to end behind an empty one.
+        ends = [room[0:0]] + [room[3 * r : 3 * r + 3] for r in range(1, size())]
+        dist.all_gather(ends, torch.full((3 if rank() else 0,), 7.0 + rank()))
+        for r in range(1, size()):
+            self.assertSame(room[3 * r : 3 * r + 3], torch.full((3,), 7.0 + r))
 
     def test_coalesced(self):
         tensors = [of_rank((n,), seed=n) for n in (1, 10, 1000)]
@@ -437,7 +479,22 @@ class Collectives(unittest.TestCase):
         number = torch.tensor([BACKEND._get_sequence_number_for_group()])
         self.assertTrue(all(each == number for each in self.gathered(number)))
         dist.barrier()
-        self.assertGreater(BACKEND._get_sequence_number_for_group(), number.item())
+        before = BACKEND._get_sequence_number_for_group()
+        self.assertGreater(before, number.item())
+        with self.assertRaises((RuntimeError, ValueError)):
+            BACKEND._allgather_base(torch.empty(1 + size()), torch.ones(1))
+        self.assertEqual(BACKEND._get_sequence_number_for_group(), before)
+
+    @needs_adapter
+    def test_memory_of_no_possible_size_is_refused(self):
+        if not hasattr(BACKEND, "allocate_tensor"):
+            self.skipTest("this torch asks no group for memory")
+        self.assertTrue(BACKEND.supports_tensor_alloc(torch.device("cpu")))
+        for elements in (1 << 61, -1):
+            with self.assertRaises((RuntimeError, ValueError)):
+                BACKEND.allocate_tensor(elements, dtype=torch.float64, device=torch.device("cpu"))
+        tensor = BACKEND.allocate_tensor(1000, dtype=torch.float64, device=torch.device("cpu"))
+        self.assertEqual(tensor.fill_(1.0).sum().item(), 1000)
 
     @needs_adapter
     def test_monitored_barrier_of_all_passes(self):

@@ -118,6 +118,22 @@ class Failures(unittest.TestCase):
             """,
         )
 
+    def test_types_that_differ_are_an_error_on_every_rank(self):
+        self.assertAllEnd(
+            2,
+            """
+            start()
+            try:
+                dist.broadcast(torch.ones(10, dtype=[torch.float32, torch.int32][rank]), 0)
+                dist.barrier()
+            except dist.DistBackendError as error:
+                assert "differ" in str(error), error
+                assert "float32" in str(error) and "int32" in str(error), error
+                sys.exit(0)
+            sys.exit("no exception")
+            """,
+        )
+
     def test_a_rank_that_is_missing_is_named_at_the_start(self):
         self.assertAllEnd(
             2,
@@ -140,6 +156,9 @@ class Failures(unittest.TestCase):
             start()
             dist.all_reduce(torch.ones(10))
             work = dist.all_reduce(torch.ones(10), async_op=True)
+            for _ in range(20):
+                future = dist.all_reduce(torch.ones(100_000), async_op=True).get_future()
+                future.then(lambda done: sum(range(2000)))
             """,
         )
         for text in said:

@@ -111,7 +111,9 @@ def _sources():
 def _key():
     """What an adapter fits, beside the compiler."""
     include, library = find_unisono()
-    digest = hashlib.sha256((include / "unisono" / "unisono.h").read_bytes())
+    digest = hashlib.sha256()
+    for header in ("unisono.h", "c_values.h"):
+        digest.update((include / "unisono" / header).read_bytes())
     made_for = (_torch_version(), sys.version, platform.machine())
     for part in (*made_for, str((library / "libunisono.so").resolve())):
         digest.update(part.encode())

@@ -139,7 +139,8 @@ def _check(code, operation):
 
 
 def _milliseconds(timeout):
-    return int(min(timeout, _LONGEST).total_seconds() * 1000)
+    # Rounded up: 0 would be the default.
+    return math.ceil(min(timeout, _LONGEST).total_seconds() * 1000)
 
 
 def _guarded(function, failures):
@@ -212,10 +213,30 @@ def _finishes_by(request, deadline):
     return finished.value != 0
 
 
-def _source_of(request):
+def _source_of(request, room):
+    """Who sent what a tensor of `room` bytes has got: it keeps old elements behind a shorter one."""
     received = _Received()
     _check(_library().unisono_request_received(request, ctypes.byref(received)), "recv")
+    if received.count != room:
+        raise dist.DistBackendError(
+            f"unisono: recv: rank {received.source} sent {received.count} bytes, and the tensor has "
+            f"{room}"
+        )
     return received.source
+
+
+def _in_elements(model, members):
+    """What is counted in bytes in elements of `model`, so that ranks whose types differ are told."""
+    if "type" in members or model is None or model.dtype not in _TYPES:
+        return members
+    size = model.element_size()
+    members = {**members, "type": _TYPES[model.dtype]}
+    if "count" in members:
+        members["count"] //= size
+    for name in ("in_counts", "out_counts"):
+        if name in members:
+            members[name] = [count // size for count in members[name]]
+    return members
 
 
 class _PythonWork(Work):
@@ -259,7 +280,7 @@ class _PythonWork(Work):
                 for source, target in self._copies:
                     target.copy_(source.view(target.shape))
             if self._operation == "recv":
-                self._source = _source_of(self._requests[0])
+                self._source = _source_of(self._requests[0], self._outputs[0].nbytes)
         except Exception as failure:  # noqa: BLE001  it is given to whoever waits
             self._failure = failure
         for request in self._requests:
@@ -369,6 +390,7 @@ class _Started:
         if input is not None and output is not None:
             _check_alike([input, output], self.operation)
         self._check_sizes(collective, input, output, members)
+        members = _in_elements(output if input is None else input, members)
         for name in ("in_counts", "out_counts"):
             if name in members:
                 counts = members[name]

@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <limits>
 #include <set>
 
 #include "csrc/tensors.h"
@@ -39,37 +40,15 @@ unisono_call call_of(unisono_collective collective) {
   return call;
 }
 
-// Whose data only moves goes as bytes, whatever it is.
-unisono_call move_of(unisono_collective collective, const void* in, void* out, size_t bytes) {
+// A call that only moves data, of as many elements as `model` has and of its type.
+unisono_call move_of(unisono_collective collective, const at::Tensor& model, const void* in,
+                     void* out) {
   unisono_call call = call_of(collective);
   call.in = in;
   call.out = out;
-  call.count = bytes;
+  call.type = unit_of(model).type;
+  call.count = units_of(model);
   return call;
-}
-
-// Splits along the first dimension as bytes; no splits are even ones.
-std::vector<size_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits,
-                                int size, const char* which) {
-  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  const size_t row_bytes = rows == 0 ? 0 : tensor.nbytes() / static_cast<size_t>(rows);
-  if (splits.empty()) {
-    TORCH_CHECK(rows % size == 0, "unisono: all_to_all: the first dimension of the ", which, " is ",
-                rows, ", which ", size, " ranks do not divide; give split sizes");
-    return std::vector<size_t>(static_cast<size_t>(size), tensor.nbytes() / size);
-  }
-  TORCH_CHECK(static_cast<int>(splits.size()) == size, "unisono: all_to_all: ", splits.size(),
-              " split sizes of the ", which, " for ", size, " ranks");
-  std::vector<size_t> bytes;
-  int64_t sum = 0;
-  for (const int64_t split : splits) {
-    TORCH_CHECK(split >= 0, "unisono: all_to_all: a split size of the ", which, " is ", split);
-    sum += split;
-    bytes.push_back(static_cast<size_t>(split) * row_bytes);
-  }
-  TORCH_CHECK(sum == rows, "unisono: all_to_all: the split sizes of the ", which, " add up to ",
-              sum, ", its first dimension is ", rows);
-  return bytes;
 }
 
 // The call in profiles, null where nobody profiles. It stays for ever, since records of calls refer
@@ -179,10 +158,9 @@ UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Ten
     started.options.stream = handle_of(*started.stream);
   }
   started.lent = std::make_shared<Lent>();
-  const uint64_t sequence = is_message ? sequence_.load() : ++sequence_;
-  started.work = c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
-                                                  std::move(inputs), std::move(outputs),
-                                                  started.lent, sequence);
+  started.work =
+      c10::make_intrusive<UnisonoWork>(getRank(), type, name, title_of(name_, name),
+                                       std::move(inputs), std::move(outputs), started.lent);
   return started;
 }
 
@@ -202,10 +180,7 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   made.options = &started.options;
   unisono_request* request = nullptr;
   const std::lock_guard lock(mutex_);
-  const unisono_code code = unisono_start(comm_under_lock(), &made, &request);
-  // torch ends the coalescing of calls only where all have begun.
-  if (code != UNISONO_OK) is_coalescing_ = false;
-  check(code, started.name);
+  check(unisono_start(comm_under_lock(), &made, &request), started.name);
   started.work->add(request);
 }
 
@@ -222,6 +197,7 @@ WorkPointer UnisonoBackend::give(Started&& started) {
     started.work->put_in(*started.stream);
   }
   const std::lock_guard lock(mutex_);
+  started.work->number(started.work->is_message() ? sequence_.load() : ++sequence_);
   if (is_coalescing_) coalesced_.push_back(started.work);
   return std::move(started.work);
 }
@@ -238,7 +214,7 @@ WorkPointer UnisonoBackend::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   check_root(options.rootRank, getSize(), "broadcast");
   Started started = begin("broadcast", OpType::BROADCAST, tensors, tensors, options.timeout);
   void* const data = started.write(tensors[0], true);
-  unisono_call call = move_of(UNISONO_BROADCAST, data, data, tensors[0].nbytes());
+  unisono_call call = move_of(UNISONO_BROADCAST, tensors[0], data, data);
   call.root = static_cast<int32_t>(options.rootRank);
   start(started, call);
   return give(std::move(started));
@@ -294,8 +270,8 @@ void UnisonoBackend::start_all_gather(Started& started, at::Tensor& output,
   TORCH_CHECK(output.numel() == input.numel() * getSize(), "unisono: all_gather: the output has ",
               output.numel(), " elements, and ", getSize(), " inputs of ", input.numel(),
               " are to fit");
-  start(started, move_of(UNISONO_ALL_GATHER, started.read(input), started.write(output, false),
-                         input.nbytes()));
+  start(started,
+        move_of(UNISONO_ALL_GATHER, input, started.read(input), started.write(output, false)));
 }
 
 WorkPointer UnisonoBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -327,10 +303,11 @@ void UnisonoBackend::start_all_gather_list(Started& started, const Tensors& outp
               input.numel(), " elements, and the output of its rank ", outputs[own].numel());
   const void* const in = started.read(input);
   void* const out = started.write_all(outputs);
-  unisono_call call = move_of(UNISONO_ALL_GATHER, in, out, input.nbytes());
+  unisono_call call = move_of(UNISONO_ALL_GATHER, input, in, out);
   if (!have_equal_sizes(outputs)) {
-    call = move_of(UNISONO_ALL_GATHER_V, in, out, 0);
-    call.out_counts = started.keep(bytes_of(outputs));
+    call.collective = UNISONO_ALL_GATHER_V;
+    call.count = 0;
+    call.out_counts = started.keep(units_of(outputs));
   }
   start(started, call);
 }
@@ -378,13 +355,12 @@ WorkPointer UnisonoBackend::gather(TensorLists& outputs, Tensors& inputs,
               "), and no other rank has any");
   Started started =
       begin("gather", OpType::GATHER, inputs, is_root ? outputs[0] : Tensors(), options.timeout);
-  unisono_call call =
-      move_of(UNISONO_GATHER_V, started.read(inputs[0]), nullptr, inputs[0].nbytes());
+  unisono_call call = move_of(UNISONO_GATHER_V, inputs[0], started.read(inputs[0]), nullptr);
   call.root = static_cast<int32_t>(options.rootRank);
   if (is_root) {
     check_alike(inputs[0], outputs[0][0], "gather");
     call.out = started.write_all(outputs[0]);
-    call.out_counts = started.keep(bytes_of(outputs[0]));
+    call.out_counts = started.keep(units_of(outputs[0]));
   }
   start(started, call);
   return give(std::move(started));
@@ -402,12 +378,12 @@ WorkPointer UnisonoBackend::scatter(Tensors& outputs, TensorLists& inputs,
   Started started =
       begin("scatter", OpType::SCATTER, is_root ? inputs[0] : Tensors(), outputs, options.timeout);
   unisono_call call =
-      move_of(UNISONO_SCATTER_V, nullptr, started.write(outputs[0], false), outputs[0].nbytes());
+      move_of(UNISONO_SCATTER_V, outputs[0], nullptr, started.write(outputs[0], false));
   call.root = static_cast<int32_t>(options.rootRank);
   if (is_root) {
     check_alike(outputs[0], inputs[0][0], "scatter");
     call.in = started.read_all(inputs[0]);
-    call.in_counts = started.keep(bytes_of(inputs[0]));
+    call.in_counts = started.keep(units_of(inputs[0]));
   }
   start(started, call);
   return give(std::move(started));
@@ -478,18 +454,19 @@ WorkPointer UnisonoBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
   check_dense(input, "all_to_all");
   check_alike(input, output, "all_to_all");
   Started started = begin("all_to_all", OpType::ALLTOALL_BASE, {input}, {output}, options.timeout);
-  const std::vector<size_t> in_bytes = split_bytes(input, in_splits, getSize(), "input");
-  const std::vector<size_t> out_bytes = split_bytes(output, out_splits, getSize(), "output");
+  const std::vector<size_t> in_units = split_units(input, in_splits, getSize(), "input");
+  const std::vector<size_t> out_units = split_units(output, out_splits, getSize(), "output");
   const void* const in = started.read(input);
   void* const out = started.write(output, false);
-  if (in_splits.empty() && out_splits.empty()) {
-    start(started, move_of(UNISONO_ALL_TO_ALL, in, out, in_bytes.front()));
-  } else {
-    unisono_call call = move_of(UNISONO_ALL_TO_ALL_V, in, out, 0);
-    call.in_counts = started.keep(in_bytes);
-    call.out_counts = started.keep(out_bytes);
-    start(started, call);
+  unisono_call call = move_of(UNISONO_ALL_TO_ALL, input, in, out);
+  call.count = in_units.front();
+  if (!in_splits.empty() || !out_splits.empty()) {
+    call.collective = UNISONO_ALL_TO_ALL_V;
+    call.count = 0;
+    call.in_counts = started.keep(in_units);
+    call.out_counts = started.keep(out_units);
   }
+  start(started, call);
   return give(std::move(started));
 }
 
@@ -500,15 +477,29 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
       "unisono: all_to_all: as many inputs and outputs as ranks (", getSize(), ") are needed");
   check_alike(inputs[0], outputs[0], "all_to_all");
   Started started = begin("all_to_all", OpType::ALLTOALL, inputs, outputs, options.timeout);
-  unisono_call call =
-      move_of(UNISONO_ALL_TO_ALL_V, started.read_all(inputs), started.write_all(outputs), 0);
-  call.in_counts = started.keep(bytes_of(inputs));
-  call.out_counts = started.keep(bytes_of(outputs));
+  unisono_call call = move_of(UNISONO_ALL_TO_ALL_V, inputs[0], started.read_all(inputs),
+                              started.write_all(outputs));
+  call.count = 0;
+  call.in_counts = started.keep(units_of(inputs));
+  call.out_counts = started.keep(units_of(outputs));
   start(started, call);
   return give(std::move(started));
 }
 
 WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
+  try {
+    return start_message(kind, tensors, peer, tag);
+  } catch (...) {
+    // torch ends the coalescing of calls only where all have begun.
+    const std::lock_guard lock(mutex_);
+    is_coalescing_ = false;
+    coalesced_.clear();
+    throw;
+  }
+}
+
+WorkPointer UnisonoBackend::start_message(const MessageKind& kind, Tensors& tensors, int peer,
+                                          int tag) {
   const bool is_send = kind.type == OpType::SEND;
   check_single(tensors, kind.name);
   // Those below are of monitored barriers.
@@ -516,9 +507,9 @@ WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, i
               ", accepted are those from 0 on");
   Started started =
       begin(kind.name, kind.type, tensors, is_send ? Tensors() : tensors, milliseconds(0));
-  unisono_call call = move_of(
-      is_send ? UNISONO_SEND : UNISONO_RECEIVE, is_send ? started.read(tensors[0]) : nullptr,
-      is_send ? nullptr : started.write(tensors[0], false), tensors[0].nbytes());
+  unisono_call call = move_of(is_send ? UNISONO_SEND : UNISONO_RECEIVE, tensors[0],
+                              is_send ? started.read(tensors[0]) : nullptr,
+                              is_send ? nullptr : started.write(tensors[0], false));
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
   start(started, call);
@@ -571,12 +562,18 @@ at::Tensor UnisonoBackend::allocateTensor(long elements, at::TensorOptions optio
               "unisono: allocateTensor: memory that ranks share is on "
               "the cpu, not on ",
               options.device());
-  const size_t bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
-  unisono_memory* memory = nullptr;
-  check(unisono_memory_allocate(comm().get(), bytes, &memory), "allocateTensor");
+  size_t bytes = 0;
+  const bool is_sum = elements >= 0 && !__builtin_mul_overflow(static_cast<size_t>(elements),
+                                                               options.dtype().itemsize(), &bytes);
+  TORCH_CHECK_VALUE(is_sum && bytes <= static_cast<size_t>(std::numeric_limits<int64_t>::max()),
+                    "unisono: allocateTensor: ", elements, " elements of ",
+                    options.dtype().itemsize(), " bytes are no size of memory");
+  unisono_memory* made = nullptr;
+  check(unisono_memory_allocate(comm().get(), bytes, &made), "allocateTensor");
+  // Shared, because a function that torch keeps can be copied.
+  const std::shared_ptr<unisono_memory> memory(made, unisono_memory_free);
   return at::from_blob(
-      unisono_memory_data(memory), {elements}, [memory](void*) { unisono_memory_free(memory); },
-      options);
+      unisono_memory_data(made), {elements}, [memory](void*) {}, options);
 }
 
 }  // namespace unisono_torch

@@ -88,7 +88,8 @@ class UnisonoBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) { timeout_ = clamped(timeout); }
   void abort();
   void shutdown();
-  bool supportsTensorAlloc(c10::DeviceIndex) { return true; }
+  /// CPUs have no index.
+  bool supportsTensorAlloc(c10::DeviceIndex index) { return index < 0; }
   /// A CPU tensor in memory that the other ranks of the host read in place.
   at::Tensor allocateTensor(long elements, at::TensorOptions options = {});
   bool isInitialized() { return has_comm(); }
@@ -127,6 +128,7 @@ class UnisonoBackend : public c10d::Backend {
   };
 
   WorkPointer message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
+  WorkPointer start_message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
   void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
   void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);

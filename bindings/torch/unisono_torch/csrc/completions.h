@@ -8,7 +8,12 @@ namespace unisono_torch {
 /// Runs `task` on a thread of its own, in which what follows a future may wait for
 /// other calls: DDP's hooks do. The library's own thread, which finds out that a call is over, must
 /// not, because it is the one that brings those to their end. Any thread; takes no lock that a task
-/// is run under. Throws where no thread can be had.
+/// is run under. Where the system gives no thread, one that is there runs it when it has the time,
+/// and without any the caller's own does.
 void run_later(std::function<void()> task);
+
+/// No task begins from here on, and those that run have two seconds to end: before the interpreter
+/// ends, which ends threads that wait for it.
+void end_completions();
 
 }  // namespace unisono_torch

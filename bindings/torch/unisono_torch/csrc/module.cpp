@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "csrc/backend.h"
+#include "csrc/completions.h"
 #include "csrc/groups.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -21,4 +22,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "reconfigure() to bring the ranks together.");
   module.def("version", &unisono_version);
   unisono_torch::add_groups(module);
+  const py::cpp_function end(&unisono_torch::end_completions,
+                             py::call_guard<py::gil_scoped_release>());
+  py::module_::import("atexit").attr("register")(end);
 }

@@ -2,17 +2,27 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 
 namespace unisono_torch {
 namespace {
 
+// The first that has elements: an empty tensor has no address. Where all are empty, the first.
+const at::Tensor& first_filled(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() > 0) return tensor;
+  }
+  return tensors.front();
+}
+
 // One after the other in the memory of the first.
 bool lie_end_to_end(const std::vector<at::Tensor>& tensors) {
+  const at::Tensor& first = first_filled(tensors);
   const char* next = nullptr;
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_contiguous()) return false;
-    if (!tensor.is_alias_of(tensors.front())) return false;
+    if (tensor.numel() == 0) continue;
+    if (!tensor.is_contiguous() || !tensor.is_alias_of(first)) return false;
     const char* const data = static_cast<const char*>(tensor.data_ptr());
     if (next != nullptr && data != next) return false;
     next = data + tensor.nbytes();
@@ -28,7 +38,7 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 
 // All elements of tensors that lie end to end.
 at::Tensor view_of_all(const std::vector<at::Tensor>& tensors) {
-  return tensors.front().as_strided({elements_of(tensors)}, {1});
+  return first_filled(tensors).as_strided({elements_of(tensors)}, {1});
 }
 
 void check_list(const std::vector<at::Tensor>& tensors, const char* operation) {
@@ -44,30 +54,7 @@ double factor_of(const c10d::ReduceOp& op, const char* operation) {
                                              : supplement->double_factor;
 }
 
-}  // namespace
-
-void check_dense(const at::Tensor& tensor, const char* operation) {
-  TORCH_CHECK(tensor.layout() == at::kStrided, "unisono: ", operation, ": the tensor is sparse (",
-              tensor.layout(), "); only dense ones are supported");
-  TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), "unisono: ", operation, ": the tensor is on ",
-              tensor.device(), "; supported are cpu and cuda");
-}
-
-void check_single(const std::vector<at::Tensor>& tensors, const char* operation) {
-  TORCH_CHECK(tensors.size() == 1, "unisono: ", operation, ": takes one tensor for each rank, not ",
-              tensors.size());
-  check_dense(tensors.front(), operation);
-}
-
-void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation) {
-  check_dense(b, operation);
-  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "unisono: ", operation,
-              ": the tensors differ in type: ", a.scalar_type(), " and ", b.scalar_type());
-  TORCH_CHECK(a.device() == b.device(), "unisono: ", operation,
-              ": the tensors are on different devices: ", a.device(), " and ", b.device());
-}
-
-unisono_type type_of(const at::Tensor& tensor, const char* operation) {
+std::optional<unisono_type> known_type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kByte:
       return UNISONO_UINT8;
@@ -104,9 +91,43 @@ unisono_type type_of(const at::Tensor& tensor, const char* operation) {
     case at::kFloat8_e5m2:
       return UNISONO_FLOAT8_E5M2;
     default:
-      TORCH_CHECK_TYPE(false, "unisono: ", operation, ": tensors of ", tensor.scalar_type(),
-                       " cannot be reduced");
+      return std::nullopt;
   }
+}
+
+}  // namespace
+
+void check_dense(const at::Tensor& tensor, const char* operation) {
+  TORCH_CHECK(tensor.layout() == at::kStrided, "unisono: ", operation, ": the tensor is sparse (",
+              tensor.layout(), "); only dense ones are supported");
+  TORCH_CHECK(tensor.is_cpu() || tensor.is_cuda(), "unisono: ", operation, ": the tensor is on ",
+              tensor.device(), "; supported are cpu and cuda");
+}
+
+void check_single(const std::vector<at::Tensor>& tensors, const char* operation) {
+  TORCH_CHECK(tensors.size() == 1, "unisono: ", operation, ": takes one tensor for each rank, not ",
+              tensors.size());
+  check_dense(tensors.front(), operation);
+}
+
+void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation) {
+  check_dense(b, operation);
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(), "unisono: ", operation,
+              ": the tensors differ in type: ", a.scalar_type(), " and ", b.scalar_type());
+  TORCH_CHECK(a.device() == b.device(), "unisono: ", operation,
+              ": the tensors are on different devices: ", a.device(), " and ", b.device());
+}
+
+unisono_type type_of(const at::Tensor& tensor, const char* operation) {
+  const std::optional<unisono_type> type = known_type_of(tensor);
+  TORCH_CHECK_TYPE(type.has_value(), "unisono: ", operation, ": tensors of ", tensor.scalar_type(),
+                   " cannot be reduced");
+  return *type;
+}
+
+Unit unit_of(const at::Tensor& tensor) {
+  const std::optional<unisono_type> type = known_type_of(tensor);
+  return type ? Unit{*type, tensor.element_size()} : Unit{UNISONO_UINT8, 1};
 }
 
 unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
@@ -158,7 +179,7 @@ at::Tensor room_for(const std::vector<at::Tensor>& tensors, const char* operatio
 }
 
 void unjoin(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
-  if (flat.is_alias_of(tensors.front())) return;
+  if (flat.is_alias_of(first_filled(tensors))) return;
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors) {
     tensor.copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
@@ -173,11 +194,34 @@ bool have_equal_sizes(const std::vector<at::Tensor>& tensors) {
   return true;
 }
 
-std::vector<size_t> bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<size_t> bytes;
-  bytes.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) bytes.push_back(tensor.nbytes());
-  return bytes;
+std::vector<size_t> units_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<size_t> units;
+  units.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) units.push_back(units_of(tensor));
+  return units;
+}
+
+std::vector<size_t> split_units(const at::Tensor& tensor, const std::vector<int64_t>& splits,
+                                int size, const char* which) {
+  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  const size_t row_units = rows == 0 ? 0 : units_of(tensor) / static_cast<size_t>(rows);
+  if (splits.empty()) {
+    TORCH_CHECK(rows % size == 0, "unisono: all_to_all: the first dimension of the ", which, " is ",
+                rows, ", which ", size, " ranks do not divide; give split sizes");
+    return std::vector<size_t>(static_cast<size_t>(size), units_of(tensor) / size);
+  }
+  TORCH_CHECK(static_cast<int>(splits.size()) == size, "unisono: all_to_all: ", splits.size(),
+              " split sizes of the ", which, " for ", size, " ranks");
+  std::vector<size_t> units;
+  int64_t sum = 0;
+  for (const int64_t split : splits) {
+    TORCH_CHECK(split >= 0, "unisono: all_to_all: a split size of the ", which, " is ", split);
+    sum += split;
+    units.push_back(static_cast<size_t>(split) * row_units);
+  }
+  TORCH_CHECK(sum == rows, "unisono: all_to_all: the split sizes of the ", which, " add up to ",
+              sum, ", its first dimension is ", rows);
+  return units;
 }
 
 }  // namespace unisono_torch

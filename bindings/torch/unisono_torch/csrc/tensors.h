@@ -16,6 +16,23 @@ void check_alike(const at::Tensor& a, const at::Tensor& b, const char* operation
 
 /// The element type of a reduction.
 unisono_type type_of(const at::Tensor& tensor, const char* operation);
+
+/// In what the library counts a tensor that is only moved: its own elements, so that ranks whose
+/// types differ are told, or bytes where the library does not know the type.
+struct Unit {
+  unisono_type type;
+  size_t bytes;
+};
+Unit unit_of(const at::Tensor& tensor);
+inline size_t units_of(const at::Tensor& tensor) { return tensor.nbytes() / unit_of(tensor).bytes; }
+/// Of each.
+std::vector<size_t> units_of(const std::vector<at::Tensor>& tensors);
+
+/// Splits of an all_to_all along the first dimension, in units; no splits are even ones. `which`
+/// tensor it is, for errors.
+std::vector<size_t> split_units(const at::Tensor& tensor, const std::vector<int64_t>& splits,
+                                int size, const char* which);
+
 /// The operator, and in `options` what it needs. `options->size` is set.
 unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
                  unisono_call_options* options);
@@ -30,7 +47,5 @@ at::Tensor room_for(const std::vector<at::Tensor>& tensors, const char* operatio
 void unjoin(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
 
 bool have_equal_sizes(const std::vector<at::Tensor>& tensors);
-/// Bytes of each.
-std::vector<size_t> bytes_of(const std::vector<at::Tensor>& tensors);
 
 }  // namespace unisono_torch

@@ -7,6 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <chrono>
@@ -32,6 +33,11 @@ std::exception_ptr exception_of(const std::string& message) {
 c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors(std::vector<c10::Device> devices = {}) {
   return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                   std::move(devices));
+}
+
+// c10d::WorkResult, which torch 2.4 lacks: SUCCESS and COMM_ERROR.
+void tell_outcome(c10::ivalue::Future& future, bool has_failed) {
+  future.markCompleted(c10::IValue(static_cast<int64_t>(has_failed ? 2 : 0)));
 }
 
 }  // namespace
@@ -68,11 +74,10 @@ void Lent::finish() {
 
 UnisonoWork::UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
                          std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
-                         std::shared_ptr<Lent> lent, uint64_t sequence)
+                         std::shared_ptr<Lent> lent)
     : Work(rank, type, title, std::move(inputs)),
       outputs_(std::move(outputs)),
       lent_(std::move(lent)),
-      sequence_(sequence),
       operation_(operation) {}
 
 // Python may drop a work at once; its call goes on and keeps its tensors.
@@ -115,11 +120,24 @@ void UnisonoWork::put_in(const c10::Stream& stream) {
 }
 
 bool UnisonoWork::has_failed() const {
-  for (unisono_request* const request : requests_) {
-    int32_t finished = 0;
-    if (unisono_request_test(request, &finished) != UNISONO_OK) return true;
+  return std::any_of(requests_.begin(), requests_.end(), [](const unisono_request* request) {
+    return unisono_request_status(request) != UNISONO_OK;
+  });
+}
+
+// The library takes messages that are shorter than the room for them; a tensor would keep old
+// elements.
+std::exception_ptr UnisonoWork::short_message() const {
+  if (opType_ != c10d::OpType::RECV && opType_ != c10d::OpType::RECVANYSOURCE) return nullptr;
+  unisono_received received = UNISONO_RECEIVED_INIT;
+  if (unisono_request_received(requests_.front(), &received) != UNISONO_OK) {
+    return last_error(operation_);
   }
-  return false;
+  const size_t room = outputs_.front().nbytes();
+  if (received.count == room) return nullptr;
+  return exception_of(std::string("unisono: ") + operation_ + ": rank " +
+                      std::to_string(received.source) + " sent " + std::to_string(received.count) +
+                      " bytes, and the tensor has " + std::to_string(room));
 }
 
 bool UnisonoWork::test() {
@@ -164,7 +182,7 @@ void UnisonoWork::await(milliseconds timeout) {
     }
   }
   const unisono_code code = unisono_wait_all(requests_.data(), requests_.size());
-  conclude(code == UNISONO_OK ? nullptr : last_error(operation_));
+  conclude(code == UNISONO_OK ? short_message() : last_error(operation_));
 }
 
 void UnisonoWork::block_current_stream() const {
@@ -239,6 +257,8 @@ void UnisonoWork::end_one(Self work) {
   run_later([work = std::move(work)] {
     try {
       work->await(kNoTimeout);
+    } catch (const abi::__forced_unwind&) {
+      throw;  // Python ends the thread
     } catch (...) {
       work->conclude(std::current_exception());
     }
@@ -279,8 +299,7 @@ void UnisonoWork::complete_result(c10::ivalue::Future& future, const std::except
 }
 
 void UnisonoWork::complete_outcome(c10::ivalue::Future& future, const std::exception_ptr& failure) {
-  // c10d::WorkResult, which torch 2.4 lacks: SUCCESS and COMM_ERROR.
-  future.markCompleted(c10::IValue(static_cast<int64_t>(failure == nullptr ? 0 : 2)));
+  tell_outcome(future, failure != nullptr);
 }
 
 // Its waiters' streams wait for the work, and it is complete at once.
@@ -341,11 +360,17 @@ bool CoalescedWork::isSuccess() const {
 }
 
 bool CoalescedWork::wait(milliseconds timeout) {
+  const auto deadline = Clock::now() + clamped(timeout);
+  const auto left = [&] {
+    if (timeout <= kNoTimeout) return kNoTimeout;
+    const auto time = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    return std::max(time, milliseconds(1));  // 0 would be no time-out
+  };
   // All end before the first failure is told, since their tensors are lent until then.
   std::exception_ptr failure;
   for (const auto& work : works_) {
     try {
-      work->wait(timeout);
+      work->wait(left());
     } catch (...) {
       if (failure == nullptr) failure = std::current_exception();
     }
@@ -403,6 +428,17 @@ c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
   }
   end_one(nullptr);
   return all;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFutureResult() {
+  const auto outcome = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  getFuture()->addCallback(
+      [outcome](c10::ivalue::Future& ended) { tell_outcome(*outcome, ended.hasError()); });
+  return outcome;
+}
+
+uint64_t CoalescedWork::getSequencenumber() const {
+  return works_.empty() ? 0 : works_.back()->getSequencenumber();
 }
 
 }  // namespace unisono_torch

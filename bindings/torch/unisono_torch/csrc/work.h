@@ -53,11 +53,15 @@ class UnisonoWork : public c10d::Work {
   /// `operation`, and `title`, which profiles show, live for ever.
   UnisonoWork(int rank, c10d::OpType type, const char* operation, const char* title,
               std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
-              std::shared_ptr<Lent> lent, uint64_t sequence);
+              std::shared_ptr<Lent> lent);
   ~UnisonoWork() override;
 
   /// Takes a started request over. Before the work is given to anybody.
   void add(unisono_request* request) { requests_.push_back(request); }
+
+  /// Which of the group's calls it is. Before the work is given to anybody.
+  void number(uint64_t sequence) { sequence_ = sequence; }
+  bool is_message() const { return c10d::isP2POp(opType_); }
 
   /// All requests are begun and their work is in `stream`. Before the work is given to anybody.
   void put_in(const c10::Stream& stream);
@@ -85,6 +89,7 @@ class UnisonoWork : public c10d::Work {
   };
 
   bool has_failed() const;
+  std::exception_ptr short_message() const;
   void block_current_stream() const;
   c10::intrusive_ptr<c10::ivalue::Future> future_in_stream();
   bool abandon(unisono_request* request);
@@ -104,7 +109,7 @@ class UnisonoWork : public c10d::Work {
   std::vector<unisono_request*> requests_;
   const std::vector<at::Tensor> outputs_;
   std::shared_ptr<Lent> lent_;
-  const uint64_t sequence_;
+  uint64_t sequence_ = 0;
   const char* const operation_;
   std::optional<Place> place_;
   std::atomic<bool> concluding_{false};
@@ -127,6 +132,10 @@ class CoalescedWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   std::exception_ptr exception() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // Newer than the oldest version of torch: no `override`.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult();
+  /// The last one's.
+  uint64_t getSequencenumber() const override;
 
  private:
   c10::intrusive_ptr<c10::ivalue::Future> future_on(const c10::Device& device);
