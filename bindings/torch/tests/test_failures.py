@@ -10,6 +10,8 @@ import textwrap
 import time
 import unittest
 
+import torch
+
 HEAD = """
 import datetime, os, signal, sys, time
 import torch, torch.distributed as dist
@@ -84,6 +86,28 @@ class Failures(unittest.TestCase):
             dist.destroy_process_group()
             """,
             [0, -signal.SIGKILL, 0],
+        )
+
+    @unittest.skipUnless(torch.cuda.is_available(), "no GPU here")
+    def test_a_call_on_a_gpu_that_has_failed_is_no_success(self):
+        self.assertAllEnd(
+            2,
+            """
+            torch.cuda.set_device(0)
+            start()
+            tensor = torch.ones(10, device="cuda")
+            dist.all_reduce(tensor)
+            torch.cuda.synchronize()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            try:
+                # The last one: no later call could tell.
+                dist.all_reduce(tensor, async_op=True).wait()
+                sys.exit("nothing was noticed")
+            except dist.DistBackendError as error:
+                assert "rank at fault: 1" in str(error), error
+            """,
+            [0, -signal.SIGKILL],
         )
 
     def test_a_call_that_is_overdue_names_who_is_missing(self):
