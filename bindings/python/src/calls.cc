@@ -82,12 +82,6 @@ void BorrowedCall::abort_communicator() const noexcept {
   }
 }
 
-void raise_if(const nb::object& failure) {
-  if (!failure) return;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure.ptr())), failure.ptr());
-  throw nb::python_error();
-}
-
 void BorrowedCall::borrow(const Given& given, Rank rank) {
   const auto stream = call_.options.stream;
   const bool is_one_buffer = given.out.is_none();
@@ -133,7 +127,8 @@ void BorrowedCall::set_type() {
   }
   if (reduces(call_.collective)) {
     refuse(operation_, "elements of " + described(first) +
-                           " cannot be reduced: give numbers that unisono.DataType names");
+                           " cannot be reduced: give integers, floats of 8 to 64 bits, complex "
+                           "numbers or bool, in the byte order of the machine");
   }
   call_.type = DataType::kUint8;
   scale_ = item_bytes_;
@@ -182,6 +177,9 @@ void BorrowedCall::set_sizes(const Given& given, const Communicator& communicato
     call_.out = in_.data();
     fit_in_place(&call_, in_.elements() * scale_, rank, ranks);
   } else {
+    if (!in_.is_given() && needs_input(call_, rank)) {
+      refuse(operation_, "in_ is missing: for a call in place give its array as in_, without out");
+    }
     fit_two_buffers(&call_, {in_.elements() * scale_, out_.elements() * scale_}, rank, ranks);
   }
 }

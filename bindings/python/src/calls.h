@@ -66,9 +66,6 @@ class BorrowedCall : public Mortal {
   Call call_;
 };
 
-/// Raises `failure` of Python, if it is one.
-void raise_if(const nb::object& failure);
-
 /// Seconds, or None for 0: the default.
 std::chrono::milliseconds milliseconds_of(nb::handle seconds, const char* operation);
 

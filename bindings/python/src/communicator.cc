@@ -255,6 +255,11 @@ void Member::begin_use() {
                     "two threads use one communicator at once: give each its own, by duplicate()");
     throw nb::python_error();
   }
+  if (is_in_callback_) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "a sink or producer must not use the communicator that calls it");
+    throw nb::python_error();
+  }
   user_ = me;
   ++uses_;
 }

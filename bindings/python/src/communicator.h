@@ -29,11 +29,16 @@ class Member {
   void end_loan() { value_ = &own_; }
 
   /// Begins and ends a use by this thread, with the GIL. A thread may nest its uses. Raises
-  /// RuntimeError while another thread uses the communicator.
+  /// RuntimeError while another thread uses the communicator, and in a callback of its own call.
   void begin_use();
   void end_use() { --uses_; }
   /// In a forked child, which does not have the other threads.
-  void forget_threads() { calls_ = uses_ = 0; }
+  void forget_threads() {
+    calls_ = uses_ = 0;
+    is_in_callback_ = false;
+  }
+  /// Whether its thread runs a callback of its call, which must not use it. Needs the GIL.
+  void set_in_callback(bool is_inside) { is_in_callback_ = is_inside; }
 
   /// At the interpreter's end: threads that are in a call get kAborted, and the communicator is
   /// closed once they have left it, or left open after a second.
@@ -45,6 +50,7 @@ class Member {
   std::atomic<int> calls_ = 0;
   int uses_ = 0;          // guarded by the GIL
   std::thread::id user_;  // of the uses_
+  bool is_in_callback_ = false;
 };
 
 /// The one thread that uses a communicator. Needs the GIL.
@@ -54,6 +60,18 @@ class Turn {
   ~Turn() { member_.end_use(); }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+
+ private:
+  Member& member_;
+};
+
+/// While it lives the communicator's thread runs a callback of the call. Needs the GIL.
+class InCallback {
+ public:
+  explicit InCallback(Member& member) : member_(member) { member_.set_in_callback(true); }
+  ~InCallback() { member_.set_in_callback(false); }
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
 
  private:
   Member& member_;

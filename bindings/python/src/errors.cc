@@ -38,8 +38,30 @@ void refuse(const char* operation, std::string message) {
   throw Error(Status(ErrorCode::kInvalidArgument, std::move(message)), {.operation = operation});
 }
 
+void raise_if(const nb::object& failure) {
+  if (!failure) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure.ptr())), failure.ptr());
+  throw nb::python_error();
+}
+
+std::string text_of(nb::handle exception) {
+  const std::string name = Py_TYPE(exception.ptr())->tp_name;
+  const nb::object words = nb::steal(PyObject_Str(exception.ptr()));
+  nb::object bytes;
+  if (words.is_valid()) {
+    bytes = nb::steal(PyUnicode_AsEncodedString(words.ptr(), "utf-8", "backslashreplace"));
+  }
+  if (!bytes.is_valid()) {
+    PyErr_Clear();
+    return name;
+  }
+  const auto size = static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()));
+  return name + ": " + std::string(PyBytes_AS_STRING(bytes.ptr()), size);
+}
+
 void define_errors(nb::module_& module) {
   nb::register_exception_translator(translate);
+  module.def("text_of", &text_of);
   module.def("set_error_maker", [](nb::object function) {
     delete std::exchange(maker, new nb::object(std::move(function)));
   });

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/python/src/callbacks.h"
 #include "bindings/python/src/calls.h"
 #include "bindings/python/src/communicator.h"
 #include "bindings/python/src/errors.h"
@@ -19,19 +20,18 @@ namespace {
 
 using nb::literals::operator""_a;
 
-/// A store of Python: set(key, bytes) and get(key, timeout) -> bytes or None. What these raise is
-/// kept for the caller, and goes to the library as text.
+/// A store of Python: set(key, bytes) and get(key, timeout) -> bytes or None.
 class PythonStore : public Store {
  public:
   explicit PythonStore(nb::object store) : store_(std::move(store)) {}
   void set(std::string_view key, std::string_view value) override {
-    call([&] {
+    callbacks_.run([&] {
       store_.attr("set")(nb::str(key.data(), key.size()), nb::bytes(value.data(), value.size()));
     });
   }
   std::string get(std::string_view key, std::chrono::milliseconds timeout) override {
     std::string found;
-    call([&] {
+    callbacks_.run([&] {
       const double seconds = static_cast<double>(timeout.count()) / 1000;
       const nb::object value = store_.attr("get")(nb::str(key.data(), key.size()), seconds);
       if (value.is_none()) return;
@@ -40,25 +40,21 @@ class PythonStore : public Store {
     });
     return found;
   }
-  /// Raises what the store has raised. Needs the GIL.
-  void raise_failure() const { raise_if(failure_); }
-
- private:
+  /// The communicator that `meet` makes without the GIL. What the store has raised is raised.
   template <typename F>
-  void call(const F& function) {
-    const bool is_alive = with_interpreter([&] {
-      try {
-        function();
-      } catch (nb::python_error& error) {
-        failure_ = nb::borrow(error.value());
-        throw std::runtime_error(nb::cast<std::string>(nb::str(failure_)));
-      }
-    });
-    if (!is_alive) throw std::runtime_error("the Python interpreter has ended");
+  std::unique_ptr<Member> member(const F& meet) {
+    try {
+      const WithoutGil released;
+      return std::make_unique<Member>(meet());
+    } catch (const Error&) {
+      callbacks_.raise_failure();
+      throw;
+    }
   }
 
+ private:
   nb::object store_;
-  nb::object failure_;
+  Callbacks callbacks_;
 };
 
 // What is the same in every way to join.
@@ -73,13 +69,16 @@ InitOptions job_options(const std::string& job_key, const std::string& transport
 
 std::unique_ptr<Member> init_world(const std::string& rendezvous, Rank rank, int size,
                                    const std::string& job_key, const std::string& transport,
-                                   nb::handle timeout, int device, const std::string& order) {
+                                   nb::handle timeout, int device, const std::string& order,
+                                   nb::object store) {
   InitOptions options = job_options(job_key, transport, timeout, device, order);
   options.rendezvous = rendezvous;
   options.rank = rank;
   options.size = size;
-  const WithoutGil released;
-  return std::make_unique<Member>(init(options));
+  const bool has_store = !store.is_none();
+  PythonStore python_store(std::move(store));
+  if (has_store) options.store = &python_store;
+  return python_store.member([&] { return init(options); });
 }
 
 std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Rank rank, int size,
@@ -87,25 +86,19 @@ std::unique_ptr<Member> join_store(nb::object store, const std::string& name, Ra
                                    nb::handle timeout, int device, const std::string& order) {
   PythonStore python_store(std::move(store));
   const InitOptions options = job_options(job_key, transport, timeout, device, order);
-  try {
-    const WithoutGil released;
-    return std::make_unique<Member>(join(python_store, name, rank, size, options));
-  } catch (const Error&) {
-    python_store.raise_failure();
-    throw;
-  }
+  return python_store.member([&] { return join(python_store, name, rank, size, options); });
 }
 
 std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
-                                const std::string& job_key, const std::string& transport,
-                                nb::handle timeout, int device, const std::string& order) {
+                                const std::string& transport, nb::handle timeout, int device,
+                                const std::string& order) {
   UniqueId unique;
   if (id.size() != unique.bytes.size()) {
     refuse("join", "the id has " + std::to_string(id.size()) + " bytes: give the " +
                        std::to_string(unique.bytes.size()) + " of unique_id() unchanged");
   }
   std::memcpy(unique.bytes.data(), id.c_str(), id.size());
-  const InitOptions options = job_options(job_key, transport, timeout, device, order);
+  const InitOptions options = job_options({}, transport, timeout, device, order);
   const WithoutGil released;
   return std::make_unique<Member>(join(unique, rank, size, options));
 }
@@ -137,11 +130,11 @@ void spawn_threads(int n, const nb::object& body, const std::string& transport, 
 
 void define_joining(nb::module_& module) {
   module.def("init", &init_world, "rendezvous"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a, "order"_a);
+             "timeout"_a.none(), "device"_a, "order"_a, "store"_a.none());
   module.def("join_store", &join_store, "store"_a, "name"_a, "rank"_a, "size"_a, "job_key"_a,
              "transport"_a, "timeout"_a.none(), "device"_a, "order"_a);
-  module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "job_key"_a, "transport"_a,
-             "timeout"_a.none(), "device"_a, "order"_a);
+  module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "transport"_a, "timeout"_a.none(),
+             "device"_a, "order"_a);
   module.def("unique_id", &make_id);
   module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
              "devices"_a);

@@ -9,6 +9,7 @@
 #include "bindings/python/src/operators.h"
 #include "bindings/python/src/registration.h"
 #include "bindings/python/src/request.h"
+#include "bindings/python/src/shown.h"
 
 NB_MODULE(_core, module) {
   using namespace unisono::python;
@@ -17,10 +18,12 @@ NB_MODULE(_core, module) {
   define_errors(module);
   define_interpreter(module);
   define_memory(module);
+  define_shown(module);
   define_operators(module);
   define_requests(module);
   define_communicators(module);
   define_joining(module);
   define_registrations(module);
   define_objects(module);
+  define_object_streams(module);
 }

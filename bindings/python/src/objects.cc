@@ -76,13 +76,6 @@ class Lent {
   std::string failure_;
 };
 
-ObjectOptions object_options(std::size_t staging_bytes, std::uint64_t size_limit,
-                             nb::handle timeout) {
-  return {.staging_bytes = staging_bytes,
-          .size_limit = size_limit,
-          .call = {.timeout = milliseconds_of(timeout, "objects")}};
-}
-
 nb::list as_list(std::vector<ReceivedSection> sections) {
   nb::list list;
   for (ReceivedSection& section : sections) {
@@ -176,6 +169,13 @@ nb::list scatter(Member& member, const nb::list& objects, Rank root, std::size_t
 }
 
 }  // namespace
+
+ObjectOptions object_options(std::size_t staging_bytes, std::uint64_t size_limit,
+                             nb::handle timeout) {
+  return {.staging_bytes = staging_bytes,
+          .size_limit = size_limit,
+          .call = {.timeout = milliseconds_of(timeout, "objects")}};
+}
 
 void define_objects(nb::module_& module) {
   using nb::literals::operator""_a;

@@ -2,61 +2,16 @@
 
 #include <nanobind/stl/string.h>
 
+#include <exception>
+#include <stdexcept>
 #include <utility>
 
+#include "bindings/python/src/errors.h"
 #include "bindings/python/src/interpreter.h"
+#include "bindings/python/src/shown.h"
 
 namespace unisono::python {
 namespace {
-
-/// Memory of the library that an operator sees, by the buffer protocol, until it returns.
-struct Block {
-  void* data;  // null once it has returned
-  std::size_t bytes;
-  bool is_read_only;
-  int views = 0;
-};
-
-int get_buffer(PyObject* self, Py_buffer* view, int flags) {
-  Block& block = *nb::inst_ptr<Block>(self);
-  if (block.data == nullptr) {
-    PyErr_SetString(PyExc_BufferError, "the user operator has returned");
-    view->obj = nullptr;
-    return -1;
-  }
-  const int outcome =
-      PyBuffer_FillInfo(view, self, block.data, static_cast<Py_ssize_t>(block.bytes),
-                        block.is_read_only ? 1 : 0, flags);
-  if (outcome == 0) ++block.views;
-  return outcome;
-}
-
-void release_buffer(PyObject* self, Py_buffer*) { --nb::inst_ptr<Block>(self)->views; }
-
-PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                             {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
-                             {0, nullptr}};
-
-/// A Block for as long as this lives.
-class Shown {
- public:
-  Shown(const void* data, std::size_t bytes, bool is_read_only)
-      : object_(nb::cast(Block{const_cast<void*>(data), bytes, is_read_only})) {}
-  ~Shown() { block().data = nullptr; }
-  Shown(const Shown&) = delete;
-
-  const nb::object& object() const { return object_; }
-  void check_is_free() const {
-    if (block().views == 0) return;
-    PyErr_SetString(PyExc_BufferError, "it keeps an array that it was given: give it a copy");
-    throw nb::python_error();
-  }
-
- private:
-  Block& block() const { return *nb::inst_ptr<Block>(object_); }
-
-  nb::object object_;
-};
 
 // On whichever thread of the library makes progress; it must not throw.
 void call_user(const void* in, void* inout, std::size_t count, DataType type, void* context) {
@@ -65,14 +20,23 @@ void call_user(const void* in, void* inout, std::size_t count, DataType type, vo
   });
 }
 
-std::string text_of(nb::handle failure) {
-  const std::string name = Py_TYPE(failure.ptr())->tp_name;
-  try {
-    return name + ": " + nb::cast<std::string>(nb::str(failure));
-  } catch (nb::python_error&) {
-    return name;
-  }
+// The collector counts an operator's share of its function, and may end the operator. Calls that
+// run it have shares of their own, and an operator that nobody can end: they keep it.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<Op>(self)->function().ptr());
+  return 0;
 }
+
+int clear(PyObject* self) {
+  nb::inst_ptr<Op>(self)->end();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {0, nullptr}};
 
 }  // namespace
 
@@ -87,14 +51,20 @@ void UserCall::combine(const void* in, void* inout, std::size_t bytes,
     low.check_is_free();
     high.check_is_free();
   } catch (nb::python_error& error) {
-    fail(error);
+    fail(error.value());
+  } catch (const std::exception& error) {  // of this module, which lacks memory
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    fail(nb::python_error().value());
   }
 }
 
-void UserCall::fail(nb::python_error& error) {
+void UserCall::fail(nb::handle failure) noexcept {
   if (failure_) return;  // another thread was first
-  failure_ = nb::borrow(error.value());
-  text_ = "user operator '" + user_->name + "' raised " + text_of(failure_);
+  failure_ = nb::borrow(failure);
+  try {
+    text_ = "user operator '" + user_->name + "' raised " + text_of(failure_);
+  } catch (const std::exception&) {  // no memory: the others hear that there was an abort
+  }
 }
 
 Op::Op(std::string name, nb::object function, bool is_commutative)
@@ -103,7 +73,9 @@ Op::Op(std::string name, nb::object function, bool is_commutative)
 }
 
 std::unique_ptr<UserCall> Op::user_call() const {
-  return user_ ? std::make_unique<UserCall>(user_) : nullptr;
+  if (value_.kind != OpKind::kUser) return nullptr;
+  if (!user_) throw std::runtime_error("a garbage collection has ended the operator");
+  return std::make_unique<UserCall>(user_);
 }
 
 ReduceOp Op::value(UserCall* user) const {
@@ -120,8 +92,7 @@ std::string Op::describe() const {
 }
 
 void define_operators(nb::module_& module) {
-  nb::class_<Block>(module, "Block", nb::type_slots(block_slots));
-  nb::class_<Op>(module, "Op")
+  nb::class_<Op>(module, "Op", nb::type_slots(slots))
       .def("__repr__", [](const Op& op) { return "<unisono.Op: " + op.describe() + ">"; })
       .def_prop_ro("name", &Op::describe);
   for (int kind = 0; kind < kOpKindCount; ++kind) {

@@ -35,7 +35,7 @@ class UserCall {
   const std::string& text() const { return text_; }
 
  private:
-  void fail(nb::python_error& error);
+  void fail(nb::handle failure) noexcept;
 
   std::shared_ptr<const UserFunction> user_;
   nb::object failure_;
@@ -52,6 +52,10 @@ class Op {
   std::unique_ptr<UserCall> user_call() const;
   /// The operator for the call that has `user`, or null.
   ReduceOp value(UserCall* user) const;
+  /// Of a user's own operator; null for the others.
+  nb::handle function() const { return user_ ? user_->function.ptr() : nullptr; }
+  /// Lets the function go. No call begins with it any more.
+  void end() { user_.reset(); }
 
  private:
   ReduceOp value_;

@@ -31,9 +31,16 @@ class Registration {
   }
   Registration(const Registration&) = delete;
 
+  /// A second thread that comes meanwhile finds it ended.
   void end() {
-    if (held_ != nullptr) held_->end();
-    held_.reset();
+    std::unique_ptr<Held> ended = std::move(held_);
+    if (ended == nullptr) return;
+    try {
+      ended->end();
+    } catch (...) {
+      held_ = std::move(ended);
+      throw;
+    }
   }
 
   /// Null once it has ended.

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/src/errors.h"
 #include "bindings/python/src/interpreter.h"
 
 namespace unisono::python {
@@ -54,6 +55,24 @@ std::size_t wait_for_any(const std::vector<PendingCall*>& calls) {
   calls[found]->settle();
   return found;
 }
+
+// The collector sees what a call that is over has left. The arrays and the operator of one that is
+// under way belong to the library: they must not be ended, whoever else still knows them.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<PendingCall>(self)->failure().ptr());
+  return 0;
+}
+
+int clear(PyObject* self) {
+  nb::inst_ptr<PendingCall>(self)->failure().reset();
+  return 0;
+}
+
+PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {0, nullptr}};
 
 }  // namespace
 
@@ -148,7 +167,7 @@ void PendingCall::on_completion(nb::object function) {
 }
 
 void define_requests(nb::module_& module) {
-  nb::class_<PendingCall>(module, "PendingCall")
+  nb::class_<PendingCall>(module, "PendingCall", nb::type_slots(slots))
       .def("test", &PendingCall::test)
       .def("wait", nb::overload_cast<nb::handle>(&PendingCall::wait),
            nb::arg("timeout") = nb::none())

@@ -46,6 +46,8 @@ class PendingCall : public Mortal {
   Request& request() { return request_; }
   /// The arrays go back to their owner, since the call is over.
   void settle();
+  /// What a user operator has raised, whose traceback may lead back here.
+  nb::object& failure() { return failure_; }
 
  private:
   std::size_t elements_in(std::size_t bytes) const { return bytes / item_bytes_; }

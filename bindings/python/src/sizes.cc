@@ -180,6 +180,11 @@ bool reduces(Collective collective) {
 
 bool has_root(Collective collective) { return shape_of(collective).is_rooted(); }
 
+bool needs_input(const Call& call, Rank rank) {
+  const Shape shape = shape_of(call.collective);
+  return shape.in.holds != Holds::kNothing && shape.in.is_at(call, rank) && !shape.is_uneven;
+}
+
 void fit_two_buffers(Call* call, const Lengths& lengths, Rank rank, int ranks) {
   const Shape shape = shape_of(call->collective);
   const bool knows_counts =

@@ -15,6 +15,8 @@ struct Lengths {
 
 bool reduces(Collective collective);
 bool has_root(Collective collective);
+/// Whether this rank must give an input. Where blocks are uneven one of no elements may be missing.
+bool needs_input(const Call& call, Rank rank);
 
 /// Sets the count of a call on two buffers. Throws Error where one of them is too short.
 void fit_two_buffers(Call* call, const Lengths& lengths, Rank rank, int ranks);

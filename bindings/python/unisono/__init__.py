@@ -32,6 +32,7 @@ from .errors import (
     Unsupported,
 )
 from .group import Group, group
+from .object_streams import ObjectPiece, ObjectProducer
 from .registration import Access, HelperThreads, RegisteredMemory
 from .request import Request, wait_all, wait_any
 from .types import (
@@ -81,6 +82,8 @@ __all__ = [
     "InvalidArgument",
     "Mismatch",
     "NotMember",
+    "ObjectPiece",
+    "ObjectProducer",
     "Op",
     "OutOfResources",
     "ProtocolViolated",

@@ -3,7 +3,7 @@
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, final
 
 class Block:
-    """Bytes that a user operator sees, by the buffer protocol, until it returns."""
+    """Bytes that a function of the user's sees, by the buffer protocol, until it returns."""
 
     def __buffer__(self, flags: int) -> memoryview: ...
 
@@ -103,6 +103,7 @@ def init(
     timeout: Optional[float],
     device: int,
     order: str,
+    store: Optional[Any],
 ) -> Member: ...
 def join_store(
     store: Any,
@@ -119,7 +120,6 @@ def join_id(
     id: bytes,
     rank: int,
     size: int,
-    job_key: str,
     transport: str,
     timeout: Optional[float],
     device: int,
@@ -166,6 +166,43 @@ def scatter_objects(
     size_limit: int,
     timeout: Optional[float],
 ) -> List[Any]: ...
+
+_Fill = Callable[[int, Block], None]
+_Sink = Callable[[int, int, int, Block], None]
+
+def stream_gather_objects(
+    member: Member,
+    data: Any,
+    size: int,
+    fill: Optional[_Fill],
+    sink: Optional[_Sink],
+    root: int,
+    staging_bytes: int,
+    size_limit: int,
+    timeout: Optional[float],
+) -> None: ...
+def stream_all_gather_objects(
+    member: Member,
+    data: Any,
+    size: int,
+    fill: Optional[_Fill],
+    sink: Optional[_Sink],
+    staging_bytes: int,
+    size_limit: int,
+    timeout: Optional[float],
+) -> None: ...
+def stream_broadcast_object(
+    member: Member,
+    data: Any,
+    size: int,
+    fill: Optional[_Fill],
+    sink: Optional[_Sink],
+    root: int,
+    staging_bytes: int,
+    size_limit: int,
+    timeout: Optional[float],
+) -> None: ...
+def text_of(exception: BaseException) -> str: ...
 def set_error_maker(function: Callable[..., BaseException]) -> None: ...
 def close_interpreter() -> None: ...
 def destroy_buried() -> None: ...

@@ -25,7 +25,7 @@ from .closing import Closing
 from .collectives import Collectives
 from .errors import Error, make_error
 from .group import Group
-from .objects import Objects
+from .object_streams import ObjectStreams
 from .point_to_point import PointToPoint
 from .registration import RegisteredMemory
 from .types import Traffic, TrafficReport
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
             """Waits up to timeout seconds; None when the key was not set in that time."""
 
 
-class Communicator(Collectives, PointToPoint, Objects, Closing):
+class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
     """A group of ranks and the calls on it; made by init(), join(), split() and their like.
 
     One thread at a time uses a communicator, a second one gets RuntimeError; abort() and the methods
@@ -159,14 +159,13 @@ class Communicator(Collectives, PointToPoint, Objects, Closing):
 
 
 def _options(
-    job_key: Optional[str],
     transport: Optional[str],
     timeout: Optional[float],
     device: Optional[int],
     order: Optional[Order],
-) -> Tuple[str, str, Optional[float], int, str]:
+) -> Tuple[str, Optional[float], int, str]:
     """As the core takes them."""
-    return job_key or "", transport or "", timeout, -1 if device is None else device, order or ""
+    return transport or "", timeout, -1 if device is None else device, order or ""
 
 
 def init(
@@ -178,12 +177,14 @@ def init(
     timeout: Optional[float] = None,
     device: Optional[int] = None,
     order: Optional[Order] = None,
+    store: Optional[Store] = None,
 ) -> Communicator:
     """Meets the other ranks of the job; the communicator of all of them.
 
     What is left away comes from the environment: that of ``unisono run``, torchrun, mpirun or srun,
     and UNISONO_* variables; with none of them it is a world of one rank. ``rendezvous`` is "env://",
-    "tcp://host:port" or "file:///path", ``timeout`` in seconds and the default of each call.
+    "tcp://host:port" or "file:///path"; a ``store`` of your own takes its place. ``timeout`` is in
+    seconds and the default of each call.
     ``order`` is the least that every reduction of the job keeps: "canonical" and "exact" make
     training reproducible.
     """
@@ -192,7 +193,9 @@ def init(
             rendezvous or "",
             -1 if rank is None else rank,
             -1 if size is None else size,
-            *_options(job_key, transport, timeout, device, order),
+            job_key or "",
+            *_options(transport, timeout, device, order),
+            store,
         )
     )
 
@@ -217,7 +220,8 @@ def join(
             name,
             rank,
             size,
-            *_options(job_key, transport, timeout, device, order),
+            job_key or "",
+            *_options(transport, timeout, device, order),
         )
     )
 
@@ -233,19 +237,19 @@ def join_by_id(
     rank: int,
     size: int,
     *,
-    job_key: Optional[str] = None,
     transport: Optional[str] = None,
     timeout: Optional[float] = None,
     device: Optional[int] = None,
     order: Optional[Order] = None,
 ) -> Communicator:
-    """As join(), for ranks that have no store and were given an id."""
+    """As join(), for ranks that have no store and were given an id, which has a job key of its
+    own."""
     return Communicator(
         _core.join_id(
             id,
             rank,
             size,
-            *_options(job_key, transport, timeout, device, order),
+            *_options(transport, timeout, device, order),
         )
     )
 

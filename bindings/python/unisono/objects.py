@@ -29,12 +29,8 @@ def _unpickled(parts: Parts, source: int) -> Any:
     try:
         return pickle.loads(parts[0], buffers=parts[1:])
     except Exception as failure:
-        text = f"the object of rank {source} cannot be unpickled here: {_text_of(failure)}"
+        text = f"the object of rank {source} cannot be unpickled here: {_core.text_of(failure)}"
         raise make_error(ErrorCode.INVALID_ARGUMENT, source, text, operation="objects") from failure
-
-
-def _text_of(failure: Exception) -> str:
-    return f"{type(failure).__name__}: {failure}"
 
 
 class _Part:
@@ -49,7 +45,7 @@ class _Part:
         except Exception as error:
             self.failure = error
         if self.failure is not None:
-            self.given = _text_of(self.failure)
+            self.given = _core.text_of(self.failure)
 
     def raise_failure(self) -> None:
         if self.failure is not None:

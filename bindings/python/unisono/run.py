@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import List, NoReturn
 
-#: Flags that have no value of their own; all others of ``unisono run`` take one.
+#: Flags that have no value of their own; all others of ``unisono run`` take one. Each may be
+#: written with underscores, as in torchrun.
 _SWITCHES = {
     "-h",
     "--help",
@@ -33,7 +34,8 @@ def with_interpreter(arguments: List[str]) -> List[str]:
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
         flag = arguments[at]
-        has_own_value = flag not in _SWITCHES and "=" not in flag and not _is_short_joined(flag)
+        is_switch = flag.replace("_", "-") in _SWITCHES
+        has_own_value = not is_switch and "=" not in flag and not _is_short_joined(flag)
         at += 2 if has_own_value else 1
     if at < len(arguments) and arguments[at] == "--":
         at += 1

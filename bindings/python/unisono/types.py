@@ -74,13 +74,13 @@ def user_op(name: str, function: Callable[[Any, Any], None], commutative: bool =
                 numpy.frombuffer(memoryview(low), dtype), numpy.frombuffer(memoryview(high), dtype)
             )
         except BaseException as failure:
-            _forget_arrays(failure)
+            forget_arrays(failure)
             raise
 
     return _core.user_op(name, combine, commutative)
 
 
-def _forget_arrays(failure: Optional[BaseException]) -> None:
+def forget_arrays(failure: Optional[BaseException]) -> None:
     """Frames of a traceback have the arrays, whose memory is gone when somebody looks at them."""
     seen = set()
     while failure is not None and id(failure) not in seen:

@@ -25,12 +25,17 @@ def test_ranks(tmp_path):
     outcome = run(tmp_path, "print(unisono.init().all_reduce(np.ones(2)))", ranks=3)
     assert outcome.returncode == 0, outcome.stderr
     assert sorted(outcome.stdout.splitlines()) == [f"[{rank}] [3. 3.]" for rank in range(3)]
+    outcome = run(tmp_path, "print(unisono.init().size)", flags=["--no_prefix"])
+    assert outcome.returncode == 0 and outcome.stdout.split() == ["2", "2"], outcome.stderr
 
 
 def test_arguments_of_the_launcher():
     python = sys.executable
     assert with_interpreter(["-n", "2", "a.py", "b.py"]) == ["-n", "2", python, "a.py", "b.py"]
     assert with_interpreter(["-n2", "--keep-going", "--", "a.py"])[-2:] == [python, "a.py"]
+    for switch in ("--keep_going", "--no_python", "--tag_output", "--no_prefix"):
+        assert with_interpreter([switch, "a.py"]) == [switch, python, "a.py"]
+    assert with_interpreter(["--node_rank", "0", "a.py"])[-2:] == [python, "a.py"]
     assert with_interpreter(["--bind-to=core", "./a"]) == ["--bind-to=core", "./a"]
     assert with_interpreter(["--help"]) == ["--help"]
     assert command().exists()
@@ -44,6 +49,33 @@ def test_the_command_of_the_package():
     installed = os.path.join(os.path.dirname(sys.executable), "unisono")
     outcome = subprocess.run([installed, "info"], capture_output=True, text=True)
     assert outcome.returncode == 0 and "UNISONO_TIMEOUT" in outcome.stdout
+
+
+def test_init_in_a_store(tmp_path):
+    outcome = run(
+        tmp_path,
+        """
+        import pathlib, time
+        class Folder:
+            path = pathlib.Path(sys.argv[0]).parent
+            def set(self, key, value):
+                part = self.path / f"{hash(key)}.{os.getpid()}"
+                part.write_bytes(value)
+                part.rename(self.path / key.replace("/", "_"))
+            def get(self, key, timeout):
+                end = time.monotonic() + timeout
+                while time.monotonic() < end:
+                    try:
+                        return (self.path / key.replace("/", "_")).read_bytes()
+                    except FileNotFoundError:
+                        time.sleep(0.01)
+        del os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+        with unisono.init(store=Folder(), timeout=20) as comm:
+            print(comm.all_gather_objects(comm.rank))
+        """,
+        flags=["--no-prefix"],
+    )
+    assert outcome.stdout.splitlines() == ["[0, 1]"] * 2, outcome.stderr
 
 
 def test_exit_status_is_the_ranks(tmp_path):
@@ -97,6 +129,24 @@ ENDS = {
             with comm.group():
                 comm.receive(np.ones(3), comm.rank)
         threading.Thread(target=wait, daemon=True).start()
+        time.sleep(0.2)
+    """,
+    "with a daemon thread in a sink that ends": """
+        import threading, time
+        threading.Thread(
+            target=lambda: comm.stream_all_gather_objects(b"x", lambda piece: time.sleep(0.5)),
+            daemon=True,
+        ).start()
+        time.sleep(0.2)
+    """,
+    "with a daemon thread in a sink that never ends": """
+        import threading, time
+        threading.Thread(
+            target=lambda: comm.stream_all_gather_objects(
+                b"x", lambda piece: threading.Event().wait()
+            ),
+            daemon=True,
+        ).start()
         time.sleep(0.2)
     """,
     "with a daemon thread that waits for a request": """

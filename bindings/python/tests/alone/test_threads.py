@@ -88,6 +88,8 @@ def test_stores_that_raise():
 
     with pytest.raises(OSError, match="the disk is full"):
         unisono.join(Broken(), "name", 0, 2, timeout=2)
+    with pytest.raises(OSError, match="the disk is full"):
+        unisono.init(rank=0, size=2, store=Broken(), timeout=2)
 
 
 def test_stores_that_have_nothing():
@@ -184,6 +186,37 @@ def test_a_world_of_one():
         assert comm.scatter_objects(["a"]) == "a"
     with unisono.init() as comm:  # again, after close()
         comm.barrier()
+
+
+def test_two_threads_that_close_registered_memory():
+    """The array stays until the first of them is through."""
+
+    class Watched(np.ndarray):
+        pass
+
+    big = 3**200_000
+    freed_by = []
+    with unisono.init() as comm:
+        for _ in range(10):
+            data = np.zeros(64).view(Watched)
+            registered = comm.register(data)
+            end = registered._core.end
+            seen = weakref.ref(data, lambda _: freed_by.append(threading.current_thread()))
+            del data
+            started = threading.Event()
+
+            def close():
+                started.set()
+                big * big  # has the GIL; the other thread gets it when end() lets it go
+                end()
+
+            first = threading.Thread(target=close)
+            first.start()
+            started.wait()
+            registered.close()
+            first.join()
+            assert seen() is None
+    assert not all(thread is threading.main_thread() for thread in freed_by)
 
 
 def test_helper_threads():

@@ -100,7 +100,7 @@ REFUSED = [
     (lambda: [1.0, 2.0], r"in_ is of type list, which is no array"),
     (lambda: None, r"no array is given"),
     (lambda: np.array([{}, {}]), r"holds Python objects or pointers"),
-    (lambda: np.array(["a", "b"]), r"cannot be reduced"),
+    (lambda: np.array(["a", "b"]), r"cannot be reduced: give integers, floats"),
     (lambda: np.ones(2, ">f8"), r"cannot be reduced"),
     (lambda: np.ones(2, np.longdouble), r"cannot be reduced"),
 ]
@@ -113,6 +113,32 @@ def test_what_is_refused(comm, make, message):
     assert caught.value.operation == "all_reduce"
     assert isinstance(caught.value, ValueError)
     comm.barrier()  # it was the call's failure alone
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all_reduce", "reduce", "scan", "exscan", "reduce_scatter", "all_gather", "gather",
+        "scatter", "all_to_all",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("length", [0, 12])
+def test_inputs_that_are_missing(comm, name, length):
+    out = np.full(length, 7.0)
+    if name == "scatter" and comm.rank != 0:
+        return comm.barrier()  # only root has one
+    with pytest.raises(unisono.InvalidArgument, match="in_ is missing: .* in place"):
+        getattr(comm, name)(None, out)
+    assert (out == 7).all()
+    comm.barrier()
+
+
+def test_inputs_that_may_be_missing(comm):
+    """Those of no elements where blocks are uneven."""
+    counts = [2 * (rank == 0) for rank in range(comm.size)]
+    out = np.zeros(2)
+    comm.all_gather_v(np.ones(2) if comm.rank == 0 else None, out, counts)
+    assert out.tolist() == [1, 1]
 
 
 def test_outputs_that_are_refused(comm):

@@ -115,3 +115,5 @@ def test_join_by_id(comm):
         assert other.all_gather_objects(other.rank) == list(range(comm.size))
     with pytest.raises(unisono.InvalidArgument, match="bytes"):
         unisono.join_by_id(b"short", 0, 1)
+    with pytest.raises(TypeError, match="job_key"):
+        unisono.join_by_id(id, comm.rank, comm.size, job_key="secret")  # the id has its own

@@ -102,6 +102,32 @@ def test_objects_that_cannot_be_pickled(comm, call):
     assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
 
 
+class NoWords(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+class Unsendable:
+    """Its failure has words that cannot be sent as they are."""
+
+    def __init__(self, failure):
+        self.failure = failure
+
+    def __reduce__(self):
+        raise self.failure
+
+
+@pytest.mark.parametrize("failure", [ValueError("\udc80"), NoWords()])
+def test_failures_whose_words_cannot_be_sent(comm, failure):
+    with pytest.raises(Exception) as caught:
+        comm.all_gather_objects(Unsendable(failure) if comm.rank == 1 else 1)
+    if comm.rank == 1:
+        assert caught.value is failure
+    else:
+        assert isinstance(caught.value, unisono.InvalidArgument) and caught.value.rank == 1
+    assert comm.all_gather_objects(comm.rank) == list(range(comm.size))
+
+
 class Unreadable:
     def __reduce__(self):
         return (int, ("not a number",))

@@ -1,6 +1,8 @@
 """Operators of the user's own: what they give, and what follows when they raise."""
 
+import gc
 import traceback
+import weakref
 
 import numpy as np
 import pytest
@@ -35,6 +37,11 @@ class NoReason(Exception):
     pass
 
 
+class NoWords(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
 def failing():
     def fail(low, high):
         raise NoReason("no")
@@ -67,6 +74,74 @@ def test_an_operator_that_raises_ends_the_communicator(world, comm, is_tested):
     with pytest.raises(unisono.Aborted, match="'fail' raised NoReason: no"):
         while True:  # the word of it is on its way
             comm.barrier()
+
+
+@pytest.mark.parametrize(
+    "failure, text",
+    [(ValueError("\udc80 é"), r"ValueError: \\udc80 é"), (NoWords("no"), "NoWords")],
+)
+def test_failures_whose_words_cannot_be_sent(world, comm, failure, text):
+    def fail(low, high):
+        raise failure
+
+    raised = False
+    try:
+        comm.all_reduce(np.ones(4), op=unisono.user_op("fail", fail))
+    except (ValueError, NoWords) as error:
+        raised = error is failure
+    except unisono.Aborted:
+        pass
+    assert world.all_reduce(np.array([int(raised)]))[0] >= 1
+    with pytest.raises(unisono.Aborted, match=f"'fail' raised {text}"):
+        while True:
+            comm.barrier()
+
+
+class Model:
+    """It knows its operator, which is a method of it."""
+
+    def __init__(self):
+        self.op = unisono.user_op("combine", self.combine)
+
+    def combine(self, low, high):
+        high += low
+
+
+def test_operators_are_collected(comm):
+    model = Model()
+    seen = weakref.ref(model)
+    assert comm.all_reduce(np.ones(2), op=model.op).tolist() == [comm.size] * 2
+    del model
+    gc.collect()
+    assert seen() is None
+
+
+def test_operators_of_calls_under_way_are_not_collected(comm):
+    request = comm.all_reduce_async(np.ones(2), op=Model().op)
+    gc.collect()
+    assert request.wait().tolist() == [comm.size] * 2
+
+
+def test_requests_that_failed_are_collected(world, comm):
+    def wait():
+        request = comm.all_reduce_async(mine, op=failing())
+        try:
+            request.wait()
+        except NoReason:
+            return 1  # its traceback has this frame, which has the request, which has the failure
+        except unisono.Aborted:
+            return 0
+
+    class Watched(np.ndarray):
+        pass
+
+    mine = np.ones(4).view(Watched)
+    seen = weakref.ref(mine)
+    raised = wait()
+    del mine
+    gc.collect()
+    assert seen() is None
+    assert world.all_reduce(np.array([raised]))[0] >= 1
 
 
 def test_failures_are_of_one_call(world, comm):
