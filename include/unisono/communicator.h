@@ -206,10 +206,10 @@ UNISONO_API Communicator init(const InitOptions& options = {});
 /// groups: any number of times in a process, several at once from different threads, beside init().
 /// Collective over its ranks. `name` is not empty and is used once in the store; threads that call
 /// join() at the same time call the store's functions at the same time. `rank` is 0 to size - 1, as
-/// the caller counts. Of the options only job_key, transport, timeout and device may be set; of the
-/// launchers' variables only LOCAL_RANK, or what the launcher calls it, is read: it chooses the
-/// device. Every such
-/// communicator is a job of its own and costs as much as init(); split() and subset() cost less.
+/// the caller counts. Of the options only job_key, transport, timeout, order and device may be set;
+/// of the launchers' variables only LOCAL_RANK, or what the launcher calls it, is read: it chooses
+/// the device. Every such communicator is a job of its own and costs as much as init(); split() and
+/// subset() cost less.
 /// The thread that makes it is taken to use it, and counts once among those that want a processor
 /// (HelperThreads), whatever else it has made. Where a process has several, the caller waits in
 /// staged calls on device memory (docs/gpu.md), and not its stream. Throws as init(), and
