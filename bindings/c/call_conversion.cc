@@ -1,6 +1,7 @@
 #include "bindings/c/call_conversion.h"
 
 #include <chrono>
+#include <string>
 
 #include "bindings/c/sized.h"
 
@@ -10,6 +11,13 @@ namespace {
 constexpr unisono_call_options kCallOptions = UNISONO_CALL_OPTIONS_INIT;
 constexpr unisono_user_op kUserOp = UNISONO_USER_OP_INIT;
 constexpr unisono_call kCall = UNISONO_CALL_INIT;
+
+void check_value(int value, int count, const char* what, const char* operation) {
+  if (value >= 0 && value < count) return;
+  refuse(operation, (std::string("the ") + what + " is " + std::to_string(value) +
+                     ", accepted are the constants 0 to " + std::to_string(count - 1))
+                        .c_str());
+}
 
 void call_user(const void* in, void* inout, std::size_t count, DataType type, void* context) {
   const auto& op = *static_cast<const unisono_user_op*>(context);
@@ -27,7 +35,7 @@ ReduceOp user_operator(const unisono_user_op* given, const char* operation) {
 }
 
 ReduceOp reduce_op(unisono_op op, const unisono_call_options& options, const char* operation) {
-  if (op < 0 || op >= kOpKindCount) refuse(operation, "the operator is no unisono_op");
+  check_value(op, kOpKindCount, "operator", operation);
   if (op == UNISONO_OP_USER) return user_operator(options.user_op, operation);
   return {static_cast<OpKind>(op), options.factor};
 }
@@ -49,12 +57,12 @@ std::chrono::milliseconds time_limit(std::int64_t timeout_ms, const char* operat
 }
 
 Order reduction_order(unisono_order order, const char* operation) {
-  if (order < 0 || order >= kOrderCount) refuse(operation, "the order is no unisono_order");
+  check_value(order, kOrderCount, "order", operation);
   return static_cast<Order>(order);
 }
 
 DataType data_type(unisono_type type, const char* operation) {
-  if (type < 0 || type >= kDataTypeCount) refuse(operation, "the type is no unisono_type");
+  check_value(type, kDataTypeCount, "type", operation);
   return static_cast<DataType>(type);
 }
 
@@ -79,9 +87,7 @@ Call make_call(const Kind& kind, const void* in, void* out, std::size_t count,
 
 Call make_call(const unisono_call* given, int ranks) {
   const unisono_call set = with_defaults(&required(given, "run", "the call is null"), kCall, "run");
-  if (set.collective < 0 || set.collective >= kCollectiveCount) {
-    refuse("run", "the collective is no unisono_collective");
-  }
+  check_value(set.collective, kCollectiveCount, "collective", "run");
   Call call = make_call({static_cast<Collective>(set.collective), set.type, set.op, set.root},
                         set.in, set.out, set.count, set.options);
   call.peer = set.peer;

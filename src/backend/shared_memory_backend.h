@@ -45,6 +45,8 @@ class SharedMemoryBackend final : public Backend {
 
   /// Nothing runs.
   bool is_idle() const { return queue_.empty(); }
+  /// Some member's failure has ended the group, though this rank may not have heard of it.
+  bool has_failed() const { return group_ != nullptr && group_->raised(nullptr) != ErrorCode::kOk; }
   /// Whether the last blocking call had these buffers, on the host.
   bool has_last_buffers_of(const Call& call) const { return last_.has_buffers_of(call); }
   /// Runs the last blocking call again, on its buffers or on others that its check would accept,

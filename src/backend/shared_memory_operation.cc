@@ -18,11 +18,8 @@ void SharedMemoryOperation::begin(SharedMemoryBackend& backend, const StartedCal
 }
 
 bool SharedMemoryOperation::advance() {
-  if (running_ == nullptr) {
-    if (backend_->first() != this) return false;
-    running_ = &backend_->start_native(*call_);
-  }
-  const bool ended = running_->advance();
+  if (running_ == nullptr && backend_->first() != this) return false;
+  const bool ended = run();
   Rank failed_rank = -1;
   const ErrorCode raised = backend_->group()->raised(&failed_rank);
   // What this rank finds wrong after another's failure may only follow from that.
@@ -43,9 +40,19 @@ bool SharedMemoryOperation::advance() {
   if (now - raised_at_ < grace::kCause) return false;
   const std::string who = failed_rank < 0 ? "another rank" : "rank " + std::to_string(failed_rank);
   status_ = Status(raised, who + " ended the call", failed_rank);
-  running_->fail(status_);
+  if (running_ != nullptr) running_->fail(status_);
   leave_queue();
   return true;
+}
+
+// True when the native call has ended. One that comes after a failure is never started: it fails,
+// even if all others had given their parts before.
+bool SharedMemoryOperation::run() {
+  if (running_ == nullptr) {
+    if (backend_->has_failed()) return false;
+    running_ = &backend_->start_native(*call_);
+  }
+  return running_->advance();
 }
 
 void SharedMemoryOperation::fail(const Status& cause) {

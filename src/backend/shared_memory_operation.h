@@ -25,6 +25,7 @@ class SharedMemoryOperation final : public Operation {
   void waiting_for(std::vector<Rank>* ranks) const override;
 
  private:
+  bool run();
   void leave_queue();
 
   SharedMemoryBackend* backend_ = nullptr;

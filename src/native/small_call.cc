@@ -77,19 +77,32 @@ void SmallCall::choose_stores() {
 void SmallCall::write_cell() {
   shm::CellLine& line = cells_.own();
   line.record = record_;
-  if (transfer_.input_bytes > 0) {
-    std::byte* const to = transfer_.largest_input_bytes <= shm::kInlineBytes
-                              ? line.payload
-                              : SharedCells::long_payload(line);
-    if (transfer_.combines && reduction_->prepares()) {
-      reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
-    } else if (streams_) {
-      compute::copy_streaming(to, transfer_.input, transfer_.input_bytes);
-    } else {
-      copy_small(to, transfer_.input, transfer_.input_bytes);
-    }
-  }
+  if (transfer_.input_bytes > 0) write_input(line);
   cells_.publish();
+}
+
+// What nobody else reads is not written, but where the own part is taken from the cell too.
+void SmallCall::write_input(shm::CellLine& line) {
+  const bool is_inline = transfer_.largest_input_bytes <= shm::kInlineBytes;
+  std::byte* const to = is_inline ? line.payload : SharedCells::long_payload(line);
+  if (transfer_.combines && reduction_->prepares()) {
+    reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
+  } else if (is_inline) {
+    copy_small(to, transfer_.input, transfer_.input_bytes);
+  } else if (transfer_.in_parts) {
+    const Block own = transfer_.give.at(cells_.self());
+    const std::size_t end = own.offset + own.bytes;
+    put(to, transfer_.input, own.offset);
+    put(to + end, transfer_.input + end, transfer_.input_bytes - end);
+  } else if (transfer_.has_other_readers(cells_.self())) {
+    put(to, transfer_.input, transfer_.input_bytes);
+  }
+}
+
+void SmallCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes == 0) return;
+  if (streams_) return compute::copy_streaming(to, from, bytes);
+  std::memcpy(to, from, bytes);
 }
 
 bool SmallCall::advance() {

@@ -31,6 +31,8 @@ class SmallCall final : public NativeCall {
   void choose_stores();
   void end_trial();
   void write_cell();
+  void write_input(shm::CellLine& line);
+  void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
   void finish();
   void combine();
   const std::byte* payload_of(int member) const;

@@ -61,6 +61,10 @@ struct Transfer {
   std::size_t source_offset = 0;
   /// Ranks share the combining and exchange the results (all_reduce, reduce).
   bool shares_combining = false;
+
+  bool has_other_readers(int self) const {
+    return readers.last - readers.first > (readers.has(self) ? 1 : 0);
+  }
 };
 
 Transfer transfer_of(const Call& call, int size, int self);

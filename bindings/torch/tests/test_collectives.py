@@ -204,8 +204,8 @@ class Collectives(unittest.TestCase):
     @needs_adapter
     def test_a_refused_message_ends_the_coalescing(self):
         with self.assertRaisesRegex((RuntimeError, TypeError), "[sS]parse"):
-            with dist._coalescing_manager(device=torch.device("cpu")):
-                BACKEND.send([torch.eye(3).to_sparse()], (rank() + 1) % size(), 0)
+            BACKEND._start_coalescing()
+            BACKEND.send([torch.eye(3).to_sparse()], (rank() + 1) % size(), 0)
         after, before = (rank() + 1) % size(), (rank() - 1) % size()
         works = [dist.isend(of_rank((3,)), after), dist.irecv(torch.zeros(3), before)]
         for work in works:

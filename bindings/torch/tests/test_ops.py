@@ -125,7 +125,12 @@ class Ops(unittest.TestCase):
             ops.all_reduce_(matrix.to_sparse())
         with self.assertRaisesRegex(TypeError, "cannot be reduced"):
             ops.all_reduce_(torch.empty(4, dtype=torch.bits8))
-        with self.assertRaisesRegex(dist.DistBackendError, "operator"):
+        for root in (size(), -1):
+            with self.assertRaisesRegex(ValueError, f"root {root} is not a rank"):
+                ops.broadcast_(torch.ones(1), root)
+        with self.assertRaisesRegex(ValueError, "bit_and"):
+            ops.all_reduce_(torch.ones(1), ops.BIT_AND)
+        with self.assertRaisesRegex(ValueError, "operator"):
             ops.all_reduce_(matrix, op=99)
         with self.assertRaisesRegex(TypeError, "not one of"):
             torch.ops.unisono.all_reduce_(matrix, torch.ones(2))

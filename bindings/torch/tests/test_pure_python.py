@@ -5,6 +5,7 @@ import gc
 import os
 import types
 import unittest
+import weakref
 from unittest import mock
 
 import torch
@@ -240,6 +241,16 @@ class InPython(unittest.TestCase):
         self.assertFalse(works)
         with self.assertRaises(dist.DistBackendError):
             work.wait()
+
+    def test_a_work_lives_until_it_was_waited_for(self):
+        # C++ that calls wait() on one without its Python half would wait for ever.
+        work = weakref.ref(PYTHON.allreduce([torch.ones(1)], dist.AllreduceOptions()))
+        for _ in range(3):
+            dist.barrier(group=PYTHON)
+        self.assertIsNotNone(work())
+        self.assertTrue(work().wait())
+        gc.collect()
+        self.assertIsNone(work())
 
     def test_reconfigure_is_refused(self):
         with self.assertRaisesRegex(RuntimeError, "enable_reconfigure needs the compiled adapter"):

@@ -1,6 +1,7 @@
 """python -m unisono_torch [--prebuild]: says what is there; compiles the adapter beforehand."""
 
 import argparse
+import sys
 
 from unisono_torch import _build
 
@@ -11,10 +12,13 @@ def main():
     arguments = parser.parse_args()
     import torch
 
-    include, library = _build.find_unisono()
-    print(f"torch {torch.__version__}, unisono in {library} (header in {include})")
-    if arguments.prebuild:
-        print(f"adapter: {_build.build()}, unisono {_build.load().version()}")
+    try:
+        include, library = _build.find_unisono()
+        print(f"torch {torch.__version__}, unisono in {library} (header in {include})")
+        if arguments.prebuild:
+            print(f"adapter: {_build.build()}, unisono {_build.load().version()}")
+    except _build.BuildError as error:
+        sys.exit(f"torch {torch.__version__}: {error}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 CPU tensors only, and slower than the adapter: a call takes about 0.1 ms.
 """
 
+import collections
 import ctypes
 import datetime
 import functools
@@ -239,6 +240,22 @@ def _in_elements(model, members):
     return members
 
 
+class _Works(set):
+    """A group's that have not ended, and the latest that nobody has waited for: where C++ alone has
+    a work, as DDP does, older versions of torch keep it without what it is in Python, and its
+    wait() would be the base class's, which never ends."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = collections.deque(maxlen=256)
+
+    def note_waited_for(self, work):
+        try:
+            self.given.remove(work)
+        except ValueError:
+            pass  # a second time, or long after
+
+
 class _PythonWork(Work):
     """A request. What torch asks for is known once it has ended, so that everything waits."""
 
@@ -297,6 +314,7 @@ class _PythonWork(Work):
                     f"unisono: {self._operation}: timed out: wait() gave it {limit_ms} ms"
                 )
         self._end()
+        self._works.note_waited_for(self)
         _end_finished(self._works)
         if self._failure is not None:
             raise self._failure
@@ -482,6 +500,7 @@ class _Started:
         works = self.group._works
         work = _PythonWork(works, self.operation, requests, self.lent, outputs, copies)
         works.add(work)
+        works.given.append(work)
         _end_finished(works)
         return work
 
@@ -556,7 +575,7 @@ class PurePythonGroup(dist.ProcessGroup):
         self._name = name
         self._uid = self._description = ""
         # torch may drop a work at once, while its call goes on: the next call or wait ends it.
-        self._works = set()
+        self._works = _Works()
         self.comm = _join(store, rank, size, timeout)
         weakref.finalize(self, _destroy, self.comm, self._works, os.getpid())
 

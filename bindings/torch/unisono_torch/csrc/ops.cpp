@@ -62,14 +62,20 @@ uint32_t tag_of(int64_t tag, const char* operation) {
 
 size_t count_of(const Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
 
+// Arguments that the library refuses are this rank's alone, and nothing was sent.
+void finish(unisono_code code, const char* operation) {
+  if (code == UNISONO_INVALID_ARGUMENT) C10_THROW_ERROR(ValueError, last_error_text(operation));
+  check(code, operation);
+}
+
 void all_reduce(const Tensor& tensor, const Tensor& group, int64_t op) {
   constexpr const char* kName = "all_reduce_";
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
   void* const data = tensor.data_ptr();
-  check(unisono_all_reduce(on.comm.get(), data, data, count_of(tensor), type_of(tensor, kName),
-                           operator_of(op, kName), nullptr),
-        kName);
+  finish(unisono_all_reduce(on.comm.get(), data, data, count_of(tensor), type_of(tensor, kName),
+                            operator_of(op, kName), nullptr),
+         kName);
 }
 
 void reduce_scatter_tensor(const Tensor& output, const Tensor& input, const Tensor& group,
@@ -77,19 +83,19 @@ void reduce_scatter_tensor(const Tensor& output, const Tensor& input, const Tens
   constexpr const char* kName = "reduce_scatter_tensor";
   const Group& on = group_of(group, kName);
   check_blocks(input, output, on.size, kName);
-  check(unisono_reduce_scatter(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
-                               count_of(output), type_of(input, kName), operator_of(op, kName),
-                               nullptr),
-        kName);
+  finish(unisono_reduce_scatter(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
+                                count_of(output), type_of(input, kName), operator_of(op, kName),
+                                nullptr),
+         kName);
 }
 
 void all_gather_into_tensor(const Tensor& output, const Tensor& input, const Tensor& group) {
   constexpr const char* kName = "all_gather_into_tensor";
   const Group& on = group_of(group, kName);
   check_blocks(output, input, on.size, kName);
-  check(unisono_all_gather(on.comm.get(), input.const_data_ptr(), output.data_ptr(), input.nbytes(),
-                           UNISONO_UINT8, nullptr),
-        kName);
+  finish(unisono_all_gather(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
+                            units_of(input), unit_of(input).type, nullptr),
+         kName);
 }
 
 void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input,
@@ -103,27 +109,28 @@ void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input
     check_blocks(*output, input, on.size, kName);
     out = output->data_ptr();
   }
-  check(unisono_gather(on.comm.get(), input.const_data_ptr(), out, input.nbytes(), UNISONO_UINT8,
-                       rank_of(root, "root", kName), nullptr),
-        kName);
+  finish(unisono_gather(on.comm.get(), input.const_data_ptr(), out, units_of(input),
+                        unit_of(input).type, rank_of(root, "root", kName), nullptr),
+         kName);
 }
 
 void broadcast(const Tensor& tensor, const Tensor& group, int64_t root) {
   constexpr const char* kName = "broadcast_";
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
-  check(unisono_broadcast(on.comm.get(), tensor.data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                          rank_of(root, "root", kName), nullptr),
-        kName);
+  finish(unisono_broadcast(on.comm.get(), tensor.data_ptr(), units_of(tensor), unit_of(tensor).type,
+                           rank_of(root, "root", kName), nullptr),
+         kName);
 }
 
 void send(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
   constexpr const char* kName = "send";
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
-  check(unisono_send(on.comm.get(), tensor.const_data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                     rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
-        kName);
+  finish(
+      unisono_send(on.comm.get(), tensor.const_data_ptr(), units_of(tensor), unit_of(tensor).type,
+                   rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
+      kName);
 }
 
 void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
@@ -131,16 +138,16 @@ void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t ta
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
   unisono_received received = UNISONO_RECEIVED_INIT;
-  check(unisono_receive(on.comm.get(), tensor.data_ptr(), tensor.nbytes(), UNISONO_UINT8,
-                        rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
-        kName);
-  TORCH_CHECK_VALUE(received.count == tensor.nbytes(), "unisono: ", kName, ": rank ",
-                    received.source, " sent ", received.count, " bytes, the tensor has ",
-                    tensor.nbytes());
+  finish(unisono_receive(on.comm.get(), tensor.data_ptr(), units_of(tensor), unit_of(tensor).type,
+                         rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
+         kName);
+  TORCH_CHECK_VALUE(received.count == units_of(tensor), "unisono: ", kName, ": rank ",
+                    received.source, " sent ", received.count * unit_of(tensor).bytes,
+                    " bytes, the tensor has ", tensor.nbytes());
 }
 
 void barrier(const Tensor& group) {
-  check(unisono_barrier(group_of(group, "barrier").comm.get(), nullptr), "barrier");
+  finish(unisono_barrier(group_of(group, "barrier").comm.get(), nullptr), "barrier");
 }
 
 // What a call means for shapes and types: nothing.

@@ -42,13 +42,17 @@ void tell_outcome(c10::ivalue::Future& future, bool has_failed) {
 
 }  // namespace
 
-std::exception_ptr last_error(const std::string& operation) {
+std::string last_error_text(const std::string& operation) {
   std::string message = "unisono: " + operation + ": ";
   message += unisono_code_name(unisono_last_error_code());
   const int32_t rank = unisono_last_error_rank();
   message += rank == UNISONO_NO_RANK ? " (no rank at fault)"
                                      : " (rank at fault: " + std::to_string(rank) + ")";
-  return exception_of(message + ": " + unisono_last_error());
+  return message + ": " + unisono_last_error();
+}
+
+std::exception_ptr last_error(const std::string& operation) {
+  return exception_of(last_error_text(operation));
 }
 
 void check(unisono_code code, const char* operation) {

@@ -15,7 +15,9 @@
 
 namespace unisono_torch {
 
-/// The last error of this thread as an exception of torch, which names the rank at fault.
+/// The last error of this thread, with its rank.
+std::string last_error_text(const std::string& operation);
+/// The same as an exception of torch, which names the rank at fault.
 std::exception_ptr last_error(const std::string& operation);
 /// Throws it where `code` is a failure.
 void check(unisono_code code, const char* operation);
