@@ -3,8 +3,8 @@
 //   table     8 bytes: how many sections, then 8 of each: its length; bit 63: it is read-only
 //   sections  the pickle, then the buffers
 //
-// Table and sections are filled up to multiples of 64 bytes: arrays are as aligned as the memory that
-// they are read from, up to 64. Numbers are those of the machine, as in the arrays.
+// Table and sections are filled up to multiples of 64 bytes: arrays are as aligned as the memory
+// that they are read from, up to 64. Numbers are those of the machine, as in the arrays.
 #pragma once
 
 #include <cstddef>
