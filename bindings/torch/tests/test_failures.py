@@ -339,10 +339,9 @@ class Failures(unittest.TestCase):
             """
             start()
             dist.barrier()
-            backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
             if rank == 1:
                 time.sleep(1)
-                backend.abort()
+                unisono_torch.abort()
                 sys.exit(0)
             try:
                 dist.recv(torch.ones(1), 1)

@@ -59,6 +59,21 @@ def _create_in_python(options):
     )
 
 
+def abort(group=None):
+    """Ends every call of the group, on all ranks, with an error that says so; the group takes no
+    more. Any thread. A backend of torch 2.5 and newer has the method itself."""
+    import torch
+    import torch.distributed as dist
+
+    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    if hasattr(backend, "abort"):
+        backend.abort()
+    else:
+        from unisono_torch import _build
+
+        _build.load().abort(backend)
+
+
 def register():
     """Makes the name known to torch. Any number of times."""
     import torch.distributed as dist

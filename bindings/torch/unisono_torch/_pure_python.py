@@ -610,6 +610,10 @@ class PurePythonGroup(dist.ProcessGroup):
     def getGroupName(self):  # noqa: N802
         return self._uid
 
+    # torch 2.4 asks for these.
+    _set_group_name = setGroupName
+    group_name = property(getGroupName)
+
     def setGroupDesc(self, text):  # noqa: N802
         self._description = text
 

@@ -12,7 +12,7 @@ import pickle
 import torch
 import torch.distributed as dist
 
-from unisono_torch import NAME
+from unisono_torch import NAME, abort
 
 LARGE = 1 << 20  # bytes from which on a part of a pickle is not copied together with others
 
@@ -100,7 +100,7 @@ def _skip_or_abort(arriving, group):
     try:
         arriving.skip()
     except MemoryError:
-        group._get_backend(torch.device("cpu")).abort()
+        abort(group)
         raise
 
 

@@ -20,6 +20,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("global_ranks") = std::vector<uint64_t>(), py::call_guard<py::gil_scoped_release>(),
       "Makes the process group of one rank, once all ranks are there; not `joins`: at once, for\n"
       "reconfigure() to bring the ranks together.");
+  module.def(
+      "abort",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        auto* const ours = dynamic_cast<unisono_torch::UnisonoBackend*>(backend.get());
+        TORCH_CHECK(ours != nullptr, "unisono: abort: the group is of the backend ",
+                    backend->getBackendName());
+        ours->abort();
+      },
+      py::arg("backend"), py::call_guard<py::gil_scoped_release>());
   module.def("version", &unisono_version);
   unisono_torch::add_groups(module);
   const py::cpp_function end(&unisono_torch::end_completions,
