@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares unisono with the best peer, from the CSV of run.sh, and says which bars are met.
 
-usage: table.py CSV [--only REGEX] [--missed] [--peers COLLECTIVE]
+usage: table.py CSV [--only REGEX] [--missed] [--peers COLLECTIVE] [--floor LIMITS-CSV]
 
 Each figure is the median over the rounds of the medians. "best peer" is the fastest of all peers
 and of all their algorithms on the same work; over shared memory those that ran over TCP count too.
@@ -21,6 +21,7 @@ from collections import defaultdict
 import bars
 
 ORDER = bars.ALL + ("p2p", "all_reduce_busy")
+WITHIN = 1.25  # of a bare exchange: as near as is asked for
 EQUAL = 0.97  # what is within 3 % is equal
 BUFFERS = {"shm": ("private", "allocated"), "tcp": ("private",)}
 
@@ -240,6 +241,53 @@ def lost(points):
         print("\n".join(text for _, text in sorted(lines)))
 
 
+# Which bare exchange of run.sh --limits does what a collective of two ranks has to, by buffers.
+FLOORS = {
+    ("send_receive", "private"): ("slot_exchange",),
+    ("all_reduce", "private"): ("slot_all_reduce",),
+    ("all_reduce", "allocated"): ("slot_all_reduce", "mapped_all_reduce"),
+}
+
+
+def load_floors(path):
+    """{(test, bytes, mode): (us, way)} of the fastest way."""
+    floors = {}
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            way, _, mode = row["variant"].rpartition("; ")
+            if row["unit"] != "us" or mode not in ("hot", "cold"):
+                continue
+            key, us = (row["test"], int(row["bytes"]), mode), float(row["value"])
+            if us < floors.get(key, (math.inf,))[0]:
+                floors[key] = (us, way)
+    return floors
+
+
+def against_floor(points, path):
+    floors = load_floors(path)
+    lines, within = [], 0
+    for point in sorted(points, key=sort_key):
+        ranks, collective, size, mode = point
+        for buffers in BUFFERS["shm"]:
+            own = points[point].get(("unisono", "shm", buffers))
+            ways = [
+                floors[key]
+                for test in FLOORS.get((collective, buffers), ())
+                if (key := (test, size, mode)) in floors
+            ]
+            if ranks != 2 or own is None or not ways:
+                continue
+            us, way = min(ways)
+            within += own.us <= WITHIN * us
+            cells = [collective, buffers, mode, size_text(size), way, time_text(us)]
+            lines.append(cells + [time_text(own.us), f"{own.us / us:.2f}"])
+    print("| collective | buffers | mode | bytes | bare exchange | us | unisono us | ratio |")
+    print("|---" * 8 + "|")
+    for cells in lines:
+        print("| " + " | ".join(cells) + " |")
+    print(f"\n{within} of {len(lines)} within {WITHIN} times the bare exchange")
+
+
 def busy(points, verdicts):
     for point in sorted(points, key=sort_key):
         if point[1] != "all_reduce_busy":
@@ -279,6 +327,7 @@ def main():
     parser.add_argument("csv")
     parser.add_argument("--only", default=".", help="regex over 'transport ranks collective peer'")
     parser.add_argument("--missed", action="store_true", help="only the rows that miss a bar")
+    parser.add_argument("--floor", metavar="CSV", help="beside bare exchanges, of run.sh --limits")
     parser.add_argument("--peers", metavar="COLLECTIVE", help="every peer's time instead")
     arguments = parser.parse_args()
     points, foreign = load(arguments.csv, arguments.only)
@@ -286,6 +335,9 @@ def main():
         print(f"{foreign} lines of {arguments.csv} are no figures and were set aside")
     if arguments.peers:
         all_peers(points, arguments.peers)
+        return 0
+    if arguments.floor:
+        against_floor(points, arguments.floor)
         return 0
     if not any(who[0] == "unisono" for figures in points.values() for who in figures):
         print("unisono is not among these figures: no bar can be met; --peers shows the others")

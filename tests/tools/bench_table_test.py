@@ -46,6 +46,23 @@ class Verdicts(unittest.TestCase):
         self.assertIn("2 bars met, 0 missed.", text)
         self.assertNotIn("FAILED", text)
 
+    def test_a_bare_exchange_is_the_fastest_way_of_its_mode(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as limits:
+            limits.write(
+                "test,variant,bytes,value,unit\n"
+                "slot_all_reduce,slots; hot,65536,9,us\n"
+                "slot_all_reduce,single copy; hot,65536,8,us\n"
+                "slot_all_reduce,slots; cold,65536,5,us\n"
+                "mapped_all_reduce,add; copy; both cores; hot,65536,4,us\n"
+                "copy,of one core; hot,65536,1,GB/s\n"
+            )
+            limits.flush()
+            status, text = run_table(PRIVATE + ALLOCATED, "--floor", limits.name)
+        self.assertEqual(status, 0)
+        self.assertIn("| all_reduce | private | hot | 64K | single copy | 8.00 | 10.0 | 1.25 |", text)
+        self.assertIn("| allocated | hot | 64K | add; copy; both cores | 4.00 | 10.0 | 2.50 |", text)
+        self.assertIn("1 of 2 within 1.25 times", text)
+
     def test_cells_lost_to_anyone_are_told_worst_first(self):
         def cells(collective, us):
             return [row(*who, 1, buffers, collective) for *who, buffers in (
