@@ -52,7 +52,7 @@ class RotatingFloats {
   std::vector<float> block_;
 };
 
-inline void add(float* __restrict out, const float* left, const float* right, std::size_t count) {
+inline void add(float* out, const float* left, const float* right, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = left[i] + right[i];
 }
 

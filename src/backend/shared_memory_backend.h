@@ -45,8 +45,13 @@ class SharedMemoryBackend final : public Backend {
 
   /// Nothing runs.
   bool is_idle() const { return queue_.empty(); }
-  /// Some member's failure has ended the group, though this rank may not have heard of it.
-  bool has_failed() const { return group_ != nullptr && group_->raised(nullptr) != ErrorCode::kOk; }
+  /// Some member's failure has ended the group, though this rank may not have heard of it. One that
+  /// has left has given its part to calls that it ended before.
+  bool has_failed() const {
+    if (group_ == nullptr) return false;
+    const ErrorCode raised = group_->raised(nullptr);
+    return raised != ErrorCode::kOk && raised != ErrorCode::kRankLeft;
+  }
   /// Whether the last blocking call had these buffers, on the host.
   bool has_last_buffers_of(const Call& call) const { return last_.has_buffers_of(call); }
   /// Runs the last blocking call again, on its buffers or on others that its check would accept,

@@ -314,6 +314,27 @@ TEST_P(Deadline, ARankThatDidItsPartMayLeave) {
   }
 }
 
+// Also where it leaves a call of its own unfinished.
+TEST_P(Deadline, WhatARankGaveBeforeItLeftCounts) {
+  std::atomic<bool> left{false};
+  run_ranks(2, GetParam(), [&](Communicator& comm) {
+    std::vector<int> data(4, 7 - comm.rank());
+    comm.barrier();
+    if (comm.rank() == 0) {
+      int never = 0;
+      Request receive = comm.receive_async(&never, 1, DataType::kInt32, 1);
+      comm.broadcast(data, 0);
+      comm.close();
+      left = true;
+      return;
+    }
+    EXPECT_TRUE(eventually([&] { return left.load(); }));
+    comm.broadcast(data, 0);
+    EXPECT_EQ(data, std::vector<int>(4, 7));
+    EXPECT_EQ(outcome_of([&] { comm.barrier(); }).code, ErrorCode::kRankLeft);
+  });
+}
+
 TEST_P(Deadline, MessagesSentBeforeLeavingArrive) {
   std::atomic<bool> left{false};
   run_ranks(2, GetParam(), [&](Communicator& comm) {

@@ -23,11 +23,15 @@ class Callbacks {
       try {
         function();
       } catch (nb::python_error& error) {
-        if (!failure_) failure_ = nb::borrow(error.value());
+        keep(error.value());
         throw std::runtime_error(text_of(error.value()));
       }
     });
     if (!is_alive) throw std::runtime_error("the Python interpreter has ended");
+  }
+  /// Needs the GIL.
+  void keep(nb::handle failure) {
+    if (!failure_) failure_ = nb::borrow(failure);
   }
   /// Raises what was kept, if anything. Needs the GIL.
   void raise_failure() const { raise_if(failure_); }

@@ -2,7 +2,10 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
 
 #include "bindings/python/src/callbacks.h"
 #include "bindings/python/src/communicator.h"
@@ -40,7 +43,14 @@ struct Ends {
 /// The ends as the library takes them. They run on the thread that makes the call.
 class Stream {
  public:
-  Stream(Member& member, const Ends& ends) : member_(member), ends_(ends), lent_(ends.data) {}
+  Stream(Member& member, const Ends& ends) : member_(member), ends_(ends) {
+    try {
+      lent_.emplace(ends.data);
+    } catch (nb::python_error& error) {
+      callbacks_.keep(error.value());
+      why_not_lent_ = text_of(error.value());
+    }
+  }
 
   /// Makes the call; what an end raises is raised.
   template <typename F>
@@ -52,11 +62,18 @@ class Stream {
       callbacks_.raise_failure();
       throw;
     }
+    callbacks_.raise_failure();  // of bytes that nobody wanted
   }
 
  private:
   ObjectSource source() {
-    if (ends_.fill.is_none()) return lent_.bytes();
+    if (!lent_) {
+      // The others wait for this rank's part: they are told.
+      return {1, [this](std::uint64_t, std::span<std::byte>) {
+                throw std::runtime_error(why_not_lent_);
+              }};
+    }
+    if (ends_.fill.is_none()) return lent_->bytes();
     return {ends_.size, [this](std::uint64_t offset, std::span<std::byte> room) {
               show(room, false, [&](const nb::object& block) { ends_.fill(offset, block); });
             }};
@@ -81,7 +98,8 @@ class Stream {
 
   Member& member_;
   const Ends ends_;
-  const LentBytes lent_;
+  std::optional<LentBytes> lent_;
+  std::string why_not_lent_;
   Callbacks callbacks_;
 };
 

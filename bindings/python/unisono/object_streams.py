@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 from . import _core
@@ -47,8 +48,9 @@ class ObjectStreams(Objects):
     without gaps, sources take turns in the order of ranks, and an empty object is one empty piece.
     All ranks' pieces of a round fit into ``staging_bytes`` (0: 16 MiB).
 
-    Sinks and producers run in the calling thread. They must not use the communicator
-    (RuntimeError), apart from abort(), and not keep the memory that they get (BufferError).
+    Sinks and producers run in the calling thread. They must not make calls on the communicator
+    (RuntimeError), apart from abort(), or wait for its requests, and not keep the memory that they
+    get (BufferError).
     ``timeout`` is for each round, with what they take on the slowest rank.
 
     One that raises is not called again. Its rank takes part to the last piece, and then the call
@@ -129,7 +131,8 @@ def _source(data: Any) -> Tuple[Any, int, Optional[Callable[[int, _core.Block], 
     def fill(offset: int, block: _core.Block) -> None:
         with memoryview(block) as room:
             filled = _forgetting(data.fill, offset, room)
-            if isinstance(filled, int) and filled != len(room):
+            is_count = isinstance(filled, numbers.Integral) and not isinstance(filled, bool)
+            if is_count and filled != len(room):
                 raise ValueError(f"{filled} bytes were filled in; there is room for {len(room)}")
 
     return b"", data.size, fill

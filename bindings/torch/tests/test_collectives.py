@@ -202,7 +202,7 @@ class Collectives(unittest.TestCase):
         dist.barrier()
 
     @needs_adapter
-    def test_a_refused_message_ends_the_coalescing(self):
+    def test_refused_calls_end_the_coalescing(self):
         with self.assertRaisesRegex((RuntimeError, TypeError), "[sS]parse"):
             BACKEND._start_coalescing()
             BACKEND.send([torch.eye(3).to_sparse()], (rank() + 1) % size(), 0)
@@ -210,6 +210,14 @@ class Collectives(unittest.TestCase):
         works = [dist.isend(of_rank((3,)), after), dist.irecv(torch.zeros(3), before)]
         for work in works:
             work.wait()
+        self.assertEqual(BACKEND._end_coalescing().result(), [])
+        # One that the library refuses and not the adapter.
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.BAND
+        BACKEND._start_coalescing()
+        with self.assertRaises(RuntimeError):
+            BACKEND.allreduce([torch.ones(3)], options)
+        dist.all_reduce(torch.ones(3))
         self.assertEqual(BACKEND._end_coalescing().result(), [])
 
     def test_tensors_that_are_not_contiguous(self):

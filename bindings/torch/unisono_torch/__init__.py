@@ -62,16 +62,28 @@ def _create_in_python(options):
 def abort(group=None):
     """Ends every call of the group, on all ranks, with an error that says so; the group takes no
     more. Any thread. A backend of torch 2.5 and newer has the method itself."""
-    import torch
-    import torch.distributed as dist
-
-    backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+    backend = _backend_of(group)
     if hasattr(backend, "abort"):
         backend.abort()
     else:
         from unisono_torch import _build
 
         _build.load().abort(backend)
+
+
+def _backend_of(group):
+    """The group's part that is of unisono, for whichever device."""
+    import torch
+    import torch.distributed as dist
+
+    for device in ("cpu", "cuda"):
+        try:
+            backend = (group or dist.group.WORLD)._get_backend(torch.device(device))
+        except RuntimeError:
+            continue  # it has none for that
+        if backend.name() == SHOWN_NAME:
+            return backend
+    raise ValueError("unisono: the group has no backend of unisono")
 
 
 def register():

@@ -247,7 +247,7 @@ class _Works(set):
 
     def __init__(self):
         super().__init__()
-        self.given = collections.deque(maxlen=256)
+        self.given = collections.deque(maxlen=64)
 
     def note_waited_for(self, work):
         try:
@@ -350,6 +350,7 @@ class _PythonWork(Work):
     def get_future(self):
         future = torch.futures.Future()
         self._end()
+        self._works.note_waited_for(self)
         if self._failure is not None:
             future.set_exception(self._failure)
         else:

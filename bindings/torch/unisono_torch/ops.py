@@ -19,8 +19,9 @@ What fails is raised on every rank: a rank that was killed or is late, or calls 
 torch.distributed.DistBackendError, whose text names the rank at fault; the group is of no use
 afterwards. What is wrong with the arguments of this rank alone is a ValueError, IndexError,
 TypeError, RuntimeError (the tensor requires grad, or an argument is of no type that the operator
-takes) or NotImplementedError (another device), before anything is sent. A message of another size than the tensor's is a ValueError of receive_() after it
-has come: the message is lost, and the group stays of use.
+takes) or NotImplementedError (another device), before anything is sent. A message of another size
+than the tensor's is a ValueError of receive_() after it has come: the message is lost, and the
+group stays of use.
 """
 
 import atexit

@@ -219,6 +219,14 @@ def test_what_is_refused(comm):
     assert usable(comm)
 
 
+def test_data_that_is_none_is_told_to_all_ranks(comm):
+    data = [1, 2] if comm.rank == 1 else b"abc"
+    with pytest.raises(TypeError if comm.rank == 1 else unisono.InvalidArgument) as caught:
+        comm.stream_broadcast_object(data, lambda piece: None, root=1)
+    assert comm.rank == 1 or caught.value.rank == 1
+    assert usable(comm)
+
+
 def test_nothing_is_kept(comm):
     class Watched(np.ndarray):
         pass

@@ -68,8 +68,18 @@ void check_root(int64_t root, int size, const char* operation) {
 
 }  // namespace
 
+// The end of a call that has not begun. torch ends the coalescing of calls only where all have, so
+// it is done here; those that were begun before stay to be waited for.
+struct UnisonoBackend::Refusal {
+  void operator()(UnisonoBackend* backend) const {
+    const std::lock_guard lock(backend->mutex_);
+    backend->is_coalescing_ = false;
+  }
+};
+
 // A work in the making.
 struct UnisonoBackend::Started {
+  Unfinished unfinished;
   const char* name;
   std::shared_ptr<Lent> lent;
   c10::intrusive_ptr<UnisonoWork> work;
@@ -77,6 +87,7 @@ struct UnisonoBackend::Started {
   // Of tensors of a GPU: what the call comes behind. Its work is in there too, but for messages,
   // which would hold each other up there: one that is received first waits for one that is sent.
   std::optional<c10::Stream> stream{};
+  bool is_numbered = false;
 
   unisono_call reduction(unisono_collective collective, const at::Tensor& tensor,
                          const c10d::ReduceOp& op) {
@@ -146,6 +157,7 @@ CommPointer UnisonoBackend::comm_or_null() {
 UnisonoBackend::Started UnisonoBackend::begin(const char* name, OpType type, Tensors inputs,
                                               Tensors outputs, milliseconds timeout) {
   Started started;
+  started.unfinished.reset(this);
   started.name = name;
   started.options = UNISONO_CALL_OPTIONS_INIT;
   const milliseconds limit = timeout > milliseconds(0) ? timeout : timeout_.load();
@@ -182,6 +194,13 @@ void UnisonoBackend::start(Started& started, const unisono_call& call) {
   const std::lock_guard lock(mutex_);
   check(unisono_start(comm_under_lock(), &made, &request), started.name);
   started.work->add(request);
+  number(started);
+}
+
+// Which of the group's calls it is, in the order of their starts. Messages are not counted.
+void UnisonoBackend::number(Started& started) {
+  if (std::exchange(started.is_numbered, true)) return;
+  started.work->number(started.work->is_message() ? sequence_.load() : ++sequence_);
 }
 
 WorkPointer UnisonoBackend::give(Started&& started) {
@@ -197,7 +216,8 @@ WorkPointer UnisonoBackend::give(Started&& started) {
     started.work->put_in(*started.stream);
   }
   const std::lock_guard lock(mutex_);
-  started.work->number(started.work->is_message() ? sequence_.load() : ++sequence_);
+  number(started);
+  started.unfinished.release();
   if (is_coalescing_) coalesced_.push_back(started.work);
   return std::move(started.work);
 }
@@ -487,19 +507,7 @@ WorkPointer UnisonoBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 WorkPointer UnisonoBackend::message(const MessageKind& kind, Tensors& tensors, int peer, int tag) {
-  try {
-    return start_message(kind, tensors, peer, tag);
-  } catch (...) {
-    // torch ends the coalescing of calls only where all have begun.
-    const std::lock_guard lock(mutex_);
-    is_coalescing_ = false;
-    coalesced_.clear();
-    throw;
-  }
-}
-
-WorkPointer UnisonoBackend::start_message(const MessageKind& kind, Tensors& tensors, int peer,
-                                          int tag) {
+  Unfinished unfinished(this);
   const bool is_send = kind.type == OpType::SEND;
   check_single(tensors, kind.name);
   // Those below are of monitored barriers.
@@ -513,6 +521,7 @@ WorkPointer UnisonoBackend::start_message(const MessageKind& kind, Tensors& tens
   call.peer = peer;
   call.tag = static_cast<uint32_t>(tag);
   start(started, call);
+  unfinished.release();
   return give(std::move(started));
 }
 

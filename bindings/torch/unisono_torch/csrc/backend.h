@@ -115,10 +115,13 @@ class UnisonoBackend : public c10d::Backend {
 
  private:
   struct Started;
+  struct Refusal;
+  using Unfinished = std::unique_ptr<UnisonoBackend, Refusal>;
 
   Started begin(const char* name, c10d::OpType type, Tensors inputs, Tensors outputs,
                 std::chrono::milliseconds timeout);
   void start(Started& started, const unisono_call& call);
+  void number(Started& started);
   WorkPointer give(Started&& started);
   c10::Stream stream_on(const c10::Device& device, bool is_default);
   WorkPointer give_ended(const char* name, c10d::OpType type, const Tensors& tensors);
@@ -128,7 +131,6 @@ class UnisonoBackend : public c10d::Backend {
   };
 
   WorkPointer message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
-  WorkPointer start_message(const MessageKind& kind, Tensors& tensors, int peer, int tag);
   void start_all_reduce(Started& started, at::Tensor& tensor, const c10d::ReduceOp& op);
   void start_all_gather(Started& started, at::Tensor& output, const at::Tensor& input);
   void start_all_gather_list(Started& started, const Tensors& outputs, const at::Tensor& input);

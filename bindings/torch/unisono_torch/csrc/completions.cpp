@@ -1,5 +1,6 @@
 #include "csrc/completions.h"
 
+#include <Python.h>
 #include <unistd.h>
 
 #include <chrono>

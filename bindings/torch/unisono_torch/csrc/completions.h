@@ -13,7 +13,8 @@ namespace unisono_torch {
 void run_later(std::function<void()> task);
 
 /// No task begins from here on, and those that run have two seconds to end: before the interpreter
-/// ends, which ends threads that wait for it.
+/// ends, which ends threads that wait for it, in the middle of what they do. Futures that complete
+/// later never do.
 void end_completions();
 
 }  // namespace unisono_torch

@@ -31,7 +31,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       py::arg("backend"), py::call_guard<py::gil_scoped_release>());
   module.def("version", &unisono_version);
   unisono_torch::add_groups(module);
+  // Behind the handlers of an exit that were registered after torch was imported: they may wait for
+  // futures.
   const py::cpp_function end(&unisono_torch::end_completions,
                              py::call_guard<py::gil_scoped_release>());
-  py::module_::import("atexit").attr("register")(end);
+  py::module_::import("weakref").attr("finalize")(module, end);
 }
