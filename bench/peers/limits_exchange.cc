@@ -82,6 +82,8 @@ class SocketExchange : public RotatingFloats {
   std::vector<StreamPart> parts_;
 };
 
+// ---- Over mapped memory -----------------------------------------------------------------------
+
 /// Both processes map both ranks' buffers: each adds one half on its core, then copies the other.
 class MappedExchange : public RotatingFloats {
  public:
@@ -111,10 +113,7 @@ class MappedExchange : public RotatingFloats {
  private:
   void meet() {
     lines_[rank_].word.store(++round_, std::memory_order_release);
-    while (static_cast<std::int32_t>(lines_[1 - rank_].word.load(std::memory_order_acquire) -
-                                     round_) < 0) {
-      _mm_pause();
-    }
+    await(lines_[1 - rank_], round_);
   }
 
   Slots other_;
@@ -123,6 +122,8 @@ class MappedExchange : public RotatingFloats {
   bool streams_;
   std::uint32_t round_ = 0;
 };
+
+// ---- Two ranks --------------------------------------------------------------------------------
 
 void measure_sockets_of(Stage& stage, bool is_unix, std::size_t streams, std::size_t bytes) {
   std::vector<std::unique_ptr<SocketPair>> pairs;

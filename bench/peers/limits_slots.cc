@@ -20,14 +20,6 @@ struct SharedSlots {
 
 enum class Way { kCopy, kStream, kSingleCopy };
 
-bool is_before(const Line& line, std::uint32_t count) {
-  return static_cast<std::int32_t>(line.word.load(std::memory_order_acquire) - count) < 0;
-}
-
-void await(const Line& line, std::uint32_t count) {
-  while (is_before(line, count)) _mm_pause();
-}
-
 /// Each gets the other's input, or the sum of both.
 class SlotExchange : public RotatingFloats {
  public:

@@ -63,6 +63,13 @@ inline void copy_streaming(float* to, const float* from, std::size_t count) {
   _mm_sfence();
 }
 
+/// Until the other has counted that far; counts go round.
+inline void await(const Line& line, std::uint32_t count) {
+  while (static_cast<std::int32_t>(line.word.load(std::memory_order_acquire) - count) < 0) {
+    _mm_pause();
+  }
+}
+
 /// What two forked ranks share.
 struct Stage {
   std::size_t cache = unisono::perf::last_level_cache_bytes();

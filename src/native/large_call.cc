@@ -192,12 +192,6 @@ Result<shm::MemoryView> LargeCall::open(int member, const shm::MemoryHandle& han
   return context_.group.open(member, handle);
 }
 
-void LargeCall::write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (bytes == 0) return;
-  if (streams()) return compute::copy_streaming(to, from, bytes);
-  std::memcpy(to, from, bytes);
-}
-
 void LargeCall::let_go() {
   for (shm::MemoryView& view : inputs_) view.mapping.reset();
 }

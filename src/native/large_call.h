@@ -112,7 +112,9 @@ class LargeCall : public NativeCall {
   /// How a member reads what it was offered. Errors name it.
   Result<shm::MemoryView> open(int member, const shm::MemoryHandle& handle);
   /// Writes into this rank's window or cell, so that it may be told at once.
-  void write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  void write_shared(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    SharedCells::write(to, from, bytes, streams());
+  }
   /// What others will read is written with non-temporal stores.
   bool streams() const { return private_path_ == PrivatePath::kStreamedWindow; }
   /// The call's time depends on its private path.

@@ -1,5 +1,9 @@
 #include "native/shared_cells.h"
 
+#include <cstring>
+
+#include "compute/compute.h"
+
 namespace unisono::native {
 namespace {
 
@@ -13,6 +17,12 @@ void prefetch_to_write(const std::byte* line) {
 }
 
 }  // namespace
+
+void SharedCells::write(std::byte* to, const std::byte* from, std::size_t bytes, bool streams) {
+  if (bytes == 0) return;
+  if (streams) return compute::copy_streaming(to, from, bytes);
+  std::memcpy(to, from, bytes);
+}
 
 SharedCells::SharedCells(shm::SegmentGroup& group) : size_(group.size()), self_(group.self()) {
   for (int slot = 0; slot < shm::kCellSlots; ++slot) {

@@ -37,6 +37,8 @@ class SharedCells {
   }
   shm::CellLine& line(int member) const { return *lines_[member]; }
   shm::CellLine& own() const { return *lines_[self_]; }
+  /// Puts what members will read into shared memory, past the caches where `streams`.
+  static void write(std::byte* to, const std::byte* from, std::size_t bytes, bool streams);
   /// Payload that does not fit the line.
   static std::byte* long_payload(shm::CellLine& line) {
     return reinterpret_cast<std::byte*>(&line) + sizeof(shm::CellLine);

@@ -92,17 +92,11 @@ void SmallCall::write_input(shm::CellLine& line) {
   } else if (transfer_.in_parts) {
     const Block own = transfer_.give.at(cells_.self());
     const std::size_t end = own.offset + own.bytes;
-    put(to, transfer_.input, own.offset);
-    put(to + end, transfer_.input + end, transfer_.input_bytes - end);
+    SharedCells::write(to, transfer_.input, own.offset, streams_);
+    SharedCells::write(to + end, transfer_.input + end, transfer_.input_bytes - end, streams_);
   } else if (transfer_.has_other_readers(cells_.self())) {
-    put(to, transfer_.input, transfer_.input_bytes);
+    SharedCells::write(to, transfer_.input, transfer_.input_bytes, streams_);
   }
-}
-
-void SmallCall::put(std::byte* to, const std::byte* from, std::size_t bytes) const {
-  if (bytes == 0) return;
-  if (streams_) return compute::copy_streaming(to, from, bytes);
-  std::memcpy(to, from, bytes);
 }
 
 bool SmallCall::advance() {

@@ -32,7 +32,6 @@ class SmallCall final : public NativeCall {
   void end_trial();
   void write_cell();
   void write_input(shm::CellLine& line);
-  void put(std::byte* to, const std::byte* from, std::size_t bytes) const;
   void finish();
   void combine();
   const std::byte* payload_of(int member) const;
