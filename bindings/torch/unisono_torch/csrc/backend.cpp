@@ -46,8 +46,9 @@ unisono_call move_of(unisono_collective collective, const at::Tensor& model, con
   unisono_call call = call_of(collective);
   call.in = in;
   call.out = out;
-  call.type = unit_of(model).type;
-  call.count = units_of(model);
+  const Unit unit = unit_of(model);
+  call.type = unit.type;
+  call.count = unit.count;
   return call;
 }
 

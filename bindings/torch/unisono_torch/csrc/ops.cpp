@@ -93,8 +93,9 @@ void all_gather_into_tensor(const Tensor& output, const Tensor& input, const Ten
   constexpr const char* kName = "all_gather_into_tensor";
   const Group& on = group_of(group, kName);
   check_blocks(output, input, on.size, kName);
-  finish(unisono_all_gather(on.comm.get(), input.const_data_ptr(), output.data_ptr(),
-                            units_of(input), unit_of(input).type, nullptr),
+  const Unit unit = unit_of(input);
+  finish(unisono_all_gather(on.comm.get(), input.const_data_ptr(), output.data_ptr(), unit.count,
+                            unit.type, nullptr),
          kName);
 }
 
@@ -109,8 +110,9 @@ void gather_into_tensor(const std::optional<Tensor>& output, const Tensor& input
     check_blocks(*output, input, on.size, kName);
     out = output->data_ptr();
   }
-  finish(unisono_gather(on.comm.get(), input.const_data_ptr(), out, units_of(input),
-                        unit_of(input).type, rank_of(root, "root", kName), nullptr),
+  const Unit unit = unit_of(input);
+  finish(unisono_gather(on.comm.get(), input.const_data_ptr(), out, unit.count, unit.type,
+                        rank_of(root, "root", kName), nullptr),
          kName);
 }
 
@@ -118,7 +120,8 @@ void broadcast(const Tensor& tensor, const Tensor& group, int64_t root) {
   constexpr const char* kName = "broadcast_";
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
-  finish(unisono_broadcast(on.comm.get(), tensor.data_ptr(), units_of(tensor), unit_of(tensor).type,
+  const Unit unit = unit_of(tensor);
+  finish(unisono_broadcast(on.comm.get(), tensor.data_ptr(), unit.count, unit.type,
                            rank_of(root, "root", kName), nullptr),
          kName);
 }
@@ -127,10 +130,10 @@ void send(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) 
   constexpr const char* kName = "send";
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
-  finish(
-      unisono_send(on.comm.get(), tensor.const_data_ptr(), units_of(tensor), unit_of(tensor).type,
-                   rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
-      kName);
+  const Unit unit = unit_of(tensor);
+  finish(unisono_send(on.comm.get(), tensor.const_data_ptr(), unit.count, unit.type,
+                      rank_of(peer, "peer", kName), tag_of(tag, kName), nullptr),
+         kName);
 }
 
 void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t tag) {
@@ -138,12 +141,13 @@ void receive(const Tensor& tensor, const Tensor& group, int64_t peer, int64_t ta
   const Group& on = group_of(group, kName);
   check_tensor(tensor, kName);
   unisono_received received = UNISONO_RECEIVED_INIT;
-  finish(unisono_receive(on.comm.get(), tensor.data_ptr(), units_of(tensor), unit_of(tensor).type,
+  const Unit unit = unit_of(tensor);
+  finish(unisono_receive(on.comm.get(), tensor.data_ptr(), unit.count, unit.type,
                          rank_of(peer, "peer", kName), tag_of(tag, kName), &received, nullptr),
          kName);
-  TORCH_CHECK_VALUE(received.count == units_of(tensor), "unisono: ", kName, ": rank ",
-                    received.source, " sent ", received.count * unit_of(tensor).bytes,
-                    " bytes, the tensor has ", tensor.nbytes());
+  TORCH_CHECK_VALUE(received.count == unit.count, "unisono: ", kName, ": rank ", received.source,
+                    " sent ", received.count * unit.bytes, " bytes, the tensor has ",
+                    tensor.nbytes());
 }
 
 void barrier(const Tensor& group) {

@@ -127,7 +127,8 @@ unisono_type type_of(const at::Tensor& tensor, const char* operation) {
 
 Unit unit_of(const at::Tensor& tensor) {
   const std::optional<unisono_type> type = known_type_of(tensor);
-  return type ? Unit{*type, tensor.element_size()} : Unit{UNISONO_UINT8, 1};
+  if (!type) return {UNISONO_UINT8, 1, tensor.nbytes()};
+  return {*type, tensor.element_size(), static_cast<size_t>(tensor.numel())};
 }
 
 unisono_op op_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* operation,
@@ -197,18 +198,19 @@ bool have_equal_sizes(const std::vector<at::Tensor>& tensors) {
 std::vector<size_t> units_of(const std::vector<at::Tensor>& tensors) {
   std::vector<size_t> units;
   units.reserve(tensors.size());
-  for (const at::Tensor& tensor : tensors) units.push_back(units_of(tensor));
+  for (const at::Tensor& tensor : tensors) units.push_back(unit_of(tensor).count);
   return units;
 }
 
 std::vector<size_t> split_units(const at::Tensor& tensor, const std::vector<int64_t>& splits,
                                 int size, const char* which) {
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  const size_t row_units = rows == 0 ? 0 : units_of(tensor) / static_cast<size_t>(rows);
+  const size_t whole = unit_of(tensor).count;
+  const size_t row_units = rows == 0 ? 0 : whole / static_cast<size_t>(rows);
   if (splits.empty()) {
     TORCH_CHECK(rows % size == 0, "unisono: all_to_all: the first dimension of the ", which, " is ",
                 rows, ", which ", size, " ranks do not divide; give split sizes");
-    return std::vector<size_t>(static_cast<size_t>(size), units_of(tensor) / size);
+    return std::vector<size_t>(static_cast<size_t>(size), whole / size);
   }
   TORCH_CHECK(static_cast<int>(splits.size()) == size, "unisono: all_to_all: ", splits.size(),
               " split sizes of the ", which, " for ", size, " ranks");

@@ -21,10 +21,10 @@ unisono_type type_of(const at::Tensor& tensor, const char* operation);
 /// types differ are told, or bytes where the library does not know the type.
 struct Unit {
   unisono_type type;
-  size_t bytes;
+  size_t bytes;  ///< of one
+  size_t count;  ///< in the tensor
 };
 Unit unit_of(const at::Tensor& tensor);
-inline size_t units_of(const at::Tensor& tensor) { return tensor.nbytes() / unit_of(tensor).bytes; }
 /// Of each.
 std::vector<size_t> units_of(const std::vector<at::Tensor>& tensors);
 
