@@ -51,7 +51,7 @@ Status CombineCall::plan(Offer* offer) {
   input_path_ = input.path;
   result_path_ = result.path;
   if (shm::is_in_place(input_path_) && shm::is_in_place(result_path_)) return {};
-  return context_.group.reserve_window();
+  return context_.group.reserve_windows();
 }
 
 std::size_t CombineCall::bytes_of(std::uint64_t chunk) const {
@@ -154,7 +154,7 @@ bool CombineCall::move() {
 }
 
 void CombineCall::fill() {
-  std::byte* const slot = slot_of(context_.group, self(), filled_);
+  std::byte* const slot = slot_of(self(), filled_);
   const std::byte* const from = transfer_.input + filled_ * chunk_bytes_;
   const std::size_t bytes = bytes_of(filled_);
   if (reduction_->prepares()) {
@@ -190,7 +190,7 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
   const std::size_t at = chunk * chunk_bytes_ + offset;
   for (int member = 0; member < size(); ++member) {
     const auto index = static_cast<std::size_t>(member);
-    const std::byte* in_window = slot_of(context_.group, member, chunk) + offset;
+    const std::byte* in_window = slot_of(member, chunk) + offset;
     if (is_self(member)) {
       operands_[index] = reduction_->prepares() ? in_window : transfer_.input + at;
     } else {
@@ -198,7 +198,7 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
     }
   }
   if (ended()) return;
-  combine_operands(at, slot_of(context_.group, self(), chunk) + offset, bytes);
+  combine_operands(at, slot_of(self(), chunk) + offset, bytes);
 }
 
 // Others read the result where it lies. With non-temporal stores it must be complete before it is
@@ -227,7 +227,7 @@ void CombineCall::take() {
     if (part.bytes == 0) continue;
     const std::size_t at = taken_ * chunk_bytes_ + part.offset;
     const std::byte* const from = look(results_[static_cast<std::size_t>(member)], member,
-                                       slot_of(context_.group, member, taken_) + part.offset, at,
+                                       slot_of(member, taken_) + part.offset, at,
                                        part.bytes, transfer_.output + at);
     if (from != transfer_.output + at) deliver(transfer_.output + at, from, part.bytes);
   }

@@ -45,7 +45,7 @@ Status ExchangeCall::plan(Offer* offer) {
     return Status(ErrorCode::kOutOfResources, "blocks too large for one call at " +
                                                   std::to_string(size()) + " ranks; split it");
   }
-  return fill_chunks_ > 0 ? context_.group.reserve_window() : Status();
+  return fill_chunks_ > 0 ? context_.group.reserve_windows() : Status();
 }
 
 void ExchangeCall::plan_input(Offer* offer) {
@@ -159,8 +159,9 @@ bool ExchangeCall::move() {
 // ---- Giving --------------------------------------------------------------------------------
 
 std::byte* ExchangeCall::part_in_slot(int owner, int reader, std::uint64_t chunk) const {
-  std::byte* const slot = slot_of(context_.group, owner, chunk);
-  return transfer_.in_parts ? slot + static_cast<std::size_t>(reader) * unit_ : slot;
+  std::byte* const slot = slot_of(owner, chunk);
+  if (!transfer_.in_parts) return slot;
+  return slot + static_cast<std::size_t>((reader - owner + size()) % size()) * unit_;
 }
 
 bool ExchangeCall::can_fill() const {

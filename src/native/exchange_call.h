@@ -2,7 +2,7 @@
 // per reader, and takes blocks from its sources, which it copies side by side or combines.
 //
 //   slot of a broadcast, all_gather, gather, scan:  |          chunk k of the input           |
-//   slot of a scatter, all_to_all, reduce_scatter:  | piece k for rank 0 | for rank 1 | ...   |
+//   slot of a scatter, all_to_all, reduce_scatter:  | piece k for itself | for the next | ... |
 //
 // In rounds: round k takes piece k of every block. A rank that is ahead is held up by the number
 // of slots alone. Blocks whose length the ranks have not agreed on (v-collectives) come with a

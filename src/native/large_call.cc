@@ -59,6 +59,7 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = size_of(arguments.call.type);
+  takes_turns_ = size() == 2 && transfer.gives_and_takes_all(size());
   accepted_ = transfer.sources.first;
   offer_ = {};
   told_finished_ = false;

@@ -98,6 +98,14 @@ class LargeCall : public NativeCall {
   bool is_self(int member) const { return member == context_.cells.self(); }
   int size() const { return context_.cells.size(); }
   int self() const { return context_.cells.self(); }
+  /// Where a member's chunk lies in shared memory. Two members that both give and take write in
+  /// turn into each other's windows, for the reason that shared_cells.h gives. When a call begins,
+  /// this rank has read what it will overwrite, and the other has finished
+  /// (Progress::slot_is_free).
+  std::byte* slot_of(int member, std::uint64_t chunk) const {
+    const int owner = takes_turns_ && context_.progress.is_odd_call() ? 1 - member : member;
+    return context_.group.window(owner) + chunk % shm::kWindowSlots * shm::kWindowSlotBytes;
+  }
   /// Bytes of the scratch memory for each member, whole lines.
   std::size_t scratch_share() const;
   /// Where a single copy of that member's data goes; null while there was none.
@@ -127,7 +135,8 @@ class LargeCall : public NativeCall {
   std::vector<shm::MemoryView> inputs_;  // by member
 
  private:
-  const bool has_threads_;  // beside this one, of this process
+  const bool has_threads_;    // beside this one, of this process
+  bool takes_turns_ = false;  // with its window
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   void choose_private_path(const Arguments& arguments);
   bool waits_for_late_ranks() const;

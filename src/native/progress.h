@@ -25,6 +25,7 @@ class Progress {
 
   /// Goes on to the next large call.
   void next() { base_ += std::uint64_t{1} << kChunkBits; }
+  bool is_odd_call() const { return (base_ >> kChunkBits & 1) != 0; }
 
   // What this rank has done: `chunks` of this call. Release: the data come first.
   void filled(std::uint64_t chunks) { store(own().filled, chunks); }
@@ -75,11 +76,6 @@ class Progress {
   std::uint64_t base_ = 0 - (std::uint64_t{1} << kChunkBits);
   std::vector<Seen> seen_;
 };
-
-/// Where a chunk lies in its owner's window.
-inline std::byte* slot_of(const shm::SegmentGroup& group, int member, std::uint64_t chunk) {
-  return group.window(member) + chunk % shm::kWindowSlots * shm::kWindowSlotBytes;
-}
 
 inline std::uint64_t chunks_of(std::size_t bytes, std::size_t unit) {
   return bytes / unit + (bytes % unit != 0 ? 1 : 0);

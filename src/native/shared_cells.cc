@@ -1,5 +1,6 @@
 #include "native/shared_cells.h"
 
+#include <bit>
 #include <cstring>
 
 #include "compute/compute.h"
@@ -25,9 +26,15 @@ void SharedCells::write(std::byte* to, const std::byte* from, std::size_t bytes,
 }
 
 SharedCells::SharedCells(shm::SegmentGroup& group) : size_(group.size()), self_(group.self()) {
-  for (int slot = 0; slot < shm::kCellSlots; ++slot) {
-    for (int member = 0; member < size_; ++member) table_.push_back(&group.cell(member, slot));
+  static_assert(std::has_single_bit(unsigned{shm::kCellSlots}));
+  const int turns = size_ == 2 ? 2 : 1;
+  for (int row = 0; row < turns * shm::kCellSlots; ++row) {
+    const int turn = row / shm::kCellSlots;
+    for (int member = 0; member < size_; ++member) {
+      table_.push_back(&group.cell((member + turn) % size_, row % shm::kCellSlots));
+    }
   }
+  row_mask_ = static_cast<std::uint64_t>(turns * shm::kCellSlots - 1);
   lines_ = table_.data();
 }
 

@@ -1,6 +1,10 @@
 // The cells of one group: what every call begins with, and all that a small call needs. A member's
 // cell of call s lies in slot s mod kCellSlots; storing its flag publishes payload and record.
 //
+// Two members take turns with each other's cells: a rank writes what it read four calls ago. Those
+// lines are in its own cache, so each goes between the cores once a call and not twice, there and
+// back (16 KiB each way between two cores of an EPYC: 0.8 us instead of 2.4).
+//
 // A call ends only when every member has been seen in the call before, with an equal record. So
 // ranks that make different calls all know it by the end of the next call, whoever reads whose
 // data. After a call that waits for everyone, the next one need not look.
@@ -33,7 +37,7 @@ class SharedCells {
   void next() {
     ++sequence_;
     next_look_ = 0;
-    lines_ = table_.data() + sequence_ % shm::kCellSlots * static_cast<std::size_t>(size_);
+    lines_ = row(sequence_);
   }
   shm::CellLine& line(int member) const { return *lines_[member]; }
   shm::CellLine& own() const { return *lines_[self_]; }
@@ -68,8 +72,10 @@ class SharedCells {
 
  private:
   shm::CellLine& line_of(std::uint64_t call, int member) const {
-    const std::size_t slot = call % shm::kCellSlots;
-    return *table_[slot * static_cast<std::size_t>(size_) + static_cast<std::size_t>(member)];
+    return *row(call)[member];
+  }
+  shm::CellLine* const* row(std::uint64_t call) const {
+    return table_.data() + (call & row_mask_) * static_cast<std::size_t>(size_);
   }
   bool look_at_previous(MemberRange sources, Status* status);
   Status mismatch(int member, const shm::CellLine& ours, const shm::CellLine& theirs) const;
@@ -79,8 +85,9 @@ class SharedCells {
   std::uint64_t sequence_ = 0;
   std::uint64_t known_arrival_ = 0;  // everyone has arrived at this call at least
   int next_look_ = 0;                // members before this one have been seen in the previous call
-  std::vector<shm::CellLine*> table_;  // [slot][member]
-  shm::CellLine* const* lines_;        // the slot of this call
+  std::vector<shm::CellLine*> table_;  // [turn][slot][member]
+  std::uint64_t row_mask_;
+  shm::CellLine* const* lines_;  // the row of this call
 };
 
 }  // namespace unisono::native

@@ -81,7 +81,9 @@ void SmallCall::write_cell() {
   cells_.publish();
 }
 
-// What nobody else reads is not written, but where the own part is taken from the cell too.
+// What nobody else reads is not written, but where the own part is taken from the cell too. Long
+// parts begin with the next member's, so that two members that take turns with their cells write
+// where they have read.
 void SmallCall::write_input(shm::CellLine& line) {
   const bool is_inline = transfer_.largest_input_bytes <= shm::kInlineBytes;
   std::byte* const to = is_inline ? line.payload : SharedCells::long_payload(line);
@@ -92,8 +94,9 @@ void SmallCall::write_input(shm::CellLine& line) {
   } else if (transfer_.in_parts) {
     const Block own = transfer_.give.at(cells_.self());
     const std::size_t end = own.offset + own.bytes;
-    SharedCells::write(to, transfer_.input, own.offset, streams_);
-    SharedCells::write(to + end, transfer_.input + end, transfer_.input_bytes - end, streams_);
+    const std::size_t behind = transfer_.input_bytes - end;
+    SharedCells::write(to, transfer_.input + end, behind, streams_);
+    SharedCells::write(to + behind, transfer_.input, own.offset, streams_);
   } else if (transfer_.has_other_readers(cells_.self())) {
     SharedCells::write(to, transfer_.input, transfer_.input_bytes, streams_);
   }
@@ -132,6 +135,17 @@ const std::byte* SmallCall::payload_of(int member) const {
                                                             : SharedCells::long_payload(line);
 }
 
+const std::byte* SmallCall::part_of(int source) const {
+  const bool is_inline = transfer_.largest_input_bytes <= shm::kInlineBytes;
+  const bool is_prepared = transfer_.combines && reduction_->prepares();
+  if (!transfer_.in_parts || is_inline || is_prepared) {
+    return payload_of(source) + transfer_.source_offset;
+  }
+  const int members = cells_.size();
+  const int between = (cells_.self() - source - 1 + members) % members;
+  return payload_of(source) + static_cast<std::size_t>(between) * transfer_.take.at(source).bytes;
+}
+
 void SmallCall::finish() {
   if (waits_for_all_) cells_.saw_everyone();
   if (transfer_.combines) {
@@ -141,8 +155,7 @@ void SmallCall::finish() {
       const Block block = transfer_.take.at(source);
       std::byte* const to = transfer_.output + block.offset;
       const bool own = source == cells_.self();
-      const std::byte* from =
-          (own ? transfer_.input : payload_of(source)) + transfer_.source_offset;
+      const std::byte* from = own ? transfer_.input + transfer_.source_offset : part_of(source);
       if (to != from) copy_small(to, from, block.bytes);
     }
   }
@@ -156,7 +169,7 @@ void SmallCall::combine() {
   for (int source = transfer_.sources.first; source < transfer_.sources.last; ++source) {
     const bool raw = source == cells_.self() && !own_is_prepared;
     operands_[static_cast<std::size_t>(source)] =
-        (raw ? transfer_.input : payload_of(source)) + transfer_.source_offset;
+        raw ? transfer_.input + transfer_.source_offset : part_of(source);
   }
   reduction_->combine_tree(transfer_.output, operands_.data() + transfer_.sources.first,
                            transfer_.sources.last - transfer_.sources.first, count, false);

@@ -35,6 +35,8 @@ class SmallCall final : public NativeCall {
   void finish();
   void combine();
   const std::byte* payload_of(int member) const;
+  /// Where what this rank takes of a source lies in the source's cell.
+  const std::byte* part_of(int source) const;
 
   SharedCells& cells_;
   AccessTrials& trials_;

@@ -38,6 +38,7 @@ struct Blocks {
 struct MemberRange {
   int first = 0;
   int last = 0;
+  int size() const { return last - first; }
   bool has(int member) const { return first <= member && member < last; }
 };
 
@@ -63,7 +64,11 @@ struct Transfer {
   bool shares_combining = false;
 
   bool has_other_readers(int self) const {
-    return readers.last - readers.first > (readers.has(self) ? 1 : 0);
+    return readers.size() > (readers.has(self) ? 1 : 0);
+  }
+  /// Every rank needs something of every rank; all ranks know that.
+  bool gives_and_takes_all(int members) const {
+    return sources.size() == members && readers.size() == members;
   }
 };
 

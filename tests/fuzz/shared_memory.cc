@@ -313,7 +313,12 @@ void fuzz_message_ring(std::span<const std::byte> input) {
       in.take(static_cast<std::size_t>(memory.geometry.line_count) * kLineBytes);
   if (!lines.empty()) std::memcpy(memory.geometry.line(0), lines.data(), lines.size());
   RingSink sink(&dice);
-  RingReceiver receiver(memory.geometry, 1);
+  // Two buffers, of which the other rank has one, in memory of their exact size.
+  std::vector<std::byte> pieces(2 * memory.geometry.piece_bytes);
+  PassedBuffers buffers(1, true);
+  buffers.add_own(pieces.data(), memory.geometry.piece_bytes);
+  buffers.add_theirs(pieces.data() + memory.geometry.piece_bytes, memory.geometry.piece_bytes);
+  RingReceiver receiver(memory.geometry, 1, nullptr, &buffers);
   // Nobody writes any more, so a record may be read again and again: as often as this.
   for (int i = 0; i < 500; ++i) {
     const RingReceiver::Took took = receiver.take(sink);
@@ -334,7 +339,10 @@ std::vector<Bytes> ring_corpus() {
   };
   const auto write = [&](std::initializer_list<std::uint32_t> sizes, RingLeft how) {
     RingMemory memory;
-    RingSender sender(memory.geometry);
+    std::vector<std::byte> piece(memory.geometry.piece_bytes);
+    PassedBuffers buffers(1, false);  // so that its number is one that the receiver has not
+    buffers.add_own(piece.data(), piece.size());
+    RingSender sender(memory.geometry, &buffers);
     const Bytes payload(kRingBytesMin, std::byte{0x33});
     for (const std::uint32_t size : sizes) {
       FrameHeader header;

@@ -168,6 +168,22 @@ TEST(NativeCollectives, TenThousandMixedCallsBackToBack) {
   }
 }
 
+// Two members write in turn into each other's windows, but for calls in which only one gives.
+TEST(NativeCollectives, MixedLargeCallsOfTwoThatTakeTurns) {
+  const auto body = [](TestRank& rank) {
+    std::uint32_t random = 54321;
+    for (int i = 0; i < 1000 && rank.failures.empty(); ++i) {
+      random = random * 1664525 + 1013904223;
+      const Collective collective = all_collectives()[(random >> 8) % all_collectives().size()];
+      const bool has_many_chunks = (random >> 12) % 30 == 0;
+      const std::size_t count = has_many_chunks ? 700001 : 3000 + (random >> 16);
+      run_and_check(rank, {collective, count, static_cast<Rank>(random >> 31)});
+    }
+  };
+  EXPECT_THAT(run_threads(2, {.access = AccessPath::kWindow}, body), IsEmpty());
+  EXPECT_THAT(run_processes(2, {.access = AccessPath::kWindow}, body), IsEmpty());
+}
+
 TEST(NativeCollectives, BroadcastsToASlowReaderAreNotOverwritten) {
   std::atomic<int> started{0};
   const auto body = [&started](TestRank& rank) {

@@ -18,10 +18,17 @@ constexpr std::uint32_t kPublished = 1u << 31;
 constexpr std::uint32_t kContinuation = 1u << 30;
 constexpr std::uint32_t kInline = 1u << 29;
 constexpr std::uint32_t kLent = 1u << 28;
-constexpr std::uint32_t kBytesMask = (1u << 20) - 1;  // and PieceStores between them
-static_assert((PieceStores::kAll & (kPublished | kContinuation | kInline | kLent | kBytesMask)) ==
-              0);
-static_assert(kFramePayloadMax <= kBytesMask);
+constexpr std::uint32_t kPassed = 1u << 24;  // the payload is in the buffer of that number
+constexpr int kBufferShift = 20;
+constexpr std::uint32_t kBufferMask = 15u << kBufferShift;
+constexpr std::uint32_t kBytesMask = (1u << 20) - 1;
+static_assert((PieceStores::kAll & (kPublished | kContinuation | kInline | kLent | kPassed |
+                                    kBufferMask | kBytesMask)) == 0);
+static_assert(kFramePayloadMax <= kBytesMask && 2 * kRingBuffersMax <= 16);
+// How a piece was written, which says nothing about what it is.
+constexpr std::uint32_t kPieceMask = PieceStores::kAll | kPassed | kBufferMask;
+
+int buffer_of(std::uint32_t word) { return static_cast<int>((word & kBufferMask) >> kBufferShift); }
 
 // A record of this kind ends the ring; its `index` is a RingLeft.
 constexpr auto kGoodbyeKind = static_cast<FrameKind>(0xff);
@@ -91,7 +98,13 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   geometry.left = reinterpret_cast<std::uint32_t*>(memory.base + kLineBytes);
   static_assert(sizeof(std::uint32_t) + sizeof(ReaderTimes) <= kLineBytes);
   geometry.times = reinterpret_cast<ReaderTimes*>(geometry.left + 1);
-  geometry.line_count = static_cast<std::uint32_t>((memory.bytes - kRingControlBytes) / kLineBytes);
+  // Buffers take an eighth at most; a small ring has none.
+  const std::size_t buffers =
+      std::min<std::size_t>(memory.bytes / 8 / kPieceBytesMax, kRingBuffersMax);
+  const std::size_t lines = memory.bytes - kRingControlBytes - buffers * kPieceBytesMax;
+  geometry.line_count = static_cast<std::uint32_t>(lines / kLineBytes);
+  geometry.buffer_count = static_cast<int>(buffers);
+  geometry.buffers = geometry.line(geometry.line_count);
   // At most a quarter of the ring: with an eighth that the reader has not yet told of, the next
   // piece always finds room once the ring is drained.
   const std::size_t quarter = geometry.line_count / 4 * kLineBytes;
@@ -115,7 +128,14 @@ bool RingSender::has_room(std::uint32_t lines) {
   return wanted <= consumed_seen_ + ring_.line_count;
 }
 
-PieceStores RingSender::write_piece(std::span<const std::byte> payload) {
+RingSender::Written RingSender::write_piece(std::span<const std::byte> payload) {
+  const int buffer = passes_ && payload.size() >= kPassedBytesMin ? buffers_->take() : -1;
+  if (buffer < 0) return {write_to_ring(payload).bits, 1 + lines_for(payload.size())};
+  std::memcpy(buffers_->memory(buffer), payload.data(), payload.size());
+  return {kPassed | static_cast<std::uint32_t>(buffer) << kBufferShift, 1};
+}
+
+PieceStores RingSender::write_to_ring(std::span<const std::byte> payload) {
   const PieceStores stores = trials_.next(payload.size());
   if (!stores.is_trial()) {
     write_lines(payload, stores.streamed());
@@ -157,11 +177,11 @@ RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const s
     return Pushed::kWhole;
   }
   const std::size_t piece = std::min<std::size_t>(payload.size(), ring_.piece_bytes);
-  const std::uint32_t lines = 1 + lines_for(piece);
-  if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+  if (!has_room(1 + lines_for(piece))) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+  passes_ = buffers_ != nullptr && header.total_bytes <= kFramePayloadMax;
   write_header(ring_.line(position_), header);
-  const PieceStores stores = write_piece(payload.first(piece));
-  publish(header.payload_bytes | stores.bits, lines);
+  const Written written = write_piece(payload.first(piece));
+  publish(header.payload_bytes | written.word, written.lines);
   if (piece == payload.size()) return Pushed::kWhole;
   rest_ = payload.data() + piece;
   rest_bytes_ = payload.size() - piece;
@@ -214,10 +234,9 @@ RingSender::Pushed RingSender::resume() {
   if (broken_) return Pushed::kBroken;
   while (rest_bytes_ > 0) {
     const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
-    const std::uint32_t lines = 1 + lines_for(piece);
-    if (!has_room(lines)) return broken_ ? Pushed::kBroken : Pushed::kPart;
-    const PieceStores stores = write_piece({rest_, piece});
-    publish(kContinuation | static_cast<std::uint32_t>(piece) | stores.bits, lines);
+    if (!has_room(1 + lines_for(piece))) return broken_ ? Pushed::kBroken : Pushed::kPart;
+    const Written written = write_piece({rest_, piece});
+    publish(kContinuation | static_cast<std::uint32_t>(piece) | written.word, written.lines);
     rest_ += piece;
     rest_bytes_ -= piece;
   }
@@ -263,8 +282,10 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   if ((word & kPublished) == 0) return TakeResult::kNothing;
   const std::size_t bytes = awaited.room.size();
   const bool is_inline = bytes <= kInlineBytesMax;
+  const bool is_passed = (word & kPassed) != 0;
+  const std::uint32_t expected = kPublished | (is_inline ? kInline : 0) | bytes;
   if (rest_bytes_ > 0 || bytes > ring_.piece_bytes ||
-      word != (kPublished | (is_inline ? kInline : 0) | bytes)) {
+      (is_passed ? word & ~(kPassed | kBufferMask) : word) != expected || !is_possible(word)) {
     return TakeResult::kOther;
   }
   FrameHeader header;
@@ -280,11 +301,24 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
     advance(1);
     return TakeResult::kTaken;
   }
+  if (is_passed) {
+    std::memcpy(awaited.room.data(), buffers_->memory(buffer_of(word)), bytes);
+    buffers_->came(buffer_of(word));
+    advance(1);
+    return TakeResult::kTaken;
+  }
   const std::size_t head = ring_.bytes_before_end(position_, bytes);
   std::memcpy(awaited.room.data(), ring_.line(position_ + 1), head);
   std::memcpy(awaited.room.data() + head, ring_.line(0), bytes - head);
   advance(1 + lines_for(bytes));
   return TakeResult::kTaken;
+}
+
+// What the first word of a piece says of a buffer.
+bool RingReceiver::is_possible(std::uint32_t word) const {
+  if ((word & kPassed) == 0) return (word & kBufferMask) == 0;
+  return (word & (kInline | kLent)) == 0 && buffers_ != nullptr &&
+         buffers_->is_theirs(buffer_of(word));
 }
 
 RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink) {
@@ -293,10 +327,10 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
               kLineBytes - sizeof word);
   header_.payload_bytes = word & kBytesMask;
   if (header_.kind == kGoodbyeKind) return take_goodbye(header_);
-  const std::uint32_t flags = word & ~(kPublished | PieceStores::kAll | kBytesMask);
+  const std::uint32_t flags = word & ~(kPublished | kPieceMask | kBytesMask);
   const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
   const bool is_lent = flags == kLent && header_.payload_bytes > 0;
-  if ((flags != 0 && !is_inline && !is_lent) || !is_known(header_) ||
+  if ((flags != 0 && !is_inline && !is_lent) || !is_possible(word) || !is_known(header_) ||
       header_.payload_bytes > kFramePayloadMax) {
     return break_off("a frame of kind " + std::to_string(static_cast<int>(header_.kind)) +
                      ", class " + std::to_string(static_cast<int>(header_.frame_class)) + " and " +
@@ -317,8 +351,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   }
   if (is_lent) return take_loan(sink);
   placement_ = sink.place(peer_, header_);
-  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes),
-               {word & PieceStores::kAll}, sink);
+  take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), word, sink);
   return Took::kRecord;
 }
 
@@ -360,11 +393,11 @@ RingReceiver::Took RingReceiver::take_continuation(std::uint32_t word, FrameSink
     if (header.kind == kGoodbyeKind) return take_goodbye(header);
   }
   const std::size_t piece = std::min<std::size_t>(rest_bytes_, ring_.piece_bytes);
-  if ((word & ~(kPublished | PieceStores::kAll)) != (kContinuation | piece)) {
+  if ((word & ~(kPublished | kPieceMask)) != (kContinuation | piece) || !is_possible(word)) {
     return break_off("a piece with the first word " + std::to_string(word) + " where " +
                      std::to_string(piece) + " bytes of a frame were to follow");
   }
-  take_payload(piece, {word & PieceStores::kAll}, sink);
+  take_payload(piece, word, sink);
   return Took::kRecord;
 }
 
@@ -397,9 +430,14 @@ RingReceiver::Took RingReceiver::break_off(const std::string& what) {
   return Took::kEnd;
 }
 
-void RingReceiver::take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink) {
+void RingReceiver::take_payload(std::size_t bytes, std::uint32_t word, FrameSink& sink) {
+  const PieceStores stores{word & PieceStores::kAll};
+  const bool is_passed = (word & kPassed) != 0;
   rest_bytes_ = header_.payload_bytes - offset_;
-  if (stores.is_trial()) {
+  if (is_passed) {
+    hand_over({buffers_->memory(buffer_of(word)), bytes}, sink);
+    buffers_->came(buffer_of(word));
+  } else if (stores.is_trial()) {
     const bool is_copied = placement_.kind != Placement::Kind::kDiscard;
     const TimePoint start = Clock::now();
     copy_out(bytes, sink);
@@ -409,7 +447,7 @@ void RingReceiver::take_payload(std::size_t bytes, PieceStores stores, FrameSink
     copy_out(bytes, sink);
   }
   rest_bytes_ -= bytes;
-  advance(1 + lines_for(bytes));
+  advance(is_passed ? 1 : 1 + lines_for(bytes));
   if (rest_bytes_ == 0) sink.received(peer_, header_);
 }
 

@@ -8,7 +8,8 @@
 // counter. A frame above the piece size is a record and continuation records, so it streams through
 // a ring smaller than itself. The one counter of the transfer, lines consumed, is written by the
 // reader once per eighth of the ring and read by the writer when the ring looks full. The first
-// word also says how the payload was stored (store_trials.h).
+// word also says how the payload was stored (store_trials.h), or in which buffer it came instead
+// (passed_buffers.h).
 //
 // A lent frame (loan.h) is a record of two lines and no payload. A word in the second line decides
 // once what becomes of the frame. The reader copies the frame from where it lies and then writes
@@ -31,6 +32,7 @@
 
 #include "base/result.h"
 #include "transports/shm/loan.h"
+#include "transports/shm/passed_buffers.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_segment.h"
 #include "transports/shm/store_trials.h"
@@ -46,6 +48,10 @@ inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
 /// The piece of a frame that is published at once: the reader copies one out while the writer
 /// writes the next. Smaller rings use smaller pieces.
 inline constexpr std::size_t kPieceBytesMax = 16 * 1024;
+
+/// Pieces of this size or more go in a buffer, if there is one and the message is one frame: longer
+/// ones fill the ring many times over, and buffers have left the caches when the next one comes.
+inline constexpr std::size_t kPassedBytesMin = 512;
 
 /// How a rank left its end of a ring.
 enum class RingLeft : std::uint32_t {
@@ -63,6 +69,8 @@ struct RingGeometry {
   ReaderTimes* times = nullptr;
   std::uint32_t line_count = 0;
   std::uint32_t piece_bytes = 0;
+  std::byte* buffers = nullptr;  ///< behind the lines, of piece_bytes each
+  int buffer_count = 0;
 
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
   static Result<RingGeometry> of(RingMemory memory);
@@ -88,7 +96,9 @@ class RingSender {
     kBroken,   ///< what the reader wrote makes no sense: the peer is not to be talked to
   };
 
-  explicit RingSender(const RingGeometry& geometry) : ring_(geometry), trials_(geometry.times) {}
+  /// `buffers` is shared with the receiver that this rank has of the same peer; null: none.
+  explicit RingSender(const RingGeometry& geometry, PassedBuffers* buffers = nullptr)
+      : ring_(geometry), buffers_(buffers), trials_(geometry.times) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
@@ -115,11 +125,17 @@ class RingSender {
   bool has_room(std::uint32_t lines);
   bool loan_ended();
   void end_loan(bool taken);
-  PieceStores write_piece(std::span<const std::byte> payload);
+  struct Written {
+    std::uint32_t word;   // what the record's first word says of it
+    std::uint32_t lines;  // of the record
+  };
+  Written write_piece(std::span<const std::byte> payload);
+  PieceStores write_to_ring(std::span<const std::byte> payload);
   void write_lines(std::span<const std::byte> payload, bool streamed);
   void publish(std::uint32_t word, std::uint32_t lines);
 
   RingGeometry ring_;
+  PassedBuffers* buffers_;
   StoreTrials trials_;
   std::uint32_t position_ = 0;       // index of the next header line
   std::uint64_t produced_ = 0;       // lines written so far
@@ -130,6 +146,7 @@ class RingSender {
   std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
   bool is_read_here_ = false;        // the loan, by a thread of this process
   bool may_lend_ = true;
+  bool passes_ = false;  // pieces of this frame in buffers
   bool broken_ = false;
 };
 
@@ -141,9 +158,10 @@ class RingReceiver {
     kEnd,  ///< the writer left or broke the protocol: end() says which; nothing follows
   };
 
-  /// Without `loans` frames that are lent are refused.
-  RingReceiver(const RingGeometry& geometry, Rank peer, const Loans* loans = nullptr)
-      : ring_(geometry), peer_(peer), loans_(loans) {}
+  /// Without `loans` frames that are lent are refused. `buffers` as the sender's.
+  RingReceiver(const RingGeometry& geometry, Rank peer, const Loans* loans = nullptr,
+               PassedBuffers* buffers = nullptr)
+      : ring_(geometry), peer_(peer), loans_(loans), buffers_(buffers) {}
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
@@ -165,7 +183,8 @@ class RingReceiver {
   Took take_continuation(std::uint32_t word, FrameSink& sink);
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
-  void take_payload(std::size_t bytes, PieceStores stores, FrameSink& sink);
+  bool is_possible(std::uint32_t piece_word) const;
+  void take_payload(std::size_t bytes, std::uint32_t word, FrameSink& sink);
   void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
   void advance(std::uint32_t lines);
@@ -173,6 +192,7 @@ class RingReceiver {
   RingGeometry ring_;
   Rank peer_;
   const Loans* loans_;
+  PassedBuffers* buffers_;
   std::uint32_t position_ = 0;
   std::uint64_t consumed_ = 0;
   std::uint64_t consumed_told_ = 0;

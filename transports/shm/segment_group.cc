@@ -36,11 +36,13 @@ Rank SegmentGroup::world_rank(int member) const {
   return shared_->peers.world_ranks[static_cast<std::size_t>(local)];
 }
 
-Status SegmentGroup::reserve_window() {
-  if (window_reserved_) return {};
-  const auto offset = static_cast<std::size_t>(window(self_) - shared_->segment->base());
-  UNISONO_TRY(shared_->segment->reserve(offset, kWindowBytes));
-  window_reserved_ = true;
+Status SegmentGroup::reserve_windows() {
+  if (windows_reserved_) return {};
+  const bool takes_turns = size() == 2;
+  const std::byte* const first = takes_turns ? window(0) : window(self_);
+  const auto offset = static_cast<std::size_t>(first - shared_->segment->base());
+  UNISONO_TRY(shared_->segment->reserve(offset, (takes_turns ? 2 : 1) * kWindowBytes));
+  windows_reserved_ = true;
   return {};
 }
 

@@ -36,11 +36,12 @@ class SegmentGroup {
     return *reinterpret_cast<TrialTimes*>(member_base(member) + sizeof(Counters) +
                                           kCellSlots * kCellStride);
   }
-  /// Slot 0 of a member's window; the others follow. The owner reserves it first.
+  /// Slot 0 of a member's window; the others follow. Who writes into it reserves it first.
   std::byte* window(int member) const {
     return windows_ + static_cast<std::size_t>(member) * kWindowBytes;
   }
-  Status reserve_window();
+  /// Of this rank's window; where there are two members, which take turns, of both.
+  Status reserve_windows();
 
   /// True when the member is a thread of this process: its pointers are valid here.
   bool in_this_process(int member) const { return same_process_[static_cast<std::size_t>(member)]; }
@@ -73,7 +74,7 @@ class SegmentGroup {
   bool all_same_process_ = true;
   bool readable_by_all_ = true;
   bool mappable_by_all_ = true;
-  bool window_reserved_ = false;
+  bool windows_reserved_ = false;
 };
 
 }  // namespace unisono::shm

@@ -12,6 +12,17 @@ constexpr int kRecordsPerPoll = 32;
 
 }  // namespace
 
+ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, OpenRing* open_ring,
+                         const Loans* loans)
+    : self_(self),
+      peer_(peer),
+      buffers_(std::make_unique<PassedBuffers>(incoming.buffer_count, self < peer)),
+      receiver_(incoming, peer, loans, buffers_.get()),
+      open_ring_(open_ring),
+      loans_(loans) {
+  buffers_->add_theirs(incoming.buffers, incoming.piece_bytes);
+}
+
 RingSender::Pushed ShmTransport::Link::push(const FrameHeader& header,
                                             std::span<const std::byte> payload) {
   MemoryHandle lent;
@@ -143,7 +154,9 @@ void ShmTransport::Link::activate() {
   if (!memory) return fail(memory.status());
   const Result<RingGeometry> geometry = RingGeometry::of(*memory);
   if (!geometry) return fail(geometry.status());
-  sender_.emplace(*geometry);
+  UNISONO_ASSERT(geometry->buffer_count == buffers_->count(), "both rings have the same size");
+  buffers_->add_own(geometry->buffers, geometry->piece_bytes);
+  sender_.emplace(*geometry, buffers_.get());
 }
 
 void ShmTransport::Link::leave(RingLeft how) {
@@ -170,8 +183,7 @@ Status ShmTransport::add_peer(Rank peer) {
   const std::size_t index = static_cast<std::size_t>(peer);
   if (link_of_rank_.size() <= index) link_of_rank_.resize(index + 1, -1);
   link_of_rank_[index] = static_cast<int>(links_.size());
-  links_.emplace_back(self_, peer, RingReceiver(geometry, peer, loans_.get()), open_ring_.get(),
-                      loans_.get());
+  links_.emplace_back(self_, peer, geometry, open_ring_.get(), loans_.get());
   return Status();
 }
 

@@ -43,8 +43,8 @@ class ShmTransport final : public Transport {
  private:
   class Link final : public Endpoint {
    public:
-    Link(Rank self, Rank peer, RingReceiver receiver, OpenRing* open_ring, const Loans* loans)
-        : self_(self), peer_(peer), receiver_(receiver), open_ring_(open_ring), loans_(loans) {}
+    Link(Rank self, Rank peer, const RingGeometry& incoming, OpenRing* open_ring,
+         const Loans* loans);
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
@@ -76,6 +76,7 @@ class ShmTransport final : public Transport {
     bool failed_ = false;   // closed() is to be reported by the next poll
     bool pending_ = false;  // the payload of the frame partly written is the caller's
     std::uint64_t pending_token_ = 0;
+    std::unique_ptr<PassedBuffers> buffers_;
     std::optional<RingSender> sender_;
     RingReceiver receiver_;
     OpenRing* open_ring_;
