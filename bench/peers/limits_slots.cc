@@ -1,6 +1,7 @@
 // Bare exchanges of two processes whose buffers are their own: through slots in shared memory, two
-// copies a byte, or by the kernel, one. What remains of a call when everything but the movement of
-// the bytes, and one line to say so, is gone.
+// copies a byte, or by the kernel, one. Slots are each side's own, or both write in turn where they
+// have read. What remains of a call when everything but the movement of the bytes, and one line to
+// say so, is gone.
 #include <sys/uio.h>
 
 #include "bench/peers/limits_stage.h"
@@ -18,7 +19,7 @@ struct SharedSlots {
   alignas(4096) float slots[kCount][kSlotBytes / sizeof(float)];
 };
 
-enum class Way { kCopy, kStream, kSingleCopy };
+enum class Way { kCopy, kTurns, kStream, kSingleCopy };
 
 /// Each gets the other's input, or the sum of both.
 class SlotExchange : public RotatingFloats {
@@ -27,6 +28,7 @@ class SlotExchange : public RotatingFloats {
                bool adds)
       : RotatingFloats(buffers, rank, bytes),
         rank_(rank),
+        sides_(sides),
         own_(sides[rank]),
         other_(sides[1 - rank]),
         way_(way),
@@ -53,7 +55,7 @@ class SlotExchange : public RotatingFloats {
 
   void write(std::size_t at, std::size_t count) {
     await(other_.taken, count_ - SharedSlots::kCount + 1);
-    float* const slot = own_.slots[count_ % SharedSlots::kCount];
+    float* const slot = slot_of(rank_, count_);
     const std::size_t elements = std::min(kPiece, count - at);
     if (way_ == Way::kStream && elements % 4 == 0) {
       copy_streaming(slot, in() + at, elements);
@@ -65,8 +67,12 @@ class SlotExchange : public RotatingFloats {
 
   void take(std::size_t at, std::size_t elements) {
     await(other_.written, taken() + 1);
-    combine(at, other_.slots[taken() % SharedSlots::kCount], elements);
+    combine(at, slot_of(1 - rank_, taken()), elements);
     own_.taken.word.store(taken() + 1, std::memory_order_release);
+  }
+  float* slot_of(int rank, std::uint32_t piece) const {
+    const auto turn = static_cast<int>(piece / SharedSlots::kCount % 2);
+    return sides_[way_ == Way::kTurns ? rank ^ turn : rank].slots[piece % SharedSlots::kCount];
   }
   std::uint32_t taken() const { return own_.taken.word.load(std::memory_order_relaxed); }
 
@@ -95,6 +101,7 @@ class SlotExchange : public RotatingFloats {
   }
 
   int rank_;
+  SharedSlots* sides_;
   SharedSlots& own_;
   SharedSlots& other_;
   Way way_;
@@ -109,8 +116,9 @@ void measure_slots() {
   if (stage.page == nullptr) return;
   auto* const sides = reinterpret_cast<SharedSlots*>(map(2 * sizeof(SharedSlots), MAP_SHARED));
   for (const bool adds : {false, true}) {
-    for (const Way way : {Way::kCopy, Way::kStream, Way::kSingleCopy}) {
+    for (const Way way : {Way::kCopy, Way::kTurns, Way::kStream, Way::kSingleCopy}) {
       const char* const name = way == Way::kCopy     ? "slots"
+                               : way == Way::kTurns  ? "slots, in turns"
                                : way == Way::kStream ? "slots, streamed"
                                                      : "single copy";
       for (std::size_t bytes = 4; bytes <= kLargest; bytes *= 4) {
