@@ -33,9 +33,17 @@ bool ExchangeCall::overwrites_input() const {
   return transfer_.input == transfer_.output && others > 0 && reads_what_it_writes;
 }
 
+// Where some ranks only give and others only take, these take a piece while those write the next.
+std::size_t ExchangeCall::choose_unit() const {
+  const auto parts = transfer_.in_parts ? static_cast<std::size_t>(size()) : 1;
+  const std::size_t room = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
+  const std::size_t given = transfer_.largest_input_bytes;
+  if (given == kNotAgreed || transfer_.gives_and_takes_all(size())) return room;
+  return std::min(room, shm::round_up(given / parts / 4, shm::kPageBytes));
+}
+
 Status ExchangeCall::plan(Offer* offer) {
-  const std::size_t share = shm::kWindowSlotBytes / static_cast<std::size_t>(size());
-  unit_ = transfer_.in_parts ? share / shm::kLineBytes * shm::kLineBytes : shm::kWindowSlotBytes;
+  unit_ = choose_unit();
   filled_ = round_ = 0;
   taken_in_round_ = 0;
   operands_.resize(static_cast<std::size_t>(size()));

@@ -29,6 +29,7 @@ class ExchangeCall final : public LargeCall {
   bool waits_for_slot(int member) const override;
   bool waits_for(int member) const override;
 
+  std::size_t choose_unit() const;
   void plan_input(Offer* offer);
   void plan_chunks();
   bool has_table() const {

@@ -34,6 +34,7 @@ struct Matrix {
 // One call before any that needs a window: later ones do where their output covers their input.
 void see_which_way_large_buffers_go(TestRank& rank, const Matrix& matrix) {
   const std::size_t before = reserved_segment_bytes();
+  rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");  // everyone has looked
   OracleCase one{Collective::kAllGather, 100003};
   one.heap = matrix.heap;
   run_and_check(rank, one);
