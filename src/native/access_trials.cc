@@ -13,7 +13,7 @@ namespace {
 // caches hold after one path is not what they hold after another, so the first call of a row may
 // count for little.
 struct Plan {
-  std::uint32_t paths;
+  std::uint32_t paths;  // the first of kTriedPaths
   std::uint32_t warm_ups;
   std::uint32_t calls;
   std::uint32_t rounds;
@@ -21,7 +21,7 @@ struct Plan {
   std::uint32_t trials() const { return rounds * paths * calls; }
 };
 constexpr Plan kPlanOfCells{2, 8, 12, 2, 20000};
-constexpr Plan kPlanOfShort{3, 2, 3, 2, 5000};
+constexpr Plan kPlanOfShort{4, 2, 3, 2, 5000};
 constexpr Plan kPlanOfLong{3, 1, 2, 2, 1000};
 static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
@@ -35,7 +35,7 @@ constexpr std::uint64_t kCallsUntilSeen = 3;
 constexpr std::size_t kFirstBytes = 512;
 constexpr int kSizes = 15;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
-static_assert(kClasses * kPrivatePaths <= shm::kTrialTimes);
+static_assert(kClasses * kTriedPaths.size() <= shm::kTrialTimes);
 
 const Plan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kFirstBytes << number % kSizes;
@@ -45,29 +45,19 @@ const Plan& plan_of(AccessTrials::Class number) {
 
 }  // namespace
 
-PrivatePath private_path_of(AccessPath choice) {
-  switch (choice) {
-    case AccessPath::kAutomatic:
-    case AccessPath::kWindow:
-    case AccessPath::kMapped:
-      return PrivatePath::kWindow;
-    case AccessPath::kStreamed:
-      return PrivatePath::kStreamedWindow;
-    case AccessPath::kSingleCopy:
-      return PrivatePath::kSingleCopy;
-  }
-  return PrivatePath::kWindow;
-}
-
 AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t bytes) {
   if (bytes <= kFirstBytes || bytes == kNotAgreed) return kNone;
   const int size = static_cast<int>(std::bit_width((bytes - 1) / kFirstBytes)) - 1;
   return static_cast<int>(collective) * kSizes + std::min(size, kSizes - 1);
 }
 
+bool AccessTrials::tries_window(Class number) {
+  return number != kNone && plan_of(number).paths == kTriedPaths.size();
+}
+
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {}
 
-PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
+AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
   if (state.next_change == 0) {
@@ -76,10 +66,10 @@ PrivatePath AccessTrials::change(Class number, std::uint64_t sequence) {
   }
   if (state.trials < plan.trials()) {
     const std::uint32_t trial = state.trials++;
-    const auto path = static_cast<PrivatePath>(trial / plan.calls % plan.paths);
+    const std::size_t path = trial / plan.calls % plan.paths;
     trial_ = {number, path, trial % plan.calls, trial < plan.paths * plan.calls};
     state.last_trial = sequence;
-    return path;
+    return kTriedPaths[path];
   }
   if (sequence >= state.last_trial + kCallsUntilSeen) {
     state.path = fastest(number);
@@ -105,14 +95,13 @@ void AccessTrials::note(std::size_t bytes, Duration took) {
   least.store(shm::lesser_time(before, *middle), std::memory_order_relaxed);
 }
 
-std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, PrivatePath path) const {
-  return group_.trial_times(
-      member)[static_cast<std::size_t>(number) * kPrivatePaths + static_cast<std::size_t>(path)];
+std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, std::size_t path) const {
+  return group_.trial_times(member)[static_cast<std::size_t>(number) * kTriedPaths.size() + path];
 }
 
-// The window where nothing was measured.
-PrivatePath AccessTrials::fastest(Class number) const {
-  const auto most = [&](PrivatePath path) {
+// The first where nothing was measured.
+AccessPath AccessTrials::fastest(Class number) const {
+  const auto most = [&](std::size_t path) {
     std::uint64_t time_of_path = 0;
     for (int member = 0; member < group_.size(); ++member) {
       const std::uint64_t of_member = time(member, number, path).load(std::memory_order_relaxed);
@@ -120,16 +109,16 @@ PrivatePath AccessTrials::fastest(Class number) const {
     }
     return time_of_path;
   };
-  const std::uint64_t window = most(PrivatePath::kWindow);
-  PrivatePath best = PrivatePath::kWindow;
-  std::uint64_t least = window;
-  for (const PrivatePath path : {PrivatePath::kStreamedWindow, PrivatePath::kSingleCopy}) {
+  const std::uint64_t first = most(0);
+  std::size_t best = 0;
+  std::uint64_t least = first;
+  for (std::size_t path = 1; path < plan_of(number).paths; ++path) {
     const std::uint64_t taken = most(path);
-    if (taken == 0 || taken >= least || !shm::is_clearly_less(taken, window)) continue;
+    if (taken == 0 || taken >= least || !shm::is_clearly_less(taken, first)) continue;
     least = taken;
     best = path;
   }
-  return best;
+  return kTriedPaths[best];
 }
 
 }  // namespace unisono::native

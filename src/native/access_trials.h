@@ -3,12 +3,14 @@
 // the rest go on with the fastest. Of more than 1 MiB:
 //
 //   call        0 | 1 2     3 4       5 6         | 7 ... 12   | 13 14  | 15 ...
-//   path   window | window  streamed  single copy | once more  | window | the fastest
+//   path   mapped | mapped  streamed  single copy | once more  | mapped | the fastest
 //
-// Shorter calls are tried in longer rows (60 calls of those that fit a cell, never by single copy;
-// 22 up to 1 MiB). Some thousand calls later all are tried again. Blocks of unequal length go
-// through the window. A path's time is the median of its trials in a row (of two the less), without
-// the wait for ranks that come late, in the better row, on the rank where that is the most.
+// Shorter calls are tried in longer rows: 60 calls of those that fit a cell, never by single copy;
+// 28 up to 1 MiB, where what can be read in place is tried through the window, too, because two
+// members that take turns (shared_cells.h) can be faster by that. Some thousand calls later all are
+// tried again. Blocks of unequal length are not tried. A path's time is the median of its trials in
+// a row (of two the less), without the wait for ranks that come late, in the better row, on the
+// rank where that is the most.
 //
 // All members choose alike without asking each other. Each writes its times beside its cells, and
 // what a member wrote in call s all the others see when call s + 3 begins, because everyone has
@@ -33,16 +35,9 @@
 
 namespace unisono::native {
 
-/// How the others get at memory that they cannot read in place.
-enum class PrivatePath : std::uint8_t {
-  kWindow,          ///< copied into shared memory: a slot of its owner's window, or a cell
-  kStreamedWindow,  ///< the same with non-temporal stores; results in place are stored so, too
-  kSingleCopy,      ///< read by a system call
-};
-inline constexpr int kPrivatePaths = 3;
-
-/// What a choice of the caller's means. kAutomatic: nothing yet.
-PrivatePath private_path_of(AccessPath choice);
+/// What is tried, in this order; never kAutomatic.
+inline constexpr std::array<AccessPath, 4> kTriedPaths{
+    AccessPath::kMapped, AccessPath::kStreamed, AccessPath::kSingleCopy, AccessPath::kWindow};
 
 class AccessTrials {
  public:
@@ -52,12 +47,14 @@ class AccessTrials {
   static constexpr Class kNone = -1;  ///< too short to be worth a trial, or of unknown size
   /// The class of a call in which no member gives more than `bytes`, which may be kNotAgreed.
   static Class class_of(Collective collective, std::size_t bytes);
+  /// Whether what can be read in place is tried through the window.
+  static bool tries_window(Class number);
 
   explicit AccessTrials(shm::SegmentGroup& group);
 
   /// The path of call `sequence` of the group, which is one of the class. All members make the same
   /// calls.
-  PrivatePath next(Class number, std::uint64_t sequence) {
+  AccessPath next(Class number, std::uint64_t sequence) {
     State& state = states_[static_cast<std::size_t>(number)];
     return ++state.calls < state.next_change ? state.path : change(number, sequence);
   }
@@ -71,20 +68,20 @@ class AccessTrials {
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
     std::uint32_t trials = 0;
-    PrivatePath path = PrivatePath::kWindow;
+    AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
   };
   struct Trial {
     Class number = kNone;
-    PrivatePath path = PrivatePath::kWindow;
+    std::size_t path = 0;    // of kTriedPaths
     std::uint32_t call = 0;  // of the row
     bool is_first_row = false;
   };
 
-  PrivatePath change(Class number, std::uint64_t sequence);
-  std::atomic<std::uint32_t>& time(int member, Class number, PrivatePath path) const;
-  PrivatePath fastest(Class number) const;
+  AccessPath change(Class number, std::uint64_t sequence);
+  std::atomic<std::uint32_t>& time(int member, Class number, std::size_t path) const;
+  AccessPath fastest(Class number) const;
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;

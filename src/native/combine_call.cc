@@ -226,9 +226,9 @@ void CombineCall::take() {
     const Block part = part_of(member, taken_);
     if (part.bytes == 0) continue;
     const std::size_t at = taken_ * chunk_bytes_ + part.offset;
-    const std::byte* const from = look(results_[static_cast<std::size_t>(member)], member,
-                                       slot_of(member, taken_) + part.offset, at,
-                                       part.bytes, transfer_.output + at);
+    const std::byte* const from =
+        look(results_[static_cast<std::size_t>(member)], member,
+             slot_of(member, taken_) + part.offset, at, part.bytes, transfer_.output + at);
     if (from != transfer_.output + at) deliver(transfer_.output + at, from, part.bytes);
   }
   if (!ended()) context_.progress.drained(++taken_);

@@ -39,23 +39,26 @@ LargeCall::Reading::~Reading() {
   if (flag_ != nullptr) flag_->store(0, std::memory_order_release);
 }
 
-void LargeCall::choose_private_path(const Arguments& arguments) {
+void LargeCall::choose_access(const Arguments& arguments) {
   AccessTrials& trials = context_.trials;
-  private_path_ = private_path_of(access_);
-  path_matters_ = is_trial_ = false;
+  path_matters_ = is_trial_ = compares_window_ = false;
+  access_ = arguments.access;
   if (access_ != AccessPath::kAutomatic) return;
+  access_ = AccessPath::kMapped;
   const AccessTrials::Class number =
       AccessTrials::class_of(arguments.call.collective, transfer_.largest_input_bytes);
   if (number == AccessTrials::kNone) return;
-  private_path_ = trials.next(number, context_.cells.sequence());
+  access_ = trials.next(number, context_.cells.sequence());
   is_trial_ = trials.is_trial();
+  // The other paths read in place what they can, too.
+  compares_window_ = AccessTrials::tries_window(number) &&
+                     (access_ == AccessPath::kMapped || access_ == AccessPath::kWindow);
   if (is_trial_) timer_.start();
 }
 
 void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   transfer_ = transfer;
-  access_ = arguments.access;
-  choose_private_path(arguments);
+  choose_access(arguments);
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = size_of(arguments.call.type);
@@ -176,20 +179,23 @@ const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
 }
 
 shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) {
-  if (access_ == AccessPath::kWindow) return {shm::MemoryPath::kNone, bytes};
+  if (access_ == AccessPath::kWindow) {
+    path_matters();
+    return {shm::MemoryPath::kNone, bytes};
+  }
   const std::span memory(static_cast<const std::byte*>(buffer), bytes);
   shm::MemoryHandle handle = context_.group.handle_of(memory, false);
-  if (handle.path == shm::MemoryPath::kNone && private_path_ == PrivatePath::kSingleCopy &&
+  if (handle.path == shm::MemoryPath::kNone && access_ == AccessPath::kSingleCopy &&
       shm::may_be_read(memory)) {
     handle = context_.group.handle_of(memory, true);
   }
   handle.bytes = bytes;
-  if (is_private(handle.path)) path_matters();
+  if (is_private(handle.path) || compares_window_) path_matters();
   return handle;
 }
 
 Result<shm::MemoryView> LargeCall::open(int member, const shm::MemoryHandle& handle) {
-  if (is_private(handle.path) && handle.bytes > 0) path_matters();
+  if ((is_private(handle.path) || compares_window_) && handle.bytes > 0) path_matters();
   return context_.group.open(member, handle);
 }
 

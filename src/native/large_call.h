@@ -114,8 +114,7 @@ class LargeCall : public NativeCall {
   /// (`scratch` receives a single copy).
   const std::byte* look(const shm::MemoryView& view, int member, const std::byte* in_window,
                         std::size_t offset, std::size_t bytes, std::byte* scratch);
-  /// How members may read this buffer of the rank's: in place where they can and the caller allows
-  /// it, else by the call's private path.
+  /// How members may read this buffer of the rank's by the call's path.
   shm::MemoryHandle offered(const void* buffer, std::size_t bytes);
   /// How a member reads what it was offered. Errors name it.
   Result<shm::MemoryView> open(int member, const shm::MemoryHandle& handle);
@@ -124,8 +123,8 @@ class LargeCall : public NativeCall {
     SharedCells::write(to, from, bytes, streams());
   }
   /// What others will read is written with non-temporal stores.
-  bool streams() const { return private_path_ == PrivatePath::kStreamedWindow; }
-  /// The call's time depends on its private path.
+  bool streams() const { return access_ == AccessPath::kStreamed; }
+  /// The call's time depends on its access path.
   void path_matters() { path_matters_ = true; }
   std::size_t element_bytes() const { return element_bytes_; }
 
@@ -138,7 +137,7 @@ class LargeCall : public NativeCall {
   const bool has_threads_;    // beside this one, of this process
   bool takes_turns_ = false;  // with its window
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
-  void choose_private_path(const Arguments& arguments);
+  void choose_access(const Arguments& arguments);
   bool waits_for_late_ranks() const;
   void end_trial();
   bool enter();
@@ -147,11 +146,11 @@ class LargeCall : public NativeCall {
   bool is_waited_for(int member) const;
 
   Stage stage_ = Stage::kDone;
-  AccessPath access_ = AccessPath::kAutomatic;
-  PrivatePath private_path_ = PrivatePath::kWindow;
+  AccessPath access_ = AccessPath::kMapped;
   bool path_matters_ = false;
   bool is_trial_ = false;
-  CallTimer timer_;  // of a trial
+  bool compares_window_ = false;  // with reading in place
+  CallTimer timer_;               // of a trial
   Offer offer_;
   CallRecord record_;
   std::size_t element_bytes_ = 1;

@@ -71,9 +71,7 @@ class SharedCells {
   Status mismatch(int member) const { return mismatch(member, own(), line(member)); }
 
  private:
-  shm::CellLine& line_of(std::uint64_t call, int member) const {
-    return *row(call)[member];
-  }
+  shm::CellLine& line_of(std::uint64_t call, int member) const { return *row(call)[member]; }
   shm::CellLine* const* row(std::uint64_t call) const {
     return table_.data() + (call & row_mask_) * static_cast<std::size_t>(size_);
   }

@@ -46,8 +46,7 @@ void SmallCall::start(const Arguments& arguments, const Transfer& transfer) {
   element_bytes_ = size_of(arguments.call.type);
   waits_for_all_ = transfer.sources.first == 0 && transfer.sources.last == cells_.size();
   class_ = AccessTrials::class_of(arguments.call.collective, transfer.largest_input_bytes);
-  streams_ = class_ != AccessTrials::kNone &&
-             private_path_of(arguments.access) == PrivatePath::kStreamedWindow;
+  streams_ = class_ != AccessTrials::kNone && arguments.access == AccessPath::kStreamed;
   if (arguments.access != AccessPath::kAutomatic) class_ = AccessTrials::kNone;
   begin();
 }
@@ -69,7 +68,7 @@ void SmallCall::begin() {
 }
 
 void SmallCall::choose_stores() {
-  streams_ = trials_.next(class_, cells_.sequence()) == PrivatePath::kStreamedWindow;
+  streams_ = trials_.next(class_, cells_.sequence()) == AccessPath::kStreamed;
   is_trial_ = trials_.is_trial();
   if (is_trial_) timer_.start();
 }

@@ -63,9 +63,7 @@ struct Transfer {
   /// Ranks share the combining and exchange the results (all_reduce, reduce).
   bool shares_combining = false;
 
-  bool has_other_readers(int self) const {
-    return readers.size() > (readers.has(self) ? 1 : 0);
-  }
+  bool has_other_readers(int self) const { return readers.size() > (readers.has(self) ? 1 : 0); }
   /// Every rank needs something of every rank; all ranks know that.
   bool gives_and_takes_all(int members) const {
     return sources.size() == members && readers.size() == members;

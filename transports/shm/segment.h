@@ -108,7 +108,7 @@ struct Counters {
 
 /// Times that one member has measured, written by it alone. native/access_trials.h says of
 /// what.
-inline constexpr std::size_t kTrialTimes = 1024;
+inline constexpr std::size_t kTrialTimes = 1536;
 using TrialTimes = std::atomic<std::uint32_t>[kTrialTimes];
 
 struct GroupHeader {
