@@ -15,6 +15,17 @@ std::uint64_t pack(ErrorCode code, Rank failed_rank) {
   return static_cast<std::uint64_t>(code) | static_cast<std::uint64_t>(failed_rank + 1) << 8;
 }
 
+// Where ranks share the combining they would combine everyone's data each instead of a part, which
+// saves a wait and costs more the more ranks there are.
+constexpr std::size_t kCombinedInCellsMax = std::size_t{64} << 10;
+
+bool fits_cells(const Transfer& transfer, int size) {
+  const std::size_t bytes = transfer.largest_input_bytes;
+  if (bytes > shm::kCellPayloadBytes) return false;
+  return !transfer.shares_combining ||
+         bytes * static_cast<std::size_t>(size) <= kCombinedInCellsMax;
+}
+
 }  // namespace
 
 struct Group::State {
@@ -51,7 +62,7 @@ NativeCall& Group::start(const Arguments& arguments) {
   ++state.starts;
   state.cells.next();
   const Transfer transfer = transfer_of(arguments.call, state.cells.size(), state.cells.self());
-  if (transfer.largest_input_bytes <= shm::kCellPayloadBytes) {
+  if (fits_cells(transfer, state.cells.size())) {
     state.small.start(arguments, transfer);
     state.last = &state.small;
     return state.small;

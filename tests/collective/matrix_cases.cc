@@ -17,9 +17,10 @@ std::vector<Size> sizes_of(DataType type, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   std::vector<Size> sizes;
   for (const bool in_place : {false, true}) {
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{3},
-                                    std::size_t{7}, std::size_t{64}, std::size_t{1000}, n - 1, n,
-                                    n + 1, 8192 / bytes, 8192 / bytes + 1, 40'000 / bytes + 5}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{7},
+          std::size_t{64}, std::size_t{1000}, n - 1, n, n + 1, 16'384 / bytes, 16'384 / bytes + 1,
+          40'000 / bytes + 5}) {
       sizes.push_back({count, in_place});
     }
   }

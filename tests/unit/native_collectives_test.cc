@@ -23,8 +23,8 @@ namespace {
 
 using testing::IsEmpty;
 
-// Around the inline payload (8 elements), the cell (2048), a chunk (65536), and several chunks.
-constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 9, 511, 2047, 2048, 2049, 16411, 65537, 140009};
+// Around the inline payload (8 elements), the cell (4096), a chunk (65536), and several chunks.
+constexpr std::size_t kCounts[] = {0, 1, 2, 7, 8, 9, 511, 4095, 4096, 4097, 16411, 65537, 140009};
 
 struct Matrix {
   bool heap = false;
