@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 KIB, MB = 1024, 1_000_000
+WARM_UPS = 20  # they connect, and unisono tries its paths in them
 
 
 def processor():
@@ -45,10 +46,10 @@ def medians(calls, rounds, repeats):
         for name, call in calls.items():
             dist.barrier()
             started = time.perf_counter()
-            for _ in range(repeats):
+            for _ in range(repeats if turn > 0 else WARM_UPS):
                 call()
             spent = of_slowest(time.perf_counter() - started)
-            if turn > 0:  # the first one connects
+            if turn > 0:
                 times[name].append(spent / repeats)
     return {name: statistics.median(each) for name, each in times.items()}
 
