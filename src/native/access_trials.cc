@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <utility>
 
 #include "native/transfer.h"
 #include "transports/shm/trial_times.h"
@@ -26,8 +28,15 @@ constexpr Plan kPlanOfLong{3, 1, 2, 2, 1000};
 static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
-// A time that is written in one call is seen by all so many calls later.
+// What is written in one call is seen by all so many calls later. Nobody writes over it before all
+// have judged it: who writes the stamp of eight trials later has seen everyone in a later call.
 constexpr std::uint64_t kCallsUntilSeen = 3;
+static_assert(shm::kTrialStamps >= 2 * kCallsUntilSeen + 1);
+
+std::uint64_t nanoseconds(TimePoint at) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
+}
 
 // Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
 // is apart from what does not. The last one, of more than 8 MiB, has no upper bound: who measures
@@ -35,7 +44,6 @@ constexpr std::uint64_t kCallsUntilSeen = 3;
 constexpr std::size_t kFirstBytes = 512;
 constexpr int kSizes = 15;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
-static_assert(kClasses * kTriedPaths.size() <= shm::kTrialTimes);
 
 const Plan& plan_of(AccessTrials::Class number) {
   const std::size_t bytes = kFirstBytes << number % kSizes;
@@ -58,6 +66,7 @@ bool AccessTrials::tries_window(Class number) {
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {}
 
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
+  judge_until(sequence);
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
   if (state.next_change == 0) {
@@ -67,12 +76,13 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   if (state.trials < plan.trials()) {
     const std::uint32_t trial = state.trials++;
     const std::size_t path = trial / plan.calls % plan.paths;
-    trial_ = {number, path, trial % plan.calls, trial < plan.paths * plan.calls};
+    const bool is_first_row = trial < plan.paths * plan.calls;
+    trial_ = {number, path, trial % plan.calls, is_first_row, sequence, 0};
     state.last_trial = sequence;
     return kTriedPaths[path];
   }
   if (sequence >= state.last_trial + kCallsUntilSeen) {
-    state.path = fastest(number);
+    state.path = fastest(state.least);
     state.calls = 0;
     state.next_change = plan.calls_until_next;
     state.trials = 0;
@@ -80,43 +90,55 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   return state.path;
 }
 
-void AccessTrials::note(std::size_t bytes, Duration took) {
-  const Trial trial = std::exchange(trial_, {});
-  State& state = states_[static_cast<std::size_t>(trial.number)];
-  const std::uint32_t calls = plan_of(trial.number).calls;
-  state.row[trial.call] = shm::time_of_a_mib(bytes, took);
-  if (trial.call + 1 < calls) return;
-  // The time of a row is its median: at best a rank came when all was there long since.
-  const auto middle = state.row.begin() + (calls - 1) / 2;
-  std::nth_element(state.row.begin(), middle, state.row.begin() + calls);
-  std::atomic<std::uint32_t>& least = time(group_.self(), trial.number, trial.path);
-  const std::uint32_t before = trial.is_first_row ? 0 : least.load(std::memory_order_relaxed);
-  // Relaxed: the flag of the next call's cell publishes it.
-  least.store(shm::lesser_time(before, *middle), std::memory_order_relaxed);
+void AccessTrials::note(std::size_t bytes, TimePoint begin, TimePoint end, bool path_matters) {
+  const std::size_t place = count_made_++ % shm::kTrialStamps;
+  made_[place] = std::exchange(trial_, {});
+  made_[place].bytes = bytes;
+  shm::TrialStamp& stamp = group_.trial_stamps(group_.self())[place];
+  // Relaxed: the flag of the next call's cell publishes both.
+  stamp.begin.store(nanoseconds(begin), std::memory_order_relaxed);
+  stamp.end.store(path_matters ? nanoseconds(end) : 0, std::memory_order_relaxed);
 }
 
-std::atomic<std::uint32_t>& AccessTrials::time(int member, Class number, std::size_t path) const {
-  return group_.trial_times(member)[static_cast<std::size_t>(number) * kTriedPaths.size() + path];
+// All trials that everyone's stamps are known of in this call.
+void AccessTrials::judge_until(std::uint64_t sequence) {
+  for (; count_judged_ < count_made_; ++count_judged_) {
+    const std::size_t place = count_judged_ % shm::kTrialStamps;
+    const Trial& trial = made_[place];
+    if (trial.sequence + kCallsUntilSeen > sequence) return;
+    judge(trial, shm::time_of_a_mib(trial.bytes, time_of(place)));
+  }
+}
+
+void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
+  State& state = states_[static_cast<std::size_t>(trial.number)];
+  const std::uint32_t calls = plan_of(trial.number).calls;
+  state.row[trial.call] = time;
+  if (trial.call + 1 < calls) return;
+  const auto middle = state.row.begin() + (calls - 1) / 2;
+  std::nth_element(state.row.begin(), middle, state.row.begin() + calls);
+  std::uint32_t& least = state.least[trial.path];
+  least = shm::lesser_time(trial.is_first_row ? 0 : least, *middle);
+}
+
+// None where the path mattered to nobody.
+Duration AccessTrials::time_of(std::size_t place) const {
+  std::uint64_t begin = 0, end = 0;
+  for (int member = 0; member < group_.size(); ++member) {
+    const shm::TrialStamp& stamp = group_.trial_stamps(member)[place];
+    begin = std::max(begin, stamp.begin.load(std::memory_order_relaxed));
+    end = std::max(end, stamp.end.load(std::memory_order_relaxed));
+  }
+  if (end == 0) return Duration::zero();
+  return std::chrono::nanoseconds(end > begin ? end - begin : 1);
 }
 
 // The first where nothing was measured.
-AccessPath AccessTrials::fastest(Class number) const {
-  const auto most = [&](std::size_t path) {
-    std::uint64_t time_of_path = 0;
-    for (int member = 0; member < group_.size(); ++member) {
-      const std::uint64_t of_member = time(member, number, path).load(std::memory_order_relaxed);
-      time_of_path = std::max(time_of_path, of_member);
-    }
-    return time_of_path;
-  };
-  const std::uint64_t first = most(0);
+AccessPath AccessTrials::fastest(const Times& times) {
   std::size_t best = 0;
-  std::uint64_t least = first;
-  for (std::size_t path = 1; path < plan_of(number).paths; ++path) {
-    const std::uint64_t taken = most(path);
-    if (taken == 0 || taken >= least || !shm::is_clearly_less(taken, first)) continue;
-    least = taken;
-    best = path;
+  for (std::size_t path = 1; path < times.size(); ++path) {
+    const std::uint32_t time = times[path];
+    if (time != 0 && time < times[best] && shm::is_clearly_less(time, times[0])) best = path;
   }
   return kTriedPaths[best];
 }

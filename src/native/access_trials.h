@@ -8,24 +8,22 @@
 // Shorter calls are tried in longer rows: 60 calls of those that fit a cell, never by single copy;
 // 28 up to 1 MiB, where what can be read in place is tried through the window, too, because two
 // members that take turns (shared_cells.h) can be faster by that. Some thousand calls later all are
-// tried again. Blocks of unequal length are not tried. A path's time is the median of its trials in
-// a row (of two the less), without the wait for ranks that come late, in the better row, on the
-// rank where that is the most.
+// tried again. Blocks of unequal length are not tried. A call's time is that from when the last
+// member came until the last one had what it needs: so who comes late does not count, and members
+// that share a core do. A path's time is the median of its trials in a row (of two the less), in
+// the better row.
 //
-// All members choose alike without asking each other. Each writes its times beside its cells, and
-// what a member wrote in call s all the others see when call s + 3 begins, because everyone has
-// been seen in s + 1 by then (shared_cells.h). Should they choose differently all the same, nothing
-// is lost but time: the path is each owner's own, told with every call.
+// All members choose alike without asking each other. Each writes beside its cells when it came and
+// when it had finished, and what a member wrote in call s all the others see when call s + 3
+// begins, because everyone has been seen in s + 1 by then (shared_cells.h). Should they choose
+// differently all the same, nothing is lost but time: the path is each owner's own, told with every
+// call.
 //
 // Thread rule: one thread at a time.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "base/access_path.h"
@@ -60,10 +58,12 @@ class AccessTrials {
   }
   /// Whether the call that next() was asked for last is to be timed.
   bool is_trial() const { return trial_.number != kNone; }
-  /// How long that call of so many bytes took; zero where its path did not matter to this rank.
-  void note(std::size_t bytes, Duration took);
+  /// When this rank began that call, of so many bytes, and when it had all and had given all;
+  /// whether the path made a difference to it.
+  void note(std::size_t bytes, TimePoint begin, TimePoint end, bool path_matters);
 
  private:
+  using Times = std::array<std::uint32_t, kTriedPaths.size()>;
   struct State {
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
@@ -71,60 +71,29 @@ class AccessTrials {
     AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
+    Times least{};                                  // of each path's rows
   };
   struct Trial {
     Class number = kNone;
     std::size_t path = 0;    // of kTriedPaths
     std::uint32_t call = 0;  // of the row
     bool is_first_row = false;
+    std::uint64_t sequence = 0;
+    std::size_t bytes = 0;
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
-  std::atomic<std::uint32_t>& time(int member, Class number, std::size_t path) const;
-  AccessPath fastest(Class number) const;
+  void judge_until(std::uint64_t sequence);
+  void judge(const Trial& trial, std::uint32_t time);
+  Duration time_of(std::size_t trial) const;
+  static AccessPath fastest(const Times& times);
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;
   Trial trial_;  // the call that runs
-};
-
-/// Time that a rank works in a call and waits for ranks that are in it as well. Of the wait for
-/// those that may be yet to come only the first microsecond counts: so long what it told may take
-/// to become visible, which the paths differ in. Where nobody called start() and waits() the rest
-/// does nothing.
-class CallTimer {
- public:
-  void start() {
-    started_ = Clock::now();
-    waited_ = {};
-    is_waiting_ = false;
-  }
-  /// The rank looks what it can do next.
-  void looks() {
-    if (is_waiting_) looked_ = Clock::now();
-  }
-  /// It found nothing, because of ranks that may be late.
-  void waits() {
-    if (is_waiting_) return;
-    is_waiting_ = true;
-    waits_since_ = looked_ = Clock::now();
-  }
-  /// It found something when it looked last.
-  void goes_on() {
-    if (std::exchange(is_waiting_, false)) waited_ += looked_ - waits_since_;
-  }
-  Duration stop() {
-    goes_on();
-    const Duration counted = std::min<Duration>(waited_, std::chrono::microseconds(1));
-    return Clock::now() - started_ - waited_ + counted;
-  }
-
- private:
-  TimePoint started_;
-  Duration waited_{};
-  bool is_waiting_ = false;
-  TimePoint waits_since_;
-  TimePoint looked_;
+  // Those that were made, by number; what all members wrote of the last ones is not yet seen.
+  std::array<Trial, shm::kTrialStamps> made_;
+  std::uint64_t count_made_ = 0, count_judged_ = 0;
 };
 
 }  // namespace unisono::native

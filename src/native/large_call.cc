@@ -53,7 +53,7 @@ void LargeCall::choose_access(const Arguments& arguments) {
   // The other paths read in place what they can, too.
   compares_window_ = AccessTrials::tries_window(number) &&
                      (access_ == AccessPath::kMapped || access_ == AccessPath::kWindow);
-  if (is_trial_) timer_.start();
+  if (is_trial_) began_ = Clock::now();
 }
 
 void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
@@ -113,9 +113,9 @@ bool LargeCall::what_was_read_counts() const {
 }
 
 bool LargeCall::advance() {
-  timer_.looks();
   if (stage_ == Stage::kEnter && !enter()) {
-    if (is_trial_) timer_.start();  // nothing is done yet: readers of an earlier call are late
+    if (is_trial_)
+      began_ = Clock::now();  // nothing is done yet: readers of an earlier call are late
     return false;
   }
   while (stage_ == Stage::kMove) {
@@ -123,7 +123,6 @@ bool LargeCall::advance() {
     if (ended()) break;
     moved = move() || moved;
     if (ended()) break;
-    if (moved) timer_.goes_on();
     if (!told_finished_ && accepted_all() && took_all()) {
       if (!what_was_read_counts()) return false;
       context_.progress.finished();
@@ -133,7 +132,6 @@ bool LargeCall::advance() {
       stage_ = Stage::kLeave;
       if (is_trial_) end_trial();
     } else if (!moved) {
-      if (is_trial_ && waits_for_late_ranks()) timer_.waits();
       return false;
     }
   }
@@ -146,16 +144,8 @@ bool LargeCall::advance() {
 }
 
 void LargeCall::end_trial() {
-  const Duration took = timer_.stop();
-  context_.trials.note(transfer_.largest_input_bytes, path_matters_ ? took : Duration::zero());
+  context_.trials.note(transfer_.largest_input_bytes, began_, Clock::now(), path_matters_);
   is_trial_ = false;
-}
-
-// All that a rank takes from are in the call. Who takes nothing knows of nobody.
-bool LargeCall::waits_for_late_ranks() const {
-  const MemberRange& sources = transfer_.sources;
-  const int others = sources.last - sources.first - (sources.has(self()) ? 1 : 0);
-  return !accepted_all() || others <= 0;
 }
 
 std::size_t LargeCall::scratch_share() const {

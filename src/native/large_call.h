@@ -138,7 +138,6 @@ class LargeCall : public NativeCall {
   bool takes_turns_ = false;  // with its window
   enum class Stage : std::uint8_t { kEnter, kMove, kLeave, kDone };
   void choose_access(const Arguments& arguments);
-  bool waits_for_late_ranks() const;
   void end_trial();
   bool enter();
   bool accept_offers();
@@ -150,7 +149,7 @@ class LargeCall : public NativeCall {
   bool path_matters_ = false;
   bool is_trial_ = false;
   bool compares_window_ = false;  // with reading in place
-  CallTimer timer_;               // of a trial
+  TimePoint began_;               // a trial
   Offer offer_;
   CallRecord record_;
   std::size_t element_bytes_ = 1;

@@ -64,13 +64,12 @@ void SmallCall::begin() {
   done_ = false;
   if (class_ != AccessTrials::kNone) choose_stores();
   write_cell();
-  if (is_trial_) timer_.waits();
 }
 
 void SmallCall::choose_stores() {
   streams_ = trials_.next(class_, cells_.sequence()) == AccessPath::kStreamed;
   is_trial_ = trials_.is_trial();
-  if (is_trial_) timer_.start();
+  if (is_trial_) began_ = Clock::now();
 }
 
 void SmallCall::write_cell() {
@@ -103,7 +102,6 @@ void SmallCall::write_input(shm::CellLine& line) {
 
 bool SmallCall::advance() {
   if (done_) return true;
-  timer_.looks();
   for (; next_ < transfer_.sources.last; ++next_) {
     if (next_ == cells_.self()) continue;
     if (!cells_.arrived(next_)) return false;
@@ -114,7 +112,6 @@ bool SmallCall::advance() {
     }
   }
   if (!has_result_) {
-    timer_.goes_on();
     finish();
     if (is_trial_) end_trial();
     has_result_ = true;
@@ -124,7 +121,7 @@ bool SmallCall::advance() {
 }
 
 void SmallCall::end_trial() {
-  trials_.note(transfer_.largest_input_bytes, timer_.stop());
+  trials_.note(transfer_.largest_input_bytes, began_, Clock::now(), true);
   is_trial_ = false;
 }
 

@@ -47,7 +47,7 @@ class SmallCall final : public NativeCall {
   AccessTrials::Class class_ = AccessTrials::kNone;
   bool streams_ = false;  // the payload goes to the cell with non-temporal stores
   bool is_trial_ = false;
-  CallTimer timer_;  // of a trial
+  TimePoint began_;  // a trial
   bool has_result_ = false;
   bool done_ = true;
   bool waits_for_all_ = false;

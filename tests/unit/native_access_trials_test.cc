@@ -60,7 +60,7 @@ class Members {
       for (const Calls& calls : runs) {
         for (int call = 0; call < calls.count; ++call) {
           step.arrive_and_wait();
-          one(trials, bytes, ++sequence, rank.self, calls.times);
+          one(trials, {rank.self, bytes, ++sequence}, calls.times);
         }
       }
       step.arrive_and_wait();
@@ -70,12 +70,21 @@ class Members {
   }
 
  private:
-  void one(AccessTrials& trials, std::size_t bytes, std::uint64_t sequence, int member,
-           const Times& times) {
-    const auto number = AccessTrials::class_of(Collective::kAllReduce, bytes);
-    const AccessPath path = trials.next(number, sequence);
-    paths_[static_cast<std::size_t>(member)].push_back(path);
-    if (trials.is_trial()) trials.note(bytes, std::chrono::microseconds(times(member, path)));
+  struct Call {
+    int member;
+    std::size_t bytes;
+    std::uint64_t sequence;
+  };
+  void one(AccessTrials& trials, const Call& call, const Times& times) {
+    const auto number = AccessTrials::class_of(Collective::kAllReduce, call.bytes);
+    const AccessPath path = trials.next(number, call.sequence);
+    paths_[static_cast<std::size_t>(call.member)].push_back(path);
+    if (!trials.is_trial()) return;
+    // Members come one after another, and who waits for the last one does not work.
+    const TimePoint last = TimePoint() + std::chrono::seconds(call.sequence);
+    const auto waits = std::chrono::milliseconds(10 * (count_ - 1 - call.member));
+    const int took = times(call.member, path);
+    trials.note(call.bytes, last - waits, last + std::chrono::microseconds(took), took > 0);
   }
 
   int count_;
@@ -174,8 +183,10 @@ TEST(AccessTrials, CompareTimesOfAMebibyte) {
       if (!trials.is_trial()) continue;
       // The first takes less time, for even less.
       const std::size_t bytes = path == kMapped ? 3 * kLong : 6 * kLong;
-      trials.note(bytes,
-                  std::chrono::microseconds(path == kStreamed ? 150 : 100 * bytes / (3 * kLong)));
+      const TimePoint begin = TimePoint() + std::chrono::seconds(1);
+      const auto took =
+          std::chrono::microseconds(path == kStreamed ? 150 : 100 * bytes / (3 * kLong));
+      trials.note(bytes, begin, begin + took, true);
     }
     rank.check(path == kStreamed, "streamed");
   });
@@ -204,22 +215,21 @@ TEST(AccessTrials, ChangeNoResult) {
 TEST(AccessTrials, TimeTheCallsOfAGroup) {
   const auto failures = run_processes(2, {}, [](TestRank& rank) {
     auto group = rank.segment->open_group(1, {0, 1});
-    const shm::TrialTimes& times = (*group)->trial_times(rank.self);
+    const shm::TrialStamps& stamps = (*group)->trial_stamps(rank.self);
     rank.group = std::make_unique<native::Group>(std::move(*group));
-    const auto paths_of = [&](std::size_t count) {
-      const auto number = static_cast<std::size_t>(
-          AccessTrials::class_of(Collective::kAllReduce, count * sizeof(std::int32_t)));
-      const auto first = std::begin(times) + number * native::kTriedPaths.size();
-      return std::count_if(first, first + native::kTriedPaths.size(),
-                           [](const auto& time) { return time.load() > 0; });
-    };
-    for (int call = 0; call < 60; ++call) {
-      run_and_check(rank, {Collective::kAllReduce, 1003});
-      run_and_check(rank, {Collective::kAllReduce, 20003});
+    for (const std::size_t count : {1003, 20003, 400003}) {
+      const TimePoint before = Clock::now();
+      for (int call = 0; call < 40; ++call) {
+        run_and_check(rank, {Collective::kAllReduce, count});
+      }
+      const auto in_time = [&](const shm::TrialStamp& stamp) {
+        const auto begin = TimePoint(std::chrono::nanoseconds(stamp.begin.load()));
+        const auto end = TimePoint(std::chrono::nanoseconds(stamp.end.load()));
+        return before <= begin && begin < end && end <= Clock::now();
+      };
+      rank.check(std::all_of(std::begin(stamps), std::end(stamps), in_time),
+                 std::to_string(count) + " elements");
     }
-    rank.check(paths_of(1003) == 2, "a cell has two paths");
-    rank.check(paths_of(20003) == 4, "a window has four");
-    rank.check(paths_of(400003) == 0, "nothing was tried that was not called");
   });
   EXPECT_THAT(failures, IsEmpty());
 }

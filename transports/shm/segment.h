@@ -108,10 +108,15 @@ struct Counters {
   CounterLine reading;  ///< 1: reads the private memory of threads of its process right now
 };
 
-/// Times that one member has measured, written by it alone. native/access_trials.h says of
-/// what.
-inline constexpr std::size_t kTrialTimes = 1536;
-using TrialTimes = std::atomic<std::uint32_t>[kTrialTimes];
+/// When one member began a call that is a trial, and when it had finished, in nanoseconds of the
+/// monotonic clock; written by it alone. native/access_trials.h says of which calls.
+struct TrialStamp {
+  std::atomic<std::uint64_t> begin;
+  std::atomic<std::uint64_t> end;  ///< 0: its path made no difference to the member
+};
+inline constexpr std::size_t kTrialStamps = 8;
+using TrialStamps = TrialStamp[kTrialStamps];
+static_assert(sizeof(TrialStamps) % kLinePairBytes == 0);
 
 struct GroupHeader {
   std::atomic<std::uint64_t> raised;  ///< first failure; 0: none
@@ -164,7 +169,7 @@ struct SegmentLayout {
   std::size_t rank_count;
 
   static constexpr std::size_t member_bytes() {
-    return sizeof(Counters) + kCellSlots * kCellStride + sizeof(TrialTimes);
+    return sizeof(Counters) + kCellSlots * kCellStride + sizeof(TrialStamps);
   }
   /// A larger ring is faster: by the time the writer comes back to a line, the line has left the
   /// reader's own cache, and need not be fetched from there. 1 MiB moves two to three times as much
@@ -187,7 +192,7 @@ struct SegmentLayout {
   std::size_t blocks_offset() const {
     return rings_offset() + rank_count * rank_count * ring_bytes();
   }
-  /// Header, counters, cells and trial times of all members: reserved when a group opens.
+  /// Header, counters, cells and stamps of all members: reserved when a group opens.
   std::size_t block_head_bytes(std::size_t members) const {
     return round_up(kPageBytes + members * member_bytes(), kPageBytes);
   }

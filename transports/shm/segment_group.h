@@ -32,8 +32,8 @@ class SegmentGroup {
     return *reinterpret_cast<CellLine*>(member_base(member) + sizeof(Counters) +
                                         static_cast<std::size_t>(slot) * kCellStride);
   }
-  TrialTimes& trial_times(int member) const {
-    return *reinterpret_cast<TrialTimes*>(member_base(member) + sizeof(Counters) +
+  TrialStamps& trial_stamps(int member) const {
+    return *reinterpret_cast<TrialStamps*>(member_base(member) + sizeof(Counters) +
                                           kCellSlots * kCellStride);
   }
   /// Slot 0 of a member's window; the others follow. Who writes into it reserves it first.
