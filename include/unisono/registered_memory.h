@@ -22,7 +22,7 @@ struct MemorySource {
 
 /// How the other processes of the host read it.
 enum class PeerAccess : std::uint8_t {
-  kMapped,      ///< in place: large calls move each byte once
+  kMapped,      ///< in place where that is fastest: large calls move each byte once
   kSingleCopy,  ///< copied by the kernel, because UNISONO_ACCESS=single_copy
   kCopied,      ///< as other memory: through what all share, or as first calls show
 };
@@ -49,7 +49,7 @@ class UNISONO_API RegisteredMemory {
   ~RegisteredMemory();
 
   /// The way that all other processes of the host can take and UNISONO_ACCESS allows. Ranks that
-  /// are threads of this process always read in place.
+  /// are threads of this process can always read in place.
   PeerAccess peer_access() const;
   /// Why not kMapped, for people; empty where it is.
   const std::string& reason() const;

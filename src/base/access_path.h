@@ -11,9 +11,9 @@ namespace unisono {
 
 /// Each owner's own choice, told to the readers with every call; ranks need not agree.
 enum class AccessPath : std::uint8_t {
-  kAutomatic,   ///< in place where peers can read the buffer so, else what was measured to be fast
+  kAutomatic,   ///< what was measured to be fast; from 1 MiB on in place where that is possible
   kWindow,      ///< copied through shared memory piece by piece
-  kSingleCopy,  ///< in place as kAutomatic, else by process_vm_readv; kWindow where that is refused
+  kSingleCopy,  ///< in place or by process_vm_readv; kWindow where both are refused
   kMapped,      ///< in place where possible, else kWindow
   kStreamed,    ///< as kMapped, but collectives store what others read past the caches
 };

@@ -29,7 +29,8 @@ static_assert(kPlanOfCells.calls <= AccessTrials::kRowCallsMax);
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 
 // What is written in one call is seen by all so many calls later. Nobody writes over it before all
-// have judged it: who writes the stamp of eight trials later has seen everyone in a later call.
+// have judged it: who writes the stamp of trial i has seen everyone begin the call two before it or
+// a later one, and who began the call of trial i - 2 had judged all up to i - 5.
 constexpr std::uint64_t kCallsUntilSeen = 3;
 static_assert(shm::kTrialStamps >= 2 * kCallsUntilSeen + 1);
 
@@ -39,8 +40,8 @@ std::uint64_t nanoseconds(TimePoint at) {
 }
 
 // Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
-// is apart from what does not. The last one, of more than 8 MiB, has no upper bound: who measures
-// with few calls of hundreds of MiB should not wait for all of them.
+// is mostly apart from what does not. The last one, of more than 8 MiB, has no upper bound: who
+// measures with few calls of hundreds of MiB should not wait for all of them.
 constexpr std::size_t kFirstBytes = 512;
 constexpr int kSizes = 15;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
@@ -97,7 +98,8 @@ void AccessTrials::note(std::size_t bytes, TimePoint begin, TimePoint end, bool 
   shm::TrialStamp& stamp = group_.trial_stamps(group_.self())[place];
   // Relaxed: the flag of the next call's cell publishes both.
   stamp.begin.store(nanoseconds(begin), std::memory_order_relaxed);
-  stamp.end.store(path_matters ? nanoseconds(end) : 0, std::memory_order_relaxed);
+  stamp.end.store(nanoseconds(end), std::memory_order_relaxed);
+  stamp.path_matters.store(path_matters, std::memory_order_relaxed);
 }
 
 // All trials that everyone's stamps are known of in this call.
@@ -124,12 +126,14 @@ void AccessTrials::judge(const Trial& trial, std::uint32_t time) {
 // None where the path mattered to nobody.
 Duration AccessTrials::time_of(std::size_t place) const {
   std::uint64_t begin = 0, end = 0;
+  bool matters = false;
   for (int member = 0; member < group_.size(); ++member) {
     const shm::TrialStamp& stamp = group_.trial_stamps(member)[place];
     begin = std::max(begin, stamp.begin.load(std::memory_order_relaxed));
     end = std::max(end, stamp.end.load(std::memory_order_relaxed));
+    matters = matters || stamp.path_matters.load(std::memory_order_relaxed);
   }
-  if (end == 0) return Duration::zero();
+  if (!matters) return Duration::zero();
   return std::chrono::nanoseconds(end > begin ? end - begin : 1);
 }
 

@@ -46,7 +46,7 @@ Status CombineCall::plan(Offer* offer) {
   }
   if (all_want_result) {
     result = offered(transfer_.output, total);
-    path_matters();  // even a result in place is stored by it
+    stores_results();
   }
   input_path_ = input.path;
   result_path_ = result.path;

@@ -33,17 +33,20 @@ bool ExchangeCall::overwrites_input() const {
   return transfer_.input == transfer_.output && others > 0 && reads_what_it_writes;
 }
 
-// Where some ranks only give and others only take, these take a piece while those write the next.
-std::size_t ExchangeCall::choose_unit() const {
+// Where one rank gives and the others take, or the other way round, these take a piece while those
+// write the next.
+void ExchangeCall::choose_units() {
   const auto parts = transfer_.in_parts ? static_cast<std::size_t>(size()) : 1;
-  const std::size_t room = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   const std::size_t given = transfer_.largest_input_bytes;
-  if (given == kNotAgreed || transfer_.gives_and_takes_all(size())) return room;
-  return std::min(room, shm::round_up(given / parts / 4, shm::kPageBytes));
+  unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
+  single_copy_unit_ = unit_;
+  if (given == kNotAgreed || !transfer_.is_rooted) return;
+  unit_ = std::min(unit_, shm::round_up((given / parts + 3) / 4, shm::kPageBytes));
+  single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
 }
 
 Status ExchangeCall::plan(Offer* offer) {
-  unit_ = choose_unit();
+  choose_units();
   filled_ = round_ = 0;
   taken_in_round_ = 0;
   operands_.resize(static_cast<std::size_t>(size()));
@@ -232,10 +235,13 @@ bool ExchangeCall::take_next_copy() {
   // Everyone begins with another source, so that no rank's memory is read by all at once.
   const int source = (self() + 1 + taken_in_round_) % size();
   const Block block = transfer_.sources.has(source) ? transfer_.take.at(source) : Block{};
+  const shm::MemoryPath path = inputs_[static_cast<std::size_t>(source)].path;
+  const bool by_system = !is_self(source) && path == shm::MemoryPath::kSingleCopy;
+  const std::size_t unit = by_system ? single_copy_unit_ : unit_;
   const std::size_t offset = round_ * unit_;
-  if (offset < block.bytes) {
+  if (offset < block.bytes && offset % unit == 0) {
     if (!is_ready(source)) return false;
-    const std::size_t bytes = std::min(unit_, block.bytes - offset);
+    const std::size_t bytes = std::min(unit, block.bytes - offset);
     std::byte* const to = transfer_.output + block.offset + offset;
     const std::byte* const from =
         is_self(source) ? own_source(offset)

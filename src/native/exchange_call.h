@@ -29,7 +29,7 @@ class ExchangeCall final : public LargeCall {
   bool waits_for_slot(int member) const override;
   bool waits_for(int member) const override;
 
-  std::size_t choose_unit() const;
+  void choose_units();
   void plan_input(Offer* offer);
   void plan_chunks();
   bool has_table() const {
@@ -55,7 +55,8 @@ class ExchangeCall final : public LargeCall {
   const std::byte* own_source(std::size_t offset) const;
   void end_round();
 
-  std::size_t unit_ = 0;  // bytes of a block that one round moves
+  std::size_t unit_ = 0;              // bytes of a block that one round moves
+  std::size_t single_copy_unit_ = 0;  // a multiple: one system call's
   std::uint64_t fill_chunks_ = 0, filled_ = 0;
   std::uint64_t rounds_ = 0, round_ = 0;
   int taken_in_round_ = 0;  // sources, counted from the one after this rank

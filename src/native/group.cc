@@ -15,14 +15,16 @@ std::uint64_t pack(ErrorCode code, Rank failed_rank) {
   return static_cast<std::uint64_t>(code) | static_cast<std::uint64_t>(failed_rank + 1) << 8;
 }
 
-// Where ranks share the combining they would combine everyone's data each instead of a part, which
-// saves a wait and costs more the more ranks there are.
+// Where ranks share the combining they combine everyone's data each instead of a part, which saves
+// a wait and costs more the more ranks there are: of this size always, beyond up to so much of all
+// ranks together.
+constexpr std::size_t kAlwaysInCells = std::size_t{8} << 10;
 constexpr std::size_t kCombinedInCellsMax = std::size_t{64} << 10;
 
 bool fits_cells(const Transfer& transfer, int size) {
   const std::size_t bytes = transfer.largest_input_bytes;
   if (bytes > shm::kCellPayloadBytes) return false;
-  return !transfer.shares_combining ||
+  return !transfer.shares_combining || bytes <= kAlwaysInCells ||
          bytes * static_cast<std::size_t>(size) <= kCombinedInCellsMax;
 }
 

@@ -68,7 +68,15 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   told_finished_ = false;
   reads_in_place_ = false;
   stage_ = Stage::kEnter;
-  if (Status planned = plan(&offer_); !planned) end(planned);
+  Status planned = plan(&offer_);
+  if (!planned && compares_window_ && access_ == AccessPath::kWindow) {
+    // There is no memory for a window that may not be needed.
+    access_ = AccessPath::kMapped;
+    transfer_ = transfer;
+    offer_ = {};
+    planned = plan(&offer_);
+  }
+  if (!planned) end(planned);
 }
 
 bool LargeCall::enter() {
@@ -169,23 +177,26 @@ const std::byte* LargeCall::look(const shm::MemoryView& view, int member,
 }
 
 shm::MemoryHandle LargeCall::offered(const void* buffer, std::size_t bytes) {
-  if (access_ == AccessPath::kWindow) {
-    path_matters();
-    return {shm::MemoryPath::kNone, bytes};
-  }
   const std::span memory(static_cast<const std::byte*>(buffer), bytes);
   shm::MemoryHandle handle = context_.group.handle_of(memory, false);
+  if (access_ == AccessPath::kWindow) {
+    if (handle.path != shm::MemoryPath::kNone) path_matters_ = true;
+    return {shm::MemoryPath::kNone, bytes};
+  }
   if (handle.path == shm::MemoryPath::kNone && access_ == AccessPath::kSingleCopy &&
       shm::may_be_read(memory)) {
     handle = context_.group.handle_of(memory, true);
   }
   handle.bytes = bytes;
-  if (is_private(handle.path) || compares_window_) path_matters();
+  if (is_private(handle.path) || compares_window_) path_matters_ = true;
   return handle;
 }
 
 Result<shm::MemoryView> LargeCall::open(int member, const shm::MemoryHandle& handle) {
-  if ((is_private(handle.path) || compares_window_) && handle.bytes > 0) path_matters();
+  const bool is_windowed = access_ == AccessPath::kWindow;  // which its owner judges
+  if (!is_windowed && (is_private(handle.path) || compares_window_) && handle.bytes > 0) {
+    path_matters_ = true;
+  }
   return context_.group.open(member, handle);
 }
 

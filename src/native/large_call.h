@@ -124,8 +124,8 @@ class LargeCall : public NativeCall {
   }
   /// What others will read is written with non-temporal stores.
   bool streams() const { return access_ == AccessPath::kStreamed; }
-  /// The call's time depends on its access path.
-  void path_matters() { path_matters_ = true; }
+  /// Results are stored by the call's path, also those that are read in place.
+  void stores_results() { path_matters_ = path_matters_ || access_ != AccessPath::kWindow; }
   std::size_t element_bytes() const { return element_bytes_; }
 
   CallContext& context_;
@@ -146,7 +146,7 @@ class LargeCall : public NativeCall {
 
   Stage stage_ = Stage::kDone;
   AccessPath access_ = AccessPath::kMapped;
-  bool path_matters_ = false;
+  bool path_matters_ = false;  // to this rank's time
   bool is_trial_ = false;
   bool compares_window_ = false;  // with reading in place
   TimePoint began_;               // a trial

@@ -1,9 +1,11 @@
 // The cells of one group: what every call begins with, and all that a small call needs. A member's
 // cell of call s lies in slot s mod kCellSlots; storing its flag publishes payload and record.
 //
-// Two members take turns with each other's cells: a rank writes what it read four calls ago. Those
-// lines are in its own cache, so each goes between the cores once a call and not twice, there and
-// back (16 KiB each way between two cores of an EPYC: 0.8 us instead of 2.4).
+// Two members take turns with each other's cells: where both give and take, a rank writes what it
+// read four calls ago. Those lines are in its own cache, so each goes between the cores once a call
+// and not twice, there and back (16 KiB each way between two cores of an EPYC: 0.8 us instead of
+// 2.4). Where one only gives nothing is gained or lost. Calls of all kinds take turns alike, since
+// members may disagree about what they call.
 //
 // A call ends only when every member has been seen in the call before, with an equal record. So
 // ranks that make different calls all know it by the end of the next call, whoever reads whose

@@ -125,6 +125,7 @@ Transfer transfer_of(const Call& call, int size, int self) {
   const Context context{call, facts, size, self, call.count * size_of(call.type)};
   transfer.sources = sources_of(context, facts.flow);
   transfer.readers = readers_of(context, facts.flow);
+  transfer.is_rooted = facts.flow == Flow::kAllToRoot || facts.flow == Flow::kRootToAll;
   if (facts.is_collective() && facts.has_buffers()) {
     give(context, &transfer);
     take(context, &transfer);

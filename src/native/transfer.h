@@ -60,6 +60,8 @@ struct Transfer {
   Blocks take;            ///< where a source's block goes in the output, and its length
   /// Where this rank's block begins in a source's input, if that is agreed.
   std::size_t source_offset = 0;
+  /// Only the root gives, or only the root takes.
+  bool is_rooted = false;
   /// Ranks share the combining and exchange the results (all_reduce, reduce).
   bool shares_combining = false;
 

@@ -321,6 +321,12 @@ void fuzz_message_ring(std::span<const std::byte> input) {
   RingReceiver receiver(memory.geometry, 1, nullptr, &buffers);
   // Nobody writes any more, so a record may be read again and again: as often as this.
   for (int i = 0; i < 500; ++i) {
+    const std::uint32_t what = dice.below(4);
+    if (what == 0) static_cast<void>(buffers.take());  // sent back
+    if (what == 1) {
+      std::vector<std::byte> room(dice.below(1100));
+      if (receiver.take_awaited({0, 0, room}) == TakeResult::kTaken) continue;
+    }
     const RingReceiver::Took took = receiver.take(sink);
     if (took == RingReceiver::Took::kNothing) return;
     if (took == RingReceiver::Took::kEnd) {

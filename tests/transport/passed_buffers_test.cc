@@ -54,10 +54,12 @@ struct Pair {
 
 TEST(PassedBuffers, AreAnEighthOfARingAtMost) {
   EXPECT_EQ(Memory(kRingBytesMin).geometry().buffer_count, 0);
-  const RingGeometry geometry = Memory(kRingBytes).geometry();
-  EXPECT_EQ(geometry.buffer_count, 2);
   EXPECT_EQ(Memory(std::size_t{4} << 20).geometry().buffer_count, kRingBuffersMax);
-  EXPECT_LE(geometry.line(geometry.line_count), geometry.buffers);
+  const Memory memory(kRingBytes);
+  const RingGeometry geometry = memory.geometry();
+  EXPECT_EQ(geometry.buffer_count, 2);
+  EXPECT_LE(geometry.buffers + 2 * geometry.piece_bytes, memory.ring().base + kRingBytes);
+  EXPECT_LE(2 * geometry.piece_bytes, kRingBytes / 8);
 }
 
 TEST(PassedBuffers, TheAnswerGoesInTheBufferThatCameLast) {
@@ -161,8 +163,7 @@ TEST(PassedBuffers, OnesThatThePeerDoesNotHaveEndTheLink) {
   PassedBuffers buffers(2, true);  // 0 and 1 are this rank's
   EXPECT_EQ(end_after(kFlag | kPassed | 1000, nullptr).code(), ErrorCode::kProtocol);
   for (const std::uint32_t n : {0u, 1u, 4u, 15u}) {
-    EXPECT_EQ(end_after(kFlag | kPassed | number(n) | 1000, &buffers).code(),
-              ErrorCode::kProtocol)
+    EXPECT_EQ(end_after(kFlag | kPassed | number(n) | 1000, &buffers).code(), ErrorCode::kProtocol)
         << n;
   }
   EXPECT_EQ(end_after(kFlag | number(2) | 1000, &buffers).code(), ErrorCode::kProtocol)

@@ -12,6 +12,7 @@
 #include "native/access_trials.h"
 #include "native/transfer.h"
 #include "native_oracle.h"
+#include "tests/support/segment_bytes.h"
 
 namespace unisono::test {
 namespace {
@@ -232,6 +233,22 @@ TEST(AccessTrials, TimeTheCallsOfAGroup) {
     }
   });
   EXPECT_THAT(failures, IsEmpty());
+}
+
+// The window is reserved by the first call that goes through it.
+TEST(AccessTrials, TryTheWindowForMemoryThatCanBeReadInPlace) {
+  for (const std::size_t count : {std::size_t{20003}, std::size_t{400003}}) {
+    const auto failures = run_processes(2, {}, [count](TestRank& rank) {
+      const std::size_t before = reserved_segment_bytes();
+      rank.check(rank.run({Collective::kBarrier}).ok(), "no barrier");  // everyone has looked
+      OracleCase in_heap{Collective::kAllGather, count};
+      in_heap.heap = true;
+      for (int call = 0; call < 40; ++call) run_and_check(rank, in_heap);
+      const bool is_short = count * sizeof(std::int32_t) <= (1 << 20);
+      rank.check((reserved_segment_bytes() > before) == is_short, "a window was tried, or not");
+    });
+    EXPECT_THAT(failures, IsEmpty());
+  }
 }
 
 TEST(AccessTrials, AreApartByCollectiveAndPowerOfTwo) {

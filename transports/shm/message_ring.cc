@@ -191,6 +191,7 @@ RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const s
 RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const std::byte> payload,
                                     const MemoryHandle& lent) {
   if (!has_room(2)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
+  passes_ = false;  // lent frames are long; a refused one fills the ring
   write_header(ring_.line(position_), header);
   loan_ = ring_.line(ring_.wrap(position_ + 1));
   const LoanLine line{kOpen, lent};

@@ -101,7 +101,7 @@ struct alignas(kLinePairBytes) CounterLine {
 
 /// Progress of one member in large calls, each counter written by that member alone.
 struct Counters {
-  CounterLine filled;   ///< chunks in its window
+  CounterLine filled;   ///< chunks that it has written for others
   CounterLine reduced;  ///< chunks of which it has combined its part
   CounterLine drained;  ///< chunks it has taken from everyone
   CounterLine left;     ///< 1: makes no further call
@@ -110,9 +110,10 @@ struct Counters {
 
 /// When one member began a call that is a trial, and when it had finished, in nanoseconds of the
 /// monotonic clock; written by it alone. native/access_trials.h says of which calls.
-struct TrialStamp {
+struct alignas(32) TrialStamp {
   std::atomic<std::uint64_t> begin;
-  std::atomic<std::uint64_t> end;  ///< 0: its path made no difference to the member
+  std::atomic<std::uint64_t> end;
+  std::atomic<bool> path_matters;  ///< the call's path made a difference to this member
 };
 inline constexpr std::size_t kTrialStamps = 8;
 using TrialStamps = TrialStamp[kTrialStamps];

@@ -5,7 +5,7 @@ import functools
 import torch
 import torch.distributed as dist
 
-from common import KIB, MB, medians
+from common import KIB, MB, WARM_UPS, medians
 
 
 def all_reduce(nbytes, _size):
@@ -49,7 +49,7 @@ def rows(groups, rounds):
     for make, nbytes in CASES:
         call = make(nbytes, dist.get_world_size())
         calls = {name: functools.partial(call, groups[name]) for name in ("unisono", "gloo")}
-        spent = medians(calls, rounds, 200 if nbytes <= 64 * KIB else 3)
+        spent = medians(calls, rounds, 200 if nbytes <= 64 * KIB else 3, WARM_UPS)
         yield {
             "name": f"`{make.__name__}`, {size_text(nbytes)}",
             **{name: 1e6 * seconds for name, seconds in spent.items()},

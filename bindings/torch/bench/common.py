@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 KIB, MB = 1024, 1_000_000
-WARM_UPS = 20  # they connect, and unisono tries its paths in them
+WARM_UPS = 32  # unisono tries its paths in the first calls of each kind
 
 
 def processor():
@@ -39,14 +39,14 @@ def of_slowest(value):
     return largest.item()
 
 
-def medians(calls, rounds, repeats):
+def medians(calls, rounds, repeats, warm_ups=1):
     """Seconds that each of `calls` takes on the slowest rank. They take turns."""
     times = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
             dist.barrier()
             started = time.perf_counter()
-            for _ in range(repeats if turn > 0 else WARM_UPS):
+            for _ in range(repeats if turn > 0 else warm_ups):
                 call()
             spent = of_slowest(time.perf_counter() - started)
             if turn > 0:

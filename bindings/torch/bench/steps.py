@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from common import medians
+from common import WARM_UPS, medians
 
 LAYERS, WIDTH, BATCH = 5, 707, 32
 
@@ -57,7 +57,7 @@ def rows(groups, rounds):
     """Milliseconds of a step, and of its communication."""
     for wrap, name in ((ddp, "DDP"), (fsdp2, "FSDP2")):
         calls = {backend: prepared(wrap, group) for backend, group in groups.items()}
-        spent = medians(calls, rounds, 5)
+        spent = medians(calls, rounds, 5, WARM_UPS)
         step_ms = {backend: 1e3 * seconds for backend, seconds in spent.items()}
         yield {"name": f"{name}, step", **step_ms}
         own = {b: step_ms[b] - step_ms["nothing"] for b in ("unisono", "gloo")}
