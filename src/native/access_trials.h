@@ -85,13 +85,13 @@ class AccessTrials {
   AccessPath change(Class number, std::uint64_t sequence);
   void judge_until(std::uint64_t sequence);
   void judge(const Trial& trial, std::uint32_t time);
-  Duration time_of(std::size_t trial) const;
+  Duration time_of(std::size_t place) const;
   static AccessPath fastest(const Times& times);
 
   shm::SegmentGroup& group_;
   std::vector<State> states_;
   Trial trial_;  // the call that runs
-  // Those that were made, by number; what all members wrote of the last ones is not yet seen.
+  // The last trials, by number; those that were not judged yet may not have been seen by all.
   std::array<Trial, shm::kTrialStamps> made_;
   std::uint64_t count_made_ = 0, count_judged_ = 0;
 };

@@ -25,7 +25,7 @@ Status CombineCall::plan(Offer* offer) {
   // Everyone combines a part, also where only the root gets the result.
   wants_result_ = transfer_.sources.has(self());
   wanting_ = transfer_.readers;
-  const bool all_want_result = transfer_.readers.last - transfer_.readers.first == size();
+  const bool all_want_result = transfer_.readers.size() == size();
   transfer_.sources = transfer_.readers = everyone;
   const std::size_t total = transfer_.input_bytes;
   chunk_bytes_ = choose_chunk_bytes(total);
@@ -205,7 +205,7 @@ void CombineCall::combine_piece(std::uint64_t chunk, std::size_t offset, std::si
 // stored, or it is combined in the output first; so it is where nobody else wants it.
 void CombineCall::combine_operands(std::size_t at, std::byte* slot, std::size_t bytes) {
   const bool in_place = shm::is_in_place(result_path_);
-  const bool is_shared = wanting_.last - wanting_.first > (wants_result_ ? 1 : 0);
+  const bool is_shared = wanting_.size() > (wants_result_ ? 1 : 0);
   const bool by_output = !in_place && wants_result_ && (streams() || !is_shared);
   std::byte* const result = in_place || by_output ? transfer_.output + at : slot;
   const std::size_t count = bytes / element_bytes();

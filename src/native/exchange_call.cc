@@ -27,8 +27,7 @@ std::size_t ExchangeCall::packed_bytes() const {
 
 // A scan or all_to_all in place overwrites what others still have to read.
 bool ExchangeCall::overwrites_input() const {
-  const int others =
-      transfer_.sources.last - transfer_.sources.first - (transfer_.sources.has(self()) ? 1 : 0);
+  const int others = transfer_.sources.size() - (transfer_.sources.has(self()) ? 1 : 0);
   const bool reads_what_it_writes = transfer_.combines ? !transfer_.in_parts : transfer_.in_parts;
   return transfer_.input == transfer_.output && others > 0 && reads_what_it_writes;
 }
@@ -236,8 +235,8 @@ bool ExchangeCall::take_next_copy() {
   const int source = (self() + 1 + taken_in_round_) % size();
   const Block block = transfer_.sources.has(source) ? transfer_.take.at(source) : Block{};
   const shm::MemoryPath path = inputs_[static_cast<std::size_t>(source)].path;
-  const bool by_system = !is_self(source) && path == shm::MemoryPath::kSingleCopy;
-  const std::size_t unit = by_system ? single_copy_unit_ : unit_;
+  const bool is_single_copy = !is_self(source) && path == shm::MemoryPath::kSingleCopy;
+  const std::size_t unit = is_single_copy ? single_copy_unit_ : unit_;
   const std::size_t offset = round_ * unit_;
   if (offset < block.bytes && offset % unit == 0) {
     if (!is_ready(source)) return false;
@@ -301,8 +300,7 @@ void ExchangeCall::combine_piece(std::size_t offset, std::size_t bytes) {
   const std::size_t count = bytes / element_bytes();
   std::byte* const result = transfer_.output + offset;
   reduction_->combine_tree(result, operands_.data() + transfer_.sources.first,
-                           transfer_.sources.last - transfer_.sources.first, count,
-                           streaming_ && !reduction_->finishes());
+                           transfer_.sources.size(), count, streaming_ && !reduction_->finishes());
   reduction_->finish(result, count);
 }
 

@@ -62,7 +62,7 @@ void LargeCall::start(const Arguments& arguments, const Transfer& transfer) {
   record_ = arguments.record;
   reduction_ = arguments.reduction;
   element_bytes_ = size_of(arguments.call.type);
-  takes_turns_ = size() == 2 && transfer.gives_and_takes_all(size());
+  takes_turns_ = context_.group.takes_turns() && transfer.gives_and_takes_all(size());
   accepted_ = transfer.sources.first;
   offer_ = {};
   told_finished_ = false;
@@ -122,8 +122,8 @@ bool LargeCall::what_was_read_counts() const {
 
 bool LargeCall::advance() {
   if (stage_ == Stage::kEnter && !enter()) {
-    if (is_trial_)
-      began_ = Clock::now();  // nothing is done yet: readers of an earlier call are late
+    // Nothing is done yet: readers of an earlier call are late.
+    if (is_trial_) began_ = Clock::now();
     return false;
   }
   while (stage_ == Stage::kMove) {

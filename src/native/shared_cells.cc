@@ -27,7 +27,7 @@ void SharedCells::write(std::byte* to, const std::byte* from, std::size_t bytes,
 
 SharedCells::SharedCells(shm::SegmentGroup& group) : size_(group.size()), self_(group.self()) {
   static_assert(std::has_single_bit(unsigned{shm::kCellSlots}));
-  const int turns = size_ == 2 ? 2 : 1;
+  const int turns = group.takes_turns() ? 2 : 1;
   for (int row = 0; row < turns * shm::kCellSlots; ++row) {
     const int turn = row / shm::kCellSlots;
     for (int member = 0; member < size_; ++member) {

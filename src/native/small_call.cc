@@ -83,11 +83,10 @@ void SmallCall::write_cell() {
 // parts begin with the next member's, so that two members that take turns with their cells write
 // where they have read.
 void SmallCall::write_input(shm::CellLine& line) {
-  const bool is_inline = transfer_.largest_input_bytes <= shm::kInlineBytes;
-  std::byte* const to = is_inline ? line.payload : SharedCells::long_payload(line);
+  std::byte* const to = payload_of(line);
   if (transfer_.combines && reduction_->prepares()) {
     reduction_->prepare(to, transfer_.input, transfer_.input_bytes / element_bytes_);
-  } else if (is_inline) {
+  } else if (is_inline()) {
     copy_small(to, transfer_.input, transfer_.input_bytes);
   } else if (transfer_.in_parts) {
     const Block own = transfer_.give.at(cells_.self());
@@ -125,21 +124,17 @@ void SmallCall::end_trial() {
   is_trial_ = false;
 }
 
-const std::byte* SmallCall::payload_of(int member) const {
-  shm::CellLine& line = cells_.line(member);
-  return transfer_.largest_input_bytes <= shm::kInlineBytes ? line.payload
-                                                            : SharedCells::long_payload(line);
+std::byte* SmallCall::payload_of(shm::CellLine& line) const {
+  return is_inline() ? line.payload : SharedCells::long_payload(line);
 }
 
 const std::byte* SmallCall::part_of(int source) const {
-  const bool is_inline = transfer_.largest_input_bytes <= shm::kInlineBytes;
+  const std::byte* const payload = payload_of(cells_.line(source));
   const bool is_prepared = transfer_.combines && reduction_->prepares();
-  if (!transfer_.in_parts || is_inline || is_prepared) {
-    return payload_of(source) + transfer_.source_offset;
-  }
+  if (!transfer_.in_parts || is_inline() || is_prepared) return payload + transfer_.source_offset;
   const int members = cells_.size();
   const int between = (cells_.self() - source - 1 + members) % members;
-  return payload_of(source) + static_cast<std::size_t>(between) * transfer_.take.at(source).bytes;
+  return payload + static_cast<std::size_t>(between) * transfer_.take.at(source).bytes;
 }
 
 void SmallCall::finish() {
@@ -168,7 +163,7 @@ void SmallCall::combine() {
         raw ? transfer_.input + transfer_.source_offset : part_of(source);
   }
   reduction_->combine_tree(transfer_.output, operands_.data() + transfer_.sources.first,
-                           transfer_.sources.last - transfer_.sources.first, count, false);
+                           transfer_.sources.size(), count, false);
   reduction_->finish(transfer_.output, count);
 }
 

@@ -34,7 +34,8 @@ class SmallCall final : public NativeCall {
   void write_input(shm::CellLine& line);
   void finish();
   void combine();
-  const std::byte* payload_of(int member) const;
+  bool is_inline() const { return transfer_.largest_input_bytes <= shm::kInlineBytes; }
+  std::byte* payload_of(shm::CellLine& line) const;
   /// Where what this rank takes of a source lies in the source's cell.
   const std::byte* part_of(int source) const;
 

@@ -43,7 +43,7 @@ struct Pair {
   Side left{memory[0], memory[1], true};
   Side right{memory[1], memory[0], false};
 
-  /// What the last frame of `bytes` wrote, where the buffer at `index` of a ring lies.
+  /// Whether the buffer at `index` of a ring holds the payload of that frame.
   bool is_in_buffer(int ring, int index, std::uint64_t sequence, std::size_t bytes) const {
     const RingGeometry geometry = memory[ring].geometry();
     const std::size_t offset = static_cast<std::size_t>(index) * geometry.piece_bytes;

@@ -146,7 +146,7 @@ class RingSender {
   std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
   bool is_read_here_ = false;        // the loan, by a thread of this process
   bool may_lend_ = true;
-  bool passes_ = false;  // pieces of this frame in buffers
+  bool passes_ = false;  // this frame's pieces may go in buffers
   bool broken_ = false;
 };
 

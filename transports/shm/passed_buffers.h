@@ -4,9 +4,9 @@
 // two cores of an EPYC: 0.8 us instead of 2.4). Who has no buffer uses the ring, as do messages
 // that only go one way.
 //
-// A buffer belongs to whom the last piece in it was sent. The record that tells of the piece hands
-// the buffer over, too, so nothing is given back or counted. At first each rank has those at the
-// end of the ring that it writes.
+// A buffer belongs to the rank that its last piece was sent to. The record that tells of the piece
+// hands the buffer over, too, so nothing is given back or counted. At first each rank has those at
+// the end of the ring that it writes.
 //
 // Thread rule: both ends of a pair's rings on one side use this, on the thread of their engine.
 #pragma once

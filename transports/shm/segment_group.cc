@@ -38,10 +38,9 @@ Rank SegmentGroup::world_rank(int member) const {
 
 Status SegmentGroup::reserve_windows() {
   if (windows_reserved_) return {};
-  const bool takes_turns = size() == 2;
-  const std::byte* const first = takes_turns ? window(0) : window(self_);
+  const std::byte* const first = window(takes_turns() ? 0 : self_);
   const auto offset = static_cast<std::size_t>(first - shared_->segment->base());
-  UNISONO_TRY(shared_->segment->reserve(offset, (takes_turns ? 2 : 1) * kWindowBytes));
+  UNISONO_TRY(shared_->segment->reserve(offset, (takes_turns() ? 2 : 1) * kWindowBytes));
   windows_reserved_ = true;
   return {};
 }

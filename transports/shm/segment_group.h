@@ -34,14 +34,16 @@ class SegmentGroup {
   }
   TrialStamps& trial_stamps(int member) const {
     return *reinterpret_cast<TrialStamps*>(member_base(member) + sizeof(Counters) +
-                                          kCellSlots * kCellStride);
+                                           kCellSlots * kCellStride);
   }
   /// Slot 0 of a member's window; the others follow. Who writes into it reserves it first.
   std::byte* window(int member) const {
     return windows_ + static_cast<std::size_t>(member) * kWindowBytes;
   }
-  /// Of this rank's window; where there are two members, which take turns, of both.
+  /// Reserves the pages of this rank's window, or of both where members take turns.
   Status reserve_windows();
+  /// Two members write in turn into each other's cells and windows (native/shared_cells.h).
+  bool takes_turns() const { return size() == 2; }
 
   /// True when the member is a thread of this process: its pointers are valid here.
   bool in_this_process(int member) const { return same_process_[static_cast<std::size_t>(member)]; }

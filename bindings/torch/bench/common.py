@@ -39,14 +39,17 @@ def of_slowest(value):
     return largest.item()
 
 
-def medians(calls, rounds, repeats, warm_ups=1):
-    """Seconds that each of `calls` takes on the slowest rank. They take turns."""
+def medians(calls, rounds, repeats, warm_ups=0):
+    """Seconds that each of `calls` takes on the slowest rank. They take turns.
+
+    The first turn, of at least `warm_ups` calls, does not count.
+    """
     times = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
             dist.barrier()
             started = time.perf_counter()
-            for _ in range(repeats if turn > 0 else warm_ups):
+            for _ in range(repeats if turn > 0 else max(repeats, warm_ups)):
                 call()
             spent = of_slowest(time.perf_counter() - started)
             if turn > 0:
