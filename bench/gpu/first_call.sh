@@ -126,7 +126,7 @@ part_ncu() {
   ncu=$(find_ncu) || { echo "ncu is not installed" >&3; return 77; }
   [ -z "$rehearsal" ] || { bytes=64K rank_counts=2; }
   for ranks in $rank_counts; do
-    # Five calls: three timed ones and two back to back. The clocks stay as they are.
+    # The clocks stay as they are.
     attempt "$ranks" 60 "$ncu" --clock-control none --csv --page raw \
       --metrics dram__bytes_read.sum,dram__bytes_write.sum --log-file "$raw/ncu_$ranks.csv" \
       "$unisono" perf all_reduce -n "$ranks" --as threads --memory cuda --place in \

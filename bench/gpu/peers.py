@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""What PyTorch offers for ranks that share one GPU: symmetric memory, Gloo and, from version 2.30
-on, NCCL. Ranks are processes. Appends JSON lines to the file that is named; run.sh starts it.
+"""What others offer for ranks that share one GPU: PyTorch's symmetric memory, Gloo and, from version
+2.30 on, NCCL, by PyTorch between processes and by its own interface in one process. Appends JSON
+lines to the file that is named; run.sh starts it.
 
 usage: peers.py FILE
+
+NCCL_LIBRARY=file takes another NCCL than the one that PyTorch brings.
 """
+import ctypes
 import json
 import os
 import sys
@@ -15,7 +19,9 @@ SIZES = (1 << 20, 16 << 20, 256 << 20)
 RANKS = (2, 4, 8)
 SECONDS_OF_A_POINT = 0.2
 # Of a job: its processes import torch, which takes half of a minute where its files are not cached.
-SECONDS_OF_A_JOB = 40
+SECONDS_OF_A_JOB = 30
+GLOO, SYMMETRIC, NCCL, NCCL_ALONE = "torch gloo", "torch symm_mem", "torch NCCL", "NCCL"
+NCCL_FLOAT32, NCCL_SUM = 7, 0  # ncclDataType_t, ncclRedOp_t
 
 
 def note(text):
@@ -44,10 +50,38 @@ def time_calls(torch, barrier, call):
     return (time.perf_counter() - start) / loops * 1e6
 
 
+def load_nccl():
+    """Before torch, which then takes the one that is there."""
+    if os.environ.get("NCCL_LIBRARY"):
+        ctypes.CDLL(os.environ["NCCL_LIBRARY"], mode=ctypes.RTLD_GLOBAL)
+
+
+def nccl_version():
+    """(major, minor, patch) of the NCCL that is loaded: torch tells the one it was compiled with."""
+    number = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    return number.value // 10000, number.value // 100 % 100, number.value % 100
+
+
+def allow_one_gpu():
+    """Before torch is asked for the first collective."""
+    os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
+    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+    os.environ.setdefault("NCCL_MAX_CTAS", "16")
+    load_nccl()
+
+
+def append_row(file, peer, ranks, ranks_as, size, us, right):
+    row = {"peer": peer, "collective": "all_reduce", "type": "float32", "ranks": ranks,
+           "ranks_as": ranks_as, "bytes": size, "us": us, "right": right}
+    with open(file, "a") as out:
+        out.write(json.dumps(row) + "\n")
+
+
 def make_call(torch, dist, peer, count):
     """What all-reduces `count` floats, and the tensor that has the result."""
     rank = dist.get_rank()
-    if peer == "torch symm_mem":
+    if peer == SYMMETRIC:
         import torch.distributed._symmetric_memory as symmetric
 
         data = symmetric.empty(count, dtype=torch.float32, device="cuda")
@@ -67,16 +101,13 @@ def run_rank(rank, ranks, peer, store, file):
         if rank == 0:
             print(f"{peer} k={ranks}: {time.perf_counter() - start:.1f} s: {what}", flush=True)
 
-    # Before torch is asked for the first collective.
-    os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
-    os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
-    os.environ.setdefault("NCCL_MAX_CTAS", "16")
+    allow_one_gpu()
     import torch
     import torch.distributed as dist
 
     torch.cuda.set_device(0)
     tell("torch is there")
-    backend = "nccl" if peer == "torch NCCL" else "gloo"
+    backend = "nccl" if peer == NCCL else "gloo"
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
     tell("the ranks have met")
     for size in SIZES:
@@ -90,22 +121,74 @@ def run_rank(rank, ranks, peer, store, file):
         times = [None] * ranks
         dist.all_gather_object(times, (us, right))
         if rank == 0:
-            row = {"peer": peer, "collective": "all_reduce", "type": "float32", "ranks": ranks,
-                   "ranks_as": "processes", "bytes": size, "us": max(t for t, _ in times),
-                   "right": all(r for _, r in times)}
-            with open(file, "a") as out:
-                out.write(json.dumps(row) + "\n")
+            append_row(file, peer, ranks, "processes", size, max(t for t, _ in times),
+                       all(r for _, r in times))
         del data
     dist.destroy_process_group()
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+class NcclOfOneProcess:
+    """All ranks of a communicator in one thread, each with a stream of its own."""
+
+    def __init__(self, torch, ranks):
+        self.library = ctypes.CDLL("libnccl.so.2")
+        self.library.ncclGetErrorString.restype = ctypes.c_char_p
+        self.streams = [torch.cuda.Stream() for _ in range(ranks)]
+        self.comms = [ctypes.c_void_p() for _ in range(ranks)]
+        unique = UniqueId()
+        self.check(self.library.ncclGetUniqueId(ctypes.byref(unique)))
+        self.check(self.library.ncclGroupStart())
+        for rank, comm in enumerate(self.comms):
+            self.check(self.library.ncclCommInitRank(ctypes.byref(comm), ranks, unique, rank))
+        self.check(self.library.ncclGroupEnd())
+
+    def check(self, result):
+        if result:
+            raise RuntimeError(self.library.ncclGetErrorString(result).decode())
+
+    def all_reduce(self, tensors):
+        """In place."""
+        self.check(self.library.ncclGroupStart())
+        for tensor, comm, stream in zip(tensors, self.comms, self.streams):
+            memory = ctypes.c_void_p(tensor.data_ptr())
+            self.check(self.library.ncclAllReduce(
+                memory, memory, ctypes.c_size_t(tensor.numel()), NCCL_FLOAT32, NCCL_SUM, comm,
+                ctypes.c_void_p(stream.cuda_stream)))
+        self.check(self.library.ncclGroupEnd())
+
+
+def run_one_process(_, ranks, file):
+    allow_one_gpu()
+    import torch
+
+    torch.cuda.set_device(0)
+    nccl = NcclOfOneProcess(torch, ranks)
+    print(f"{NCCL_ALONE} k={ranks}: the communicator is there", flush=True)
+    for size in SIZES:
+        tensors = [torch.full((size // 4,), float(rank + 1), device="cuda") for rank in range(ranks)]
+        torch.cuda.synchronize()
+        nccl.all_reduce(tensors)
+        torch.cuda.synchronize()
+        right = all(bool((t == ranks * (ranks + 1) / 2).all()) for t in tensors)
+        us = time_calls(torch, lambda: None, lambda: nccl.all_reduce(tensors))
+        append_row(file, NCCL_ALONE, ranks, "threads", size, us, right)
+    # What a communicator holds goes with the process.
 
 
 def run_peer(torch, peer, ranks, file, limit):
     import torch.multiprocessing as processes
 
     with tempfile.TemporaryDirectory() as folder:
-        job = processes.spawn(
-            run_rank, args=(ranks, peer, os.path.join(folder, "store"), file), nprocs=ranks,
-            join=False)
+        if peer == NCCL_ALONE:
+            job = processes.spawn(run_one_process, args=(ranks, file), nprocs=1, join=False)
+        else:
+            job = processes.spawn(
+                run_rank, args=(ranks, peer, os.path.join(folder, "store"), file), nprocs=ranks,
+                join=False)
         end = time.monotonic() + limit
         try:
             while not job.join(timeout=1):
@@ -120,15 +203,16 @@ def run_peer(torch, peer, ranks, file, limit):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
+    load_nccl()
     import torch
 
     if not torch.cuda.is_available():
         note("torch sees no GPU")
         return 77
-    peers = ["torch symm_mem", "torch gloo"]
-    version = torch.cuda.nccl.version()
+    peers = [SYMMETRIC, GLOO]
+    version = nccl_version()
     if version >= (2, 30):
-        peers.append("torch NCCL")
+        peers = [SYMMETRIC, NCCL_ALONE, NCCL, GLOO]
     else:
         note(f"NCCL {'.'.join(map(str, version))} has no several ranks on a GPU")
     measured = 0

@@ -8,7 +8,7 @@ parts.tsv     part, pass|FAIL|missing|no time, seconds, note
 timing.jsonl  rows of `unisono perf --memory cuda --floor --json`, and its floors
 brief.jsonl   rows of two sizes, warm
 probe.jsonl   answers of gpu_probe
-ncu_K.csv     bytes through memory of five all-reduces of K ranks
+ncu_K.csv     bytes through memory of all-reduces of K ranks, a kernel each
 graph.jsonl   replays of gpu_graph
 peers.jsonl   what peers.py measured
 
@@ -29,7 +29,6 @@ import tempfile
 
 MIB = 1 << 20
 RANKS = (2, 4, 8)
-CALLS_UNDER_NCU = 5
 
 
 class Goal:
@@ -156,7 +155,7 @@ def judge_goals(lines_of_timing, unjudged, had_time=True):
 
 
 def ncu_bytes(path):
-    """Bytes through memory of all kernels in ncu's raw page, or None."""
+    """Bytes through memory of a kernel, the mean of those in ncu's raw page, or None."""
     try:
         with open(path, newline="") as file:
             # What the measured program printed comes first.
@@ -164,7 +163,7 @@ def ncu_bytes(path):
     except FileNotFoundError:
         return None
     table = list(csv.reader(lines))
-    if len(table) < 2:
+    if len(table) < 3:
         return None
     scale = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
     columns = [i for i, name in enumerate(table[0]) if name.startswith("dram__bytes_")]
@@ -175,16 +174,17 @@ def ncu_bytes(path):
     for row in table[2:]:
         for i in columns:
             total += float(row[i].replace(",", "")) * units[i]
-    return total
+    return total / (len(table) - 2)
 
 
 def ncu_line(folder, bytes_per_rank):
     cells, found = "", False
     for ranks in RANKS:
-        total = ncu_bytes(os.path.join(folder, f"ncu_{ranks}.csv"))
-        found = found or total is not None
-        floor = 2 * ranks * bytes_per_rank * CALLS_UNDER_NCU
-        cells += f"{'-':>8}" if total is None else f"{total / floor:8.2f}"
+        # A call of threads is one kernel.
+        read_and_written = ncu_bytes(os.path.join(folder, f"ncu_{ranks}.csv"))
+        found = found or read_and_written is not None
+        floor = 2 * ranks * bytes_per_rank
+        cells += f"{'-':>8}" if read_and_written is None else f"{read_and_written / floor:8.2f}"
     return [f"{'DRAM bytes of all_reduce float32 /2kN (ncu)':<46}{cells}"] if found else []
 
 
