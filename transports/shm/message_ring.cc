@@ -112,10 +112,10 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   return geometry;
 }
 
-// The line after the record must be free too: it gets the zero word that ends the published part,
-// and the goodbye.
+// The two lines after the record must be free too: they are cleared, and the first may get the
+// goodbye.
 bool RingSender::has_room(std::uint32_t lines) {
-  const std::uint64_t wanted = produced_ + lines + 1;
+  const std::uint64_t wanted = produced_ + lines + 2;
   if (wanted <= consumed_seen_ + ring_.line_count) return true;
   // Acquire pairs with RingReceiver::advance: the reader has finished with these lines.
   const std::uint64_t consumed =
@@ -157,14 +157,20 @@ void RingSender::write_lines(std::span<const std::byte> payload, bool streamed) 
   if (head < payload.size()) copy(ring_.line(0), payload.data() + head, payload.size() - head);
 }
 
+// Who waits for the record looks at its header line all the time. Were the line taken away while
+// this core waits for another one, it would have to be fetched twice: so the header is written
+// last, and the line behind a record of one line was cleared with the record before.
 void RingSender::publish(std::uint32_t word, std::uint32_t lines) {
   const std::uint32_t next = ring_.wrap(position_ + lines);
   // The reader reaches this word through the release below only.
-  first_word(ring_.line(next)).store(0, std::memory_order_relaxed);
+  if (next != cleared_) first_word(ring_.line(next)).store(0, std::memory_order_relaxed);
   // Release pairs with the acquire in RingReceiver::take: the whole record is visible with it.
   first_word(ring_.line(position_)).store(kPublished | word, std::memory_order_release);
   position_ = next;
   produced_ += lines;
+  cleared_ = ring_.wrap(next + 1);
+  // As above: the reader comes here after the next release.
+  first_word(ring_.line(cleared_)).store(0, std::memory_order_relaxed);
 }
 
 RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const std::byte> payload) {
@@ -179,8 +185,8 @@ RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const s
   const std::size_t piece = std::min<std::size_t>(payload.size(), ring_.piece_bytes);
   if (!has_room(1 + lines_for(piece))) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   passes_ = buffers_ != nullptr && header.total_bytes <= kFramePayloadMax;
-  write_header(ring_.line(position_), header);
   const Written written = write_piece(payload.first(piece));
+  write_header(ring_.line(position_), header);
   publish(header.payload_bytes | written.word, written.lines);
   if (piece == payload.size()) return Pushed::kWhole;
   rest_ = payload.data() + piece;
@@ -192,10 +198,10 @@ RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const s
                                     const MemoryHandle& lent) {
   if (!has_room(2)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
   passes_ = false;  // lent frames are long; a refused one fills the ring
-  write_header(ring_.line(position_), header);
   loan_ = ring_.line(ring_.wrap(position_ + 1));
   const LoanLine line{kOpen, lent};
   std::memcpy(loan_, &line, sizeof line);
+  write_header(ring_.line(position_), header);
   is_read_here_ = lent.path == MemoryPath::kPointer;
   publish(kLent | header.payload_bytes, 2);
   rest_ = payload.data();

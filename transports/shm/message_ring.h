@@ -138,6 +138,7 @@ class RingSender {
   PassedBuffers* buffers_;
   StoreTrials trials_;
   std::uint32_t position_ = 0;       // index of the next header line
+  std::uint32_t cleared_ = 0;        // and of the line behind it, once a record was published
   std::uint64_t produced_ = 0;       // lines written so far
   std::uint64_t consumed_seen_ = 0;  // the reader's counter when last looked at
   const std::byte* rest_ = nullptr;  // of the frame partly written
