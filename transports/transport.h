@@ -138,6 +138,13 @@ class Transport {
   virtual void unpin(std::span<const std::byte> memory) { static_cast<void>(memory); }
   /// True while something taken from a caller waits here for poll() to send it.
   virtual bool has_unsent() const = 0;
+  /// The job says that this peer is dead: payloads that have not gone to it are given back, and
+  /// close() does not wait for it. Nothing is reported. A transport that hears of a death as soon
+  /// as the job does need not do anything.
+  virtual void give_up(Rank peer, FrameSink& sink) {
+    static_cast<void>(peer);
+    static_cast<void>(sink);
+  }
   /// Sends what is queued until the deadline, says goodbye, closes. Idempotent.
   virtual void close(TimePoint deadline, FrameSink& sink) = 0;
 };

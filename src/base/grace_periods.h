@@ -19,5 +19,7 @@ inline constexpr std::chrono::seconds kDecision{1};
 /// The job's own words on a failure that this rank has seen only the effect of: a word that another
 /// raised, a peer that cannot be reached, streams that were let go.
 inline constexpr std::chrono::milliseconds kCause{300};
+/// A rank that went away before all had met, or the arbiter then, may be started again.
+inline constexpr std::chrono::seconds kReturn{1};
 
 }  // namespace unisono::grace

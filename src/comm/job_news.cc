@@ -71,6 +71,14 @@ bool JobNews::is_gone(Rank rank) const {
                      [rank](const FailureDecision& death) { return death.failed_rank == rank; });
 }
 
+std::vector<Rank> JobNews::dead() const {
+  std::vector<Rank> ranks;
+  for (const FailureDecision& death : deaths_) {
+    if (death.failed_rank >= 0) ranks.push_back(death.failed_rank);
+  }
+  return ranks;
+}
+
 Status JobNews::find_lost(const std::vector<Rank>& ranks) const {
   for (const FailureDecision& death : deaths_) {
     if (std::find(ranks.begin(), ranks.end(), death.failed_rank) == ranks.end()) continue;
@@ -123,7 +131,7 @@ void JobNews::tell_events() {
   for (const Event& event : std::exchange(events_, {})) {
     if (event.communicator == kEveryCommunicator) {
       // Whose fault it was is the arbiter's to say: the peer may be another failure's victim.
-      arbiter_.report_broken_link(event.peer, event.message);
+      arbiter_.report_broken_link(event.peer, Status(event.code, event.message, event.peer));
       continue;
     }
     JobCommunicator* const communicator = find(event.communicator);
@@ -182,7 +190,7 @@ void JobNews::link_closed(Rank peer, const Status& cause) {
     peer_left_[static_cast<std::size_t>(peer)] = true;
     return;
   }
-  events_.push_back({kEveryCommunicator, ErrorCode::kRankFailed, peer, cause.message()});
+  events_.push_back({kEveryCommunicator, cause.code(), peer, cause.message()});
 }
 
 void JobNews::left(std::uint32_t communicator, Rank peer) {

@@ -4,11 +4,13 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
 
+#include "base/grace_periods.h"
 #include "base/log.h"
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
@@ -72,6 +74,19 @@ Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const st
   return hints;
 }
 
+Member member_here(Rank rank) {
+  const topology::HostIdentity host = topology::read_host_identity();
+  Member member;
+  member.rank = rank;
+  member.host = host.host;
+  member.host_name = host.name;
+  member.network_namespace = host.network_namespace;
+  member.pid = getpid();
+  member.uid = getuid();
+  member.addresses = processor_lines();
+  return member;
+}
+
 }  // namespace
 
 int Runtime::forks_so_far() {
@@ -122,32 +137,55 @@ void Runtime::destroy(Runtime* runtime) {
 
 Result<std::shared_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
   std::shared_ptr<Runtime> runtime(new Runtime(options), &Runtime::destroy);
-  UNISONO_ASSIGN(runtime->selection_, algorithms::SelectionTable::load(runtime->config_.tuning));
-  UNISONO_ASSIGN(runtime->algorithm_hints_, parse_algorithm_hints(runtime->config_.algorithm));
-  UNISONO_TRY(runtime->connect(options));
+  Member self = member_here(options.rank);
+  if (const Status ready = runtime->get_ready(options, &self); !ready) {
+    ArbiterClient::decline(options.rendezvous, options.size, self, ready);
+    return ready;
+  }
+  UNISONO_ASSIGN(runtime->arbiter_,
+                 ArbiterClient::join(options.rendezvous, options.size, self, options.deadline));
+  if (const Status connected = runtime->connect(options.deadline); !connected) {
+    return runtime->cause_of(connected);
+  }
   return runtime;
 }
 
-Status Runtime::connect(const RuntimeOptions& options) {
-  Member self;
-  self.rank = options.rank;
-  const topology::HostIdentity host = topology::read_host_identity();
-  self.host = host.host;
-  self.host_name = host.name;
-  self.network_namespace = host.network_namespace;
-  self.pid = getpid();
-  self.uid = getuid();
-  self.settings = shared_settings(config_, selection_);
-  self.addresses = processor_lines();
-  UNISONO_TRY(open_device(options.device, &self));
-  UNISONO_TRY(open_transports(options, &self));
-  UNISONO_ASSIGN(arbiter_,
-                 ArbiterClient::join(options.rendezvous, options.size, self, options.deadline));
+// All that this rank can do before it has met the others.
+Status Runtime::get_ready(const RuntimeOptions& options, Member* self) {
+  UNISONO_ASSIGN(selection_, algorithms::SelectionTable::load(config_.tuning));
+  UNISONO_ASSIGN(algorithm_hints_, parse_algorithm_hints(config_.algorithm));
+  self->settings = shared_settings(config_, selection_);
+  UNISONO_TRY(open_device(options.device, self));
+  return open_transports(options, self);
+}
+
+Status Runtime::connect(TimePoint deadline) {
   host_loads_ = host_loads(world().members);
-  news_ = std::make_unique<JobNews>(*arbiter_, options.size);
-  engine_ = std::make_unique<Engine>(*news_, options.size, config_.eager_bytes, idle_choice());
-  UNISONO_TRY(open_shared_segment(options.deadline));
+  news_ = std::make_unique<JobNews>(*arbiter_, world().size);
+  engine_ = std::make_unique<Engine>(*news_, world().size, config_.eager_bytes, idle_choice());
+  UNISONO_TRY(open_shared_segment(deadline));
   return transports_.connect(world(), shared_segment_, engine_->messenger());
+}
+
+// Why this rank cannot connect to the others: the end of another one, which the job's own word
+// tells, or its own failure, which it tells the job.
+Status Runtime::cause_of(const Status& seen) {
+  std::vector<Rank> others(static_cast<std::size_t>(world().size));
+  std::iota(others.begin(), others.end(), 0);
+  std::erase(others, world().rank);
+  const TimePoint until = Clock::now() + grace::kCause;
+  do {
+    news_->poll_arbiter();
+    if (const Status lost = news_->find_lost(others); !lost) return lost;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (Clock::now() < until);
+  // Whom it has waited for in vain, or this rank, which cannot go on.
+  const bool names_other = seen.code() == ErrorCode::kTimeout && seen.rank() >= 0;
+  arbiter_->report_failure({seen.code(), names_other ? seen.rank() : world().rank,
+                            kEveryCommunicator, 0,
+                            "rank " + std::to_string(world().rank) +
+                                " cannot connect to the others: " + seen.message()});
+  return seen;
 }
 
 IdleChoice Runtime::idle_choice() const {
@@ -240,6 +278,7 @@ void Runtime::shut_down() {
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
   const Engine::Lock lock(*engine_);
   DropSink sink;
+  for (const Rank dead : news_->dead()) engine_->messenger().give_up(dead);
   const TimePoint deadline = Clock::now() + kDrainLimit;
   for (int looks = 0; engine_->messenger().has_unsent() && Clock::now() < deadline; ++looks) {
     engine_->messenger().poll();

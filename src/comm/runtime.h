@@ -121,7 +121,9 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
  private:
   explicit Runtime(RuntimeOptions& options);
   static void destroy(Runtime* runtime);
-  Status connect(const RuntimeOptions& options);
+  Status get_ready(const RuntimeOptions& options, Member* self);
+  Status connect(TimePoint deadline);
+  Status cause_of(const Status& seen);
   Status open_transports(const RuntimeOptions& options, Member* self);
   IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);

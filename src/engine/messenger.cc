@@ -276,6 +276,10 @@ bool Messenger::has_unsent() const {
                                     [](const Transport* each) { return each->has_unsent(); });
 }
 
+void Messenger::give_up(Rank dead) {
+  for (Transport* transport : transports_) transport->give_up(dead, *this);
+}
+
 void Messenger::closed(Rank rank, const Status& cause) {
   use(rank).closed = true;
   events_.link_closed(rank, cause);

@@ -122,6 +122,8 @@ class Messenger final : public FrameSink {
   bool poll();
   /// True while something only waits for poll() to send it.
   bool has_unsent() const;
+  /// As Transport::give_up(), of all transports.
+  void give_up(Rank dead);
   /// False when poll() has nothing to look at.
   bool in_use() const { return !transports_.empty(); }
 

@@ -94,6 +94,10 @@ class ArbiterClient {
   /// twice, differing world sizes or settings, address in use), kAuthentication.
   static Result<std::unique_ptr<ArbiterClient>> join(const RendezvousPoint& point, int size,
                                                      Member self, TimePoint deadline);
+  /// "I cannot take part: `why`", so that the others need not wait for this rank. Looks for the
+  /// arbiter, or is it on rank 0, for a second at most.
+  static void decline(const RendezvousPoint& point, int size, const Member& self,
+                      const Status& why);
   ~ArbiterClient();
 
   const World& world() const { return world_; }
@@ -118,9 +122,10 @@ class ArbiterClient {
   /// The communicators whose calls the arbiter has asked for since the last time.
   std::vector<std::uint32_t> take_questions();
   void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
-  /// A data link broke. The arbiter answers with a decision about `peer` if `peer`'s control
-  /// connection is gone too, within 300 ms; else with one that names the link.
-  void report_broken_link(Rank peer, const std::string& reason);
+  /// The data link to `peer` broke for this cause. The arbiter answers with a decision about `peer`
+  /// if `peer`'s control connection is gone too, within 300 ms; else with one that names the link,
+  /// and of its ranks the one that more others complain about.
+  void report_broken_link(Rank peer, const Status& cause);
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

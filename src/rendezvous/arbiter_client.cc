@@ -16,6 +16,8 @@ namespace {
 
 // Reports beyond this, unread by a stuck arbiter, are dropped.
 constexpr std::size_t kBacklogBytesMax = 1 << 20;
+// How long a rank that cannot take part looks for somebody to tell.
+constexpr Duration kDeclineTime = std::chrono::seconds(1);
 // More at a time is nothing that an arbiter asks.
 constexpr std::size_t kQuestionsMax = 4096;
 
@@ -97,11 +99,20 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                       " ranks needs a place to meet: tcp://host:port, file:///path, or the "
                       "variables that torchrun and 'unisono run' set");
   }
-  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, size, self, deadline));
+  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ =
       std::make_unique<Connection>(std::move(joined.stream), client->world_.members.front());
   return client;
+}
+
+void ArbiterClient::decline(const RendezvousPoint& point, int size, const Member& self,
+                            const Status& why) {
+  const bool has_others = size > 1 && point.kind != RendezvousPoint::Kind::kAlone;
+  if (!has_others || !rendezvous::check_member(self, size)) return;
+  // The refusal of all, or that nobody was found: the caller has an error of its own.
+  static_cast<void>(
+      rendezvous::join_rendezvous(point, {size, self, why}, Clock::now() + kDeclineTime));
 }
 
 void ArbiterClient::poll(std::vector<FailureDecision>* decisions) {
@@ -164,16 +175,17 @@ void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& 
       rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
 }
 
-void ArbiterClient::report_broken_link(Rank peer, const std::string& reason) {
+void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {
   if (!connection_) return;
   if (connection_->state == Connection::State::kFarewell) {
     connection_->own.push_back(
         {ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
          rendezvous::member_text(world_.members[static_cast<std::size_t>(peer)]) +
-             " is lost: " + reason});
+             " is lost: " + cause.message()});
     return;
   }
-  connection_->send(rendezvous::encode(rendezvous::BrokenLinkMessage{peer, reason}));
+  connection_->send(
+      rendezvous::encode(rendezvous::BrokenLinkMessage{peer, cause.message(), cause.code()}));
 }
 
 void ArbiterClient::leave() {

@@ -32,6 +32,11 @@ std::shared_ptr<const std::string> secret_frame(std::string bytes) {
   });
 }
 
+Status why_declined(Rank rank, const Message& message) {
+  const Status why = decode_refusal(message.body);
+  return {why.code(), fmt::format("rank {} cannot take part: {}", rank, why.message()), rank};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, UniqueFd rank_zero,
@@ -159,9 +164,9 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
     return seat.stream.close();
   }
   seats_.emplace(fd, std::move(seat));
-  if (rendezvous_.complete()) welcome();
   // What came along with its join makes no event of its own.
   read_seat(fd);
+  if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
 }
 
 void ArbiterLoop::read_seat(int fd) {
@@ -196,7 +201,7 @@ void ArbiterLoop::read_seat(int fd) {
     }
     if (rank == 0 && left) rank_zero_left_ = true;
   } else if (phase_ == Phase::kGathering) {
-    rendezvous_.depart(rank);
+    rendezvous_.depart(rank, now_);
   }
   seat.stream.close();
   seats_.erase(entry);
@@ -238,7 +243,12 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
       return {};
     }
     case MessageType::kGiveUp:
-      return {};  // crossed the welcome on its way
+      return {};                   // crossed the welcome on its way
+    case MessageType::kDecline: {  // so did this
+      const Status why = why_declined(seat->rank, message);
+      decider_->on_failure({why.code(), seat->rank, kEveryCommunicator, 0, why.message()});
+      return {};
+    }
     default:
       return {ErrorCode::kProtocol,
               fmt::format("a message of unknown type {}", static_cast<int>(message.type))};
@@ -247,15 +257,21 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
 
 Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& message) {
   if (phase_ == Phase::kEnding) return {};
-  if (message.type != MessageType::kGiveUp) {
+  if (message.type == MessageType::kDecline) {
+    fail(why_declined(seat.rank, message));
+  } else if (message.type == MessageType::kGiveUp) {
+    fail(rendezvous_.overdue(now_));
+  } else {
     return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat.rank)};
   }
-  fail(rendezvous_.overdue(now_));
   return {};
 }
 
 void ArbiterLoop::on_timers() {
-  if (phase_ == Phase::kGathering && now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
+  if (phase_ == Phase::kGathering) {
+    if (const Status lost = rendezvous_.lost(now_); !lost) fail(lost);
+    if (now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
+  }
   if (phase_ == Phase::kGathering || phase_ == Phase::kEnding) {
     strangers_.expire(now_);
     watch_listeners();
@@ -360,7 +376,7 @@ void ArbiterLoop::settle() {
 TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
-      return std::min(options_.deadline, strangers_.next_due(now_));
+      return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
     case Phase::kServing:
       return decider_->next_due();
     case Phase::kEnding:

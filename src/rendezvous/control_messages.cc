@@ -201,6 +201,7 @@ std::string encode_wait(MessageType type, const WaitMessage& message, int size) 
 std::string encode(const BrokenLinkMessage& message) {
   Writer writer(MessageType::kBrokenLink);
   writer.number(message.peer);
+  writer.number(static_cast<std::uint8_t>(message.code));
   writer.text(message.reason, kTextBytesMax);
   return writer.finish();
 }
@@ -238,8 +239,8 @@ std::string encode(MessageType type, const FailureDecision& decision) {
   return writer.finish();
 }
 
-std::string encode_refusal(const Status& status) {
-  Writer writer(MessageType::kRefusal);
+std::string encode_refusal(const Status& status, MessageType type) {
+  Writer writer(type);
   writer.number(static_cast<std::uint8_t>(status.code()));
   writer.number(status.rank());
   writer.text(shortened(status.message(), kTextBytesMax), kTextBytesMax);
@@ -315,10 +316,12 @@ Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size) {
   Reader reader(body);
   BrokenLinkMessage message;
   message.peer = reader.number<Rank>();
+  const auto code = reader.number<std::uint8_t>();
   message.reason = reader.text(kTextBytesMax);
-  if (!reader.finished() || message.peer < 0 || message.peer >= size) {
+  if (!reader.finished() || message.peer < 0 || message.peer >= size || !is_code_of_failure(code)) {
     return malformed("broken link");
   }
+  message.code = static_cast<ErrorCode>(code);
   return message;
 }
 

@@ -32,6 +32,7 @@ enum class MessageType : std::uint8_t {
   kDiffering,     ///< rank: a peer makes other calls than this rank, whose latest follow
   kCalls,         ///< rank: its latest calls, having been asked
   kGoodbye,       ///< rank: leaves
+  kDecline,       ///< rank: cannot take part, and why
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
@@ -58,6 +59,7 @@ struct WaitMessage {
 struct BrokenLinkMessage {
   Rank peer = 0;
   std::string reason;
+  ErrorCode code = ErrorCode::kRankFailed;  ///< kProtocol: the peer sent nonsense
 };
 struct CallsMessage {
   std::uint32_t communicator = 0;
@@ -85,7 +87,8 @@ std::string encode_question(std::uint32_t communicator);
 std::string encode(const WelcomeMessage& message);
 /// kDecision or kFailure.
 std::string encode(MessageType type, const FailureDecision& decision);
-std::string encode_refusal(const Status& status);
+/// kRefusal or kDecline.
+std::string encode_refusal(const Status& status, MessageType type = MessageType::kRefusal);
 /// Members in as many messages as the bound makes necessary; without their settings, which are
 /// the same on all ranks.
 std::string encode_members(const std::vector<Member>& members);
@@ -101,7 +104,7 @@ Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int s
 Result<std::uint32_t> decode_question(std::string_view body);
 Result<WelcomeMessage> decode_welcome(std::string_view body);
 Result<FailureDecision> decode_decision(std::string_view body, int size);
-/// The refusal itself; kProtocol where it cannot be read.
+/// What kRefusal or kDecline says; kProtocol where it cannot be read.
 Status decode_refusal(std::string_view body);
 /// Appends the members, which must continue `members` by rank.
 Status decode_members(std::string_view body, int size, std::vector<Member>* members);

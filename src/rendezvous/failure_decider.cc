@@ -120,8 +120,22 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   if (peer == reporter) return on_violation(reporter, "a report about a link to itself");
   if (presence(peer) == Presence::kDead) return;
   if (presence(peer) == Presence::kLeft) return tell_that_peer_left(reporter, peer);
-  links_.try_emplace(std::minmax(reporter, peer),
-                     BrokenLink{now + kLinkGraceTime, reporter, peer, message.reason});
+  broken_with_[reporter].insert(peer);
+  broken_with_[peer].insert(reporter);
+  const BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
+  const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
+  // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
+  const auto is_nonsense = [](const BrokenLink& link) { return link.code == ErrorCode::kProtocol; };
+  if (!is_new && is_nonsense(reported) && !is_nonsense(known->second)) {
+    const TimePoint due = known->second.due;
+    known->second = reported;
+    known->second.due = due;
+  }
+}
+
+std::size_t FailureDecider::broken_links_of(Rank rank) const {
+  const auto found = broken_with_.find(rank);
+  return found == broken_with_.end() ? 0 : found->second.size();
 }
 
 // Everyone is asked at once; who sees the difference as well has answered by saying so.
@@ -243,11 +257,25 @@ FailureDecision FailureDecider::judge(const Operation& operation, const Timeout&
   return decision;
 }
 
+// Which end is at fault nobody sees. A rank whose links to others broke as well is suspected before
+// one that lost this link alone; else the word of who complained first stands.
 FailureDecision FailureDecider::judge(const BrokenLink& link) const {
-  return {
-      ErrorCode::kRankFailed, link.peer, kEveryCommunicator, 0,
-      fmt::format("the link between {} and {} broke although both are alive: {}",
-                  member_text(member(link.reporter)), member_text(member(link.peer)), link.reason)};
+  const std::size_t of_reporter = broken_links_of(link.reporter);
+  const bool is_reporter = of_reporter > broken_links_of(link.peer);
+  const std::string reporter = member_text(member(link.reporter));
+  const std::string peer = member_text(member(link.peer));
+  if (is_reporter) {
+    return {ErrorCode::kRankFailed, link.reporter, kEveryCommunicator, 0,
+            fmt::format("{} lost its links to {} ranks that are alive, to {} with: {}", reporter,
+                        of_reporter, peer, link.reason)};
+  }
+  if (link.code == ErrorCode::kProtocol) {
+    return {link.code, link.peer, kEveryCommunicator, 0,
+            fmt::format("{} sent {} what no correct rank sends: {}", peer, reporter, link.reason)};
+  }
+  return {ErrorCode::kRankFailed, link.peer, kEveryCommunicator, 0,
+          fmt::format("the link between {} and {} broke although both are alive: {}", reporter,
+                      peer, link.reason)};
 }
 
 std::string FailureDecider::whereabouts(Rank rank, const Operation& operation) const {

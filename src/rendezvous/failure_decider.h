@@ -80,6 +80,7 @@ class FailureDecider {
     Rank reporter;
     Rank peer;
     std::string reason;
+    ErrorCode code;
   };
 
   void note(Rank rank, WaitMessage message);
@@ -91,6 +92,8 @@ class FailureDecider {
   std::size_t silent_in(const CallComparison& comparison) const;
   FailureDecision judge(const Operation& operation, const Timeout& timeout) const;
   FailureDecision judge(const BrokenLink& link) const;
+  /// With how many ranks this one has, or has had, a broken link.
+  std::size_t broken_links_of(Rank rank) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;
   Presence presence(Rank rank) const { return presence_[static_cast<std::size_t>(rank)]; }
   const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
@@ -102,6 +105,7 @@ class FailureDecider {
   std::map<Rank, std::deque<WaitMessage>> waits_;
   std::map<Operation, Timeout> timeouts_;
   std::map<std::pair<Rank, Rank>, BrokenLink> links_;    // by unordered pair
+  std::map<Rank, std::set<Rank>> broken_with_;           // all that were reported, both ways
   std::map<std::uint32_t, CallComparison> comparisons_;  // by communicator
   DecisionLedger ledger_;
   std::vector<Outgoing> decided_;

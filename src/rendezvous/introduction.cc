@@ -68,10 +68,14 @@ Failure hung_up(bool on_proof) {
 
 }  // namespace
 
-Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
+Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobKey& key,
                          TimePoint deadline) {
-  stream.queue(encode(JoinMessage{size, self}));
-  TableReader table(size, self, key);
+  const auto failed = [](Status why, bool final = false) {
+    return Failure{std::move(why), final, false, true};
+  };
+  stream.queue(encode(JoinMessage{self.size, self.member}));
+  if (!self.why_not) stream.queue(encode_refusal(self.why_not, MessageType::kDecline));
+  TableReader table(self.size, self.member, key);
   bool gave_up = false;
   for (;;) {
     const Status sent = stream.flush();
@@ -79,21 +83,20 @@ Attempt<Joined> converse(ControlStream stream, int size, const Member& self, con
     const bool open = !ready || stream.receive();
     for (;;) {
       auto message = stream.next();
-      if (!message) return Failure{message.error()};
+      if (!message) return failed(message.error());
       if (!*message) break;
       auto whole = table.take(**message);
-      if (!whole) return Failure{whole.error(), (*message)->type == MessageType::kRefusal};
+      if (!whole) return failed(whole.error(), (*message)->type == MessageType::kRefusal);
       if (*whole) return Joined{std::move(stream), table.finish()};
     }
     if (!open) {
-      return Failure{{ErrorCode::kRendezvous,
-                      "the arbiter closed the connection before all ranks "
-                      "had arrived (rank 0 ended?)"}};
+      return failed({ErrorCode::kRendezvous,
+                     "the arbiter closed the connection before all ranks had arrived"});
     }
     if (ready) continue;
     if (std::exchange(gave_up, true)) {
-      return Failure{{ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
-                     true};
+      return failed({ErrorCode::kRendezvous, "rank 0 has accepted this rank but does not answer"},
+                    true);
     }
     stream.queue(encode(MessageType::kGiveUp));
     deadline += kLastWordTime;

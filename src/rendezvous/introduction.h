@@ -19,12 +19,14 @@ struct Failure {
   bool final = false;
   /// The other side hung up on this rank's proof of the job key, though its time was not up.
   bool proof_refused = false;
+  /// An arbiter has heard who this rank is.
+  bool reached_arbiter = false;
 };
 template <typename T>
 using Attempt = std::variant<T, Failure>;
 
 /// Introduces `self` and waits for the world. `key` is what the rank knows already.
-Attempt<Joined> converse(ControlStream stream, int size, const Member& self, const JobKey& key,
+Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobKey& key,
                          TimePoint deadline);
 
 /// Mutual authentication over TCP as rank `self`, until `deadline`. Empty when it succeeded.

@@ -6,6 +6,7 @@
 #include <thread>
 #include <variant>
 
+#include "base/grace_periods.h"
 #include "base/network.h"
 #include "base/same_user.h"
 #include "rendezvous/arbiter_server.h"
@@ -143,28 +144,29 @@ Result<Contact> look_up(const RendezvousPoint& point, TimePoint deadline) {
 
 // The arbiter's own name, random unless ranks compute it: what listens there is no other job.
 Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& contact, UniqueFd fd,
-                                 int size, const Member& self, TimePoint deadline) {
+                                 const Applicant& self, TimePoint deadline) {
   ControlStream stream(std::move(fd));
   if (is_published(point) && point.has_key) {
-    auto failure = authenticate(&stream, contact.key, contact.job_id, self.rank,
+    auto failure = authenticate(&stream, contact.key, contact.job_id, self.member.rank,
                                 std::min(deadline, Clock::now() + kStrangerTime));
     if (failure) {
       failure->final = failure->final || failure->proof_refused;
       return *std::move(failure);
     }
   }
-  return converse(std::move(stream), size, self, contact.key, deadline);
+  return converse(std::move(stream), self, contact.key, deadline);
 }
 
 Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& contact,
-                                const std::pair<std::string, std::uint16_t>& address, int size,
-                                const Member& self, TimePoint deadline) {
+                                const std::pair<std::string, std::uint16_t>& address,
+                                const Applicant& self, TimePoint deadline) {
   const TimePoint patience = std::min(deadline, Clock::now() + kConnectTime);
   auto fd = connect_tcp(address.first, address.second, patience);
   if (!fd) return Failure{fd.error()};
   ControlStream stream(std::move(*fd));
-  if (auto failure = authenticate(&stream, contact.key, handshake_job_id(point, contact), self.rank,
-                                  std::min(deadline, Clock::now() + kStrangerTime))) {
+  if (auto failure =
+          authenticate(&stream, contact.key, handshake_job_id(point, contact), self.member.rank,
+                       std::min(deadline, Clock::now() + kStrangerTime))) {
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
@@ -177,11 +179,11 @@ Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& con
     }
     return *std::move(failure);
   }
-  return converse(std::move(stream), size, self, contact.key, deadline);
+  return converse(std::move(stream), self, contact.key, deadline);
 }
 
 // Tries every address of the contact once.
-Attempt<Joined> attend_once(const RendezvousPoint& point, int size, const Member& self,
+Attempt<Joined> attend_once(const RendezvousPoint& point, const Applicant& self,
                             TimePoint deadline) {
   auto contact = look_up(point, deadline);
   if (!contact) return Failure{contact.error()};
@@ -191,12 +193,12 @@ Attempt<Joined> attend_once(const RendezvousPoint& point, int size, const Member
     auto fd = connect_unix(contact->unix_name);
     // The arbiter lives, so this is no leftover.
     if (fd && !agreed) return Failure{agreed, true};
-    if (fd) return attend_over_unix(point, *contact, std::move(*fd), size, self, deadline);
+    if (fd) return attend_over_unix(point, *contact, std::move(*fd), self, deadline);
     last = {fd.error()};
   }
   if (!agreed) return Failure{agreed};
   for (const auto& address : contact->tcp) {
-    auto attempt = attend_over_tcp(point, *contact, address, size, self, deadline);
+    auto attempt = attend_over_tcp(point, *contact, address, self, deadline);
     if (!std::holds_alternative<Failure>(attempt)) return attempt;
     Failure& failure = std::get<Failure>(attempt);
     // What a living arbiter says tells more than an address that leads nowhere.
@@ -206,22 +208,50 @@ Attempt<Joined> attend_once(const RendezvousPoint& point, int size, const Member
   return last;
 }
 
-Result<Joined> attend(const RendezvousPoint& point, int size, const Member& self, TimePoint started,
+// Until when a rank looks for an arbiter that it had reached and finds no more.
+class ArbiterAwaited {
+ public:
+  void note(bool reached, TimePoint now) {
+    was_reached_ = was_reached_ || reached;
+    if (reached) {
+      until_ = kNever;
+    } else if (was_reached_ && until_ == kNever) {
+      until_ = now + grace::kReturn;
+    }
+  }
+  TimePoint until() const { return until_; }
+
+ private:
+  bool was_reached_ = false;
+  TimePoint until_ = kNever;
+};
+
+Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimePoint started,
                       TimePoint deadline) {
   Duration backoff = kBackoffMin;
   int refused_proofs = 0;
+  ArbiterAwaited awaited;
   for (;;) {
-    auto attempt = attend_once(point, size, self, deadline);
+    auto attempt = attend_once(point, self, deadline);
     if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
     const Failure& failure = std::get<Failure>(attempt);
     refused_proofs = failure.proof_refused ? refused_proofs + 1 : 0;
     if (failure.final || refused_proofs >= kRefusedProofsMax) return failure.why;
     const TimePoint now = Clock::now();
+    awaited.note(failure.reached_arbiter, now);
+    if (now >= awaited.until()) {
+      return Status(ErrorCode::kRankFailed,
+                    fmt::format("rank 0 died or gave up before all ranks had arrived: its arbiter "
+                                "closed the connection, and there was none at {} within {}",
+                                place_text(point), duration_text(grace::kReturn)),
+                    0);
+    }
     if (now >= deadline) {
       return Status(
           ErrorCode::kRendezvous,
-          fmt::format("rank {} did not reach rank 0 at {} within {}: {}", self.rank,
-                      place_text(point), duration_text(now - started), failure.why.message()));
+          fmt::format("rank {} did not reach rank 0 at {} within {}: {}", self.member.rank,
+                      place_text(point), duration_text(now - started), failure.why.message()),
+          0);
     }
     std::this_thread::sleep_for(std::min<Duration>(backoff, deadline - now));
     backoff = std::min(backoff * 2, kBackoffMax);
@@ -266,16 +296,15 @@ Result<std::vector<Listener>> open_listeners(const RendezvousPoint& point, Conta
   return listeners;
 }
 
-Result<Joined> converse_as_host(ArbiterOptions options, int size, const Member& self,
-                                TimePoint deadline) {
+Result<Joined> converse_as_host(ArbiterOptions options, const Applicant& self, TimePoint deadline) {
   const JobKey key = options.key;
   UNISONO_ASSIGN(UniqueFd connection, start_arbiter(std::move(options)));
-  auto attempt = converse(ControlStream(std::move(connection)), size, self, key, deadline);
+  auto attempt = converse(ControlStream(std::move(connection)), self, key, deadline);
   if (auto* joined = std::get_if<Joined>(&attempt)) return std::move(*joined);
   return std::get<Failure>(attempt).why;
 }
 
-Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, TimePoint started,
+Result<Joined> host(const RendezvousPoint& point, const Applicant& self, TimePoint started,
                     TimePoint deadline) {
   Contact contact;
   contact.job_id = point.kind == RendezvousPoint::Kind::kUniqueId ? point.name : random_id();
@@ -291,7 +320,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
   } else if (point.kind == RendezvousPoint::Kind::kStore) {
     UNISONO_TRY(write_store(point, contact));
   }
-  ArbiterOptions options{size,
+  ArbiterOptions options{self.size,
                          point.store,
                          point.name,
                          contact.job_id,
@@ -300,7 +329,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
                          started,
                          deadline,
                          std::move(*listeners)};
-  auto joined = converse_as_host(std::move(options), size, self, deadline);
+  auto joined = converse_as_host(std::move(options), self, deadline);
   // After a failure late ranks must still find the way to its reason.
   if (point.kind == RendezvousPoint::Kind::kFile && joined) {
     remove_contact_file(point.name, contact.job_id);
@@ -310,7 +339,7 @@ Result<Joined> host(const RendezvousPoint& point, int size, const Member& self, 
 
 }  // namespace
 
-Result<Joined> join_rendezvous(const RendezvousPoint& point, int size, const Member& self,
+Result<Joined> join_rendezvous(const RendezvousPoint& point, const Applicant& self,
                                TimePoint deadline) {
   if (point.kind == RendezvousPoint::Kind::kTcp && !point.has_key) {
     return Status(
@@ -327,8 +356,8 @@ Result<Joined> join_rendezvous(const RendezvousPoint& point, int size, const Mem
     UNISONO_TRY(check_own_user());
   }
   const TimePoint started = Clock::now();
-  return self.rank == 0 ? host(point, size, self, started, deadline)
-                        : attend(point, size, self, started, deadline);
+  return self.member.rank == 0 ? host(point, self, started, deadline)
+                               : attend(point, self, started, deadline);
 }
 
 }  // namespace unisono::rendezvous

@@ -10,13 +10,19 @@
 
 namespace unisono::rendezvous {
 
+/// Who comes to a rendezvous, of how many ranks.
+struct Applicant {
+  int size;              ///< at least 2
+  const Member& member;  ///< has passed check_member
+  Status why_not;        ///< an error: it only tells the others that it cannot take part
+};
+
 struct Joined {
   ControlStream stream;
   World world;
 };
 
-/// `size` is at least 2 and `self` has passed check_member.
-Result<Joined> join_rendezvous(const RendezvousPoint& point, int size, const Member& self,
+Result<Joined> join_rendezvous(const RendezvousPoint& point, const Applicant& self,
                                TimePoint deadline);
 
 }  // namespace unisono::rendezvous

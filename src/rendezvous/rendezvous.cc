@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/grace_periods.h"
 #include "rendezvous/rank_text.h"
 
 namespace unisono::rendezvous {
@@ -73,12 +74,30 @@ Status Rendezvous::admit(Member member, int size) {
   return {};
 }
 
-void Rendezvous::depart(Rank rank) {
+void Rendezvous::depart(Rank rank, TimePoint now) {
   std::optional<Member>& seat = seats_[static_cast<std::size_t>(rank)];
   if (!seat) return;
-  departed_[rank] = std::move(*seat);
+  departed_[rank] = {std::move(*seat), now + grace::kReturn};
   seat.reset();
   --arrived_;
+}
+
+Status Rendezvous::lost(TimePoint now) const {
+  for (const auto& [rank, departed] : departed_) {
+    if (now < departed.until) continue;
+    return {ErrorCode::kRankFailed,
+            fmt::format("{} died or gave up before all ranks had arrived: its connection closed, "
+                        "and it did not come again within {}",
+                        member_text(departed.member), duration_text(grace::kReturn)),
+            rank};
+  }
+  return {};
+}
+
+TimePoint Rendezvous::next_due() const {
+  TimePoint due = kNever;
+  for (const auto& [rank, departed] : departed_) due = std::min(due, departed.until);
+  return due;
 }
 
 Status Rendezvous::overdue(TimePoint now) const {
@@ -89,7 +108,7 @@ Status Rendezvous::overdue(TimePoint now) const {
   std::string text = fmt::format("{} of {} did not arrive within {}", ranks_text(missing), size_,
                                  duration_text(now - started_));
   if (!departed_.empty()) {
-    text += fmt::format("; {} came and left again", member_text(departed_.begin()->second));
+    text += fmt::format("; {} came and left again", member_text(departed_.begin()->second.member));
   }
   return {ErrorCode::kRendezvous, text, missing.size() == 1 ? missing[0] : -1};
 }

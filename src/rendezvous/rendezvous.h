@@ -20,7 +20,11 @@ class Rendezvous {
   /// world size or differing settings.
   Status admit(Member member, int size);
   /// The rank's connection closed before all had arrived; its seat is free again.
-  void depart(Rank rank);
+  void depart(Rank rank, TimePoint now);
+  /// Not ok once a rank that went away has not come again within grace::kReturn: it is named.
+  Status lost(TimePoint now) const;
+  /// When lost() may change; kNever while nobody is away.
+  TimePoint next_due() const;
   bool complete() const { return arrived_ == size_; }
   /// The ranks that have not arrived, as an error.
   Status overdue(TimePoint now) const;
@@ -34,7 +38,11 @@ class Rendezvous {
   TimePoint started_;
   int arrived_ = 0;
   std::vector<std::optional<Member>> seats_;
-  std::map<Rank, Member> departed_;  ///< came and went, for the message
+  struct Departed {
+    Member member;
+    TimePoint until;  ///< when it will not come again
+  };
+  std::map<Rank, Departed> departed_;
 };
 
 }  // namespace unisono::rendezvous

@@ -162,6 +162,7 @@ std::vector<std::string> messages() {
           encode_refusal({ErrorCode::kRendezvous, "rank 1 is missing", 1}),
           // Once taken as it was: a rank that no world has.
           encode_refusal({ErrorCode::kRendezvous, "rank", -77}),
+          encode_refusal({ErrorCode::kUnsupported, "no device", 1}, MessageType::kDecline),
           encode_members({member_of(0), member_of(1)}),
           encode_calls(MessageType::kDiffering, calls, 4),
           encode_calls(MessageType::kCalls, calls, 4), encode_question(7)};
@@ -248,7 +249,7 @@ void fuzz_introduction(std::span<const std::byte> input) {
   auto [near, far] = sockets();
   send_all(far.get(), in.rest());
   ::shutdown(far.get(), SHUT_WR);
-  const auto result = converse(ControlStream(std::move(near)), size, self, JobKey::random(),
+  const auto result = converse(ControlStream(std::move(near)), {size, self, {}}, JobKey::random(),
                                Clock::now() + std::chrono::minutes(1));
   if (const auto* failure = std::get_if<Failure>(&result)) {
     require(!failure->why.ok(), "a failure without a reason");

@@ -109,6 +109,22 @@ void close_gives_up_at_its_deadline(Seat& seat) {
   }
 }
 
+void does_not_wait_for_a_peer_that_was_given_up(Seat& seat) {
+  if (!seat.greet_everyone()) return;
+  if (seat.rank() == 0) {
+    seat.send_until_full(1, {.bytes = kFramePayloadMax});
+    seat.give_up(1);
+    const bool is_told_by_itself =
+        seat.name() != "shm" && seat.name() != "tcp" && seat.name() != "unix";
+    EXPECT_FALSE(seat.has_unsent() && !is_told_by_itself);
+    seat.barrier();
+    seat.close();
+  } else {
+    seat.barrier();
+    seat.destroy_transport();
+  }
+}
+
 void names_the_rank_that_goes_without_goodbye(Seat& seat) {
   if (!seat.greet_everyone()) return;
   if (seat.rank() == 0) {
@@ -166,6 +182,7 @@ std::vector<ConformanceCase> closing_cases() {
       {"DrainsWhatIsQueuedWhenClosing", 2, drains_what_is_queued_when_closing},
       {"BothSidesMayCloseWithFullChannels", 2, both_sides_may_close_with_full_channels},
       {"CloseGivesUpAtItsDeadline", 2, close_gives_up_at_its_deadline},
+      {"DoesNotWaitForAPeerThatWasGivenUp", 2, does_not_wait_for_a_peer_that_was_given_up},
       {"NamesTheRankThatGoesWithoutGoodbye", 2, names_the_rank_that_goes_without_goodbye},
       {"ReturnsTokensOfAPeerThatLeaves", 2, returns_tokens_of_a_peer_that_leaves},
       {"OthersGoOnWhenOneLeaves", 3, others_go_on_when_one_leaves},

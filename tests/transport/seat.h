@@ -62,6 +62,9 @@ class Seat {
   void finish();
   void close(Duration within = std::chrono::seconds(10));
   void destroy_transport() { transport_.reset(); }
+  bool has_unsent() const { return transport_->has_unsent(); }
+  void give_up(Rank peer) { transport_->give_up(peer, recorder_); }
+  std::string_view name() const { return transport_->name(); }
 
  private:
   void free_returned();

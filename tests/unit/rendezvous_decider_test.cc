@@ -1,6 +1,7 @@
 // Who is admitted and who is blamed: Rendezvous and FailureDecider with time as an argument.
 #include <gmock/gmock.h>
 
+#include "base/grace_periods.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/rendezvous.h"
@@ -72,12 +73,31 @@ TEST(Rendezvous, TellsWhoCameAndLeft) {
   Rendezvous rendezvous(2, kStart);
   ASSERT_TRUE(rendezvous.admit(member_of_rank(0), 2));
   ASSERT_TRUE(rendezvous.admit(member_of_rank(1), 2));
-  rendezvous.depart(1);
+  rendezvous.depart(1, kStart);
   EXPECT_FALSE(rendezvous.complete());
   const Status overdue = rendezvous.overdue(kStart + seconds(1));
   EXPECT_THAT(overdue.message(), HasSubstr("rank 1 (host node1, pid 101) came and left again"));
   EXPECT_EQ(overdue.rank(), 1);
   EXPECT_TRUE(rendezvous.admit(member_of_rank(1), 2)) << "its seat is free again";
+}
+
+TEST(Rendezvous, WaitsAMomentForARankThatWentAwayAndThenNamesIt) {
+  Rendezvous rendezvous(3, kStart);
+  for (const Rank rank : {0, 1, 2}) {
+    EXPECT_EQ(rendezvous.next_due(), kNever);
+    ASSERT_TRUE(rendezvous.admit(member_of_rank(rank), 3));
+  }
+  const TimePoint away = kStart + seconds(5);
+  rendezvous.depart(2, away);
+  rendezvous.depart(1, away + milliseconds(500));
+  EXPECT_EQ(rendezvous.next_due(), away + grace::kReturn);
+  EXPECT_TRUE(rendezvous.lost(away + grace::kReturn - milliseconds(1)));
+  ASSERT_TRUE(rendezvous.admit(member_of_rank(2), 3)) << "it was started again in time";
+  EXPECT_TRUE(rendezvous.lost(away + grace::kReturn));
+  const Status lost = rendezvous.lost(rendezvous.next_due());
+  EXPECT_EQ(lost.code(), ErrorCode::kRankFailed);
+  EXPECT_EQ(lost.rank(), 1);
+  EXPECT_THAT(lost.message(), HasSubstr("rank 1 (host node1, pid 101) died or gave up before"));
 }
 
 TEST(Rendezvous, RankGivenTwiceNamesBothProcesses) {
@@ -280,6 +300,32 @@ TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("link between rank 1"), HasSubstr("rank 2"),
                     HasSubstr("both are alive"), HasSubstr("connection reset")));
+}
+
+TEST(FailureDecider, WhoSentNonsenseIsNamedThoughItComplainedFirst) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(2, {1, "the peer closed the connection"}, kStart);
+  decider.on_broken_link(1, {2, "a frame of 4 GiB", ErrorCode::kProtocol},
+                         kStart + milliseconds(100));
+  decider.on_broken_link(2, {1, "still"}, kStart + milliseconds(200));
+  const auto said = decider.take(kStart + kLinkGraceTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kProtocol);
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_THAT(said[0].decision.message, HasSubstr("a frame of 4 GiB"));
+}
+
+TEST(FailureDecider, WhoLosesMoreLinksIsNamedWhoeverComplainsFirst) {
+  for (const ErrorCode code : {ErrorCode::kRankFailed, ErrorCode::kProtocol}) {
+    FailureDecider decider(members(4));
+    // Rank 3's network is down, or it takes sound frames for nonsense.
+    decider.on_broken_link(3, {0, "nothing is acknowledged", code}, kStart);
+    decider.on_broken_link(3, {1, "nothing is acknowledged", code}, kStart);
+    decider.on_broken_link(2, {3, "connection reset"}, kStart);
+    const auto said = decider.take(kStart + kLinkGraceTime);
+    ASSERT_THAT(said, SizeIs(1)) << "once for all its links";
+    EXPECT_EQ(said[0].decision.failed_rank, 3);
+  }
 }
 
 TEST(FailureDecider, LinkToARankThatLeftIsToldToTheReporterAlone) {

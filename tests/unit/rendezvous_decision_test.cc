@@ -89,13 +89,13 @@ TEST_F(Decisions, TimeoutListsWhoArrivedAndWhoDidNot) {
 }
 
 TEST_F(Decisions, BrokenLinkToADeadRankNamesTheDead) {
-  rank(1)->report_broken_link(2, "connection reset");
+  rank(1)->report_broken_link(2, Status(ErrorCode::kRankFailed, "connection reset"));
   outcomes_[2].client.reset();
   for (const int r : {0, 1, 3}) EXPECT_THAT(await_decision(rank(r)).message, HasSubstr("died"));
 }
 
 TEST_F(Decisions, BrokenLinkBetweenTheLivingNamesTheLink) {
-  rank(1)->report_broken_link(2, "connection reset");
+  rank(1)->report_broken_link(2, Status(ErrorCode::kRankFailed, "connection reset"));
   for (const int r : {0, 1, 2, 3}) {
     EXPECT_THAT(await_decision(rank(r)).message,
                 AllOf(HasSubstr("link between rank 1"), HasSubstr("connection reset")));

@@ -1,7 +1,6 @@
 // Those inside the job who talk nonsense: an arbiter to its ranks, a rank to the arbiter. The
 // others get a decision that names who it was.
 #include <gmock/gmock.h>
-#include <sys/socket.h>
 
 #include <future>
 #include <string>
@@ -24,22 +23,6 @@ std::string retyped(std::string message, MessageType type) {
   return message;
 }
 
-void say(ControlStream* stream, std::string bytes) {
-  stream->queue(std::move(bytes));
-  EXPECT_TRUE(stream->flush().ok());
-}
-
-/// The type of the next message; nothing where the other side hung up.
-std::optional<MessageType> hear(ControlStream* stream) {
-  for (bool open = true;;) {
-    auto message = stream->next();
-    if (message && *message) return (*message)->type;
-    if (!message || !open) return std::nullopt;
-    EXPECT_TRUE(wait_ready(stream->fd(), false, Clock::now() + kPatience));
-    open = stream->receive();
-  }
-}
-
 /// A rank that has met an arbiter of the test's making, and that arbiter.
 struct Met {
   Result<std::unique_ptr<ArbiterClient>> client;
@@ -54,9 +37,7 @@ Met met(int size, const std::string& said) {
   auto joined = std::async(std::launch::async, [&] {
     return ArbiterClient::join(point, size, test_member(1), Clock::now() + kPatience);
   });
-  EXPECT_TRUE(wait_ready(listener->fd.get(), false, Clock::now() + kPatience));
-  ControlStream arbiter(
-      UniqueFd(::accept4(listener->fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+  ControlStream arbiter = accept_at(*listener);
   EXPECT_EQ(hear(&arbiter), MessageType::kJoin);
   std::vector<Member> members;
   for (Rank rank = 0; rank < size; ++rank) members.push_back(test_member(rank));
@@ -88,23 +69,10 @@ TEST(Arbiter, AfterItsFarewellABrokenLinkIsTheReportersToJudge) {
   std::vector<FailureDecision> decisions;
   rank.client->get()->poll(&decisions);
   EXPECT_TRUE(decisions.empty());
-  (*rank.client)->report_broken_link(2, "connection reset");
+  (*rank.client)->report_broken_link(2, Status(ErrorCode::kRankFailed, "connection reset"));
   const FailureDecision got = await_decision(rank.client->get());
   EXPECT_EQ(got.failed_rank, 2);
   EXPECT_EQ(got.code, ErrorCode::kRankFailed);
-}
-
-/// A rank of a world of `size` that says what it likes, after its join.
-ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {
-  UniqueFd fd;
-  EXPECT_TRUE(eventually([&] {
-    auto connected = connect_unix(point.name);
-    if (connected) fd = std::move(*connected);
-    return connected.has_value();
-  }));
-  ControlStream stream(std::move(fd));
-  say(&stream, encode(JoinMessage{size, test_member(rank)}));
-  return stream;
 }
 
 TEST(HostileRank, IsNamedToTheOthers) {

@@ -51,8 +51,8 @@ Status joined(const std::string& said) {
   auto [near, far] = *connected_pair();
   EXPECT_EQ(::send(far.get(), said.data(), said.size(), 0), static_cast<ssize_t>(said.size()));
   ::shutdown(far.get(), SHUT_WR);
-  const auto result = converse(ControlStream(std::move(near)), 2, member_of(1), JobKey::random(),
-                               Clock::now() + std::chrono::seconds(10));
+  const auto result = converse(ControlStream(std::move(near)), {2, member_of(1), {}},
+                               JobKey::random(), Clock::now() + std::chrono::seconds(10));
   const auto* failure = std::get_if<Failure>(&result);
   return failure == nullptr ? Status() : failure->why;
 }
@@ -79,8 +79,8 @@ TEST(Introduction, TakesNothingButAWelcomeAndThenTheMembers) {
 
 TEST(Introduction, AnArbiterThatNeverAnswersIsLeft) {
   auto [near, far] = *connected_pair();
-  const auto result =
-      converse(ControlStream(std::move(near)), 2, member_of(1), JobKey::random(), Clock::now());
+  const auto result = converse(ControlStream(std::move(near)), {2, member_of(1), {}},
+                               JobKey::random(), Clock::now());
   const auto* failure = std::get_if<Failure>(&result);
   ASSERT_NE(failure, nullptr);
   EXPECT_TRUE(failure->final) << "it has this rank's join";

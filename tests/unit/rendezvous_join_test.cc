@@ -58,7 +58,8 @@ TEST(Join, AloneWithSeveralRanksIsAnError) {
 // As a user whom the new namespace does not map.
 [[noreturn]] void join_unmapped(const RendezvousPoint& point) {
   test::enter_user_namespace();
-  const Result<Joined> joined = join_rendezvous(point, 2, test_member(1), Clock::now() + kPatience);
+  const Result<Joined> joined =
+      join_rendezvous(point, {2, test_member(1), {}}, Clock::now() + kPatience);
   std::fprintf(stderr, "%s\n", joined.status().message().c_str());
   ::_exit(joined.status().code() == ErrorCode::kAuthentication ? 0 : 1);
 }

@@ -120,18 +120,5 @@ TEST(Processes, TcpServesTheNextJobAfterAKilledOne) {
   }
 }
 
-TEST(Processes, RankThatDiesBeforeAllHaveArrivedCanBeStartedAgain) {
-  const std::string url = env_url();
-  std::vector<RankProcess> ranks;
-  ranks.emplace_back(url, 0, 3);
-  {
-    RankProcess first_try(url, 1, 3);
-    first_try.kill();
-  }
-  ranks.emplace_back(url, 1, 3);
-  ranks.emplace_back(url, 2, 3);
-  expect_joined(&ranks);
-}
-
 }  // namespace
 }  // namespace unisono::rendezvous

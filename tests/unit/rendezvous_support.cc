@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -154,6 +155,39 @@ FailureDecision await_decision(ArbiterClient* client) {
   })) << "rank "
       << client->world().rank << " heard no decision";
   return decisions.empty() ? FailureDecision() : decisions.front();
+}
+
+void say(ControlStream* stream, std::string bytes) {
+  stream->queue(std::move(bytes));
+  EXPECT_TRUE(stream->flush().ok());
+}
+
+std::optional<MessageType> hear(ControlStream* stream) {
+  for (bool open = true;;) {
+    auto message = stream->next();
+    if (message && *message) return (*message)->type;
+    if (!message || !open) return std::nullopt;
+    EXPECT_TRUE(wait_ready(stream->fd(), false, Clock::now() + kPatience));
+    open = stream->receive();
+  }
+}
+
+ControlStream accept_at(const Listener& listener) {
+  EXPECT_TRUE(wait_ready(listener.fd.get(), false, Clock::now() + kPatience));
+  return ControlStream(
+      UniqueFd(::accept4(listener.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+}
+
+ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {
+  UniqueFd fd;
+  EXPECT_TRUE(eventually([&] {
+    auto connected = connect_unix(point.name);
+    if (connected) fd = std::move(*connected);
+    return connected.has_value();
+  }));
+  ControlStream stream(std::move(fd));
+  say(&stream, encode(JoinMessage{size, test_member(rank)}));
+  return stream;
 }
 
 RankProcess::RankProcess(const std::string& url, Rank rank, int size, const std::string& manner) {

@@ -6,11 +6,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/unique_fd.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/control_messages.h"
+#include "rendezvous/control_stream.h"
+#include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
 
@@ -52,6 +56,14 @@ void leave_all(std::vector<Outcome>* outcomes);
 FailureDecision await_decision(ArbiterClient* client);
 /// Calls `condition` until it holds or kPatience has passed.
 bool eventually(const std::function<bool()>& condition);
+
+void say(ControlStream* stream, std::string bytes);
+/// The type of the next message; nothing where the other side hung up.
+std::optional<MessageType> hear(ControlStream* stream);
+/// The next connection of a listener on a UNIX socket.
+ControlStream accept_at(const Listener& listener);
+/// A rank of a world of `size` that says what it likes, after its join.
+ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size);
 
 /// A rank in a process of its own. It prints "joined" or the error, then "decision <rank> <text>"
 /// for what the arbiter says, until its standard input closes; then it leaves.

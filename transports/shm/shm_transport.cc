@@ -126,10 +126,14 @@ void ShmTransport::Link::fail(Status cause) {
   failure_ = std::move(cause);
 }
 
-void ShmTransport::Link::shut(const Status& cause, FrameSink& sink) {
+void ShmTransport::Link::give_up(FrameSink& sink) {
   closed_ = true;
   end_lending();
   return_pending(sink);
+}
+
+void ShmTransport::Link::shut(const Status& cause, FrameSink& sink) {
+  give_up(sink);
   sink.closed(peer_, cause);
 }
 
@@ -208,6 +212,12 @@ bool ShmTransport::poll(FrameSink& sink) {
 
 bool ShmTransport::has_unsent() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.sending(); });
+}
+
+void ShmTransport::give_up(Rank peer, FrameSink& sink) {
+  const std::size_t index = static_cast<std::size_t>(peer);
+  if (index >= link_of_rank_.size() || link_of_rank_[index] < 0) return;
+  links_[static_cast<std::size_t>(link_of_rank_[index])].give_up(sink);
 }
 
 void ShmTransport::close(TimePoint deadline, FrameSink& sink) {

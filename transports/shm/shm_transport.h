@@ -38,6 +38,7 @@ class ShmTransport final : public Transport {
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
   bool has_unsent() const override;
+  void give_up(Rank peer, FrameSink& sink) override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:
@@ -60,6 +61,7 @@ class ShmTransport final : public Transport {
     /// From here on everything goes through the ring, the rest of what was lent too.
     void end_lending();
     void return_pending(FrameSink& sink);
+    void give_up(FrameSink& sink);
 
    private:
     RingSender::Pushed push(const FrameHeader& header, std::span<const std::byte> payload);

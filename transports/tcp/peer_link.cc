@@ -1,7 +1,10 @@
 // The life of a link. See peer_link.h.
 #include "transports/tcp/peer_link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/assert.h"
@@ -166,6 +169,19 @@ void PeerLink::end(const Status& cause, FrameSink& sink) {
   if (state_ == LinkState::kEnded) return;
   drop(sink);
   sink.closed(peer_, cause);
+}
+
+void PeerLink::look_for_silence(TimePoint now, Duration patience, FrameSink& sink) {
+  for (const auto& stream : streams_) {
+    if (!stream->is_dead(now, patience)) continue;
+    const double seconds = std::chrono::duration<double>(patience).count();
+    return end({ErrorCode::kRankFailed,
+                fmt::format("the connection to rank {} ({}) is dead: its host has acknowledged "
+                            "nothing for {:g} s; see whether the network between both is up",
+                            peer_, stream->remote(), seconds),
+                peer_},
+               sink);
+  }
 }
 
 void PeerLink::leave() {

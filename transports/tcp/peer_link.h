@@ -59,6 +59,8 @@ class PeerLink final : public Endpoint {
   bool progress(FrameSink& sink);
   bool send_queued(FrameSink& sink);
   bool has_queued() const;
+  /// Ends the link when one of its connections is dead (Stream::is_dead).
+  void look_for_silence(TimePoint now, Duration patience, FrameSink& sink);
   /// After streams were served one by one: reports the end of the link if it has come.
   void check_end(FrameSink& sink);
   /// Ends the link for this cause and reports it.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "transports/tcp/ack_watch.h"
 #include "transports/tcp/frame_reader.h"
 #include "transports/tcp/frame_writer.h"
 
@@ -64,6 +65,10 @@ class Stream {
   bool finished() const { return finished_; }
   /// Sending has failed; what had arrived before may still be received.
   bool send_failed() const { return send_error_ != 0; }
+  /// The connection stands, and nothing that was sent has been acknowledged for `patience`.
+  bool is_dead(TimePoint now, Duration patience) {
+    return attached() && !finished_ && acknowledgements_.is_dead(fd_.get(), now, patience);
+  }
   /// Why, once finished() without goodbye or after a failed send. Never ok.
   Status failure(Rank peer) const;
 
@@ -75,6 +80,7 @@ class Stream {
   UniqueFd fd_;
   std::string remote_;
   std::string first_bytes_;
+  AckWatch acknowledgements_;
   FrameReader reader_;
   FrameWriter writer_;
   std::size_t sent_this_turn_ = 0;

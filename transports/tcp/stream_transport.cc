@@ -30,6 +30,7 @@ constexpr int kQuietPolls = 64;
 constexpr int kBusyPolls = 8;
 constexpr Duration kQuietTime = std::chrono::microseconds(200);
 constexpr Duration kBusyTime = std::chrono::microseconds(20);
+constexpr Duration kLookForSilenceEvery = std::chrono::milliseconds(100);
 
 class StreamTransport final : public Transport, private ConnectorEvents {
  public:
@@ -52,6 +53,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
   bool has_unsent() const override;
+  void give_up(Rank peer, FrameSink& sink) override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
  private:
@@ -74,6 +76,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   bool poll_each(FrameSink& sink);
   bool poll_ready(FrameSink& sink);
   void forget_ended();
+  void look_for_silence(FrameSink& sink);
   void begin_leaving(FrameSink& sink);
   bool settled() const;
 
@@ -88,6 +91,7 @@ class StreamTransport final : public Transport, private ConnectorEvents {
   std::vector<Failure> failures_;                 // to be reported by the next poll
   std::size_t stream_count_ = 0;
   int polls_since_connector_ = 0;
+  TimePoint silence_looked_for_;
   TimePoint connector_polled_{};
   // Streams that came about while this rank was leaving. The peer may have taken one already, and
   // would take its end for that of a link whose goodbye is still under way.
@@ -217,6 +221,7 @@ bool StreamTransport::poll_connector(FrameSink& sink) {
   connector_polled_ = Clock::now();
   const bool moved = connector_->poll();
   if (!leaving_) want_more_streams();
+  look_for_silence(sink);
   for (const Failure& failure : std::exchange(failures_, {})) {
     PeerLink& of = link(failure.peer);
     if (failure.of_dialling && of.state() != LinkState::kDialling) continue;
@@ -292,6 +297,15 @@ void StreamTransport::forget_ended() {
   std::erase_if(active_, ended);
 }
 
+void StreamTransport::look_for_silence(FrameSink& sink) {
+  if (options_.family != StreamOptions::Family::kTcp) return;
+  if (connector_polled_ - silence_looked_for_ < kLookForSilenceEvery) return;
+  silence_looked_for_ = connector_polled_;
+  for (PeerLink* each : active_) {
+    each->look_for_silence(connector_polled_, options_.unacknowledged_max, sink);
+  }
+}
+
 void StreamTransport::begin_leaving(FrameSink& sink) {
   leaving_ = true;
   connector_->leave();
@@ -310,6 +324,14 @@ void StreamTransport::begin_leaving(FrameSink& sink) {
 bool StreamTransport::has_unsent() const {
   return std::any_of(links_.begin(), links_.end(),
                      [](const auto& each) { return each && each->has_queued(); });
+}
+
+void StreamTransport::give_up(Rank peer, FrameSink& sink) {
+  PeerLink* const found = links_[static_cast<std::size_t>(peer)].get();
+  if (found == nullptr || closed_) return;
+  connector_->cancel(peer, static_cast<std::uint16_t>(found->stream_count()));
+  found->drop(sink);
+  forget_ended();
 }
 
 bool StreamTransport::settled() const {

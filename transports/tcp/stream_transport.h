@@ -2,11 +2,13 @@
 // by a rank's engine and used by one thread at a time; starts no thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/handshake.h"
 #include "base/result.h"
 #include "transports/transport.h"
@@ -33,6 +35,8 @@ struct StreamOptions {
   /// SO_SNDBUF and SO_RCVBUF; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;
+  /// TCP: a connection of which nothing was acknowledged for so long has ended.
+  Duration unacknowledged_max = std::chrono::seconds(3);
 };
 
 /// Listens at once, so that address() can be published. kInvalidArgument for options out of range,

@@ -1,0 +1,100 @@
+// Ranks that go away, or cannot take part, before all have met: the others hear who and why long
+// before their deadline, which is the test's patience.
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <future>
+#include <vector>
+
+#include "rendezvous/control_messages.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous_support.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using testing::HasSubstr;
+
+// What all but `away` of three ranks are told, while `rank_away` does what it does with its seat.
+std::vector<Outcome> meet_without(Rank away, const std::function<void(ControlStream*)>& deed) {
+  const RendezvousPoint point = abstract_point();
+  auto candidates = world_of(point, 3);
+  candidates.erase(candidates.begin() + away);
+  auto others = std::async(std::launch::async, [&] { return meet(candidates); });
+  ControlStream rank = rank_at(point, away, 3);
+  deed(&rank);
+  return others.get();
+}
+
+TEST(Rank, ThatGoesAwayBeforeAllHaveArrivedIsNamedToTheOthers) {
+  const auto outcomes = meet_without(2, [](ControlStream* rank) { rank->close(); });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kRankFailed) << outcome.status.message();
+    EXPECT_EQ(outcome.status.rank(), 2);
+    EXPECT_THAT(outcome.status.message(), HasSubstr("rank 2 (host testhost, pid "));
+  }
+}
+
+TEST(Rank, ThatCannotTakePartTellsTheOthersWhy) {
+  const Status why(ErrorCode::kUnsupported, "no such device");
+  const auto outcomes = meet_without(1, [&](ControlStream* rank) {
+    say(rank, encode_refusal(why, MessageType::kDecline));
+    EXPECT_EQ(hear(rank), MessageType::kRefusal);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.status.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(outcome.status.rank(), 1);
+    EXPECT_EQ(outcome.status.message(), "rank 1 cannot take part: no such device");
+  }
+}
+
+// Rank 0 too, and the last one to come.
+TEST(Rank, MayDeclineInsteadOfJoining) {
+  for (const Rank declining : {0, 1, 2}) {
+    const RendezvousPoint point = abstract_point();
+    auto candidates = world_of(point, 3);
+    const Candidate who = candidates[static_cast<std::size_t>(declining)];
+    candidates.erase(candidates.begin() + declining);
+    auto others = std::async(std::launch::async, [&] { return meet(candidates); });
+    ArbiterClient::decline(point, 3, who.member, Status(ErrorCode::kUnsupported, "no device"));
+    for (const Outcome& outcome : others.get()) {
+      EXPECT_EQ(outcome.status.code(), ErrorCode::kUnsupported) << outcome.status.message();
+      EXPECT_EQ(outcome.status.rank(), declining);
+    }
+  }
+}
+
+TEST(Rank, ThatDeclinesWhenAllHaveMetHasFailed) {
+  const RendezvousPoint point = abstract_point();
+  auto joined = std::async(std::launch::async, [&] {
+    return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
+  });
+  ControlStream rank = rank_at(point, 1, 2);
+  ASSERT_EQ(hear(&rank), MessageType::kWelcome);
+  auto client = joined.get();
+  ASSERT_TRUE(client.has_value()) << client.status().message();
+  say(&rank, encode_refusal({ErrorCode::kUnsupported, "no device"}, MessageType::kDecline));
+  const FailureDecision decision = await_decision(client->get());
+  EXPECT_EQ(decision.code, ErrorCode::kUnsupported);
+  EXPECT_EQ(decision.failed_rank, 1);
+  (*client)->leave();
+}
+
+// Nobody listens any more where the arbiter was.
+TEST(RankZero, ThatGoesAwayBeforeAllHaveArrivedIsNamedToTheOthers) {
+  const RendezvousPoint point = abstract_point();
+  auto listener = listen_unix(point.name);
+  ASSERT_TRUE(listener.has_value());
+  auto others = std::async(std::launch::async, [&] { return meet({world_of(point, 3)[1]}); });
+  {
+    ControlStream arbiter = accept_at(*listener);
+    EXPECT_EQ(hear(&arbiter), MessageType::kJoin);
+    listener->fd = UniqueFd();
+  }
+  const Status told = others.get()[0].status;
+  EXPECT_EQ(told.code(), ErrorCode::kRankFailed) << told.message();
+  EXPECT_EQ(told.rank(), 0);
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous

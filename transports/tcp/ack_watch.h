@@ -1,0 +1,24 @@
+// Notices a TCP connection that carries nothing any more though both of its ends live, as when the
+// network between them is down: bytes are under way, and the other host acknowledges none. The
+// kernel would say so after a quarter of an hour. TCP_USER_TIMEOUT will not do: it ends connections
+// to peers that compute for long and read nothing meanwhile, too, and those acknowledge.
+//
+// Thread rule: that of its stream.
+#pragma once
+
+#include "base/clock.h"
+
+namespace unisono::tcp {
+
+class AckWatch {
+ public:
+  /// Looks at the connection; true once nothing was acknowledged for `patience` and something was
+  /// to be all the time. Who looks less than twice a second sees nothing. False for other sockets.
+  bool is_dead(int fd, TimePoint now, Duration patience);
+
+ private:
+  TimePoint looked_ = TimePoint::min();
+  TimePoint since_ = kNever;  // something is to be acknowledged, and nothing was
+};
+
+}  // namespace unisono::tcp
