@@ -75,6 +75,7 @@ void CommunicatorState::close() {
     const Engine::Lock lock(runtime_->engine());
     if (closed_) return;
     closed_ = true;
+    runtime_->note_close(!failure_.has_cause());
     failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
     devices_.end_replays(false);
     const std::vector<RequestState*> running = requests_.running();
@@ -95,6 +96,12 @@ void CommunicatorState::close() {
 
 void CommunicatorState::note_left(Rank member) {
   if (member >= 0) watchdog_.note_left(member);
+}
+
+// While nobody waits in this rank's calls it computes, whatever it has begun before.
+void CommunicatorState::add_waits(std::vector<RunningWait>* waits) {
+  if (!runtime_->engine().is_waited_in()) return;
+  for (RequestState* request : requests_.running()) waits->push_back(watchdog_.wait_of(*request));
 }
 
 void CommunicatorState::tend(const std::vector<bool>& peer_left) {

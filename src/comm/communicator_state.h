@@ -93,6 +93,7 @@ class CommunicatorState final : public JobCommunicator,
   bool closed() const { return closed_; }
 
   /// Under the lock, about once a millisecond while somebody waits.
+  void add_waits(std::vector<RunningWait>* waits) override;
   void tend(const std::vector<bool>& peer_left) override;
   void note_left(Rank member) override;
 

@@ -22,6 +22,9 @@ class JobCommunicator {
   /// The latest calls of this rank.
   virtual CallsOfRank own_calls() const = 0;
 
+  /// Appends what this rank waits in.
+  virtual void add_waits(std::vector<RunningWait>* waits) = 0;
+
   /// First failure wins.
   virtual void fail(Status cause, Tell tell) = 0;
   /// The calls of this rank and a peer differ, as `seen` says: a failure, once the job has said

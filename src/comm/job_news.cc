@@ -124,6 +124,10 @@ void JobNews::poll_arbiter() {
   for (const FailureDecision& decision : decisions) hear(decision);
   for (const std::uint32_t communicator : arbiter_.take_questions()) ask(communicator);
   answer_questions();
+  if (!arbiter_.take_question_for_waits()) return;
+  std::vector<RunningWait> waits;
+  for (JobCommunicator* const communicator : communicators_) communicator->add_waits(&waits);
+  arbiter_.answer_waits(waits);
 }
 
 void JobNews::tell_events() {

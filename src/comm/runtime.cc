@@ -32,7 +32,10 @@ class DropSink final : public FrameSink {
   void closed(Rank, const Status&) override {}
 };
 
+// How long the end of a job waits for what was sent to go out, ...
 constexpr auto kDrainLimit = std::chrono::seconds(2);
+// ... and where all communicators had failed, so that nobody waits for it.
+constexpr auto kDrainLimitOfFailure = std::chrono::milliseconds(100);
 // Most callbacks are about to return, and nothing of the job is left then where it has ended.
 constexpr auto kCallbackEnds = std::chrono::milliseconds(20);
 
@@ -179,8 +182,8 @@ Status Runtime::cause_of(const Status& seen) {
     if (const Status lost = news_->find_lost(others); !lost) return lost;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } while (Clock::now() < until);
-  // Whom it has waited for in vain, or this rank, which cannot go on.
-  const bool names_other = seen.code() == ErrorCode::kTimeout && seen.rank() >= 0;
+  // The first rank of a host knows for whom it has waited in vain; the others wait for it alone.
+  const bool names_other = seen.code() == ErrorCode::kTimeout && seen.rank() > world().rank;
   arbiter_->report_failure({seen.code(), names_other ? seen.rank() : world().rank,
                             kEveryCommunicator, 0,
                             "rank " + std::to_string(world().rank) +
@@ -279,7 +282,8 @@ void Runtime::shut_down() {
   const Engine::Lock lock(*engine_);
   DropSink sink;
   for (const Rank dead : news_->dead()) engine_->messenger().give_up(dead);
-  const TimePoint deadline = Clock::now() + kDrainLimit;
+  const TimePoint deadline =
+      Clock::now() + (has_sound_close_ ? Duration(kDrainLimit) : Duration(kDrainLimitOfFailure));
   for (int looks = 0; engine_->messenger().has_unsent() && Clock::now() < deadline; ++looks) {
     engine_->messenger().poll();
     if (looks > 100) usleep(100);
@@ -327,10 +331,9 @@ void Runtime::report_waiting(std::uint32_t communicator, std::uint64_t sequence,
   arbiter_->report_waiting(communicator, sequence, waiting_for);
 }
 
-void Runtime::report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                             const std::vector<Rank>& waiting_for,
-                             const std::vector<Rank>& members) {
-  arbiter_->report_timeout(communicator, sequence, waiting_for, members);
+void Runtime::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                             const std::string& call) {
+  arbiter_->report_timeout(wait, members, call);
 }
 
 }  // namespace unisono

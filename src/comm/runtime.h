@@ -82,6 +82,10 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   ArbiterClient& arbiter() { return *arbiter_; }
   /// The communicators of this rank, and what they are told. Under the engine's lock.
   JobNews& news() { return *news_; }
+  /// A communicator was closed, `sound` or after its failure. Under the engine's lock.
+  void note_close(bool sound) {
+    has_sound_close_ = sound || (has_sound_close_ && engine_->messenger().has_unsent());
+  }
   /// Drains, says goodbye. Idempotent; under no lock.
   void shut_down();
   bool is_shut_down() const { return shut_down_.load(); }
@@ -109,9 +113,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
                     const CallRecord& record) override;
   void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
                       const std::vector<Rank>& waiting_for) override;
-  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for,
-                      const std::vector<Rank>& members) override;
+  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                      const std::string& call) override;
 
   /// Runtimes alive in this process; any thread.
   static int alive();
@@ -153,7 +156,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   std::atomic<std::uint32_t> next_number_{1};
   std::atomic<bool> is_open_{true};  // counted in open()
   std::atomic<bool> shut_down_{false};
-  PlainMemory plain_;  // where there is no segment
+  bool has_sound_close_ = false;  // somebody may wait for what was sent
+  PlainMemory plain_;             // where there is no segment
 };
 
 }  // namespace unisono

@@ -144,21 +144,33 @@ void Watchdog::probe_peers(const StartedCall& call) const {
   }
 }
 
+std::uint64_t Watchdog::number_of(const StartedCall& call) {
+  const bool has_number = call.is_numbered && !is_point_to_point(call.call.collective);
+  return has_number ? call.sequence : kPointToPointSequence;
+}
+
 void Watchdog::report_waiting(const StartedCall& call) const {
-  const std::uint64_t number =
-      is_point_to_point(call.call.collective) ? kPointToPointSequence : call.sequence;
-  job_.report_waiting(members_.id(), number, waiting_world_ranks());
+  job_.report_waiting(members_.id(), number_of(call), waiting_world_ranks());
+}
+
+RunningWait Watchdog::wait_of(detail::RequestState& request) {
+  const StartedCall& call = request.at_peers();
+  waiting_.clear();
+  request.operation->waiting_for(&waiting_);
+  std::erase(waiting_, kAnyRank);
+  return {members_.id(), number_of(call), waiting_world_ranks()};
 }
 
 // The arbiter is asked first: it has heard from the other ranks too.
 Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   const StartedCall& call = request.at_peers();
-  if (!request.notes.timed_out && call.is_numbered && !is_point_to_point(request.call.collective) &&
-      members_.size() > 1) {
+  const bool can_be_judged =
+      is_point_to_point(call.call.collective) ? !waiting_.empty() : call.is_numbered;
+  if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
-    job_.report_timeout(members_.id(), call.sequence, waiting_world_ranks(),
-                        members_.world_ranks());
+    job_.report_timeout({members_.id(), number_of(call), waiting_world_ranks()},
+                        members_.world_ranks(), name_of_call(request));
     return Status();
   }
   return Status(ErrorCode::kTimeout,

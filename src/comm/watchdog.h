@@ -11,6 +11,7 @@
 #include "comm/request_state.h"
 #include "comm/watched_job.h"
 #include "cuda/collectives/device_calls.h"
+#include "rendezvous/arbiter.h"
 
 namespace unisono {
 
@@ -26,6 +27,8 @@ class Watchdog {
   /// Looks at a running call: ok, or why the communicator fails. `peer_left`, by world rank: who
   /// has left the job.
   Status look_at(detail::RequestState& request, TimePoint now, const std::vector<bool>& peer_left);
+  /// For whom a running call waits.
+  RunningWait wait_of(detail::RequestState& request);
   /// As look_at(), for replays of captured calls.
   Status look_at_replays(const DeviceCalls& devices, TimePoint now,
                          const std::vector<bool>& peer_left);
@@ -39,6 +42,7 @@ class Watchdog {
   static std::string name_of_call(const detail::RequestState& request);
   void probe_peers(const StartedCall& call) const;
   void probe_sources(const StartedCall& call) const;
+  static std::uint64_t number_of(const StartedCall& call);
   void report_waiting(const StartedCall& call) const;
   Status time_out(detail::RequestState& request, TimePoint now) const;
   std::vector<Rank> waiting_world_ranks() const;

@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/call_record.h"
+#include "rendezvous/arbiter.h"
 #include "unisono/types.h"
 
 namespace unisono {
@@ -31,10 +33,10 @@ class WatchedJob {
   /// Tells the arbiter for whom this rank waits.
   virtual void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
                               const std::vector<Rank>& waiting_for) = 0;
-  /// Asks the arbiter who is at fault that a deadline has passed. Its decision follows.
-  virtual void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                              const std::vector<Rank>& waiting_for,
-                              const std::vector<Rank>& members) = 0;
+  /// Asks the arbiter who is at fault that the deadline of `call`, a text, has passed. Its decision
+  /// follows.
+  virtual void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                              const std::string& call) = 0;
 };
 
 }  // namespace unisono

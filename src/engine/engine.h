@@ -115,6 +115,9 @@ class Engine {
   void watch();
   void unwatch() { watches_.fetch_sub(1, std::memory_order_relaxed); }
 
+  /// Whether a thread waits in a call right now. Any thread.
+  bool is_waited_in() const { return waiters_.load(std::memory_order_relaxed) > 0; }
+
   /// How to wait this time.
   const IdlePolicy& idle() const { return idle_.now(contention_.who()); }
 

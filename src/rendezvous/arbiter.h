@@ -87,6 +87,13 @@ struct CallsOfRank {
   std::vector<NumberedCall> calls;
 };
 
+/// A call that runs, and for whom of the job it waits.
+struct RunningWait {
+  std::uint32_t communicator = 0;
+  std::uint64_t sequence = 0;
+  std::vector<Rank> waiting_for;  ///< world ranks, ascending
+};
+
 class ArbiterClient {
  public:
   /// Blocks until all `size` ranks have joined or the deadline passed. Rank 0 starts the arbiter
@@ -109,10 +116,12 @@ class ArbiterClient {
   /// "I have waited a while in operation `sequence` of `communicator` for these world ranks."
   void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
                       const std::vector<Rank>& waiting_for);
-  /// "My deadline passed." The arbiter gathers the reports of the others for a moment, then sends
-  /// everyone a kTimeout decision that lists who was waited for and had not arrived.
-  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for, const std::vector<Rank>& members);
+  /// "My deadline passed in `call`." The arbiter gathers the reports of the others for a moment and
+  /// asks those that are waited for, and those that these wait for, what they wait in; then it
+  /// sends everyone a kTimeout decision that lists who was waited for and had not arrived, and
+  /// names the rank at the end of all chains of waits, if it is one.
+  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                      const std::string& call);
   /// A failure this rank has established itself (mismatch, abort, protocol): broadcast as it is.
   void report_failure(const FailureDecision& decision);
   /// "`suspicion`: a peer makes other calls there than this rank", whose latest `calls` are, as
@@ -122,6 +131,9 @@ class ArbiterClient {
   /// The communicators whose calls the arbiter has asked for since the last time.
   std::vector<std::uint32_t> take_questions();
   void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
+  /// Whether the arbiter has asked since the last time what this rank waits in.
+  bool take_question_for_waits();
+  void answer_waits(const std::vector<RunningWait>& waits);
   /// The data link to `peer` broke for this cause. The arbiter answers with a decision about `peer`
   /// if `peer`'s control connection is gone too, within 300 ms; else with one that names the link,
   /// and of its ranks the one that more others complain about.

@@ -65,6 +65,10 @@ struct ArbiterClient::Connection {
       if (communicator && questions.size() < kQuestionsMax)
         return questions.push_back(*communicator);
     }
+    if (message.type == MessageType::kAskWaits) {
+      asks_for_waits = true;
+      return;
+    }
     auto decision = rendezvous::decode_decision(message.body, size);
     if (message.type != MessageType::kDecision || !decision) {
       return lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
@@ -76,7 +80,8 @@ struct ArbiterClient::Connection {
   Member arbiter;
   rendezvous::DecisionLedger ledger;
   std::vector<std::uint32_t> questions;  // of the arbiter, not answered yet
-  std::vector<FailureDecision> own;      // found by this rank itself, with no arbiter left to ask
+  bool asks_for_waits = false;
+  std::vector<FailureDecision> own;  // found by this rank itself, with no arbiter left to ask
   State state = State::kOpen;
 };
 
@@ -142,15 +147,15 @@ void ArbiterClient::report_waiting(std::uint32_t communicator, std::uint64_t seq
                                    const std::vector<Rank>& waiting_for) {
   if (!connection_) return;
   connection_->send(rendezvous::encode_wait(
-      MessageType::kWaiting, {communicator, sequence, waiting_for, {}}, world_.size));
+      MessageType::kWaiting, {communicator, sequence, waiting_for, {}, {}}, world_.size));
 }
 
-void ArbiterClient::report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                                   const std::vector<Rank>& waiting_for,
-                                   const std::vector<Rank>& members) {
+void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                                   const std::string& call) {
   if (!connection_) return;
   connection_->send(rendezvous::encode_wait(
-      MessageType::kTimedOut, {communicator, sequence, waiting_for, members}, world_.size));
+      MessageType::kTimedOut, {wait.communicator, wait.sequence, wait.waiting_for, members, call},
+      world_.size));
 }
 
 void ArbiterClient::report_failure(const FailureDecision& decision) {
@@ -173,6 +178,19 @@ void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& 
   if (!connection_) return;
   connection_->send(
       rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
+}
+
+bool ArbiterClient::take_question_for_waits() {
+  return connection_ != nullptr && std::exchange(connection_->asks_for_waits, false);
+}
+
+void ArbiterClient::answer_waits(const std::vector<RunningWait>& waits) {
+  if (!connection_) return;
+  std::vector<rendezvous::WaitMessage> messages;
+  for (const RunningWait& wait : waits) {
+    messages.push_back({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
+  }
+  connection_->send(rendezvous::encode_waits(messages, world_.size));
 }
 
 void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {

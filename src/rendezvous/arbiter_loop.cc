@@ -32,6 +32,17 @@ std::shared_ptr<const std::string> secret_frame(std::string bytes) {
   });
 }
 
+std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
+  switch (outgoing.type) {
+    case MessageType::kAskCalls:
+      return encode_question(outgoing.decision.communicator);
+    case MessageType::kAskWaits:
+      return encode(MessageType::kAskWaits);
+    default:
+      return encode(MessageType::kDecision, outgoing.decision);
+  }
+}
+
 Status why_declined(Rank rank, const Message& message) {
   const Status why = decode_refusal(message.body);
   return {why.code(), fmt::format("rank {} cannot take part: {}", rank, why.message()), rank};
@@ -150,10 +161,9 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   // A rank that lost its connection and came back may be seen before the loss is.
   if (earlier != seats_.end()) read_seat(earlier->first);
   if (phase_ == Phase::kEnding) {
-    arrival.stream.queue(refusal_);
-    arrival.stream.close();
-    told_.insert(rank);
-    return;
+    // A rank that knows looks for the next job.
+    if (told_.insert(rank).second) arrival.stream.queue(refusal_);
+    return arrival.stream.close();
   }
   const Status admitted = rendezvous_.admit(std::move(arrival.join.member), arrival.join.size);
   Seat seat{std::move(arrival.stream), rank, arrival.proved_key};
@@ -222,6 +232,11 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
       decider_->on_timed_out(seat->rank, std::move(wait), now_);
       return {};
     }
+    case MessageType::kWaits: {
+      UNISONO_ASSIGN(WaitsMessage waits, decode_waits(message.body, options_.size));
+      decider_->on_waits(seat->rank, std::move(waits), now_);
+      return {};
+    }
     case MessageType::kFailure: {
       UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, options_.size));
       decider_->on_failure(std::move(decision));
@@ -260,7 +275,7 @@ Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& 
   if (message.type == MessageType::kDecline) {
     fail(why_declined(seat.rank, message));
   } else if (message.type == MessageType::kGiveUp) {
-    fail(rendezvous_.overdue(now_));
+    if (!rendezvous_.complete()) fail(rendezvous_.overdue(now_));
   } else {
     return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat.rank)};
   }
@@ -312,14 +327,15 @@ void ArbiterLoop::fail(const Status& why) {
 }
 
 void ArbiterLoop::say_decisions() {
+  std::map<Rank, Seat*> by_rank;
+  for (auto& [fd, seat] : seats_) by_rank.emplace(seat.rank, &seat);
   for (const FailureDecider::Outgoing& outgoing : decider_->take(now_)) {
-    if (!outgoing.asks) log::info(outgoing.decision.message);
-    const auto bytes = std::make_shared<const std::string>(
-        outgoing.asks ? encode_question(outgoing.decision.communicator)
-                      : encode(MessageType::kDecision, outgoing.decision));
-    for (auto& [fd, seat] : seats_) {
-      if (outgoing.target == -1 || outgoing.target == seat.rank) send(&seat, bytes);
-    }
+    if (outgoing.type == MessageType::kDecision) log::info(outgoing.decision.message);
+    const auto bytes = std::make_shared<const std::string>(bytes_of(outgoing));
+    const auto target = by_rank.find(outgoing.target);
+    if (target != by_rank.end()) send(target->second, bytes);
+    if (outgoing.target != -1) continue;
+    for (auto& [rank, seat] : by_rank) send(seat, bytes);
   }
 }
 

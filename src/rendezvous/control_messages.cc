@@ -195,6 +195,21 @@ std::string encode_wait(MessageType type, const WaitMessage& message, int size) 
   writer.number(message.sequence);
   writer.ranks(message.waiting_for, size);
   writer.ranks(message.members, size);
+  writer.text(shortened(message.call, kCallBytesMax), kCallBytesMax);
+  return writer.finish();
+}
+
+std::string encode_waits(const std::vector<WaitMessage>& waits, int size) {
+  const std::size_t wait_bytes = 16 + (static_cast<std::size_t>(size) + 7) / 8;
+  const std::size_t count =
+      std::min({waits.size(), kWaitsMax, (kMessageBytesMax - 16) / wait_bytes});
+  Writer writer(MessageType::kWaits);
+  writer.number(static_cast<std::uint8_t>(count == waits.size()));
+  for (std::size_t i = 0; i < count; ++i) {
+    writer.number(waits[i].communicator);
+    writer.number(waits[i].sequence);
+    writer.ranks(waits[i].waiting_for, size);
+  }
   return writer.finish();
 }
 
@@ -308,7 +323,24 @@ Result<WaitMessage> decode_wait(std::string_view body, int size) {
   message.sequence = reader.number<std::uint64_t>();
   message.waiting_for = reader.ranks(size);
   message.members = reader.ranks(size);
+  message.call = reader.text(kCallBytesMax);
   if (!reader.finished()) return malformed("waiting");
+  return message;
+}
+
+Result<WaitsMessage> decode_waits(std::string_view body, int size) {
+  Reader reader(body);
+  WaitsMessage message;
+  message.is_all = reader.number<std::uint8_t>() != 0;
+  while (!reader.empty()) {
+    WaitMessage wait;
+    wait.communicator = reader.number<std::uint32_t>();
+    wait.sequence = reader.number<std::uint64_t>();
+    wait.waiting_for = reader.ranks(size);
+    if (!reader.ok() || message.waits.size() == kWaitsMax) return malformed("waits");
+    message.waits.push_back(std::move(wait));
+  }
+  if (!reader.finished()) return malformed("waits");
   return message;
 }
 

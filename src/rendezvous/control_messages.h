@@ -21,6 +21,8 @@ inline constexpr std::size_t kSettingsBytesMax = 16 << 10;
 inline constexpr std::size_t kAddressBytesMax = 4 << 10;
 inline constexpr std::size_t kTextBytesMax = 8 << 10;  ///< messages for people
 inline constexpr std::size_t kCallsMax = 64;
+inline constexpr std::size_t kWaitsMax = 64;
+inline constexpr std::size_t kCallBytesMax = 512;  ///< of its description
 
 enum class MessageType : std::uint8_t {
   kJoin = 1,      ///< rank: here I am
@@ -33,12 +35,14 @@ enum class MessageType : std::uint8_t {
   kCalls,         ///< rank: its latest calls, having been asked
   kGoodbye,       ///< rank: leaves
   kDecline,       ///< rank: cannot take part, and why
+  kWaits,         ///< rank: what it waits in right now, having been asked
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
   kDecision,      ///< arbiter: who failed
   kFarewell,      ///< arbiter: rank 0 left and its process ends; nothing failed
   kAskCalls,      ///< arbiter: which calls has this rank made?
+  kAskWaits,      ///< arbiter: what does this rank wait in?
 };
 
 struct Message {
@@ -55,6 +59,11 @@ struct WaitMessage {
   std::uint64_t sequence = 0;
   std::vector<Rank> waiting_for;  ///< ascending
   std::vector<Rank> members;      ///< ascending; kTimedOut only
+  std::string call = {};          ///< for people; kTimedOut only
+};
+struct WaitsMessage {
+  std::vector<WaitMessage> waits;
+  bool is_all = true;  ///< else there are more
 };
 struct BrokenLinkMessage {
   Rank peer = 0;
@@ -79,6 +88,8 @@ struct WelcomeMessage {
 std::string encode(const JoinMessage& message);
 std::string encode(MessageType type);
 std::string encode_wait(MessageType type, const WaitMessage& message, int size);
+/// The first kWaitsMax, fewer of a large world.
+std::string encode_waits(const std::vector<WaitMessage>& waits, int size);
 std::string encode(const BrokenLinkMessage& message);
 /// kDiffering or kCalls.
 std::string encode_calls(MessageType type, const CallsMessage& message, int size);
@@ -98,6 +109,7 @@ Status check_member(const Member& member, int size);
 
 Result<JoinMessage> decode_join(std::string_view body);
 Result<WaitMessage> decode_wait(std::string_view body, int size);
+Result<WaitsMessage> decode_waits(std::string_view body, int size);
 Result<BrokenLinkMessage> decode_broken_link(std::string_view body, int size);
 Result<CallsMessage> decode_calls(MessageType type, std::string_view body, int size);
 /// The communicator.

@@ -99,10 +99,76 @@ void FailureDecider::on_timed_out(Rank rank, WaitMessage message, TimePoint now)
   if (presence(rank) != Presence::kHere) return;
   const Operation operation{message.communicator, message.sequence};
   if (timeouts_.size() < kTimeoutsMax || timeouts_.count(operation) > 0) {
-    const auto entry = timeouts_.try_emplace(operation, Timeout{now + kGatherTime, {}}).first;
+    const auto entry =
+        timeouts_.try_emplace(operation, Timeout{now + kGatherTime, rank, message.call, {}, {}})
+            .first;
     entry->second.members.insert(message.members.begin(), message.members.end());
+    entry->second.awaited.insert(message.waiting_for.begin(), message.waiting_for.end());
   }
   note(rank, std::move(message));
+  const std::set<Rank> awaited = awaited_in(operation);
+  ask_for_waits(to_vector(awaited), now);
+}
+
+std::set<Rank> FailureDecider::awaited_in(const Operation& operation) const {
+  std::set<Rank> awaited;
+  for (const auto& [rank, reports] : waits_) {
+    for (const WaitMessage& wait : reports) {
+      if (Operation{wait.communicator, wait.sequence} != operation) continue;
+      awaited.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+    }
+  }
+  return awaited;
+}
+
+void FailureDecider::ask_for_waits(const std::vector<Rank>& ranks, TimePoint now) {
+  for (const Rank rank : ranks) {
+    if (presence(rank) != Presence::kHere) continue;
+    const auto [asked, is_first] = asked_.try_emplace(rank, now);
+    if (!is_first && now - asked->second < kGatherTime) continue;
+    asked->second = now;
+    answered_.erase(rank);
+    decided_.push_back({rank, {}, MessageType::kAskWaits});
+  }
+}
+
+void FailureDecider::on_waits(Rank rank, WaitsMessage message, TimePoint now) {
+  if (presence(rank) != Presence::kHere || asked_.count(rank) == 0) return;
+  if (message.is_all) {
+    answered_.insert(rank);
+    waits_.erase(rank);
+  }
+  for (WaitMessage& wait : message.waits) {
+    if (!timeouts_.empty()) ask_for_waits(wait.waiting_for, now);
+    note(rank, std::move(wait));
+  }
+}
+
+std::set<Rank> FailureDecider::awaited_by(Rank rank) const {
+  std::set<Rank> awaited;
+  const auto found = waits_.find(rank);
+  if (found == waits_.end()) return awaited;
+  for (const WaitMessage& wait : found->second) {
+    awaited.insert(wait.waiting_for.begin(), wait.waiting_for.end());
+  }
+  return awaited;
+}
+
+std::vector<Rank> FailureDecider::chain_from(const std::set<Rank>& ranks,
+                                             std::set<Rank>* ends) const {
+  std::vector<Rank> chain(ranks.begin(), ranks.end());
+  std::set<Rank> seen = ranks;
+  for (std::size_t at = 0; at < chain.size(); ++at) {
+    const Rank rank = chain[at];
+    // What it reported before it was asked may be over.
+    const bool says_all = presence(rank) == Presence::kHere && answered_.count(rank) > 0;
+    const std::set<Rank> awaited = says_all ? awaited_by(rank) : std::set<Rank>();
+    if (awaited.empty()) ends->insert(rank);
+    for (const Rank each : awaited) {
+      if (seen.insert(each).second) chain.push_back(each);
+    }
+  }
+  return chain;
 }
 
 void FailureDecider::on_failure(FailureDecision decision) {
@@ -135,7 +201,10 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
 
 std::size_t FailureDecider::broken_links_of(Rank rank) const {
   const auto found = broken_with_.find(rank);
-  return found == broken_with_.end() ? 0 : found->second.size();
+  if (found == broken_with_.end()) return 0;
+  return static_cast<std::size_t>(
+      std::count_if(found->second.begin(), found->second.end(),
+                    [&](Rank peer) { return presence(peer) == Presence::kHere; }));
 }
 
 // Everyone is asked at once; who sees the difference as well has answered by saying so.
@@ -147,7 +216,8 @@ void FailureDecider::on_differing(Rank reporter, CallsMessage message, TimePoint
   if (comparisons_.size() >= kComparisonsMax || ledger_.has_judged(communicator)) return;
   for (const Rank rank : message.members) {
     if (rank != reporter && presence(rank) == Presence::kHere) {
-      decided_.push_back({rank, {ErrorCode::kMismatch, -1, communicator, 0, ""}, true});
+      decided_.push_back(
+          {rank, {ErrorCode::kMismatch, -1, communicator, 0, ""}, MessageType::kAskCalls});
     }
   }
   comparisons_.emplace(communicator,
@@ -184,6 +254,10 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
     broadcast(judge(at->first, at->second));
     at = timeouts_.erase(at);
   }
+  if (timeouts_.empty()) {
+    asked_.clear();
+    answered_.clear();
+  }
   for (auto at = links_.begin(); at != links_.end();) {
     const BrokenLink& link = at->second;
     // A death explains the broken link and has its own decision; a reporter that left needs none.
@@ -212,7 +286,7 @@ TimePoint FailureDecider::next_due() const {
 }
 
 void FailureDecider::broadcast(FailureDecision decision) {
-  if (ledger_.admit(decision)) decided_.push_back({-1, std::move(decision), false});
+  if (ledger_.admit(decision)) decided_.push_back({-1, std::move(decision)});
 }
 
 void FailureDecider::tell_that_peer_left(Rank reporter, Rank peer) {
@@ -223,38 +297,51 @@ void FailureDecider::tell_that_peer_left(Rank reporter, Rank peer) {
 }
 
 FailureDecision FailureDecider::judge(const Operation& operation, const Timeout& timeout) const {
-  std::set<Rank> arrived, missing;
-  for (const auto& [rank, reports] : waits_) {
-    if (has_entered(rank, operation)) arrived.insert(rank);
-    for (const WaitMessage& wait : reports) {
-      if (Operation{wait.communicator, wait.sequence} != operation) continue;
-      missing.insert(wait.waiting_for.begin(), wait.waiting_for.end());
-    }
-  }
-  std::set<Rank> awaited = missing;
-  for (const Rank rank : arrived) missing.erase(rank);
-
-  FailureDecision decision{ErrorCode::kTimeout, missing.size() == 1 ? *missing.begin() : -1,
-                           operation.first, operation.second, ""};
-  const std::set<Rank>& members = timeout.members;
-  const std::string of = members.empty() ? "" : fmt::format(" of {} members", members.size());
-  if (missing.empty()) {
-    decision.message = fmt::format(
-        "operation {} of communicator {} timed out although all that were waited for "
-        "had arrived: {}{} arrived, {} waited for",
-        operation.second, operation.first, ranks_text(to_vector(arrived)), of,
-        ranks_text(to_vector(awaited)));
+  FailureDecision decision{ErrorCode::kTimeout, -1, operation.first, operation.second, ""};
+  if (operation.second == kPointToPointSequence) {
+    decision.message =
+        fmt::format("{} did not finish on rank {} within its deadline; waiting for {}",
+                    timeout.call, timeout.reporter, ranks_text(to_vector(timeout.awaited)));
+    add_fault(timeout.awaited, operation, timeout, &decision);
     return decision;
   }
-  decision.message = fmt::format(
-      "operation {} of communicator {} timed out: {} had not arrived, {} had{}", operation.second,
-      operation.first, ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
-  std::size_t described = 0;
-  for (const Rank rank : missing) {
-    if (described++ == kRanksDescribedMax) break;
-    decision.message += whereabouts(rank, operation);
+  std::set<Rank> arrived;
+  for (const auto& [rank, reports] : waits_) {
+    if (has_entered(rank, operation)) arrived.insert(rank);
   }
+  const std::set<Rank> awaited = awaited_in(operation);
+  std::set<Rank> missing = awaited;
+  for (const Rank rank : arrived) missing.erase(rank);
+
+  const std::string what =
+      fmt::format("operation {} of communicator {}{}", operation.second, operation.first,
+                  timeout.call.empty() ? "" : " (" + timeout.call + ")");
+  const std::size_t size = timeout.members.size();
+  const std::string of = size == 0 ? "" : fmt::format(" of {} members", size);
+  if (missing.empty()) {
+    decision.message = fmt::format(
+        "{} timed out although all that were waited for had arrived: {}{} arrived, {} waited for",
+        what, ranks_text(to_vector(arrived)), of, ranks_text(to_vector(awaited)));
+    return decision;
+  }
+  decision.message =
+      fmt::format("{} timed out: {} had not arrived, {} had{}", what,
+                  ranks_text(to_vector(missing)), ranks_text(to_vector(arrived)), of);
+  add_fault(missing, operation, timeout, &decision);
   return decision;
+}
+
+void FailureDecider::add_fault(const std::set<Rank>& missing, const Operation& operation,
+                               const Timeout& timeout, FailureDecision* decision) const {
+  std::set<Rank> ends;
+  const std::vector<Rank> chain = chain_from(missing, &ends);
+  const std::set<Rank>& members = timeout.members;
+  const bool is_a_member =
+      ends.size() == 1 && (members.empty() || members.count(*ends.begin()) > 0);
+  decision->failed_rank = is_a_member ? *ends.begin() : missing.size() == 1 ? *missing.begin() : -1;
+  for (std::size_t i = 0; i < std::min(chain.size(), kRanksDescribedMax); ++i) {
+    decision->message += whereabouts(chain[i], operation);
+  }
 }
 
 // Which end is at fault nobody sees. A rank whose links to others broke as well is suspected before
@@ -283,7 +370,11 @@ std::string FailureDecider::whereabouts(Rank rank, const Operation& operation) c
   if (presence(rank) == Presence::kDead) return text + " died";
   if (presence(rank) == Presence::kLeft) return text + " left the job";
   const auto found = waits_.find(rank);
-  if (found == waits_.end()) return text + " is alive and waits for nobody";
+  if (found == waits_.end()) {
+    return text + (answered_.count(rank) > 0 ? " is alive and waits for nobody"
+                                             : " is alive and does not answer: it computes, or is "
+                                               "stopped");
+  }
   const WaitMessage& wait = found->second.back();
   text += wait.sequence == kPointToPointSequence
               ? std::string(" waits in a send or receive")

@@ -17,8 +17,9 @@
 
 namespace unisono::rendezvous {
 
-/// How long the reports of other ranks are awaited before a timeout is judged.
-inline constexpr Duration kGatherTime = std::chrono::milliseconds(100);
+/// How long the reports of other ranks are awaited before a timeout is judged, and what those say
+/// that are asked what they wait in.
+inline constexpr Duration kGatherTime = std::chrono::milliseconds(250);
 /// How long a broken link may wait for the death that explains it.
 inline constexpr Duration kLinkGraceTime = std::chrono::milliseconds(300);
 /// How long the calls of ranks that are busy elsewhere are awaited before differing ones are
@@ -46,7 +47,8 @@ class FailureDecider {
   struct Outgoing {
     Rank target = -1;  ///< -1: all
     FailureDecision decision;
-    bool asks = false;  ///< no decision: the question for the calls of its communicator
+    /// kDecision, or a question: kAskCalls for the calls of its communicator, kAskWaits.
+    MessageType type = MessageType::kDecision;
   };
 
   explicit FailureDecider(std::vector<Member> members);
@@ -58,6 +60,8 @@ class FailureDecider {
   void on_violation(Rank rank, const std::string& what);
   void on_waiting(Rank rank, WaitMessage message);
   void on_timed_out(Rank rank, WaitMessage message, TimePoint now);
+  /// What `rank` waits in, which it was asked for.
+  void on_waits(Rank rank, WaitsMessage message, TimePoint now);
   void on_failure(FailureDecision decision);
   void on_broken_link(Rank reporter, const BrokenLinkMessage& message, TimePoint now);
   void on_differing(Rank reporter, CallsMessage message, TimePoint now);
@@ -73,7 +77,10 @@ class FailureDecider {
   using Operation = std::pair<std::uint32_t, std::uint64_t>;  // communicator, sequence
   struct Timeout {
     TimePoint due;
+    Rank reporter;     // the first
+    std::string call;  // its, for people
     std::set<Rank> members;
+    std::set<Rank> awaited;  // by those whose deadline passed
   };
   struct BrokenLink {
     TimePoint due;
@@ -84,6 +91,14 @@ class FailureDecider {
   };
 
   void note(Rank rank, WaitMessage message);
+  void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
+  /// Whom all that are known to wait in the operation wait for there.
+  std::set<Rank> awaited_in(const Operation& operation) const;
+  /// Whom `rank` waits for by all that is known.
+  std::set<Rank> awaited_by(Rank rank) const;
+  /// These ranks, whom they wait for, whom those wait for, and so on. `ends`: the last ones, which
+  /// wait for nobody, or are gone, or do not answer. A circle has none.
+  std::vector<Rank> chain_from(const std::set<Rank>& ranks, std::set<Rank>* ends) const;
   bool waits_for(Rank rank, Rank peer) const;
   bool has_entered(Rank rank, const Operation& operation) const;
   void broadcast(FailureDecision decision);
@@ -91,6 +106,9 @@ class FailureDecider {
   /// Members that are here and have not been heard yet.
   std::size_t silent_in(const CallComparison& comparison) const;
   FailureDecision judge(const Operation& operation, const Timeout& timeout) const;
+  /// Who holds the missing up, and what they do.
+  void add_fault(const std::set<Rank>& missing, const Operation& operation, const Timeout& timeout,
+                 FailureDecision* decision) const;
   FailureDecision judge(const BrokenLink& link) const;
   /// With how many ranks this one has, or has had, a broken link.
   std::size_t broken_links_of(Rank rank) const;
@@ -103,6 +121,8 @@ class FailureDecider {
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;
+  std::map<Rank, TimePoint> asked_;  // who was asked for its waits when
+  std::set<Rank> answered_;          // and has said all since, which is in waits_
   std::map<Operation, Timeout> timeouts_;
   std::map<std::pair<Rank, Rank>, BrokenLink> links_;    // by unordered pair
   std::map<Rank, std::set<Rank>> broken_with_;           // all that were reported, both ways

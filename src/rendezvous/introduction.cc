@@ -55,6 +55,13 @@ class TableReader {
   World world_;
 };
 
+// Until the arbiter has told all that it waits for.
+void await_end(ControlStream* stream, TimePoint deadline) {
+  while (wait_ready(stream->fd(), false, deadline) && stream->receive()) {
+    stream->drop_input(stream->input().size());
+  }
+}
+
 Failure hung_up(bool on_proof) {
   if (on_proof) {
     return {{ErrorCode::kAuthentication,
@@ -86,7 +93,12 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
       if (!message) return failed(message.error());
       if (!*message) break;
       auto whole = table.take(**message);
-      if (!whole) return failed(whole.error(), (*message)->type == MessageType::kRefusal);
+      if (!whole) {
+        const bool is_refused = (*message)->type == MessageType::kRefusal;
+        // The arbiter of a rank 0 that ends would end with it.
+        if (is_refused && !self.why_not && self.member.rank == 0) await_end(&stream, deadline);
+        return failed(whole.error(), is_refused);
+      }
       if (*whole) return Joined{std::move(stream), table.finish()};
     }
     if (!open) {

@@ -19,7 +19,7 @@ struct Failure {
   bool final = false;
   /// The other side hung up on this rank's proof of the job key, though its time was not up.
   bool proof_refused = false;
-  /// An arbiter has heard who this rank is.
+  /// Somebody was there to whom this rank could say who it is.
   bool reached_arbiter = false;
 };
 template <typename T>

@@ -201,6 +201,7 @@ Attempt<Joined> attend_once(const RendezvousPoint& point, const Applicant& self,
     auto attempt = attend_over_tcp(point, *contact, address, self, deadline);
     if (!std::holds_alternative<Failure>(attempt)) return attempt;
     Failure& failure = std::get<Failure>(attempt);
+    if (failure.reached_arbiter) return failure;
     // What a living arbiter says tells more than an address that leads nowhere.
     if (failure.final || !last.proof_refused) last = std::move(failure);
     if (last.final) break;

@@ -58,7 +58,8 @@ Status Rendezvous::admit(Member member, int size) {
                         member.rank, seat->host_name, seat->pid, member.host_name, member.pid),
             member.rank};
   }
-  if (const Member* other = any_arrived(); other && other->settings != member.settings) {
+  const Member* const other = any_with_settings();
+  if (other != nullptr && !member.settings.empty() && other->settings != member.settings) {
     const Difference what = first_difference(other->settings, member.settings);
     return {ErrorCode::kMismatch,
             fmt::format("{} and {} differ in {}, which all ranks must share: '{}' and '{}'",
@@ -121,9 +122,9 @@ std::vector<Member> Rendezvous::take_members() {
   return members;
 }
 
-const Member* Rendezvous::any_arrived() const {
+const Member* Rendezvous::any_with_settings() const {
   for (const auto& seat : seats_) {
-    if (seat) return &*seat;
+    if (seat && !seat->settings.empty()) return &*seat;
   }
   return nullptr;
 }

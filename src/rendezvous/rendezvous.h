@@ -32,7 +32,8 @@ class Rendezvous {
   std::vector<Member> take_members();
 
  private:
-  const Member* any_arrived() const;
+  /// A rank that cannot take part may have none.
+  const Member* any_with_settings() const;
 
   int size_;
   TimePoint started_;

@@ -41,6 +41,47 @@ TEST_P(Deadline, NamesTheRankThatHadNotArrived) {
   }
 }
 
+// Before anybody has reported for whom it waits: in a ring each waits for its neighbour.
+TEST_P(Deadline, ThatIsShortNamesTheRankThatHadNotArrived) {
+  for (const std::size_t count : {4ul, 200'000ul}) {
+    std::atomic<int> ended{0};
+    run_ranks(4, GetParam(), [&](Communicator& comm) {
+      std::vector<float> data(count, 1.0f);
+      comm.all_reduce(data, ops::sum);  // links stand
+      if (comm.rank() == 2) {
+        EXPECT_TRUE(eventually([&] { return ended == 3; }));
+        return;
+      }
+      const CallOptions at_once{.timeout = milliseconds(250), .algorithm = "ring"};
+      const Outcome outcome = outcome_of([&] { comm.all_reduce(data, ops::sum, at_once); });
+      ++ended;
+      ASSERT_TRUE(outcome.written);
+      EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+      EXPECT_EQ(outcome.rank, 2) << outcome.message;
+    });
+  }
+}
+
+// As ranks of a tensor-parallel group that hold up a data-parallel one.
+TEST_P(Deadline, NamesTheRankThatHoldsUpAnotherInAnotherCommunicator) {
+  std::atomic<int> ended{0};
+  run_ranks(4, GetParam(), [&](Communicator& comm) {
+    Communicator pair = comm.split(comm.rank() / 2);
+    if (comm.rank() >= 2) {
+      if (comm.rank() == 3) {
+        EXPECT_TRUE(eventually([&] { return ended == 2; }));
+      }
+      pair.barrier();
+      return;
+    }
+    const Outcome outcome = outcome_of([&] { comm.barrier(kSoon); });
+    ++ended;
+    EXPECT_EQ(outcome.code, ErrorCode::kTimeout) << outcome.message;
+    EXPECT_EQ(outcome.rank, 3) << outcome.message;
+    EXPECT_THAT(std::string(outcome.message), HasSubstr(" for rank 3; rank 3 "));
+  });
+}
+
 TEST_P(Deadline, NamesAllRanksThatHadNotArrived) {
   std::atomic<int> ended{0};
   run_ranks(5, GetParam(), [&](Communicator& comm) {

@@ -114,7 +114,14 @@ void check_body(MessageType type, std::string_view body, int size) {
       }
       return;
     case MessageType::kRefusal:
+    case MessageType::kDecline:
       return check_refusal(body);
+    case MessageType::kWaits:
+      if (const auto waits = decode_waits(body, size)) {
+        require(waits->waits.size() <= kWaitsMax, "more waits than a rank may have");
+        for (const WaitMessage& wait : waits->waits) check_ascending(wait.waiting_for, size);
+      }
+      return;
     case MessageType::kWelcome:
       if (const auto welcome = decode_welcome(body)) {
         require(body_of(encode(*welcome)) == body, "another welcome");
@@ -165,7 +172,8 @@ std::vector<std::string> messages() {
           encode_refusal({ErrorCode::kUnsupported, "no device", 1}, MessageType::kDecline),
           encode_members({member_of(0), member_of(1)}),
           encode_calls(MessageType::kDiffering, calls, 4),
-          encode_calls(MessageType::kCalls, calls, 4), encode_question(7)};
+          encode_calls(MessageType::kCalls, calls, 4), encode_question(7),
+          encode_waits({wait, wait}, 4), encode(MessageType::kAskWaits)};
 }
 
 std::vector<Bytes> messages_corpus() {

@@ -35,6 +35,7 @@ std::string text_of(const std::vector<Rank>& ranks) {
 class Job final : public WatchedJob {
  public:
   std::vector<std::string> asked;
+  std::vector<std::string> timed_out;  // calls
 
   milliseconds timeout() const override { return seconds(10); }
   milliseconds warn_after() const override { return seconds(30); }
@@ -50,11 +51,11 @@ class Job final : public WatchedJob {
                       const std::vector<Rank>& waiting_for) override {
     asked.push_back("waiting" + name(communicator, sequence) + " for" + text_of(waiting_for));
   }
-  void report_timeout(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for,
-                      const std::vector<Rank>& members) override {
-    asked.push_back("timeout" + name(communicator, sequence) + " for" + text_of(waiting_for) +
-                    " of" + text_of(members));
+  void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
+                      const std::string& call) override {
+    asked.push_back("timeout" + name(wait.communicator, wait.sequence) + " for" +
+                    text_of(wait.waiting_for) + " of" + text_of(members));
+    timed_out.push_back(call);
   }
 
  private:
@@ -215,10 +216,23 @@ TEST_F(WatchdogTest, NamesTheOnlyRankThatIsWaitedFor) {
   EXPECT_EQ(look_after(job_.timeout() + grace::kDecision).rank(), 2);
 }
 
-TEST_F(WatchdogTest, AsksNobodyAboutTheDeadlineOfAMessage) {
+TEST_F(WatchdogTest, AsksTheJobAboutTheDeadlineOfAMessageToo) {
   begin(Collective::kReceive);
   waits_.ranks = {1};
+  job_.asked.clear();
+  EXPECT_TRUE(look_after(job_.timeout()));
+  EXPECT_EQ(job_.asked.back(), "timeout 1/message for 2 of 4 2 9");
+  EXPECT_THAT(job_.timed_out, ElementsAre(HasSubstr("receive")));
+  const Status late = look_after(job_.timeout() + grace::kDecision);
+  EXPECT_EQ(late.code(), ErrorCode::kTimeout) << "nobody has answered";
+  EXPECT_EQ(late.rank(), 1);
+}
+
+TEST_F(WatchdogTest, AsksNobodyAboutAMessageFromAnyRank) {
+  begin(Collective::kReceive);
+  waits_.ranks = {kAnyRank};
   EXPECT_EQ(look_after(job_.timeout()).code(), ErrorCode::kTimeout);
+  EXPECT_THAT(job_.timed_out, IsEmpty());
 }
 
 TEST_F(WatchdogTest, NamesThePeerAndTheTagOfAMessage) {
@@ -228,7 +242,8 @@ TEST_F(WatchdogTest, NamesThePeerAndTheTagOfAMessage) {
     request_.call.tag = 7;
     waits_.ranks = {peer};
     const std::string from = peer == kAnyRank ? "any rank" : "rank 1";
-    const Status late = look_after(job_.timeout());
+    static_cast<void>(look_after(job_.timeout()));
+    const Status late = look_after(job_.timeout() + grace::kDecision);
     EXPECT_THAT(late.message(), HasSubstr(" from " + from + " with tag 7 did not finish"));
     EXPECT_THAT(late.message(), EndsWith("waiting for " + from));
     EXPECT_THAT(late.message(), Not(HasSubstr("operation"))) << "messages have no number";
@@ -236,7 +251,9 @@ TEST_F(WatchdogTest, NamesThePeerAndTheTagOfAMessage) {
   begin(Collective::kSend);
   request_.call.peer = 2;
   waits_.ranks = {2};
-  EXPECT_THAT(look_after(job_.timeout()).message(), HasSubstr(" to rank 2 with tag 0 "));
+  EXPECT_TRUE(look_after(job_.timeout()));
+  EXPECT_THAT(look_after(job_.timeout() + grace::kDecision).message(),
+              HasSubstr(" to rank 2 with tag 0 "));
 }
 
 TEST_F(WatchdogTest, KnowsTheCallsOwnDeadline) {

@@ -31,6 +31,9 @@ class Told final : public JobCommunicator {
     ++times_asked;
     return {0, members_.world_ranks(), {}};
   }
+  void add_waits(std::vector<RunningWait>* waits) override {
+    waits->push_back({members_.id(), 5, {}});
+  }
   void fail(Status cause, Tell tell) override {
     told.push_back("failed by " + std::to_string(cause.rank()) + ": " + cause.message() +
                    (tell == Tell::kEveryone ? ", to tell everyone" : ""));

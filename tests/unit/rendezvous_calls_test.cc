@@ -154,7 +154,7 @@ TEST(FailureDecider, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
   const auto asked = decider.take(kFirstReport);
   ASSERT_THAT(asked, SizeIs(2)) << "neither who has left nor who is no member";
   for (const auto& question : asked) {
-    EXPECT_TRUE(question.asks);
+    EXPECT_EQ(question.type, MessageType::kAskCalls);
     EXPECT_EQ(question.decision.communicator, kCommunicator);
   }
   EXPECT_EQ(asked[0].target, 1);
@@ -166,7 +166,7 @@ TEST(FailureDecider, AsksAllMembersForTheirCallsAndJudgesOnceAllHaveAnswered) {
   EXPECT_EQ(decider.next_due(), TimePoint::min());
   const auto said = decider.take(kFirstReport);
   ASSERT_THAT(said, SizeIs(1));
-  EXPECT_FALSE(said[0].asks);
+  EXPECT_EQ(said[0].type, MessageType::kDecision);
   EXPECT_EQ(said[0].target, -1);
   EXPECT_EQ(said[0].decision.failed_rank, 0);
   decider.on_differing(2, calls_in_world(2, 1), kFirstReport);
@@ -223,7 +223,7 @@ TEST(FailureDecider, ComparesCallsOfABoundedNumberOfCommunicatorsAtATime) {
   }
   std::set<std::uint32_t> asked_about;
   for (const auto& said : decider.take(kFirstReport)) {
-    EXPECT_TRUE(said.asks);
+    EXPECT_EQ(said.type, MessageType::kAskCalls);
     asked_about.insert(said.decision.communicator);
   }
   ASSERT_THAT(asked_about, SizeIs(kAtATime));

@@ -1,6 +1,8 @@
 // Who is admitted and who is blamed: Rendezvous and FailureDecider with time as an argument.
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "base/grace_periods.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rank_text.h"
@@ -12,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -26,6 +29,22 @@ Member member_of_rank(Rank rank) {
   member.pid = 100 + rank;
   member.settings = "transport=auto";
   return member;
+}
+
+using Said = std::vector<FailureDecider::Outgoing>;
+
+Said decisions_of(Said said) {
+  std::erase_if(said, [](const auto& each) { return each.type != MessageType::kDecision; });
+  return said;
+}
+
+/// Who is asked for its waits.
+std::vector<Rank> asked_in(const Said& said) {
+  std::vector<Rank> asked;
+  for (const FailureDecider::Outgoing& each : said) {
+    if (each.type == MessageType::kAskWaits) asked.push_back(each.target);
+  }
+  return asked;
 }
 
 std::vector<Member> members(int size) {
@@ -141,7 +160,7 @@ TEST(Rendezvous, DifferingTextsThatAreNoSettingsAreShown) {
               HasSubstr("differ in settings, which all ranks must share: "
                         "'UNISONO_A=1' and 'UNISONO_AB=1'"));
   EXPECT_THAT(complaint_about("a\n", "a\nb\n"), HasSubstr("differ in settings"));
-  EXPECT_THAT(complaint_about("", "\n\n"), HasSubstr("differ in settings"));
+  EXPECT_THAT(complaint_about("\n", "\n\n"), HasSubstr("differ in settings"));
 }
 
 TEST(FailureDecider, DeathIsToldToAllAtOnce) {
@@ -166,11 +185,11 @@ TEST(FailureDecider, LeavingIsNoFailure) {
 TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   FailureDecider decider(members(4));
   decider.on_timed_out(0, {5, 9, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
-  EXPECT_THAT(decider.take(kStart), IsEmpty());
+  EXPECT_THAT(decisions_of(decider.take(kStart)), IsEmpty());
   EXPECT_EQ(decider.next_due(), kStart + kGatherTime);
   decider.on_timed_out(3, {5, 9, {0, 2}, {0, 1, 2, 3}}, kStart + milliseconds(50));
   decider.on_waiting(1, {5, 9, {2}, {}});
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.code, ErrorCode::kTimeout);
   EXPECT_EQ(said[0].decision.failed_rank, 2);
@@ -178,7 +197,7 @@ TEST(FailureDecider, TimeoutGathersReportsAndNamesWhoDidNotArrive) {
   EXPECT_EQ(said[0].decision.sequence, 9u);
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("rank 2 had not arrived"), HasSubstr("ranks 0, 1 and 3 had"),
-                    HasSubstr("alive and waits for nobody")));
+                    HasSubstr("rank 2 (host node2, pid 102) is alive and does not answer")));
   EXPECT_EQ(decider.next_due(), kNever);
 }
 
@@ -186,11 +205,100 @@ TEST(FailureDecider, TimeoutTellsWhereTheMissingWait) {
   FailureDecider decider(members(3));
   decider.on_waiting(2, {5, 8, {1}, {}});
   decider.on_timed_out(0, {5, 9, {1, 2}, {0, 1, 2}}, kStart);
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, -1);
   EXPECT_THAT(said[0].decision.message, AllOf(HasSubstr("ranks 1 and 2 had not"),
                                               HasSubstr("waits in operation 8 for rank 1")));
+}
+
+// Rank 0 waits for rank 2 in communicator 1, and that in communicator 3 for rank 3.
+class ChainOfWaits : public testing::Test {
+ protected:
+  FailureDecision decision(const std::vector<Rank>& members_of_first) {
+    decider_.on_timed_out(0, {1, 7, {2}, members_of_first}, kStart);
+    EXPECT_THAT(asked_in(decider_.take(kStart)), ElementsAre(2));
+    decider_.on_waits(2, {{{3, 5, {3}, {}}}}, kStart + milliseconds(1));
+    EXPECT_THAT(asked_in(decider_.take(kStart + milliseconds(1))), ElementsAre(3));
+    answer();
+    Said said = decisions_of(decider_.take(kStart + kGatherTime));
+    EXPECT_THAT(said, SizeIs(1));
+    return said.at(0).decision;
+  }
+
+  FailureDecider decider_{members(6)};
+  std::function<void()> answer = [] {};  // what comes before the decision is due
+};
+
+TEST_F(ChainOfWaits, IsFollowedToTheRankThatDoesNotAnswer) {
+  const FailureDecision said = decision({0, 1, 2, 3});
+  EXPECT_EQ(said.failed_rank, 3);
+  EXPECT_THAT(said.message,
+              AllOf(HasSubstr("rank 2 had not arrived"),
+                    HasSubstr("pid 102) waits in operation 5 of communicator 3 for rank 3"),
+                    HasSubstr("pid 103) is alive and does not answer")));
+}
+
+TEST_F(ChainOfWaits, IsFollowedToTheRankThatWaitsForNobody) {
+  answer = [&] { decider_.on_waits(3, {}, kStart + milliseconds(2)); };
+  const FailureDecision said = decision({0, 1, 2, 3});
+  EXPECT_EQ(said.failed_rank, 3);
+  EXPECT_THAT(said.message, HasSubstr("pid 103) is alive and waits for nobody"));
+}
+
+TEST_F(ChainOfWaits, ThatLeavesTheCommunicatorNamesTheMemberWhereItDoes) {
+  const FailureDecision said = decision({0, 2});
+  EXPECT_EQ(said.failed_rank, 2);
+  EXPECT_THAT(said.message, HasSubstr("pid 103) is alive and does not answer"));
+}
+
+TEST_F(ChainOfWaits, ThatIsACircleNamesWhoHadNotArrived) {
+  answer = [&] {
+    decider_.on_waits(3, {{{4, 1, {2, 0}, {}}}}, kStart + milliseconds(2));
+    EXPECT_THAT(asked_in(decider_.take(kStart + milliseconds(2))), ElementsAre(0));
+    decider_.on_waits(0, {{{1, 7, {2}, {}}}}, kStart + milliseconds(3));
+  };
+  EXPECT_EQ(decision({0, 1, 2, 3}).failed_rank, 2);
+}
+
+TEST(FailureDecider, OfAMessageNamesWhoHoldsUpThePeer) {
+  FailureDecider decider(members(4));
+  decider.on_waiting(3, {1, kPointToPointSequence, {1}, {}});  // of another message
+  decider.on_timed_out(0, {1, kPointToPointSequence, {2}, {0, 1, 2, 3}, "receive from rank 2"},
+                       kStart);
+  decider.on_waits(2, {{{1, 4, {1}, {}}}}, kStart);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kTimeout);
+  EXPECT_EQ(said[0].decision.failed_rank, 1);
+  EXPECT_THAT(said[0].decision.message,
+              AllOf(HasSubstr("receive from rank 2 did not finish on rank 0 within its deadline"),
+                    HasSubstr("waiting for rank 2; rank 2 "),
+                    HasSubstr("waits in operation 4 for rank 1; rank 1 ")));
+}
+
+TEST(FailureDecider, OfAReportThatMayBeOverNoChainIsMade) {
+  FailureDecider decider(members(4));
+  decider.on_waiting(2, {3, 5, {3}, {}});
+  decider.on_waits(2, {{{3, 6, {3}, {}}}}, kStart);  // nobody has asked
+  decider.on_timed_out(0, {1, 7, {2}, {0, 1, 2, 3}}, kStart);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+}
+
+TEST(FailureDecider, AsksAgainForWhatMayHaveChanged) {
+  FailureDecider decider(members(4));
+  decider.on_timed_out(0, {1, 7, {2}, {0, 1, 2, 3}}, kStart);
+  decider.on_timed_out(1, {1, 7, {2, 3}, {0, 1, 2, 3}}, kStart + milliseconds(1));
+  EXPECT_THAT(asked_in(decider.take(kStart)), ElementsAre(2, 3)) << "each once";
+  decider.on_waits(2, {{{3, 5, {3}, {}}}}, kStart + milliseconds(2));
+  static_cast<void>(decider.take(kStart + kGatherTime));
+  decider.on_timed_out(0, {2, 1, {2}, {0, 1, 2, 3}}, kStart + seconds(10));
+  EXPECT_THAT(asked_in(decider.take(kStart + seconds(10))), ElementsAre(2));
+  const auto said = decisions_of(decider.take(kStart + seconds(10) + kGatherTime));
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.failed_rank, 2) << "the old answer does not count";
 }
 
 TEST(FailureDecider, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) {
@@ -199,7 +307,7 @@ TEST(FailureDecider, EachOfSeveralOutstandingOperationsIsJudgedByItsOwnReports) 
     for (const std::uint64_t sequence : {5, 6, 7}) decider.on_waiting(rank, {3, sequence, {2}, {}});
   }
   decider.on_timed_out(0, {3, 5, {1, 2}, {0, 1, 2}}, kStart);
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, 2);
   EXPECT_EQ(said[0].decision.sequence, 5u);
@@ -213,7 +321,7 @@ TEST(FailureDecider, AWaitInALaterOperationProvesArrivalOnlyInItsCommunicator) {
   decider.on_waiting(2, {4, 9, {0}, {}});
   decider.on_waiting(3, {3, kPointToPointSequence, {0}, {}});
   decider.on_timed_out(0, {3, 5, {1, 2, 3}, {0, 1, 2, 3}}, kStart);
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_THAT(said[0].decision.message,
               AllOf(HasSubstr("ranks 2 and 3 had not arrived"), HasSubstr("ranks 0 and 1 had")));
@@ -227,7 +335,7 @@ TEST(FailureDecider, WaitsInTwoCommunicatorsAreKeptApart) {
   }
   decider.on_timed_out(0, {3, 5, {2}, {0, 1, 2}}, kStart);
   decider.on_timed_out(1, {4, 1, {0}, {0, 1}}, kStart);
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(2));
   EXPECT_EQ(said[0].decision.communicator, 3u);
   EXPECT_EQ(said[0].decision.failed_rank, 2);
@@ -252,7 +360,7 @@ TEST(FailureDecider, TimeoutWithoutMissingRanksSaysSo) {
   FailureDecider decider(members(2));
   decider.on_timed_out(0, {5, 9, {1}, {0, 1}}, kStart);
   decider.on_timed_out(1, {5, 9, {0}, {0, 1}}, kStart);
-  const auto said = decider.take(kStart + kGatherTime);
+  const auto said = decisions_of(decider.take(kStart + kGatherTime));
   ASSERT_THAT(said, SizeIs(1));
   EXPECT_EQ(said[0].decision.failed_rank, -1);
   EXPECT_THAT(said[0].decision.message, HasSubstr("although all that were waited for had arrived"));

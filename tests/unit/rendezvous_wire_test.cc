@@ -86,6 +86,35 @@ TEST(ControlMessages, WaitRoundTripsForRanksOfALargeWorld) {
   EXPECT_FALSE(decode_wait(body_of(encode_wait(MessageType::kWaiting, {1, 2, {7}, {}}, 8)), 7));
 }
 
+TEST(ControlMessages, WaitsRoundTripAsManyAsFit) {
+  std::vector<WaitMessage> waits(kWaitsMax + 3, WaitMessage{7, 9, {1, 3}, {}});
+  waits[1].sequence = kPointToPointSequence;
+  const auto few = decode_waits(body_of(encode_waits(waits, 4)), 4);
+  ASSERT_TRUE(few.has_value());
+  ASSERT_EQ(few->waits.size(), kWaitsMax);
+  EXPECT_FALSE(few->is_all);
+  EXPECT_EQ(few->waits[0].communicator, 7u);
+  EXPECT_EQ(few->waits[1].sequence, kPointToPointSequence);
+  EXPECT_EQ(few->waits[2].waiting_for, (std::vector<Rank>{1, 3}));
+  const auto none = decode_waits(body_of(encode_waits({}, 4)), 4);
+  ASSERT_TRUE(none.has_value());
+  EXPECT_TRUE(none->waits.empty());
+  EXPECT_TRUE(none->is_all);
+  const std::string large = encode_waits(waits, kWorldSizeMax);
+  EXPECT_LE(large.size(), kMessageBytesMax + 4);
+  EXPECT_GE(decode_waits(body_of(large), kWorldSizeMax)->waits.size(), 4u);
+}
+
+TEST(ControlMessages, MalformedWaitsAreRefused) {
+  const std::string one = encode_waits({{7, 9, {1, 3}, {}}}, 4);
+  const std::string body(body_of(one));
+  EXPECT_FALSE(decode_waits(body.substr(0, body.size() - 1), 4).has_value());
+  EXPECT_FALSE(decode_waits(body, 2).has_value()) << "a rank that the world does not have";
+  std::string many;
+  for (std::size_t i = 0; i <= kWaitsMax; ++i) many += body.substr(i == 0 ? 0 : 1);
+  EXPECT_FALSE(decode_waits(many, 4).has_value());
+}
+
 TEST(ControlMessages, TableOf4096RanksComesInBoundedPieces) {
   std::vector<Member> members;
   for (Rank rank = 0; rank < 4096; ++rank) {

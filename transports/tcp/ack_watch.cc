@@ -13,12 +13,12 @@ namespace {
 using std::chrono::milliseconds;
 
 // After a longer pause nobody knows what happened in it.
-constexpr milliseconds kPauseMax{500};
+constexpr milliseconds kLookEveryMax{500};
 
 }  // namespace
 
 bool AckWatch::is_dead(int fd, TimePoint now, Duration patience) {
-  const bool paused = looked_ == TimePoint::min() || now - looked_ > kPauseMax;
+  const bool paused = looked_ == TimePoint::min() || now - looked_ > kLookEveryMax;
   looked_ = now;
   tcp_info info{};
   socklen_t bytes = sizeof info;

@@ -329,6 +329,7 @@ bool StreamTransport::has_unsent() const {
 void StreamTransport::give_up(Rank peer, FrameSink& sink) {
   PeerLink* const found = links_[static_cast<std::size_t>(peer)].get();
   if (found == nullptr || closed_) return;
+  connector_->cancel(peer, 0);
   connector_->cancel(peer, static_cast<std::uint16_t>(found->stream_count()));
   found->drop(sink);
   forget_ended();
