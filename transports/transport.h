@@ -139,8 +139,8 @@ class Transport {
   /// True while something taken from a caller waits here for poll() to send it.
   virtual bool has_unsent() const = 0;
   /// The job says that this peer is dead: payloads that have not gone to it are given back, and
-  /// close() does not wait for it. Nothing is reported. A transport that hears of a death as soon
-  /// as the job does need not do anything.
+  /// close() does not wait for it. Nothing is reported.
+  /// Nothing to do where nothing is ever unsent.
   virtual void give_up(Rank peer, FrameSink& sink) {
     static_cast<void>(peer);
     static_cast<void>(sink);

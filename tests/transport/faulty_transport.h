@@ -60,6 +60,7 @@ class FaultyTransport final : public Transport {
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
   bool has_unsent() const override { return inner_->has_unsent(); }
+  void give_up(Rank peer, FrameSink& sink) override { inner_->give_up(peer, sink); }
   /// Delays and stalls end here: what is held back leaves first.
   void close(TimePoint deadline, FrameSink& sink) override;
 

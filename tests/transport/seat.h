@@ -64,7 +64,6 @@ class Seat {
   void destroy_transport() { transport_.reset(); }
   bool has_unsent() const { return transport_->has_unsent(); }
   void give_up(Rank peer) { transport_->give_up(peer, recorder_); }
-  std::string_view name() const { return transport_->name(); }
 
  private:
   void free_returned();

@@ -52,6 +52,7 @@ class TracingTransport final : public Transport {
   Endpoint& endpoint(Rank peer) override;
   bool poll(FrameSink& sink) override;
   bool has_unsent() const override { return inner_->has_unsent(); }
+  void give_up(Rank peer, FrameSink& sink) override { inner_->give_up(peer, sink); }
   void close(TimePoint deadline, FrameSink& sink) override;
 
   /// All zero for a peer that has not been heard of.

@@ -52,6 +52,12 @@ bool SideChannel::poll(FrameSink& sink) {
 
 bool SideChannel::has_unsent() const { return !outgoing_.empty() || transport_->has_unsent(); }
 
+void SideChannel::give_up(Rank peer, FrameSink& sink) {
+  sink_ = &sink;
+  transport_->give_up(peer, *this);
+  std::erase_if(outgoing_, [&](const auto& message) { return message->peer == peer; });
+}
+
 void SideChannel::close(TimePoint deadline, FrameSink& sink) {
   sink_ = &sink;
   transport_->close(deadline, *this);

@@ -40,6 +40,8 @@ class SideChannel final : private FrameSink {
   void send(Rank peer, std::string message);
   bool poll(FrameSink& sink);
   bool has_unsent() const;
+  /// As Transport::give_up().
+  void give_up(Rank peer, FrameSink& sink);
   void close(TimePoint deadline, FrameSink& sink);
 
  private:

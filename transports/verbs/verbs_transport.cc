@@ -290,6 +290,13 @@ bool VerbsTransport::has_unsent() const {
                                            [](const Link* link) { return link->has_unsent(); });
 }
 
+void VerbsTransport::give_up(Rank peer, FrameSink& sink) {
+  if (closed_) return;
+  Link* const link = links_[static_cast<std::size_t>(peer)].get();
+  if (link != nullptr) link->drop(sink);
+  side_.give_up(peer, sink);
+}
+
 void VerbsTransport::close(TimePoint deadline, FrameSink& sink) {
   if (closed_) return;
   const auto settled = [&] {

@@ -42,6 +42,7 @@ class VerbsTransport final : public Transport, private SideChannelEvents {
   Status pin(std::span<const std::byte> memory) override;
   void unpin(std::span<const std::byte> memory) override;
   bool has_unsent() const override;
+  void give_up(Rank peer, FrameSink& sink) override;
   void close(TimePoint deadline, FrameSink& sink) override;
 
   // Observers, for tests: whether bytes were copied or read in place, and memory registered anew or
