@@ -92,8 +92,8 @@ class CommunicatorState final : public JobCommunicator,
   void close();
   bool closed() const { return closed_; }
 
-  /// Under the lock, about once a millisecond while somebody waits.
   void add_waits(std::vector<RunningWait>* waits) override;
+  /// Under the lock, about once a millisecond while somebody waits.
   void tend(const std::vector<bool>& peer_left) override;
   void note_left(Rank member) override;
 

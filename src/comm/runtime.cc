@@ -326,10 +326,7 @@ void Runtime::compare_call(std::uint32_t communicator, std::uint64_t sequence,
   engine_->messenger().compare_call(communicator, sequence, record);
 }
 
-void Runtime::report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                             const std::vector<Rank>& waiting_for) {
-  arbiter_->report_waiting(communicator, sequence, waiting_for);
-}
+void Runtime::report_waiting(const RunningWait& wait) { arbiter_->report_waiting(wait); }
 
 void Runtime::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                              const std::string& call) {

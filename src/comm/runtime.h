@@ -111,8 +111,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
              const CallRecord& record) override;
   void compare_call(std::uint32_t communicator, std::uint64_t sequence,
                     const CallRecord& record) override;
-  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for) override;
+  void report_waiting(const RunningWait& wait) override;
   void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                       const std::string& call) override;
 

@@ -55,7 +55,7 @@ Status Watchdog::look_at(detail::RequestState& request, TimePoint now,
   }
   if (!notes.reported && call.is_numbered && now - notes.began >= grace::kReportAfter) {
     notes.reported = true;
-    report_waiting(call);
+    job_.report_waiting(waiting_in(call));
   }
   if (!notes.warned && now - notes.began >= job_.warn_after()) {
     notes.warned = true;
@@ -144,21 +144,17 @@ void Watchdog::probe_peers(const StartedCall& call) const {
   }
 }
 
-std::uint64_t Watchdog::number_of(const StartedCall& call) {
+// Of the call that is looked at.
+RunningWait Watchdog::waiting_in(const StartedCall& call) const {
   const bool has_number = call.is_numbered && !is_point_to_point(call.call.collective);
-  return has_number ? call.sequence : kPointToPointSequence;
-}
-
-void Watchdog::report_waiting(const StartedCall& call) const {
-  job_.report_waiting(members_.id(), number_of(call), waiting_world_ranks());
+  return {members_.id(), has_number ? call.sequence : kPointToPointSequence, waiting_world_ranks()};
 }
 
 RunningWait Watchdog::wait_of(detail::RequestState& request) {
-  const StartedCall& call = request.at_peers();
   waiting_.clear();
   request.operation->waiting_for(&waiting_);
   std::erase(waiting_, kAnyRank);
-  return {members_.id(), number_of(call), waiting_world_ranks()};
+  return waiting_in(request.at_peers());
 }
 
 // The arbiter is asked first: it has heard from the other ranks too.
@@ -169,8 +165,7 @@ Status Watchdog::time_out(detail::RequestState& request, TimePoint now) const {
   if (!request.notes.timed_out && can_be_judged && members_.size() > 1) {
     request.notes.timed_out = true;
     request.notes.deadline = now + grace::kDecision;
-    job_.report_timeout({members_.id(), number_of(call), waiting_world_ranks()},
-                        members_.world_ranks(), name_of_call(request));
+    job_.report_timeout(waiting_in(call), members_.world_ranks(), name_of_call(request));
     return Status();
   }
   return Status(ErrorCode::kTimeout,

@@ -42,8 +42,7 @@ class Watchdog {
   static std::string name_of_call(const detail::RequestState& request);
   void probe_peers(const StartedCall& call) const;
   void probe_sources(const StartedCall& call) const;
-  static std::uint64_t number_of(const StartedCall& call);
-  void report_waiting(const StartedCall& call) const;
+  RunningWait waiting_in(const StartedCall& call) const;
   Status time_out(detail::RequestState& request, TimePoint now) const;
   std::vector<Rank> waiting_world_ranks() const;
   std::string waiting_text() const;

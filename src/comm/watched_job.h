@@ -31,8 +31,7 @@ class WatchedJob {
   virtual void compare_call(std::uint32_t communicator, std::uint64_t sequence,
                             const CallRecord& record) = 0;
   /// Tells the arbiter for whom this rank waits.
-  virtual void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                              const std::vector<Rank>& waiting_for) = 0;
+  virtual void report_waiting(const RunningWait& wait) = 0;
   /// Asks the arbiter who is at fault that the deadline of `call`, a text, has passed. Its decision
   /// follows.
   virtual void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,

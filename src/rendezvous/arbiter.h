@@ -87,7 +87,7 @@ struct CallsOfRank {
   std::vector<NumberedCall> calls;
 };
 
-/// A call that runs, and for whom of the job it waits.
+/// An operation of a communicator that runs, and for whom it waits.
 struct RunningWait {
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
@@ -113,9 +113,8 @@ class ArbiterClient {
   /// enough to call once a millisecond. Allocates only when there is a decision.
   void poll(std::vector<FailureDecision>* decisions);
 
-  /// "I have waited a while in operation `sequence` of `communicator` for these world ranks."
-  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for);
+  /// "I have waited a while."
+  void report_waiting(const RunningWait& wait);
   /// "My deadline passed in `call`." The arbiter gathers the reports of the others for a moment and
   /// asks those that are waited for, and those that these wait for, what they wait in; then it
   /// sends everyone a kTimeout decision that lists who was waited for and had not arrived, and

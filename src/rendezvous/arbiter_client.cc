@@ -143,11 +143,11 @@ void ArbiterClient::poll(std::vector<FailureDecision>* decisions) {
   }
 }
 
-void ArbiterClient::report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                                   const std::vector<Rank>& waiting_for) {
+void ArbiterClient::report_waiting(const RunningWait& wait) {
   if (!connection_) return;
   connection_->send(rendezvous::encode_wait(
-      MessageType::kWaiting, {communicator, sequence, waiting_for, {}, {}}, world_.size));
+      MessageType::kWaiting, {wait.communicator, wait.sequence, wait.waiting_for, {}, {}},
+      world_.size));
 }
 
 void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,

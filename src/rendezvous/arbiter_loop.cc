@@ -327,9 +327,11 @@ void ArbiterLoop::fail(const Status& why) {
 }
 
 void ArbiterLoop::say_decisions() {
+  const std::vector<FailureDecider::Outgoing> decided = decider_->take(now_);
+  if (decided.empty()) return;
   std::map<Rank, Seat*> by_rank;
   for (auto& [fd, seat] : seats_) by_rank.emplace(seat.rank, &seat);
-  for (const FailureDecider::Outgoing& outgoing : decider_->take(now_)) {
+  for (const FailureDecider::Outgoing& outgoing : decided) {
     if (outgoing.type == MessageType::kDecision) log::info(outgoing.decision.message);
     const auto bytes = std::make_shared<const std::string>(bytes_of(outgoing));
     const auto target = by_rank.find(outgoing.target);

@@ -139,7 +139,7 @@ void FailureDecider::on_waits(Rank rank, WaitsMessage message, TimePoint now) {
     waits_.erase(rank);
   }
   for (WaitMessage& wait : message.waits) {
-    if (!timeouts_.empty()) ask_for_waits(wait.waiting_for, now);
+    ask_for_waits(wait.waiting_for, now);
     note(rank, std::move(wait));
   }
 }
@@ -188,14 +188,13 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   if (presence(peer) == Presence::kLeft) return tell_that_peer_left(reporter, peer);
   broken_with_[reporter].insert(peer);
   broken_with_[peer].insert(reporter);
-  const BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
+  BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
   const auto is_nonsense = [](const BrokenLink& link) { return link.code == ErrorCode::kProtocol; };
   if (!is_new && is_nonsense(reported) && !is_nonsense(known->second)) {
-    const TimePoint due = known->second.due;
+    reported.due = known->second.due;
     known->second = reported;
-    known->second.due = due;
   }
 }
 

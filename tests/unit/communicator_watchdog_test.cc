@@ -47,9 +47,9 @@ class Job final : public WatchedJob {
                     const CallRecord&) override {
     asked.push_back("compare" + name(communicator, sequence));
   }
-  void report_waiting(std::uint32_t communicator, std::uint64_t sequence,
-                      const std::vector<Rank>& waiting_for) override {
-    asked.push_back("waiting" + name(communicator, sequence) + " for" + text_of(waiting_for));
+  void report_waiting(const RunningWait& wait) override {
+    asked.push_back("waiting" + name(wait.communicator, wait.sequence) + " for" +
+                    text_of(wait.waiting_for));
   }
   void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                       const std::string& call) override {

@@ -66,19 +66,10 @@ TEST(Rank, MayDeclineInsteadOfJoining) {
 }
 
 TEST(Rank, ThatDeclinesWhenAllHaveMetHasFailed) {
-  const RendezvousPoint point = abstract_point();
-  auto joined = std::async(std::launch::async, [&] {
-    return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
-  });
-  ControlStream rank = rank_at(point, 1, 2);
-  ASSERT_EQ(hear(&rank), MessageType::kWelcome);
-  auto client = joined.get();
-  ASSERT_TRUE(client.has_value()) << client.status().message();
-  say(&rank, encode_refusal({ErrorCode::kUnsupported, "no device"}, MessageType::kDecline));
-  const FailureDecision decision = await_decision(client->get());
+  const FailureDecision decision = decision_when_rank_one_says(
+      encode_refusal({ErrorCode::kUnsupported, "no device"}, MessageType::kDecline));
   EXPECT_EQ(decision.code, ErrorCode::kUnsupported);
   EXPECT_EQ(decision.failed_rank, 1);
-  (*client)->leave();
 }
 
 // Nobody listens any more where the arbiter was.

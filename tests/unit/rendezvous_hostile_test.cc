@@ -88,18 +88,7 @@ TEST(HostileRank, IsNamedToTheOthers) {
       encode(MessageType::kFailure, FailureDecision{ErrorCode::kRankFailed, 2}),
       encode(BrokenLinkMessage{2, "no such rank"})};
   for (const std::string& said : nonsense) {
-    const RendezvousPoint point = abstract_point();
-    auto joined = std::async(std::launch::async, [&] {
-      return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
-    });
-    ControlStream rank = rank_at(point, 1, 2);
-    ASSERT_EQ(hear(&rank), MessageType::kWelcome);
-    auto client = joined.get();
-    ASSERT_TRUE(client.has_value()) << client.status().message();
-    say(&rank, said);
-    const FailureDecision decision = await_decision(client->get());
-    EXPECT_EQ(decision.failed_rank, 1);
-    (*client)->leave();
+    EXPECT_EQ(decision_when_rank_one_says(said).failed_rank, 1);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "rendezvous/rendezvous_point.h"
@@ -188,6 +189,22 @@ ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size) {
   ControlStream stream(std::move(fd));
   say(&stream, encode(JoinMessage{size, test_member(rank)}));
   return stream;
+}
+
+FailureDecision decision_when_rank_one_says(const std::string& said) {
+  const RendezvousPoint point = abstract_point();
+  auto joined = std::async(std::launch::async, [&] {
+    return ArbiterClient::join(point, 2, test_member(0), Clock::now() + kPatience);
+  });
+  ControlStream rank = rank_at(point, 1, 2);
+  EXPECT_EQ(hear(&rank), MessageType::kWelcome);
+  auto client = joined.get();
+  EXPECT_TRUE(client.has_value()) << client.status().message();
+  if (!client) return {};
+  say(&rank, said);
+  FailureDecision decision = await_decision(client->get());
+  (*client)->leave();
+  return decision;
 }
 
 RankProcess::RankProcess(const std::string& url, Rank rank, int size, const std::string& manner) {

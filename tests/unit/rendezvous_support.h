@@ -65,6 +65,9 @@ ControlStream accept_at(const Listener& listener);
 /// A rank of a world of `size` that says what it likes, after its join.
 ControlStream rank_at(const RendezvousPoint& point, Rank rank, int size);
 
+/// What rank 0 of a world of two hears when rank 1 says this once both have met.
+FailureDecision decision_when_rank_one_says(const std::string& said);
+
 /// A rank in a process of its own. It prints "joined" or the error, then "decision <rank> <text>"
 /// for what the arbiter says, until its standard input closes; then it leaves.
 class RankProcess {
