@@ -33,6 +33,7 @@
 // Algorithms and their sources (papers): algorithms/, and `unisono plan`.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -168,6 +169,17 @@ class UNISONO_API Communicator : public Collectives {
   /// that order; the others get an empty one. Throws kInvalidArgument for a rank that does not
   /// exist or is named twice, kMismatch on the named ranks where they differ.
   Communicator subset(std::span<const Rank> ranks);
+
+  /// Going on after a failure: collective over the members that are left. They agree on who they
+  /// are and get a communicator of those, in the order that they have here: all of them the same,
+  /// or all an error. Dead ranks are left out, those that the job has decided on as failed or that
+  /// have closed this communicator, and those that do not call it within `timeout` of the first
+  /// (zero: UNISONO_TIMEOUT; a rank that a passed deadline has named is given 3 s). A rank that
+  /// fails meanwhile is left out as well. A communicator that has not failed fails first, with
+  /// kAborted on all its ranks; close it afterwards, as after any failure. It may be called again.
+  /// Blocks. Throws Error: on a rank that the others go on without, why (kRankFailed, kTimeout and
+  /// its own rank); kOutOfResources where the communicator cannot be made.
+  Communicator shrink(std::chrono::milliseconds timeout = {});
 
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
   /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:

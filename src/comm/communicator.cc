@@ -7,6 +7,7 @@
 #include "backend/call_check.h"
 #include "comm/communicator_state.h"
 #include "comm/member.h"
+#include "comm/shrink.h"
 #include "comm/split.h"
 
 namespace unisono {
@@ -168,6 +169,13 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
       is_in ? detail::split(*state_, 0, place, ranks) : detail::split(*state_, -1, 0);
   if (!part) throw state_->error(part.error(), "subset");
   return Communicator(std::move(*part));
+}
+
+Communicator Communicator::shrink(std::chrono::milliseconds timeout) {
+  Result<std::shared_ptr<detail::CommunicatorState>> left =
+      detail::shrink(member(state_, "shrink"), timeout);
+  if (!left) throw state_->error(left.error(), "shrink");
+  return Communicator(std::move(*left));
 }
 
 void Communicator::abort(const std::string& reason) {

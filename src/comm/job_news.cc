@@ -9,7 +9,7 @@
 namespace unisono {
 namespace {
 
-constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64;
+constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64, kShrinkWordsKept = 256;
 
 // Of communicators that do not exist here most are closed ones: the latest `most` are kept.
 template <typename T>
@@ -124,10 +124,27 @@ void JobNews::poll_arbiter() {
   for (const FailureDecision& decision : decisions) hear(decision);
   for (const std::uint32_t communicator : arbiter_.take_questions()) ask(communicator);
   answer_questions();
+  for (const rendezvous::ShrinkMessage& word : arbiter_.take_shrink_words()) {
+    remember(word, kShrinkWordsKept, &shrink_words_);
+  }
   if (!arbiter_.take_question_for_waits()) return;
   std::vector<RunningWait> waits;
   for (JobCommunicator* const communicator : communicators_) communicator->add_waits(&waits);
   arbiter_.answer_waits(waits);
+}
+
+std::optional<rendezvous::ShrinkMessage> JobNews::take_shrink_word(std::uint32_t communicator) {
+  const auto found =
+      std::find_if(shrink_words_.begin(), shrink_words_.end(),
+                   [&](const auto& word) { return word.communicator == communicator; });
+  if (found == shrink_words_.end()) return std::nullopt;
+  rendezvous::ShrinkMessage word = std::move(*found);
+  shrink_words_.erase(found);
+  return word;
+}
+
+void JobNews::forget_shrink_words(std::uint32_t communicator) {
+  std::erase_if(shrink_words_, [&](const auto& word) { return word.communicator == communicator; });
 }
 
 void JobNews::tell_events() {

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/job_communicator.h"
 #include "engine/engine.h"
 #include "rendezvous/arbiter.h"
+#include "rendezvous/shrink_message.h"
 
 namespace unisono {
 
@@ -39,6 +41,10 @@ class JobNews final : public EngineHost {
   void ask(std::uint32_t communicator);
   /// Hears what the arbiter has said meanwhile.
   void poll_arbiter();
+  /// The arbiter's next word on shrinking this communicator, of those that poll_arbiter() has
+  /// heard and nobody has forgotten.
+  std::optional<rendezvous::ShrinkMessage> take_shrink_word(std::uint32_t communicator);
+  void forget_shrink_words(std::uint32_t communicator);
   /// Tells what the messenger has noted.
   void tell_events();
 
@@ -73,6 +79,7 @@ class JobNews final : public EngineHost {
   // Of communicators that do not exist here, or not yet.
   std::deque<FailureDecision> unknown_decisions_;
   std::deque<std::uint32_t> questions_;
+  std::deque<rendezvous::ShrinkMessage> shrink_words_;
 };
 
 }  // namespace unisono

@@ -1,26 +1,16 @@
 #include "comm/split.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <string_view>
 
+#include "base/communicator_id.h"
 #include "base/fnv.h"
 #include "comm/link_measurement.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::detail {
 namespace {
-
-// The first member of a part names its communicator: by its own world rank and a number it uses
-// once, so that parts made at the same time, on threads of one rank too, cannot collide. 0 when it
-// has no number left.
-std::uint32_t make_id(std::uint32_t number, Rank world_rank, int world_size) {
-  const int rank_bits = std::bit_width(static_cast<unsigned>(world_size));
-  // One less: the last id means every communicator.
-  const std::uint32_t number_max = (1u << (32 - rank_bits)) - 2;
-  return number > number_max ? 0 : number << rank_bits | static_cast<std::uint32_t>(world_rank);
-}
 
 struct Vote {
   std::int32_t color;
@@ -154,6 +144,14 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
   return std::unique_ptr<native::Group>();
 }
 
+std::vector<Rank> all_ranks(const Runtime& runtime) {
+  std::vector<Rank> ranks(static_cast<std::size_t>(runtime.world().size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
 std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtime, std::uint32_t id,
                                                  std::vector<Rank> members, Rank rank,
                                                  std::unique_ptr<native::Group> native) {
@@ -165,16 +163,9 @@ std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtim
   return made;
 }
 
-std::vector<Rank> all_ranks(const Runtime& runtime) {
-  std::vector<Rank> ranks(static_cast<std::size_t>(runtime.world().size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-}  // namespace
-
 std::uint32_t take_communicator_id(Runtime& runtime) {
-  return make_id(runtime.take_communicator_number(), runtime.world().rank, runtime.world().size);
+  return communicator_id(runtime.take_communicator_number(), runtime.world().rank,
+                         runtime.world().size);
 }
 
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,

@@ -14,6 +14,12 @@ namespace unisono::detail {
 Result<std::shared_ptr<CommunicatorState>> split(CommunicatorState& parent, int color, int key,
                                                  std::span<const Rank> expected = {});
 
+/// A communicator of these world ranks, in this order, of which this one is number `rank`, and the
+/// job's news reach it. `native`: the memory they share; null: they use transports alone.
+std::shared_ptr<CommunicatorState> make_enlisted(std::shared_ptr<Runtime> runtime, std::uint32_t id,
+                                                 std::vector<Rank> members, Rank rank,
+                                                 std::unique_ptr<native::Group> native);
+
 /// A number for a communicator whose first member is this rank. No number is given twice; 0 when
 /// none is left. Any thread.
 std::uint32_t take_communicator_id(Runtime& runtime);

@@ -94,6 +94,10 @@ struct RunningWait {
   std::vector<Rank> waiting_for;  ///< world ranks, ascending
 };
 
+namespace rendezvous {
+struct ShrinkMessage;
+}
+
 class ArbiterClient {
  public:
   /// Blocks until all `size` ranks have joined or the deadline passed. Rank 0 starts the arbiter
@@ -137,6 +141,13 @@ class ArbiterClient {
   /// if `peer`'s control connection is gone too, within 300 ms; else with one that names the link,
   /// and of its ranks the one that more others complain about.
   void report_broken_link(Rank peer, const Status& cause);
+
+  /// A word on the way to a communicator of survivors (rendezvous/shrink_message.h).
+  void say_shrink(const rendezvous::ShrinkMessage& message);
+  /// The arbiter's words on that since the last time, in order.
+  std::vector<rendezvous::ShrinkMessage> take_shrink_words();
+  /// The arbiter is gone and nobody answers any more.
+  bool is_lost() const;
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

@@ -7,6 +7,7 @@
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/rank_text.h"
+#include "rendezvous/shrink_message.h"
 
 namespace unisono {
 
@@ -20,6 +21,7 @@ constexpr std::size_t kBacklogBytesMax = 1 << 20;
 constexpr Duration kDeclineTime = std::chrono::seconds(1);
 // More at a time is nothing that an arbiter asks.
 constexpr std::size_t kQuestionsMax = 4096;
+constexpr std::size_t kShrinkWordsMax = 4096;
 
 rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRank& own) {
   return {communicator, own.member, own.members, {}, own.calls};
@@ -69,6 +71,11 @@ struct ArbiterClient::Connection {
       asks_for_waits = true;
       return;
     }
+    if (message.type == MessageType::kShrink) {
+      auto word = rendezvous::decode_shrink(message.body, size);
+      if (word && shrink_words.size() < kShrinkWordsMax)
+        return shrink_words.push_back(std::move(*word));
+    }
     auto decision = rendezvous::decode_decision(message.body, size);
     if (message.type != MessageType::kDecision || !decision) {
       return lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
@@ -81,6 +88,7 @@ struct ArbiterClient::Connection {
   rendezvous::DecisionLedger ledger;
   std::vector<std::uint32_t> questions;  // of the arbiter, not answered yet
   bool asks_for_waits = false;
+  std::vector<rendezvous::ShrinkMessage> shrink_words;  // not taken yet
   std::vector<FailureDecision> own;  // found by this rank itself, with no arbiter left to ask
   State state = State::kOpen;
 };
@@ -204,6 +212,19 @@ void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {
   }
   connection_->send(
       rendezvous::encode(rendezvous::BrokenLinkMessage{peer, cause.message(), cause.code()}));
+}
+
+void ArbiterClient::say_shrink(const rendezvous::ShrinkMessage& message) {
+  if (connection_) connection_->send(rendezvous::encode_shrink(message, world_.size));
+}
+
+std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {
+  if (!connection_ || connection_->shrink_words.empty()) return {};
+  return std::exchange(connection_->shrink_words, {});
+}
+
+bool ArbiterClient::is_lost() const {
+  return connection_ != nullptr && connection_->state != Connection::State::kOpen;
 }
 
 void ArbiterClient::leave() {

@@ -70,6 +70,7 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
       strangers_(options_.handshake_job_id, options_.key),
       rendezvous_(options_.size, options_.started),
+      shrinks_(options_.size),
       backlog_bytes_max_(kBacklogBytesMax),
       now_(Clock::now()),
       stop_(stop),
@@ -204,6 +205,8 @@ void ArbiterLoop::read_seat(int fd) {
   if (phase_ == Phase::kServing) {
     if (left) {
       decider_->on_goodbye(rank);
+      shrinks_.on_gone(rank,
+                       {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
     } else if (!outcome) {
       decider_->on_violation(rank, outcome.message());
     } else {
@@ -256,6 +259,10 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
         decider_->on_differing(seat->rank, std::move(calls), now_);
       }
       return {};
+    }
+    case MessageType::kShrink: {
+      UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, options_.size));
+      return shrinks_.on_message(seat->rank, std::move(shrink), now_);
     }
     case MessageType::kGiveUp:
       return {};                   // crossed the welcome on its way
@@ -328,16 +335,31 @@ void ArbiterLoop::fail(const Status& why) {
 
 void ArbiterLoop::say_decisions() {
   const std::vector<FailureDecider::Outgoing> decided = decider_->take(now_);
-  if (decided.empty()) return;
+  for (const FailureDecider::Outgoing& outgoing : decided) {
+    if (outgoing.type != MessageType::kDecision) continue;
+    log::info(outgoing.decision.message);
+    if (outgoing.target == -1) shrinks_.on_decision(outgoing.decision);
+  }
+  const std::vector<ShrinkAgreements::Outgoing> agreed = shrinks_.take(now_);
+  if (decided.empty() && agreed.empty()) return;
   std::map<Rank, Seat*> by_rank;
   for (auto& [fd, seat] : seats_) by_rank.emplace(seat.rank, &seat);
+  const auto send_to = [&](Rank target, const std::shared_ptr<const std::string>& bytes) {
+    const auto found = by_rank.find(target);
+    if (found != by_rank.end()) send(found->second, bytes);
+  };
   for (const FailureDecider::Outgoing& outgoing : decided) {
-    if (outgoing.type == MessageType::kDecision) log::info(outgoing.decision.message);
     const auto bytes = std::make_shared<const std::string>(bytes_of(outgoing));
-    const auto target = by_rank.find(outgoing.target);
-    if (target != by_rank.end()) send(target->second, bytes);
-    if (outgoing.target != -1) continue;
-    for (auto& [rank, seat] : by_rank) send(seat, bytes);
+    if (outgoing.target != -1) {
+      send_to(outgoing.target, bytes);
+    } else {
+      for (auto& [rank, seat] : by_rank) send(seat, bytes);
+    }
+  }
+  // After the decisions, so that who is told with whom to go on knows why.
+  for (const ShrinkAgreements::Outgoing& outgoing : agreed) {
+    send_to(outgoing.target,
+            std::make_shared<const std::string>(encode_shrink(outgoing.message, options_.size)));
   }
 }
 
@@ -396,7 +418,7 @@ TimePoint ArbiterLoop::next_due() const {
     case Phase::kGathering:
       return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
     case Phase::kServing:
-      return decider_->next_due();
+      return std::min(decider_->next_due(), shrinks_.next_due());
     case Phase::kEnding:
       return std::min(ending_until_, strangers_.next_due(now_));
     case Phase::kDone:

@@ -1,7 +1,7 @@
 // The arbiter's event loop: gathers the ranks of one job, hands out the world, then carries
 // reports in and decisions out until every rank is gone. Sockets and timers are here; what is
-// decided is decided in Rendezvous and FailureDecider. Runs on a thread of its own in rank 0's
-// process (arbiter_server.h); that thread only.
+// decided is decided in Rendezvous, FailureDecider and ShrinkAgreements. Runs on a thread of its
+// own in rank 0's process (arbiter_server.h); that thread only.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rendezvous.h"
+#include "rendezvous/shrink_agreements.h"
 #include "rendezvous/strangers.h"
 
 namespace unisono {
@@ -81,7 +82,8 @@ class ArbiterLoop {
   Strangers strangers_;
   Rendezvous rendezvous_;
   std::optional<FailureDecider> decider_;  // once serving
-  std::map<int, Seat> seats_;              // by descriptor
+  ShrinkAgreements shrinks_;
+  std::map<int, Seat> seats_;  // by descriptor
   std::size_t backlog_bytes_max_;
   bool rank_zero_left_ = false;
   std::atomic<bool> failed_{false};

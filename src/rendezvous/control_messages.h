@@ -36,6 +36,7 @@ enum class MessageType : std::uint8_t {
   kGoodbye,       ///< rank: leaves
   kDecline,       ///< rank: cannot take part, and why
   kWaits,         ///< rank: what it waits in right now, having been asked
+  kShrink,        ///< both: who goes on after a failure; see shrink_message.h
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members

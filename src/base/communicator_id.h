@@ -1,0 +1,23 @@
+// The numbers that tell the communicators of a job apart: who gives one names itself in it and
+// counts for itself, so that two numbers given at the same time cannot be the same.
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "unisono/types.h"
+
+namespace unisono {
+
+/// The `number`th that `giver` gives, from 1 on: a world rank, or the size of the world for the
+/// arbiter. 0 when it has none left.
+constexpr std::uint32_t communicator_id(std::uint32_t number, int giver, int world_size) {
+  const int giver_bits = std::bit_width(static_cast<unsigned>(world_size));
+  // One less: the last id means every communicator.
+  const std::uint32_t number_max = (1u << (32 - giver_bits)) - 2;
+  return number > number_max ? 0 : number << giver_bits | static_cast<std::uint32_t>(giver);
+}
+
+}  // namespace unisono

@@ -1,0 +1,77 @@
+// Has the survivors of communicators that failed agree on who goes on. Every survivor asks; once
+// all have asked that can, they are told to make a communicator of those, and once all have made it
+// they may use it. Where one is lost meanwhile the others begin anew without it: all survivors use
+// the same communicator, or none does. No sockets, no clock of its own; the arbiter's loop owns it.
+//
+// After the agreement of ULFM's MPI_Comm_shrink (Bland et al., "Post-failure recovery of MPI
+// communication capability", IJHPCA 27(3), 2013), with one coordinator.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/clock.h"
+#include "rendezvous/arbiter.h"
+#include "rendezvous/shrink_message.h"
+
+namespace unisono::rendezvous {
+
+/// A rank that a passed deadline has named may come so long after the others.
+inline constexpr Duration kSuspectTime = std::chrono::seconds(3);
+
+class ShrinkAgreements {
+ public:
+  struct Outgoing {
+    Rank target;
+    ShrinkMessage message;
+  };
+
+  explicit ShrinkAgreements(int world_size) : world_size_(world_size) {}
+
+  /// What `rank` said. An error: what no correct rank says.
+  Status on_message(Rank rank, ShrinkMessage message, TimePoint now);
+  /// Ranks that the decision names take no part; one that was late is not waited for much longer.
+  void on_decision(const FailureDecision& decision);
+  /// The rank takes no part in any communicator any more.
+  void on_gone(Rank rank, const Status& why);
+
+  /// What is to be said by now, in order.
+  std::vector<Outgoing> take(TimePoint now);
+  /// When take() may have more; kNever when nothing is pending.
+  TimePoint next_due() const;
+
+ private:
+  // Of one communicator.
+  struct Agreement {
+    std::set<Rank> members;  // empty: nobody has asked yet
+    std::map<Rank, Status> excluded;
+    std::set<Rank> suspected;
+    std::set<Rank> asked;
+    TimePoint due = kNever;    // who has not asked by then is left out
+    std::uint32_t id = 0;      // of the communicator that is being made; 0: none
+    std::set<Rank> survivors;  // its members
+    std::set<Rank> ready;      // of these
+
+    bool is_idle() const { return asked.empty() && id == 0; }
+  };
+
+  Agreement* find_or_make(std::uint32_t communicator);
+  Status on_ask(Rank rank, const ShrinkMessage& message, TimePoint now);
+  const Status* exclusion(const Agreement& agreement, Rank rank) const;
+  void exclude(std::uint32_t communicator, Agreement* agreement, Rank rank);
+  void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);
+  void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
+  void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates);
+  void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
+  static void end(Agreement* agreement);
+
+  const int world_size_;
+  std::uint32_t next_number_ = 1;
+  std::map<Rank, Status> gone_;
+  std::map<std::uint32_t, Agreement> agreements_;
+  std::vector<Outgoing> decided_;
+};
+
+}  // namespace unisono::rendezvous
