@@ -175,6 +175,14 @@ unisono_code unisono_comm_subset(unisono_comm* comm, const std::int32_t* ranks, 
   });
 }
 
+unisono_code unisono_comm_shrink(unisono_comm* comm, std::int64_t timeout_ms, unisono_comm** left) {
+  return guarded([&] {
+    Communicator& value = required(comm, "shrink", kNoCommunicator).value;
+    unisono_comm*& made = place_of(left, "shrink");
+    made = handle_of(value.shrink(time_limit(timeout_ms, "shrink")));
+  });
+}
+
 std::int32_t unisono_comm_rank(const unisono_comm* comm) {
   return comm == nullptr ? -1 : comm->value.rank();
 }

@@ -105,6 +105,12 @@ UNISONO_C_API unisono_code unisono_comm_duplicate(unisono_comm* comm, unisono_co
 UNISONO_C_API unisono_code unisono_comm_subset(unisono_comm* comm, const int32_t* ranks,
                                                size_t count, unisono_comm** part);
 
+/* Going on after a failure, as Communicator::shrink(): the ranks of `comm` that are left make a
+ * communicator of themselves. Those that do not call it within `timeout_ms` of the first are left
+ * out; 0: UNISONO_TIMEOUT. `comm` is to be destroyed all the same. */
+UNISONO_C_API unisono_code unisono_comm_shrink(unisono_comm* comm, int64_t timeout_ms,
+                                               unisono_comm** left);
+
 /* How ranks find each other without a store: one process makes the id and gives it to the others
  * in any way, such as MPI or a file. Whoever has it can join the job. */
 typedef struct unisono_unique_id {

@@ -24,6 +24,11 @@ class Members {
   Rank self() const { return self_; }
   int size() const { return static_cast<int>(world_ranks_.size()); }
   const std::vector<Rank>& world_ranks() const { return world_ranks_; }
+  std::vector<Rank> sorted_world_ranks() const {
+    std::vector<Rank> sorted = world_ranks_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  }
   Rank world_rank(Rank member) const { return world_ranks_[static_cast<std::size_t>(member)]; }
   /// The member that has this world rank, or -1.
   Rank find(Rank world_rank) const {

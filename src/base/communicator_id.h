@@ -20,4 +20,9 @@ constexpr std::uint32_t communicator_id(std::uint32_t number, int giver, int wor
   return number > number_max ? 0 : number << giver_bits | static_cast<std::uint32_t>(giver);
 }
 
+constexpr int giver_of(std::uint32_t id, int world_size) {
+  const int giver_bits = std::bit_width(static_cast<unsigned>(world_size));
+  return static_cast<int>(id & ((1u << giver_bits) - 1));
+}
+
 }  // namespace unisono

@@ -172,9 +172,10 @@ Communicator Communicator::subset(std::span<const Rank> ranks) {
 }
 
 Communicator Communicator::shrink(std::chrono::milliseconds timeout) {
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
   Result<std::shared_ptr<detail::CommunicatorState>> left =
-      detail::shrink(member(state_, "shrink"), timeout);
-  if (!left) throw state_->error(left.error(), "shrink");
+      detail::shrink(member(keep, "shrink"), timeout);
+  if (!left) throw keep->error(left.error(), "shrink");
   return Communicator(std::move(*left));
 }
 

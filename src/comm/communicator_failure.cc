@@ -5,6 +5,7 @@
 
 #include "base/grace_periods.h"
 #include "comm/communicator_state.h"
+#include "rendezvous/shrink_message.h"
 
 namespace unisono::detail {
 // The decision is on its way, and says more.
@@ -67,6 +68,13 @@ void CommunicatorState::abort(const std::string& reason) {
   fail(Status(ErrorCode::kAborted, reason, rank()), Tell::kEveryone);
 }
 
+// Those that shrink it are not to wait for this rank.
+void CommunicatorState::leave_survivors() {
+  if (size() == 1) return;
+  runtime_->arbiter().say_shrink(
+      {rendezvous::ShrinkStep::kLeaves, members_.id(), 0, {}, members_.sorted_world_ranks(), {}});
+}
+
 void CommunicatorState::close() {
   devices_.drain();
   devices_.close_groups();
@@ -76,6 +84,7 @@ void CommunicatorState::close() {
     if (closed_) return;
     closed_ = true;
     runtime_->note_close(!failure_.has_cause());
+    if (failure_.has_cause()) leave_survivors();
     failure_.set(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
     devices_.end_replays(false);
     const std::vector<RequestState*> running = requests_.running();

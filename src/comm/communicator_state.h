@@ -107,6 +107,7 @@ class CommunicatorState final : public JobCommunicator,
   CallSelection::Circumstances circumstances(bool shared_memory) const;
   void await_enqueued(RequestState& request);
   void give_back_buffers(const Status& cause);
+  void leave_survivors();
   struct Admission {
     bool in_group = false;
     bool is_inner = false;  ///< errors are returned, not reported

@@ -134,13 +134,12 @@ void JobNews::poll_arbiter() {
 }
 
 std::optional<rendezvous::ShrinkMessage> JobNews::take_shrink_word(std::uint32_t communicator) {
-  const auto found =
-      std::find_if(shrink_words_.begin(), shrink_words_.end(),
-                   [&](const auto& word) { return word.communicator == communicator; });
-  if (found == shrink_words_.end()) return std::nullopt;
-  rendezvous::ShrinkMessage word = std::move(*found);
-  shrink_words_.erase(found);
-  return word;
+  std::optional<rendezvous::ShrinkMessage> latest;
+  for (const rendezvous::ShrinkMessage& word : shrink_words_) {
+    if (word.communicator == communicator) latest = word;
+  }
+  forget_shrink_words(communicator);
+  return latest;
 }
 
 void JobNews::forget_shrink_words(std::uint32_t communicator) {

@@ -41,8 +41,8 @@ class JobNews final : public EngineHost {
   void ask(std::uint32_t communicator);
   /// Hears what the arbiter has said meanwhile.
   void poll_arbiter();
-  /// The arbiter's next word on shrinking this communicator, of those that poll_arbiter() has
-  /// heard and nobody has forgotten.
+  /// The arbiter's latest word on shrinking this communicator; what poll_arbiter() has heard of
+  /// that before is forgotten.
   std::optional<rendezvous::ShrinkMessage> take_shrink_word(std::uint32_t communicator);
   void forget_shrink_words(std::uint32_t communicator);
   /// Tells what the messenger has noted.

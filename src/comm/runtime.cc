@@ -276,12 +276,17 @@ bool Runtime::shares_cores(const std::vector<Rank>& members) const {
   });
 }
 
+void Runtime::give_up_dead() {
+  const Engine::Lock lock(*engine_);
+  for (const Rank dead : news_->dead()) engine_->messenger().give_up(dead);
+}
+
 void Runtime::shut_down() {
   if (is_open_.exchange(false)) runtimes_open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
+  give_up_dead();
   const Engine::Lock lock(*engine_);
   DropSink sink;
-  for (const Rank dead : news_->dead()) engine_->messenger().give_up(dead);
   const TimePoint deadline =
       Clock::now() + (has_sound_close_ ? Duration(kDrainLimit) : Duration(kDrainLimitOfFailure));
   for (int looks = 0; engine_->messenger().has_unsent() && Clock::now() < deadline; ++looks) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/grace_periods.h"
+#include "base/log.h"
 #include "comm/split.h"
+#include "rendezvous/shrink_agreements.h"
 #include "rendezvous/shrink_message.h"
 
 namespace unisono::detail {
@@ -18,18 +20,24 @@ using rendezvous::ShrinkStep;
 
 // Nothing happens between two looks but what other processes do.
 constexpr std::chrono::microseconds kLookEvery{100};
+// The arbiter's word is later than it may be by so much before this rank takes it for lost.
+constexpr std::chrono::seconds kAnswerTime{10};
 
 // One rank's way to the communicator of the survivors.
 class Shrinking {
  public:
-  explicit Shrinking(CommunicatorState& parent) : parent_(parent), runtime_(parent.runtime()) {}
+  Shrinking(CommunicatorState& parent, std::chrono::milliseconds patience)
+      : parent_(parent), runtime_(parent.runtime()), patience_(patience) {}
 
-  Result<std::shared_ptr<CommunicatorState>> run(std::chrono::milliseconds patience);
+  Result<std::shared_ptr<CommunicatorState>> run();
 
  private:
-  void ask(std::chrono::milliseconds patience);
+  Result<std::shared_ptr<CommunicatorState>> run_alone();
+  void ask();
   void say(ShrinkStep step, const Status& why = Status());
   Result<std::optional<ShrinkMessage>> await_word(TimePoint until);
+  Status no_answer() const;
+  void warn_once(TimePoint since);
   TimePoint on_form(const ShrinkMessage& word);
   Status form(const std::vector<Rank>& survivors);
   void drop();
@@ -37,19 +45,17 @@ class Shrinking {
 
   CommunicatorState& parent_;
   Runtime& runtime_;
+  const std::chrono::milliseconds patience_;
+  bool has_warned_ = false;
   std::uint32_t id_ = 0;                        // of the attempt
   Status formed_;                               // its outcome here
   std::shared_ptr<CommunicatorState> meeting_;  // the survivors, without shared memory
   std::shared_ptr<CommunicatorState> made_;
 };
 
-Result<std::shared_ptr<CommunicatorState>> Shrinking::run(std::chrono::milliseconds patience) {
-  if (runtime_.world().size == 1) {
-    id_ = take_communicator_id(runtime_);
-    UNISONO_TRY(form(parent_.members().world_ranks()));
-    return std::move(made_);
-  }
-  ask(patience);
+Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
+  if (runtime_.world().size == 1) return run_alone();
+  ask();
   TimePoint until = kNever;
   for (;;) {
     UNISONO_ASSIGN(const std::optional<ShrinkMessage> word, await_word(until));
@@ -68,13 +74,23 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run(std::chrono::milliseco
   }
 }
 
-void Shrinking::ask(std::chrono::milliseconds patience) {
-  std::vector<Rank> members = parent_.members().world_ranks();
-  std::sort(members.begin(), members.end());
+Result<std::shared_ptr<CommunicatorState>> Shrinking::run_alone() {
+  id_ = take_communicator_id(runtime_);
+  if (id_ == 0) return Status(ErrorCode::kOutOfResources, "there is no number left for another");
+  UNISONO_TRY(form(parent_.members().world_ranks()));
+  meeting_->close();
+  return std::move(made_);
+}
+
+void Shrinking::ask() {
   const Engine::Lock lock(runtime_.engine());
   runtime_.news().forget_shrink_words(parent_.members().id());
-  runtime_.arbiter().say_shrink(
-      {ShrinkStep::kAsk, parent_.members().id(), 0, patience, std::move(members), {}});
+  runtime_.arbiter().say_shrink({ShrinkStep::kAsk,
+                                 parent_.members().id(),
+                                 0,
+                                 patience_,
+                                 parent_.members().sorted_world_ranks(),
+                                 {}});
 }
 
 void Shrinking::say(ShrinkStep step, const Status& why) {
@@ -89,31 +105,48 @@ void Shrinking::say(ShrinkStep step, const Status& why) {
                                  why.ok() ? Status() : Status(why.code(), why.message(), failed)});
 }
 
-// Nothing when `until` passed first.
+// Nothing when `until` passed first. The latest word counts: those before it are about attempts
+// that are over.
 Result<std::optional<ShrinkMessage>> Shrinking::await_word(TimePoint until) {
+  const TimePoint since = Clock::now();
+  const TimePoint lost = later(since, patience_ + rendezvous::kSuspectTime + kAnswerTime);
   for (;;) {
     runtime_.engine().beat();
     {
       const Engine::Lock lock(runtime_.engine());
       runtime_.news().poll_arbiter();
+      if (parent_.closed()) return parent_.failure();
       auto word = runtime_.news().take_shrink_word(parent_.members().id());
       if (word) return word;
-      if (runtime_.arbiter().is_lost()) {
-        return Status(ErrorCode::kRankFailed,
-                      "the survivors cannot agree on who goes on: the arbiter went with rank 0; "
-                      "start the job anew",
-                      parent_.members().find(0));
-      }
+      if (runtime_.arbiter().is_lost()) return no_answer();
     }
-    if (Clock::now() >= until) return std::optional<ShrinkMessage>();
+    const TimePoint now = Clock::now();
+    if (now >= until) return std::optional<ShrinkMessage>();
+    if (now >= lost) return no_answer();
+    warn_once(since);
     std::this_thread::sleep_for(kLookEvery);
   }
+}
+
+Status Shrinking::no_answer() const {
+  return {ErrorCode::kRankFailed,
+          "the survivors cannot agree on who goes on: their arbiter, in rank 0's process, is gone "
+          "or does not answer; start the job anew",
+          parent_.members().find(0)};
+}
+
+void Shrinking::warn_once(TimePoint since) {
+  if (has_warned_ || Clock::now() - since < runtime_.warn_after()) return;
+  has_warned_ = true;
+  log::warning("rank " + std::to_string(parent_.rank()) +
+               " waits in shrink() for others that have not called it");
 }
 
 // Until when another survivor's failure, with which the arbiter begins anew, may explain why this
 // attempt failed here.
 TimePoint Shrinking::on_form(const ShrinkMessage& word) {
   drop();
+  runtime_.give_up_dead();
   id_ = word.id;
   formed_ = form(word.members);
   if (!formed_) return Clock::now() + grace::kDecision;
@@ -162,7 +195,7 @@ Result<std::shared_ptr<CommunicatorState>> shrink(CommunicatorState& parent,
                        "rank " + std::to_string(parent.rank()) + " goes on without it: shrink()"),
                 JobCommunicator::Tell::kEveryone);
   }
-  return Shrinking(parent).run(patience.count() > 0 ? patience : parent.runtime().timeout());
+  return Shrinking(parent, patience.count() > 0 ? patience : parent.runtime().timeout()).run();
 }
 
 }  // namespace unisono::detail

@@ -127,9 +127,14 @@ Result<std::unique_ptr<native::Group>> open_native(CommunicatorState& parent,
     Result<std::unique_ptr<shm::SegmentGroup>> made = segment->open_group(agreed.block, indices);
     if (made) group = std::move(*made);
   }
-  // If this fails, nobody knows who has opened the block: it is free again if all have.
-  UNISONO_ASSIGN(const std::vector<std::uint8_t> opened,
-                 share(parent, static_cast<std::uint8_t>(group != nullptr)));
+  // If this fails, nobody knows who has opened the block: it is free again if all that live have.
+  const Result<std::vector<std::uint8_t>> told =
+      share(parent, static_cast<std::uint8_t>(group != nullptr));
+  if (!told) {
+    if (group != nullptr) group->note_failure();
+    return told.error();
+  }
+  const std::vector<std::uint8_t>& opened = *told;
   const auto count =
       static_cast<std::size_t>(std::count_if(ranks.begin(), ranks.end(), [&](Rank rank) {
         return opened[static_cast<std::size_t>(rank)] != 0;

@@ -203,10 +203,12 @@ void ArbiterLoop::read_seat(int fd) {
 
   const Rank rank = seat.rank;
   if (phase_ == Phase::kServing) {
+    // Of two decisions on a rank the second is not told, so this one may not come.
+    shrinks_.on_gone(rank,
+                     {left ? ErrorCode::kRankLeft : ErrorCode::kRankFailed,
+                      fmt::format("rank {} {} the job", rank, left ? "left" : "is lost to"), rank});
     if (left) {
       decider_->on_goodbye(rank);
-      shrinks_.on_gone(rank,
-                       {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
     } else if (!outcome) {
       decider_->on_violation(rank, outcome.message());
     } else {
@@ -341,6 +343,9 @@ void ArbiterLoop::say_decisions() {
     if (outgoing.target == -1) shrinks_.on_decision(outgoing.decision);
   }
   const std::vector<ShrinkAgreements::Outgoing> agreed = shrinks_.take(now_);
+  for (FailureDecision& decision : shrinks_.take_decisions()) {
+    decider_->on_failure(std::move(decision));
+  }
   if (decided.empty() && agreed.empty()) return;
   std::map<Rank, Seat*> by_rank;
   for (auto& [fd, seat] : seats_) by_rank.emplace(seat.rank, &seat);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
+#include <iterator>
 
 #include "base/communicator_id.h"
 
@@ -19,12 +19,24 @@ Status without(const Status& why) {
   return {why.code(), "the others go on without this rank: " + why.message(), why.rank()};
 }
 
+bool ends_membership(ErrorCode code) {
+  return code == ErrorCode::kRankFailed || code == ErrorCode::kProtocol ||
+         code == ErrorCode::kRankLeft;
+}
+
 }  // namespace
 
 Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint now) {
-  if (message.step == ShrinkStep::kAsk) return on_ask(rank, message, now);
+  if (message.step == ShrinkStep::kAsk || message.step == ShrinkStep::kLeaves) {
+    if (to_set(message.members).count(rank) == 0) {
+      return {ErrorCode::kProtocol, "a word on shrinking a communicator that it is not in"};
+    }
+    if (message.step == ShrinkStep::kAsk) return on_ask(rank, message, now);
+    on_leave(rank, message);
+    return {};
+  }
   if (message.step != ShrinkStep::kReady && message.step != ShrinkStep::kCannot) {
-    return {ErrorCode::kProtocol, "a word about shrinking that only an arbiter says"};
+    return {ErrorCode::kProtocol, "a word on shrinking that only an arbiter says"};
   }
   const auto found = agreements_.find(message.communicator);
   // What was said about an attempt that is over.
@@ -33,7 +45,7 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
   }
   Agreement& agreement = found->second;
   if (agreement.survivors.count(rank) == 0) {
-    return {ErrorCode::kProtocol, "a word about a communicator of survivors that it is not in"};
+    return {ErrorCode::kProtocol, "a word on a communicator of survivors that it is not in"};
   }
   if (message.step == ShrinkStep::kReady) {
     agreement.ready.insert(rank);
@@ -43,16 +55,12 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
          {message.why.code(),
           fmt::format("rank {} cannot make the communicator of the survivors: {}", rank,
                       message.why.message()),
-          rank});
+          message.why.rank() < 0 ? rank : message.why.rank()});
   end(&agreement);
   return {};
 }
 
 Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoint now) {
-  const std::set<Rank> members = to_set(message.members);
-  if (members.count(rank) == 0) {
-    return {ErrorCode::kProtocol, "the wish to shrink a communicator that it is not in"};
-  }
   Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) {
     refuse(message.communicator, {rank},
@@ -60,25 +68,57 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
             fmt::format("{} communicators are shrinking at once; shrink fewer", kAgreementsMax)});
     return {};
   }
-  if (agreement->members.empty()) agreement->members = members;
-  if (agreement->members != members || agreement->asked.count(rank) > 0 ||
-      (agreement->id != 0 && agreement->survivors.count(rank) > 0)) {
+  if (agreement->members.empty()) agreement->members = to_set(message.members);
+  if (agreement->members != to_set(message.members)) {
     return {ErrorCode::kProtocol, "a wish to shrink that differs from what was said before"};
   }
-  agreement->asked.insert(rank);
-  agreement->due = std::min(agreement->due, now + message.patience);
-  if (exclusion(*agreement, rank) != nullptr) {
-    exclude(message.communicator, agreement, rank);
+  if (const Status* const why = exclusion(*agreement, rank)) {
+    refuse(message.communicator, {rank}, without(*why));
+  } else if (agreement->survivors.count(rank) > 0) {
+    // It has lost the attempt that the others are in.
+    const std::set<Rank> candidates = agreement->survivors;
+    form(message.communicator, agreement, candidates, now);
+  } else {
+    const bool is_first = agreement->asked.empty();
+    agreement->patience =
+        is_first ? message.patience : std::min<Duration>(agreement->patience, message.patience);
+    agreement->due = std::min(is_first ? kNever : agreement->due, now + message.patience);
+    agreement->asked.insert(rank);
   }
   return {};
 }
 
+void ShrinkAgreements::on_leave(Rank rank, const ShrinkMessage& message) {
+  // Nobody shrinks an attempt.
+  const bool is_attempt = giver_of(message.communicator, world_size_) == world_size_;
+  Agreement* const agreement = is_attempt ? nullptr : find_or_make(message.communicator);
+  if (agreement == nullptr) return;
+  if (agreement->members.empty()) agreement->members = to_set(message.members);
+  agreement->excluded.emplace(
+      rank,
+      Status(ErrorCode::kRankLeft, fmt::format("rank {} has closed the communicator", rank), rank));
+  exclude(message.communicator, agreement, rank);
+  agreement->left.insert(rank);
+  // Who was late may still ask, and is to hear why.
+  const bool nobody_asks = std::all_of(
+      agreement->members.begin(), agreement->members.end(),
+      [&](Rank member) { return agreement->left.count(member) > 0 || gone_.count(member) > 0; });
+  if (nobody_asks) agreements_.erase(message.communicator);
+}
+
+// Room for another one is that of an idle one, if possible one that forgets nothing.
 ShrinkAgreements::Agreement* ShrinkAgreements::find_or_make(std::uint32_t communicator) {
   const auto found = agreements_.find(communicator);
   if (found != agreements_.end()) return &found->second;
   if (agreements_.size() >= kAgreementsMax) {
-    const auto idle = std::find_if(agreements_.begin(), agreements_.end(),
-                                   [](const auto& entry) { return entry.second.is_idle(); });
+    auto idle = agreements_.end();
+    for (auto at = agreements_.begin(); at != agreements_.end(); ++at) {
+      if (!at->second.is_idle()) continue;
+      if (idle == agreements_.end()) idle = at;
+      if (!at->second.excluded.empty()) continue;
+      idle = at;
+      break;
+    }
     if (idle == agreements_.end()) return nullptr;
     agreements_.erase(idle);
   }
@@ -101,25 +141,33 @@ void ShrinkAgreements::exclude(std::uint32_t communicator, Agreement* agreement,
 }
 
 void ShrinkAgreements::on_decision(const FailureDecision& decision) {
-  if (decision.failed_rank < 0) return;
-  const Status why(decision.code, decision.message, decision.failed_rank);
-  const bool is_out = decision.code == ErrorCode::kRankFailed ||
-                      decision.code == ErrorCode::kProtocol ||
-                      decision.code == ErrorCode::kRankLeft;
-  if (decision.communicator == kEveryCommunicator) {
-    if (is_out) on_gone(decision.failed_rank, why);
-    return;
-  }
+  const Rank rank = decision.failed_rank;
+  if (rank < 0) return;
+  const Status why(decision.code, decision.message, rank);
+  if (decision.communicator == kEveryCommunicator) return on_gone(rank, why);
   const bool is_late = decision.code == ErrorCode::kTimeout;
-  if (!is_out && !is_late) return;
+  if (!is_late && !ends_membership(decision.code)) return;
+  // Communicators that arbiters have named are attempts.
+  if (giver_of(decision.communicator, world_size_) == world_size_) {
+    return on_attempt_failed(decision);
+  }
   Agreement* const agreement = find_or_make(decision.communicator);
   if (agreement == nullptr) return;
   if (is_late) {
-    agreement->suspected.insert(decision.failed_rank);
+    agreement->suspected.insert(rank);
     return;
   }
-  agreement->excluded.emplace(decision.failed_rank, why);
-  exclude(decision.communicator, agreement, decision.failed_rank);
+  agreement->excluded.emplace(rank, why);
+  exclude(decision.communicator, agreement, rank);
+}
+
+void ShrinkAgreements::on_attempt_failed(const FailureDecision& decision) {
+  for (auto& [communicator, agreement] : agreements_) {
+    if (agreement.id != decision.communicator) continue;
+    agreement.excluded.emplace(decision.failed_rank,
+                               Status(decision.code, decision.message, decision.failed_rank));
+    exclude(communicator, &agreement, decision.failed_rank);
+  }
 }
 
 void ShrinkAgreements::on_gone(Rank rank, const Status& why) {
@@ -129,59 +177,73 @@ void ShrinkAgreements::on_gone(Rank rank, const Status& why) {
 
 std::vector<ShrinkAgreements::Outgoing> ShrinkAgreements::take(TimePoint now) {
   for (auto& [communicator, agreement] : agreements_) advance(communicator, &agreement, now);
-  return std::exchange(decided_, {});
+  return std::exchange(said_, {});
 }
 
 TimePoint ShrinkAgreements::next_due() const {
-  TimePoint due = decided_.empty() ? kNever : TimePoint::min();
+  TimePoint due = said_.empty() && decided_.empty() ? kNever : TimePoint::min();
   for (const auto& [communicator, agreement] : agreements_) {
-    if (!agreement.asked.empty()) due = std::min(due, agreement.due);
+    if (!agreement.is_idle()) due = std::min(due, agreement.due);
   }
   return due;
 }
 
 void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
   if (agreement->id == 0) return gather(communicator, agreement, now);
+  if (agreement->ready == agreement->survivors) {
+    for (const Rank rank : agreement->survivors) {
+      said_.push_back({rank, {ShrinkStep::kDone, communicator, agreement->id, {}, {}, {}}});
+    }
+    return end(agreement);
+  }
+  std::set<Rank> late;
+  std::set_difference(agreement->survivors.begin(), agreement->survivors.end(),
+                      agreement->ready.begin(), agreement->ready.end(),
+                      std::inserter(late, late.end()));
+  if (now >= agreement->due) {
+    leave_out(communicator, agreement, late,
+              "had not made the communicator of the survivors in time");
+    const Status& why = agreement->excluded.at(*late.begin());
+    // Ends the calls by which the others make it.
+    decided_.push_back({why.code(), why.rank(), agreement->id, 0, why.message()});
+  }
   const bool lost_one =
       std::any_of(agreement->survivors.begin(), agreement->survivors.end(),
                   [&](Rank rank) { return exclusion(*agreement, rank) != nullptr; });
-  if (lost_one) {
-    const std::set<Rank> candidates = agreement->survivors;
-    return form(communicator, agreement, candidates);
-  }
-  if (agreement->ready != agreement->survivors) return;
-  for (const Rank rank : agreement->survivors) {
-    decided_.push_back({rank, {ShrinkStep::kDone, communicator, agreement->id, {}, {}, {}}});
-  }
-  end(agreement);
+  if (!lost_one) return;
+  const std::set<Rank> candidates = agreement->survivors;
+  form(communicator, agreement, candidates, now);
 }
 
 // Waits for all that can still ask.
 void ShrinkAgreements::gather(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
   if (agreement->asked.empty()) return;
-  std::vector<Rank> missing;
+  std::set<Rank> missing;
   for (const Rank rank : agreement->members) {
     const bool can_ask = exclusion(*agreement, rank) == nullptr;
-    if (can_ask && agreement->asked.count(rank) == 0) missing.push_back(rank);
+    if (can_ask && agreement->asked.count(rank) == 0) missing.insert(rank);
   }
   const bool all_suspected = std::all_of(missing.begin(), missing.end(), [&](Rank rank) {
     return agreement->suspected.count(rank) > 0;
   });
   if (all_suspected) agreement->due = std::min(agreement->due, now + kSuspectTime);
   if (!missing.empty() && now < agreement->due) return;
-  for (const Rank rank : missing) {
+  leave_out(communicator, agreement, missing, "had not asked to go on when the others did");
+  const std::set<Rank> candidates = agreement->asked;
+  form(communicator, agreement, candidates, now);
+}
+
+void ShrinkAgreements::leave_out(std::uint32_t communicator, Agreement* agreement,
+                                 const std::set<Rank>& late, const char* what) {
+  for (const Rank rank : late) {
     agreement->excluded.emplace(
-        rank,
-        Status(ErrorCode::kTimeout,
-               fmt::format("rank {} had not asked to go on when the others did", rank), rank));
+        rank, Status(ErrorCode::kTimeout, fmt::format("rank {} {}", rank, what), rank));
+    exclude(communicator, agreement, rank);
   }
-  const std::set<Rank> candidates = std::exchange(agreement->asked, {});
-  agreement->due = kNever;
-  form(communicator, agreement, candidates);
 }
 
 void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
-                            const std::set<Rank>& candidates) {
+                            const std::set<Rank>& candidates, TimePoint now) {
   end(agreement);
   for (const Rank rank : candidates) {
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
@@ -195,21 +257,24 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
             "anew"});
     return end(agreement);
   }
+  agreement->due = now + agreement->patience + kSuspectTime;
   const std::vector<Rank> members(agreement->survivors.begin(), agreement->survivors.end());
   for (const Rank rank : members) {
-    decided_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
+    said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
 }
 
 void ShrinkAgreements::refuse(std::uint32_t communicator, const std::set<Rank>& ranks,
                               const Status& why) {
   for (const Rank rank : ranks) {
-    decided_.push_back({rank, {ShrinkStep::kRefused, communicator, 0, {}, {}, why}});
+    said_.push_back({rank, {ShrinkStep::kRefused, communicator, 0, {}, {}, why}});
   }
 }
 
 void ShrinkAgreements::end(Agreement* agreement) {
   agreement->id = 0;
+  agreement->due = kNever;
+  agreement->asked.clear();
   agreement->survivors.clear();
   agreement->ready.clear();
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,8 +19,9 @@
 
 namespace unisono::rendezvous {
 
-/// A rank that a passed deadline has named may come so long after the others.
-inline constexpr Duration kSuspectTime = std::chrono::seconds(3);
+/// A rank that a passed deadline has named may come so long after the others, and so long beyond
+/// the others' patience may it take to make their communicator.
+inline constexpr std::chrono::milliseconds kSuspectTime{3000};
 
 class ShrinkAgreements {
  public:
@@ -39,6 +41,8 @@ class ShrinkAgreements {
 
   /// What is to be said by now, in order.
   std::vector<Outgoing> take(TimePoint now);
+  /// Decisions on communicators of survivors that could not be made in time, for their members.
+  std::vector<FailureDecision> take_decisions() { return std::exchange(decided_, {}); }
   /// When take() may have more; kNever when nothing is pending.
   TimePoint next_due() const;
 
@@ -47,9 +51,11 @@ class ShrinkAgreements {
   struct Agreement {
     std::set<Rank> members;  // empty: nobody has asked yet
     std::map<Rank, Status> excluded;
+    std::set<Rank> left;  // of these: have closed the communicator, and never ask
     std::set<Rank> suspected;
     std::set<Rank> asked;
-    TimePoint due = kNever;    // who has not asked by then is left out
+    Duration patience{};       // the least of those that have asked
+    TimePoint due = kNever;    // who has not asked, or made the communicator, by then is left out
     std::uint32_t id = 0;      // of the communicator that is being made; 0: none
     std::set<Rank> survivors;  // its members
     std::set<Rank> ready;      // of these
@@ -59,11 +65,16 @@ class ShrinkAgreements {
 
   Agreement* find_or_make(std::uint32_t communicator);
   Status on_ask(Rank rank, const ShrinkMessage& message, TimePoint now);
+  void on_leave(Rank rank, const ShrinkMessage& message);
   const Status* exclusion(const Agreement& agreement, Rank rank) const;
   void exclude(std::uint32_t communicator, Agreement* agreement, Rank rank);
+  void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
+                 const char* what);
+  void on_attempt_failed(const FailureDecision& decision);
   void advance(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
-  void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates);
+  void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
+            TimePoint now);
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   static void end(Agreement* agreement);
 
@@ -71,7 +82,8 @@ class ShrinkAgreements {
   std::uint32_t next_number_ = 1;
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
-  std::vector<Outgoing> decided_;
+  std::vector<Outgoing> said_;
+  std::vector<FailureDecision> decided_;
 };
 
 }  // namespace unisono::rendezvous

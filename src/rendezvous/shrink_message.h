@@ -19,6 +19,7 @@ enum class ShrinkStep : std::uint8_t {
   kForm,     ///< arbiter: make the communicator of these members
   kReady,    ///< rank: has made it
   kCannot,   ///< rank: cannot make it, and why
+  kLeaves,   ///< rank: has closed it after its failure, and will not ask
   kDone,     ///< arbiter: all have made it
   kRefused,  ///< arbiter: goes on without this rank, or not at all, and why
 };
@@ -26,11 +27,11 @@ enum class ShrinkStep : std::uint8_t {
 struct ShrinkMessage {
   ShrinkStep step = ShrinkStep::kAsk;
   std::uint32_t communicator = 0;  ///< the one that is to shrink
-  /// The communicator to be made, which names the attempt as well. 0 with kAsk and kRefused.
+  /// The communicator to be made, which names the attempt as well. 0 with kAsk, kLeaves, kRefused.
   std::uint32_t id = 0;
   /// kAsk: how long the others are waited for.
   std::chrono::milliseconds patience{0};
-  /// Ascending world ranks: kAsk: all of `communicator`; kForm: those of `id`.
+  /// Ascending world ranks: kAsk, kLeaves: all of `communicator`; kForm: those of `id`.
   std::vector<Rank> members;
   Status why;  ///< kCannot and kRefused; names a world rank
 };

@@ -262,6 +262,28 @@ TEST(CCommunicators, PartsHaveTheirMembers) {
   });
 }
 
+TEST(CCommunicators, SurvivorsGoOn) {
+  run_ranks(3, [](unisono_comm* comm, int rank) {
+    unisono_comm* whole = nullptr;
+    EXPECT_TRUE(is_ok(unisono_comm_duplicate(comm, &whole)));
+    if (rank == 1) {
+      unisono_comm_abort(whole, "one goes");
+    } else {
+      EXPECT_FALSE(is_ok(unisono_barrier(whole, nullptr)));
+    }
+    unisono_comm* left = nullptr;
+    EXPECT_TRUE(is_ok(unisono_comm_shrink(whole, 0, &left)));
+    EXPECT_EQ(unisono_comm_size(left), 3);
+    unisono_comm_destroy(whole);
+    expect_sum(left);
+    unisono_comm_destroy(left);
+    EXPECT_TRUE(is_code(unisono_comm_shrink(comm, -1, &left), UNISONO_INVALID_ARGUMENT));
+    EXPECT_TRUE(is_code(unisono_comm_shrink(comm, 0, nullptr), UNISONO_INVALID_ARGUMENT));
+    EXPECT_TRUE(is_code(unisono_comm_shrink(nullptr, 0, &left), UNISONO_INVALID_ARGUMENT));
+    expect_sum(comm);
+  });
+}
+
 TEST(CCommunicators, TextsFitTheirRoom) {
   run_ranks(2, [](unisono_comm* comm, int rank) {
     char text[200] = "x";

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/clock.h"
 
@@ -24,14 +23,13 @@ void Outcome::set(const Error& error) {
   written = true;
 }
 
-SharedBoard::SharedBoard() {
-  void* at = mmap(nullptr, sizeof(OutcomeBoard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                  -1, 0);
+void* map_shared(std::size_t bytes) {
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) std::abort();
-  board_ = new (at) OutcomeBoard();
+  return at;
 }
 
-SharedBoard::~SharedBoard() { munmap(board_, sizeof(OutcomeBoard)); }
+void unmap_shared(void* at, std::size_t bytes) { munmap(at, bytes); }
 
 bool eventually(const std::function<bool()>& condition) {
   const TimePoint deadline = Clock::now() + std::chrono::seconds(10);

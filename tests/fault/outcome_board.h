@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <string>
 
 #include "unisono/unisono.hpp"
@@ -34,17 +35,24 @@ struct OutcomeBoard {
   Outcome later[kBoardRanks];
 };
 
+/// Zeroed memory that forked processes share; aborts where there is none.
+void* map_shared(std::size_t bytes);
+void unmap_shared(void* at, std::size_t bytes);
+
 /// A board in shared memory, freed with the handle.
-class SharedBoard {
+template <typename Board>
+class Shared {
  public:
-  SharedBoard();
-  ~SharedBoard();
-  SharedBoard(const SharedBoard&) = delete;
-  OutcomeBoard* operator->() { return board_; }
+  Shared() : board_(new (map_shared(sizeof(Board))) Board()) {}
+  ~Shared() { unmap_shared(board_, sizeof(Board)); }
+  Shared(const Shared&) = delete;
+  Board* operator->() { return board_; }
+  Board& operator*() { return *board_; }
 
  private:
-  OutcomeBoard* board_;
+  Board* board_;
 };
+using SharedBoard = Shared<OutcomeBoard>;
 
 /// Spins, yielding, until `condition`; false after 10 s.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);

@@ -10,6 +10,7 @@
 #include "rendezvous/control_stream.h"
 #include "rendezvous/introduction.h"
 #include "rendezvous/rendezvous_point.h"
+#include "rendezvous/shrink_message.h"
 #include "rendezvous/sockets.h"
 #include "tests/fuzz/target.h"
 
@@ -85,6 +86,19 @@ void check_calls(MessageType type, std::string_view body, int size) {
           "other calls");
 }
 
+void check_shrink(std::string_view body, int size) {
+  const auto message = decode_shrink(body, size);
+  if (!message) return;
+  check_ascending(message->members, size);
+  require(message->patience.count() >= 0, "a patience below none");
+  require(message->why.rank() >= -1 && message->why.rank() < size, "a reason names no rank");
+  const std::string text = encode_shrink(*message, size);
+  const auto again = decode_shrink(body_of(text), size);
+  require(again && again->step == message->step && again->members == message->members &&
+              encode_shrink(*again, size) == text,
+          "another word on shrinking");
+}
+
 void check_refusal(std::string_view body) {
   const Status status = decode_refusal(body);
   require(!status.ok(), "a refusal that is none");
@@ -132,6 +146,8 @@ void check_body(MessageType type, std::string_view body, int size) {
     case MessageType::kDiffering:
     case MessageType::kCalls:
       return check_calls(type, body, size);
+    case MessageType::kShrink:
+      return check_shrink(body, size);
     case MessageType::kAskCalls:
       if (const auto communicator = decode_question(body)) {
         require(body_of(encode_question(*communicator)) == body, "another question");
@@ -159,21 +175,23 @@ Member member_of(Rank rank) {
 std::vector<std::string> messages() {
   const WaitMessage wait{7, 1 << 20, {0, 2}, {0, 1, 2, 3}};
   const CallsMessage calls{7, 2, {0, 1, 2, 3}, {ErrorCode::kMismatch, 1, 7, 9, "why"}, {{9, {}}}};
-  return {encode(JoinMessage{4, member_of(2)}),
-          // Once the arbiter's to refuse, with a rank that the others could not read.
-          encode(JoinMessage{4, member_of(-77)}), encode(MessageType::kGiveUp),
-          encode_wait(MessageType::kWaiting, wait, 4), encode_wait(MessageType::kTimedOut, wait, 4),
-          encode(BrokenLinkMessage{3, "connection reset"}),
-          encode(WelcomeMessage{2, "0123456789abcdef", SecretText(std::string(64, 'a'))}),
-          encode(MessageType::kDecision, FailureDecision{ErrorCode::kMismatch, 1, 7, 9, "why"}),
-          encode_refusal({ErrorCode::kRendezvous, "rank 1 is missing", 1}),
-          // Once taken as it was: a rank that no world has.
-          encode_refusal({ErrorCode::kRendezvous, "rank", -77}),
-          encode_refusal({ErrorCode::kUnsupported, "no device", 1}, MessageType::kDecline),
-          encode_members({member_of(0), member_of(1)}),
-          encode_calls(MessageType::kDiffering, calls, 4),
-          encode_calls(MessageType::kCalls, calls, 4), encode_question(7),
-          encode_waits({wait, wait}, 4), encode(MessageType::kAskWaits)};
+  return {
+      encode(JoinMessage{4, member_of(2)}),
+      // Once the arbiter's to refuse, with a rank that the others could not read.
+      encode(JoinMessage{4, member_of(-77)}), encode(MessageType::kGiveUp),
+      encode_wait(MessageType::kWaiting, wait, 4), encode_wait(MessageType::kTimedOut, wait, 4),
+      encode(BrokenLinkMessage{3, "connection reset"}),
+      encode(WelcomeMessage{2, "0123456789abcdef", SecretText(std::string(64, 'a'))}),
+      encode(MessageType::kDecision, FailureDecision{ErrorCode::kMismatch, 1, 7, 9, "why"}),
+      encode_refusal({ErrorCode::kRendezvous, "rank 1 is missing", 1}),
+      // Once taken as it was: a rank that no world has.
+      encode_refusal({ErrorCode::kRendezvous, "rank", -77}),
+      encode_refusal({ErrorCode::kUnsupported, "no device", 1}, MessageType::kDecline),
+      encode_members({member_of(0), member_of(1)}), encode_calls(MessageType::kDiffering, calls, 4),
+      encode_calls(MessageType::kCalls, calls, 4), encode_question(7),
+      encode_waits({wait, wait}, 4), encode(MessageType::kAskWaits),
+      encode_shrink({ShrinkStep::kAsk, 7, 0, std::chrono::milliseconds(1000), {0, 1, 2, 3}, {}}, 4),
+      encode_shrink({ShrinkStep::kRefused, 7, 9, {}, {}, {ErrorCode::kTimeout, "late", 2}}, 4)};
 }
 
 std::vector<Bytes> messages_corpus() {

@@ -2,17 +2,22 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
 #include "base/log.h"
+#include "base/unique_fd.h"
 #include "native_oracle.h"
 #include "tests/support/limit.h"
 #include "tests/support/segment_bytes.h"
@@ -20,6 +25,7 @@
 #include "transports/shm/heap.h"
 #include "transports/shm/loan.h"
 #include "transports/shm/segment.h"
+#include "transports/shm/segment_group.h"
 
 namespace unisono::test {
 namespace {
@@ -330,6 +336,57 @@ TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
     body(rank);
   };
   EXPECT_THAT(run_threads(3, {}, reserve_first), IsEmpty());
+}
+
+// Waits for the end of a process that nobody has reaped yet.
+void await_end(pid_t process) {
+  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  pollfd entry{handle.get(), POLLIN, 0};
+  while (handle && poll(&entry, 1, -1) < 0) {
+  }
+}
+
+// Rank 2 of three opens block 1 with the others and ends, `as_failure` or as if it went on: then
+// it is said to be alive. What rank 0 gets as the next block when the others have closed theirs.
+std::vector<std::string> next_block_after_a_death(bool as_failure, std::uint32_t expected) {
+  auto* const closed =
+      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto failures = run_processes(3, {}, [&](TestRank& rank) {
+    const Call barrier;
+    if (rank.self == 0) {
+      rank.check(*rank.segment->reserve_block() == 0, "block 0");
+      rank.check(*rank.segment->reserve_block() == 1, "block 1");
+    }
+    rank.check(rank.run(barrier).ok(), "barrier");
+    auto group = std::move(*rank.segment->open_group(1, {0, 1, 2}));
+    std::int64_t dying = getpid();
+    const Call tell{.collective = Collective::kBroadcast,
+                    .in = &dying,
+                    .out = &dying,
+                    .count = sizeof dying,
+                    .root = 2};
+    rank.check(rank.run(tell).ok(), "broadcast");
+    rank.check(rank.run(barrier).ok(), "barrier");
+    if (rank.self == 2) _exit(0);
+    await_end(static_cast<pid_t>(dying));
+    if (as_failure) group->header().raised.store(1);
+    group.reset();
+    closed->fetch_add(1);
+    while (closed->load() < 2) sched_yield();
+    if (rank.self == 0) {
+      const auto block = rank.segment->reserve_block();
+      rank.check(block.has_value() && *block == expected, "another block, or none");
+    }
+  });
+  munmap(closed, sizeof *closed);
+  return failures;
+}
+
+TEST(SharedSegment, BlocksComeBackWhenWhoDoesNotCloseThemHasEnded) {
+  if (!processes_read_each_other()) GTEST_SKIP() << "processes cannot read each other here";
+  EXPECT_THAT(next_block_after_a_death(true, 1), IsEmpty());
+  EXPECT_THAT(next_block_after_a_death(false, 2), IsEmpty());
 }
 
 TEST(SharedSegment, SubgroupsNumberTheirMembersFromZero) {

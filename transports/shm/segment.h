@@ -122,6 +122,8 @@ static_assert(sizeof(TrialStamps) % kLinePairBytes == 0);
 struct GroupHeader {
   std::atomic<std::uint64_t> raised;  ///< first failure; 0: none
   alignas(kLineBytes) std::atomic<std::uint32_t> closed_count;
+  /// By member: it is counted, by itself or, since its process has ended, by another one.
+  std::atomic<std::uint64_t> closed[kLocalRanksMax / 64];
 };
 
 /// What a rank says about itself to the others.

@@ -25,10 +25,30 @@ SegmentGroup::SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::ui
 }
 
 SegmentGroup::~SegmentGroup() {
+  // Until this member is counted nobody else gets the block.
+  if (has_failed_ || header().raised.load(std::memory_order_relaxed) != 0) count_dead();
+  if (count_closed(self_)) shared_->return_block(block_number_);
+}
+
+// Those whose processes have ended close nothing any more. A failed rank that is alive may still
+// write here: as long as one is, the block is not given to others.
+void SegmentGroup::count_dead() const {
+  if (opened_by_ != members_.size()) return;
+  for (int member = 0; member < size(); ++member) {
+    if (member == self_ || !shared_->has_ended(members_[static_cast<std::size_t>(member)]))
+      continue;
+    static_cast<void>(count_closed(member));
+  }
+}
+
+// True for the last one.
+bool SegmentGroup::count_closed(int member) const {
+  const std::uint64_t bit = std::uint64_t{1} << (member % 64);
+  std::atomic<std::uint64_t>& closed = header().closed[member / 64];
+  if ((closed.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) return false;
   // Release: what this member did in the block comes before the last one clears it. Acquire: the
   // last one clears after what all did.
-  const std::uint32_t closed = header().closed_count.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (closed == opened_by_) shared_->return_block(block_number_);
+  return header().closed_count.fetch_add(1, std::memory_order_acq_rel) + 1 == opened_by_;
 }
 
 Rank SegmentGroup::world_rank(int member) const {

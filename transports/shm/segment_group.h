@@ -25,6 +25,8 @@ class SegmentGroup {
   /// For a group that is closed unused because only so many members could open it: the last of
   /// these gives the block back.
   void set_opened_by(std::size_t members) { opened_by_ = members; }
+  /// For a group that is closed unused because members failed before they had all opened it.
+  void note_failure() { has_failed_ = true; }
 
   GroupHeader& header() const { return *reinterpret_cast<GroupHeader*>(block_); }
   Counters& counters(int member) const { return *reinterpret_cast<Counters*>(member_base(member)); }
@@ -61,6 +63,8 @@ class SegmentGroup {
   friend class SharedSegment;
   SegmentGroup(std::shared_ptr<SharedSegment::State> shared, std::uint32_t block,
                std::vector<int> members);
+  void count_dead() const;
+  bool count_closed(int member) const;
   std::byte* member_base(int member) const {
     return block_ + kPageBytes + static_cast<std::size_t>(member) * SegmentLayout::member_bytes();
   }
@@ -70,6 +74,7 @@ class SegmentGroup {
   std::vector<int> members_;
   int self_ = 0;
   std::size_t opened_by_ = 0;
+  bool has_failed_ = false;
   std::byte* block_ = nullptr;
   std::byte* windows_ = nullptr;
   std::vector<bool> same_process_;

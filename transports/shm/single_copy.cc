@@ -23,10 +23,14 @@ constexpr std::chrono::milliseconds kEndsWithin{20};
 
 bool ended(int process, std::chrono::milliseconds within) {
   pollfd entry{process, POLLIN, 0};
-  return poll(&entry, 1, static_cast<int>(within.count())) != 0;
+  int ready;
+  do {
+    ready = poll(&entry, 1, static_cast<int>(within.count()));
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
 }
 
-Status has_ended(int pid) {
+Status ended_status(int pid) {
   return Status(ErrorCode::kRankFailed, "process " + std::to_string(pid) + " has ended");
 }
 
@@ -58,6 +62,8 @@ SingleCopy SingleCopy::probe(std::int64_t pid, std::uint64_t address, const void
   return result;
 }
 
+bool SingleCopy::has_ended() const { return usable() && ended(process_.get(), {}); }
+
 Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) const {
   auto* target = static_cast<std::byte*>(out);
   while (bytes > 0) {
@@ -68,7 +74,7 @@ Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) con
     if (got <= 0) {
       const int error = got < 0 ? errno : 0;
       if (error == EINTR) continue;
-      if (error == ESRCH || ended(process_.get(), kEndsWithin)) return has_ended(pid_);
+      if (error == ESRCH || ended(process_.get(), kEndsWithin)) return ended_status(pid_);
       const std::string why = error != 0 ? std::strerror(error) : "nothing was read";
       return Status(ErrorCode::kSystem, "cannot read " + std::to_string(piece) +
                                             " bytes of process " + std::to_string(pid_) + ": " +
@@ -79,7 +85,7 @@ Status SingleCopy::read(void* out, std::uint64_t address, std::size_t bytes) con
     bytes -= static_cast<std::size_t>(got);
   }
   // Another process may have taken over the number of one that ended before the read.
-  return ended(process_.get(), {}) ? has_ended(pid_) : Status();
+  return ended(process_.get(), {}) ? ended_status(pid_) : Status();
 }
 
 }  // namespace unisono::shm

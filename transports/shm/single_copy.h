@@ -25,6 +25,9 @@ class SingleCopy {
   static SingleCopy probe(std::int64_t pid, std::uint64_t address, const void* nonce,
                           std::size_t nonce_bytes);
   bool usable() const { return static_cast<bool>(process_); }
+  /// The kernel says that the process has ended: nothing of it writes anywhere any more. False
+  /// where that is not known.
+  bool has_ended() const;
   /// Reads all of it or fails: kRankFailed when the process is gone, kSystem otherwise. The data
   /// are only to be trusted when this returned ok.
   Status read(void* out, std::uint64_t address, std::size_t bytes) const;

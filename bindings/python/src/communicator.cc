@@ -190,6 +190,12 @@ std::unique_ptr<Member> subset(Member& member, const std::vector<Rank>& ranks) {
   return std::make_unique<Member>(member.value().subset(ranks));
 }
 
+std::unique_ptr<Member> shrink(Member& member, nb::handle timeout) {
+  const std::chrono::milliseconds patience = milliseconds_of(timeout, "shrink");
+  const Inside inside(member);
+  return std::make_unique<Member>(member.value().shrink(patience));
+}
+
 nb::tuple as_tuple(const Traffic& t) {
   return nb::make_tuple(t.messages_sent, t.bytes_sent, t.messages_received, t.bytes_received);
 }
@@ -286,6 +292,7 @@ void define_communicators(nb::module_& module) {
       .def("split", &split)
       .def("duplicate", &duplicate)
       .def("subset", &subset)
+      .def("shrink", &shrink, "timeout"_a.none())
       .def("traffic", &traffic)
       .def("allocate", &allocate_shared)
       .def("explain", &explain)

@@ -121,6 +121,13 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         call it and name the same."""
         return Communicator(self._outside_groups.subset(list(ranks)))
 
+    def shrink(self, timeout: Optional[float] = None) -> Communicator:
+        """Going on after a failure: the ranks that are left agree on who they are and form a
+        communicator in the order that they have here. All of them call it; dead ranks are left
+        out, and those that do not call it within so many seconds of the first. Who the others go
+        on without is told why, by the exception. This one has failed; close it."""
+        return Communicator(self._outside_groups.shrink(timeout))
+
     def group(self) -> Group:
         """A ``with`` block whose calls on this communicator run together at its end."""
         return Group((self,))

@@ -49,6 +49,21 @@ def test_closed_communicators(comm):
     assert isinstance(other.status, unisono.Closed)
 
 
+def test_survivors_go_on(comm):
+    whole = comm.duplicate()
+    if comm.rank == 0:
+        whole.abort("one goes")
+    with pytest.raises(unisono.Aborted):
+        for _ in range(1000):
+            whole.barrier()
+    with whole.shrink(timeout=60) as left:
+        whole.close()
+        assert (left.rank, left.size) == (comm.rank, comm.size)
+        assert left.all_reduce(np.ones(3))[0] == comm.size
+    with pytest.raises(unisono.Aborted):
+        whole.shrink()
+
+
 def test_traffic(comm):
     comm.all_reduce(np.ones(100))
     report = comm.traffic()

@@ -1,0 +1,328 @@
+// Survivors go on: shrink() gives all of them the same working communicator, whoever dies, when
+// ever, and says why to a rank that the others go on without.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/fault/outcome_board.h"
+#include "tests/support/rank_job.h"
+#include "tests/support/seed.h"
+#include "tests/support/tested_transports.h"
+#include "tests/support/watchdog.h"
+
+namespace unisono::test {
+namespace {
+
+constexpr int kRanks = 4;
+
+struct Board {
+  std::atomic<int> entered{0};
+  std::atomic<int> went_on{0};
+  std::atomic<std::int64_t> killed_at_ns{0};
+  std::atomic<std::int64_t> last_at_ns{0};
+  Outcome outcome[kBoardRanks];
+};
+
+[[noreturn]] void die() {
+  kill(getpid(), SIGKILL);
+  std::abort();
+}
+
+// Once so many others are past what it takes part in.
+void die_when(Board& board, int entered) {
+  if (!eventually([&] { return board.entered == entered; })) return;
+  board.killed_at_ns = now_ns();
+  die();
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+void call_until_failure(Communicator& comm) {
+  std::vector<float> data(1000, 1.0f);
+  try {
+    for (;;) comm.all_reduce(data, ops::sum);
+  } catch (const Error&) {
+  }
+}
+
+// That `comm` consists of these ranks of the first communicator, in this order, and works, in small
+// calls and large ones, by plans and by shared memory.
+void expect_members(Communicator& comm, Rank first_rank, const std::vector<Rank>& expected) {
+  require(comm.size() == static_cast<int>(expected.size()),
+          std::to_string(comm.size()) + " ranks went on");
+  std::vector<Rank> ranks(expected.size());
+  comm.all_gather(std::span<const Rank>(&first_rank, 1), ranks);
+  require(ranks == expected, "others went on, or in another order");
+  for (const std::size_t count : {1ul, 3000ul, 300'000ul}) {
+    std::vector<int> data(count, first_rank + 1);
+    comm.all_reduce(data, ops::sum);
+    const int sum = std::accumulate(expected.begin(), expected.end(), 0) + comm.size();
+    require(std::count(data.begin(), data.end(), sum) == static_cast<std::ptrdiff_t>(count),
+            "a wrong sum");
+    comm.broadcast(data, comm.size() - 1);
+  }
+  const Rank next = (comm.rank() + 1) % comm.size();
+  const Rank previous = (comm.rank() + comm.size() - 1) % comm.size();
+  Rank got = -1;
+  comm.send_receive(std::span<const Rank>(&first_rank, 1), next, std::span<Rank>(&got, 1),
+                    previous);
+  require(got == expected[static_cast<std::size_t>(previous)], "a message of another rank");
+}
+
+std::vector<Rank> all_but(const std::vector<Rank>& gone) {
+  std::vector<Rank> left;
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (std::find(gone.begin(), gone.end(), rank) == gone.end()) left.push_back(rank);
+  }
+  return left;
+}
+
+// Runs ranks as processes of which some are to die. What a survivor throws it says, and it is
+// missing among those that went on.
+void run_doomed(const std::string& transport, const std::function<void(Communicator&)>& body) {
+  const auto said = [&body](Communicator& comm) {
+    const Rank self = comm.rank();
+    try {
+      body(comm);
+    } catch (const std::exception& error) {
+      std::printf("rank %d: %s\n", self, error.what());
+      std::fflush(stdout);
+      throw;
+    }
+  };
+  try {
+    spawn(kRanks, said,
+          {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
+    ADD_FAILURE() << "nobody died";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kRankFailed) << error.what();
+  }
+}
+
+void note_gone_on(Board& board) {
+  board.last_at_ns = now_ns();
+  ++board.went_on;
+}
+
+class ShrinkOfProcesses : public testing::TestWithParam<std::string> {};
+
+TEST_P(ShrinkOfProcesses, LetsTheSurvivorsOfAKillGoOn) {
+  for (const Rank victim : {1, 2, 3}) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    Shared<Board> board;
+    run_doomed(GetParam(), [&](Communicator& comm) {
+      comm.barrier();
+      if (comm.rank() == victim) die_when(*board, kRanks - 1);
+      ++board->entered;
+      call_until_failure(comm);
+      Communicator left = comm.shrink();
+      note_gone_on(*board);
+      const Rank self = comm.rank();
+      comm.close();
+      expect_members(left, self, all_but({victim}));
+      ++board->went_on;
+    });
+    EXPECT_EQ(board->went_on, 2 * (kRanks - 1));
+    std::printf("%s: the last survivor went on after %.1f ms\n", GetParam().c_str(),
+                static_cast<double>(board->last_at_ns - board->killed_at_ns) / 1e6);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(ShrinkOfProcesses, MayBeNeededAgainAndAgain) {
+  Shared<Board> board;
+  run_doomed(GetParam(), [&](Communicator& world) {
+    const Rank self = world.rank();
+    std::vector<Rank> gone;
+    Communicator comm = world.duplicate();
+    int entered = 0;
+    for (const Rank victim : {2, 1, 3}) {
+      comm.barrier();
+      entered += comm.size() - 1;
+      if (self == victim) die_when(*board, entered);
+      ++board->entered;
+      call_until_failure(comm);
+      comm = comm.shrink();
+      gone.push_back(victim);
+      expect_members(comm, self, all_but(gone));
+    }
+    ++board->went_on;
+  });
+  EXPECT_EQ(board->went_on, 1);
+}
+
+// A second one dies while the others agree or make their communicator.
+TEST_P(ShrinkOfProcesses, LeavesOutWhoDiesMeanwhile) {
+  const SeedTrace seed_trace;
+  std::mt19937_64 random = random_stream(18);
+  for (int round = 0; round < (is_short_run() ? 6 : 40); ++round) {
+    const auto delay_us = static_cast<useconds_t>(below(random, 4000));
+    SCOPED_TRACE("after " + std::to_string(delay_us) + " us");
+    Shared<Board> board;
+    run_doomed(GetParam(), [&](Communicator& comm) {
+      const Rank self = comm.rank();
+      comm.barrier();
+      if (self == 2) die_when(*board, kRanks - 1);
+      ++board->entered;
+      call_until_failure(comm);
+      if (self == 3) {
+        std::thread([&] {
+          usleep(delay_us);
+          die();
+        }).detach();
+      }
+      Communicator left = comm.shrink();
+      if (left.size() == kRanks - 1) {  // it was made before
+        if (self == 3) return call_until_failure(left);
+        call_until_failure(left);
+        left = left.shrink();
+      }
+      expect_members(left, self, {0, 1});
+      ++board->went_on;
+    });
+    EXPECT_EQ(board->went_on, 2);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(ShrinkOfProcesses, KeepsTheOrderOfThePart) {
+  Shared<Board> board;
+  run_doomed(GetParam(), [&](Communicator& comm) {
+    const Rank self = comm.rank();
+    Communicator reversed = comm.split(0, -self);
+    reversed.barrier();
+    if (self == 2) die_when(*board, kRanks - 1);
+    ++board->entered;
+    call_until_failure(reversed);
+    Communicator left = reversed.shrink();
+    expect_members(left, self, {3, 1, 0});
+    ++board->went_on;
+  });
+  EXPECT_EQ(board->went_on, 3);
+}
+
+// The others have not waited for it for ever.
+TEST(Shrink, LeavesOutWhoDoesNotComeInTime) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
+    const Rank self = comm.rank();
+    Communicator part = comm.duplicate();
+    if (self == 1) {
+      comm.barrier();  // the others have gone on
+      const Outcome outcome = outcome_of([&] { part.shrink(); });
+      require(outcome.written && outcome.code == ErrorCode::kTimeout && outcome.rank == 1,
+              "went on: " + std::string(outcome.message));
+      require(std::string(outcome.message).find("go on without this rank") != std::string::npos,
+              outcome.message);
+      return;
+    }
+    Communicator left = part.shrink(std::chrono::seconds(is_sanitized() ? 5 : 2));
+    expect_members(left, self, all_but({1}));
+    comm.barrier();
+  });
+}
+
+TEST(Shrink, DoesNotWaitForWhoHasClosedTheCommunicator) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
+    const Rank self = comm.rank();
+    Communicator part = comm.duplicate();
+    if (self == 2) part.abort("no more");
+    call_until_failure(part);
+    if (self == 2) {
+      part.close();
+      return comm.barrier();
+    }
+    Communicator left = part.shrink(std::chrono::hours(1));
+    expect_members(left, self, all_but({2}));
+    comm.barrier();
+  });
+}
+
+TEST(Shrink, OfTwoCommunicatorsAtOnceOnTwoThreads) {
+  run_ranks(kRanks, "auto", [](Communicator& comm) {
+    const Rank self = comm.rank();
+    Communicator first = comm.duplicate(), second = comm.duplicate();
+    std::exception_ptr failure;
+    std::thread other([&] {
+      try {
+        Communicator left = second.shrink();
+        expect_members(left, self, all_but({}));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+    Communicator left = first.shrink();
+    expect_members(left, self, all_but({}));
+    other.join();
+    if (failure) std::rethrow_exception(failure);
+    comm.barrier();
+  });
+}
+
+class ShrinkOfThreads : public testing::TestWithParam<std::string> {};
+
+TEST_P(ShrinkOfThreads, EndsAHealthyCommunicatorForAll) {
+  run_ranks(kRanks, GetParam(), [](Communicator& comm) {
+    const Rank self = comm.rank();
+    Communicator part = comm.duplicate();
+    // Two of them are told by the others.
+    if (self >= 2) call_until_failure(part);
+    Communicator left = part.shrink();
+    expect_members(left, self, all_but({}));
+    require(part.status().code() == ErrorCode::kAborted, "the old one did not end");
+    expect_members(comm, self, all_but({}));
+  });
+}
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                       std::filesystem::directory_iterator());
+}
+
+TEST_P(ShrinkOfThreads, LeavesNothingBehind) {
+  run_ranks(kRanks, GetParam(), [](Communicator& comm) {
+    std::ptrdiff_t before = 0;
+    for (int round = 0; round < 20; ++round) {
+      Communicator part = comm.duplicate();
+      Communicator left = part.shrink();
+      left.barrier();
+      left.close();
+      part.close();
+      comm.barrier();
+      // Looking takes one itself.
+      if (comm.rank() == 0 && round == 1) before = open_descriptors();
+      comm.barrier();
+    }
+    if (comm.rank() == 0) require(open_descriptors() == before, "descriptors are left");
+    comm.barrier();
+  });
+}
+
+TEST(Shrink, OfAWorldOfOneIsThatRank) {
+  Communicator comm = init({.rendezvous = "alone://"});
+  Communicator left = comm.shrink();
+  EXPECT_EQ(comm.status().code(), ErrorCode::kAborted);
+  expect_members(left, 0, {0});
+}
+
+TEST(Shrink, OfAClosedCommunicatorIsRefused) {
+  Communicator comm = init({.rendezvous = "alone://"});
+  comm.close();
+  EXPECT_EQ(outcome_of([&] { comm.shrink(); }).code, ErrorCode::kClosed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ShrinkOfThreads, testing::ValuesIn(tested_transports()),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, ShrinkOfProcesses,
+                         testing::ValuesIn(tested_transports_but({"loopback", "shm"})),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace unisono::test
