@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <random>
 #include <stdexcept>
@@ -40,6 +41,7 @@ struct Options {
   std::size_t count = 50'000;
   int ranks = 4;
   int trials = 1;
+  int first_victim = 0;  // of the first trial; the next rank is that of the next one
   std::uint64_t seed = 1;
 };
 
@@ -123,10 +125,8 @@ void go_on(Communicator& comm, Survivor& survivor) {
   left.close();
 }
 
-void live(Board& board, const Options& options, Rank victim, int files, int threads) {
+void live(Board& board, const Options& options, Rank victim, Survivor& survivor) {
   Communicator comm = init();
-  const Rank self = comm.rank();
-  Survivor& survivor = board.survivors[self];
   AnyCall call(options, options.ranks);
   comm.barrier();
   ++board.entered;
@@ -138,15 +138,12 @@ void live(Board& board, const Options& options, Rank victim, int files, int thre
     survivor.named = error.rank();
     std::strncpy(survivor.message, error.what(), sizeof survivor.message - 1);
   }
-  if (self == victim) return;  // was stopped, and goes on
+  if (comm.rank() == victim) return;  // was stopped, and goes on
   try {
     go_on(comm, survivor);
   } catch (const Error& error) {
     std::strncpy(survivor.message, error.what(), sizeof survivor.message - 1);
   }
-  comm.close();
-  survivor.open_files = entries_of("/proc/self/fd") - files;
-  survivor.threads = entries_of("/proc/self/task") - threads;
 }
 
 void set_rank(int rank, const Options& options, const std::string& job) {
@@ -165,13 +162,17 @@ void set_rank(int rank, const Options& options, const std::string& job) {
 [[noreturn]] void run_rank(Board& board, const Options& options, Rank rank, Rank victim,
                            const std::string& job) {
   set_rank(rank, options, job);
+  Survivor& survivor = board.survivors[rank];
+  const int files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
   try {
-    live(board, options, victim, entries_of("/proc/self/fd"), entries_of("/proc/self/task"));
+    live(board, options, victim, survivor);
   } catch (const std::exception& error) {
-    std::strncpy(board.survivors[rank].message, error.what(), 239);
+    std::strncpy(survivor.message, error.what(), sizeof survivor.message - 1);
   }
+  survivor.open_files = entries_of("/proc/self/fd") - files;
+  survivor.threads = entries_of("/proc/self/task") - threads;
   ++board.over;
-  _exit(0);
+  std::exit(0);
 }
 
 bool await(const std::atomic<int>& what, int value) {
@@ -179,6 +180,12 @@ bool await(const std::atomic<int>& what, int value) {
     if (now_ns() > until) return false;
   }
   return true;
+}
+
+// Infinite where it has not happened.
+double ms_since(std::int64_t struck_ns, std::int64_t ns) {
+  return ns == 0 ? std::numeric_limits<double>::infinity()
+                 : static_cast<double>(ns - struck_ns) / 1e6;
 }
 
 // One line of CSV: the worst of the survivors, and how many saw what they should.
@@ -196,8 +203,9 @@ void report(Board& board, const Options& options, Rank victim, std::int64_t dela
     same += each.named == first.named && each.code == first.code;
     went_on += has_gone_on;
     if (!is_right || !has_gone_on) oddity = each.message;
-    told_ms = std::max(told_ms, static_cast<double>(each.told_ns - board.struck_ns) / 1e6);
-    on_ms = std::max(on_ms, static_cast<double>(each.went_on_ns - board.struck_ns) / 1e6);
+    told_ms = std::max(told_ms, ms_since(board.struck_ns, each.told_ns));
+    on_ms = std::max(on_ms, ms_since(board.struck_ns, each.went_on_ns));
+    if (rank == 0) continue;  // has the arbiter until the others are gone
     files = std::max(files, each.open_files);
     threads = std::max(threads, each.threads);
   }
@@ -236,7 +244,7 @@ void run_trial(const Options& options, Rank victim, std::int64_t delay_us, int n
 
 constexpr const char* kHelp =
     "reliability_bench [--transport T] [--fault kill|stop] [--collective C] [--count N]\n"
-    "                  [--ranks N] [--trials N] [--seed S]\n"
+    "                  [--ranks N] [--trials N] [--first-victim R] [--seed S]\n"
     "Kills or stops one rank of a job at a random moment of its calls, and writes a line of CSV\n"
     "for each trial: fault, transport, collective, elements, ranks, victim, delay in us,\n"
     "survivors, ms until the last one was told, ms until the last one had gone on, how many named\n"
@@ -265,6 +273,8 @@ Options parse_options(int argc, char** argv) {
       options.ranks = std::clamp(std::stoi(value), 2, kRanksMax);
     } else if (name == "--trials") {
       options.trials = std::stoi(value);
+    } else if (name == "--first-victim") {
+      options.first_victim = std::stoi(value);
     } else if (name == "--seed") {
       options.seed = std::stoull(value);
     } else {
@@ -281,7 +291,7 @@ int main(int argc, char** argv) try {
   std::mt19937_64 random(options.seed);
   for (int trial = 0; trial < options.trials; ++trial) {
     // Rank 0 as often as any other.
-    const Rank victim = trial % options.ranks;
+    const Rank victim = (options.first_victim + trial) % options.ranks;
     run_trial(options, victim, static_cast<std::int64_t>(random() % kDelayUsMax), trial);
   }
 } catch (const std::exception& error) {

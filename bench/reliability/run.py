@@ -32,10 +32,10 @@ FIELDS = (
 SILENCE = "1s"
 
 
-def run_cell(arguments, fault, transport, collective, count, trials, seed):
+def run_cell(arguments, fault, transport, collective, count, trials, seed, first_victim):
     command = [arguments.program, "--fault", fault, "--transport", transport, "--collective", collective]
     command += ["--count", str(count), "--ranks", str(arguments.ranks), "--trials", str(trials)]
-    command += ["--seed", str(seed)]
+    command += ["--seed", str(seed), "--first-victim", str(first_victim % arguments.ranks)]
     environment = dict(os.environ)
     if fault == "stop":
         environment["UNISONO_SILENCE"] = SILENCE
@@ -57,7 +57,7 @@ def run_all(arguments):
     for done, (fault, transport, collective, count, number) in enumerate(cells):
         share = number // 2 + (number % 2 if count == COUNTS[0] else 0)
         trials += run_cell(
-            arguments, fault, transport, collective, count, share, arguments.seed + done
+            arguments, fault, transport, collective, count, share, arguments.seed + done, len(trials)
         )
         if sys.stderr.isatty():
             left = (time.monotonic() - began) / (done + 1) * (len(cells) - done - 1)
