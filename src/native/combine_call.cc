@@ -32,7 +32,6 @@ Status CombineCall::plan(Offer* offer) {
   chunks_ = chunks_of(total, chunk_bytes_);
   filled_ = combined_ = taken_ = 0;
   reads_by_copies_ = false;
-  streaming_ = total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
   results_.resize(static_cast<std::size_t>(size()));
   operands_.resize(static_cast<std::size_t>(size()));
   if (chunks_ > kChunksMax) {
@@ -50,6 +49,8 @@ Status CombineCall::plan(Offer* offer) {
   }
   input_path_ = input.path;
   result_path_ = result.path;
+  const bool was_read = transfer_.input == transfer_.output && !shm::is_in_place(input_path_);
+  streaming_ = !was_read && total * static_cast<std::size_t>(size()) >= 2 * kStreamingBytes;
   if (shm::is_in_place(input_path_) && shm::is_in_place(result_path_)) return {};
   return context_.group.reserve_windows();
 }

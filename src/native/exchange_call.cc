@@ -88,7 +88,7 @@ void ExchangeCall::plan_chunks() {
       taken_bytes += wanted;
     }
   }
-  streaming_ = taken_bytes >= kStreamingBytes;
+  streaming_ = taken_bytes >= kStreamingBytes && !transfer_.writes_into_input(size());
 }
 
 bool ExchangeCall::prepare_cell() {

@@ -21,7 +21,8 @@
 namespace unisono::native {
 
 /// Outputs of a call that together exceed this go to memory with non-temporal stores: they would
-/// push what the ranks still read out of the caches.
+/// push what the ranks still read out of the caches. Not what this rank has read in the call, in
+/// place: it is in the caches, and a non-temporal store would have it written to memory first.
 inline constexpr std::size_t kStreamingBytes = std::size_t{8} << 20;
 
 inline constexpr std::size_t kScratchBytes = std::size_t{256} << 10;

@@ -65,6 +65,12 @@ struct Transfer {
   /// Ranks share the combining and exchange the results (all_reduce, reduce).
   bool shares_combining = false;
 
+  /// The output lies in the input, which is in the caches once it was given: in place, but for
+  /// all_gather.
+  bool writes_into_input(int members) const {
+    const std::size_t bytes = combines ? take.bytes : take.extent(members);
+    return output >= input && output + bytes <= input + input_bytes;
+  }
   bool has_other_readers(int self) const { return readers.size() > (readers.has(self) ? 1 : 0); }
   /// Every rank needs something of every rank; all ranks know that.
   bool gives_and_takes_all(int members) const {
