@@ -6,6 +6,8 @@
 namespace unisono::native {
 namespace {
 
+constexpr std::size_t kRootedPieceBytes = std::size_t{64} << 10;
+
 /// A reader's block in the table of a cell.
 struct TableEntry {
   std::uint64_t offset;
@@ -40,7 +42,10 @@ void ExchangeCall::choose_units() {
   unit_ = shm::kWindowSlotBytes / parts / shm::kLineBytes * shm::kLineBytes;
   single_copy_unit_ = unit_;
   if (given == kNotAgreed || !transfer_.is_rooted) return;
-  unit_ = std::min(unit_, shm::round_up((given / parts + 3) / 4, shm::kPageBytes));
+  // A block comes in quarters of at most 64 KiB, a long one in sixteenths.
+  const std::size_t block = given / parts;
+  const std::size_t piece = std::max(std::min(block / 4, kRootedPieceBytes), block / 16);
+  unit_ = std::min(unit_, shm::round_up(std::max<std::size_t>(piece, 1), shm::kPageBytes));
   single_copy_unit_ = single_copy_unit_ / unit_ * unit_;
 }
 
