@@ -118,7 +118,10 @@ void CommunicatorState::tend(const std::vector<bool>& peer_left) {
   if (requests_.running().empty() && replayed == nullptr && !failure_.is_disputed()) return;
   const TimePoint now = Clock::now();
   const auto fail_of = [this](const Status& seen) {
-    if (!seen) fail(seen, Tell::kEveryone);
+    if (seen.ok()) return;
+    // It may only follow from what the job is about to say.
+    runtime_->news().catch_up();
+    fail(seen, Tell::kEveryone);
   };
   if (replayed != nullptr) fail_of(watchdog_.look_at_replays(*replayed, now, peer_left));
   if (failure_.is_disputed()) {  // explains whatever else is missing meanwhile

@@ -41,6 +41,11 @@ class JobNews final : public EngineHost {
   void ask(std::uint32_t communicator);
   /// Hears what the arbiter has said meanwhile.
   void poll_arbiter();
+  /// The same of all that has arrived: before this rank goes by what it has seen itself.
+  void catch_up() {
+    arbiter_.catch_up();
+    poll_arbiter();
+  }
   /// The arbiter's latest word on shrinking this communicator; what poll_arbiter() has heard of
   /// that before is forgotten.
   std::optional<rendezvous::ShrinkMessage> take_shrink_word(std::uint32_t communicator);

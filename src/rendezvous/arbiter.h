@@ -3,8 +3,11 @@
 // arbiter collects all ranks, hands out the world table, and later broadcasts one decision per
 // failure so that every survivor names the same failed rank. A control connection that closes
 // without goodbye means that its rank died; if the arbiter's own connection closes, rank 0 died.
+// Each process has one thread that reads these connections (control_thread.h), so that a rank that
+// computes is no rank that has not heard.
 //
-// Thread rule: an ArbiterClient belongs to one engine; one thread at a time.
+// Thread rule: an ArbiterClient belongs to one engine; one thread at a time. Reports and leave()
+// may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -95,8 +98,9 @@ struct RunningWait {
 };
 
 namespace rendezvous {
+class ControlConnection;
 struct ShrinkMessage;
-}
+}  // namespace rendezvous
 
 class ArbiterClient {
  public:
@@ -113,9 +117,13 @@ class ArbiterClient {
 
   const World& world() const { return world_; }
 
-  /// One non-blocking read of the control connection; appends what the arbiter has said. Cheap
-  /// enough to call once a millisecond. Allocates only when there is a decision.
+  /// Appends what the arbiter has said since the last time. While that is nothing it costs one
+  /// load: no system call, no lock.
   void poll(std::vector<FailureDecision>* decisions);
+
+  /// Reads what has arrived though the thread that does so had no turn yet: before a rank goes by
+  /// what it has seen itself. poll() has it then.
+  void catch_up();
 
   /// "I have waited a while."
   void report_waiting(const RunningWait& wait);
@@ -131,10 +139,11 @@ class ArbiterClient {
   /// `member` of the communicator. The arbiter compares the calls of all and sends everyone a
   /// decision that names the rank that differs from most.
   void report_differing(const FailureDecision& suspicion, const CallsOfRank& own);
-  /// The communicators whose calls the arbiter has asked for since the last time.
+  /// The communicators whose calls the arbiter had asked for by the last poll() and that were not
+  /// taken yet.
   std::vector<std::uint32_t> take_questions();
   void answer_calls(std::uint32_t communicator, const CallsOfRank& own);
-  /// Whether the arbiter has asked since the last time what this rank waits in.
+  /// Whether the arbiter had asked by the last poll() what this rank waits in.
   bool take_question_for_waits();
   void answer_waits(const std::vector<RunningWait>& waits);
   /// The data link to `peer` broke for this cause. The arbiter answers with a decision about `peer`
@@ -144,7 +153,7 @@ class ArbiterClient {
 
   /// A word on the way to a communicator of survivors (rendezvous/shrink_message.h).
   void say_shrink(const rendezvous::ShrinkMessage& message);
-  /// The arbiter's words on that since the last time, in order.
+  /// The arbiter's words on that by the last poll(), in order.
   std::vector<rendezvous::ShrinkMessage> take_shrink_words();
   /// The arbiter is gone and nobody answers any more.
   bool is_lost() const;
@@ -154,11 +163,14 @@ class ArbiterClient {
   void leave();
 
  private:
-  struct Connection;
   ArbiterClient();
 
   World world_;
-  std::unique_ptr<Connection> connection_;
+  // Of what poll() found the rest, which others take.
+  std::vector<std::uint32_t> questions_;
+  std::vector<rendezvous::ShrinkMessage> shrink_words_;
+  bool asks_for_waits_ = false;
+  std::unique_ptr<rendezvous::ControlConnection> connection_;  // absent in a world of one
 };
 
 }  // namespace unisono

@@ -1,12 +1,10 @@
-// The rank's side of the control connection once all have met: reports out, decisions in. See
-// arbiter.h for the contract and joiner.h for how the connection comes about. One thread at a time.
+// What the engine of a rank says to the arbiter and hears of it. See arbiter.h for the contract,
+// joiner.h for how the connection comes about and control_connection.h for what it does then.
 #include <utility>
 
-#include "base/log.h"
 #include "rendezvous/arbiter.h"
-#include "rendezvous/failure_decider.h"
+#include "rendezvous/control_connection.h"
 #include "rendezvous/joiner.h"
-#include "rendezvous/rank_text.h"
 #include "rendezvous/shrink_message.h"
 
 namespace unisono {
@@ -15,83 +13,14 @@ using rendezvous::MessageType;
 
 namespace {
 
-// Reports beyond this, unread by a stuck arbiter, are dropped.
-constexpr std::size_t kBacklogBytesMax = 1 << 20;
 // How long a rank that cannot take part looks for somebody to tell.
 constexpr Duration kDeclineTime = std::chrono::seconds(1);
-// More at a time is nothing that an arbiter asks.
-constexpr std::size_t kQuestionsMax = 4096;
-constexpr std::size_t kShrinkWordsMax = 4096;
 
 rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRank& own) {
   return {communicator, own.member, own.members, {}, own.calls};
 }
 
 }  // namespace
-
-// The control connection after the rendezvous; absent in a world of one.
-struct ArbiterClient::Connection {
-  enum class State : std::uint8_t { kOpen, kFarewell, kLost, kLeft };
-
-  Connection(rendezvous::ControlStream joined, Member first)
-      : stream(std::move(joined)), arbiter(std::move(first)) {}
-
-  void send(std::string bytes) {
-    if (state != State::kOpen) return;
-    if (!stream.queue(std::move(bytes), kBacklogBytesMax)) {
-      log::warning("the arbiter reads nothing; a report to it is dropped");
-    }
-    static_cast<void>(stream.flush());
-  }
-
-  void deliver(FailureDecision decision, std::vector<FailureDecision>* decisions) {
-    if (ledger.admit(decision)) decisions->push_back(std::move(decision));
-  }
-
-  // What this rank says about rank 0 when its arbiter is gone or talks nonsense.
-  void lose(ErrorCode code, const char* how, std::vector<FailureDecision>* decisions) {
-    state = State::kLost;
-    deliver({code, 0, kEveryCommunicator, 0,
-             rendezvous::member_text(arbiter) + ", which holds the arbiter, " + how},
-            decisions);
-    stream.close();
-  }
-
-  void take(const rendezvous::Message& message, int size, std::vector<FailureDecision>* decisions) {
-    if (message.type == MessageType::kFarewell) {
-      state = State::kFarewell;
-      return;
-    }
-    if (message.type == MessageType::kAskCalls) {
-      const auto communicator = rendezvous::decode_question(message.body);
-      if (communicator && questions.size() < kQuestionsMax)
-        return questions.push_back(*communicator);
-    }
-    if (message.type == MessageType::kAskWaits) {
-      asks_for_waits = true;
-      return;
-    }
-    if (message.type == MessageType::kShrink) {
-      auto word = rendezvous::decode_shrink(message.body, size);
-      if (word && shrink_words.size() < kShrinkWordsMax)
-        return shrink_words.push_back(std::move(*word));
-    }
-    auto decision = rendezvous::decode_decision(message.body, size);
-    if (message.type != MessageType::kDecision || !decision) {
-      return lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
-    }
-    deliver(std::move(*decision), decisions);
-  }
-
-  rendezvous::ControlStream stream;
-  Member arbiter;
-  rendezvous::DecisionLedger ledger;
-  std::vector<std::uint32_t> questions;  // of the arbiter, not answered yet
-  bool asks_for_waits = false;
-  std::vector<rendezvous::ShrinkMessage> shrink_words;  // not taken yet
-  std::vector<FailureDecision> own;  // found by this rank itself, with no arbiter left to ask
-  State state = State::kOpen;
-};
 
 ArbiterClient::ArbiterClient() = default;
 ArbiterClient::~ArbiterClient() = default;
@@ -115,7 +44,8 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ =
-      std::make_unique<Connection>(std::move(joined.stream), client->world_.members.front());
+      std::make_unique<rendezvous::ControlConnection>(std::move(joined.stream), client->world_);
+  UNISONO_TRY(client->connection_->start());
   return client;
 }
 
@@ -129,31 +59,23 @@ void ArbiterClient::decline(const RendezvousPoint& point, int size, const Member
 }
 
 void ArbiterClient::poll(std::vector<FailureDecision>* decisions) {
-  Connection* const connection = connection_.get();
-  if (connection == nullptr) return;
-  for (FailureDecision& decision : connection->own)
-    connection->deliver(std::move(decision), decisions);
-  connection->own.clear();
-  if (connection->state != Connection::State::kOpen) return;
-  if (connection->stream.has_output()) static_cast<void>(connection->stream.flush());
-  const bool open = connection->stream.receive();
-  while (connection->state == Connection::State::kOpen) {
-    auto message = connection->stream.next();
-    if (!message) {
-      return connection->lose(ErrorCode::kProtocol, "sent what no arbiter sends", decisions);
-    }
-    if (!*message) break;
-    connection->take(**message, world_.size, decisions);
+  if (connection_ == nullptr || !connection_->has_news()) return;
+  rendezvous::ArbiterNews news = connection_->take_news();
+  for (FailureDecision& decision : news.decisions) decisions->push_back(std::move(decision));
+  questions_.insert(questions_.end(), news.questions.begin(), news.questions.end());
+  for (rendezvous::ShrinkMessage& word : news.shrink_words) {
+    shrink_words_.push_back(std::move(word));
   }
-  if (!open && connection->state == Connection::State::kOpen) {
-    connection->lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye",
-                     decisions);
-  }
+  asks_for_waits_ = asks_for_waits_ || news.asks_for_waits;
+}
+
+void ArbiterClient::catch_up() {
+  if (connection_) connection_->catch_up();
 }
 
 void ArbiterClient::report_waiting(const RunningWait& wait) {
   if (!connection_) return;
-  connection_->send(rendezvous::encode_wait(
+  connection_->report(rendezvous::encode_wait(
       MessageType::kWaiting, {wait.communicator, wait.sequence, wait.waiting_for, {}, {}},
       world_.size));
 }
@@ -161,36 +83,34 @@ void ArbiterClient::report_waiting(const RunningWait& wait) {
 void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                                    const std::string& call) {
   if (!connection_) return;
-  connection_->send(rendezvous::encode_wait(
+  connection_->report(rendezvous::encode_wait(
       MessageType::kTimedOut, {wait.communicator, wait.sequence, wait.waiting_for, members, call},
       world_.size));
 }
 
 void ArbiterClient::report_failure(const FailureDecision& decision) {
-  if (connection_) connection_->send(rendezvous::encode(MessageType::kFailure, decision));
+  if (connection_) connection_->report(rendezvous::encode(MessageType::kFailure, decision));
 }
 
 void ArbiterClient::report_differing(const FailureDecision& suspicion, const CallsOfRank& own) {
   if (!connection_) return;
   rendezvous::CallsMessage message = message_of(suspicion.communicator, own);
   message.suspicion = suspicion;
-  connection_->send(rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
+  connection_->report(rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
 }
 
 std::vector<std::uint32_t> ArbiterClient::take_questions() {
-  if (!connection_ || connection_->questions.empty()) return {};
-  return std::exchange(connection_->questions, {});
+  if (questions_.empty()) return {};
+  return std::exchange(questions_, {});
 }
 
 void ArbiterClient::answer_calls(std::uint32_t communicator, const CallsOfRank& own) {
   if (!connection_) return;
-  connection_->send(
+  connection_->report(
       rendezvous::encode_calls(MessageType::kCalls, message_of(communicator, own), world_.size));
 }
 
-bool ArbiterClient::take_question_for_waits() {
-  return connection_ != nullptr && std::exchange(connection_->asks_for_waits, false);
-}
+bool ArbiterClient::take_question_for_waits() { return std::exchange(asks_for_waits_, false); }
 
 void ArbiterClient::answer_waits(const std::vector<RunningWait>& waits) {
   if (!connection_) return;
@@ -198,40 +118,26 @@ void ArbiterClient::answer_waits(const std::vector<RunningWait>& waits) {
   for (const RunningWait& wait : waits) {
     messages.push_back({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
   }
-  connection_->send(rendezvous::encode_waits(messages, world_.size));
+  connection_->report(rendezvous::encode_waits(messages, world_.size));
 }
 
 void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {
-  if (!connection_) return;
-  if (connection_->state == Connection::State::kFarewell) {
-    connection_->own.push_back(
-        {ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
-         rendezvous::member_text(world_.members[static_cast<std::size_t>(peer)]) +
-             " is lost: " + cause.message()});
-    return;
-  }
-  connection_->send(
-      rendezvous::encode(rendezvous::BrokenLinkMessage{peer, cause.message(), cause.code()}));
+  if (connection_) connection_->report_broken_link(peer, cause);
 }
 
 void ArbiterClient::say_shrink(const rendezvous::ShrinkMessage& message) {
-  if (connection_) connection_->send(rendezvous::encode_shrink(message, world_.size));
+  if (connection_) connection_->report(rendezvous::encode_shrink(message, world_.size));
 }
 
 std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {
-  if (!connection_ || connection_->shrink_words.empty()) return {};
-  return std::exchange(connection_->shrink_words, {});
+  if (shrink_words_.empty()) return {};
+  return std::exchange(shrink_words_, {});
 }
 
-bool ArbiterClient::is_lost() const {
-  return connection_ != nullptr && connection_->state != Connection::State::kOpen;
-}
+bool ArbiterClient::is_lost() const { return connection_ != nullptr && connection_->is_lost(); }
 
 void ArbiterClient::leave() {
-  if (!connection_ || connection_->state == Connection::State::kLeft) return;
-  connection_->send(rendezvous::encode(MessageType::kGoodbye));
-  connection_->state = Connection::State::kLeft;
-  connection_->stream.close();
+  if (connection_) connection_->leave();
 }
 
 }  // namespace unisono

@@ -66,6 +66,7 @@ TEST(HostileArbiter, IsNamedToTheUser) {
 TEST(Arbiter, AfterItsFarewellABrokenLinkIsTheReportersToJudge) {
   const Met rank = met(3, encode(MessageType::kFarewell));
   ASSERT_TRUE(rank.client.has_value()) << rank.client.status().message();
+  EXPECT_TRUE(eventually([&] { return rank.client->get()->is_lost(); }));
   std::vector<FailureDecision> decisions;
   rank.client->get()->poll(&decisions);
   EXPECT_TRUE(decisions.empty());
