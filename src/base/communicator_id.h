@@ -11,13 +11,19 @@
 
 namespace unisono {
 
+/// How many each can give.
+constexpr std::uint32_t communicator_numbers(int world_size) {
+  // One less: the last id means every communicator.
+  return (1u << (32 - std::bit_width(static_cast<unsigned>(world_size)))) - 2;
+}
+
 /// The `number`th that `giver` gives, from 1 on: a world rank, or the size of the world for the
 /// arbiter. 0 when it has none left.
 constexpr std::uint32_t communicator_id(std::uint32_t number, int giver, int world_size) {
   const int giver_bits = std::bit_width(static_cast<unsigned>(world_size));
-  // One less: the last id means every communicator.
-  const std::uint32_t number_max = (1u << (32 - giver_bits)) - 2;
-  return number > number_max ? 0 : number << giver_bits | static_cast<std::uint32_t>(giver);
+  return number > communicator_numbers(world_size)
+             ? 0
+             : number << giver_bits | static_cast<std::uint32_t>(giver);
 }
 
 constexpr int giver_of(std::uint32_t id, int world_size) {

@@ -21,5 +21,12 @@ inline constexpr std::chrono::seconds kDecision{1};
 inline constexpr std::chrono::milliseconds kCause{300};
 /// A rank that went away before all had met, or the arbiter then, may be started again.
 inline constexpr std::chrono::seconds kReturn{1};
+/// A standby that is asked to take the arbiter's place finds out that its own rank has lost it too,
+inline constexpr std::chrono::milliseconds kOwnRank{400};
+/// ... and whoever asks takes it for dead when it does not answer.
+inline constexpr std::chrono::milliseconds kStandbyAnswer{500};
+static_assert(kOwnRank < kStandbyAnswer, "a standby is taken for dead before it has answered");
+/// Once it has taken over, ranks that do not come to it have failed.
+inline constexpr std::chrono::seconds kSuccession{1};
 
 }  // namespace unisono::grace

@@ -38,7 +38,7 @@ class JobKey {
 std::string random_hex(std::size_t digits);
 
 inline constexpr std::size_t kHandshakeBytesMax = 512;
-inline constexpr std::uint16_t kWireVersion = 4;
+inline constexpr std::uint16_t kWireVersion = 5;
 
 enum class HandshakePurpose : std::uint8_t { kControl = 1, kData = 2 };
 

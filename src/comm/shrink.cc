@@ -129,10 +129,11 @@ Result<std::optional<ShrinkMessage>> Shrinking::await_word(TimePoint until) {
 }
 
 Status Shrinking::no_answer() const {
-  return {ErrorCode::kRankFailed,
-          "the survivors cannot agree on who goes on: their arbiter, in rank 0's process, is gone "
-          "or does not answer; start the job anew",
-          parent_.members().find(0)};
+  return {
+      ErrorCode::kRankFailed,
+      "the survivors cannot agree on who goes on: their arbiter and all that could follow it are "
+      "gone or do not answer; start the job anew",
+      parent_.members().find(0)};
 }
 
 void Shrinking::warn_once(TimePoint since) {

@@ -6,6 +6,7 @@
 #include "rendezvous/control_connection.h"
 #include "rendezvous/joiner.h"
 #include "rendezvous/shrink_message.h"
+#include "rendezvous/standby.h"
 
 namespace unisono {
 
@@ -41,10 +42,11 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                       " ranks needs a place to meet: tcp://host:port, file:///path, or the "
                       "variables that torchrun and 'unisono run' set");
   }
+  std::vector<rendezvous::Listener> standby = rendezvous::open_standby(point, size, &self);
   UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
   client->world_ = std::move(joined.world);
-  client->connection_ =
-      std::make_unique<rendezvous::ControlConnection>(std::move(joined.stream), client->world_);
+  client->connection_ = std::make_unique<rendezvous::ControlConnection>(
+      std::move(joined.stream), client->world_, std::move(standby));
   UNISONO_TRY(client->connection_->start());
   return client;
 }
@@ -75,28 +77,27 @@ void ArbiterClient::catch_up() {
 
 void ArbiterClient::report_waiting(const RunningWait& wait) {
   if (!connection_) return;
-  connection_->report(rendezvous::encode_wait(
-      MessageType::kWaiting, {wait.communicator, wait.sequence, wait.waiting_for, {}, {}},
-      world_.size));
+  connection_->report_waiting({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
 }
 
 void ArbiterClient::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                                    const std::string& call) {
   if (!connection_) return;
-  connection_->report(rendezvous::encode_wait(
+  connection_->report_lasting(rendezvous::encode_wait(
       MessageType::kTimedOut, {wait.communicator, wait.sequence, wait.waiting_for, members, call},
       world_.size));
 }
 
 void ArbiterClient::report_failure(const FailureDecision& decision) {
-  if (connection_) connection_->report(rendezvous::encode(MessageType::kFailure, decision));
+  if (connection_) connection_->report_lasting(rendezvous::encode(MessageType::kFailure, decision));
 }
 
 void ArbiterClient::report_differing(const FailureDecision& suspicion, const CallsOfRank& own) {
   if (!connection_) return;
   rendezvous::CallsMessage message = message_of(suspicion.communicator, own);
   message.suspicion = suspicion;
-  connection_->report(rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
+  connection_->report_lasting(
+      rendezvous::encode_calls(MessageType::kDiffering, message, world_.size));
 }
 
 std::vector<std::uint32_t> ArbiterClient::take_questions() {
@@ -126,7 +127,7 @@ void ArbiterClient::report_broken_link(Rank peer, const Status& cause) {
 }
 
 void ArbiterClient::say_shrink(const rendezvous::ShrinkMessage& message) {
-  if (connection_) connection_->report(rendezvous::encode_shrink(message, world_.size));
+  if (connection_) connection_->say_shrink(message);
 }
 
 std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {

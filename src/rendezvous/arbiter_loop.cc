@@ -8,6 +8,8 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
+#include "rendezvous/rank_text.h"
+#include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -21,6 +23,8 @@ constexpr int kAcceptsPerTurn = 16;
 constexpr Duration kEndingTime = std::chrono::seconds(1);
 // A rank that computes reads nothing for a while; what exceeds this and the table passes it by.
 constexpr std::size_t kBacklogBytesMax = 1 << 20;
+// What a standby's arbiter has said, for ranks that come late.
+constexpr std::size_t kSaidMax = 256;
 constexpr std::uint32_t kRead = EPOLLIN;
 constexpr std::uint32_t kReadAndWrite = EPOLLIN | EPOLLOUT;
 
@@ -59,7 +63,9 @@ Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, U
   }
   std::unique_ptr<ArbiterLoop> loop(new ArbiterLoop(std::move(options), std::move(epoll), stop));
   UNISONO_TRY(loop->watch(stop, kRead));
-  UNISONO_TRY(loop->watch(loop->strangers_.add_local(std::move(rank_zero), loop->now_), kRead));
+  if (rank_zero) {
+    UNISONO_TRY(loop->watch(loop->strangers_.add_local(std::move(rank_zero), loop->now_), kRead));
+  }
   for (const Listener& listener : loop->options_.listeners) {
     UNISONO_TRY(loop->watch(listener.fd.get(), kRead));
   }
@@ -68,13 +74,19 @@ Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, U
 
 ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
     : options_(std::move(options)),
-      strangers_(options_.handshake_job_id, options_.key),
+      strangers_({options_.handshake_job_id, options_.key, options_.self,
+                  static_cast<int>(options_.members.size())}),
       rendezvous_(options_.size, options_.started),
-      shrinks_(options_.size),
+      shrinks_(options_.size, options_.self),
       backlog_bytes_max_(kBacklogBytesMax),
+      serves_(options_.members.empty()),
       now_(Clock::now()),
       stop_(stop),
-      epoll_(std::move(epoll)) {}
+      epoll_(std::move(epoll)) {
+  if (options_.members.empty()) return;
+  phase_ = Phase::kStandingBy;
+  succession_.emplace(options_.self, options_.size);
+}
 
 void ArbiterLoop::run() {
   while (phase_ != Phase::kDone) {
@@ -84,7 +96,8 @@ void ArbiterLoop::run() {
     const bool broken = count < 0 && errno != EINTR;
     now_ = Clock::now();
     if (broken) {
-      log::error("rank 0: the arbiter cannot wait for its connections; it stops");
+      log::error(fmt::format("rank {}: the arbiter cannot wait for its connections; it stops",
+                             options_.self));
       break;
     }
     // What has been said counts when a newcomer needs a place.
@@ -140,7 +153,9 @@ void ArbiterLoop::on_connection(int fd) {
   if (fd == stop_) return stop();
   if (seats_.count(fd) > 0) return read_seat(fd);
   if (strangers_.holds(fd)) {
-    if (auto arrival = strangers_.read(fd, now_)) seat(std::move(*arrival));
+    auto arrival = strangers_.read(fd, now_);
+    if (arrival && succession_) return seat_again(std::move(*arrival));
+    if (arrival) seat(std::move(*arrival));
   }
 }
 
@@ -180,6 +195,108 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
 }
 
+void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
+  const int fd = arrival.stream.fd();
+  const Rank rank = arrival.rejoin.rank;
+  const auto earlier = std::find_if(seats_.begin(), seats_.end(),
+                                    [&](const auto& seat) { return seat.second.rank == rank; });
+  // It has come anew, which is no death.
+  if (earlier != seats_.end()) seats_.erase(earlier);
+  Seat& seat =
+      seats_.emplace(fd, Seat{std::move(arrival.stream), rank, arrival.proved_key}).first->second;
+  succession_->on_come(rank, now_);
+  if (phase_ == Phase::kServing) {
+    decider_->on_come(rank);
+    learn(std::move(arrival.rejoin));
+    welcome_back(&seat);
+  } else {
+    rejoined_.push_back(std::move(arrival.rejoin));
+    if (succession_->has_taken_over()) take_over();
+  }
+  // What came along with its greeting makes no event of its own.
+  read_seat(fd);
+}
+
+void ArbiterLoop::learn(RejoinMessage told) {
+  std::erase(told.dead, options_.self);  // it is here
+  decider_->learn(told);
+  for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
+    for (const Rank rank : *gone) succession_->on_gone(rank);
+  }
+  for (const Rank rank : told.left) {
+    shrinks_.on_gone(rank, {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
+  }
+}
+
+void ArbiterLoop::take_over() {
+  log::info(fmt::format("rank {} holds the arbiter from now on", options_.self));
+  phase_ = Phase::kServing;
+  serves_ = true;
+  decider_.emplace(options_.members);
+  for (Rank rank = 0; rank < options_.size; ++rank) {
+    if (!succession_->has_come(rank)) decider_->await(rank);
+  }
+  for (RejoinMessage& told : std::exchange(rejoined_, {})) learn(std::move(told));
+  for (auto& [fd, seat] : seats_) welcome_back(&seat);
+}
+
+void ArbiterLoop::welcome_back(Seat* seat) {
+  send(seat, std::make_shared<const std::string>(encode(MessageType::kSeated)));
+  for (const Said& said : said_) {
+    if (said.target == -1 || said.target == seat->rank) send(seat, said.bytes);
+  }
+}
+
+void ArbiterLoop::look_after_succession() {
+  if (succession_->refuses(now_)) {
+    const auto refusal = std::make_shared<const std::string>(encode_refusal(
+        {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
+    for (auto& [fd, seat] : seats_) {
+      send(&seat, refusal);
+      seat.stream.close();
+    }
+    seats_.clear();
+    rejoined_.clear();
+    succession_->on_refused();
+  }
+  for (const Rank rank : succession_->take_missing(now_)) {
+    decider_->condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
+                                        "which holds the arbiter now",
+                                        duration_text(grace::kSuccession), options_.self));
+  }
+}
+
+void ArbiterLoop::remember(Rank target, std::shared_ptr<const std::string> bytes) {
+  if (!succession_) return;
+  said_.push_back({target, std::move(bytes)});
+  if (said_.size() > kSaidMax) said_.pop_front();
+}
+
+// A standby must know who left before it takes over, and all must know which standby will not.
+void ArbiterLoop::tell_departure(Rank rank) {
+  const auto told = std::make_shared<const std::string>(encode_departed(rank));
+  remember(-1, told);
+  const auto is_standby = [](Rank each) { return each >= 1 && each <= kStandbys; };
+  for (auto& [fd, seat] : seats_) {
+    if (seat.rank != rank && (is_standby(rank) || is_standby(seat.rank))) send(&seat, told);
+  }
+}
+
+// Ranks that come in the moment in which this one ends must not take it for dead.
+void ArbiterLoop::turn_away_newcomers() {
+  for (const Listener& listener : options_.listeners) {
+    for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
+      if (strangers_.accept(listener, now_) < 0) break;
+    }
+  }
+  for (const int fd : strangers_.held()) {
+    auto arrival = strangers_.read(fd, now_);
+    if (!arrival) continue;
+    arrival->stream.queue(encode(MessageType::kFarewell));
+    arrival->stream.close();
+  }
+}
+
 void ArbiterLoop::read_seat(int fd) {
   const auto entry = seats_.find(fd);
   Seat& seat = entry->second;
@@ -214,9 +331,13 @@ void ArbiterLoop::read_seat(int fd) {
     } else {
       decider_->on_closed(rank, "closed without goodbye");
     }
-    if (rank == 0 && left) rank_zero_left_ = true;
+    if (rank == options_.self && left) own_rank_left_ = true;
+    if (left) tell_departure(rank);
   } else if (phase_ == Phase::kGathering) {
     rendezvous_.depart(rank, now_);
+  } else if (phase_ == Phase::kStandingBy) {
+    succession_->on_withdrawn(rank);
+    if (left) succession_->on_gone(rank);
   }
   seat.stream.close();
   seats_.erase(entry);
@@ -225,6 +346,9 @@ void ArbiterLoop::read_seat(int fd) {
 }
 
 Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
+  if (phase_ == Phase::kStandingBy) {
+    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat->rank)};
+  }
   if (phase_ != Phase::kServing) return on_message_while_gathering(*seat, message);
   switch (message.type) {
     case MessageType::kWaiting: {
@@ -296,10 +420,11 @@ void ArbiterLoop::on_timers() {
     if (const Status lost = rendezvous_.lost(now_); !lost) fail(lost);
     if (now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
   }
-  if (phase_ == Phase::kGathering || phase_ == Phase::kEnding) {
+  if (phase_ == Phase::kGathering || phase_ == Phase::kEnding || succession_) {
     strangers_.expire(now_);
     watch_listeners();
   }
+  if (succession_) look_after_succession();
   if (phase_ == Phase::kServing) say_decisions();
 }
 
@@ -355,6 +480,7 @@ void ArbiterLoop::say_decisions() {
   };
   for (const FailureDecider::Outgoing& outgoing : decided) {
     const auto bytes = std::make_shared<const std::string>(bytes_of(outgoing));
+    remember(outgoing.target, bytes);
     if (outgoing.target != -1) {
       send_to(outgoing.target, bytes);
     } else {
@@ -376,12 +502,15 @@ void ArbiterLoop::stop() {
   if (phase_ == Phase::kGathering) {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
   } else if (phase_ == Phase::kServing) {
-    if (!rank_zero_left_) decider_->on_closed(0, "ended with its process, without goodbye");
-    say_decisions();
-    const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
-    for (auto& [fd, seat] : seats_) {
-      if (rank_zero_left_) send(&seat, farewell);
+    if (!own_rank_left_) {
+      decider_->on_closed(options_.self, "ended with its process, without goodbye");
     }
+    say_decisions();
+  }
+  if (own_rank_left_ && (phase_ == Phase::kServing || phase_ == Phase::kStandingBy)) {
+    const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
+    for (auto& [fd, seat] : seats_) send(&seat, farewell);
+    if (succession_) turn_away_newcomers();
   }
   for (auto& [fd, seat] : seats_) seat.stream.close();
   seats_.clear();
@@ -390,8 +519,8 @@ void ArbiterLoop::stop() {
 
 void ArbiterLoop::send(Seat* seat, std::shared_ptr<const std::string> bytes) {
   if (!seat->stream.queue(std::move(bytes), backlog_bytes_max_)) {
-    log::warning(
-        fmt::format("rank 0: rank {} reads nothing; a message to it is dropped", seat->rank));
+    log::warning(fmt::format("rank {}: rank {} reads nothing; a message to it is dropped",
+                             options_.self, seat->rank));
   }
   write_seat(seat);
 }
@@ -407,7 +536,9 @@ void ArbiterLoop::write_seat(Seat* seat) {
 }
 
 void ArbiterLoop::settle() {
-  if (phase_ == Phase::kServing && seats_.empty()) phase_ = Phase::kDone;
+  // A successor whose own rank has left at once still tells those that are on their way.
+  const bool awaits_none = !succession_ || succession_->next_due() == kNever;
+  if (phase_ == Phase::kServing && seats_.empty() && awaits_none) phase_ = Phase::kDone;
   if (phase_ != Phase::kEnding) return;
   const bool all_told = told_.size() == static_cast<std::size_t>(options_.size);
   const bool flushed = std::none_of(seats_.begin(), seats_.end(),
@@ -422,7 +553,13 @@ TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
       return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
+    case Phase::kStandingBy:
+      return std::min(succession_->next_due(), strangers_.next_due(now_));
     case Phase::kServing:
+      if (succession_) {
+        return std::min({decider_->next_due(), shrinks_.next_due(), succession_->next_due(),
+                         strangers_.next_due(now_)});
+      }
       return std::min(decider_->next_due(), shrinks_.next_due());
     case Phase::kEnding:
       return std::min(ending_until_, strangers_.next_due(now_));

@@ -91,17 +91,21 @@ Arbiters& arbiters() {
 
 }  // namespace
 
-Result<UniqueFd> start_arbiter(ArbiterOptions options) {
+namespace {
+
+Result<ArbiterLoop*> start(ArbiterOptions options, UniqueFd rank_zero) {
   Arbiters& all = arbiters();
-  UNISONO_ASSIGN(auto ends, connected_pair());
+  const Rank self = options.self;
   auto running = std::make_unique<Running>(options.store, options.rendezvous);
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!running->stop) {
-    return Status(ErrorCode::kOutOfResources,
-                  "rank 0 cannot start its arbiter (eventfd): " + errno_text(errno), 0);
+    return Status(
+        ErrorCode::kOutOfResources,
+        fmt::format("rank {} cannot start its arbiter (eventfd): {}", self, errno_text(errno)),
+        self);
   }
   UNISONO_ASSIGN(running->loop,
-                 ArbiterLoop::open(std::move(options), std::move(ends.first), running->stop.get()));
+                 ArbiterLoop::open(std::move(options), std::move(rank_zero), running->stop.get()));
   Running* const job = running.get();
   try {
     const SignalsBlocked blocked;
@@ -112,11 +116,33 @@ Result<UniqueFd> start_arbiter(ArbiterOptions options) {
     });
   } catch (const std::system_error& error) {
     return Status(ErrorCode::kOutOfResources,
-                  fmt::format("rank 0 cannot start its arbiter's thread: {}", error.what()));
+                  fmt::format("rank {} cannot start its arbiter's thread: {}", self, error.what()));
   }
   all.add(std::move(running));
+  return job->loop.get();
+}
+
+}  // namespace
+
+Result<UniqueFd> start_arbiter(ArbiterOptions options) {
+  UNISONO_ASSIGN(auto ends, connected_pair());
+  UNISONO_TRY(start(std::move(options), std::move(ends.first)));
   return std::move(ends.second);
 }
+
+Result<ArbiterLoop*> start_standby(ArbiterOptions options) {
+  return start(std::move(options), UniqueFd());
+}
+
+void end_standby(ArbiterLoop* loop, bool left) {
+  arbiters().end_if([&](const Running& running) {
+    if (running.loop.get() != loop || loop->has_taken_over()) return false;
+    if (left) loop->note_own_rank_left();
+    return true;
+  });
+}
+
+void prepare_arbiters() { static_cast<void>(arbiters()); }
 
 void end_arbiters() { arbiters().end_all(); }
 

@@ -1,7 +1,9 @@
 #include "rendezvous/control_connection.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/rank_text.h"
 
@@ -13,32 +15,52 @@ constexpr std::size_t kReportBytesMax = 1 << 20;
 // More at a time is nothing that an arbiter asks.
 constexpr std::size_t kQuestionsMax = 4096;
 constexpr std::size_t kShrinkWordsMax = 4096;
+// Lasting reports, of which a rank makes one for each call that fails.
+constexpr std::size_t kReportsMax = 64;
+// An arbiter that lives has answered by then.
+constexpr Duration kReportLasts = grace::kDecision;
+// For how long leaving a job waits for somebody to tell.
+constexpr std::chrono::seconds kLeaveTime{2};
+constexpr const char* kNonsense = "sent what no arbiter sends";
+
+bool is_called(const Listener& listener) {
+  return wait_ready(listener.fd.get(), false, TimePoint::min());
+}
 
 }  // namespace
 
-ControlConnection::ControlConnection(ControlStream joined, const World& world)
-    : world_(world), stream_(std::move(joined)) {}
+ControlConnection::ControlConnection(ControlStream joined, const World& world,
+                                     std::vector<Listener> standby)
+    : world_(world), stream_(std::move(joined)), record_(world), standby_(std::move(standby)) {}
 
-ControlConnection::~ControlConnection() { remove_from_control_thread(this); }
+ControlConnection::~ControlConnection() {
+  remove_from_control_thread(this);
+  if (standby_loop_ != nullptr) end_standby(standby_loop_, false);
+}
 
 Status ControlConnection::start() {
   {
     // What came along with the table of members makes no event of its own.
     const std::lock_guard lock(mutex_);
-    read();
+    read(Clock::now());
   }
   return add_to_control_thread(this);
 }
 
-ArbiterNews ControlConnection::take_news() {
-  const std::lock_guard lock(mutex_);
-  has_news_.store(false, std::memory_order_relaxed);
-  return std::exchange(news_, {});
+void ControlConnection::change(State state) {
+  state_ = state;
+  is_lost_.store(state == State::kAlone || state == State::kLeft, std::memory_order_relaxed);
+  sought_.notify_all();
 }
 
+// ---- What the rank says -------------------------------------------------------------------------
+
 void ControlConnection::catch_up() {
-  const std::lock_guard lock(mutex_);
-  if (state_ == State::kOpen) read();
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kOpen) read(Clock::now());
+  }
+  wake_control_thread();  // for what follows from that
 }
 
 bool ControlConnection::send(std::string bytes) {
@@ -50,70 +72,139 @@ bool ControlConnection::send(std::string bytes) {
   return stream_.has_output();
 }
 
-void ControlConnection::report(std::string bytes) {
+void ControlConnection::keep(Report report) {
+  reports_.push_back(std::move(report));
+  while (reports_.size() > kReportsMax || reports_.front().when + kReportLasts < Clock::now()) {
+    reports_.pop_front();
+  }
+}
+
+template <typename Saying>
+void ControlConnection::say(Saying&& saying) {
   bool waits = false;
   {
     const std::lock_guard lock(mutex_);
-    waits = send(std::move(bytes));
+    waits = saying();
   }
   if (waits) wake_control_thread();
 }
 
+void ControlConnection::report(std::string bytes) {
+  say([&] { return send(std::move(bytes)); });
+}
+
+void ControlConnection::report_lasting(std::string bytes) {
+  say([&] {
+    keep({Clock::now(), bytes});
+    return send(std::move(bytes));
+  });
+}
+
 void ControlConnection::report_broken_link(Rank peer, const Status& cause) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (state_ == State::kFarewell) {
-      const Member& member = world_.members[static_cast<std::size_t>(peer)];
-      return deliver({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
-                      member_text(member) + " is lost: " + cause.message()});
+  say([&] {
+    if (state_ == State::kAlone) {
+      deliver_broken_link(peer, cause);
+      return false;
     }
-  }
-  report(encode(BrokenLinkMessage{peer, cause.message(), cause.code()}));
+    std::string bytes = encode(BrokenLinkMessage{peer, cause.message(), cause.code()});
+    keep({Clock::now(), bytes, peer, cause});
+    return send(std::move(bytes));
+  });
+}
+
+void ControlConnection::report_waiting(const WaitMessage& wait) {
+  std::string bytes = encode_wait(MessageType::kWaiting, wait, world_.size);
+  say([&] {
+    std::erase_if(waits_, [&](const auto& known) { return known.first == wait.communicator; });
+    waits_.emplace_back(wait.communicator, bytes);
+    if (waits_.size() > kWaitsMax) waits_.pop_front();
+    return send(std::move(bytes));
+  });
+}
+
+void ControlConnection::say_shrink(const ShrinkMessage& message) {
+  std::string bytes = encode_shrink(message, world_.size);
+  say([&] {
+    const bool lasts = message.step == ShrinkStep::kAsk || message.step == ShrinkStep::kLeaves;
+    if (lasts && asks_.size() < kShrinkWordsMax) asks_[message.communicator] = bytes;
+    return send(std::move(bytes));
+  });
 }
 
 void ControlConnection::leave() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (state_ == State::kLeft) return;
+    sought_.wait_for(lock, kLeaveTime, [this] { return state_ != State::kSeeking; });
     static_cast<void>(send(encode(MessageType::kGoodbye)));
     change(State::kLeft);
   }
   // First, so that the thread never waits for a descriptor that means something else by now.
   remove_from_control_thread(this);
+  dial_.reset();
   stream_.close();
+  // Those that are on their way to this standby must not take it for dead.
+  if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
+  standby_.clear();
+  if (standby_loop_ != nullptr) end_standby(std::exchange(standby_loop_, nullptr), true);
 }
+
+ArbiterNews ControlConnection::take_news() {
+  const std::lock_guard lock(mutex_);
+  has_news_.store(false, std::memory_order_relaxed);
+  return std::exchange(news_, {});
+}
+
+// ---- What the arbiter says ----------------------------------------------------------------------
 
 void ControlConnection::list_awaited(std::vector<pollfd>* awaited) {
   const std::lock_guard lock(mutex_);
-  if (state_ != State::kOpen) return;
-  const int events = stream_.has_output() ? POLLIN | POLLOUT : POLLIN;
-  awaited->push_back({stream_.fd(), static_cast<short>(events), 0});
+  if (state_ == State::kLeft) return;
+  for (const Listener& listener : standby_) awaited->push_back({listener.fd.get(), POLLIN, 0});
+  if (state_ == State::kOpen) {
+    const int events = stream_.has_output() ? POLLIN | POLLOUT : POLLIN;
+    awaited->push_back({stream_.fd(), static_cast<short>(events), 0});
+  }
+  if (dial_) dial_->list_awaited(awaited);
 }
 
-void ControlConnection::serve(std::span<const pollfd>, TimePoint) {
+TimePoint ControlConnection::next_due() {
   const std::lock_guard lock(mutex_);
-  if (state_ == State::kOpen) read();
+  return dial_ ? dial_->next_due() : kNever;
 }
 
-void ControlConnection::read() {
+void ControlConnection::serve(std::span<const pollfd>, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kLeft) return;
+  if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
+  if (state_ == State::kOpen) read(now);
+  if (dial_) advance_dial(now);
+}
+
+void ControlConnection::read(TimePoint now) {
   if (stream_.has_output()) static_cast<void>(stream_.flush());
   const bool open = stream_.receive();
   while (state_ == State::kOpen) {
     auto message = stream_.next();
-    if (!message) return lose(ErrorCode::kProtocol, "sent what no arbiter sends");
+    if (!message) return lose(ErrorCode::kProtocol, kNonsense, now);
     if (!*message) break;
-    take(**message);
+    take(**message, now);
   }
   if (!open && state_ == State::kOpen) {
-    lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye");
+    lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
   }
 }
 
-void ControlConnection::take(const Message& message) {
+void ControlConnection::take(const Message& message, TimePoint now) {
   switch (message.type) {
     case MessageType::kFarewell:
-      change(State::kFarewell);
-      return;
+      record_.on_departed(holder_);
+      return seek(now);
+    case MessageType::kDeparted:
+      if (const auto rank = decode_departed(message.body, world_.size)) {
+        return record_.on_departed(*rank);
+      }
+      break;
     case MessageType::kAskCalls:
       if (const auto communicator = decode_question(message.body);
           communicator && news_.questions.size() < kQuestionsMax) {
@@ -127,6 +218,7 @@ void ControlConnection::take(const Message& message) {
     case MessageType::kShrink:
       if (auto word = decode_shrink(message.body, world_.size);
           word && news_.shrink_words.size() < kShrinkWordsMax) {
+        if (word->step != ShrinkStep::kForm) asks_.erase(word->communicator);
         news_.shrink_words.push_back(std::move(*word));
         return note_news();
       }
@@ -139,20 +231,97 @@ void ControlConnection::take(const Message& message) {
     default:
       break;
   }
-  lose(ErrorCode::kProtocol, "sent what no arbiter sends");
+  lose(ErrorCode::kProtocol, kNonsense, now);
 }
 
 void ControlConnection::deliver(FailureDecision decision) {
   if (!ledger_.admit(decision)) return;
+  record_.on_decision(decision);
   news_.decisions.push_back(std::move(decision));
   note_news();
 }
 
-void ControlConnection::lose(ErrorCode code, const char* how) {
-  change(State::kLost);
-  deliver({code, 0, kEveryCommunicator, 0,
-           member_text(world_.members.front()) + ", which holds the arbiter, " + how});
+void ControlConnection::deliver_broken_link(Rank peer, const Status& cause) {
+  deliver({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+           member_text(world_.members[static_cast<std::size_t>(peer)]) +
+               " is lost: " + cause.message()});
+}
+
+// ---- Where the arbiter is lost ------------------------------------------------------------------
+
+void ControlConnection::lose(ErrorCode code, const char* how, TimePoint now) {
+  record_.on_dead(holder_);
+  deliver({code, holder_, kEveryCommunicator, 0,
+           member_text(world_.members[static_cast<std::size_t>(holder_)]) +
+               ", which holds the arbiter, " + how});
+  seek(now);
+}
+
+void ControlConnection::seek(TimePoint now) {
   stream_.close();
+  const Rank next = record_.next_standby();
+  if (next < 0) return go_alone();
+  dial_.emplace(world_, next, record_.rejoin_message(), now);
+  if (state_ != State::kSeeking) change(State::kSeeking);
+}
+
+void ControlConnection::advance_dial(TimePoint now) {
+  while (dial_) {
+    switch (dial_->advance(now)) {
+      case StandbyDial::Outcome::kPending:
+        return;
+      case StandbyDial::Outcome::kSeated:
+        return move_to(dial_->standby(), now);
+      case StandbyDial::Outcome::kRefused:
+        return go_alone();
+      case StandbyDial::Outcome::kFailed:
+        record_.on_unreachable(dial_->standby());
+        seek(now);
+        break;
+      case StandbyDial::Outcome::kLeft:
+        record_.on_departed(dial_->standby());
+        seek(now);
+    }
+  }
+}
+
+void ControlConnection::move_to(Rank standby, TimePoint now) {
+  stream_ = dial_->take_stream();
+  dial_.reset();
+  holder_ = standby;
+  record_.on_arbiter();
+  change(State::kOpen);
+  for (const Report& report : reports_) static_cast<void>(send(report.bytes));
+  for (const auto& [communicator, bytes] : waits_) static_cast<void>(send(bytes));
+  for (const auto& [communicator, bytes] : asks_) static_cast<void>(send(bytes));
+  // What came along with the answer makes no event of its own.
+  read(now);
+}
+
+// Nobody is left to ask who is at the end of a broken link.
+void ControlConnection::go_alone() {
+  dial_.reset();
+  change(State::kAlone);
+  for (const Report& report : std::exchange(reports_, {})) {
+    if (report.peer >= 0) deliver_broken_link(report.peer, report.cause);
+  }
+}
+
+void ControlConnection::stand_by() {
+  ArbiterOptions options;
+  options.size = world_.size;
+  options.rendezvous = world_.job_id;
+  options.job_id = options.handshake_job_id = world_.job_id;
+  options.key = world_.key;
+  options.listeners = std::exchange(standby_, {});
+  options.self = world_.rank;
+  options.members = world_.members;
+  auto loop = start_standby(std::move(options));
+  if (loop) {
+    standby_loop_ = *loop;
+  } else {
+    log::warning(loop.error().message());
+  }
 }
 
 }  // namespace unisono::rendezvous

@@ -1,20 +1,28 @@
 // A rank's control connection once all have met. What the arbiter says is read by the control
 // thread and waits here until the rank looks; reports go out at once, from the thread that makes
-// them.
+// them. Where the arbiter is lost the control thread goes to the standby that holds it next, and
+// takes along what has not been answered; a standby's own listens for those that come to it.
 //
-// Thread rule: any thread; stop() and the destructor once.
+// Thread rule: any thread; start() once, before the others.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "rendezvous/arbiter_server.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/control_thread.h"
 #include "rendezvous/failure_decider.h"
+#include "rendezvous/job_record.h"
 #include "rendezvous/shrink_message.h"
+#include "rendezvous/standby_dial.h"
 
 namespace unisono::rendezvous {
 
@@ -28,8 +36,8 @@ struct ArbiterNews {
 
 class ControlConnection final : public ControlClient {
  public:
-  /// `world` outlives it.
-  ControlConnection(ControlStream joined, const World& world);
+  /// `world` outlives it. `standby`: where this rank listens as one; else empty.
+  ControlConnection(ControlStream joined, const World& world, std::vector<Listener> standby);
   ~ControlConnection() override;
 
   /// Has the control thread read. kOutOfResources without one.
@@ -40,46 +48,79 @@ class ControlConnection final : public ControlClient {
   ArbiterNews take_news();
   /// Does what the control thread is about to do.
   void catch_up();
-
-  /// Nobody answers any more.
+  /// Nobody answers any more, nor will.
   bool is_lost() const { return is_lost_.load(std::memory_order_relaxed); }
 
   /// A whole message to the arbiter; dropped where there is none.
   void report(std::string bytes);
+  /// The same of what the next arbiter needs to hear as well, if this one does not answer.
+  void report_lasting(std::string bytes);
   void report_broken_link(Rank peer, const Status& cause);
-  /// Says goodbye. Idempotent.
+  void report_waiting(const WaitMessage& wait);
+  void say_shrink(const ShrinkMessage& message);
+  /// Says goodbye. Idempotent. Where the arbiter has just been lost it waits for the next one.
   void leave();
 
   // ControlClient
   void list_awaited(std::vector<pollfd>* awaited) override;
-  TimePoint next_due() override { return kNever; }
-  void serve(std::span<const pollfd> happened, TimePoint now) override;
+  TimePoint next_due() override;
+  void serve(std::span<const pollfd>, TimePoint now) override;
 
  private:
-  enum class State : std::uint8_t { kOpen, kFarewell, kLost, kLeft };
+  enum class State : std::uint8_t {
+    kOpen,
+    kSeeking,  ///< goes to a standby
+    kAlone,    ///< there is no arbiter any more
+    kLeft,
+  };
+  struct Report {
+    TimePoint when;
+    std::string bytes;
+    Rank peer = -1;  // of a broken link
+    Status cause = {};
+  };
+
+  /// Calls `saying` under the mutex; it returns what send() does.
+  template <typename Saying>
+  void say(Saying&& saying);
 
   // All of these under the mutex.
   /// True where the rest waits for room in the socket.
   bool send(std::string bytes);
-  void read();
-  void take(const Message& message);
+  void keep(Report report);
+  void read(TimePoint now);
+  void take(const Message& message, TimePoint now);
   void deliver(FailureDecision decision);
-  /// What this rank says about rank 0 when its arbiter is gone or talks nonsense.
-  void lose(ErrorCode code, const char* how);
-  void change(State state) {
-    state_ = state;
-    is_lost_.store(state != State::kOpen, std::memory_order_relaxed);
-  }
+  void deliver_broken_link(Rank peer, const Status& cause);
+  /// The arbiter died or talks nonsense; `how` completes what is said of its rank.
+  void lose(ErrorCode code, const char* how, TimePoint now);
+  void seek(TimePoint now);
+  void advance_dial(TimePoint now);
+  void move_to(Rank standby, TimePoint now);
+  void go_alone();
+  void stand_by();
+  void change(State state);
   void note_news() { has_news_.store(true, std::memory_order_release); }
 
   const World& world_;
   std::atomic<bool> has_news_{false};
   std::atomic<bool> is_lost_{false};
   std::mutex mutex_;
+  std::condition_variable sought_;  // seeking has ended
   ControlStream stream_;
   State state_ = State::kOpen;
+  Rank holder_ = 0;  // of the arbiter
   DecisionLedger ledger_;
+  JobRecord record_;
   ArbiterNews news_;
+  std::deque<Report> reports_;  // lasting ones, the oldest first
+  // By communicator: the latest report of a wait, which may be over, and wishes to shrink that were
+  // not answered.
+  std::deque<std::pair<std::uint32_t, std::string>> waits_;
+  std::map<std::uint32_t, std::string> asks_;
+  std::optional<StandbyDial> dial_;
+  std::vector<Listener> standby_;        // until somebody comes
+  ArbiterLoop* standby_loop_ = nullptr;  // from then on
 };
 
 }  // namespace unisono::rendezvous

@@ -40,29 +40,6 @@ Member read_member(Reader* reader) {
   return member;
 }
 
-void write_decision(Writer* writer, const FailureDecision& decision) {
-  writer->number(static_cast<std::uint8_t>(decision.code));
-  writer->number(decision.failed_rank);
-  writer->number(decision.communicator);
-  writer->number(decision.sequence);
-  writer->text(shortened(decision.message, kTextBytesMax), kTextBytesMax);
-}
-
-// False where it is none.
-bool read_decision(Reader* reader, int size, FailureDecision* decision) {
-  const auto code = reader->number<std::uint8_t>();
-  decision->failed_rank = reader->number<Rank>();
-  decision->communicator = reader->number<std::uint32_t>();
-  decision->sequence = reader->number<std::uint64_t>();
-  decision->message = reader->text(kTextBytesMax);
-  if (!reader->ok() || !is_code_of_failure(code) || decision->failed_rank < -1 ||
-      decision->failed_rank >= size) {
-    return false;
-  }
-  decision->code = static_cast<ErrorCode>(code);
-  return true;
-}
-
 void write_call(Writer* writer, const NumberedCall& call) {
   writer->number(call.sequence);
   writer->number(call.record.collective);
@@ -90,6 +67,28 @@ NumberedCall read_call(Reader* reader) {
 }
 
 }  // namespace
+
+void write_decision(Writer* writer, const FailureDecision& decision) {
+  writer->number(static_cast<std::uint8_t>(decision.code));
+  writer->number(decision.failed_rank);
+  writer->number(decision.communicator);
+  writer->number(decision.sequence);
+  writer->text(shortened(decision.message, kTextBytesMax), kTextBytesMax);
+}
+
+bool read_decision(Reader* reader, int size, FailureDecision* decision) {
+  const auto code = reader->number<std::uint8_t>();
+  decision->failed_rank = reader->number<Rank>();
+  decision->communicator = reader->number<std::uint32_t>();
+  decision->sequence = reader->number<std::uint64_t>();
+  decision->message = reader->text(kTextBytesMax);
+  if (!reader->ok() || !is_code_of_failure(code) || decision->failed_rank < -1 ||
+      decision->failed_rank >= size) {
+    return false;
+  }
+  decision->code = static_cast<ErrorCode>(code);
+  return true;
+}
 
 std::string encode(const JoinMessage& message) {
   Writer writer(MessageType::kJoin);

@@ -37,6 +37,7 @@ enum class MessageType : std::uint8_t {
   kDecline,       ///< rank: cannot take part, and why
   kWaits,         ///< rank: what it waits in right now, having been asked
   kShrink,        ///< both: who goes on after a failure; see shrink_message.h
+  kRejoin,        ///< rank, to a standby: has lost the arbiter; see rejoin_message.h
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members
@@ -44,6 +45,8 @@ enum class MessageType : std::uint8_t {
   kFarewell,      ///< arbiter: rank 0 left and its process ends; nothing failed
   kAskCalls,      ///< arbiter: which calls has this rank made?
   kAskWaits,      ///< arbiter: what does this rank wait in?
+  kSeated,        ///< a standby that holds the arbiter now: has taken the rank in
+  kDeparted,      ///< arbiter: a rank has left; to standbys, and to all of a standby
 };
 
 struct Message {

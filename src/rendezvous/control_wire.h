@@ -98,6 +98,10 @@ class Reader {
   bool ok_ = true;
 };
 
+void write_decision(Writer* writer, const FailureDecision& decision);
+/// False where it is none.
+bool read_decision(Reader* reader, int size, FailureDecision* decision);
+
 constexpr bool is_code_of_failure(std::uint8_t code) {
   return code > static_cast<std::uint8_t>(ErrorCode::kOk) &&
          code <= static_cast<std::uint8_t>(ErrorCode::kClosed);

@@ -43,17 +43,42 @@ void FailureDecider::on_goodbye(Rank rank) {
 }
 
 void FailureDecider::on_closed(Rank rank, const std::string& how) {
+  condemn(rank, "died: its control connection " + how);
+}
+
+void FailureDecider::condemn(Rank rank, const std::string& why) {
   if (presence(rank) != Presence::kHere) return;
+  bury(rank);
+  broadcast({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0,
+             fmt::format("{} {}", member_text(member(rank)), why)});
+}
+
+void FailureDecider::bury(Rank rank) {
+  awaited_.erase(rank);
   presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
   waits_.erase(rank);
-  broadcast({ErrorCode::kRankFailed, rank, kEveryCommunicator, 0,
-             fmt::format("{} died: its control connection {}", member_text(member(rank)), how)});
+}
+
+void FailureDecider::learn(const RejoinMessage& told) {
+  for (const FailureDecision& decision : told.decisions) {
+    const bool is_of_rank = decision.communicator == kEveryCommunicator &&
+                            decision.failed_rank >= 0 && decision.code != ErrorCode::kRankLeft;
+    if (is_of_rank) bury(decision.failed_rank);
+    if (is_of_rank || decision.communicator != kEveryCommunicator) broadcast(decision);
+  }
+  for (const Rank rank : told.left) {
+    if (presence(rank) != Presence::kHere) continue;
+    presence_[static_cast<std::size_t>(rank)] = Presence::kLeft;
+    awaited_.erase(rank);
+  }
+  for (const Rank rank : told.dead) {
+    condemn(rank, fmt::format("failed: rank {} found it dead or silent", told.rank));
+  }
 }
 
 void FailureDecider::on_violation(Rank rank, const std::string& what) {
   if (presence(rank) == Presence::kDead) return;
-  presence_[static_cast<std::size_t>(rank)] = Presence::kDead;
-  waits_.erase(rank);
+  bury(rank);
   broadcast({ErrorCode::kProtocol, rank, kEveryCommunicator, 0,
              fmt::format("{} sent the arbiter {}", member_text(member(rank)), what)});
 }
@@ -201,9 +226,9 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
 std::size_t FailureDecider::broken_links_of(Rank rank) const {
   const auto found = broken_with_.find(rank);
   if (found == broken_with_.end()) return 0;
-  return static_cast<std::size_t>(
-      std::count_if(found->second.begin(), found->second.end(),
-                    [&](Rank peer) { return presence(peer) == Presence::kHere; }));
+  return static_cast<std::size_t>(std::count_if(
+      found->second.begin(), found->second.end(),
+      [&](Rank peer) { return presence(peer) == Presence::kHere && awaited_.count(peer) == 0; }));
 }
 
 // Everyone is asked at once; who sees the difference as well has answered by saying so.
@@ -262,7 +287,7 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
     // A death explains the broken link and has its own decision; a reporter that left needs none.
     const bool both_here =
         presence(link.peer) == Presence::kHere && presence(link.reporter) == Presence::kHere;
-    if (both_here && link.due > now) {
+    if (both_here && (link.due > now || is_awaited(link))) {
       ++at;
       continue;
     }
@@ -277,7 +302,9 @@ TimePoint FailureDecider::next_due() const {
   if (!decided_.empty()) return TimePoint::min();
   TimePoint due = kNever;
   for (const auto& [operation, timeout] : timeouts_) due = std::min(due, timeout.due);
-  for (const auto& [pair, link] : links_) due = std::min(due, link.due);
+  for (const auto& [pair, link] : links_) {
+    if (!is_awaited(link)) due = std::min(due, link.due);
+  }
   for (const auto& [communicator, each] : comparisons_) {
     due = std::min(due, silent_in(each) == 0 ? TimePoint::min() : each.due());
   }

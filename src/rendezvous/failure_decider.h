@@ -14,6 +14,7 @@
 #include "rendezvous/arbiter.h"
 #include "rendezvous/call_comparison.h"
 #include "rendezvous/control_messages.h"
+#include "rendezvous/rejoin_message.h"
 
 namespace unisono::rendezvous {
 
@@ -53,7 +54,14 @@ class FailureDecider {
 
   explicit FailureDecider(std::vector<Member> members);
 
+  /// What a rank knows that had another arbiter before, so that all are told the same.
+  void learn(const RejoinMessage& told);
+  /// It had another arbiter before and is on its way here, if it lives: no link to it is judged.
+  void await(Rank rank) { awaited_.insert(rank); }
+  void on_come(Rank rank) { awaited_.erase(rank); }
   void on_goodbye(Rank rank);
+  /// `rank` has failed for a reason that is found elsewhere.
+  void condemn(Rank rank, const std::string& why);
   /// The control connection of `rank` is gone; `how` completes "its control connection ...".
   void on_closed(Rank rank, const std::string& how);
   /// `rank` sent what no correct rank sends.
@@ -90,6 +98,8 @@ class FailureDecider {
     ErrorCode code;
   };
 
+  /// It takes no part any more.
+  void bury(Rank rank);
   void note(Rank rank, WaitMessage message);
   void ask_for_waits(const std::vector<Rank>& ranks, TimePoint now);
   /// Whom all that are known to wait in the operation wait for there.
@@ -110,6 +120,9 @@ class FailureDecider {
   void add_fault(const std::set<Rank>& missing, const Operation& operation, const Timeout& timeout,
                  FailureDecision* decision) const;
   FailureDecision judge(const BrokenLink& link) const;
+  bool is_awaited(const BrokenLink& link) const {
+    return awaited_.count(link.peer) > 0 || awaited_.count(link.reporter) > 0;
+  }
   /// With how many ranks this one has, or has had, a broken link.
   std::size_t broken_links_of(Rank rank) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;
@@ -118,6 +131,7 @@ class FailureDecider {
 
   std::vector<Member> members_;
   std::vector<Presence> presence_;
+  std::set<Rank> awaited_;
   // What each rank has said, one report for each operation, the oldest first. A rank may wait in
   // several at once. Some have ended since: nobody says so.
   std::map<Rank, std::deque<WaitMessage>> waits_;

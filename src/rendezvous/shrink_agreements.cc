@@ -26,6 +26,12 @@ bool ends_membership(ErrorCode code) {
 
 }  // namespace
 
+ShrinkAgreements::ShrinkAgreements(int world_size, Rank holder) : world_size_(world_size) {
+  const std::uint32_t numbers = communicator_numbers(world_size) / kHoldersMax;
+  next_number_ = static_cast<std::uint32_t>(holder) * numbers + 1;
+  last_number_ = next_number_ + numbers - 1;
+}
+
 Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint now) {
   if (message.step == ShrinkStep::kAsk || message.step == ShrinkStep::kLeaves) {
     if (to_set(message.members).count(rank) == 0) {
@@ -249,7 +255,8 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
     if (exclusion(*agreement, rank) == nullptr) agreement->survivors.insert(rank);
   }
   if (agreement->survivors.empty()) return;
-  agreement->id = communicator_id(next_number_++, world_size_, world_size_);
+  const bool has_number = next_number_ <= last_number_;
+  agreement->id = has_number ? communicator_id(next_number_++, world_size_, world_size_) : 0;
   if (agreement->id == 0) {
     refuse(communicator, agreement->survivors,
            {ErrorCode::kOutOfResources,

@@ -23,6 +23,9 @@ namespace unisono::rendezvous {
 /// the others' patience may it take to make their communicator.
 inline constexpr std::chrono::milliseconds kSuspectTime{3000};
 
+/// Rank 0 and the standbys.
+inline constexpr int kHoldersMax = 4;
+
 class ShrinkAgreements {
  public:
   struct Outgoing {
@@ -30,7 +33,9 @@ class ShrinkAgreements {
     ShrinkMessage message;
   };
 
-  explicit ShrinkAgreements(int world_size) : world_size_(world_size) {}
+  /// `holder`: the rank that holds the arbiter, of kHoldersMax at most: each names communicators
+  /// by numbers of its own.
+  explicit ShrinkAgreements(int world_size, Rank holder = 0);
 
   /// What `rank` said. An error: what no correct rank says.
   Status on_message(Rank rank, ShrinkMessage message, TimePoint now);
@@ -79,7 +84,7 @@ class ShrinkAgreements {
   static void end(Agreement* agreement);
 
   const int world_size_;
-  std::uint32_t next_number_ = 1;
+  std::uint32_t next_number_, last_number_;
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
   std::vector<Outgoing> said_;

@@ -184,6 +184,16 @@ Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePo
   return last;
 }
 
+Result<UniqueFd> begin_connect_tcp(const std::string& address, std::uint16_t port) {
+  UNISONO_ASSIGN(const AddressList list, resolve(address, port, AI_NUMERICHOST));
+  UniqueFd fd(::socket(list->ai_family, kSocketFlags, 0));
+  if (!fd) return failed("cannot create a TCP socket", errno);
+  if (::connect(fd.get(), list->ai_addr, list->ai_addrlen) != 0 && errno != EINPROGRESS) {
+    return connect_failed(tcp_text(address, port), errno);
+  }
+  return fd;
+}
+
 std::string peer_text(int fd) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;

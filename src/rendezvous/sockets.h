@@ -40,6 +40,8 @@ Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
 /// A connected socket, or kRendezvous with the reason. Refuses a listener of another user.
 Result<UniqueFd> connect_unix(const std::string& name);
 Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
+/// The same at a numeric address, without waiting: connected, or not, once it is writable.
+Result<UniqueFd> begin_connect_tcp(const std::string& address, std::uint16_t port);
 
 /// "10.0.0.7:51514" or "uid 1000, pid 4242", for log lines.
 std::string peer_text(int fd);

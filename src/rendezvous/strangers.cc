@@ -25,6 +25,12 @@ bool Strangers::accepting(TimePoint now) const {
   return now >= paused_ && (!is_full() || least_promising_at(now) >= 0);
 }
 
+std::vector<int> Strangers::held() const {
+  std::vector<int> fds;
+  for (const auto& [fd, stranger] : strangers_) fds.push_back(fd);
+  return fds;
+}
+
 int Strangers::least_promising_at(TimePoint now) const {
   std::vector<UnprovenPeer> peers;
   std::vector<int> fds;
@@ -51,7 +57,8 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
   if (!fd) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       paused_ = now + kDescriptorPause;
-      lines_.write(log::Level::kWarning, now, "rank 0: connections wait: " + errno_text(errno));
+      lines_.write(log::Level::kWarning, now,
+                   fmt::format("rank {}: connections wait: {}", host_.rank, errno_text(errno)));
     }
     return -1;
   }
@@ -67,8 +74,9 @@ int Strangers::accept(const Listener& listener, TimePoint now) {
       ControlStream(std::move(fd)), std::nullopt, now, std::move(who), std::move(source), now};
   if (!listener.is_unix) tune_tcp(key);
   if (listener.needs_proof) {
-    stranger.handshake.emplace(key_, Handshake::Role::kAcceptor,
-                               HandshakeIdentity{job_id_, 0, -1, HandshakePurpose::kControl, 0});
+    stranger.handshake.emplace(
+        host_.key, Handshake::Role::kAcceptor,
+        HandshakeIdentity{host_.job_id, host_.rank, -1, HandshakePurpose::kControl, 0});
   }
   strangers_.insert_or_assign(key, std::move(stranger));
   return key;
@@ -103,18 +111,35 @@ std::optional<Strangers::Arrival> Strangers::read(int fd, TimePoint now) {
     if (!open) turn_away(entry, "closed without a word", now);
     return std::nullopt;
   }
-  Result<JoinMessage> join = Status(ErrorCode::kProtocol, "no greeting of a rank");
-  if (message && (*message)->type == MessageType::kJoin) join = decode_join((*message)->body);
-  const bool other_rank =
-      join && stranger.handshake && stranger.handshake->peer() != join->member.rank;
-  if (!join || other_rank) {
-    if (!join) stranger.stream.queue(encode_refusal(join.error()));
-    turn_away(entry, join ? "joins as another rank than it proved" : join.error().message(), now);
+  JoinMessage join;
+  RejoinMessage rejoin;
+  const Result<Rank> rank =
+      message ? read_greeting(**message, &join, &rejoin) : Result<Rank>(message.error());
+  const bool other_rank = rank && stranger.handshake && stranger.handshake->peer() != *rank;
+  if (!rank || other_rank) {
+    if (!rank) stranger.stream.queue(encode_refusal(rank.error()));
+    turn_away(entry, rank ? "joins as another rank than it proved" : rank.error().message(), now);
     return std::nullopt;
   }
-  Arrival arrival{std::move(stranger.stream), std::move(*join), stranger.handshake.has_value()};
+  Arrival arrival{std::move(stranger.stream), std::move(join), std::move(rejoin),
+                  stranger.handshake.has_value()};
   strangers_.erase(entry);
   return arrival;
+}
+
+Result<Rank> Strangers::read_greeting(const Message& message, JoinMessage* join,
+                                      RejoinMessage* rejoin) const {
+  const bool is_again = host_.met_size > 0;
+  if (message.type != (is_again ? MessageType::kRejoin : MessageType::kJoin)) {
+    return Status(ErrorCode::kProtocol, "no greeting of a rank");
+  }
+  if (!is_again) {
+    UNISONO_ASSIGN(*join, decode_join(message.body));
+    return join->member.rank;
+  }
+  UNISONO_ASSIGN(*rejoin, decode_rejoin(message.body, host_.met_size));
+  if (rejoin->job_id == host_.job_id) return rejoin->rank;
+  return Status(ErrorCode::kProtocol, "a rank of another job");
 }
 
 Status Strangers::authenticate(Stranger* stranger) {
@@ -166,7 +191,7 @@ void Strangers::turn_away(Entry entry, std::string_view why, TimePoint now) {
 
 void Strangers::log_stranger(std::string_view who, std::string_view why, TimePoint now) {
   lines_.write(log::Level::kWarning, now,
-               fmt::format("rank 0: refused a connection from {}: {}", who, why));
+               fmt::format("rank {}: refused a connection from {}: {}", host_.rank, who, why));
 }
 
 }  // namespace unisono::rendezvous

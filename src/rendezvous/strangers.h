@@ -9,12 +9,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/handshake.h"
 #include "base/line_limit.h"
 #include "base/unproven_peers.h"
 #include "rendezvous/control_stream.h"
+#include "rendezvous/rejoin_message.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
@@ -27,10 +29,18 @@ class Strangers {
   struct Arrival {
     ControlStream stream;
     JoinMessage join;
+    RejoinMessage rejoin;  ///< instead, where those of a met world come
     bool proved_key;
   };
+  /// To whom they come.
+  struct Host {
+    std::string job_id;
+    JobKey key;
+    Rank rank = 0;
+    int met_size = 0;  ///< of the world whose ranks come again; 0: they join for the first time
+  };
 
-  Strangers(std::string job_id, const JobKey& key) : job_id_(std::move(job_id)), key_(key) {}
+  explicit Strangers(Host host) : host_(std::move(host)) {}
 
   /// False for moments in which no stranger can make room for another one: who comes then waits in
   /// the listener's backlog.
@@ -40,6 +50,8 @@ class Strangers {
   /// Rank 0's end of a socket pair; needs no proof. Returns its descriptor.
   int add_local(UniqueFd fd, TimePoint now);
 
+  /// The descriptors of all.
+  std::vector<int> held() const;
   bool holds(int fd) const { return strangers_.count(fd) > 0; }
   /// Goes on with the stranger `fd`. Returns an arrival when it has introduced itself. A stranger
   /// that has arrived or was turned away is no longer held.
@@ -69,6 +81,9 @@ class Strangers {
   int least_promising_at(TimePoint now) const;
   void evict(int fd, TimePoint now);
   Status authenticate(Stranger* stranger);
+  /// The rank that it says it is by its first message.
+  Result<Rank> read_greeting(const Message& message, JoinMessage* join,
+                             RejoinMessage* rejoin) const;
   void turn_away(Entry entry, std::string_view why, TimePoint now);
   void log_stranger(std::string_view who, std::string_view why, TimePoint now);
   /// When `stranger` will have had its time.
@@ -78,8 +93,7 @@ class Strangers {
   static constexpr int kLinesAtOnce = 5;
   static constexpr std::chrono::seconds kBetweenLines{2};
 
-  std::string job_id_;
-  JobKey key_;
+  Host host_;
   std::map<int, Stranger> strangers_;
   TimePoint paused_ = TimePoint::min();  // accept() ran out of descriptors
   LineLimit lines_{kLinesAtOnce, kBetweenLines};

@@ -9,6 +9,7 @@
 #include "rendezvous/control_messages.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/introduction.h"
+#include "rendezvous/rejoin_message.h"
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/sockets.h"
@@ -136,6 +137,21 @@ void check_body(MessageType type, std::string_view body, int size) {
         for (const WaitMessage& wait : waits->waits) check_ascending(wait.waiting_for, size);
       }
       return;
+    case MessageType::kRejoin:
+      if (const auto rejoin = decode_rejoin(body, size)) {
+        require(rejoin->rank >= 0 && rejoin->rank < size, "a rank beyond the world");
+        require(rejoin->decisions.size() <= kDecisionsToldMax, "more decisions than are told");
+        check_ascending(rejoin->dead, size);
+        check_ascending(rejoin->left, size);
+        require(decode_rejoin(body_of(encode_rejoin(*rejoin, size)), size).has_value(),
+                "what was read cannot be said");
+      }
+      return;
+    case MessageType::kDeparted:
+      if (const auto rank = decode_departed(body, size)) {
+        require(body_of(encode_departed(*rank)) == body, "another rank");
+      }
+      return;
     case MessageType::kWelcome:
       if (const auto welcome = decode_welcome(body)) {
         require(body_of(encode(*welcome)) == body, "another welcome");
@@ -191,7 +207,14 @@ std::vector<std::string> messages() {
       encode_calls(MessageType::kCalls, calls, 4), encode_question(7),
       encode_waits({wait, wait}, 4), encode(MessageType::kAskWaits),
       encode_shrink({ShrinkStep::kAsk, 7, 0, std::chrono::milliseconds(1000), {0, 1, 2, 3}, {}}, 4),
-      encode_shrink({ShrinkStep::kRefused, 7, 9, {}, {}, {ErrorCode::kTimeout, "late", 2}}, 4)};
+      encode_shrink({ShrinkStep::kRefused, 7, 9, {}, {}, {ErrorCode::kTimeout, "late", 2}}, 4),
+      encode_rejoin({"0123456789abcdef",
+                     2,
+                     {0},
+                     {1, 3},
+                     {{ErrorCode::kRankFailed, 0, kEveryCommunicator, 0, "rank 0 died"}}},
+                    4),
+      encode_departed(3)};
 }
 
 std::vector<Bytes> messages_corpus() {

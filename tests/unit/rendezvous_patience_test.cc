@@ -28,7 +28,7 @@ std::string last_line;
 class StrangersPatience : public testing::Test {
  protected:
   StrangersPatience()
-      : listener_(std::move(*listen_tcp("127.0.0.1", 0))), strangers_("job", test_key()) {
+      : listener_(std::move(*listen_tcp("127.0.0.1", 0))), strangers_({"job", test_key()}) {
     last_line.clear();
     log::set_hook([](log::Level, std::string_view line) { last_line = line; });
   }

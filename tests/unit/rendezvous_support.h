@@ -73,7 +73,9 @@ FailureDecision decision_when_rank_one_says(const std::string& said);
 class RankProcess {
  public:
   /// `manner`: "stays", or "exits" (without goodbye once its input closes), or "forks" (has a child
-  /// that outlives it and holds all its descriptors), or "leaves" (says goodbye at once, lives on).
+  /// that outlives it and holds all its descriptors), or "leaves" (says goodbye at once, lives on),
+  /// or "apart" (is on a host of its own), or "reports" (waits in vain for rank 3, and says so when
+  /// it has heard of a failure).
   RankProcess(const std::string& url, Rank rank, int size, const std::string& manner = "stays");
   ~RankProcess();
   RankProcess(RankProcess&&) = default;

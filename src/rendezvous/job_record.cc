@@ -1,0 +1,35 @@
+#include "rendezvous/job_record.h"
+
+#include <algorithm>
+
+#include "rendezvous/standby.h"
+
+namespace unisono::rendezvous {
+
+void JobRecord::on_decision(const FailureDecision& decision) {
+  latest_.push_back(decision);
+  if (latest_.size() > kDecisionsToldMax) latest_.pop_front();
+  if (decision.communicator != kEveryCommunicator || decision.failed_rank < 0) return;
+  (decision.code == ErrorCode::kRankLeft ? left_ : dead_).insert(decision.failed_rank);
+}
+
+Rank JobRecord::next_standby() const {
+  int others = 0;
+  for (Rank rank = 0; rank < world_.size; ++rank) others += rank != world_.rank && !is_gone(rank);
+  if (others == 0) return -1;
+  for (Rank rank = 1; rank <= std::min(kStandbys, world_.size - 1); ++rank) {
+    const Member& member = world_.members[static_cast<std::size_t>(rank)];
+    if (!is_gone(rank) && !standby_address(member).is_empty()) return rank;
+  }
+  return -1;
+}
+
+RejoinMessage JobRecord::rejoin_message() const {
+  return {world_.job_id,
+          world_.rank,
+          {dead_.begin(), dead_.end()},
+          {left_.begin(), left_.end()},
+          {latest_.begin(), latest_.end()}};
+}
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,43 @@
+// What one rank knows of the others: who is dead and who has left, by what it was told and found
+// out. It says which standby holds the arbiter next, and what that one needs to know. No sockets,
+// no clock.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <deque>
+#include <set>
+
+#include "rendezvous/rejoin_message.h"
+
+namespace unisono::rendezvous {
+
+class JobRecord {
+ public:
+  /// `world` outlives it.
+  explicit JobRecord(const World& world) : world_(world) {}
+
+  void on_decision(const FailureDecision& decision);
+  void on_dead(Rank rank) { dead_.insert(rank); }
+  void on_departed(Rank rank) { left_.insert(rank); }
+  /// It does not answer this rank, and may have died or left: passed over until the rank has an
+  /// arbiter again.
+  void on_unreachable(Rank rank) { unreachable_.insert(rank); }
+  void on_arbiter() { unreachable_.clear(); }
+
+  /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
+  /// this rank is left.
+  Rank next_standby() const;
+  RejoinMessage rejoin_message() const;
+
+ private:
+  bool is_gone(Rank rank) const {
+    return dead_.count(rank) > 0 || left_.count(rank) > 0 || unreachable_.count(rank) > 0;
+  }
+
+  const World& world_;
+  std::set<Rank> dead_, left_, unreachable_;
+  std::deque<FailureDecision> latest_;
+};
+
+}  // namespace unisono::rendezvous

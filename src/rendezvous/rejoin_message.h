@@ -1,0 +1,34 @@
+// What a rank says to a standby when its arbiter is lost, and what is told before so that nobody
+// who has left is taken for dead then. On the wire as control_messages.h; every length is bounded
+// and every field checked before use. Values only; safe from any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "rendezvous/arbiter.h"
+
+namespace unisono::rendezvous {
+
+inline constexpr std::size_t kDecisionsToldMax = 16;
+inline constexpr std::size_t kDecisionToldBytesMax = 1 << 10;  ///< of its text
+
+struct RejoinMessage {
+  std::string job_id;
+  Rank rank = 0;
+  /// By all that the rank has been told or found out; ascending.
+  std::vector<Rank> dead, left;
+  /// The latest that it was told, so that all are told the same.
+  std::vector<FailureDecision> decisions;
+};
+
+/// Whole messages, length included, of a world of `size` ranks.
+std::string encode_rejoin(const RejoinMessage& message, int size);
+Result<RejoinMessage> decode_rejoin(std::string_view body, int size);
+/// "`rank` has left the job."
+std::string encode_departed(Rank rank);
+Result<Rank> decode_departed(std::string_view body, int size);
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,124 @@
+#include "rendezvous/standby_dial.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <span>
+
+#include "base/grace_periods.h"
+#include "rendezvous/peer_information.h"
+#include "rendezvous/sockets.h"
+#include "rendezvous/standby.h"
+
+namespace unisono::rendezvous {
+
+StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
+                         TimePoint now)
+    : world_(world),
+      standby_(standby),
+      greeting_(encode_rejoin(greeting, world.size)),
+      due_(now + grace::kStandbyAnswer) {
+  const Member& there = world.members[static_cast<std::size_t>(standby)];
+  const Member& here = world.members[static_cast<std::size_t>(world.rank)];
+  StandbyAddress address = standby_address(there);
+  if (!address.unix_name.empty() && same_host(here, there)) {
+    unix_name_ = std::move(address.unix_name);
+    places_.push_back({});
+    return;
+  }
+  for (std::string& host : address.hosts) places_.push_back({std::move(host), address.port});
+  std::reverse(places_.begin(), places_.end());
+}
+
+void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {
+  if (!stream_) return;
+  const bool writes = !connected_ || stream_->has_output();
+  awaited->push_back({stream_->fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
+}
+
+StandbyDial::Outcome StandbyDial::advance(TimePoint now) {
+  if (now >= due_) return Outcome::kFailed;
+  for (;;) {
+    if (!stream_) {
+      if (places_.empty()) return Outcome::kFailed;
+      open_next();
+      if (!stream_) continue;
+    }
+    const Outcome outcome = converse();
+    if (outcome != Outcome::kFailed) return outcome;
+    stream_.reset();
+  }
+}
+
+void StandbyDial::open_next() {
+  const Place place = std::move(places_.back());
+  places_.pop_back();
+  connected_ = greeted_ = false;
+  handshake_.reset();
+  auto fd =
+      place.host.empty() ? connect_unix(unix_name_) : begin_connect_tcp(place.host, place.port);
+  if (!fd) return;
+  stream_.emplace(std::move(*fd));
+  if (place.host.empty()) {
+    connected_ = true;
+    return;
+  }
+  handshake_.emplace(
+      world_.key, Handshake::Role::kInitiator,
+      HandshakeIdentity{world_.job_id, world_.rank, standby_, HandshakePurpose::kControl, 0});
+  stream_->queue(handshake_->take_output());
+}
+
+bool StandbyDial::is_connected() {
+  pollfd entry{stream_->fd(), POLLOUT, 0};
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+StandbyDial::Outcome StandbyDial::converse() {
+  if (!connected_) {
+    if (!is_connected()) return Outcome::kPending;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
+      return Outcome::kFailed;
+    }
+    tune_tcp(stream_->fd());
+    connected_ = true;
+  }
+  if (!stream_->flush()) return Outcome::kFailed;
+  if (handshake_ && !handshake_->done()) {
+    const std::optional<bool> proved = prove();
+    if (!proved) return Outcome::kPending;
+    if (!*proved) return Outcome::kFailed;
+  }
+  if (!greeted_) {
+    greeted_ = true;
+    stream_->queue(greeting_);
+  }
+  if (!stream_->flush()) return Outcome::kFailed;
+  return hear();
+}
+
+std::optional<bool> StandbyDial::prove() {
+  const bool open = stream_->receive(kHandshakeBytesMax);
+  const std::string_view input = stream_->input();
+  std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(input.data()), input.size());
+  const Status outcome = handshake_->consume(&bytes);
+  stream_->drop_input(input.size() - bytes.size());
+  if (!outcome || (!open && !handshake_->done())) return false;
+  stream_->queue(handshake_->take_output());
+  if (!stream_->flush()) return false;
+  return handshake_->done() ? std::optional(true) : std::nullopt;
+}
+
+StandbyDial::Outcome StandbyDial::hear() {
+  const bool open = stream_->receive();
+  const auto message = stream_->next();
+  if (message && !*message) return open ? Outcome::kPending : Outcome::kFailed;
+  if (message && (*message)->type == MessageType::kSeated) return Outcome::kSeated;
+  if (message && (*message)->type == MessageType::kRefusal) return Outcome::kRefused;
+  if (message && (*message)->type == MessageType::kFarewell) return Outcome::kLeft;
+  return Outcome::kFailed;
+}
+
+}  // namespace unisono::rendezvous

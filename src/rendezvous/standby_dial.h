@@ -1,0 +1,65 @@
+// One attempt to come to a standby that may hold the arbiter now: connects, proves over TCP that it
+// knows the job key, introduces its rank and waits for the answer. Never blocks.
+//
+// Thread rule: the control thread.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "rendezvous/control_stream.h"
+#include "rendezvous/rejoin_message.h"
+
+namespace unisono::rendezvous {
+
+class StandbyDial {
+ public:
+  enum class Outcome : std::uint8_t {
+    kPending,
+    kSeated,   ///< it holds the arbiter: take_stream()
+    kRefused,  ///< it still hears the arbiter that this rank has lost
+    kLeft,     ///< it leaves the job in this moment
+    kFailed,   ///< it does not answer
+  };
+
+  /// `world` outlives it.
+  StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting, TimePoint now);
+
+  Rank standby() const { return standby_; }
+  void list_awaited(std::vector<pollfd>* awaited) const;
+  TimePoint next_due() const { return due_; }
+  Outcome advance(TimePoint now);
+  ControlStream take_stream() { return std::move(*stream_); }
+
+ private:
+  struct Place {
+    std::string host;  // empty: the UNIX socket
+    std::uint16_t port = 0;
+  };
+
+  void open_next();
+  bool is_connected();
+  /// Nothing where the handshake goes on; false where it has failed.
+  std::optional<bool> prove();
+  Outcome converse();
+  Outcome hear();
+
+  const World& world_;
+  const Rank standby_;
+  const std::string greeting_;
+  const TimePoint due_;
+  std::string unix_name_;
+  std::vector<Place> places_;  // not tried yet, the last one first
+  std::optional<ControlStream> stream_;
+  std::optional<Handshake> handshake_;
+  bool connected_ = false;
+  bool greeted_ = false;
+};
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,135 @@
+// Ranks as processes whose arbiter dies or leaves: a standby takes over, and all that are left hear
+// of the next death as they would have before.
+#include <gmock/gmock.h>
+
+#include "rendezvous_support.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string named_url() { return "env://" + abstract_point().name; }
+std::string tcp_url() { return "tcp://127.0.0.1:" + std::to_string(tcp_point().port); }
+
+std::vector<RankProcess> joined(const std::string& url, int size,
+                                const std::string& manner = "stays") {
+  std::vector<RankProcess> ranks;
+  for (Rank rank = 0; rank < size; ++rank) ranks.emplace_back(url, rank, size, manner);
+  for (RankProcess& rank : ranks) EXPECT_EQ(rank.line(), "joined");
+  return ranks;
+}
+
+void expect_all_hear(std::vector<RankProcess>* ranks, const std::vector<int>& who, Rank failed) {
+  for (const int rank : who) {
+    EXPECT_THAT((*ranks)[static_cast<std::size_t>(rank)].line(),
+                StartsWith("decision " + std::to_string(failed) + " rank"))
+        << "at rank " << rank;
+  }
+}
+
+TEST(Takeover, ADeathAfterThatOfRankZeroIsToldToAll) {
+  auto ranks = joined(named_url(), 5);
+  ranks[0].kill();
+  expect_all_hear(&ranks, {1, 2, 3, 4}, 0);
+  ranks[3].kill();
+  expect_all_hear(&ranks, {1, 2, 4}, 3);
+  for (const int survivor : {1, 2, 4}) EXPECT_EQ(ranks[survivor].finish(), 0);
+}
+
+TEST(Takeover, EachStandbyFollowsTheOneBefore) {
+  auto ranks = joined(named_url(), 6);
+  for (const Rank victim : {0, 1, 2, 5}) {
+    ranks[static_cast<std::size_t>(victim)].kill();
+    for (int rank = victim == 5 ? 3 : victim + 1; rank < (victim == 5 ? 5 : 6); ++rank) {
+      expect_all_hear(&ranks, {rank}, victim);
+    }
+  }
+}
+
+TEST(Takeover, StandbysThatDieWithTheArbiterArePassedOver) {
+  auto ranks = joined(named_url(), 5);
+  ranks[1].kill();
+  expect_all_hear(&ranks, {0, 2, 3, 4}, 1);
+  ranks[0].kill();
+  expect_all_hear(&ranks, {2, 3, 4}, 0);
+  ranks[4].kill();
+  expect_all_hear(&ranks, {2, 3}, 4);
+}
+
+// Nobody saw them die but the arbiter that was killed as well.
+TEST(Takeover, RanksThatDieInTheSameMomentAreToldToAll) {
+  auto ranks = joined(named_url(), 5);
+  for (const int victim : {0, 1, 3}) ranks[victim].kill();
+  for (const int survivor : {2, 4}) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < 3; ++i) lines.push_back(ranks[survivor].line());
+    EXPECT_THAT(lines,
+                testing::UnorderedElementsAre(StartsWith("decision 0 "), StartsWith("decision 1 "),
+                                              StartsWith("decision 3 ")));
+  }
+}
+
+TEST(Takeover, ADeathAfterRankZeroLeftWithItsProcessIsToldToAll) {
+  auto ranks = joined(named_url(), 4);
+  EXPECT_EQ(ranks[0].finish(), 0);
+  ranks[2].kill();
+  expect_all_hear(&ranks, {1, 3}, 2);
+  for (const int survivor : {1, 3}) EXPECT_EQ(ranks[survivor].finish(), 0);
+}
+
+TEST(Takeover, ALeavingJobNamesNobody) {
+  auto ranks = joined(named_url(), 5);
+  for (RankProcess& rank : ranks) {
+    EXPECT_EQ(rank.finish(), 0);
+    EXPECT_EQ(rank.line(), "") << "a decision";
+  }
+}
+
+TEST(Takeover, ARankThatLeftBeforeIsNotTakenForDead) {
+  const std::string url = named_url();
+  std::vector<RankProcess> ranks;
+  for (Rank rank = 0; rank < 5; ++rank) {
+    ranks.emplace_back(url, rank, 5, rank == 1 || rank == 4 ? "leaves" : "stays");
+  }
+  for (RankProcess& rank : ranks) EXPECT_EQ(rank.line(), "joined");
+  ranks[0].kill();
+  expect_all_hear(&ranks, {2, 3}, 0);
+  ranks[3].kill();
+  expect_all_hear(&ranks, {2}, 3);
+}
+
+// Other hosts than their standby, so that they come over TCP and prove that they know the key.
+TEST(Takeover, WorksAcrossHosts) {
+  auto ranks = joined(tcp_url(), 4, "apart");
+  ranks[0].kill();
+  expect_all_hear(&ranks, {1, 2, 3}, 0);
+  ranks[2].kill();
+  expect_all_hear(&ranks, {1, 3}, 2);
+}
+
+TEST(Takeover, IsNotHeldUpByAForkedChildOfTheArbiter) {
+  auto ranks = joined(named_url(), 4, "forks");
+  ranks[0].kill();
+  expect_all_hear(&ranks, {1, 2, 3}, 0);
+  ranks[1].kill();
+  expect_all_hear(&ranks, {2, 3}, 1);
+}
+
+// What was reported to an arbiter that dies before it answers is reported to the next one.
+TEST(Takeover, AReportThatTheDyingArbiterDidNotAnswerIsAnswered) {
+  const std::string url = named_url();
+  RankProcess zero(url, 0, 4), two(url, 2, 4), three(url, 3, 4);
+  RankProcess one(url, 1, 4, "reports");  // a passed deadline in communicator 7, as it hears of 0
+  for (RankProcess* rank : {&zero, &one, &two, &three}) EXPECT_EQ(rank->line(), "joined");
+  zero.kill();
+  for (RankProcess* rank : {&one, &two, &three}) {
+    EXPECT_THAT(rank->line(), StartsWith("decision 0 "));
+    EXPECT_THAT(rank->line(), AnyOf(StartsWith("decision 3 operation 9 of communicator 7")));
+  }
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous
