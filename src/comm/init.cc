@@ -108,6 +108,7 @@ namespace {
 void complete(const LauncherVariables& variables, const InitOptions& options,
               RuntimeOptions* runtime) {
   runtime->rendezvous.interface_address = runtime->config.interface_address;
+  runtime->rendezvous.silence = runtime->config.silence;
   runtime->rank = std::max(variables.rank, 0);
   runtime->size = std::max(variables.world_size, 1);
   runtime->local_size = variables.local_world_size > 0 ? variables.local_world_size

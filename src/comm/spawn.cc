@@ -21,6 +21,8 @@ RuntimeOptions rank_options(const SpawnJob& job, int rank) {
       job.size == 1 ? RendezvousPoint::Kind::kAlone : RendezvousPoint::Kind::kAbstract;
   options.rendezvous.name = job.name;
   options.rendezvous.within_process = job.as == SpawnOptions::As::kThreads;
+  // Threads of one process are stopped together.
+  if (!options.rendezvous.within_process) options.rendezvous.silence = job.config.silence;
   options.rank = rank;
   options.size = options.local_size = job.size;
   const std::vector<int>& devices = job.devices;

@@ -43,6 +43,14 @@ constexpr std::string_view choices_of() {
   return kJoined<kChoices>.data();
 }
 
+Status parse_silence(std::string_view text, std::chrono::milliseconds* out) {
+  constexpr std::chrono::milliseconds kSilenceMin{200};
+  *out = std::chrono::milliseconds(0);
+  if (text == "0") return Status();
+  UNISONO_TRY(parse_duration(text, out));
+  return *out >= kSilenceMin ? Status() : invalid("0, or a time of at least 200ms such as 3s");
+}
+
 const Row kRows[]{
     {{"UNISONO_RENDEZVOUS", "url", "env://",
       "where the ranks meet: env://, tcp://host:port or file:///path"},
@@ -105,6 +113,13 @@ const Row kRows[]{
       "one warning with the ranks that have not arrived, after waiting this long"},
      [](std::string_view text, Config* c) { return parse_duration(text, &c->warn_after); },
      [](const Config& c) { return show_duration(c.warn_after); }},
+    {{"UNISONO_SILENCE", "time", "3s",
+      "a process of the job that is not heard for so long has failed, as one that is stopped; 0: "
+      "never; else at least 200ms; the same on all ranks"},
+     [](std::string_view text, Config* c) { return parse_silence(text, &c->silence); },
+     [](const Config& c) {
+       return c.silence.count() == 0 ? std::string("0") : show_duration(c.silence);
+     }},
     {{"UNISONO_ALGORITHM", "collective=name,...", "",
       "algorithm per collective, for example all_reduce=ring; the same on all ranks"},
      [](std::string_view text, Config* c) {

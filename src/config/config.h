@@ -59,6 +59,7 @@ struct Config {
   Order order = Order::kAny;
   std::chrono::milliseconds timeout{600'000};
   std::chrono::milliseconds warn_after{30'000};
+  std::chrono::milliseconds silence{3'000};
   std::string algorithm;
   bool measure = true;  ///< the links between hosts, when the ranks meet
   std::string tuning;

@@ -10,6 +10,7 @@
 // may come from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -79,6 +80,9 @@ struct RendezvousPoint {
   /// UNISONO_INTERFACE: rank 0 listens there alone over TCP and publishes nothing else, unless
   /// `name` is a numeric address of its own. Empty: every interface.
   std::string interface_address;
+  /// UNISONO_SILENCE: rank and arbiter each take the other for lost that says nothing for so long.
+  /// 0: never.
+  std::chrono::milliseconds silence{0};
   bool within_process = false;  ///< kAbstract: all ranks are threads of this process
   bool single_host = false;     ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };

@@ -46,7 +46,7 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ = std::make_unique<rendezvous::ControlConnection>(
-      std::move(joined.stream), client->world_, std::move(standby));
+      std::move(joined.stream), client->world_, std::move(standby), point.silence);
   UNISONO_TRY(client->connection_->start());
   return client;
 }

@@ -8,8 +8,6 @@
 
 #include "base/errno_text.h"
 #include "base/log.h"
-#include "rendezvous/rank_text.h"
-#include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
 namespace {
@@ -23,8 +21,6 @@ constexpr int kAcceptsPerTurn = 16;
 constexpr Duration kEndingTime = std::chrono::seconds(1);
 // A rank that computes reads nothing for a while; what exceeds this and the table passes it by.
 constexpr std::size_t kBacklogBytesMax = 1 << 20;
-// What a standby's arbiter has said, for ranks that come late.
-constexpr std::size_t kSaidMax = 256;
 constexpr std::uint32_t kRead = EPOLLIN;
 constexpr std::uint32_t kReadAndWrite = EPOLLIN | EPOLLOUT;
 
@@ -78,6 +74,7 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
                   static_cast<int>(options_.members.size())}),
       rendezvous_(options_.size, options_.started),
       shrinks_(options_.size, options_.self),
+      silence_(options_.silence, Clock::now()),
       backlog_bytes_max_(kBacklogBytesMax),
       serves_(options_.members.empty()),
       now_(Clock::now()),
@@ -100,6 +97,7 @@ void ArbiterLoop::run() {
                              options_.self));
       break;
     }
+    silence_.on_wake(now_);
     // What has been said counts when a newcomer needs a place.
     for (int i = 0; i < count; ++i) on_connection(events[i].data.fd);
     for (int i = 0; i < count; ++i) {
@@ -195,113 +193,15 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
 }
 
-void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
-  const int fd = arrival.stream.fd();
-  const Rank rank = arrival.rejoin.rank;
-  const auto earlier = std::find_if(seats_.begin(), seats_.end(),
-                                    [&](const auto& seat) { return seat.second.rank == rank; });
-  // It has come anew, which is no death.
-  if (earlier != seats_.end()) seats_.erase(earlier);
-  Seat& seat =
-      seats_.emplace(fd, Seat{std::move(arrival.stream), rank, arrival.proved_key}).first->second;
-  succession_->on_come(rank, now_);
-  if (phase_ == Phase::kServing) {
-    decider_->on_come(rank);
-    learn(std::move(arrival.rejoin));
-    welcome_back(&seat);
-  } else {
-    rejoined_.push_back(std::move(arrival.rejoin));
-    if (succession_->has_taken_over()) take_over();
-  }
-  // What came along with its greeting makes no event of its own.
-  read_seat(fd);
-}
-
-void ArbiterLoop::learn(RejoinMessage told) {
-  std::erase(told.dead, options_.self);  // it is here
-  decider_->learn(told);
-  for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
-    for (const Rank rank : *gone) succession_->on_gone(rank);
-  }
-  for (const Rank rank : told.left) {
-    shrinks_.on_gone(rank, {ErrorCode::kRankLeft, fmt::format("rank {} left the job", rank), rank});
-  }
-}
-
-void ArbiterLoop::take_over() {
-  log::info(fmt::format("rank {} holds the arbiter from now on", options_.self));
-  phase_ = Phase::kServing;
-  serves_ = true;
-  decider_.emplace(options_.members);
-  for (Rank rank = 0; rank < options_.size; ++rank) {
-    if (!succession_->has_come(rank)) decider_->await(rank);
-  }
-  for (RejoinMessage& told : std::exchange(rejoined_, {})) learn(std::move(told));
-  for (auto& [fd, seat] : seats_) welcome_back(&seat);
-}
-
-void ArbiterLoop::welcome_back(Seat* seat) {
-  send(seat, std::make_shared<const std::string>(encode(MessageType::kSeated)));
-  for (const Said& said : said_) {
-    if (said.target == -1 || said.target == seat->rank) send(seat, said.bytes);
-  }
-}
-
-void ArbiterLoop::look_after_succession() {
-  if (succession_->refuses(now_)) {
-    const auto refusal = std::make_shared<const std::string>(encode_refusal(
-        {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
-    for (auto& [fd, seat] : seats_) {
-      send(&seat, refusal);
-      seat.stream.close();
-    }
-    seats_.clear();
-    rejoined_.clear();
-    succession_->on_refused();
-  }
-  for (const Rank rank : succession_->take_missing(now_)) {
-    decider_->condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
-                                        "which holds the arbiter now",
-                                        duration_text(grace::kSuccession), options_.self));
-  }
-}
-
-void ArbiterLoop::remember(Rank target, std::shared_ptr<const std::string> bytes) {
-  if (!succession_) return;
-  said_.push_back({target, std::move(bytes)});
-  if (said_.size() > kSaidMax) said_.pop_front();
-}
-
-// A standby must know who left before it takes over, and all must know which standby will not.
-void ArbiterLoop::tell_departure(Rank rank) {
-  const auto told = std::make_shared<const std::string>(encode_departed(rank));
-  remember(-1, told);
-  const auto is_standby = [](Rank each) { return each >= 1 && each <= kStandbys; };
-  for (auto& [fd, seat] : seats_) {
-    if (seat.rank != rank && (is_standby(rank) || is_standby(seat.rank))) send(&seat, told);
-  }
-}
-
-// Ranks that come in the moment in which this one ends must not take it for dead.
-void ArbiterLoop::turn_away_newcomers() {
-  for (const Listener& listener : options_.listeners) {
-    for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
-      if (strangers_.accept(listener, now_) < 0) break;
-    }
-  }
-  for (const int fd : strangers_.held()) {
-    auto arrival = strangers_.read(fd, now_);
-    if (!arrival) continue;
-    arrival->stream.queue(encode(MessageType::kFarewell));
-    arrival->stream.close();
-  }
-}
-
 void ArbiterLoop::read_seat(int fd) {
   const auto entry = seats_.find(fd);
   Seat& seat = entry->second;
   write_seat(&seat);
+  const std::size_t known = seat.stream.input().size();
   const bool open = seat.stream.receive();
+  if (seat.stream.input().size() > known && silence_.listens_for(seat.rank)) {
+    silence_.on_heard(seat.rank, now_);
+  }
   Status outcome;
   bool left = false;
   while (outcome.ok() && !left) {
@@ -333,6 +233,7 @@ void ArbiterLoop::read_seat(int fd) {
     }
     if (rank == options_.self && left) own_rank_left_ = true;
     if (left) tell_departure(rank);
+    silence_.forget(rank);
   } else if (phase_ == Phase::kGathering) {
     rendezvous_.depart(rank, now_);
   } else if (phase_ == Phase::kStandingBy) {
@@ -390,6 +291,15 @@ Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
       UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, options_.size));
       return shrinks_.on_message(seat->rank, std::move(shrink), now_);
     }
+    case MessageType::kBeat:
+      return {};
+    case MessageType::kDeposed: {
+      UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, options_.size));
+      // The word of one that was cut off for a while, while this arbiter served the others, is
+      // about itself.
+      if (decider_->is_here(seat->rank) && silence_.was_stopped(now_)) deposed_ = deposed;
+      return {};
+    }
     case MessageType::kGiveUp:
       return {};                   // crossed the welcome on its way
     case MessageType::kDecline: {  // so did this
@@ -424,7 +334,9 @@ void ArbiterLoop::on_timers() {
     strangers_.expire(now_);
     watch_listeners();
   }
+  if (deposed_) return abdicate();
   if (succession_) look_after_succession();
+  if (phase_ == Phase::kServing) look_after_silence();
   if (phase_ == Phase::kServing) say_decisions();
 }
 
@@ -442,6 +354,7 @@ void ArbiterLoop::welcome() {
   backlog_bytes_max_ = kBacklogBytesMax + table->size();
   decider_.emplace(members);
   for (auto& [fd, seat] : seats_) {
+    silence_.on_heard(seat.rank, now_);
     seat.stream.queue(seat.proved_key ? without_key : with_key);
     seat.stream.queue(table);
     write_seat(&seat);
@@ -555,12 +468,12 @@ TimePoint ArbiterLoop::next_due() const {
       return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
     case Phase::kStandingBy:
       return std::min(succession_->next_due(), strangers_.next_due(now_));
-    case Phase::kServing:
-      if (succession_) {
-        return std::min({decider_->next_due(), shrinks_.next_due(), succession_->next_due(),
-                         strangers_.next_due(now_)});
-      }
-      return std::min(decider_->next_due(), shrinks_.next_due());
+    case Phase::kServing: {
+      const TimePoint due =
+          std::min({decider_->next_due(), shrinks_.next_due(), silence_.next_due()});
+      if (!succession_) return due;
+      return std::min({due, succession_->next_due(), strangers_.next_due(now_)});
+    }
     case Phase::kEnding:
       return std::min(ending_until_, strangers_.next_due(now_));
     case Phase::kDone:

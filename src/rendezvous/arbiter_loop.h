@@ -17,6 +17,7 @@
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/shrink_agreements.h"
+#include "rendezvous/silence.h"
 #include "rendezvous/strangers.h"
 #include "rendezvous/succession.h"
 
@@ -36,8 +37,9 @@ struct ArbiterOptions {
   TimePoint started;
   TimePoint deadline;  ///< of the rendezvous
   std::vector<Listener> listeners;
-  Rank self = 0;                ///< whose process it is
-  std::vector<Member> members;  ///< a standby's: the world that has met
+  Rank self = 0;                         ///< whose process it is
+  std::vector<Member> members;           ///< a standby's: the world that has met
+  std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
 };
 
 class ArbiterLoop {
@@ -82,6 +84,8 @@ class ArbiterLoop {
   void turn_away_newcomers();
   /// For ranks that come later.
   void remember(Rank target, std::shared_ptr<const std::string> bytes);
+  void look_after_silence();
+  void abdicate();
   void read_seat(int fd);
   /// Ok, or what the rank did wrong.
   Status on_message(Seat* seat, const Message& message);
@@ -102,7 +106,9 @@ class ArbiterLoop {
   Rendezvous rendezvous_;
   std::optional<FailureDecider> decider_;  // once serving
   ShrinkAgreements shrinks_;
-  std::map<int, Seat> seats_;  // by descriptor
+  Silence silence_;
+  std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
+  std::map<int, Seat> seats_;              // by descriptor
   std::size_t backlog_bytes_max_;
   std::atomic<bool> own_rank_left_{false};
   std::atomic<bool> failed_{false};

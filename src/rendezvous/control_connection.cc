@@ -1,5 +1,7 @@
 #include "rendezvous/control_connection.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,10 +19,12 @@ constexpr std::size_t kQuestionsMax = 4096;
 constexpr std::size_t kShrinkWordsMax = 4096;
 // Lasting reports, of which a rank makes one for each call that fails.
 constexpr std::size_t kReportsMax = 64;
-// An arbiter that lives has answered by then.
+// An arbiter that lives has answered by then; of one that is silent it shows later.
 constexpr Duration kReportLasts = grace::kDecision;
 // For how long leaving a job waits for somebody to tell.
 constexpr std::chrono::seconds kLeaveTime{2};
+// How often a rank that has certainly lost the arbiter is told that it lives.
+constexpr int kRefusalsMax = 3;
 constexpr const char* kNonsense = "sent what no arbiter sends";
 
 bool is_called(const Listener& listener) {
@@ -30,8 +34,15 @@ bool is_called(const Listener& listener) {
 }  // namespace
 
 ControlConnection::ControlConnection(ControlStream joined, const World& world,
-                                     std::vector<Listener> standby)
-    : world_(world), stream_(std::move(joined)), record_(world), standby_(std::move(standby)) {}
+                                     std::vector<Listener> standby,
+                                     std::chrono::milliseconds silence)
+    : world_(world),
+      stream_(std::move(joined)),
+      silence_(silence, Clock::now()),
+      record_(world),
+      standby_(std::move(standby)) {
+  silence_.on_heard(holder_, Clock::now());
+}
 
 ControlConnection::~ControlConnection() {
   remove_from_control_thread(this);
@@ -64,7 +75,7 @@ void ControlConnection::catch_up() {
 }
 
 bool ControlConnection::send(std::string bytes) {
-  if (state_ != State::kOpen) return false;
+  if (state_ != State::kOpen && !suspects_) return false;
   if (!stream_.queue(std::move(bytes), kReportBytesMax)) {
     log::warning("the arbiter reads nothing; a report to it is dropped");
   }
@@ -74,7 +85,8 @@ bool ControlConnection::send(std::string bytes) {
 
 void ControlConnection::keep(Report report) {
   reports_.push_back(std::move(report));
-  while (reports_.size() > kReportsMax || reports_.front().when + kReportLasts < Clock::now()) {
+  while (reports_.size() > kReportsMax ||
+         reports_.front().when + kReportLasts + silence_.limit() < Clock::now()) {
     reports_.pop_front();
   }
 }
@@ -161,7 +173,7 @@ void ControlConnection::list_awaited(std::vector<pollfd>* awaited) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kLeft) return;
   for (const Listener& listener : standby_) awaited->push_back({listener.fd.get(), POLLIN, 0});
-  if (state_ == State::kOpen) {
+  if (state_ == State::kOpen || suspects_) {
     const int events = stream_.has_output() ? POLLIN | POLLOUT : POLLIN;
     awaited->push_back({stream_.fd(), static_cast<short>(events), 0});
   }
@@ -170,33 +182,44 @@ void ControlConnection::list_awaited(std::vector<pollfd>* awaited) {
 
 TimePoint ControlConnection::next_due() {
   const std::lock_guard lock(mutex_);
-  return dial_ ? dial_->next_due() : kNever;
+  if (dial_) return std::min(dial_->next_due(), silence_.next_due());
+  return state_ == State::kOpen ? silence_.next_due() : kNever;
 }
 
 void ControlConnection::serve(std::span<const pollfd>, TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (state_ == State::kLeft) return;
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
-  if (state_ == State::kOpen) read(now);
+  silence_.on_wake(now);
+  if (state_ == State::kOpen || suspects_) read(now);
+  if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
   if (dial_) advance_dial(now);
+  if (silence_.take_beat(now)) static_cast<void>(send(encode(MessageType::kBeat)));
 }
 
 void ControlConnection::read(TimePoint now) {
   if (stream_.has_output()) static_cast<void>(stream_.flush());
+  const std::size_t known = stream_.input().size();
   const bool open = stream_.receive();
+  if (stream_.input().size() > known) {
+    refusals_ = 0;
+    acquit(now);
+  }
   while (state_ == State::kOpen) {
     auto message = stream_.next();
     if (!message) return lose(ErrorCode::kProtocol, kNonsense, now);
     if (!*message) break;
     take(**message, now);
   }
-  if (!open && state_ == State::kOpen) {
+  if (!open && (state_ == State::kOpen || suspects_)) {
     lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
   }
 }
 
 void ControlConnection::take(const Message& message, TimePoint now) {
   switch (message.type) {
+    case MessageType::kBeat:
+      return;
     case MessageType::kFarewell:
       record_.on_departed(holder_);
       return seek(now);
@@ -249,7 +272,8 @@ void ControlConnection::deliver_broken_link(Rank peer, const Status& cause) {
 
 // ---- Where the arbiter is lost ------------------------------------------------------------------
 
-void ControlConnection::lose(ErrorCode code, const char* how, TimePoint now) {
+void ControlConnection::lose(ErrorCode code, const std::string& how, TimePoint now) {
+  suspects_ = false;
   record_.on_dead(holder_);
   deliver({code, holder_, kEveryCommunicator, 0,
            member_text(world_.members[static_cast<std::size_t>(holder_)]) +
@@ -257,11 +281,62 @@ void ControlConnection::lose(ErrorCode code, const char* how, TimePoint now) {
   seek(now);
 }
 
-void ControlConnection::seek(TimePoint now) {
+void ControlConnection::suspect(TimePoint now) {
+  suspects_ = true;
+  record_.on_unreachable(holder_);
+  seek(now);
+}
+
+void ControlConnection::acquit(TimePoint now) {
+  silence_.on_heard(holder_, now);
+  if (!suspects_) return;
+  suspects_ = false;
+  dial_.reset();
+  record_.on_arbiter();
+  change(State::kOpen);
+}
+
+void ControlConnection::depose(Rank successor) {
+  if (!suspects_) return;
+  const auto silence = silence_.limit();
+  static_cast<void>(send(encode_deposed({successor, silence})));
+  suspects_ = false;
+  record_.on_dead(holder_);
+  deliver({ErrorCode::kRankFailed, holder_, kEveryCommunicator, 0,
+           fmt::format("{}, which held the arbiter, is silent: nothing was heard of it for {}; it "
+                       "is stopped, or its host cannot be reached",
+                       member_text(world_.members[static_cast<std::size_t>(holder_)]),
+                       duration_text(silence))});
+}
+
+// A standby hears the arbiter, or has not found out yet that it is lost. Once this rank may only
+// have been unlucky.
+void ControlConnection::on_refused(TimePoint now) {
+  ++refusals_;
+  if (suspects_ && refusals_ == 1) return acquit(now);
+  if (!suspects_ && refusals_ < kRefusalsMax) return seek(now);
+  if (std::exchange(suspects_, false)) {
+    deliver(
+        {ErrorCode::kRankFailed, world_.rank, kEveryCommunicator, 0,
+         fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
+                     "is broken, and others hear that one",
+                     member_text(world_.members[static_cast<std::size_t>(world_.rank)]), holder_)});
+  }
   stream_.close();
+  go_alone();
+}
+
+void ControlConnection::seek(TimePoint now) {
+  if (!suspects_) stream_.close();
   const Rank next = record_.next_standby();
-  if (next < 0) return go_alone();
-  dial_.emplace(world_, next, record_.rejoin_message(), now);
+  if (next < 0) {
+    depose(-1);
+    stream_.close();
+    return go_alone();
+  }
+  RejoinMessage greeting = record_.rejoin_message();
+  if (suspects_) greeting.dead.push_back(holder_);
+  dial_.emplace(world_, next, greeting, now);
   if (state_ != State::kSeeking) change(State::kSeeking);
 }
 
@@ -273,7 +348,8 @@ void ControlConnection::advance_dial(TimePoint now) {
       case StandbyDial::Outcome::kSeated:
         return move_to(dial_->standby(), now);
       case StandbyDial::Outcome::kRefused:
-        return go_alone();
+        on_refused(now);
+        break;
       case StandbyDial::Outcome::kFailed:
         record_.on_unreachable(dial_->standby());
         seek(now);
@@ -286,9 +362,13 @@ void ControlConnection::advance_dial(TimePoint now) {
 }
 
 void ControlConnection::move_to(Rank standby, TimePoint now) {
+  depose(standby);
+  stream_.close();
   stream_ = dial_->take_stream();
   dial_.reset();
+  silence_.forget(holder_);
   holder_ = standby;
+  silence_.on_heard(holder_, now);
   record_.on_arbiter();
   change(State::kOpen);
   for (const Report& report : reports_) static_cast<void>(send(report.bytes));
@@ -316,6 +396,7 @@ void ControlConnection::stand_by() {
   options.listeners = std::exchange(standby_, {});
   options.self = world_.rank;
   options.members = world_.members;
+  options.silence = silence_.limit();
   auto loop = start_standby(std::move(options));
   if (loop) {
     standby_loop_ = *loop;

@@ -22,6 +22,7 @@
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/job_record.h"
 #include "rendezvous/shrink_message.h"
+#include "rendezvous/silence.h"
 #include "rendezvous/standby_dial.h"
 
 namespace unisono::rendezvous {
@@ -36,8 +37,10 @@ struct ArbiterNews {
 
 class ControlConnection final : public ControlClient {
  public:
-  /// `world` outlives it. `standby`: where this rank listens as one; else empty.
-  ControlConnection(ControlStream joined, const World& world, std::vector<Listener> standby);
+  /// `world` outlives it. `standby`: where this rank listens as one; else empty. `silence`: as
+  /// RendezvousPoint::silence.
+  ControlConnection(ControlStream joined, const World& world, std::vector<Listener> standby,
+                    std::chrono::milliseconds silence);
   ~ControlConnection() override;
 
   /// Has the control thread read. kOutOfResources without one.
@@ -69,7 +72,7 @@ class ControlConnection final : public ControlClient {
  private:
   enum class State : std::uint8_t {
     kOpen,
-    kSeeking,  ///< goes to a standby
+    kSeeking,  ///< goes to a standby: the arbiter is lost, or suspected
     kAlone,    ///< there is no arbiter any more
     kLeft,
   };
@@ -93,7 +96,14 @@ class ControlConnection final : public ControlClient {
   void deliver(FailureDecision decision);
   void deliver_broken_link(Rank peer, const Status& cause);
   /// The arbiter died or talks nonsense; `how` completes what is said of its rank.
-  void lose(ErrorCode code, const char* how, TimePoint now);
+  void lose(ErrorCode code, const std::string& how, TimePoint now);
+  /// The arbiter is silent. Whether it is lost a standby says.
+  void suspect(TimePoint now);
+  /// It is not, or not yet.
+  void acquit(TimePoint now);
+  /// It is: `successor` holds the arbiter, or with -1 nobody.
+  void depose(Rank successor);
+  void on_refused(TimePoint now);
   void seek(TimePoint now);
   void advance_dial(TimePoint now);
   void move_to(Rank standby, TimePoint now);
@@ -110,6 +120,9 @@ class ControlConnection final : public ControlClient {
   ControlStream stream_;
   State state_ = State::kOpen;
   Rank holder_ = 0;  // of the arbiter
+  Silence silence_;
+  bool suspects_ = false;  // while seeking: the holder may live yet
+  int refusals_ = 0;       // by standbys, since the arbiter was heard
   DecisionLedger ledger_;
   JobRecord record_;
   ArbiterNews news_;

@@ -38,6 +38,8 @@ enum class MessageType : std::uint8_t {
   kWaits,         ///< rank: what it waits in right now, having been asked
   kShrink,        ///< both: who goes on after a failure; see shrink_message.h
   kRejoin,        ///< rank, to a standby: has lost the arbiter; see rejoin_message.h
+  kBeat,          ///< both: lives
+  kDeposed,       ///< rank, to an arbiter that was silent: goes to another one
   kRefusal = 32,  ///< arbiter: the rendezvous failed
   kWelcome,       ///< arbiter: all have arrived; the members follow
   kMembers,       ///< arbiter: a run of members

@@ -75,6 +75,10 @@ class FailureDecider {
   void on_differing(Rank reporter, CallsMessage message, TimePoint now);
   void on_calls(Rank rank, CallsMessage message);
 
+  const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  /// It has neither failed nor left.
+  bool is_here(Rank rank) const { return presence(rank) == Presence::kHere; }
+
   /// What is decided by now, in order.
   std::vector<Outgoing> take(TimePoint now);
   /// When take() may have more; kNever when nothing is pending.
@@ -127,7 +131,6 @@ class FailureDecider {
   std::size_t broken_links_of(Rank rank) const;
   std::string whereabouts(Rank rank, const Operation& operation) const;
   Presence presence(Rank rank) const { return presence_[static_cast<std::size_t>(rank)]; }
-  const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
 
   std::vector<Member> members_;
   std::vector<Presence> presence_;

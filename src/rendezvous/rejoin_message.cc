@@ -71,4 +71,25 @@ Result<Rank> decode_departed(std::string_view body, int size) {
   return rank;
 }
 
+std::string encode_deposed(const DeposedMessage& message) {
+  Writer writer(MessageType::kDeposed);
+  writer.number(message.successor);
+  writer.number(static_cast<std::uint64_t>(message.silence.count()));
+  return writer.finish();
+}
+
+Result<DeposedMessage> decode_deposed(std::string_view body, int size) {
+  constexpr std::uint64_t kSilenceMax = std::uint64_t{365} * 24 * 3600 * 1000;
+  Reader reader(body);
+  DeposedMessage message;
+  message.successor = reader.number<Rank>();
+  const auto silence = reader.number<std::uint64_t>();
+  if (!reader.finished() || message.successor < -1 || message.successor >= size ||
+      silence > kSilenceMax) {
+    return Status(ErrorCode::kProtocol, "malformed deposed message");
+  }
+  message.silence = std::chrono::milliseconds(silence);
+  return message;
+}
+
 }  // namespace unisono::rendezvous

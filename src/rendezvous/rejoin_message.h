@@ -3,6 +3,7 @@
 // and every field checked before use. Values only; safe from any thread.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,5 +31,13 @@ Result<RejoinMessage> decode_rejoin(std::string_view body, int size);
 /// "`rank` has left the job."
 std::string encode_departed(Rank rank);
 Result<Rank> decode_departed(std::string_view body, int size);
+
+/// What an arbiter is told that was silent for so long that the rank goes to another one.
+struct DeposedMessage {
+  Rank successor = -1;  ///< whose process holds the arbiter now; -1: nobody's
+  std::chrono::milliseconds silence{0};
+};
+std::string encode_deposed(const DeposedMessage& message);
+Result<DeposedMessage> decode_deposed(std::string_view body, int size);
 
 }  // namespace unisono::rendezvous

@@ -30,6 +30,7 @@ struct OutcomeBoard {
   std::atomic<std::int64_t> killed_at_ns{0};
   std::atomic<int> entered{0};
   std::atomic<int> finished{0};
+  std::atomic<int> pids[kBoardRanks] = {};  ///< where a test needs them
   Outcome blocking[kBoardRanks];
   Outcome pending[kBoardRanks];
   Outcome later[kBoardRanks];

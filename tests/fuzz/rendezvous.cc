@@ -152,6 +152,12 @@ void check_body(MessageType type, std::string_view body, int size) {
         require(body_of(encode_departed(*rank)) == body, "another rank");
       }
       return;
+    case MessageType::kDeposed:
+      if (const auto deposed = decode_deposed(body, size)) {
+        require(deposed->successor < size, "a rank beyond the world");
+        require(body_of(encode_deposed(*deposed)) == body, "another silence");
+      }
+      return;
     case MessageType::kWelcome:
       if (const auto welcome = decode_welcome(body)) {
         require(body_of(encode(*welcome)) == body, "another welcome");
@@ -214,7 +220,7 @@ std::vector<std::string> messages() {
                      {1, 3},
                      {{ErrorCode::kRankFailed, 0, kEveryCommunicator, 0, "rank 0 died"}}},
                     4),
-      encode_departed(3)};
+      encode_departed(3), encode_deposed({1, std::chrono::milliseconds(600)})};
 }
 
 std::vector<Bytes> messages_corpus() {

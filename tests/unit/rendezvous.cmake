@@ -1,7 +1,7 @@
 unisono_test(rendezvous_rules_test
   SOURCES rendezvous_point_test.cc rendezvous_wire_test.cc rendezvous_decider_test.cc
     rendezvous_calls_test.cc rendezvous_introduction_test.cc rendezvous_shrink_test.cc
-    rendezvous_succession_test.cc
+    rendezvous_silence_test.cc rendezvous_succession_test.cc
   LABELS unit TIMEOUT 60)
 # Most of its time is patience.
 unisono_test(rendezvous_joining_test
@@ -9,6 +9,6 @@ unisono_test(rendezvous_joining_test
     rendezvous_departure_test.cc
     rendezvous_process_test.cc rendezvous_secret_test.cc rendezvous_sockets_test.cc
     rendezvous_strangers_test.cc rendezvous_support.cc rendezvous_decision_test.cc
-    rendezvous_control_thread_test.cc rendezvous_takeover_test.cc
+    rendezvous_control_thread_test.cc rendezvous_cut_off_test.cc rendezvous_takeover_test.cc
     ../support/other_user.cc
   LABELS unit TIMEOUT 180)

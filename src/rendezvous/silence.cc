@@ -1,0 +1,52 @@
+#include "rendezvous/silence.h"
+
+#include <algorithm>
+
+namespace unisono::rendezvous {
+
+void Silence::on_heard(Rank rank, TimePoint now) {
+  if (is_off()) return;
+  heard_[rank] = now;
+  earliest_ = std::min(earliest_, now + limit_);
+}
+
+// Beats are a third of the limit apart, and an observer wakes for each. After a pause of half the
+// limit or less, five sixths of it at most have passed since somebody spoke who was stopped as
+// long; a longer one shows here.
+void Silence::on_wake(TimePoint now) {
+  const bool was_stopped = !is_off() && now - last_wake_ > limit_ / 2;
+  last_wake_ = now;
+  if (!was_stopped) return;
+  stopped_until_ = now;
+  for (auto& [rank, heard] : heard_) heard = now;
+}
+
+bool Silence::was_stopped(TimePoint now) const {
+  return stopped_until_ > TimePoint::min() && now - stopped_until_ < limit_;
+}
+
+bool Silence::take_beat(TimePoint now) {
+  if (is_off() || now < next_beat_) return false;
+  next_beat_ = now + beat();
+  return true;
+}
+
+std::vector<Rank> Silence::take_silent(TimePoint now) {
+  std::vector<Rank> silent;
+  if (now < earliest_) return silent;
+  earliest_ = kNever;
+  std::erase_if(heard_, [&](const auto& entry) {
+    const bool is_silent = now - entry.second >= limit_;
+    if (is_silent) {
+      silent.push_back(entry.first);
+    } else {
+      earliest_ = std::min(earliest_, entry.second + limit_);
+    }
+    return is_silent;
+  });
+  return silent;
+}
+
+TimePoint Silence::next_due() const { return is_off() ? kNever : std::min(next_beat_, earliest_); }
+
+}  // namespace unisono::rendezvous

@@ -1,0 +1,112 @@
+// Who is taken for silent, with time as an argument.
+#include <gmock/gmock.h>
+
+#include "rendezvous/rejoin_message.h"
+#include "rendezvous/silence.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr milliseconds kSilenceLimit{3000};
+const TimePoint kFirstLook = TimePoint() + std::chrono::hours(1);
+
+// Wakes whenever something is due until `until`; who was found silent meanwhile.
+std::vector<Rank> wake_until(Silence* silence, TimePoint* now, TimePoint until,
+                             const std::vector<Rank>& speaking = {}) {
+  std::vector<Rank> found;
+  while (*now < until) {
+    *now = std::max(*now, std::min(silence->next_due(), until));
+    silence->on_wake(*now);
+    static_cast<void>(silence->take_beat(*now));
+    for (const Rank rank : speaking) silence->on_heard(rank, *now);
+    for (const Rank rank : silence->take_silent(*now)) found.push_back(rank);
+  }
+  return found;
+}
+
+TEST(Silence, NamesOnceWhoIsNotHeard) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  for (const Rank rank : {1, 2, 3}) silence.on_heard(rank, kFirstLook);
+  TimePoint now = kFirstLook;
+  EXPECT_THAT(wake_until(&silence, &now, kFirstLook + kSilenceLimit - milliseconds(1), {1, 3}),
+              IsEmpty());
+  EXPECT_THAT(wake_until(&silence, &now, kFirstLook + kSilenceLimit, {1, 3}), ElementsAre(2));
+  EXPECT_THAT(wake_until(&silence, &now, kFirstLook + 10 * kSilenceLimit, {1, 3}), IsEmpty());
+}
+
+TEST(Silence, ForgetsWhoLeft) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  silence.forget(1);
+  TimePoint now = kFirstLook;
+  EXPECT_THAT(wake_until(&silence, &now, kFirstLook + 2 * kSilenceLimit), IsEmpty());
+}
+
+TEST(Silence, ABeatIsDueThreeTimesALimit) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  int beats = 0;
+  for (TimePoint now = kFirstLook; now <= kFirstLook + kSilenceLimit; now += milliseconds(1)) {
+    if (silence.next_due() > now) continue;
+    silence.on_wake(now);
+    beats += silence.take_beat(now);
+  }
+  EXPECT_EQ(beats, 3);
+}
+
+// Both sides were stopped, for as long as it may be, at the worst moment: just before each would
+// have spoken and looked.
+TEST(Silence, AnyPauseOfTheWholeJobSuspectsNobody) {
+  for (milliseconds pause(0); pause < 3 * kSilenceLimit; pause += milliseconds(50)) {
+    Silence silence(kSilenceLimit, kFirstLook);
+    silence.on_heard(1, kFirstLook);
+    TimePoint now = kFirstLook;
+    wake_until(&silence, &now, kFirstLook + kSilenceLimit / 3 - milliseconds(1));
+    now += pause;
+    silence.on_wake(now);
+    EXPECT_THAT(silence.take_silent(now), IsEmpty()) << pause.count() << " ms";
+    // The other one speaks within a beat of its own.
+    EXPECT_THAT(wake_until(&silence, &now, now + milliseconds(2)), IsEmpty()) << pause.count();
+  }
+}
+
+TEST(Silence, AnObserverThatWasStoppedFindsASilentOneAPeriodLater) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  TimePoint now = kFirstLook + 2 * kSilenceLimit;
+  silence.on_wake(now);
+  EXPECT_TRUE(silence.was_stopped(now));
+  EXPECT_THAT(silence.take_silent(now), IsEmpty());
+  EXPECT_THAT(wake_until(&silence, &now, now + kSilenceLimit), ElementsAre(1));
+  EXPECT_FALSE(silence.was_stopped(now));
+}
+
+TEST(Silence, OfZeroIsNever) {
+  Silence silence(milliseconds(0), kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  EXPECT_EQ(silence.next_due(), kNever);
+  silence.on_wake(kFirstLook + std::chrono::hours(9));
+  EXPECT_FALSE(silence.take_beat(kFirstLook + std::chrono::hours(9)));
+  EXPECT_THAT(silence.take_silent(kFirstLook + std::chrono::hours(9)), IsEmpty());
+  EXPECT_FALSE(silence.was_stopped(kFirstLook + std::chrono::hours(9)));
+}
+
+TEST(DeposedMessage, RoundTripsAndIsChecked) {
+  const std::string bytes = encode_deposed({2, kSilenceLimit});
+  const std::string_view body = std::string_view(bytes).substr(5);
+  const auto got = decode_deposed(body, 3);
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->successor, 2);
+  EXPECT_EQ(got->silence, kSilenceLimit);
+  EXPECT_FALSE(decode_deposed(body, 2).has_value()) << "rank 2 of 2";
+  for (std::size_t kept = 0; kept < body.size(); ++kept) {
+    EXPECT_FALSE(decode_deposed(body.substr(0, kept), 3).has_value()) << kept;
+  }
+}
+
+}  // namespace
+}  // namespace unisono::rendezvous
