@@ -219,7 +219,13 @@ void ArbiterLoop::read_seat(int fd) {
   if (open && outcome.ok() && !left) return;
 
   const Rank rank = seat.rank;
-  if (phase_ == Phase::kServing) {
+  // It had given up before it was answered, and comes anew.
+  const bool may_return = outcome.ok() && !left && seat.is_new && succession_;
+  if (phase_ == Phase::kServing && may_return) {
+    succession_->on_withdrawn(rank);
+    decider_->await(rank);
+    silence_.forget(rank);
+  } else if (phase_ == Phase::kServing) {
     // Of two decisions on a rank the second is not told, so this one may not come.
     shrinks_.on_gone(rank,
                      {left ? ErrorCode::kRankLeft : ErrorCode::kRankFailed,

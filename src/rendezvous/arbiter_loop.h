@@ -65,6 +65,7 @@ class ArbiterLoop {
     Rank rank;
     bool proved_key;
     bool writing = false;  // the epoll set waits for room to write
+    bool is_new = true;    // what it said with its greeting is not read yet
   };
 
   ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop);
@@ -80,6 +81,9 @@ class ArbiterLoop {
   void take_over();
   void welcome_back(Seat* seat);
   void look_after_succession();
+  void judge_missing(const std::vector<Rank>& missing);
+  void end_minority(const std::vector<Rank>& missing);
+  std::vector<Rank> seated_ranks() const;
   void tell_departure(Rank rank);
   void turn_away_newcomers();
   /// For ranks that come later.

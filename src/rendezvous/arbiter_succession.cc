@@ -7,6 +7,7 @@
 #include "base/grace_periods.h"
 #include "base/log.h"
 #include "rendezvous/arbiter_loop.h"
+#include "rendezvous/peer_information.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/standby.h"
 
@@ -38,6 +39,8 @@ void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
   }
   // What came along with its greeting makes no event of its own.
   read_seat(fd);
+  const auto seated = seats_.find(fd);
+  if (seated != seats_.end()) seated->second.is_new = false;
 }
 
 void ArbiterLoop::learn(RejoinMessage told) {
@@ -52,6 +55,10 @@ void ArbiterLoop::learn(RejoinMessage told) {
 }
 
 void ArbiterLoop::take_over() {
+  // Some may have given up already.
+  std::vector<int> fds;
+  for (const auto& [fd, seat] : seats_) fds.push_back(fd);
+  for (const int fd : fds) read_seat(fd);
   log::info(fmt::format("rank {} holds the arbiter from now on", options_.self));
   phase_ = Phase::kServing;
   serves_ = true;
@@ -83,11 +90,40 @@ void ArbiterLoop::look_after_succession() {
     rejoined_.clear();
     succession_->on_refused();
   }
-  for (const Rank rank : succession_->take_missing(now_)) {
+  judge_missing(succession_->take_missing(now_));
+}
+
+void ArbiterLoop::judge_missing(const std::vector<Rank>& missing) {
+  if (missing.empty()) return;
+  // Between processes of a host there is no partition.
+  const Member& here = options_.members[static_cast<std::size_t>(options_.self)];
+  std::set<Rank> elsewhere;
+  for (const Rank rank : missing) {
+    if (!same_host(options_.members[static_cast<std::size_t>(rank)], here)) elsewhere.insert(rank);
+  }
+  if (!succession_->is_majority(elsewhere)) return end_minority(missing);
+  for (const Rank rank : missing) {
     decider_->condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
                                         "which holds the arbiter now",
                                         duration_text(grace::kSuccession), options_.self));
   }
+}
+
+// The others may have an arbiter, and go on.
+void ArbiterLoop::end_minority(const std::vector<Rank>& missing) {
+  const std::string why = fmt::format(
+      "is cut off: only {} came to it when the arbiter was lost, {} did not; the "
+      "greater part may go on without them",
+      ranks_text({seated_ranks()}), ranks_text(missing));
+  shrinks_.close(
+      {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
+  decider_->condemn(options_.self, why);
+}
+
+std::vector<Rank> ArbiterLoop::seated_ranks() const {
+  std::set<Rank> ranks;
+  for (const auto& [fd, seat] : seats_) ranks.insert(seat.rank);
+  return {ranks.begin(), ranks.end()};
 }
 
 void ArbiterLoop::remember(Rank target, std::shared_ptr<const std::string> bytes) {
@@ -123,8 +159,9 @@ void ArbiterLoop::turn_away_newcomers() {
 
 void ArbiterLoop::look_after_silence() {
   for (const Rank rank : silence_.take_silent(now_)) {
-    decider_->condemn(rank, fmt::format("is silent: nothing was heard of it for {}; it is stopped, "
-                                        "or its host cannot be reached",
+    decider_->condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
+                                        "(UNISONO_SILENCE); it is stopped, or its host cannot be "
+                                        "reached",
                                         duration_text(silence_.limit())));
   }
   if (!silence_.take_beat(now_)) return;

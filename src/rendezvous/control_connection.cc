@@ -85,8 +85,12 @@ bool ControlConnection::send(std::string bytes) {
 
 void ControlConnection::keep(Report report) {
   reports_.push_back(std::move(report));
-  while (reports_.size() > kReportsMax ||
-         reports_.front().when + kReportLasts + silence_.limit() < Clock::now()) {
+  if (reports_.size() > kReportsMax) reports_.pop_front();
+  drop_old_reports(Clock::now());
+}
+
+void ControlConnection::drop_old_reports(TimePoint now) {
+  while (!reports_.empty() && reports_.front().when + kReportLasts + silence_.limit() < now) {
     reports_.pop_front();
   }
 }
@@ -137,13 +141,14 @@ void ControlConnection::report_waiting(const WaitMessage& wait) {
 void ControlConnection::say_shrink(const ShrinkMessage& message) {
   std::string bytes = encode_shrink(message, world_.size);
   say([&] {
-    const bool lasts = message.step == ShrinkStep::kAsk || message.step == ShrinkStep::kLeaves;
-    if (lasts && asks_.size() < kShrinkWordsMax) asks_[message.communicator] = bytes;
+    shrinks_.on_said(message);
     return send(std::move(bytes));
   });
 }
 
 void ControlConnection::leave() {
+  // An arbiter that is ending hears no goodbye.
+  catch_up();
   {
     std::unique_lock lock(mutex_);
     if (state_ == State::kLeft) return;
@@ -191,6 +196,8 @@ void ControlConnection::serve(std::span<const pollfd>, TimePoint now) {
   if (state_ == State::kLeft) return;
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
   silence_.on_wake(now);
+  // First: it may have an answer, by which this rank is awaited there.
+  if (dial_) advance_dial(now);
   if (state_ == State::kOpen || suspects_) read(now);
   if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
   if (dial_) advance_dial(now);
@@ -241,7 +248,7 @@ void ControlConnection::take(const Message& message, TimePoint now) {
     case MessageType::kShrink:
       if (auto word = decode_shrink(message.body, world_.size);
           word && news_.shrink_words.size() < kShrinkWordsMax) {
-        if (word->step != ShrinkStep::kForm) asks_.erase(word->communicator);
+        shrinks_.on_word(*word);
         news_.shrink_words.push_back(std::move(*word));
         return note_news();
       }
@@ -309,12 +316,15 @@ void ControlConnection::depose(Rank successor) {
                        duration_text(silence))});
 }
 
-// A standby hears the arbiter, or has not found out yet that it is lost. Once this rank may only
-// have been unlucky.
+// A standby hears the arbiter, or has not found out yet that it is lost.
 void ControlConnection::on_refused(TimePoint now) {
-  ++refusals_;
-  if (suspects_ && refusals_ == 1) return acquit(now);
-  if (!suspects_ && refusals_ < kRefusalsMax) return seek(now);
+  const bool asks_again = ++refusals_ < kRefusalsMax;
+  if (suspects_ && asks_again) {
+    acquit(now);
+    // Others may have heard the arbiter last a beat later, and lose it then.
+    return silence_.on_heard(holder_, now - silence_.limit() * 5 / 6);
+  }
+  if (asks_again) return seek(now);
   if (std::exchange(suspects_, false)) {
     deliver(
         {ErrorCode::kRankFailed, world_.rank, kEveryCommunicator, 0,
@@ -328,7 +338,7 @@ void ControlConnection::on_refused(TimePoint now) {
 
 void ControlConnection::seek(TimePoint now) {
   if (!suspects_) stream_.close();
-  const Rank next = record_.next_standby();
+  const Rank next = record_.next_standby(silence_.was_stopped(now));
   if (next < 0) {
     depose(-1);
     stream_.close();
@@ -346,14 +356,21 @@ void ControlConnection::advance_dial(TimePoint now) {
       case StandbyDial::Outcome::kPending:
         return;
       case StandbyDial::Outcome::kSeated:
-        return move_to(dial_->standby(), now);
+        move_to(dial_->standby(), now);
+        break;
       case StandbyDial::Outcome::kRefused:
         on_refused(now);
         break;
-      case StandbyDial::Outcome::kFailed:
-        record_.on_unreachable(dial_->standby());
+      case StandbyDial::Outcome::kFailed: {
+        // A packet may be lost once, and a host be busy.
+        const bool once_more = dial_->has_waited(now) && !std::exchange(asked_twice_, true);
+        if (!once_more) {
+          asked_twice_ = false;
+          record_.on_unreachable(dial_->standby());
+        }
         seek(now);
         break;
+      }
       case StandbyDial::Outcome::kLeft:
         record_.on_departed(dial_->standby());
         seek(now);
@@ -366,14 +383,18 @@ void ControlConnection::move_to(Rank standby, TimePoint now) {
   stream_.close();
   stream_ = dial_->take_stream();
   dial_.reset();
+  asked_twice_ = false;
   silence_.forget(holder_);
   holder_ = standby;
   silence_.on_heard(holder_, now);
   record_.on_arbiter();
   change(State::kOpen);
+  drop_old_reports(now);
   for (const Report& report : reports_) static_cast<void>(send(report.bytes));
   for (const auto& [communicator, bytes] : waits_) static_cast<void>(send(bytes));
-  for (const auto& [communicator, bytes] : asks_) static_cast<void>(send(bytes));
+  for (const ShrinkMessage& message : shrinks_.to_repeat()) {
+    static_cast<void>(send(encode_shrink(message, world_.size)));
+  }
   // What came along with the answer makes no event of its own.
   read(now);
 }
@@ -382,6 +403,7 @@ void ControlConnection::move_to(Rank standby, TimePoint now) {
 void ControlConnection::go_alone() {
   dial_.reset();
   change(State::kAlone);
+  drop_old_reports(Clock::now());
   for (const Report& report : std::exchange(reports_, {})) {
     if (report.peer >= 0) deliver_broken_link(report.peer, report.cause);
   }

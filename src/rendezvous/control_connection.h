@@ -21,6 +21,7 @@
 #include "rendezvous/control_thread.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/job_record.h"
+#include "rendezvous/shrink_memory.h"
 #include "rendezvous/shrink_message.h"
 #include "rendezvous/silence.h"
 #include "rendezvous/standby_dial.h"
@@ -91,6 +92,7 @@ class ControlConnection final : public ControlClient {
   /// True where the rest waits for room in the socket.
   bool send(std::string bytes);
   void keep(Report report);
+  void drop_old_reports(TimePoint now);
   void read(TimePoint now);
   void take(const Message& message, TimePoint now);
   void deliver(FailureDecision decision);
@@ -121,16 +123,16 @@ class ControlConnection final : public ControlClient {
   State state_ = State::kOpen;
   Rank holder_ = 0;  // of the arbiter
   Silence silence_;
-  bool suspects_ = false;  // while seeking: the holder may live yet
-  int refusals_ = 0;       // by standbys, since the arbiter was heard
+  bool suspects_ = false;     // while seeking: the holder may live yet
+  bool asked_twice_ = false;  // the standby that is dialled
+  int refusals_ = 0;          // by standbys, since the arbiter was heard
   DecisionLedger ledger_;
   JobRecord record_;
   ArbiterNews news_;
   std::deque<Report> reports_;  // lasting ones, the oldest first
-  // By communicator: the latest report of a wait, which may be over, and wishes to shrink that were
-  // not answered.
+  // By communicator: the latest report of a wait, which may be over.
   std::deque<std::pair<std::uint32_t, std::string>> waits_;
-  std::map<std::uint32_t, std::string> asks_;
+  ShrinkMemory shrinks_;
   std::optional<StandbyDial> dial_;
   std::vector<Listener> standby_;        // until somebody comes
   ArbiterLoop* standby_loop_ = nullptr;  // from then on

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/signals_blocked.h"
 #include "base/unique_fd.h"
+#include "rendezvous/arbiter_server.h"
 #include "rendezvous/sockets.h"
 
 namespace unisono::rendezvous {
@@ -131,6 +132,7 @@ struct EndsWithProcess {
   EndsWithProcess() {
     // Makes the logger first, so that it is destroyed after the thread that uses it has ended.
     log::debug("the first control connection of this process is served");
+    prepare_arbiters();  // likewise: the thread may start one
     ::pthread_atfork(lock_before_fork, unlock_in_parent, forget_in_child);
   }
   ~EndsWithProcess() {

@@ -13,15 +13,18 @@ void JobRecord::on_decision(const FailureDecision& decision) {
   (decision.code == ErrorCode::kRankLeft ? left_ : dead_).insert(decision.failed_rank);
 }
 
-Rank JobRecord::next_standby() const {
+Rank JobRecord::next_standby(bool self_last) const {
   int others = 0;
   for (Rank rank = 0; rank < world_.size; ++rank) others += rank != world_.rank && !is_gone(rank);
   if (others == 0) return -1;
+  bool may_be_self = false;
   for (Rank rank = 1; rank <= std::min(kStandbys, world_.size - 1); ++rank) {
     const Member& member = world_.members[static_cast<std::size_t>(rank)];
-    if (!is_gone(rank) && !standby_address(member).is_empty()) return rank;
+    if (is_gone(rank) || standby_address(member).is_empty()) continue;
+    if (rank != world_.rank || !self_last) return rank;
+    may_be_self = true;
   }
-  return -1;
+  return may_be_self ? world_.rank : -1;
 }
 
 RejoinMessage JobRecord::rejoin_message() const {

@@ -27,7 +27,8 @@ class JobRecord {
 
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left.
-  Rank next_standby() const;
+  /// `self_last`: this rank was stopped, and another one may hold it by now.
+  Rank next_standby(bool self_last = false) const;
   RejoinMessage rejoin_message() const;
 
  private:

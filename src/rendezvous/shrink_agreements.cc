@@ -41,6 +41,10 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
     on_leave(rank, message);
     return {};
   }
+  if (message.step == ShrinkStep::kFinished) {
+    on_finished(message);
+    return {};
+  }
   if (message.step != ShrinkStep::kReady && message.step != ShrinkStep::kCannot) {
     return {ErrorCode::kProtocol, "a word on shrinking that only an arbiter says"};
   }
@@ -66,7 +70,20 @@ Status ShrinkAgreements::on_message(Rank rank, ShrinkMessage message, TimePoint 
   return {};
 }
 
+void ShrinkAgreements::close(const Status& why) {
+  closed_ = why;
+  for (auto& [communicator, agreement] : agreements_) {
+    refuse(communicator, agreement.asked, why);
+    refuse(communicator, agreement.survivors, why);
+    end(&agreement);
+  }
+}
+
 Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoint now) {
+  if (!closed_) {
+    refuse(message.communicator, {rank}, closed_);
+    return {};
+  }
   Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) {
     refuse(message.communicator, {rank},
@@ -80,6 +97,8 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   }
   if (const Status* const why = exclusion(*agreement, rank)) {
     refuse(message.communicator, {rank}, without(*why));
+  } else if (message.id != 0 && message.id == agreement->finished) {
+    said_.push_back({rank, {ShrinkStep::kDone, message.communicator, message.id, {}, {}, {}}});
   } else if (agreement->survivors.count(rank) > 0) {
     // It has lost the attempt that the others are in.
     const std::set<Rank> candidates = agreement->survivors;
@@ -90,8 +109,21 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
         is_first ? message.patience : std::min<Duration>(agreement->patience, message.patience);
     agreement->due = std::min(is_first ? kNever : agreement->due, now + message.patience);
     agreement->asked.insert(rank);
+    agreement->made[rank] = message.id;
   }
   return {};
+}
+
+// All had made it, or nobody would use it. Who has not heard of that asks this arbiter.
+void ShrinkAgreements::on_finished(const ShrinkMessage& message) {
+  Agreement* const agreement = find_or_make(message.communicator);
+  if (agreement == nullptr) return;
+  agreement->finished = message.id;
+  std::erase_if(agreement->asked, [&](Rank rank) {
+    if (agreement->made[rank] != message.id) return false;
+    said_.push_back({rank, {ShrinkStep::kDone, message.communicator, message.id, {}, {}, {}}});
+    return true;
+  });
 }
 
 void ShrinkAgreements::on_leave(Rank rank, const ShrinkMessage& message) {
@@ -282,6 +314,7 @@ void ShrinkAgreements::end(Agreement* agreement) {
   agreement->id = 0;
   agreement->due = kNever;
   agreement->asked.clear();
+  agreement->made.clear();
   agreement->survivors.clear();
   agreement->ready.clear();
 }

@@ -44,6 +44,9 @@ class ShrinkAgreements {
   /// The rank takes no part in any communicator any more.
   void on_gone(Rank rank, const Status& why);
 
+  /// Nobody goes on by this arbiter's word any more.
+  void close(const Status& why);
+
   /// What is to be said by now, in order.
   std::vector<Outgoing> take(TimePoint now);
   /// Decisions on communicators of survivors that could not be made in time, for their members.
@@ -59,7 +62,9 @@ class ShrinkAgreements {
     std::set<Rank> left;  // of these: have closed the communicator, and never ask
     std::set<Rank> suspected;
     std::set<Rank> asked;
-    Duration patience{};       // the least of those that have asked
+    std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
+    std::uint32_t finished = 0;          // what others use by that word
+    Duration patience{};                 // the least of those that have asked
     TimePoint due = kNever;    // who has not asked, or made the communicator, by then is left out
     std::uint32_t id = 0;      // of the communicator that is being made; 0: none
     std::set<Rank> survivors;  // its members
@@ -71,6 +76,7 @@ class ShrinkAgreements {
   Agreement* find_or_make(std::uint32_t communicator);
   Status on_ask(Rank rank, const ShrinkMessage& message, TimePoint now);
   void on_leave(Rank rank, const ShrinkMessage& message);
+  void on_finished(const ShrinkMessage& message);
   const Status* exclusion(const Agreement& agreement, Rank rank) const;
   void exclude(std::uint32_t communicator, Agreement* agreement, Rank rank);
   void leave_out(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& late,
@@ -85,6 +91,7 @@ class ShrinkAgreements {
 
   const int world_size_;
   std::uint32_t next_number_, last_number_;
+  Status closed_;
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
   std::vector<Outgoing> said_;

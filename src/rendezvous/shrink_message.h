@@ -15,19 +15,21 @@ namespace unisono::rendezvous {
 
 /// In the order in which they are said, but that a kForm may follow another one.
 enum class ShrinkStep : std::uint8_t {
-  kAsk = 1,  ///< rank: goes on, with whoever else does
-  kForm,     ///< arbiter: make the communicator of these members
-  kReady,    ///< rank: has made it
-  kCannot,   ///< rank: cannot make it, and why
-  kLeaves,   ///< rank: has closed it after its failure, and will not ask
-  kDone,     ///< arbiter: all have made it
-  kRefused,  ///< arbiter: goes on without this rank, or not at all, and why
+  kAsk = 1,   ///< rank: goes on, with whoever else does
+  kForm,      ///< arbiter: make the communicator of these members
+  kReady,     ///< rank: has made it
+  kCannot,    ///< rank: cannot make it, and why
+  kLeaves,    ///< rank: has closed it after its failure, and will not ask
+  kFinished,  ///< rank, to another arbiter: the one before has said kDone
+  kDone,      ///< arbiter: all have made it
+  kRefused,   ///< arbiter: goes on without this rank, or not at all, and why
 };
 
 struct ShrinkMessage {
   ShrinkStep step = ShrinkStep::kAsk;
   std::uint32_t communicator = 0;  ///< the one that is to shrink
-  /// The communicator to be made, which names the attempt as well. 0 with kAsk, kLeaves, kRefused.
+  /// The communicator to be made, which names the attempt as well. 0 with kLeaves and kRefused, and
+  /// with kAsk but where another arbiter is asked again by a rank that has made this one.
   std::uint32_t id = 0;
   /// kAsk: how long the others are waited for.
   std::chrono::milliseconds patience{0};

@@ -33,7 +33,10 @@ class StandbyDial {
 
   Rank standby() const { return standby_; }
   void list_awaited(std::vector<pollfd>* awaited) const;
-  TimePoint next_due() const { return due_; }
+  /// At once until it has begun.
+  TimePoint next_due() const { return stream_ ? due_ : TimePoint::min(); }
+  /// It has had no answer, which says less than that nobody listens.
+  bool has_waited(TimePoint now) const { return now >= due_; }
   Outcome advance(TimePoint now);
   ControlStream take_stream() { return std::move(*stream_); }
 

@@ -28,4 +28,9 @@ std::vector<Rank> Succession::take_missing(TimePoint now) {
   return missing;
 }
 
+bool Succession::is_majority(const std::set<Rank>& elsewhere) const {
+  if (came_.size() != elsewhere.size()) return came_.size() > elsewhere.size();
+  return *came_.begin() < *elsewhere.begin();
+}
+
 }  // namespace unisono::rendezvous

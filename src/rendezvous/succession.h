@@ -29,6 +29,9 @@ class Succession {
   void on_refused();
   /// Ranks that have not come in time, once.
   std::vector<Rank> take_missing(TimePoint now);
+  /// Those that have come are more than those `elsewhere`, which may go on without them, or as many
+  /// and among them the lowest rank.
+  bool is_majority(const std::set<Rank>& elsewhere) const;
   /// When the answers above may change; kNever while nothing is waited for.
   TimePoint next_due() const { return has_taken_over() ? missing_at_ : refuses_at_; }
 

@@ -15,13 +15,22 @@ namespace {
 
 using testing::HasSubstr;
 
-// What all but `away` of three ranks are told, while `rank_away` does what it does with its seat.
+// The last one never comes, so that all have not met whoever is quicker.
+constexpr int kWorld = 4;
+
+std::vector<Candidate> others_than(Rank away, const RendezvousPoint& point) {
+  auto candidates = world_of(point, kWorld);
+  candidates.pop_back();
+  candidates.erase(candidates.begin() + away);
+  return candidates;
+}
+
+// What the others are told while rank `away` does what it does with its seat.
 std::vector<Outcome> meet_without(Rank away, const std::function<void(ControlStream*)>& deed) {
   const RendezvousPoint point = abstract_point();
-  auto candidates = world_of(point, 3);
-  candidates.erase(candidates.begin() + away);
+  const auto candidates = others_than(away, point);
   auto others = std::async(std::launch::async, [&] { return meet(candidates); });
-  ControlStream rank = rank_at(point, away, 3);
+  ControlStream rank = rank_at(point, away, kWorld);
   deed(&rank);
   return others.get();
 }
@@ -52,12 +61,11 @@ TEST(Rank, ThatCannotTakePartTellsTheOthersWhy) {
 TEST(Rank, MayDeclineInsteadOfJoining) {
   for (const Rank declining : {0, 1, 2}) {
     const RendezvousPoint point = abstract_point();
-    auto candidates = world_of(point, 3);
-    Candidate who = candidates[static_cast<std::size_t>(declining)];
+    Candidate who = world_of(point, kWorld)[static_cast<std::size_t>(declining)];
     who.member.settings.clear();  // it may fail before it knows them
-    candidates.erase(candidates.begin() + declining);
+    const auto candidates = others_than(declining, point);
     auto others = std::async(std::launch::async, [&] { return meet(candidates); });
-    ArbiterClient::decline(point, 3, who.member, Status(ErrorCode::kUnsupported, "no device"));
+    ArbiterClient::decline(point, kWorld, who.member, Status(ErrorCode::kUnsupported, "no device"));
     for (const Outcome& outcome : others.get()) {
       EXPECT_EQ(outcome.status.code(), ErrorCode::kUnsupported) << outcome.status.message();
       EXPECT_EQ(outcome.status.rank(), declining);

@@ -6,6 +6,7 @@
 
 #include "rendezvous/control_messages.h"
 #include "rendezvous/shrink_agreements.h"
+#include "rendezvous/shrink_memory.h"
 #include "tests/support/seed.h"
 
 namespace unisono::rendezvous {
@@ -26,9 +27,9 @@ constexpr milliseconds kLongPatience{10'000};
 class Survivors : public testing::Test {
  protected:
   Status ask(Rank rank, TimePoint now = kAsked, std::vector<Rank> members = {0, 1, 2, 3},
-             milliseconds patience = kLongPatience) {
+             milliseconds patience = kLongPatience, std::uint32_t made = 0) {
     return agreements_.on_message(
-        rank, {ShrinkStep::kAsk, kFailed, 0, patience, std::move(members), {}}, now);
+        rank, {ShrinkStep::kAsk, kFailed, made, patience, std::move(members), {}}, now);
   }
   Status say(Rank rank, ShrinkStep step, std::uint32_t id, const Status& why = Status()) {
     return agreements_.on_message(rank, {step, kFailed, id, {}, {}, why}, kAsked);
@@ -294,6 +295,63 @@ TEST_F(Survivors, BeginAnewWithWhoHasLostTheAttempt) {
   EXPECT_NE(expect_form({0, 1, 2}), first);
 }
 
+// The arbiter before was lost when it had told some of them.
+TEST_F(Survivors, UseWhatSomeOfThemUseByAnotherArbitersWord) {
+  constexpr std::uint32_t kMade = 77;
+  die(3);
+  ASSERT_TRUE(ask(0, kAsked, {0, 1, 2, 3}, kLongPatience, kMade));
+  EXPECT_THAT(said(), IsEmpty());
+  ASSERT_TRUE(say(1, ShrinkStep::kFinished, kMade));
+  expect_done({0}, kMade);
+  ASSERT_TRUE(ask(2, kAsked, {0, 1, 2, 3}, kLongPatience, kMade));
+  expect_done({2}, kMade);
+  EXPECT_EQ(agreements_.next_due(), kNever);
+  // Later they may shrink it again.
+  for (const Rank rank : {0, 1, 2}) ASSERT_TRUE(ask(rank));
+  EXPECT_NE(expect_form({0, 1, 2}), kMade);
+}
+
+TEST_F(Survivors, FormAnewWhatNobodyUses) {
+  die(3);
+  for (const Rank rank : {0, 1, 2}) {
+    ASSERT_TRUE(ask(rank, kAsked, {0, 1, 2, 3}, kLongPatience, 77));
+  }
+  EXPECT_NE(expect_form({0, 1, 2}), 77u);
+}
+
+TEST(ShrinkMemory, RepeatsWhatAnotherArbiterHasToKnow) {
+  ShrinkMemory memory;
+  memory.on_said({ShrinkStep::kAsk, 5, 0, {}, {0, 1}, {}});
+  memory.on_said({ShrinkStep::kAsk, 6, 0, {}, {0, 1}, {}});
+  memory.on_said({ShrinkStep::kAsk, 7, 0, {}, {0, 1}, {}});
+  memory.on_said({ShrinkStep::kReady, 5, 50, {}, {}, {}});
+  memory.on_said({ShrinkStep::kReady, 6, 60, {}, {}, {}});
+  memory.on_said({ShrinkStep::kReady, 7, 70, {}, {}, {}});
+  memory.on_word({ShrinkStep::kDone, 6, 60, {}, {}, {}});
+  memory.on_word({ShrinkStep::kForm, 7, 71, {}, {0, 1}, {}});
+  memory.on_said({ShrinkStep::kLeaves, 8, 0, {}, {0, 1}, {}});
+  const auto words = memory.to_repeat();
+  ASSERT_THAT(words, SizeIs(4));
+  EXPECT_EQ(words[0].step, ShrinkStep::kFinished);
+  EXPECT_EQ(words[0].communicator, 6u);
+  EXPECT_EQ(words[0].id, 60u);
+  EXPECT_EQ(words[1].step, ShrinkStep::kLeaves);
+  EXPECT_EQ(words[2].step, ShrinkStep::kAsk);
+  EXPECT_EQ(words[2].id, 50u);
+  EXPECT_EQ(words[3].communicator, 7u);
+  EXPECT_EQ(words[3].id, 0u);
+  memory.on_word({ShrinkStep::kRefused, 5, 0, {}, {}, {ErrorCode::kTimeout, "late", 1}});
+  EXPECT_THAT(memory.to_repeat(), SizeIs(3));
+}
+
+TEST_F(Survivors, DoNotGoOnByTheWordOfAnArbiterThatIsCutOff) {
+  ASSERT_TRUE(ask(0));
+  agreements_.close({ErrorCode::kRankFailed, "cut off", 1});
+  expect_refused(0, ErrorCode::kRankFailed, "cut off");
+  ASSERT_TRUE(ask(1));
+  expect_refused(1, ErrorCode::kRankFailed, "cut off");
+}
+
 TEST_F(Survivors, RefuseWhatNoCorrectRankSays) {
   EXPECT_EQ(ask(3, kAsked, {0, 1, 2}).code(), ErrorCode::kProtocol);
   EXPECT_EQ(leave(3, {0, 1, 2}).code(), ErrorCode::kProtocol);
@@ -350,7 +408,7 @@ TEST(ShrinkMessages, TruncatedOrHostileOnesAreRefused) {
   EXPECT_FALSE(decode_shrink(std::string(body) + "x", 4).has_value());
   EXPECT_FALSE(decode_shrink(body, 2).has_value()) << "a rank beyond the world";
   std::string changed(body);
-  for (const char step : {0, 8}) {
+  for (const char step : {0, 9}) {
     changed[0] = step;
     EXPECT_FALSE(decode_shrink(changed, 4).has_value());
   }

@@ -74,6 +74,29 @@ TEST(Succession, NamesOnceWhoDidNotComeInTime) {
   EXPECT_EQ(succession.next_due(), kNever);
 }
 
+TEST(Succession, IsThatOfTheGreaterPartOrOfTheHalfWithTheLowestRank) {
+  Succession succession(1, 8);
+  for (const Rank rank : {1, 4, 5}) succession.on_come(rank, kBegin);
+  EXPECT_TRUE(succession.is_majority({}));
+  EXPECT_TRUE(succession.is_majority({2, 3}));
+  EXPECT_TRUE(succession.is_majority({2, 3, 6}));  // rank 1 is here
+  EXPECT_FALSE(succession.is_majority({2, 3, 6, 7}));
+  Succession other(2, 8);
+  for (const Rank rank : {2, 4}) other.on_come(rank, kBegin);
+  EXPECT_FALSE(other.is_majority({1, 5}));
+  EXPECT_TRUE(other.is_majority({5}));
+}
+
+TEST(JobRecord, OfARankThatWasStoppedTriesTheOthersFirst) {
+  const World world = world_of_standbys(1, 5);
+  JobRecord record(world);
+  EXPECT_EQ(record.next_standby(), 1);
+  EXPECT_EQ(record.next_standby(true), 2);
+  record.on_dead(2);
+  record.on_departed(3);
+  EXPECT_EQ(record.next_standby(true), 1);
+}
+
 TEST(Succession, WaitsForARankThatGaveUpBeforeItWasAnswered) {
   Succession succession(1, 3);
   succession.on_come(2, kBegin);
