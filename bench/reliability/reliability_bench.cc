@@ -30,6 +30,8 @@ namespace {
 using namespace unisono;
 
 constexpr int kRanksMax = 64;
+// These may hold the arbiter, which stays until the others are gone.
+constexpr Rank kHolderMax = 3;
 // Whoever has not ended by then hangs.
 constexpr std::int64_t kTrialNs = 60'000'000'000;
 constexpr std::int64_t kDelayUsMax = 20'000;
@@ -169,6 +171,8 @@ void set_rank(int rank, const Options& options, const std::string& job) {
   } catch (const std::exception& error) {
     std::strncpy(survivor.message, error.what(), sizeof survivor.message - 1);
   }
+  // A thread that was joined is listed a moment longer.
+  for (int looks = 0; looks < 100 && entries_of("/proc/self/task") > threads; ++looks) usleep(1000);
   survivor.open_files = entries_of("/proc/self/fd") - files;
   survivor.threads = entries_of("/proc/self/task") - threads;
   ++board.over;
@@ -205,7 +209,7 @@ void report(Board& board, const Options& options, Rank victim, std::int64_t dela
     if (!is_right || !has_gone_on) oddity = each.message;
     told_ms = std::max(told_ms, ms_since(board.struck_ns, each.told_ns));
     on_ms = std::max(on_ms, ms_since(board.struck_ns, each.went_on_ns));
-    if (rank == 0) continue;  // has the arbiter until the others are gone
+    if (rank <= kHolderMax) continue;
     files = std::max(files, each.open_files);
     threads = std::max(threads, each.threads);
   }

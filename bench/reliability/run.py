@@ -109,7 +109,7 @@ def main():
     parser.add_argument("--kills", type=int, default=20, help="of each transport and collective")
     parser.add_argument("--stops", type=int, default=4, help="of each transport and collective")
     parser.add_argument("--transports", default="auto,unix,tcp")
-    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=6, help="what ranks from 4 on leave open is counted")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--csv", help="every trial")
     arguments = parser.parse_args()
