@@ -25,6 +25,8 @@ constexpr Duration kReportLasts = grace::kDecision;
 constexpr std::chrono::seconds kLeaveTime{2};
 // How often a rank that has certainly lost the arbiter is told that it lives.
 constexpr int kRefusalsMax = 3;
+// How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
+constexpr Duration kSeekTime = std::chrono::seconds(5);
 constexpr const char* kNonsense = "sent what no arbiter sends";
 
 bool is_called(const Listener& listener) {
@@ -318,27 +320,32 @@ void ControlConnection::depose(Rank successor) {
 
 // A standby hears the arbiter, or has not found out yet that it is lost.
 void ControlConnection::on_refused(TimePoint now) {
-  const bool asks_again = ++refusals_ < kRefusalsMax;
-  if (suspects_ && asks_again) {
+  record_.on_unreachable(dial_->standby());
+  if (suspects_ && ++refusals_ < kRefusalsMax) {
     acquit(now);
     // Others may have heard the arbiter last a beat later, and lose it then.
     return silence_.on_heard(holder_, now - silence_.limit() * 5 / 6);
   }
-  if (asks_again) return seek(now);
-  if (std::exchange(suspects_, false)) {
-    deliver(
-        {ErrorCode::kRankFailed, world_.rank, kEveryCommunicator, 0,
-         fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
-                     "is broken, and others hear that one",
-                     member_text(world_.members[static_cast<std::size_t>(world_.rank)]), holder_)});
-  }
+  if (!suspects_ && now < seek_until_) return seek(now);
+  suspects_ = false;
+  deliver(
+      {ErrorCode::kRankFailed, world_.rank, kEveryCommunicator, 0,
+       fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
+                   "is broken, and others hear that one",
+                   member_text(world_.members[static_cast<std::size_t>(world_.rank)]), holder_)});
   stream_.close();
   go_alone();
 }
 
 void ControlConnection::seek(TimePoint now) {
   if (!suspects_) stream_.close();
-  const Rank next = record_.next_standby(silence_.was_stopped(now));
+  if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
+  const bool self_last = silence_.was_stopped(now);
+  Rank next = record_.next_standby(self_last);
+  if (next < 0 && now < seek_until_ && record_.forgive()) {
+    if (suspects_) record_.on_unreachable(holder_);
+    next = record_.next_standby(self_last);
+  }
   if (next < 0) {
     depose(-1);
     stream_.close();
@@ -361,16 +368,15 @@ void ControlConnection::advance_dial(TimePoint now) {
       case StandbyDial::Outcome::kRefused:
         on_refused(now);
         break;
-      case StandbyDial::Outcome::kFailed: {
+      case StandbyDial::Outcome::kFailed:
         // A packet may be lost once, and a host be busy.
-        const bool once_more = dial_->has_waited(now) && !std::exchange(asked_twice_, true);
-        if (!once_more) {
-          asked_twice_ = false;
-          record_.on_unreachable(dial_->standby());
-        }
+        if (std::exchange(asked_twice_, !asked_twice_)) record_.on_unreachable(dial_->standby());
         seek(now);
         break;
-      }
+      case StandbyDial::Outcome::kAbsent:
+        record_.on_absent(dial_->standby());
+        seek(now);
+        break;
       case StandbyDial::Outcome::kLeft:
         record_.on_departed(dial_->standby());
         seek(now);

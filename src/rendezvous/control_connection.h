@@ -125,7 +125,8 @@ class ControlConnection final : public ControlClient {
   Silence silence_;
   bool suspects_ = false;     // while seeking: the holder may live yet
   bool asked_twice_ = false;  // the standby that is dialled
-  int refusals_ = 0;          // by standbys, since the arbiter was heard
+  TimePoint seek_until_{};
+  int refusals_ = 0;  // by standbys, since the arbiter was heard
   DecisionLedger ledger_;
   JobRecord record_;
   ArbiterNews news_;

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <set>
+#include <utility>
 
 #include "rendezvous/rejoin_message.h"
 
@@ -22,8 +23,13 @@ class JobRecord {
   void on_departed(Rank rank) { left_.insert(rank); }
   /// It does not answer this rank, and may have died or left: passed over until the rank has an
   /// arbiter again.
+  /// It does not answer, or hears the arbiter.
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
-  void on_arbiter() { unreachable_.clear(); }
+  /// Nobody listens where it did.
+  void on_absent(Rank rank) { absent_.insert(rank); }
+  void on_arbiter() { forgive(); }
+  /// True where there was one that may answer by now.
+  bool forgive() { return !std::exchange(unreachable_, {}).empty(); }
 
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left.
@@ -33,11 +39,12 @@ class JobRecord {
 
  private:
   bool is_gone(Rank rank) const {
-    return dead_.count(rank) > 0 || left_.count(rank) > 0 || unreachable_.count(rank) > 0;
+    return dead_.count(rank) > 0 || left_.count(rank) > 0 || unreachable_.count(rank) > 0 ||
+           absent_.count(rank) > 0;
   }
 
   const World& world_;
-  std::set<Rank> dead_, left_, unreachable_;
+  std::set<Rank> dead_, left_, unreachable_, absent_;
   std::deque<FailureDecision> latest_;
 };
 

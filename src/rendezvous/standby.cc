@@ -57,6 +57,7 @@ void listen_here(Member* self, std::vector<Listener>* listeners) {
   const std::string name = random_socket_name();
   auto listener = listen_unix(name);
   if (!listener) return log::debug("no standby: " + listener.error().message());
+  listener->needs_proof = true;  // all ranks have the key by then
   add_line(fmt::format("{} {}", kUnixLine, name), self);
   listeners->push_back(std::move(*listener));
 }

@@ -11,6 +11,11 @@
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
+namespace {
+
+constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(10);
+
+}  // namespace
 
 StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
                          TimePoint now)
@@ -38,31 +43,34 @@ void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {
 
 StandbyDial::Outcome StandbyDial::advance(TimePoint now) {
   if (now >= due_) return Outcome::kFailed;
+  if (!stream_ && now < opens_at_) return Outcome::kPending;
   for (;;) {
     if (!stream_) {
-      if (places_.empty()) return Outcome::kFailed;
+      if (places_.empty()) return Outcome::kAbsent;
       open_next();
       if (!stream_) continue;
     }
     const Outcome outcome = converse();
     if (outcome != Outcome::kFailed) return outcome;
     stream_.reset();
+    if (!connected_) continue;
+    // Somebody listens, and had no place for one more.
+    places_.push_back(place_);
+    opens_at_ = now + kTurnedAwayPause;
+    return Outcome::kPending;
   }
 }
 
 void StandbyDial::open_next() {
-  const Place place = std::move(places_.back());
+  place_ = std::move(places_.back());
   places_.pop_back();
   connected_ = greeted_ = false;
   handshake_.reset();
-  auto fd =
-      place.host.empty() ? connect_unix(unix_name_) : begin_connect_tcp(place.host, place.port);
+  const bool is_unix = place_.host.empty();
+  auto fd = is_unix ? connect_unix(unix_name_) : begin_connect_tcp(place_.host, place_.port);
   if (!fd) return;
   stream_.emplace(std::move(*fd));
-  if (place.host.empty()) {
-    connected_ = true;
-    return;
-  }
+  connected_ = is_unix;
   handshake_.emplace(
       world_.key, Handshake::Role::kInitiator,
       HandshakeIdentity{world_.job_id, world_.rank, standby_, HandshakePurpose::kControl, 0});

@@ -1,11 +1,12 @@
-// One attempt to come to a standby that may hold the arbiter now: connects, proves over TCP that it
-// knows the job key, introduces its rank and waits for the answer. Never blocks.
+// One attempt to come to a standby that may hold the arbiter now: connects, proves that it knows
+// the job key, introduces its rank and waits for the answer. Never blocks.
 //
 // Thread rule: the control thread.
 #pragma once
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ class StandbyDial {
     kSeated,   ///< it holds the arbiter: take_stream()
     kRefused,  ///< it still hears the arbiter that this rank has lost
     kLeft,     ///< it leaves the job in this moment
-    kFailed,   ///< it does not answer
+    kFailed,   ///< it does not answer in time
+    kAbsent,   ///< nobody listens there
   };
 
   /// `world` outlives it.
@@ -34,9 +36,7 @@ class StandbyDial {
   Rank standby() const { return standby_; }
   void list_awaited(std::vector<pollfd>* awaited) const;
   /// At once until it has begun.
-  TimePoint next_due() const { return stream_ ? due_ : TimePoint::min(); }
-  /// It has had no answer, which says less than that nobody listens.
-  bool has_waited(TimePoint now) const { return now >= due_; }
+  TimePoint next_due() const { return stream_ ? due_ : std::min(due_, opens_at_); }
   Outcome advance(TimePoint now);
   ControlStream take_stream() { return std::move(*stream_); }
 
@@ -59,6 +59,8 @@ class StandbyDial {
   const TimePoint due_;
   std::string unix_name_;
   std::vector<Place> places_;  // not tried yet, the last one first
+  Place place_;                // that is tried
+  TimePoint opens_at_ = TimePoint::min();
   std::optional<ControlStream> stream_;
   std::optional<Handshake> handshake_;
   bool connected_ = false;
