@@ -23,10 +23,11 @@ inline constexpr std::chrono::milliseconds kCause{300};
 inline constexpr std::chrono::seconds kReturn{1};
 /// A standby that is asked to take the arbiter's place finds out that its own rank has lost it too,
 inline constexpr std::chrono::milliseconds kOwnRank{400};
-/// ... and whoever asks takes it for dead when it does not answer.
-inline constexpr std::chrono::milliseconds kStandbyAnswer{500};
+/// ... and whoever asks goes to the next one when it does not answer: where a hundred ranks share
+/// two cores, it takes a while.
+inline constexpr std::chrono::seconds kStandbyAnswer{2};
 static_assert(kOwnRank < kStandbyAnswer, "a standby is taken for dead before it has answered");
 /// Once it has taken over, ranks that do not come to it have failed.
-inline constexpr std::chrono::seconds kSuccession{1};
+inline constexpr std::chrono::seconds kSuccession{3};
 
 }  // namespace unisono::grace

@@ -203,8 +203,8 @@ void ArbiterLoop::read_seat(int fd) {
     silence_.on_heard(seat.rank, now_);
   }
   Status outcome;
-  bool left = false;
-  while (outcome.ok() && !left) {
+  bool left = false, gave_up = false;
+  while (outcome.ok() && !left && !gave_up) {
     auto message = seat.stream.next();
     if (!message) {
       outcome = message.error();
@@ -212,19 +212,20 @@ void ArbiterLoop::read_seat(int fd) {
       break;
     } else if ((*message)->type == MessageType::kGoodbye) {
       left = true;
+    } else if (succession_ && (*message)->type == MessageType::kGiveUp) {
+      gave_up = true;
     } else {
       outcome = on_message(&seat, **message);
     }
   }
-  if (open && outcome.ok() && !left) return;
+  if (open && outcome.ok() && !left && !gave_up) return;
 
   const Rank rank = seat.rank;
-  // It had given up before it was answered, and comes anew.
-  const bool may_return = outcome.ok() && !left && seat.is_new && succession_;
+  // It has given up before it had an answer, and comes anew; if not, it is silent.
+  const bool may_return = gave_up || (outcome.ok() && !left && succession_ && seat.is_new);
   if (phase_ == Phase::kServing && may_return) {
     succession_->on_withdrawn(rank);
     decider_->await(rank);
-    silence_.forget(rank);
   } else if (phase_ == Phase::kServing) {
     // Of two decisions on a rank the second is not told, so this one may not come.
     shrinks_.on_gone(rank,

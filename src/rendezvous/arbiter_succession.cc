@@ -38,7 +38,7 @@ void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
     if (succession_->has_taken_over()) take_over();
   }
   // What came along with its greeting makes no event of its own.
-  read_seat(fd);
+  if (seats_.count(fd) > 0) read_seat(fd);
   const auto seated = seats_.find(fd);
   if (seated != seats_.end()) seated->second.is_new = false;
 }

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kLeaveTime{2};
 // How often a rank that has certainly lost the arbiter is told that it lives.
 constexpr int kRefusalsMax = 3;
 // How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
-constexpr Duration kSeekTime = std::chrono::seconds(5);
+constexpr Duration kSeekTime = std::chrono::seconds(10);
 constexpr const char* kNonsense = "sent what no arbiter sends";
 
 bool is_called(const Listener& listener) {
@@ -369,8 +369,7 @@ void ControlConnection::advance_dial(TimePoint now) {
         on_refused(now);
         break;
       case StandbyDial::Outcome::kFailed:
-        // A packet may be lost once, and a host be busy.
-        if (std::exchange(asked_twice_, !asked_twice_)) record_.on_unreachable(dial_->standby());
+        record_.on_unreachable(dial_->standby());
         seek(now);
         break;
       case StandbyDial::Outcome::kAbsent:
@@ -389,7 +388,6 @@ void ControlConnection::move_to(Rank standby, TimePoint now) {
   stream_.close();
   stream_ = dial_->take_stream();
   dial_.reset();
-  asked_twice_ = false;
   silence_.forget(holder_);
   holder_ = standby;
   silence_.on_heard(holder_, now);

@@ -123,8 +123,7 @@ class ControlConnection final : public ControlClient {
   State state_ = State::kOpen;
   Rank holder_ = 0;  // of the arbiter
   Silence silence_;
-  bool suspects_ = false;     // while seeking: the holder may live yet
-  bool asked_twice_ = false;  // the standby that is dialled
+  bool suspects_ = false;  // while seeking: the holder may live yet
   TimePoint seek_until_{};
   int refusals_ = 0;  // by standbys, since the arbiter was heard
   DecisionLedger ledger_;

@@ -26,7 +26,7 @@ inline constexpr std::size_t kCallBytesMax = 512;  ///< of its description
 
 enum class MessageType : std::uint8_t {
   kJoin = 1,      ///< rank: here I am
-  kGiveUp,        ///< rank: my deadline passed, tell me who is missing
+  kGiveUp,        ///< rank: my deadline passed, tell me who is missing; to a standby: no answer
   kWaiting,       ///< rank: waiting for these in an operation
   kTimedOut,      ///< rank: gave an operation up
   kFailure,       ///< rank: a failure it has established itself

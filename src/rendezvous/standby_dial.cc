@@ -22,7 +22,8 @@ StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& 
     : world_(world),
       standby_(standby),
       greeting_(encode_rejoin(greeting, world.size)),
-      due_(now + grace::kStandbyAnswer) {
+      // The arbiter of this process does answer.
+      due_(standby == world.rank ? kNever : now + grace::kStandbyAnswer) {
   const Member& there = world.members[static_cast<std::size_t>(standby)];
   const Member& here = world.members[static_cast<std::size_t>(world.rank)];
   StandbyAddress address = standby_address(there);
@@ -33,6 +34,12 @@ StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& 
   }
   for (std::string& host : address.hosts) places_.push_back({std::move(host), address.port});
   std::reverse(places_.begin(), places_.end());
+}
+
+StandbyDial::~StandbyDial() {
+  if (!stream_ || !greeted_) return;
+  stream_->queue(encode(MessageType::kGiveUp));
+  stream_->close();
 }
 
 void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {

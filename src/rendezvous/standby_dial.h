@@ -32,13 +32,20 @@ class StandbyDial {
 
   /// `world` outlives it.
   StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting, TimePoint now);
+  /// Tells a standby that it came to that it gives up, lest this rank is taken for dead.
+  ~StandbyDial();
+  StandbyDial(const StandbyDial&) = delete;
 
   Rank standby() const { return standby_; }
   void list_awaited(std::vector<pollfd>* awaited) const;
   /// At once until it has begun.
   TimePoint next_due() const { return stream_ ? due_ : std::min(due_, opens_at_); }
   Outcome advance(TimePoint now);
-  ControlStream take_stream() { return std::move(*stream_); }
+  ControlStream take_stream() {
+    ControlStream taken = std::move(*stream_);
+    stream_.reset();
+    return taken;
+  }
 
  private:
   struct Place {
