@@ -178,8 +178,8 @@ class UNISONO_API Communicator : public Collectives {
   /// fails meanwhile is left out as well. A communicator that has not failed fails first, with
   /// kAborted on all its ranks; close it afterwards, as after any failure. It may be called again.
   /// A call that failed on some ranks may have succeeded on others: agree on where to go on.
-  /// Blocks. Throws Error: on a rank that the others go on without, why (kRankFailed, kTimeout and its own
-  /// rank); kOutOfResources where the communicator cannot be made.
+  /// Blocks. Throws Error: on a rank that the others go on without, why (kRankFailed, kTimeout and
+  /// its own rank); kOutOfResources where the communicator cannot be made.
   Communicator shrink(std::chrono::milliseconds timeout = {});
 
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
