@@ -4,19 +4,14 @@
 #include <iterator>
 #include <utility>
 
+#include "base/keep_latest.h"
 #include "base/log.h"
 
 namespace unisono {
 namespace {
 
+// Of communicators that do not exist here most are closed ones: the latest are kept.
 constexpr std::size_t kDecisionsKept = 256, kQuestionsKept = 64, kShrinkWordsKept = 256;
-
-// Of communicators that do not exist here most are closed ones: the latest `most` are kept.
-template <typename T>
-void remember(const T& what, std::size_t most, std::deque<T>* kept) {
-  if (kept->size() == most) kept->pop_front();
-  kept->push_back(what);
-}
 
 // What was remembered of this communicator, in order.
 std::vector<FailureDecision> recall(std::uint32_t communicator, std::deque<FailureDecision>* kept) {
@@ -101,13 +96,13 @@ void JobNews::hear(const FailureDecision& decision) {
   if (decision.communicator == kEveryCommunicator) {
     deaths_.push_back(decision);
   } else if (find(decision.communicator) == nullptr) {
-    remember(decision, kDecisionsKept, &unknown_decisions_);
+    keep_latest(decision, kDecisionsKept, &unknown_decisions_);
   }
   for (std::size_t i = 0; i < communicators_.size(); ++i) tell(decision, communicators_[i]);
 }
 
 void JobNews::ask(std::uint32_t communicator) {
-  remember(communicator, kQuestionsKept, &questions_);
+  keep_latest(communicator, kQuestionsKept, &questions_);
 }
 
 void JobNews::answer_questions() {
@@ -125,7 +120,7 @@ void JobNews::poll_arbiter() {
   for (const std::uint32_t communicator : arbiter_.take_questions()) ask(communicator);
   answer_questions();
   for (const rendezvous::ShrinkMessage& word : arbiter_.take_shrink_words()) {
-    remember(word, kShrinkWordsKept, &shrink_words_);
+    keep_latest(word, kShrinkWordsKept, &shrink_words_);
   }
   if (!arbiter_.take_question_for_waits()) return;
   std::vector<RunningWait> waits;

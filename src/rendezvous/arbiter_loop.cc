@@ -170,8 +170,7 @@ void ArbiterLoop::accept_from(const Listener& listener) {
 void ArbiterLoop::seat(Strangers::Arrival arrival) {
   const int fd = arrival.stream.fd();
   const Rank rank = arrival.join.member.rank;
-  const auto earlier = std::find_if(seats_.begin(), seats_.end(),
-                                    [&](const auto& seat) { return seat.second.rank == rank; });
+  const auto earlier = find_seat(rank);
   // A rank that lost its connection and came back may be seen before the loss is.
   if (earlier != seats_.end()) read_seat(earlier->first);
   if (phase_ == Phase::kEnding) {
@@ -191,6 +190,18 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   // What came along with its join makes no event of its own.
   read_seat(fd);
   if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
+}
+
+std::map<int, ArbiterLoop::Seat>::iterator ArbiterLoop::find_seat(Rank rank) {
+  return std::find_if(seats_.begin(), seats_.end(),
+                      [&](const auto& seat) { return seat.second.rank == rank; });
+}
+
+// Reading may end seats.
+void ArbiterLoop::read_all_seats() {
+  std::vector<int> fds;
+  for (const auto& [fd, seat] : seats_) fds.push_back(fd);
+  for (const int fd : fds) read_seat(fd);
 }
 
 void ArbiterLoop::read_seat(int fd) {
@@ -416,9 +427,7 @@ void ArbiterLoop::say_decisions() {
 
 void ArbiterLoop::stop() {
   // A goodbye may have arrived in the same moment as the end of the process.
-  std::vector<int> fds;
-  for (const auto& [fd, seat] : seats_) fds.push_back(fd);
-  for (const int fd : fds) read_seat(fd);
+  read_all_seats();
   if (phase_ == Phase::kGathering) {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
   } else if (phase_ == Phase::kServing) {

@@ -90,6 +90,8 @@ class ArbiterLoop {
   void remember(Rank target, std::shared_ptr<const std::string> bytes);
   void look_after_silence();
   void abdicate();
+  std::map<int, Seat>::iterator find_seat(Rank rank);
+  void read_all_seats();
   void read_seat(int fd);
   /// Ok, or what the rank did wrong.
   Status on_message(Seat* seat, const Message& message);

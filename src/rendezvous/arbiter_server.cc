@@ -89,10 +89,6 @@ Arbiters& arbiters() {
   return instance;
 }
 
-}  // namespace
-
-namespace {
-
 Result<ArbiterLoop*> start(ArbiterOptions options, UniqueFd rank_zero) {
   Arbiters& all = arbiters();
   const Rank self = options.self;

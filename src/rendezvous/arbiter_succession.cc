@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/grace_periods.h"
+#include "base/keep_latest.h"
 #include "base/log.h"
 #include "rendezvous/arbiter_loop.h"
 #include "rendezvous/peer_information.h"
@@ -22,8 +23,7 @@ constexpr std::size_t kSaidMax = 256;
 void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
   const int fd = arrival.stream.fd();
   const Rank rank = arrival.rejoin.rank;
-  const auto earlier = std::find_if(seats_.begin(), seats_.end(),
-                                    [&](const auto& seat) { return seat.second.rank == rank; });
+  const auto earlier = find_seat(rank);
   // It has come anew, which is no death.
   if (earlier != seats_.end()) seats_.erase(earlier);
   Seat& seat =
@@ -56,9 +56,7 @@ void ArbiterLoop::learn(RejoinMessage told) {
 
 void ArbiterLoop::take_over() {
   // Some may have given up already.
-  std::vector<int> fds;
-  for (const auto& [fd, seat] : seats_) fds.push_back(fd);
-  for (const int fd : fds) read_seat(fd);
+  read_all_seats();
   log::info(fmt::format("rank {} holds the arbiter from now on", options_.self));
   phase_ = Phase::kServing;
   serves_ = true;
@@ -114,7 +112,7 @@ void ArbiterLoop::end_minority(const std::vector<Rank>& missing) {
   const std::string why = fmt::format(
       "is cut off: only {} came to it when the arbiter was lost, {} did not; the "
       "greater part may go on without them",
-      ranks_text({seated_ranks()}), ranks_text(missing));
+      ranks_text(seated_ranks()), ranks_text(missing));
   shrinks_.close(
       {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
   decider_->condemn(options_.self, why);
@@ -128,15 +126,13 @@ std::vector<Rank> ArbiterLoop::seated_ranks() const {
 
 void ArbiterLoop::remember(Rank target, std::shared_ptr<const std::string> bytes) {
   if (!succession_) return;
-  said_.push_back({target, std::move(bytes)});
-  if (said_.size() > kSaidMax) said_.pop_front();
+  keep_latest(Said{target, std::move(bytes)}, kSaidMax, &said_);
 }
 
 // A standby must know who left before it takes over, and all must know which standby will not.
 void ArbiterLoop::tell_departure(Rank rank) {
   const auto told = std::make_shared<const std::string>(encode_departed(rank));
   remember(-1, told);
-  const auto is_standby = [](Rank each) { return each >= 1 && each <= kStandbys; };
   for (auto& [fd, seat] : seats_) {
     if (seat.rank != rank && (is_standby(rank) || is_standby(seat.rank))) send(&seat, told);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/grace_periods.h"
+#include "base/keep_latest.h"
 #include "base/log.h"
 #include "rendezvous/rank_text.h"
 
@@ -23,7 +24,7 @@ constexpr std::size_t kReportsMax = 64;
 constexpr Duration kReportLasts = grace::kDecision;
 // For how long leaving a job waits for somebody to tell.
 constexpr std::chrono::seconds kLeaveTime{2};
-// How often a rank that has certainly lost the arbiter is told that it lives.
+// How often a rank that suspects the arbiter is told that it lives before it is itself cut off.
 constexpr int kRefusalsMax = 3;
 // How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
 constexpr Duration kSeekTime = std::chrono::seconds(10);
@@ -86,8 +87,7 @@ bool ControlConnection::send(std::string bytes) {
 }
 
 void ControlConnection::keep(Report report) {
-  reports_.push_back(std::move(report));
-  if (reports_.size() > kReportsMax) reports_.pop_front();
+  keep_latest(std::move(report), kReportsMax, &reports_);
   drop_old_reports(Clock::now());
 }
 
@@ -134,8 +134,7 @@ void ControlConnection::report_waiting(const WaitMessage& wait) {
   std::string bytes = encode_wait(MessageType::kWaiting, wait, world_.size);
   say([&] {
     std::erase_if(waits_, [&](const auto& known) { return known.first == wait.communicator; });
-    waits_.emplace_back(wait.communicator, bytes);
-    if (waits_.size() > kWaitsMax) waits_.pop_front();
+    keep_latest(std::pair(wait.communicator, bytes), kWaitsMax, &waits_);
     return send(std::move(bytes));
   });
 }

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "base/keep_latest.h"
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
 
 void JobRecord::on_decision(const FailureDecision& decision) {
-  latest_.push_back(decision);
-  if (latest_.size() > kDecisionsToldMax) latest_.pop_front();
+  keep_latest(decision, kDecisionsToldMax, &latest_);
   if (decision.communicator != kEveryCommunicator || decision.failed_rank < 0) return;
   (decision.code == ErrorCode::kRankLeft ? left_ : dead_).insert(decision.failed_rank);
 }

@@ -21,9 +21,7 @@ class JobRecord {
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
   void on_departed(Rank rank) { left_.insert(rank); }
-  /// It does not answer this rank, and may have died or left: passed over until the rank has an
-  /// arbiter again.
-  /// It does not answer, or hears the arbiter.
+  /// It does not answer, or hears the arbiter: passed over until it is forgiven.
   void on_unreachable(Rank rank) { unreachable_.insert(rank); }
   /// Nobody listens where it did.
   void on_absent(Rank rank) { absent_.insert(rank); }
@@ -32,8 +30,7 @@ class JobRecord {
   bool forgive() { return !std::exchange(unreachable_, {}).empty(); }
 
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
-  /// this rank is left.
-  /// `self_last`: this rank was stopped, and another one may hold it by now.
+  /// this rank is left. `self_last`: this rank was stopped, and another one may hold it by now.
   Rank next_standby(bool self_last = false) const;
   RejoinMessage rejoin_message() const;
 

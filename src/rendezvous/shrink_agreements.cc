@@ -98,7 +98,7 @@ Status ShrinkAgreements::on_ask(Rank rank, const ShrinkMessage& message, TimePoi
   if (const Status* const why = exclusion(*agreement, rank)) {
     refuse(message.communicator, {rank}, without(*why));
   } else if (message.id != 0 && message.id == agreement->finished) {
-    said_.push_back({rank, {ShrinkStep::kDone, message.communicator, message.id, {}, {}, {}}});
+    say_done(rank, message.communicator, message.id);
   } else if (agreement->survivors.count(rank) > 0) {
     // It has lost the attempt that the others are in.
     const std::set<Rank> candidates = agreement->survivors;
@@ -121,15 +121,15 @@ void ShrinkAgreements::on_finished(const ShrinkMessage& message) {
   agreement->finished = message.id;
   std::erase_if(agreement->asked, [&](Rank rank) {
     if (agreement->made[rank] != message.id) return false;
-    said_.push_back({rank, {ShrinkStep::kDone, message.communicator, message.id, {}, {}, {}}});
+    say_done(rank, message.communicator, message.id);
     return true;
   });
 }
 
 void ShrinkAgreements::on_leave(Rank rank, const ShrinkMessage& message) {
   // Nobody shrinks an attempt.
-  const bool is_attempt = giver_of(message.communicator, world_size_) == world_size_;
-  Agreement* const agreement = is_attempt ? nullptr : find_or_make(message.communicator);
+  if (is_attempt(message.communicator)) return;
+  Agreement* const agreement = find_or_make(message.communicator);
   if (agreement == nullptr) return;
   if (agreement->members.empty()) agreement->members = to_set(message.members);
   agreement->excluded.emplace(
@@ -185,10 +185,7 @@ void ShrinkAgreements::on_decision(const FailureDecision& decision) {
   if (decision.communicator == kEveryCommunicator) return on_gone(rank, why);
   const bool is_late = decision.code == ErrorCode::kTimeout;
   if (!is_late && !ends_membership(decision.code)) return;
-  // Communicators that arbiters have named are attempts.
-  if (giver_of(decision.communicator, world_size_) == world_size_) {
-    return on_attempt_failed(decision);
-  }
+  if (is_attempt(decision.communicator)) return on_attempt_failed(decision);
   Agreement* const agreement = find_or_make(decision.communicator);
   if (agreement == nullptr) return;
   if (is_late) {
@@ -229,9 +226,7 @@ TimePoint ShrinkAgreements::next_due() const {
 void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
   if (agreement->id == 0) return gather(communicator, agreement, now);
   if (agreement->ready == agreement->survivors) {
-    for (const Rank rank : agreement->survivors) {
-      said_.push_back({rank, {ShrinkStep::kDone, communicator, agreement->id, {}, {}, {}}});
-    }
+    for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
     return end(agreement);
   }
   std::set<Rank> late;
@@ -301,6 +296,14 @@ void ShrinkAgreements::form(std::uint32_t communicator, Agreement* agreement,
   for (const Rank rank : members) {
     said_.push_back({rank, {ShrinkStep::kForm, communicator, agreement->id, {}, members, {}}});
   }
+}
+
+bool ShrinkAgreements::is_attempt(std::uint32_t communicator) const {
+  return giver_of(communicator, world_size_) == world_size_;
+}
+
+void ShrinkAgreements::say_done(Rank rank, std::uint32_t communicator, std::uint32_t id) {
+  said_.push_back({rank, {ShrinkStep::kDone, communicator, id, {}, {}, {}}});
 }
 
 void ShrinkAgreements::refuse(std::uint32_t communicator, const std::set<Rank>& ranks,

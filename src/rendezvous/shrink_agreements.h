@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/shrink_message.h"
+#include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
 
@@ -24,7 +25,7 @@ namespace unisono::rendezvous {
 inline constexpr std::chrono::milliseconds kSuspectTime{3000};
 
 /// Rank 0 and the standbys.
-inline constexpr int kHoldersMax = 4;
+inline constexpr int kHoldersMax = 1 + kStandbys;
 
 class ShrinkAgreements {
  public:
@@ -86,6 +87,9 @@ class ShrinkAgreements {
   void gather(std::uint32_t communicator, Agreement* agreement, TimePoint now);
   void form(std::uint32_t communicator, Agreement* agreement, const std::set<Rank>& candidates,
             TimePoint now);
+  /// Arbiters have named it, as an attempt.
+  bool is_attempt(std::uint32_t communicator) const;
+  void say_done(Rank rank, std::uint32_t communicator, std::uint32_t id);
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   static void end(Agreement* agreement);
 

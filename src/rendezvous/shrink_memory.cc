@@ -1,19 +1,12 @@
 #include "rendezvous/shrink_memory.h"
 
+#include "base/keep_latest.h"
+
 namespace unisono::rendezvous {
-namespace {
-
-void remember_word(const ShrinkMessage& message, std::size_t most,
-                   std::deque<ShrinkMessage>* kept) {
-  if (kept->size() == most) kept->pop_front();
-  kept->push_back(message);
-}
-
-}  // namespace
 
 void ShrinkMemory::on_said(const ShrinkMessage& message) {
   if (message.step == ShrinkStep::kLeaves) {
-    return remember_word(message, kRememberedMax, &left_);
+    return keep_latest(message, kRememberedMax, &left_);
   }
   if (message.step == ShrinkStep::kAsk) {
     if (asked_.size() < kRememberedMax) asked_[message.communicator] = message;
@@ -34,7 +27,7 @@ void ShrinkMemory::on_word(const ShrinkMessage& word) {
   if (word.step != ShrinkStep::kDone) return;
   ShrinkMessage finished = word;
   finished.step = ShrinkStep::kFinished;
-  remember_word(finished, kRememberedMax, &finished_);
+  keep_latest(finished, kRememberedMax, &finished_);
 }
 
 std::vector<ShrinkMessage> ShrinkMemory::to_repeat() const {

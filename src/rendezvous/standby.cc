@@ -85,8 +85,7 @@ bool is_numeric_address(const std::string& host) {
 
 std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Member* self) {
   std::vector<Listener> listeners;
-  const bool is_standby = self->rank >= 1 && self->rank <= kStandbys && self->rank < size;
-  if (!is_standby || point.within_process) return listeners;
+  if (!is_standby(self->rank) || self->rank >= size || point.within_process) return listeners;
   prepare_arbiters();
   if (check_own_user().ok()) listen_here(self, &listeners);
   if (may_span_hosts(point)) listen_to_hosts(point, self, &listeners);

@@ -17,6 +17,7 @@ namespace unisono::rendezvous {
 
 /// Ranks 1 to this one, as many as there are.
 inline constexpr Rank kStandbys = 3;
+inline constexpr bool is_standby(Rank rank) { return rank >= 1 && rank <= kStandbys; }
 
 /// Where one listens.
 struct StandbyAddress {
