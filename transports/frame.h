@@ -1,4 +1,4 @@
-// The unit that transports move: a 64-byte header and at most 256 KiB of payload. Host byte order;
+// The unit that transports move: a 64-byte header and its payload. Host byte order;
 // the handshake refuses a peer of the other one.
 #pragma once
 
@@ -11,13 +11,15 @@
 namespace unisono {
 
 inline constexpr std::size_t kFramePayloadMax = 256 * 1024;
+/// Of a kData frame that its receiver reads where it lies, if the endpoint asks for longer ones.
+inline constexpr std::size_t kLentPayloadMax = 16 * kFramePayloadMax;
 
 enum class FrameKind : std::uint8_t {
   kEager = 1,  ///< a whole message, sent without being asked for; spends credit
   kAnnounce,   ///< a message is waiting here for a grant; spends credit for its header
   kGrant,      ///< the receiver is ready: send message (communicator, sequence, index)
-  kData,    ///< a piece of a granted message: kFramePayloadMax bytes at a multiple of that, or the
-            ///< rest; each once, any order, any stream
+  kData,    ///< a piece of a granted message: at a multiple of kFramePayloadMax and as long as one
+            ///< or several times that, or the rest; each byte once, any order, any stream
   kCredit,  ///< `total_bytes` of eager credit return to the sender of (communicator)
   kProbe,   ///< "I wait in this call": carries the record and nothing else
   kWant,    ///< point-to-point, to a sender without credit: announce a message of tag `index`

@@ -5,6 +5,7 @@
 // made from poll() only, never from post_send(). Ranks are world ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -76,6 +77,12 @@ class Endpoint {
   virtual TakeResult take_awaited(const AwaitedMessage& awaited) {
     static_cast<void>(awaited);
     return TakeResult::kOther;
+  }
+  /// How much of `rest`, what is still to be sent of a granted message, the next kData frame
+  /// carries: all, or a multiple of kFramePayloadMax.
+  virtual std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) {
+    static_cast<void>(header);
+    return std::min(rest.size(), kFramePayloadMax);
   }
   /// Never blocks. Before the connection stands frames are queued up to a small bound, then kFull.
   /// On a closed endpoint the frame is dropped and kDone returned: closed() has told the engine.

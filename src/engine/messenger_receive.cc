@@ -9,13 +9,19 @@
 namespace unisono {
 namespace {
 
-// Where and how long the sender must have cut it: then two pieces are the same or apart.
+// Where the sender must have cut it: then no two pieces overlap in part.
 bool is_piece(const FrameHeader& header, std::size_t message_bytes) {
   if (header.total_bytes != message_bytes || header.offset > message_bytes) return false;
   const std::size_t rest = message_bytes - static_cast<std::size_t>(header.offset);
-  return header.offset % kFramePayloadMax == 0 &&
-         header.payload_bytes == std::min(kFramePayloadMax, rest) &&
-         (rest > 0 || message_bytes == 0);
+  const bool is_whole_pieces =
+      header.payload_bytes > 0 && header.payload_bytes % kFramePayloadMax == 0;
+  return header.offset % kFramePayloadMax == 0 && header.payload_bytes <= rest &&
+         (is_whole_pieces || header.payload_bytes == rest) && (rest > 0 || message_bytes == 0);
+}
+
+// An empty message is one piece.
+std::size_t pieces_in(std::size_t bytes) {
+  return std::max<std::size_t>(1, (bytes + kFramePayloadMax - 1) / kFramePayloadMax);
 }
 
 }  // namespace
@@ -326,7 +332,8 @@ Placement Messenger::place_data(Peer& peer, Channel& channel, const FrameHeader&
   const bool is_new =
       posted->discard
           ? posted->placed <= posted->bytes
-          : posted->pieces.place(static_cast<std::size_t>(header.offset / kFramePayloadMax));
+          : posted->pieces.place(static_cast<std::size_t>(header.offset / kFramePayloadMax),
+                                 pieces_in(header.payload_bytes));
   if (!is_new) {
     violate(peer, channel, "sent the same piece of a message twice");
     return {};

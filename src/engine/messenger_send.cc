@@ -194,13 +194,12 @@ bool Messenger::stream(Peer& peer, Outgoing* message) {
   for (int pieces = 0; message->posted_bytes < message->payload.size() || !message->begun;
        ++pieces) {
     if (pieces == kPiecesPerPoll) return false;
-    const std::size_t bytes =
-        std::min(kFramePayloadMax, message->payload.size() - message->posted_bytes);
+    const std::span<const std::byte> rest = message->payload.subspan(message->posted_bytes);
+    const std::size_t bytes = peer.endpoint->frame_bytes(header, rest);
     header.offset = message->posted_bytes;
     header.payload_bytes = static_cast<std::uint32_t>(bytes);
-    const PostResult result =
-        peer.endpoint->post_send(header, message->payload.subspan(message->posted_bytes, bytes),
-                                 reinterpret_cast<std::uint64_t>(message));
+    const PostResult result = peer.endpoint->post_send(header, rest.first(bytes),
+                                                       reinterpret_cast<std::uint64_t>(message));
     if (result == PostResult::kFull) return false;
     if (result == PostResult::kPending) ++message->in_flight;
     message->posted_bytes += bytes;

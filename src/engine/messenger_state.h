@@ -1,6 +1,7 @@
 // What the messenger keeps per message, per channel and per peer. Private to messenger*.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -52,16 +53,18 @@ class PlacedPieces {
     next_ = 0;
     beyond_.clear();
   }
-  /// False when it was placed before.
-  bool place(std::size_t piece) {
-    if (piece == next_ && beyond_.empty()) {
-      ++next_;
+  /// False when one of those from `first` on was placed before.
+  bool place(std::size_t first, std::size_t count = 1) {
+    if (first == next_ && beyond_.empty()) {
+      next_ += count;
       return true;
     }
-    if (piece < next_) return false;
-    if (piece >= beyond_.size()) beyond_.resize(piece + 1);
-    if (beyond_[piece]) return false;
-    beyond_[piece] = true;
+    if (first < next_) return false;
+    if (first + count > beyond_.size()) beyond_.resize(first + count);
+    const auto begin = beyond_.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = begin + static_cast<std::ptrdiff_t>(count);
+    if (std::find(begin, end, true) != end) return false;
+    std::fill(begin, end, true);
     while (next_ < beyond_.size() && beyond_[next_]) ++next_;
     return true;
   }

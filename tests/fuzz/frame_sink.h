@@ -17,7 +17,7 @@ class StrictSink : public FrameSink {
 
   Placement place(Rank, const FrameHeader& header) override {
     require(!open_, "two frames at once");
-    require(header.payload_bytes <= kFramePayloadMax, "a payload above the limit");
+    require(header.payload_bytes <= kLentPayloadMax, "a payload above the limit");
     open_ = true;
     kind_ = static_cast<Placement::Kind>(dice_->below(3));
     offset_ = 0;

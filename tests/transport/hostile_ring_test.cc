@@ -92,6 +92,19 @@ TEST(HostileRing, ImpossibleHeadersEndTheLink) {
       << "a loan of nothing";
 }
 
+TEST(HostileRing, ALoanOfAnImpossibleLengthEndsTheLink) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, kLentPayloadMax + 1, std::uint64_t{1} << 40}) {
+    LendingRing ring;
+    const Frame frame = make_frame(0, 1000);
+    ASSERT_EQ(ring.sender.lend(frame.header, frame.payload, {MemoryPath::kHeap, bytes, 64}),
+              Pushed::kPart);
+    EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kEnd);
+    EXPECT_EQ(ring.receiver.end().code(), ErrorCode::kProtocol);
+    ring.sender.withdraw();
+  }
+}
+
 TEST(HostileRing, WrongContinuationEndsTheLink) {
   for (const std::uint32_t word :
        {kPublishedWord | 64u, kPublishedWord | 1u << 30, kPublishedWord | 1u << 30 | 961u, ~0u}) {

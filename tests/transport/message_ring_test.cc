@@ -265,6 +265,68 @@ TEST(LentFrame, TakenBackAfterItWasReadIsDone) {
   EXPECT_EQ(ring.recorder.count(0), 1u);
 }
 
+// Longer than what is read at once: the other end gets its turn in between.
+constexpr std::size_t kSteps = 5;
+constexpr std::size_t kLongLoan = kSteps * 256 * 1024 - 7;
+
+TEST(LentFrame, ThatIsLongIsReadStepByStep) {
+  for (const MemoryPath path : {MemoryPath::kHeap, MemoryPath::kPointer}) {
+    LendingRing ring;
+    const Frame frame = make_frame(0, kLongLoan);
+    ASSERT_EQ(ring.lend(frame, path), Pushed::kPart);
+    for (std::size_t step = 1; step < kSteps; ++step) {
+      EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kStep);
+      EXPECT_TRUE(ring.receiver.reading());
+      EXPECT_EQ(ring.sender.resume(), Pushed::kPart);
+    }
+    EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kRecord);
+    EXPECT_EQ(ring.recorder.count(0), 1u);
+    EXPECT_EQ(ring.sender.resume(), Pushed::kWhole);
+  }
+}
+
+TEST(LentFrame, TakenBackBetweenTwoStepsComesFromACopy) {
+  for (const MemoryPath path : {MemoryPath::kHeap, MemoryPath::kPointer}) {
+    LendingRing ring;
+    Frame frame = make_frame(0, kLongLoan);
+    ASSERT_EQ(ring.lend(frame, path), Pushed::kPart);
+    EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kStep);
+    ring.sender.detach();
+    std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
+    ring.loans.meanwhile = [] { ADD_FAILURE() << "it was read although it is not lent any more"; };
+    EXPECT_TRUE(ring.run());
+    EXPECT_EQ(ring.recorder.count(0), 1u);
+  }
+}
+
+/// Memory of a receiver that may want it back.
+class Room final : public FrameSink {
+ public:
+  Placement place(Rank, const FrameHeader&) override {
+    return {Placement::Kind::kInto, memory.data()};
+  }
+  void deliver(Rank, const FrameHeader&, std::size_t, std::span<const std::byte>) override {}
+  void received(Rank, const FrameHeader&) override { ++frames; }
+  void sent(Rank, std::uint64_t) override {}
+  void closed(Rank, const Status&) override {}
+
+  std::vector<std::byte> memory = std::vector<std::byte>(kLongLoan);
+  int frames = 0;
+};
+
+TEST(LentFrame, AbandonedBetweenTwoStepsIsNotReadAnyMore) {
+  LendingRing ring;
+  const Frame frame = make_frame(0, kLongLoan);
+  Room room;
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  EXPECT_EQ(ring.receiver.take(room), Took::kStep);
+  ring.receiver.abandon(room.memory.data(), room.memory.size());
+  ring.loans.meanwhile = [] { ADD_FAILURE() << "it was read"; };
+  EXPECT_EQ(ring.receiver.take(room), Took::kRecord);
+  EXPECT_EQ(room.frames, 1);
+  EXPECT_EQ(ring.sender.resume(), Pushed::kWhole);
+}
+
 // Memory of the same process may be unmapped as soon as it is given back.
 TEST(LentFrame, IsNotGivenBackWhileAThreadReads) {
   LendingRing ring;

@@ -36,7 +36,7 @@ Recorder::Arriving* Recorder::find(Rank peer, const FrameHeader& header, const c
 
 Placement Recorder::place(Rank peer, const FrameHeader& header) {
   check_call(peer, "place");
-  EXPECT_LE(header.payload_bytes, kFramePayloadMax);
+  EXPECT_LE(header.payload_bytes, kLentPayloadMax);
   Arriving frame;
   frame.header = header;
   frame.kind = choose_placement ? choose_placement(header) : Placement::Kind::kInto;

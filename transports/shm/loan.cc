@@ -15,9 +15,10 @@ constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
 class SegmentLoans final : public Loans {
  public:
   SegmentLoans(std::shared_ptr<SharedSegment> shared, AccessPath access)
-      : Loans(access == AccessPath::kWindow ? kNever : kLoanBytesMin),
+      : Loans(access == AccessPath::kWindow ? kNever : kLoanBytesMin,
+              access == AccessPath::kAutomatic),
         shared_(std::move(shared)),
-        by_single_copy_(access == AccessPath::kSingleCopy) {}
+        by_single_copy_(access == AccessPath::kSingleCopy || access == AccessPath::kAutomatic) {}
 
   MemoryHandle lend(Rank peer, const FrameHeader& header,
                     std::span<const std::byte> payload) const override {

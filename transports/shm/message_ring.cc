@@ -54,6 +54,9 @@ constexpr std::uint32_t kRefused = 2;
 constexpr std::uint32_t kReading =
     3;  // by a thread of the lender's process, which will be done soon
 
+// What of a lent frame is copied at once: then the rank looks after what it sends itself.
+constexpr std::size_t kLoanStepBytes = std::size_t{256} << 10;
+
 std::atomic_ref<std::uint32_t> first_word(std::byte* line) {
   return std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(line));
 }
@@ -95,6 +98,8 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
   RingGeometry geometry;
   geometry.lines = memory.base + kRingControlBytes;
   geometry.consumed = reinterpret_cast<std::uint64_t*>(memory.base);
+  static_assert(sizeof(std::uint64_t) + sizeof(MessageTimes) <= kLineBytes);
+  geometry.message_times = reinterpret_cast<MessageTimes*>(geometry.consumed + 1);
   geometry.left = reinterpret_cast<std::uint32_t*>(memory.base + kLineBytes);
   static_assert(sizeof(std::uint32_t) + sizeof(ReaderTimes) <= kLineBytes);
   geometry.times = reinterpret_cast<ReaderTimes*>(geometry.left + 1);
@@ -203,14 +208,14 @@ RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const s
   std::memcpy(loan_, &line, sizeof line);
   write_header(ring_.line(position_), header);
   is_read_here_ = lent.path == MemoryPath::kPointer;
-  publish(kLent | header.payload_bytes, 2);
+  publish(kLent, 2);
   rest_ = payload.data();
   rest_bytes_ = payload.size();
   return Pushed::kPart;
 }
 
 bool RingSender::loan_ended() {
-  // Acquire pairs with RingReceiver::settle_loan: the reader has finished with the payload.
+  // Acquire pairs with RingReceiver::read_loan: the reader has finished with the payload.
   const std::uint32_t word = first_word(loan_).load(std::memory_order_acquire);
   if (word == kOpen || word == kReading) return false;
   broken_ = word != kTaken && word != kRefused;
@@ -276,6 +281,7 @@ RingLeft RingSender::reader_left() const {
 }
 
 RingReceiver::Took RingReceiver::take(FrameSink& sink) {
+  if (loan_ != nullptr) return take_loan(sink);
   // Acquire pairs with RingSender::publish.
   const std::uint32_t word = first_word(ring_.line(position_)).load(std::memory_order_acquire);
   if ((word & kPublished) == 0) return Took::kNothing;
@@ -336,14 +342,20 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
   if (header_.kind == kGoodbyeKind) return take_goodbye(header_);
   const std::uint32_t flags = word & ~(kPublished | kPieceMask | kBytesMask);
   const bool is_inline = flags == kInline && header_.payload_bytes <= kInlineBytesMax;
-  const bool is_lent = flags == kLent && header_.payload_bytes > 0;
+  const bool is_lent = flags == kLent && header_.payload_bytes == 0 && look_at_loan();
   if ((flags != 0 && !is_inline && !is_lent) || !is_possible(word) || !is_known(header_) ||
-      header_.payload_bytes > kFramePayloadMax) {
+      (!is_lent && header_.payload_bytes > kFramePayloadMax)) {
     return break_off("a frame of kind " + std::to_string(static_cast<int>(header_.kind)) +
                      ", class " + std::to_string(static_cast<int>(header_.frame_class)) + " and " +
                      std::to_string(header_.payload_bytes) + " payload bytes");
   }
   offset_ = 0;
+  timer_.begin(header_, is_lent);
+  if (is_lent) {
+    loan_ = ring_.line(ring_.wrap(position_ + 1));
+    placement_ = sink.place(peer_, header_);
+    return take_loan(sink);
+  }
   if (is_inline) {
     alignas(16) std::byte payload[kInlineBytesMax];
     std::memcpy(payload, reinterpret_cast<const std::byte*>(&header_) + kInlineAt, sizeof payload);
@@ -356,41 +368,60 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
     sink.received(peer_, header_);
     return Took::kRecord;
   }
-  if (is_lent) return take_loan(sink);
   placement_ = sink.place(peer_, header_);
   take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), word, sink);
   return Took::kRecord;
 }
 
+// What is lent says itself how long it is. False where that cannot be.
+bool RingReceiver::look_at_loan() {
+  const std::byte* const line = ring_.line(ring_.wrap(position_ + 1));
+  std::memcpy(&lent_, line + offsetof(LoanLine, lent), sizeof lent_);
+  if (lent_.bytes == 0 || lent_.bytes > kLentPayloadMax) return false;
+  header_.payload_bytes = static_cast<std::uint32_t>(lent_.bytes);
+  return true;
+}
+
 RingReceiver::Took RingReceiver::take_loan(FrameSink& sink) {
-  std::byte* const line = ring_.line(ring_.wrap(position_ + 1));
-  placement_ = sink.place(peer_, header_);
-  rest_bytes_ = settle_loan(line) ? 0 : header_.payload_bytes;
+  const std::uint32_t word = read_loan();
+  if (word == kOpen) return Took::kStep;
+  loan_ = nullptr;
+  offset_ = 0;  // what was refused comes from its first byte
+  rest_bytes_ = word == kTaken ? 0 : header_.payload_bytes;
   advance(2);
-  if (rest_bytes_ == 0) sink.received(peer_, header_);
+  if (rest_bytes_ == 0) end_frame(sink);
   return Took::kRecord;
 }
 
-// True when the payload is where it belongs and the lender was told so.
-bool RingReceiver::settle_loan(std::byte* line) {
-  MemoryHandle lent;
-  std::memcpy(&lent, line + offsetof(LoanLine, lent), sizeof lent);
+// Reads a step into place. Returns kOpen while there is more, kTaken when the payload is where it
+// belongs and the lender was told so, else kRefused.
+std::uint32_t RingReceiver::read_loan() {
   const auto decide = [&](std::uint32_t from, std::uint32_t to) {
     // Release pairs with loan_ended() and withdraw(), acquire with withdraw().
-    return first_word(line).compare_exchange_strong(from, to, std::memory_order_acq_rel);
+    const bool decided =
+        first_word(loan_).compare_exchange_strong(from, to, std::memory_order_acq_rel);
+    return decided ? to : kRefused;
   };
   if (placement_.kind == Placement::Kind::kDiscard) return decide(kOpen, kTaken);
   if (placement_.kind == Placement::Kind::kDeliver || loans_ == nullptr) {
-    decide(kOpen, kRefused);
-    return false;
+    return decide(kOpen, kRefused);
   }
   // Memory of this process may be gone when the lender has it back: it waits while this reads.
-  const std::uint32_t before = lent.path == MemoryPath::kPointer ? kReading : kOpen;
-  const bool open = before == kReading ? decide(kOpen, kReading)
-                                       : first_word(line).load(std::memory_order_acquire) == kOpen;
-  if (!open) return false;
-  const Status got = loans_->collect(peer_, lent, {placement_.target, header_.payload_bytes});
-  return decide(before, got ? kTaken : kRefused) && got;
+  const std::uint32_t before = lent_.path == MemoryPath::kPointer ? kReading : kOpen;
+  // The line stays with its lender, who looks at it, until there is something to tell.
+  const bool is_open = before == kOpen ? first_word(loan_).load(std::memory_order_acquire) == kOpen
+                                       : decide(kOpen, kReading) == kReading;
+  if (!is_open) return kRefused;
+  const std::size_t bytes = std::min(kLoanStepBytes, header_.payload_bytes - offset_);
+  MemoryHandle step = lent_;
+  step.bytes = bytes;
+  step.address += offset_;
+  if (!loans_->collect(peer_, step, {placement_.target + offset_, bytes})) {
+    return decide(before, kRefused);
+  }
+  offset_ += bytes;
+  if (offset_ == header_.payload_bytes) return decide(before, kTaken);
+  return before == kOpen ? kOpen : decide(kReading, kOpen);
 }
 
 RingReceiver::Took RingReceiver::take_continuation(std::uint32_t word, FrameSink& sink) {
@@ -455,7 +486,12 @@ void RingReceiver::take_payload(std::size_t bytes, std::uint32_t word, FrameSink
   }
   rest_bytes_ -= bytes;
   advance(is_passed ? 1 : 1 + lines_for(bytes));
-  if (rest_bytes_ == 0) sink.received(peer_, header_);
+  if (rest_bytes_ == 0) end_frame(sink);
+}
+
+void RingReceiver::end_frame(FrameSink& sink) {
+  timer_.end(header_);
+  sink.received(peer_, header_);
 }
 
 void RingReceiver::copy_out(std::size_t bytes, FrameSink& sink) {
@@ -490,7 +526,7 @@ void RingReceiver::advance(std::uint32_t lines) {
 }
 
 void RingReceiver::abandon(const std::byte* begin, std::size_t bytes) {
-  if (rest_bytes_ == 0 || placement_.kind != Placement::Kind::kInto) return;
+  if (!reading() || placement_.kind != Placement::Kind::kInto) return;
   const bool inside =
       !std::less<>()(placement_.target, begin) && std::less<>()(placement_.target, begin + bytes);
   if (inside) placement_ = {};

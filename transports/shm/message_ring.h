@@ -12,12 +12,12 @@
 // (passed_buffers.h).
 //
 // A lent frame (loan.h) is a record of two lines and no payload. A word in the second line decides
-// once what becomes of the frame. The reader copies the frame from where it lies and then writes
-// "taken", or it writes "refused"; the writer writes "refused" when it wants its memory back. A
-// refused frame follows in continuation records from its first byte, so nothing is lost, and what
-// the reader has copied by then is written over. Within one process the writer's memory could be
-// unmapped while it is copied: there the reader writes "reading" first, and the writer waits until
-// that one frame is copied.
+// once what becomes of the frame. The reader copies the frame from where it lies, a step at a time,
+// and then writes "taken", or it writes "refused"; the writer writes "refused" when it wants its
+// memory back. A refused frame follows in continuation records from its first byte, so nothing is
+// lost, and what the reader has copied by then is written over. Within one process the writer's
+// memory could be unmapped while it is copied: there the reader writes "reading" before a step and
+// "open" after it, and the writer waits until that one step is copied.
 //
 // Everything read here may have been written by a hostile process of the same user: it is copied,
 // then checked, then used.
@@ -32,6 +32,7 @@
 
 #include "base/result.h"
 #include "transports/shm/loan.h"
+#include "transports/shm/loan_trials.h"
 #include "transports/shm/passed_buffers.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_segment.h"
@@ -40,7 +41,8 @@
 
 namespace unisono::shm {
 
-/// Before the lines: one line with the reader's counter, one with its `left` word and its times.
+/// Before the lines: one line with the reader's counter and its times of messages, one with its
+/// `left` word and its times of pieces.
 inline constexpr std::size_t kRingControlBytes = 2 * kLineBytes;
 inline constexpr std::size_t kRingBytesMin = 4096;
 inline constexpr std::size_t kRingBytesMax = std::size_t{1} << 30;
@@ -65,6 +67,7 @@ enum class RingLeft : std::uint32_t {
 struct RingGeometry {
   std::byte* lines = nullptr;
   std::uint64_t* consumed = nullptr;
+  MessageTimes* message_times = nullptr;
   std::uint32_t* left = nullptr;
   ReaderTimes* times = nullptr;
   std::uint32_t line_count = 0;
@@ -98,7 +101,10 @@ class RingSender {
 
   /// `buffers` is shared with the receiver that this rank has of the same peer; null: none.
   explicit RingSender(const RingGeometry& geometry, PassedBuffers* buffers = nullptr)
-      : ring_(geometry), buffers_(buffers), trials_(geometry.times) {}
+      : ring_(geometry),
+        buffers_(buffers),
+        trials_(geometry.times),
+        loan_trials_(geometry.message_times) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
@@ -107,6 +113,10 @@ class RingSender {
               const MemoryHandle& lent);
   /// Until the reader has refused a loan: it would refuse the next one, too.
   bool may_lend() const { return may_lend_; }
+  /// Whether a frame in private memory is better lent. The same for all frames of a message.
+  bool lends_private(const FrameHeader& header, const ReceivedMessages* followed) {
+    return loan_trials_.lends(header, followed);
+  }
   /// Goes on with the frame of which push() or lend() took a part.
   Pushed resume();
   bool writing() const { return rest_bytes_ > 0; }
@@ -137,6 +147,7 @@ class RingSender {
   RingGeometry ring_;
   PassedBuffers* buffers_;
   StoreTrials trials_;
+  LoanTrials loan_trials_;
   std::uint32_t position_ = 0;       // index of the next header line
   std::uint32_t cleared_ = 0;        // and of the line behind it, once a record was published
   std::uint64_t produced_ = 0;       // lines written so far
@@ -156,18 +167,26 @@ class RingReceiver {
   enum class Took : std::uint8_t {
     kNothing,
     kRecord,
-    kEnd,  ///< the writer left or broke the protocol: end() says which; nothing follows
+    kStep,  ///< of a lent frame; the rest is for later calls
+    kEnd,   ///< the writer left or broke the protocol: end() says which; nothing follows
   };
 
   /// Without `loans` frames that are lent are refused. `buffers` as the sender's.
   RingReceiver(const RingGeometry& geometry, Rank peer, const Loans* loans = nullptr,
                PassedBuffers* buffers = nullptr)
-      : ring_(geometry), peer_(peer), loans_(loans), buffers_(buffers) {}
+      : ring_(geometry),
+        peer_(peer),
+        loans_(loans),
+        buffers_(buffers),
+        timer_(geometry.message_times) {}
 
   /// Hands one record to the sink, if there is one.
   Took take(FrameSink& sink);
   /// See Endpoint::take_awaited().
   TakeResult take_awaited(const AwaitedMessage& awaited);
+  /// This rank asks for a message by a kGrant.
+  void grant(const FrameHeader& header) { timer_.grant(header); }
+  const ReceivedMessages& received() const { return timer_.received(); }
   /// After kEnd: ok for a goodbye after all frames.
   const Status& end() const { return end_; }
   /// Tells the writer that nothing will be read any more.
@@ -175,12 +194,13 @@ class RingReceiver {
   /// What goes on arriving into this memory is discarded.
   void abandon(const std::byte* begin, std::size_t bytes);
   /// Whether a frame has arrived in part.
-  bool reading() const { return rest_bytes_ > 0; }
+  bool reading() const { return rest_bytes_ > 0 || loan_ != nullptr; }
 
  private:
   Took take_first(std::uint32_t word, FrameSink& sink);
+  bool look_at_loan();
   Took take_loan(FrameSink& sink);
-  bool settle_loan(std::byte* line);
+  std::uint32_t read_loan();
   Took take_continuation(std::uint32_t word, FrameSink& sink);
   Took take_goodbye(const FrameHeader& header);
   Took break_off(const std::string& what);
@@ -188,6 +208,7 @@ class RingReceiver {
   void take_payload(std::size_t bytes, std::uint32_t word, FrameSink& sink);
   void copy_out(std::size_t bytes, FrameSink& sink);
   void hand_over(std::span<const std::byte> part, FrameSink& sink);
+  void end_frame(FrameSink& sink);
   void advance(std::uint32_t lines);
 
   RingGeometry ring_;
@@ -197,10 +218,13 @@ class RingReceiver {
   std::uint32_t position_ = 0;
   std::uint64_t consumed_ = 0;
   std::uint64_t consumed_told_ = 0;
+  MessageTimer timer_;
   FrameHeader header_;      // of the frame being read
   Placement placement_;     // and where it goes
   std::size_t offset_ = 0;  // of its next byte
   std::size_t rest_bytes_ = 0;
+  std::byte* loan_ = nullptr;  // the line of one that is being read
+  MemoryHandle lent_;
   Status end_;
 };
 

@@ -23,22 +23,39 @@ ShmTransport::Link::Link(Rank self, Rank peer, const RingGeometry& incoming, Ope
   buffers_->add_theirs(incoming.buffers, incoming.piece_bytes);
 }
 
+MemoryHandle ShmTransport::Link::lend(const FrameHeader& header,
+                                      std::span<const std::byte> payload) {
+  const bool may = loans_ != nullptr && payload.size() >= loans_->bytes_min() && sender_ &&
+                   sender_->may_lend() && !sender_->writing();
+  if (!may) return {};
+  const MemoryHandle lent = loans_->lend(peer_, header, payload);
+  const bool is_tried = lent.path == MemoryPath::kSingleCopy && loans_->tries_private();
+  const ReceivedMessages* const followed = self_ > peer_ ? &receiver_.received() : nullptr;
+  return is_tried && !sender_->lends_private(header, followed) ? MemoryHandle{} : lent;
+}
+
+std::size_t ShmTransport::Link::frame_bytes(const FrameHeader& header,
+                                            std::span<const std::byte> rest) {
+  const std::size_t most = std::min(rest.size(), kLentPayloadMax);
+  const bool is_lent =
+      most > kFramePayloadMax && lend(header, rest.first(most)).path != MemoryPath::kNone;
+  return is_lent ? most : std::min(most, kFramePayloadMax);
+}
+
 RingSender::Pushed ShmTransport::Link::push(const FrameHeader& header,
                                             std::span<const std::byte> payload) {
-  MemoryHandle lent;
-  if (loans_ != nullptr && payload.size() >= loans_->bytes_min() && sender_->may_lend()) {
-    lent = loans_->lend(peer_, header, payload);
-  }
+  const MemoryHandle lent = lend(header, payload);
   return lent.path == MemoryPath::kNone ? sender_->push(header, payload)
                                         : sender_->lend(header, payload, lent);
 }
 
 PostResult ShmTransport::Link::post_send(const FrameHeader& header,
                                          std::span<const std::byte> payload, std::uint64_t token) {
-  UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
+  UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kLentPayloadMax,
                  "a frame's header and payload must agree and keep the bound");
   if (closed_ || failed_) return PostResult::kDone;
   if (sender_->writing()) return PostResult::kFull;
+  if (header.kind == FrameKind::kGrant) receiver_.grant(header);
   switch (push(header, payload)) {
     case RingSender::Pushed::kWhole:
       return PostResult::kDone;
@@ -103,6 +120,8 @@ bool ShmTransport::Link::poll_receive(FrameSink& sink) {
         return taken > 0;
       case RingReceiver::Took::kRecord:
         break;
+      case RingReceiver::Took::kStep:
+        return true;
       case RingReceiver::Took::kEnd:
         shut(receiver_.end(), sink);
         return true;

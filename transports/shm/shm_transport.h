@@ -46,6 +46,7 @@ class ShmTransport final : public Transport {
    public:
     Link(Rank self, Rank peer, const RingGeometry& incoming, OpenRing* open_ring,
          const Loans* loans);
+    std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) override;
     PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token) override;
     void cancel(std::uint64_t token) override;
@@ -64,6 +65,7 @@ class ShmTransport final : public Transport {
     void give_up(FrameSink& sink);
 
    private:
+    MemoryHandle lend(const FrameHeader& header, std::span<const std::byte> payload);
     RingSender::Pushed push(const FrameHeader& header, std::span<const std::byte> payload);
     bool poll_send(FrameSink& sink);
     bool poll_receive(FrameSink& sink);

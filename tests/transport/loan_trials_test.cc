@@ -1,0 +1,170 @@
+// Whether messages in private memory are lent, of times that are made up.
+#include "transports/shm/loan_trials.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace unisono::shm {
+namespace {
+
+using testing::Each;
+
+constexpr std::size_t kMessage = std::size_t{4} << 20;
+constexpr int kUntilDecided = 1 + kTrialMessages;  // messages until there is a decision
+
+FrameHeader frame_of(std::uint64_t number, std::size_t bytes = kMessage, std::size_t offset = 0) {
+  FrameHeader header;
+  header.kind = FrameKind::kData;
+  header.frame_class = FrameClass::kPointToPoint;
+  header.sequence = number;
+  header.offset = offset;
+  header.total_bytes = bytes;
+  header.payload_bytes = static_cast<std::uint32_t>(std::min(kFramePayloadMax, bytes - offset));
+  return header;
+}
+
+/// A writer, and what its reader tells.
+struct Writer {
+  MessageTimes told{};
+  LoanTrials trials{&told};
+  std::uint64_t number = 0;
+
+  /// Whether each of so many messages was lent; `time` says how long the next one takes.
+  std::vector<bool> send(int messages, const std::function<std::uint32_t(bool is_lent)>& time,
+                         const ReceivedMessages* followed = nullptr) {
+    std::vector<bool> lent;
+    for (int i = 0; i < messages; ++i) {
+      lent.push_back(trials.lends(frame_of(++number), followed));
+      const std::uint64_t took = time(lent.back());
+      if (took != 0) told.of_size[size_of_message(kMessage)] = number << 32 | took;
+    }
+    return lent;
+  }
+  std::vector<bool> send(int messages, std::uint32_t by_ring, std::uint32_t lent) {
+    return send(messages, [=](bool is_lent) { return is_lent ? lent : by_ring; });
+  }
+};
+
+TEST(LoanTrials, TheFasterWayIsTaken) {
+  Writer lends;
+  EXPECT_THAT(lends.send(kUntilDecided, 200, 100),
+              testing::AllOf(testing::Contains(true).Times(8)));
+  EXPECT_THAT(lends.send(100, 200, 100), Each(true));
+  Writer copies;
+  copies.send(kUntilDecided, 100, 200);
+  EXPECT_THAT(copies.send(100, 100, 200), Each(false));
+}
+
+TEST(LoanTrials, WhatIsHardlyFasterStaysInTheRing) {
+  Writer writer;
+  writer.send(kUntilDecided, 100, 98);
+  EXPECT_THAT(writer.send(100, 100, 98), Each(false));
+}
+
+// The first of a row finds the caches as the other way has left them; one may be passed by nobody.
+TEST(LoanTrials, ALuckyMessageDecidesNothing) {
+  for (std::uint32_t lucky = 0; lucky < kRowMessages; ++lucky) {
+    Writer writer;
+    std::uint32_t sent = 0;
+    writer.send(kUntilDecided, [&](bool is_lent) -> std::uint32_t {
+      const std::uint32_t place = (sent++ + kRowMessages - 1) % kRowMessages;
+      if (is_lent) return 100;
+      return place == lucky ? 10 : 200;
+    });
+    EXPECT_THAT(writer.send(10, 200, 100), Each(true)) << lucky;
+  }
+}
+
+TEST(LoanTrials, WithoutTimesNothingIsLent) {
+  Writer writer;
+  writer.send(kUntilDecided, 0, 0);
+  EXPECT_THAT(writer.send(100, 0, 0), Each(false));
+}
+
+TEST(LoanTrials, ATimeOfAnotherMessageIsNone) {
+  Writer writer;
+  writer.told.of_size[size_of_message(kMessage)] = std::uint64_t{12345} << 32 | 1;
+  writer.send(kUntilDecided, [](bool is_lent) { return is_lent ? 0u : 100u; });
+  EXPECT_THAT(writer.send(100, 100, 0), Each(false));
+}
+
+TEST(LoanTrials, AreMadeAgain) {
+  Writer writer;
+  writer.send(kUntilDecided, 200, 100);
+  EXPECT_THAT(writer.send(kMessagesUntilNext, 100, 200), Each(true));
+  writer.send(kTrialMessages, 100, 200);
+  EXPECT_THAT(writer.send(100, 100, 200), Each(false));
+}
+
+TEST(LoanTrials, AMessageGoesOneWay) {
+  Writer writer;
+  for (std::uint64_t number = 1; number < 2 * kUntilDecided; ++number) {
+    const bool lent = writer.trials.lends(frame_of(number), nullptr);
+    for (std::size_t offset = 0; offset < kMessage; offset += kFramePayloadMax) {
+      EXPECT_EQ(writer.trials.lends(frame_of(number, kMessage, offset), nullptr), lent);
+    }
+  }
+}
+
+TEST(LoanTrials, ShortMessagesAreNotTried) {
+  Writer writer;
+  for (std::uint64_t number = 1; number < 100; ++number) {
+    EXPECT_FALSE(writer.trials.lends(frame_of(number, kTriedMessageMin - 1), nullptr));
+  }
+  EXPECT_EQ(size_of_message(kTriedMessageMin), 0);
+  EXPECT_EQ(size_of_message(UINT64_MAX), kMessageSizes - 1);
+}
+
+TEST(LoanTrials, WhoFollowsSendsAsItReceives) {
+  Writer writer;
+  ReceivedMessages received;
+  auto& last = received.of_size[static_cast<std::size_t>(size_of_message(kMessage))];
+  for (int i = 0; i < 100; ++i) {
+    ++last.count;
+    last.last_was_lent = i % 3 == 0;
+    const auto lent = writer.send(
+        1, [](bool) { return 0u; }, &received);
+    EXPECT_EQ(lent.front(), last.last_was_lent);
+  }
+  // Nothing comes any more: it decides itself, after a while.
+  const auto time = [](bool is_lent) { return is_lent ? 100u : 200u; };
+  writer.send(static_cast<int>(kFollowingMessages) + kUntilDecided, time, &received);
+  EXPECT_THAT(writer.send(100, time, &received), Each(true));
+}
+
+/// Both ends of a ring that carries nothing.
+TEST(MessageTimer, TellsOnceTheLastByteIsHere) {
+  MessageTimes told{};
+  MessageTimer timer(&told);
+  const std::size_t bytes = 2 * kFramePayloadMax + 1;
+  std::uint64_t& word = told.of_size[size_of_message(bytes)];
+  for (std::uint64_t number = 7; number < 9; ++number) {
+    timer.grant(frame_of(number, bytes));
+    for (std::size_t offset = 0; offset < bytes; offset += kFramePayloadMax) {
+      EXPECT_NE(word >> 32, number) << offset;
+      timer.begin(frame_of(number, bytes, offset), number == 8);
+      timer.end(frame_of(number, bytes, offset));
+    }
+    EXPECT_EQ(word >> 32, number);
+    EXPECT_NE(word & UINT32_MAX, 0u);
+    const auto& received =
+        timer.received().of_size[static_cast<std::size_t>(size_of_message(bytes))];
+    EXPECT_EQ(received.count, number - 6);
+    EXPECT_EQ(received.last_was_lent, number == 8);
+  }
+}
+
+TEST(MessageTimer, OfAMessageWhoseBeginningIsUnknownNothingIsTold) {
+  MessageTimes told{};
+  MessageTimer timer(&told);
+  const std::size_t bytes = 2 * kFramePayloadMax;
+  timer.begin(frame_of(5, bytes, kFramePayloadMax), false);
+  timer.end(frame_of(5, bytes, kFramePayloadMax));
+  EXPECT_EQ(told.of_size[size_of_message(bytes)], 0u);
+}
+
+}  // namespace
+}  // namespace unisono::shm

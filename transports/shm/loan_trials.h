@@ -1,0 +1,137 @@
+// Whether messages in private memory are lent, for one copy by the kernel, or go through the ring,
+// for two through the caches: which is faster depends on the processor, on where the two ranks run
+// and on the size. So the first messages of each size go both ways, in rows of kRowMessages, and
+// the rest as was faster; kMessagesUntilNext later all is tried again.
+//
+// The reader times every message of such a size, from its grant, or the end of the message before,
+// to its last byte, because what it does itself for a message that goes the other way counts as
+// well. It tells the writer in the ring's first control line what the last one took. The writer
+// knows which way it went. A way's time is the median of a row, in its better row: the least would
+// be that of a message which nothing went against, and two that pass each other are what takes
+// long. The first message of a row finds what the other way has left in the caches and does not
+// count.
+//
+// Of two messages that pass each other one through the ring and one lent is worse than either for
+// both. So of two ranks that exchange messages the one of the lower number decides, and the other
+// sends as it receives.
+//
+// Thread rule: each end belongs to its side of the ring.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "transports/frame.h"
+
+namespace unisono::shm {
+
+/// Messages are tried by size: from 128 KiB on, from 256 KiB, ... from 8 MiB. Shorter ones never
+/// are.
+inline constexpr std::size_t kTriedMessageMin = std::size_t{128} << 10;
+inline constexpr int kMessageSizes = 7;
+inline int size_of_message(std::uint64_t bytes) {
+  const int size = static_cast<int>(std::bit_width(bytes / kTriedMessageMin)) - 1;
+  return std::min(size, kMessageSizes - 1);
+}
+
+inline constexpr std::uint32_t kRowMessages = 4;
+inline constexpr std::uint32_t kTrialMessages = 4 * kRowMessages;
+/// Of one size, until it is tried again.
+inline constexpr std::uint32_t kMessagesUntilNext = 2'000;
+
+/// What the reader tells, word by word: for each size the number of the last message in the upper
+/// half and its time in ns for a MiB in the lower one.
+struct MessageTimes {
+  std::uint64_t of_size[kMessageSizes];
+};
+
+/// How messages of each size came.
+struct ReceivedMessages {
+  struct OfSize {
+    std::uint32_t count = 0;
+    bool last_was_lent = false;
+  };
+  std::array<OfSize, kMessageSizes> of_size;
+};
+/// So many messages are sent as one was received that came before them; then this rank decides.
+inline constexpr std::uint32_t kFollowingMessages = 4;
+
+/// The writer's end.
+class LoanTrials {
+ public:
+  explicit LoanTrials(MessageTimes* told) : told_(told) {}
+
+  /// Whether the message that this kData frame is of is to be lent: the same for all its frames,
+  /// however often it is asked. `followed`: what came from the other rank, where that one decides;
+  /// else null.
+  bool lends(const FrameHeader& header, const ReceivedMessages* followed);
+
+ private:
+  struct State {
+    std::uint32_t until_next = 1;  // messages before the next trial; the first one opens the ring
+    bool decided = false;          // to lend
+    std::uint32_t trials = 0;      // begun
+    std::uint32_t number = 0;      // of the last trial's message
+    std::array<std::uint32_t, kRowMessages> row{};  // ns for a MiB; 0: not told
+    std::array<std::uint32_t, 2> least{};           // of the rows: through the ring, lent
+    std::uint32_t received = 0;                     // of those that are followed, when last seen
+    std::uint32_t alone = kFollowingMessages;       // messages since
+  };
+  static bool follows(State& state, const ReceivedMessages::OfSize& received);
+  bool next(State& state, std::uint32_t number) const;
+  void note(State& state) const;
+
+  MessageTimes* told_;
+  FrameHeader last_;  // of the message that was asked for last
+  bool last_is_lent_ = false;
+  std::array<State, kMessageSizes> states_;
+};
+
+/// The reader's end.
+class MessageTimer {
+ public:
+  explicit MessageTimer(MessageTimes* told) : told_(told) {}
+
+  /// The reader has asked for the message.
+  void grant(const FrameHeader& header) {
+    if (header.total_bytes < kTriedMessageMin) return;
+    granted_ = header.sequence;
+    granted_at_ = Clock::now();
+  }
+  /// A frame's first record is here.
+  void begin(const FrameHeader& header, bool is_lent) {
+    if (!is_tried(header) || header.offset != 0) return;
+    ReceivedMessages::OfSize& received =
+        received_.of_size[static_cast<std::size_t>(size_of_message(header.total_bytes))];
+    ++received.count;
+    received.last_was_lent = is_lent;
+    number_ = header.sequence;
+    began_ = number_ == granted_ ? std::max(granted_at_, ended_) : ended_;
+  }
+  /// A frame has been read.
+  void end(const FrameHeader& header) {
+    const bool is_last = header.offset + header.payload_bytes == header.total_bytes;
+    if (is_tried(header) && is_last && header.sequence == number_) tell(header);
+  }
+  const ReceivedMessages& received() const { return received_; }
+
+ private:
+  static bool is_tried(const FrameHeader& header) {
+    return header.total_bytes >= kTriedMessageMin && header.kind == FrameKind::kData;
+  }
+  void tell(const FrameHeader& header);
+
+  MessageTimes* told_;
+  ReceivedMessages received_;
+  std::uint64_t granted_ = 0;  // the message that was asked for last
+  TimePoint granted_at_{};
+  std::uint64_t number_ = 0;  // of the message that is read
+  TimePoint began_{};
+  TimePoint ended_{};  // the one before
+};
+
+}  // namespace unisono::shm
