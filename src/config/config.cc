@@ -278,6 +278,15 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.recorder_memory; }},
+    {{"UNISONO_TRACE", "directory", "",
+      "where each rank writes a trace of its last operations for ui.perfetto.dev when it leaves "
+      "its "
+      "job; empty: nowhere"},
+     [](std::string_view text, Config* c) {
+       c->trace = text;
+       return Status();
+     },
+     [](const Config& c) { return c.trace; }},
     {{"UNISONO_LOG", choices_of<kLevels>(), "warning", "what is written to stderr"},
      [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
      [](const Config& c) { return c.log; }},

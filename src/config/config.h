@@ -72,6 +72,7 @@ struct Config {
   std::size_t object_limit_bytes = std::size_t{64} << 30;
   std::string recorder = "memory";  ///< or off, or the directory of the records
   std::string recorder_memory;
+  std::string trace;
   std::string log = "warning";
 
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;

@@ -20,30 +20,6 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-Status refuse_folder(const std::string& folder, const std::string& why) {
-  return Status(ErrorCode::kSystem,
-                "UNISONO_RECORDER=" + folder + ": " + why +
-                    "; name a directory that this user can write to, or take memory or off");
-}
-
-// Only ever a new file: what is there may be a link, or another user's.
-Result<UniqueFd> create_file(const std::string& folder, const std::string& name) {
-  const UniqueFd at(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!at) return refuse_folder(folder, errno_text(errno));
-  constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  UniqueFd file(::openat(at.get(), name.c_str(), kNew, 0600));
-  if (!file && errno == EEXIST && ::unlinkat(at.get(), name.c_str(), 0) == 0) {
-    file.reset(::openat(at.get(), name.c_str(), kNew, 0600));
-  }
-  if (!file) return refuse_folder(folder, "no file " + name + " in it: " + errno_text(errno));
-  // A full disk is an error here, and would be a signal in the middle of a call.
-  const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(kRecordBytes));
-  if (error == 0) return file;
-  ::unlinkat(at.get(), name.c_str(), 0);
-  return refuse_folder(
-      folder, "no room for " + std::to_string(kRecordBytes) + " bytes: " + errno_text(error));
-}
-
 // Whether its last user is gone or has closed it. Two ranks may descend from one child of the
 // launcher.
 bool is_free(int fd) {
@@ -68,7 +44,38 @@ UniqueFd take_handed(const RecordPlace& place) {
   return UniqueFd(::fcntl(place.handed_fd, F_DUPFD_CLOEXEC, 0));
 }
 
+Status refuse_folder(std::string_view variable, const std::string& folder, const std::string& why) {
+  return Status(ErrorCode::kSystem, std::string(variable) + "=" + folder + ": " + why +
+                                        "; name a directory that this user can write to");
+}
+
+Result<UniqueFd> create_record(const std::string& folder, const std::string& name) {
+  constexpr std::string_view kVariable = "UNISONO_RECORDER";
+  UNISONO_ASSIGN(UniqueFd file, create_rank_file(kVariable, folder, name));
+  // A full disk is an error here, and would be a signal in the middle of a call.
+  const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(kRecordBytes));
+  if (error == 0) return file;
+  ::unlink((folder + "/" + name).c_str());
+  return refuse_folder(
+      kVariable, folder,
+      "no room for " + std::to_string(kRecordBytes) + " bytes: " + errno_text(error));
+}
+
 }  // namespace
+
+// Only ever a new file: what is there may be a link, or another user's.
+Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& folder,
+                                  const std::string& name) {
+  const UniqueFd at(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!at) return refuse_folder(variable, folder, errno_text(errno));
+  constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd file(::openat(at.get(), name.c_str(), kNew, 0600));
+  if (!file && errno == EEXIST && ::unlinkat(at.get(), name.c_str(), 0) == 0) {
+    file.reset(::openat(at.get(), name.c_str(), kNew, 0600));
+  }
+  if (file) return file;
+  return refuse_folder(variable, folder, "no file " + name + " in it: " + errno_text(errno));
+}
 
 Result<UniqueFd> make_sealed_memory() {
   UniqueFd fd(::memfd_create(kMemoryName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -100,7 +107,7 @@ bool parse_announcement(const std::string& text, int* fd, std::uint64_t* inode) 
 
 Result<RecordMemory> RecordMemory::make(const RecordPlace& place, const std::string& name) {
   if (!place.folder.empty()) {
-    UNISONO_ASSIGN(UniqueFd file, create_file(place.folder, name));
+    UNISONO_ASSIGN(UniqueFd file, create_record(place.folder, name));
     return map(std::move(file));
   }
   if (UniqueFd handed = take_handed(place)) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/result.h"
@@ -13,13 +14,19 @@
 
 namespace unisono::recorder {
 
-/// As UNISONO_RECORDER and UNISONO_RECORDER_MEMORY say.
+/// As UNISONO_RECORDER, UNISONO_RECORDER_MEMORY and UNISONO_TRACE say.
 struct RecordPlace {
   bool is_off = false;
-  std::string folder;       ///< empty: memory
-  int handed_fd = -1;       ///< the launcher's memory, if this process has it still
-  std::uint64_t inode = 0;  ///< of that
+  std::string folder;        ///< empty: memory
+  int handed_fd = -1;        ///< the launcher's memory, if this process has it still
+  std::uint64_t inode = 0;   ///< of that
+  std::string trace_folder;  ///< where a trace is written when the rank leaves; empty: nowhere
 };
+
+/// A new file of this user alone, mode 0600, in the place of an old one of that name. kSystem names
+/// the setting `variable`, the folder and what is wrong with it.
+Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& folder,
+                                  const std::string& name);
 
 /// kRecordBytes of zeros, shared with whoever opens them.
 class RecordMemory {

@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/collective.h"
+#include "base/errno_text.h"
+#include "base/log.h"
 #include "recorder/processes.h"
+#include "recorder/record_reader.h"
+#include "recorder/trace.h"
 
 namespace unisono::recorder {
 namespace {
@@ -35,14 +41,14 @@ void copy_text(std::string_view text, char (&out)[kBytes]) {
 }
 
 // What names a file must be no path.
-std::string file_name(const RankIdentity& identity) {
+std::string file_name(const RankIdentity& identity, const char* suffix) {
   std::string name = identity.job.substr(0, kTextBytes - 1);
   for (char& c : name) {
     const bool is_plain =
         (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
     if (!is_plain) c = '_';
   }
-  return name + "-" + std::to_string(identity.rank) + kFileSuffix;
+  return name + "-" + std::to_string(identity.rank) + suffix;
 }
 
 std::uint64_t bytes_of(const CallRecord& record) {
@@ -58,10 +64,21 @@ bool is_message(const CallRecord& record) {
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
                                                  const RankIdentity& identity) {
+  UniqueFd trace;
+  if (!place.trace_folder.empty()) {
+    if (place.is_off) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "UNISONO_TRACE=" + place.trace_folder +
+                        ": a trace is made of the record, and UNISONO_RECORDER is off");
+    }
+    UNISONO_ASSIGN(
+        trace, create_rank_file("UNISONO_TRACE", place.trace_folder, file_name(identity, ".json")));
+  }
   if (place.is_off) return std::make_unique<Recorder>(nullptr, identity);
-  UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity)));
+  UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity, kFileSuffix)));
   auto recorder = std::make_unique<Recorder>(memory.data(), identity);
   recorder->own_.emplace(std::move(memory));
+  recorder->trace_ = std::move(trace);
   return recorder;
 }
 
@@ -86,6 +103,24 @@ Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(me
 void Recorder::close() {
   if (!is_on() || std::exchange(is_closed_, true)) return;
   store_time(header().closed_ns, now());
+  if (!trace_) return;
+  const Status written = write_trace();
+  if (!written.ok()) log::warning("the trace of UNISONO_TRACE is not whole: " + written.message());
+  trace_.reset();
+}
+
+Status Recorder::write_trace() const {
+  const std::span record(memory_, kRecordBytes);
+  UNISONO_ASSIGN(const RankRecord read, parse_record(record, record, "the record"));
+  const std::string text = trace_of({&read, 1});
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t bytes = ::write(trace_.get(), text.data() + done, text.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return Status(ErrorCode::kSystem, errno_text(errno));
+    done += static_cast<std::size_t>(bytes);
+  }
+  return Status();
 }
 
 CommunicatorRow* Recorder::take_row() {

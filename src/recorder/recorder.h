@@ -36,7 +36,8 @@ struct RankIdentity {
 /// The record of one rank.
 class Recorder {
  public:
-  /// Errors as RecordMemory::make(). One that is off records nothing and never fails.
+  /// Errors as RecordMemory::make(), and kInvalidArgument where a trace is wanted of one that is
+  /// off.
   static Result<std::unique_ptr<Recorder>> open(const RecordPlace& place,
                                                 const RankIdentity& identity);
   /// Over kRecordBytes of zeros that outlive it; null: it is off.
@@ -45,7 +46,8 @@ class Recorder {
   ~Recorder() { close(); }
 
   bool is_on() const { return memory_ != nullptr; }
-  /// The rank has left its job; the record stays. Idempotent.
+  /// The rank has left its job; the record stays, and its trace is written where one is wanted, of
+  /// which a warning tells if it fails. Idempotent.
   void close();
 
  private:
@@ -58,12 +60,14 @@ class Recorder {
   bool holds(std::uint64_t number) const { return latest_ - number < kEntries; }
   /// Null where all are of open communicators.
   CommunicatorRow* take_row();
+  Status write_trace() const;
 
   std::optional<RecordMemory> own_;
   std::byte* memory_;
   std::uint64_t latest_ = 0;  // number
   std::size_t next_row_ = 0;
   bool is_closed_ = false;
+  UniqueFd trace_;  // none: no trace is wanted
 };
 
 /// One operation that waits, and what is told of it.

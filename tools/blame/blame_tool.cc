@@ -9,11 +9,12 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "base/errno_text.h"
+#include "recorder/trace.h"
 #include "tools/blame/find_records.h"
 #include "tools/blame/report.h"
-#include "tools/blame/trace.h"
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
@@ -51,8 +52,10 @@ Result<blame::Found> find(const Options& options) {
 }
 
 Status write_trace(const blame::Found& found, const std::string& path) {
+  std::vector<recorder::RankRecord> records;
+  for (const recorder::Witness& each : found.witnesses) records.push_back(each.record);
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << blame::trace_json(found.witnesses);
+  file << recorder::trace_of(records);
   file.close();
   if (file) return Status();
   return Status(ErrorCode::kSystem, path + ": cannot be written: " + errno_text(errno));
