@@ -46,6 +46,7 @@ class Court {
  public:
   explicit Court(std::span<const Witness> witnesses) : witnesses_(witnesses) {
     for (const Witness& witness : witnesses_) {
+      by_rank_[witness.record.rank] = &witness;
       for (const RecordedCommunicator& each : witness.record.communicators) {
         Group& group = groups_[each.id];
         group.size = std::max(group.size, each.size);
@@ -72,26 +73,36 @@ class Court {
   }
 
  private:
+  const Witness* find_witness(Rank rank) const {
+    const auto found = by_rank_.find(rank);
+    return found == by_rank_.end() ? nullptr : found->second;
+  }
+  // Once they are in order.
   const Standing* find(Rank rank) const {
-    for (const Standing& each : verdict_.standings) {
-      if (each.rank == rank) return &each;
-    }
-    return nullptr;
+    const auto found =
+        std::lower_bound(verdict_.standings.begin(), verdict_.standings.end(), rank,
+                         [](const Standing& each, Rank wanted) { return each.rank < wanted; });
+    return found == verdict_.standings.end() || found->rank != rank ? nullptr : &*found;
   }
   bool stands_still(Rank rank) const {
-    const Witness* const witness = find_witness(witnesses_, rank);
+    const Witness* const witness = find_witness(rank);
     return witness != nullptr && witness->stands_still();
   }
   // It makes no call any more.
   bool is_over(Rank rank) const {
-    const Witness* const witness = find_witness(witnesses_, rank);
+    const Witness* const witness = find_witness(rank);
     if (witness == nullptr) return false;
     return witness->life == Life::kGone || witness->record.closed_ns != 0 ||
            has_failed(witness->record);
   }
 
   Verdict::Kind kind_of(Rank first) const {
-    return is_over(first) ? Verdict::Kind::kStopped : Verdict::Kind::kMissing;
+    const bool is_told = std::any_of(
+        verdict_.standings.begin(), verdict_.standings.end(), [&](const Standing& each) {
+          return each.is_told &&
+                 std::binary_search(each.waits_for.begin(), each.waits_for.end(), first);
+        });
+    return is_told || is_over(first) ? Verdict::Kind::kStopped : Verdict::Kind::kMissing;
   }
 
   Standing standing_of(const Witness& witness) const {
@@ -148,7 +159,10 @@ class Court {
     }
     const int members = facts.is_prefix() ? self : group.size;
     for (Rank member = 0; member < members; ++member) {
-      if (member != self && is_missing(group, member, call)) add(group, member, standing);
+      if (member == self || !is_missing(group, member, call)) continue;
+      const bool is_known = find_witness(group.world_rank(member)) != nullptr;
+      if (is_known) add(group, member, standing);
+      if (!is_known) ++standing->unknown;
     }
     if (!standing->waits_for.empty() || standing->unknown > 0) return;
     for (Rank member = 0; member < members; ++member) {
@@ -201,7 +215,7 @@ class Court {
     std::vector<Rank> over;
     bool all_left = true, some_run = false;
     for (const Standing& each : verdict_.standings) {
-      const Witness& witness = *find_witness(witnesses_, each.rank);
+      const Witness& witness = *find_witness(each.rank);
       if (witness.stands_still() || has_failed(witness.record)) over.push_back(each.rank);
       all_left = all_left && witness.record.closed_ns != 0;
       some_run = some_run || each.is_held_up;
@@ -216,6 +230,7 @@ class Court {
   }
 
   const std::span<const Witness> witnesses_;
+  std::map<Rank, const Witness*> by_rank_;
   std::map<std::uint32_t, Group> groups_;
   Verdict verdict_;
 };

@@ -38,14 +38,14 @@ struct Standing {
   bool is_held_up = false;             ///< the call runs, or has failed
   bool is_told = false;                ///< by the job: its call has failed and names a rank
   std::vector<Rank> waits_for;         ///< in order; of those that are known
-  int unknown = 0;                     ///< members of the call that have no record
+  int unknown = 0;                     ///< members of the call that no record here tells of
 };
 
 struct Verdict {
   enum class Kind : std::uint8_t {
     kIdle,      ///< nobody is in a call
     kFinished,  ///< all ranks have left the job, and none with a failure
-    kBusy,      ///< all whose records there are have arrived in the calls that run
+    kBusy,      ///< all that records tell of have arrived in the calls that run
     kMissing,   ///< the first of `first` lives, or may, and has not arrived
     kStopped,   ///< the first of `first` was ended, has left or has failed
     kCycle,     ///< ranks wait for each other: `first` in a ring

@@ -32,12 +32,14 @@ std::string text_of(const char (&field)[kTextBytes]) {
   return text;
 }
 
-// Times of CLOCK_MONOTONIC as those of CLOCK_REALTIME; whatever the numbers, without overflow.
+// A time of CLOCK_MONOTONIC as one of CLOCK_REALTIME, so that differences of any two have room; 0
+// where it cannot be one.
 std::int64_t realtime(const Header& header, std::int64_t monotonic_ns) {
   if (monotonic_ns == 0) return 0;
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(header.realtime_ns) +
-                                   static_cast<std::uint64_t>(monotonic_ns) -
-                                   static_cast<std::uint64_t>(header.monotonic_ns));
+  const std::uint64_t time = static_cast<std::uint64_t>(header.realtime_ns) +
+                             static_cast<std::uint64_t>(monotonic_ns) -
+                             static_cast<std::uint64_t>(header.monotonic_ns);
+  return time < std::uint64_t{1} << 62 ? static_cast<std::int64_t>(time) : 0;
 }
 
 Status check_header(const Header& header) {
@@ -194,7 +196,7 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                     .process_start = header.process_start,
                     .pid_namespace = header.pid_namespace,
                     .host = text_of(header.host),
-                    .opened_ns = header.realtime_ns,
+                    .opened_ns = realtime(header, header.monotonic_ns),
                     .closed_ns = realtime(header, header.closed_ns),
                     .communicators = {},
                     .calls = {}};

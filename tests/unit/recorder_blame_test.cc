@@ -204,8 +204,12 @@ TEST(Blame, RanksWithoutRecordsAreWaitedForAsUnknown) {
   Job job(4);
   for (const int rank : {0, 1}) job.enter(rank, 0);
   Verdict verdict = job.judge({0, 1});
-  EXPECT_THAT(verdict.first, ElementsAre(2, 3));  // of a communicator numbered as the world
-  EXPECT_THAT(job.sentences(verdict)[0], HasSubstr("has left no record here"));
+  EXPECT_THAT(verdict.first, IsEmpty());
+  EXPECT_EQ(verdict.standings[0].unknown, 2);
+  EXPECT_THAT(
+      job.sentences(verdict),
+      ElementsAre("all ranks whose records are here have arrived in the calls that run",
+                  HasSubstr("ranks 0 and 1 wait for 2 ranks of which no record here tells in")));
 
   CallRecorder turned(&job.recorder(2), 5);
   turned.open(4, 1);
@@ -213,6 +217,17 @@ TEST(Blame, RanksWithoutRecordsAreWaitedForAsUnknown) {
   verdict = job.judge({2});
   EXPECT_EQ(verdict.standings[0].unknown, 3);
   EXPECT_THAT(verdict.first, IsEmpty());
+}
+
+// In a communicator that is numbered as the world, as far as records tell.
+TEST(Blame, WhoIsNamedNeedsNoRecord) {
+  Job job(4);
+  job.fail(0, 0, 3);
+  const Verdict verdict = job.judge({0});
+  EXPECT_THAT(verdict.first, ElementsAre(3));
+  EXPECT_THAT(job.sentences(verdict),
+              ElementsAre("rank 3 stopped first: it has left no record here",
+                          HasSubstr("rank 0 failed because of rank 3 in all_reduce")));
 }
 
 TEST(Blame, OfNothingIsNothing) {

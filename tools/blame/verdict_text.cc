@@ -59,6 +59,11 @@ std::string deed_of(const Verdict& verdict, std::span<const Witness> witnesses, 
   return deed_of(*standing, *witness, now_ns);
 }
 
+bool has_unknown(const Verdict& verdict) {
+  return std::any_of(verdict.standings.begin(), verdict.standings.end(),
+                     [](const Standing& each) { return each.unknown > 0; });
+}
+
 std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnesses,
                          std::int64_t now_ns) {
   switch (verdict.kind) {
@@ -67,7 +72,9 @@ std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnes
     case Verdict::Kind::kFinished:
       return "all ranks have left their job, none with a failure";
     case Verdict::Kind::kBusy:
-      return "nobody is missing: all ranks have arrived in the calls that run";
+      return has_unknown(verdict)
+                 ? "all ranks whose records are here have arrived in the calls that run"
+                 : "nobody is missing: all ranks have arrived in the calls that run";
     case Verdict::Kind::kCycle:
       return name_ranks(verdict.first) + " wait for each other";
     case Verdict::Kind::kMissing:
@@ -107,7 +114,8 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
     const int unknown = group.one->unknown;
     std::string whom = key.second.empty() ? "" : name_ranks(key.second);
     if (unknown > 0) {
-      whom += (whom.empty() ? "" : " and ") + std::to_string(unknown) + " without a record here";
+      whom += (whom.empty() ? "" : " and ") + std::to_string(unknown) +
+              (unknown == 1 ? " rank" : " ranks") + " of which no record here tells";
     }
     std::string text = name_ranks(group.ranks);
     if (group.one->is_told) {
