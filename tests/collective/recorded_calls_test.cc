@@ -159,9 +159,10 @@ TEST(RecordedCallsOfOne, ShowARequestAsRunningUntilItIsOver) {
   const Setting place("UNISONO_RECORDER", folder.path());
   run_ranks(2, "loopback", [&](Communicator& comm) {
     std::vector<float> data(4);
+    comm.barrier();  // both have joined
     if (comm.rank() == 1) {
       Request request = comm.receive_async(data, 0, 3);
-      const RankRecord record = records_in(folder.path())[1].record;
+      const RankRecord record = records_in(folder.path()).at(1).record;
       EXPECT_EQ(record.calls.back().state, EntryState::kRunning);
       EXPECT_EQ(record.calls.back().text(), "receive(count 4, float32) from rank 0 with tag 3");
       comm.barrier();
