@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "tools/blame/blame_tool.h"
 #include "tools/common/environment.h"
 #include "tools/common/output.h"
 #include "tools/info/info_tool.h"
@@ -28,6 +29,8 @@ constexpr Command kCommands[] = {
      unisono::perf_main},
     {"info", "what this build and machine offer, and why a call runs as it does",
      unisono::info_main},
+    {"blame", "which rank of a job stopped first or is missing, in what, and who waits for whom",
+     unisono::blame_main},
     {"plan", "print, draw, check and cost an algorithm's plan without a network",
      unisono::plan_main},
     {"tune", "measure this machine's best algorithms and write a selection table",
@@ -43,6 +46,7 @@ Examples:
   unisono run -n 4 ./train          start four ranks on this machine
   unisono perf all_reduce -n 2      bandwidth of two local ranks
   unisono info --why all_reduce 1M  what would run, and why
+  unisono blame 4711                who is missing in the job of this process
   unisono plan all_reduce --ranks 4 --algorithm ring
   unisono run --help                all about one command; or: unisono help run
 )";

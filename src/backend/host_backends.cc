@@ -24,11 +24,13 @@ HostBackends::HostBackends(Context context)
       averaged_ranks_(members_.size()),
       traffic_(members_.size()),
       selection_(context.circumstances),
+      recorder_(context.recorder, members_.id()),
       plans_(context.engine.messenger(), context.scratch, members_, calls_, traffic_),
-      shared_memory_(std::move(context.group),
-                     {context.engine, calls_, traffic_, std::move(context.on_disagreement)},
-                     averaged_ranks_),
-      messages_(context.engine.messenger(), members_, traffic_) {}
+      shared_memory_(
+          std::move(context.group),
+          {context.engine, calls_, traffic_, recorder_, std::move(context.on_disagreement)},
+          averaged_ranks_),
+      messages_(context.engine.messenger(), members_, traffic_, recorder_) {}
 
 void HostBackends::set_averaged_ranks(int ranks) {
   averaged_ranks_ = ranks;

@@ -26,6 +26,7 @@ class HostBackends {
     std::unique_ptr<native::Group> group;  ///< null: members do not share memory
     /// Hears of calls that differ from a peer's.
     std::function<void(const Status&)> on_disagreement;
+    recorder::Recorder* recorder = nullptr;  ///< null: nothing is recorded
   };
   /// What a checked call was found to be, and to come to if it was selected for already.
   struct Checked {
@@ -51,6 +52,7 @@ class HostBackends {
   SharedMemoryBackend& shared_memory() { return shared_memory_; }
   const SharedMemoryBackend& shared_memory() const { return shared_memory_; }
   MessageBackend& messages() { return messages_; }
+  recorder::CallRecorder& recorder() { return recorder_; }
 
   /// Of the next collective, if it is this one.
   CallRecord record_of(const Call& call) const;
@@ -83,6 +85,7 @@ class HostBackends {
   CallHistory calls_;
   TrafficCounter traffic_;  // but for the last short call
   CallSelection selection_;
+  recorder::CallRecorder recorder_;
   PlanBackend plans_;
   SharedMemoryBackend shared_memory_;
   MessageBackend messages_;

@@ -14,6 +14,7 @@ bool MessageBackend::try_receive(const Call& what, int looks) {
   }
   traffic_.count_call(what.collective);
   traffic_.count_received(what.collective, what.peer, bytes);
+  recorder_.note_message(message_record(what), what.peer, what.tag);
   return true;
 }
 
@@ -22,6 +23,7 @@ Tried MessageBackend::try_run(StartedCall& call, const Call& what) {
   if (what.collective != Collective::kSend || !call.message.advance()) return Tried::kGoesOn;
   traffic_.count_call(what.collective);
   count(what, call.message.result());
+  recorder_.note_message(call.record, what.peer, what.tag);
   return Tried::kOver;
 }
 

@@ -15,10 +15,12 @@ namespace unisono {
 
 class MessageBackend final : public Backend {
  public:
-  MessageBackend(Messenger& messenger, const Members& members, TrafficCounter& traffic)
+  MessageBackend(Messenger& messenger, const Members& members, TrafficCounter& traffic,
+                 recorder::CallRecorder& recorder)
       : messenger_(messenger),
         members_(members),
         traffic_(traffic),
+        recorder_(recorder),
         sends_(static_cast<std::size_t>(members.size()), 0) {}
 
   Result<Operation*> start(StartedCall& call, const CallShape&) override {
@@ -51,6 +53,7 @@ class MessageBackend final : public Backend {
   Messenger& messenger_;
   const Members& members_;
   TrafficCounter& traffic_;
+  recorder::CallRecorder& recorder_;
   std::vector<std::uint64_t> sends_;  // so far, by member
 };
 

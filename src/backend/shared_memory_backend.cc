@@ -29,7 +29,7 @@ Tried SharedMemoryBackend::try_again(const Call& call, Status* failure) {
   last_.record().history = context_.calls.digest();
   native::NativeCall& running = group_->repeat(call.in, call.out, last_.record());
   short_call_ = {last_.record(), context_.calls.add(last_.record()), &running};
-  const Tried tried = watch(running, failure);
+  const Tried tried = watch_recorded(failure);
   if (tried == Tried::kOver) last_.note_repeated();
   return tried;
 }
@@ -50,8 +50,16 @@ Tried SharedMemoryBackend::try_run(const Call& call, const CallShape& shape, Ord
   count_last();
   native::NativeCall& running = group_->start({call, record, reduction, path});
   short_call_ = {record, sequence, &running};
-  const Tried tried = watch(running, failure);
+  const Tried tried = watch_recorded(failure);
   if (tried == Tried::kOver) remember(call, shape, record);
+  return tried;
+}
+
+Tried SharedMemoryBackend::watch_recorded(Status* failure) {
+  context_.recorder.begin_quick(short_call_.record, short_call_.sequence);
+  const Tried tried = watch(*short_call_.running, failure);
+  if (tried == Tried::kOver) context_.recorder.end_quick();
+  if (tried == Tried::kFailed) context_.recorder.end_quick(*failure);
   return tried;
 }
 
@@ -79,6 +87,7 @@ Tried SharedMemoryBackend::watch(native::NativeCall& running, Status* failure) {
 
 Operation* SharedMemoryBackend::go_on(StartedCall& call) {
   call.backend = this;
+  call.recorded = context_.recorder.leave_quick();
   call.record = short_call_.record;
   call.sequence = short_call_.sequence;
   UNISONO_ASSERT(short_call_.running != nullptr, "go_on() follows a call that goes on");

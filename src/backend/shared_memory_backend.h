@@ -28,6 +28,7 @@ class SharedMemoryBackend final : public Backend {
     Engine& engine;
     CallHistory& calls;
     TrafficCounter& traffic;
+    recorder::CallRecorder& recorder;
     /// Hears of calls that differ from a peer's.
     std::function<void(const Status&)> on_disagreement;
   };
@@ -85,6 +86,7 @@ class SharedMemoryBackend final : public Backend {
     native::NativeCall* running = nullptr;
   };
   Tried watch(native::NativeCall& running, Status* failure);
+  Tried watch_recorded(Status* failure);
   void remember(const Call& call, const CallShape& shape, const CallRecord& record);
 
   std::unique_ptr<native::Group> group_;

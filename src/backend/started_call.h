@@ -10,12 +10,14 @@
 #include <optional>
 
 #include "algorithms/selection.h"
+#include "backend/call_check.h"
 #include "backend/message_operation.h"
 #include "backend/plan_cache.h"
 #include "backend/shared_memory_operation.h"
 #include "base/call_record.h"
 #include "compute/compute.h"
 #include "engine/execution.h"
+#include "recorder/recorder.h"
 #include "unisono/communicator.h"
 
 namespace unisono {
@@ -29,6 +31,7 @@ struct StartedCall {
   /// operations are the backend's, which may have begun already (MessageBackend::try_run()).
   void reset(const Call& what) {
     call = what;
+    recorded = 0;
     is_counted = true;
     reduction.reset();
     plan = nullptr;
@@ -44,6 +47,22 @@ struct StartedCall {
   /// on the host.
   const StartedCall& at_peers() const { return on_host == nullptr ? *this : *on_host; }
   bool is_on_device() const { return on_host != nullptr; }
+  /// It, for the recorder, once its backend has started it.
+  recorder::Operation operation_for_record() const {
+    recorder::Operation operation{.record = record, .sequence = sequence, .peer = record.root};
+    if (is_on_device()) {
+      operation.record = message_record(call);
+      operation.record.root = operation.peer = is_rooted(call.collective) ? call.root : -1;
+      operation.sequence = on_host->sequence;
+      operation.is_numbered = on_host->is_numbered;
+    }
+    if (is_point_to_point(call.collective)) {
+      operation.sequence = 0;
+      operation.peer = call.peer;
+      operation.tag = call.tag;
+    }
+    return operation;
+  }
 
   Call call;
   Backend* backend = nullptr;  ///< which started it, and ends it
@@ -52,8 +71,9 @@ struct StartedCall {
   std::optional<compute::Reduction> reduction;
   CallRecord record;
   std::uint64_t sequence = 0;
-  bool is_numbered = true;  ///< `sequence` is of something that the peers take part in now
-  bool only_sends = false;  ///< no peer's message reaches it: it hears of no failure by itself
+  std::uint64_t recorded = 0;  ///< its entry in the record; 0: none
+  bool is_numbered = true;     ///< `sequence` is of something that the peers take part in now
+  bool only_sends = false;     ///< no peer's message reaches it: it hears of no failure by itself
   PlanCache::Entry* plan = nullptr;  ///< in use
   std::unique_ptr<Execution> execution;
   SharedMemoryOperation shared_memory;

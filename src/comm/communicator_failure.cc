@@ -91,6 +91,7 @@ void CommunicatorState::close() {
     if (!running.empty()) give_back_buffers(Status(ErrorCode::kRankLeft, "", rank()));
     for (RequestState* request : running) runtime_->engine().fail(*request, failure());
     host_.shared_memory().count_last();
+    host_.recorder().close();
     if (native() != nullptr) native()->leave();
     runtime_->engine().messenger().close(members_.id());
     last = runtime_->news().remove(*this);

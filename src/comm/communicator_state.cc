@@ -14,7 +14,8 @@ CommunicatorState::CommunicatorState(std::shared_ptr<Runtime> runtime, std::uint
              .members = members_,
              .circumstances = circumstances(native != nullptr),
              .group = std::move(native),
-             .on_disagreement = [this](const Status& seen) { disagree(seen); }}),
+             .on_disagreement = [this](const Status& seen) { disagree(seen); },
+             .recorder = runtime_->recorder()}),
       requests_([this](RequestState& request) { on_done(request); }),
       watchdog_(*runtime_, members_, host_),
       devices_(*this) {}
@@ -39,6 +40,7 @@ void CommunicatorState::set_inside(int outer_size) {
 
 void CommunicatorState::enlist() {
   devices_.open();
+  host_.recorder().open(size(), rank());
   runtime_->engine().messenger().open(members_.id(), members_.world_ranks());
   runtime_->news().add(*this);
 }
@@ -156,6 +158,9 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
 // Makes `request` that of a running call, which the engine is to start next.
 RequestState* CommunicatorState::note_begun(RequestState& request, Operation* operation) {
   request.operation = operation;
+  if (request.recorded == 0) {
+    request.recorded = host_.recorder().begin(request.operation_for_record());
+  }
   requests_.note_running(request);
   return &request;
 }
@@ -205,6 +210,7 @@ void CommunicatorState::on_done(RequestState& request) {
   if (succeeded) host_.traffic().count_call(request.call.collective);
   request.backend->end(request, succeeded);
   if (!succeeded) request.outcome = outcome_of(request);
+  host_.recorder().end(request.recorded, request.outcome);
   request.failed.store(!succeeded, std::memory_order_relaxed);
   request.enqueued.store(true, std::memory_order_release);
   if (request.callbacks == nullptr) return;

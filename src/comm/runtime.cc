@@ -165,6 +165,7 @@ Status Runtime::get_ready(const RuntimeOptions& options, Member* self) {
 Status Runtime::connect(TimePoint deadline) {
   host_loads_ = host_loads(world().members);
   news_ = std::make_unique<JobNews>(*arbiter_, world().size);
+  UNISONO_TRY(open_recorder());
   engine_ = std::make_unique<Engine>(*news_, world().size, config_.eager_bytes, idle_choice());
   UNISONO_TRY(open_shared_segment(deadline));
   return transports_.connect(world(), shared_segment_, engine_->messenger());
@@ -262,6 +263,26 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
   return Status();
 }
 
+// Without memory for it nothing is recorded; directories that the user names have to be usable.
+Status Runtime::open_recorder() {
+  const Member& self = world().members[static_cast<std::size_t>(world().rank)];
+  const recorder::RankIdentity identity{world().job_id, world().rank, world().size, self.host_name};
+  const bool is_word = config_.recorder == "memory" || config_.recorder == "off";
+  recorder::RecordPlace place{.is_off = config_.recorder == "off",
+                              .folder = is_word ? "" : config_.recorder,
+                              .trace_folder = config_.trace};
+  recorder::parse_announcement(config_.recorder_memory, &place.handed_fd, &place.inode);
+  Result<std::unique_ptr<recorder::Recorder>> opened = recorder::Recorder::open(place, identity);
+  const bool names_folder = !place.folder.empty() || !place.trace_folder.empty();
+  if (!opened && names_folder) return opened.error();
+  if (!opened) {
+    log::warning("operations are not recorded: " + opened.error().message());
+    opened = recorder::Recorder::open({.is_off = true}, identity);
+  }
+  recorder_ = std::move(*opened);
+  return Status();
+}
+
 const algorithms::LinkFacts& Runtime::links_between(const std::vector<Rank>& members) const {
   std::set<HostKey> hosts;
   const bool is_one_of_each = std::all_of(members.begin(), members.end(), [&](Rank rank) {
@@ -294,6 +315,7 @@ void Runtime::shut_down() {
     if (looks > 100) usleep(100);
   }
   transports_.close(deadline, sink);
+  recorder_->close();
   arbiter_->leave();
 }
 

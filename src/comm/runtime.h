@@ -22,6 +22,7 @@
 #include "cuda/device/rank_device.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
+#include "recorder/recorder.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/peer_information.h"
 #include "transports/shm/shared_segment.h"
@@ -54,6 +55,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   const Config& config() const { return config_; }
   Engine& engine() { return *engine_; }
   ScratchPool& scratch() { return scratch_; }
+  /// Under the engine's lock.
+  recorder::Recorder* recorder() { return recorder_.get(); }
   const algorithms::SelectionTable& selection() const { return selection_; }
   /// UNISONO_ALGORITHM's choices, by collective; empty: none.
   const std::array<std::string, kCollectiveCount>& algorithm_hints() const {
@@ -132,6 +135,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status open_shared_segment(TimePoint deadline);
+  Status open_recorder();
   Status share(std::span<const std::byte> memory, const MemorySource& source,
                RegistrationFacts* facts);
 
@@ -145,6 +149,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   ScratchPool scratch_;
   std::unique_ptr<ArbiterClient> arbiter_;
   std::unique_ptr<JobNews> news_;
+  std::unique_ptr<recorder::Recorder> recorder_;
   std::unique_ptr<shm::LocalListener> local_listener_;
   std::shared_ptr<shm::SharedSegment> shared_segment_;
   std::unique_ptr<device::RankDevice> device_;

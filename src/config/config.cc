@@ -258,6 +258,35 @@ const Row kRows[]{
        return parse_positive_bytes(text, &c->object_limit_bytes);
      },
      [](const Config& c) { return std::to_string(c.object_limit_bytes); }},
+    {{"UNISONO_RECORDER", "memory|off|directory", "memory",
+      "where each rank records its last operations for `unisono blame`; a directory keeps a file "
+      "of "
+      "each rank after the job"},
+     [](std::string_view text, Config* c) {
+       const bool is_word = text == "memory" || text == "off";
+       if (!is_word && text.find('/') == std::string_view::npos) {
+         return invalid("memory, off or a directory, one of here as ./name");
+       }
+       c->recorder = text;
+       return Status();
+     },
+     [](const Config& c) { return c.recorder; }},
+    {{"UNISONO_RECORDER_MEMORY", "fd:inode", "",
+      "memory for this rank's record; `unisono run` sets it for the ranks that it starts"},
+     [](std::string_view text, Config* c) {
+       c->recorder_memory = text;
+       return Status();
+     },
+     [](const Config& c) { return c.recorder_memory; }},
+    {{"UNISONO_TRACE", "directory", "",
+      "where each rank writes a trace of its last operations for ui.perfetto.dev when it leaves "
+      "its "
+      "job; empty: nowhere"},
+     [](std::string_view text, Config* c) {
+       c->trace = text;
+       return Status();
+     },
+     [](const Config& c) { return c.trace; }},
     {{"UNISONO_LOG", choices_of<kLevels>(), "warning", "what is written to stderr"},
      [](std::string_view text, Config* c) { return parse_choice(text, kLevels, &c->log); },
      [](const Config& c) { return c.log; }},

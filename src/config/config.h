@@ -70,6 +70,9 @@ struct Config {
   CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;
   std::size_t object_limit_bytes = std::size_t{64} << 30;
+  std::string recorder = "memory";  ///< or off, or the directory of the records
+  std::string recorder_memory;
+  std::string trace;
   std::string log = "warning";
 
   /// Reads the environment. kInvalidArgument names the variable, its value and what is accepted;

@@ -26,6 +26,7 @@ const std::vector<Arrow>& arrows() {
       {"bindings/torch", {"csrc/", "unisono/unisono.h"}},
       {"bindings/python", {"bindings/python/", "unisono/"}},
       {"src/base", {"base/", "unisono/"}},
+      {"src/recorder", {"recorder/", "base/"}},
       {"src/config", {"config/", "base/", "unisono/"}},
       {"src/topology", {"topology/", "base/"}},
       {"src/compute", {"compute/", "base/", "unisono/"}},
@@ -53,11 +54,12 @@ const std::vector<Arrow>& arrows() {
        {"cuda/", "backend/", "engine/", "rendezvous/", "base/", "unisono/"}},
       // What runs a call: plans, shared memory, messages, devices.
       {"src/backend",
-       {"backend/", "engine/", "native/", "compute/", "algorithms/", "base/", "unisono/"}},
+       {"backend/", "engine/", "native/", "compute/", "algorithms/", "recorder/", "base/",
+        "unisono/"}},
       {"src/comm",
        {"comm/", "cuda/collectives/device_calls.h", "cuda/device/rank_device.h", "backend/",
-        "engine/", "topology/", "rendezvous/", "config/", "base/", "algorithms/", "transports/",
-        "unisono/"}},
+        "engine/", "topology/", "rendezvous/", "config/", "recorder/", "base/", "algorithms/",
+        "transports/", "unisono/"}},
       // Users of the public calls; settings and arithmetic come from inside.
       {"src/addends", {"comm/", "compute/", "base/", "unisono/"}},
       {"src/objects", {"objects/", "comm/", "base/", "unisono/"}},
@@ -81,7 +83,10 @@ const std::vector<Arrow>& arrows() {
       {"transports", {"transports/frame.h", "base/"}},
       // Users of the public headers. What looks inside says so here.
       {"tools/common", {"tools/common/", "config/config.h", "base/", "unisono/"}},
-      {"tools/run", {"tools/run/", "tools/common/", "topology/", "base/"}},
+      {"tools/blame", {"tools/blame/", "tools/common/", "recorder/", "topology/", "base/"}},
+      {"tools/run",
+       {"tools/run/", "tools/blame/verdict_text.h", "tools/common/", "recorder/", "topology/",
+        "base/"}},
       {"tools/perf",
        {"tools/perf/", "tools/common/", "cuda/kernels/embedded_kernels.h", "cuda/kernels/kernels.h",
         "cuda/driver/survey.h", "cuda/driver/cuda_api.h", "config/config.h", "comm/selected.h",
@@ -97,9 +102,9 @@ const std::vector<Arrow>& arrows() {
        {"tools/info/", "tools/common/", "algorithms/", "topology/", "compute/", "config/",
         "cuda/driver/survey.h", "transports/", "comm/verbs_settings.h", "unisono/"}},
       {"tools/main.cc",
-       {"tools/common/", "tools/info/info_tool.h", "tools/perf/perf_tool.h",
-        "tools/plan/plan_tool.h", "tools/run/run.h", "tools/train/train_tool.h",
-        "tools/tune/tune_tool.h"}},
+       {"tools/blame/blame_tool.h", "tools/common/", "tools/info/info_tool.h",
+        "tools/perf/perf_tool.h", "tools/plan/plan_tool.h", "tools/run/run.h",
+        "tools/train/train_tool.h", "tools/tune/tune_tool.h"}},
       // Measures as `unisono perf` does, and as users see the library.
       {"bench/peers", {"bench/peers/", "tools/perf/lockstep.h", "tools/perf/slots.h", "unisono/"}},
   };

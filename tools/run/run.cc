@@ -15,6 +15,7 @@
 #include "tools/common/output.h"
 #include "tools/run/arguments.h"
 #include "tools/run/rank_environment.h"
+#include "tools/run/rank_records.h"
 #include "tools/run/supervisor.h"
 #include "topology/processors.h"
 
@@ -49,12 +50,13 @@ void open_missing_streams() {
   if (fd >= 0) ::close(fd);
 }
 
-// Two pipes a rank soon exceed the usual soft limit of 1024; ranks get the original back.
+// Two pipes a rank and its record soon exceed the usual soft limit of 1024; ranks get the original
+// back.
 void raise_open_files(int local_size, rlimit* before) {
   constexpr rlim_t kOwn = 64;
   if (::getrlimit(RLIMIT_NOFILE, before) != 0) return;
   rlimit wanted = *before;
-  wanted.rlim_cur = std::max(before->rlim_cur, 2 * static_cast<rlim_t>(local_size) + kOwn);
+  wanted.rlim_cur = std::max(before->rlim_cur, 3 * static_cast<rlim_t>(local_size) + kOwn);
   if (wanted.rlim_max != RLIM_INFINITY)
     wanted.rlim_cur = std::min(wanted.rlim_cur, wanted.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &wanted);
@@ -118,20 +120,24 @@ Result<std::vector<int>> cores_for(const RunArguments& arguments,
   return topology::recommended_binding(processors, local_rank, size, Width::kShare);
 }
 
-Result<run::JobSpec> make_job(const RunArguments& arguments,
-                              const topology::Processors& processors) {
+Result<run::JobSpec> make_job(const RunArguments& arguments, const topology::Processors& processors,
+                              const run::RankRecords& records) {
   UNISONO_ASSIGN(const JobFacts facts, make_facts(arguments));
   run::JobSpec job{.command = arguments.command,
                    .world_size = facts.world_size(),
                    .prefix = arguments.prefix,
                    .keep_going = arguments.keep_going,
                    .report_time = arguments.report_time,
-                   .grace_time = arguments.grace_time};
+                   .grace_time = arguments.grace_time,
+                   .records = &records};
   const std::vector<std::string> inherited = tools::inherited_environment();
   for (int local_rank = 0; local_rank < facts.local_size; ++local_rank) {
     UNISONO_ASSIGN(std::vector<int> cores, cores_for(arguments, processors, local_rank));
+    std::vector<std::string> environment = run::rank_environment(inherited, facts, local_rank);
+    records.announce(local_rank, &environment);
     job.ranks.push_back({.rank = facts.rank_of(local_rank),
-                         .environment = run::rank_environment(inherited, facts, local_rank),
+                         .local_rank = local_rank,
+                         .environment = std::move(environment),
                          .cores = std::move(cores)});
   }
   return job;
@@ -145,14 +151,15 @@ Result<int> run_job(RunArguments arguments) {
     return processors.error();
   }
   if (arguments.local_size == 0) arguments.local_size = place.processors.usable_core_count();
-  UNISONO_ASSIGN(run::JobSpec job, make_job(arguments, place.processors));
+  raise_open_files(arguments.local_size, &place.open_files);
+  const run::RankRecords records(arguments.local_size, tools::inherited_environment());
+  UNISONO_ASSIGN(run::JobSpec job, make_job(arguments, place.processors, records));
   if (arguments.node_count > 1 && !arguments.master_address_given) {
     std::fprintf(stderr,
                  "unisono run: no --master-addr: using 127.0.0.1, which is right only when all "
                  "%d launchers run on this machine\n",
                  arguments.node_count);
   }
-  raise_open_files(arguments.local_size, &place.open_files);
   job.prepare = prepare_rank;
   job.prepare_context = &place;
   return run::supervise(job);

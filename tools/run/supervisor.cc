@@ -48,7 +48,8 @@ struct RankProcess {
   int rank;
   pid_t leader;
   bool leader_runs = true;
-  bool group_exists = true;  ///< the leader or anything it started and left in its group
+  bool was_ended_here = false;  ///< after SIGTERM to all that were left
+  bool group_exists = true;     ///< the leader or anything it started and left in its group
   RankStream out;
   RankStream err;
 };
@@ -94,6 +95,7 @@ class Supervisor {
   void on_rank_end(RankProcess& process, int wait_status);
   void on_failure(Failure failure);
   void repeat_first_failure();
+  void tell_verdict();
   void look_for_empty_groups();
   void advance_phase();
   void end_groups(int signal, Phase next, Duration wait);
@@ -124,6 +126,7 @@ int Supervisor::run() {
     advance_phase();
   }
   repeat_first_failure();
+  tell_verdict();
   flush_output();
   guard_.finish();
   return failure_ ? failure_->exit_status : 0;
@@ -141,9 +144,10 @@ void Supervisor::start_ranks() {
 bool Supervisor::start_rank(const RankSpec& spec) {
   const bool has_stdin = spec.rank == 0;
   StartRequest request{job_.command, spec.environment, has_stdin ? stdin_.rank_fd() : -1, nullptr};
-  if (job_.prepare != nullptr) {
-    request.before_exec = [&] { job_.prepare(job_.prepare_context, spec.cores); };
-  }
+  request.before_exec = [&] {
+    if (job_.prepare != nullptr) job_.prepare(job_.prepare_context, spec.cores);
+    if (job_.records != nullptr) job_.records->hand_over(spec.local_rank);
+  };
   auto started = start_group(request, guard_, signals_);
   if (has_stdin) stdin_.rank_started();
   if (auto* failure = std::get_if<StartFailure>(&started)) {
@@ -301,6 +305,7 @@ void Supervisor::reap() {
 void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.leader_runs = false;
   const int status = exit_status_of(wait_status);
+  process.was_ended_here = phase_ > Phase::kReporting;
   if (status == 0) return;
   // From SIGTERM on ranks end because they were told to.
   if (phase_ > Phase::kReporting) return;
@@ -332,6 +337,15 @@ void Supervisor::on_failure(Failure failure) {
 // The others' reports have scrolled the cause away.
 void Supervisor::repeat_first_failure() {
   if (failures_told_ > 1) say(fmt::format("first failure: {}", failure_->what));
+}
+
+// The ranks themselves may have had nothing to say, as those that were ended.
+void Supervisor::tell_verdict() {
+  if (!failure_ || job_.records == nullptr) return;
+  std::vector<bool> ended_here(job_.ranks.size(), false);
+  for (std::size_t i = 0; i < processes_.size(); ++i) ended_here[i] = processes_[i].was_ended_here;
+  const std::string verdict = job_.records->verdict(ended_here);
+  if (!verdict.empty()) say("blame: " + verdict);
 }
 
 void Supervisor::look_for_empty_groups() {

@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "tools/run/rank_records.h"
 
 namespace unisono::run {
 
 struct RankSpec {
   int rank = 0;
+  int local_rank = 0;
   std::vector<std::string> environment;
   std::vector<int> cores;  ///< handed to JobSpec::prepare
 };
@@ -27,6 +29,7 @@ struct JobSpec {
   /// Called in the new process of each rank just before exec: binding, limits.
   void (*prepare)(const void* context, const std::vector<int>& cores) = nullptr;
   const void* prepare_context = nullptr;
+  const RankRecords* records = nullptr;  ///< null: the ranks' own
 };
 
 /// Runs the job to its end and returns the exit status of the command: 0, or that of the rank that

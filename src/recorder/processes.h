@@ -1,0 +1,23 @@
+// What /proc says of the process that a record is of.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace unisono::recorder {
+
+struct ProcessFacts {
+  char state = 0;  ///< as ps shows it, 'T': stopped; 0: there is no such process to be seen
+  int parent = 0;
+  std::uint64_t start = 0;  ///< clock ticks after boot: with the pid it names the process for good
+};
+
+/// Of the text of /proc/PID/stat, whatever the program's name.
+ProcessFacts parse_process_facts(std::string_view stat);
+ProcessFacts facts_of_process(int pid);
+/// The inode of this process' own; 0: not to be seen.
+std::uint64_t pid_namespace();
+
+}  // namespace unisono::recorder

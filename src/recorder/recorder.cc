@@ -1,0 +1,233 @@
+#include "recorder/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/collective.h"
+#include "base/errno_text.h"
+#include "base/log.h"
+#include "recorder/processes.h"
+#include "recorder/record_reader.h"
+#include "recorder/trace.h"
+
+namespace unisono::recorder {
+namespace {
+
+// Calls of as many bytes take thousands of times what the clock does.
+constexpr std::uint64_t kLongBytes = std::uint64_t{64} << 10;
+
+template <typename AnyClock>
+std::int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(AnyClock::now().time_since_epoch())
+      .count();
+}
+std::int64_t now() { return nanoseconds_now<Clock>(); }
+
+void store_time(std::int64_t& word, std::int64_t value) {
+  std::atomic_ref(word).store(value, std::memory_order_release);
+}
+
+template <std::size_t kBytes>
+void copy_text(std::string_view text, char (&out)[kBytes]) {
+  std::copy_n(text.data(), std::min(text.size(), kBytes - 1), out);
+}
+
+// What names a file must be no path.
+std::string file_name(const RankIdentity& identity, const char* suffix) {
+  std::string name = identity.job.substr(0, kTextBytes - 1);
+  for (char& c : name) {
+    const bool is_plain =
+        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+    if (!is_plain) c = '_';
+  }
+  return name + "-" + std::to_string(identity.rank) + suffix;
+}
+
+std::uint64_t bytes_of(const CallRecord& record) {
+  const bool has_type = record.type < kDataTypeCount;
+  return has_type ? record.count * size_of(static_cast<DataType>(record.type)) : 0;
+}
+
+bool is_message(const CallRecord& record) {
+  return is_point_to_point(static_cast<Collective>(record.collective));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
+                                                 const RankIdentity& identity) {
+  UniqueFd trace;
+  if (!place.trace_folder.empty()) {
+    if (place.is_off) {
+      return Status(ErrorCode::kInvalidArgument,
+                    "UNISONO_TRACE=" + place.trace_folder +
+                        ": a trace is made of the record, and UNISONO_RECORDER is off");
+    }
+    UNISONO_ASSIGN(
+        trace, create_rank_file("UNISONO_TRACE", place.trace_folder, file_name(identity, ".json")));
+  }
+  if (place.is_off) return std::make_unique<Recorder>(nullptr, identity);
+  UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity, kFileSuffix)));
+  auto recorder = std::make_unique<Recorder>(memory.data(), identity);
+  recorder->own_.emplace(std::move(memory));
+  recorder->trace_ = std::move(trace);
+  return recorder;
+}
+
+Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(memory) {
+  if (!is_on()) return;
+  Header& header = this->header();
+  header.version = kVersion;
+  header.entries = kEntries;
+  header.communicators = kCommunicators;
+  header.rank = identity.rank;
+  header.world_size = identity.world_size;
+  header.pid = ::getpid();
+  header.process_start = facts_of_process(header.pid).start;
+  header.pid_namespace = pid_namespace();
+  header.realtime_ns = nanoseconds_now<std::chrono::system_clock>();
+  header.monotonic_ns = now();
+  copy_text(identity.job, header.job);
+  copy_text(identity.host, header.host);
+  std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
+}
+
+void Recorder::close() {
+  if (!is_on() || std::exchange(is_closed_, true)) return;
+  store_time(header().closed_ns, now());
+  if (!trace_) return;
+  const Status written = write_trace();
+  if (!written.ok()) log::warning("the trace of UNISONO_TRACE is not whole: " + written.message());
+  trace_.reset();
+}
+
+Status Recorder::write_trace() const {
+  const std::span record(memory_, kRecordBytes);
+  UNISONO_ASSIGN(const RankRecord read, parse_record(record, record, "the record"));
+  const std::string text = trace_of({&read, 1});
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t bytes = ::write(trace_.get(), text.data() + done, text.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return Status(ErrorCode::kSystem, errno_text(errno));
+    done += static_cast<std::size_t>(bytes);
+  }
+  return Status();
+}
+
+CommunicatorRow* Recorder::take_row() {
+  auto* const rows = reinterpret_cast<CommunicatorRow*>(memory_ + kCommunicatorsAt);
+  for (std::size_t i = 0; i < kCommunicators; ++i) {
+    const std::size_t at = (next_row_ + i) % kCommunicators;
+    if (rows[at].state == static_cast<std::uint32_t>(CommunicatorState::kOpen)) continue;
+    next_row_ = at + 1;
+    return &rows[at];
+  }
+  return nullptr;
+}
+
+CallRecorder::CallRecorder(Recorder* recorder, std::uint32_t id)
+    : recorder_(recorder != nullptr && recorder->is_on() ? recorder : nullptr),
+      id_(id),
+      row_(&own_row_) {}
+
+void CallRecorder::open(int size, int member) {
+  if (recorder_ == nullptr) return;
+  CommunicatorRow* const row = recorder_->take_row();
+  if (row == nullptr) return;
+  row_ = row;
+  const std::atomic_ref state(row->state);
+  state.store(static_cast<std::uint32_t>(CommunicatorState::kNone), std::memory_order_release);
+  std::atomic_ref(row->id).store(id_, std::memory_order_release);
+  std::atomic_ref(row->size).store(static_cast<std::uint32_t>(size), std::memory_order_release);
+  std::atomic_ref(row->member).store(member, std::memory_order_release);
+  store(row->begun, 0);
+  state.store(static_cast<std::uint32_t>(CommunicatorState::kOpen), std::memory_order_release);
+}
+
+void CallRecorder::close() {
+  std::atomic_ref(row_->state)
+      .store(static_cast<std::uint32_t>(CommunicatorState::kClosed), std::memory_order_release);
+  // The row may be another communicator's from now on.
+  row_ = &own_row_;
+}
+
+std::uint64_t CallRecorder::write(const Operation& operation) {
+  const CallRecord& record = operation.record;
+  const std::uint64_t number = recorder_->latest_ + 1;
+  const Entry entry{.number = number,
+                    .progress = Progress{.state = EntryState::kRunning, .times = 1}.word(),
+                    .sequence = operation.sequence,
+                    .count = record.count,
+                    .communicator = id_,
+                    .collective = record.collective,
+                    .type = record.type,
+                    .op = record.op,
+                    .flags = operation.is_numbered ? std::uint8_t{0} : kUnnumbered,
+                    .peer = operation.peer,
+                    .tag = operation.tag,
+                    .started_ns = now()};
+  std::array<std::uint64_t, sizeof(Entry) / sizeof(std::uint64_t)> words;
+  std::memcpy(words.data(), &entry, sizeof entry);
+  auto* const place = reinterpret_cast<std::uint64_t*>(recorder_->entry(number));
+  store(place[0], 0);
+  for (std::size_t i = 1; i < words.size(); ++i) store(place[i], words[i]);
+  store(place[0], number);
+  recorder_->latest_ = number;
+  if (operation.is_numbered && !is_message(record)) store(row_->begun, operation.sequence + 1);
+  return number;
+}
+
+std::uint64_t CallRecorder::begin(const Operation& operation) {
+  if (recorder_ == nullptr) return 0;
+  if (!is_message(operation.record)) collectives_.number = 0;
+  return write(operation);
+}
+
+void CallRecorder::end(std::uint64_t entry, const Status& outcome) {
+  if (entry == 0 || recorder_ == nullptr || !recorder_->holds(entry)) return;
+  Progress progress{.state = EntryState::kOver, .times = 1};
+  if (!outcome.ok()) {
+    progress.state = EntryState::kFailed;
+    progress.code = static_cast<std::uint8_t>(outcome.code());
+    progress.failed_rank = outcome.rank();
+  }
+  Entry& ended = *recorder_->entry(entry);
+  store_time(ended.ended_ns, now());
+  store(ended.progress, progress.word());
+}
+
+void CallRecorder::open_quick(Shared& shared, const Operation& operation) {
+  if (recorder_ == nullptr) return;
+  shared.number = write(operation);
+  shared.entry = recorder_->entry(shared.number);
+  shared.times = Progress::kOnce;
+  shared.record = operation.record;
+  shared.peer = operation.peer;
+  shared.tag = operation.tag;
+  shared.is_long = bytes_of(operation.record) >= kLongBytes;
+}
+
+void CallRecorder::note_time(const Shared& shared) { store_time(shared.entry->ended_ns, now()); }
+
+void CallRecorder::end_quick(const Status& failure) { end(leave_quick(), failure); }
+
+std::uint64_t CallRecorder::leave_quick() {
+  Shared& shared = collectives_;
+  const std::uint64_t number = std::exchange(shared.number, 0);
+  if (number == 0 || shared.times == Progress::kOnce) return number;
+  shared.times -= Progress::kOnce;
+  store(shared.entry->progress, shared.times | kOver);
+  note_time(shared);
+  return write({shared.record, row_->begun - 1, shared.peer});
+}
+
+}  // namespace unisono::recorder

@@ -1,0 +1,18 @@
+// Records as a trace of Chrome's format, which ui.perfetto.dev and chrome://tracing show: a process
+// for each rank, a thread for each of its communicators.
+//
+// Thread rule: values; one thread.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "recorder/record_reader.h"
+
+namespace unisono::recorder {
+
+/// Of records of one job, in microseconds after the midnight (UTC) before the first of them began,
+/// by each host's own CLOCK_REALTIME. Calls that still run have no end there either.
+std::string trace_of(std::span<const RankRecord> records);
+
+}  // namespace unisono::recorder

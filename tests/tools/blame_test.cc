@@ -1,0 +1,159 @@
+// `unisono blame` on real jobs: ranks that are killed or do not come, living and afterwards.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "launcher.h"
+#include "shell.h"
+#include "tests/support/child_process.h"
+#include "tests/support/temporary_folder.h"
+#include "unisono/unisono.hpp"
+
+namespace unisono::run {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+// Ranks make three calls together, and all but rank 1 a fourth one, for which rank 1 never comes.
+int late_rank() {
+  Communicator comm = init();
+  std::vector<float> data(4);
+  for (int i = 0; i < 3; ++i) comm.all_reduce(data, ops::sum);
+  std::printf("pid of %d=%d\n", comm.rank(), getpid());
+  std::fflush(stdout);
+  if (comm.rank() == 1) pause();
+  try {
+    comm.all_reduce(data, ops::sum);
+  } catch (const Error& error) {
+    std::printf("rank %d was told of rank %d\n", comm.rank(), error.rank());
+    return 3;
+  }
+  return 0;
+}
+const test::RoleEntry kLateRank("late", late_rank);
+
+int good_rank() {
+  try {
+    Communicator comm = init();
+    comm.barrier();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 4;
+  }
+  return 0;
+}
+const test::RoleEntry kGoodRank("good", good_rank);
+
+std::vector<std::string> ranks(int count, const std::string& role) {
+  return {"-n", std::to_string(count), "--", std::filesystem::read_symlink("/proc/self/exe"),
+          "--role=" + role};
+}
+
+std::string blame(const std::string& arguments, int status = 0) {
+  const test::ShellRun run =
+      test::run_shell(std::string(UNISONO_COMMAND) + " blame " + arguments + " 2>&1");
+  EXPECT_EQ(run.status, status) << run.output;
+  return run.output;
+}
+
+// The pid of a rank once all have made their first calls; 0 where they do not.
+pid_t pid_of(Launcher& launcher, int rank, int count) {
+  for (int each = 0; each < count; ++each) {
+    if (!launcher.prints("pid of " + std::to_string(each) + "=")) return 0;
+  }
+  return number_after(launcher.out(), "pid of " + std::to_string(rank) + "=");
+}
+
+constexpr char kMissing[] =
+    "rank 1 is missing: it has not arrived; its last call was all_reduce\\(count 4, float32, "
+    "sum\\) "
+    "\\(operation [0-9]+\\)";
+
+TEST(BlameCommand, SaysWhoIsMissingInAJobThatLives) {
+  Launcher launcher(ranks(3, "late"));
+  const pid_t late = pid_of(launcher, 1, 3);
+  ASSERT_GT(late, 0) << launcher.err();
+  std::string said;
+  const std::string of_launcher = std::to_string(launcher.pid());
+  EXPECT_TRUE(eventually([&] {
+    said = blame(of_launcher);
+    return said.find("ranks 0 and 2 wait for rank 1 in all_reduce") != std::string::npos;
+  })) << said;
+  EXPECT_THAT(said, AllOf(ContainsRegex(kMissing), HasSubstr("records of 3 of 3 ranks")));
+  // Any rank of the job leads to all of them.
+  EXPECT_THAT(blame(std::to_string(late)), AllOf(ContainsRegex(kMissing), HasSubstr("0 and 2")));
+  EXPECT_THAT(blame("--json " + of_launcher),
+              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])")));
+}
+
+TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {
+  Launcher launcher(ranks(3, "late"));
+  const pid_t late = pid_of(launcher, 1, 3);
+  ASSERT_GT(late, 0) << launcher.err();
+  ASSERT_EQ(kill(late, SIGKILL), 0);
+  EXPECT_NE(launcher.wait(), 0);  // survivors may end before the launcher sees who was killed
+  EXPECT_THAT(launcher.err(),
+              ContainsRegex("blame: rank 1 stopped first: it was ended after all_reduce.*"
+                            "ranks 0 and 2 failed because of rank 1"));
+}
+
+TEST(BlameCommand, FilesTellTheSameWhenAllRanksAreGone) {
+  const test::TemporaryFolder folder;
+  Launcher launcher(ranks(3, "late"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  const pid_t late = pid_of(launcher, 1, 3);
+  ASSERT_GT(late, 0) << launcher.err();
+  EXPECT_THAT(blame(std::to_string(late)), HasSubstr("records of 3 of 3 ranks"));
+  ASSERT_EQ(kill(late, SIGKILL), 0);
+  EXPECT_NE(launcher.wait(), 0);
+  EXPECT_THAT(launcher.err(), Not(HasSubstr("blame:")));
+  const std::string trace = folder / "trace.json";
+  EXPECT_THAT(blame(folder.path() + " --trace " + trace),
+              AllOf(HasSubstr("rank 1 stopped first: it was ended after all_reduce"),
+                    HasSubstr("ranks 0 and 2 failed because of rank 1")));
+  std::ifstream file(trace);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\":["), HasSubstr("\"name\":\"all_reduce\"")));
+}
+
+TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {
+  const test::TemporaryFolder folder;
+  for (int job = 0; job < 2; ++job) {
+    Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+    EXPECT_EQ(launcher.wait(), 0);
+    EXPECT_EQ(launcher.err(), "");
+  }
+  std::ofstream(folder / "short.record") << "short";
+  const std::string said = blame(folder.path());
+  EXPECT_THAT(said, AllOf(HasSubstr("all ranks have left their job, none with a failure"),
+                          HasSubstr("records of 2 of 2 ranks"), HasSubstr("left out: job "),
+                          HasSubstr("short.record: it has 5 bytes")));
+  const std::string other = said.substr(said.find("--job ") + 6, 32);
+  EXPECT_THAT(blame(folder.path() + " --job " + other), HasSubstr("# job " + other));
+}
+
+TEST(BlameCommand, SaysWhereThereIsNothingToRead) {
+  const test::TemporaryFolder folder;
+  EXPECT_THAT(blame(folder.path(), 1), HasSubstr("no record of a rank in " + folder.path()));
+  EXPECT_THAT(blame(folder / "none", 1), HasSubstr("is no directory and no process number"));
+  EXPECT_THAT(blame(std::to_string(getpid()), 1), HasSubstr("no record of a rank in process"));
+  EXPECT_THAT(blame("999999999", 1), HasSubstr("there is no process 999999999"));
+  EXPECT_THAT(blame("", 2), HasSubstr("place is required"));
+}
+
+TEST(BlameCommand, ADirectoryThatRanksCannotUseEndsInit) {
+  Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=/proc/none"}});
+  EXPECT_EQ(launcher.wait(), 4);
+  EXPECT_THAT(launcher.err(), HasSubstr("UNISONO_RECORDER=/proc/none: "));
+}
+
+}  // namespace
+}  // namespace unisono::run

@@ -1,0 +1,246 @@
+// Verdicts as data: records of ranks go in, and who stopped first comes out.
+#include <gmock/gmock.h>
+
+#include <initializer_list>
+#include <memory>
+
+#include "recorder/blame.h"
+#include "tests/unit/recorder_record.h"
+#include "tools/blame/verdict_text.h"
+
+namespace unisono::recorder::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::uint32_t kWorld = 0;
+
+// Ranks of one job with a communicator of all of them.
+class Job {
+ public:
+  explicit Job(int size) {
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<RecordingRank>(rank, size));
+      worlds_.push_back(std::make_unique<CallRecorder>(&ranks_.back()->recorder, kWorld));
+      worlds_.back()->open(size, rank);
+      lives_.push_back(Life::kRuns);
+    }
+  }
+
+  CallRecorder& world(int rank) { return *worlds_[static_cast<std::size_t>(rank)]; }
+  Recorder& recorder(int rank) { return ranks_[static_cast<std::size_t>(rank)]->recorder; }
+  void make(int rank, std::uint64_t sequence) {
+    world(rank).end(world(rank).begin(all_reduce(sequence)), Status());
+  }
+  void enter(int rank, std::uint64_t sequence) { world(rank).begin(all_reduce(sequence)); }
+  void fail(int rank, std::uint64_t sequence, int failed_rank) {
+    world(rank).end(world(rank).begin(all_reduce(sequence)),
+                    Status(ErrorCode::kRankFailed, "", failed_rank));
+  }
+  void is(int rank, Life life) { lives_[static_cast<std::size_t>(rank)] = life; }
+
+  // Of those ranks whose records there are.
+  Verdict judge(std::vector<int> of = {}) {
+    witnesses_.clear();
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const bool is_there =
+          of.empty() || std::find(of.begin(), of.end(), static_cast<int>(i)) != of.end();
+      if (is_there) witnesses_.push_back({ranks_[i]->read(), lives_[i]});
+    }
+    return blame(witnesses_);
+  }
+  std::vector<std::string> sentences(const Verdict& verdict) {
+    return blame::sentences_of(verdict, witnesses_, 0);
+  }
+
+ private:
+  static Verdict blame(std::span<const Witness> witnesses) { return recorder::blame(witnesses); }
+
+  std::vector<std::unique_ptr<RecordingRank>> ranks_;
+  std::vector<std::unique_ptr<CallRecorder>> worlds_;
+  std::vector<Life> lives_;
+  std::vector<Witness> witnesses_;
+};
+
+TEST(Blame, ALivingRankThatHasNotArrivedIsMissing) {
+  Job job(4);
+  for (const int rank : {0, 1, 2, 3}) job.make(rank, 0);
+  for (const int rank : {0, 1, 3}) job.enter(rank, 1);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(2));
+  EXPECT_THAT(verdict.standings[0].waits_for, ElementsAre(2));
+  EXPECT_TRUE(verdict.standings[3].is_held_up);
+  EXPECT_FALSE(verdict.standings[2].is_held_up);
+  EXPECT_THAT(job.sentences(verdict),
+              ElementsAre("rank 2 is missing: it has not arrived; its last call was "
+                          "all_reduce(count 4, float32, sum) (operation 0)",
+                          "ranks 0, 1 and 3 wait for rank 2 in all_reduce(count 4, float32, sum) "
+                          "(operation 1)"));
+}
+
+TEST(Blame, AKilledRankStoppedFirstThoughOthersHaveEndedSince) {
+  Job job(4);
+  for (const int rank : {0, 1, 2, 3}) job.make(rank, 0);
+  for (const int rank : {0, 1, 3}) {
+    job.fail(rank, 1, 2);
+    job.recorder(rank).close();
+  }
+  for (const int rank : {0, 1, 2, 3}) job.is(rank, Life::kGone);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_THAT(verdict.first, ElementsAre(2));
+  EXPECT_THAT(job.sentences(verdict),
+              ElementsAre(HasSubstr("rank 2 stopped first: it was ended after all_reduce"),
+                          HasSubstr("ranks 0, 1 and 3 failed because of rank 2 in all_reduce")));
+}
+
+TEST(Blame, ARankKilledInACallIsWaitedForByAllWhoAreInIt) {
+  Job job(3);
+  for (const int rank : {0, 1, 2}) job.enter(rank, 0);
+  job.is(1, Life::kGone);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_THAT(verdict.first, ElementsAre(1));
+  EXPECT_THAT(verdict.standings[0].waits_for, ElementsAre(1));
+  EXPECT_THAT(job.sentences(verdict)[0], HasSubstr("rank 1 stopped first: it was ended in all_"));
+}
+
+TEST(Blame, AHeldRankIsMissingInTheCallThatItIsIn) {
+  Job job(2);
+  for (const int rank : {0, 1}) job.enter(rank, 0);
+  EXPECT_EQ(job.judge().kind, Verdict::Kind::kBusy);
+  job.is(1, Life::kHeld);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(1));
+  EXPECT_THAT(job.sentences(verdict)[0], HasSubstr("is held (SIGSTOP or a debugger) in all_"));
+}
+
+// Rank 0 waits for 1 in one communicator, which waits for 2 in another.
+TEST(Blame, FollowsWaitsThroughCommunicators) {
+  Job job(3);
+  CallRecorder of_1(&job.recorder(1), 5), of_2(&job.recorder(2), 5);
+  of_1.open(2, 0);
+  of_2.open(2, 1);
+  job.enter(0, 0);
+  of_1.begin(all_reduce(0));
+  job.make(2, 0);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(2));
+  EXPECT_THAT(verdict.standings[0].waits_for, ElementsAre(1));
+  EXPECT_THAT(verdict.standings[1].waits_for, ElementsAre(2));
+}
+
+TEST(Blame, MessagesWaitForTheirPeers) {
+  Job job(3);
+  job.world(0).begin(message(Collective::kReceive, 1));
+  job.world(1).begin(message(Collective::kReceive, -1));  // from anybody
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(1));
+  EXPECT_THAT(verdict.standings[1].waits_for, IsEmpty());
+  EXPECT_TRUE(verdict.standings[1].is_held_up);
+}
+
+TEST(Blame, RanksThatWaitForEachOtherAreNamedTogether) {
+  Job job(3);
+  job.world(0).begin(message(Collective::kReceive, 1));
+  job.world(1).begin(message(Collective::kReceive, 2));
+  job.enter(2, 0);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kCycle);
+  EXPECT_THAT(verdict.first, ElementsAre(0, 1, 2));
+  EXPECT_EQ(job.sentences(verdict)[0], "ranks 0 to 2 wait for each other");
+}
+
+TEST(Blame, ABroadcastWaitsForItsRootAlone) {
+  Job job(3);
+  Operation broadcast = all_reduce(0);
+  broadcast.record.collective = static_cast<std::uint8_t>(Collective::kBroadcast);
+  broadcast.record.root = broadcast.peer = 2;
+  job.world(0).begin(broadcast);
+  EXPECT_THAT(job.judge().first, ElementsAre(2));
+}
+
+TEST(Blame, WhatTheJobHasFoundOutGoesBeforeWhatNumbersSay) {
+  Job job(3);
+  job.fail(0, 0, 1);
+  job.enter(1, 0);  // rank 2 has not arrived either, but was not the cause
+  job.is(1, Life::kGone);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_EQ(verdict.first.front(), 1);
+}
+
+TEST(Blame, ARankThatLeftIsToldFromOneThatWasEnded) {
+  Job job(2);
+  for (const int rank : {0, 1}) job.make(rank, 0);
+  job.enter(0, 1);
+  job.recorder(1).close();
+  job.is(1, Life::kGone);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_THAT(job.sentences(verdict)[0], HasSubstr("it left its job after"));
+}
+
+TEST(Blame, OldFailuresOfAJobThatWentOnAreNoMore) {
+  Job job(2);
+  for (const int rank : {0, 1}) {
+    job.fail(rank, 0, 1 - rank);
+    CallRecorder next(&job.recorder(rank), 5);
+    next.open(2, rank);
+    next.end(next.begin(all_reduce(0)), Status());
+  }
+  EXPECT_EQ(job.judge().kind, Verdict::Kind::kIdle);
+  for (const int rank : {0, 1}) job.recorder(rank).close();
+  EXPECT_EQ(job.judge().kind, Verdict::Kind::kFinished);
+}
+
+TEST(Blame, RanksWithoutRecordsAreWaitedForAsUnknown) {
+  Job job(4);
+  for (const int rank : {0, 1}) job.enter(rank, 0);
+  Verdict verdict = job.judge({0, 1});
+  EXPECT_THAT(verdict.first, IsEmpty());
+  EXPECT_EQ(verdict.standings[0].unknown, 2);
+  EXPECT_THAT(
+      job.sentences(verdict),
+      ElementsAre("all ranks whose records are here have arrived in the calls that run",
+                  HasSubstr("ranks 0 and 1 wait for 2 ranks of which no record here tells in")));
+
+  CallRecorder turned(&job.recorder(2), 5);
+  turned.open(4, 1);
+  turned.begin(all_reduce(0));
+  verdict = job.judge({2});
+  EXPECT_EQ(verdict.standings[0].unknown, 3);
+  EXPECT_THAT(verdict.first, IsEmpty());
+}
+
+// In a communicator that is numbered as the world, as far as records tell.
+TEST(Blame, WhoIsNamedNeedsNoRecord) {
+  Job job(4);
+  job.fail(0, 0, 3);
+  const Verdict verdict = job.judge({0});
+  EXPECT_THAT(verdict.first, ElementsAre(3));
+  EXPECT_THAT(job.sentences(verdict),
+              ElementsAre("rank 3 stopped first: it has left no record here",
+                          HasSubstr("rank 0 failed because of rank 3 in all_reduce")));
+}
+
+TEST(Blame, OfNothingIsNothing) {
+  EXPECT_EQ(blame({}).kind, Verdict::Kind::kFinished);
+  Job job(2);
+  EXPECT_EQ(job.judge().kind, Verdict::Kind::kIdle);
+}
+
+TEST(Blame, NamesRanksAsPeopleDo) {
+  EXPECT_EQ(blame::name_ranks({3}), "rank 3");
+  EXPECT_EQ(blame::name_ranks({3, 1}), "ranks 1 and 3");
+  EXPECT_EQ(blame::name_ranks({0, 1, 2, 5, 7, 8}), "ranks 0 to 2, 5, 7 and 8");
+}
+
+}  // namespace
+}  // namespace unisono::recorder::test

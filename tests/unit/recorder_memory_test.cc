@@ -1,0 +1,130 @@
+// Where a record lies, and that it outlives who wrote it.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "recorder/processes.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/recorder_record.h"
+
+namespace unisono::recorder::test {
+namespace {
+
+using testing::HasSubstr;
+
+Result<RankRecord> read_file(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return read_record(file.get(), path);
+}
+
+TEST(RecordMemory, AFileOutlivesItsRank) {
+  const unisono::test::TemporaryFolder folder;
+  {
+    const auto recorder = Recorder::open({.folder = folder.path()}, {"a/b", 3, 4, "host"});
+    ASSERT_TRUE(recorder) << recorder.error().message();
+    CallRecorder calls(recorder->get(), 1);
+    calls.open(4, 3);
+    calls.begin(all_reduce(8));
+  }
+  const std::string path = folder / "a_b-3.record";
+  const Result<RankRecord> read = read_file(path);
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->calls.at(0).sequence(), 8u);
+  struct stat facts {};
+  ASSERT_EQ(::stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+}
+
+TEST(RecordMemory, AFileOfTheSameNameIsReplacedAndNeverWrittenTo) {
+  const unisono::test::TemporaryFolder folder;
+  const std::string other = folder / "other";
+  std::ofstream(other) << "kept";
+  ASSERT_EQ(::symlink(other.c_str(), (folder / "job-0.record").c_str()), 0);
+  const auto recorder = Recorder::open({.folder = folder.path()}, {"job", 0, 1, "host"});
+  ASSERT_TRUE(recorder) << recorder.error().message();
+  std::string text;
+  std::ifstream(other) >> text;
+  EXPECT_EQ(text, "kept");
+  EXPECT_TRUE(read_file(folder / "job-0.record"));
+}
+
+TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
+  const unisono::test::TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  for (const char* name : {"none", "file"}) {
+    const auto recorder = Recorder::open({.folder = folder / name}, {"job", 0, 1, "host"});
+    ASSERT_FALSE(recorder);
+    EXPECT_THAT(recorder.error().message(), HasSubstr("UNISONO_RECORDER=" + (folder / name)));
+  }
+}
+
+// What a launcher announces, a rank takes, and the launcher reads afterwards.
+TEST(RecordMemory, OfALauncherIsTakenByOneRankAtATime) {
+  const Result<UniqueFd> memory = make_sealed_memory();
+  ASSERT_TRUE(memory);
+  RecordPlace place;
+  ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
+  EXPECT_EQ(read_record(memory->get(), "").error().code(), ErrorCode::kNotMember);
+  auto first = Recorder::open(place, {"first", 0, 1, "host"});
+  ASSERT_TRUE(first);
+  const auto second = Recorder::open(place, {"second", 0, 1, "host"});  // has memory of its own
+  ASSERT_TRUE(second);
+  EXPECT_TRUE((*second)->is_on());
+  EXPECT_EQ(read_record(memory->get(), "")->job, "first");
+  first->reset();
+  const auto third = Recorder::open(place, {"third", 0, 1, "host"});
+  ASSERT_TRUE(third);
+  EXPECT_EQ(read_record(memory->get(), "")->job, "third");
+  EXPECT_EQ(::fcntl(memory->get(), F_GETFD), FD_CLOEXEC);
+}
+
+// A number that means something else in this process is left alone.
+TEST(RecordMemory, ThatWasNotHandedToThisProcessIsNotTouched) {
+  const Result<UniqueFd> sealed = make_sealed_memory();
+  const UniqueFd plain(::memfd_create("plain", MFD_CLOEXEC));
+  ASSERT_TRUE(sealed);
+  ASSERT_EQ(::ftruncate(plain.get(), static_cast<off_t>(kRecordBytes)), 0);
+  struct stat facts {};
+  ASSERT_EQ(::fstat(plain.get(), &facts), 0);
+  const RecordPlace places[]{{.handed_fd = sealed->get(), .inode = 1},
+                             {.handed_fd = plain.get(), .inode = facts.st_ino},
+                             {.handed_fd = 1'000'000, .inode = 1}};
+  for (const RecordPlace& place : places) {
+    const auto recorder = Recorder::open(place, {"job", 0, 1, "host"});
+    ASSERT_TRUE(recorder);
+    EXPECT_TRUE((*recorder)->is_on());
+  }
+  EXPECT_FALSE(read_record(sealed->get(), ""));
+  EXPECT_FALSE(read_record(plain.get(), ""));
+}
+
+TEST(RecordMemory, AnnouncementsThatAreNoneAreIgnored) {
+  for (const char* text : {"", "3", "3:", ":4", "-1:4", "3:4x", "x:4", "3 :4", "99999999999:4"}) {
+    int fd = -1;
+    std::uint64_t inode = 0;
+    EXPECT_FALSE(parse_announcement(text, &fd, &inode)) << text;
+    EXPECT_EQ(fd, -1) << text;
+  }
+}
+
+TEST(ProcessFacts, AreFoundBehindAnyName) {
+  const std::string rest = " T 7 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 4711 23 24";
+  for (const char* name : {"1 (sh)", "1 (a) b) R 5)", "1 ()"}) {
+    const ProcessFacts facts = parse_process_facts(name + rest);
+    EXPECT_EQ(facts.state, 'T') << name;
+    EXPECT_EQ(facts.parent, 7) << name;
+    EXPECT_EQ(facts.start, 4711u) << name;
+  }
+  for (const char* text : {"", "1 (sh", "1 (sh)", "1 (sh) R 1 2"}) {
+    EXPECT_EQ(parse_process_facts(text).start, 0u) << text;
+  }
+  EXPECT_EQ(facts_of_process(getpid()).parent, getppid());
+  EXPECT_EQ(facts_of_process(-1).state, 0);
+}
+
+}  // namespace
+}  // namespace unisono::recorder::test

@@ -1,0 +1,193 @@
+#include "tools/blame/find_records.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/errno_text.h"
+#include "base/unique_fd.h"
+#include "recorder/processes.h"
+#include "topology/host_identity.h"
+
+namespace unisono::blame {
+namespace {
+
+using recorder::RankRecord;
+
+struct Collected {
+  std::vector<RankRecord> records;
+  std::vector<std::string> notes;
+};
+
+Result<std::vector<std::string>> names_in(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (open == nullptr) {
+    return Status(ErrorCode::kSystem, folder + ": " + errno_text(errno));
+  }
+  std::vector<std::string> names;
+  while (const dirent* const entry = ::readdir(open.get())) names.emplace_back(entry->d_name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Memory that no rank has joined with is the launcher's alone, and nothing to tell.
+void collect(const std::string& path, int flags, Collected* all) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+  if (!file) {
+    all->notes.push_back(path + ": " + errno_text(errno));
+    return;
+  }
+  Result<RankRecord> record = recorder::read_record(file.get(), path);
+  if (record) {
+    all->records.push_back(std::move(*record));
+  } else if (record.error().code() != ErrorCode::kNotMember) {
+    all->notes.push_back(record.error().message());
+  }
+}
+
+bool is_record(const std::string& link) {
+  return link.starts_with(std::string("/memfd:") + recorder::kMemoryName) ||
+         link.ends_with(recorder::kFileSuffix);
+}
+
+// What a process holds, or nothing where it is another user's.
+void collect_of_process(int pid, Collected* all) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  const Result<std::vector<std::string>> names = names_in(folder);
+  if (!names) return;
+  for (const std::string& name : *names) {
+    std::string link(4096, '\0');
+    const std::string path = folder + "/" + name;
+    const ssize_t bytes = ::readlink(path.c_str(), link.data(), link.size());
+    link.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+    if (is_record(link)) collect(path, 0, all);
+  }
+}
+
+std::vector<int> all_pids() {
+  std::vector<int> pids;
+  const Result<std::vector<std::string>> names = names_in("/proc");
+  if (!names) return pids;
+  for (const std::string& name : *names) {
+    int pid = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error == std::errc() && end == name.data() + name.size()) pids.push_back(pid);
+  }
+  return pids;
+}
+
+// `pid` and all that descends from it.
+std::set<int> family_of(int pid, const std::vector<int>& pids) {
+  std::multimap<int, int> children;
+  for (const int each : pids) children.emplace(recorder::facts_of_process(each).parent, each);
+  std::set<int> family;
+  std::vector<int> open{pid};
+  while (!open.empty()) {
+    const int parent = open.back();
+    open.pop_back();
+    if (!family.insert(parent).second) continue;
+    const auto [begin, end] = children.equal_range(parent);
+    for (auto child = begin; child != end; ++child) open.push_back(child->second);
+  }
+  return family;
+}
+
+std::string latest_job(const std::vector<RankRecord>& records) {
+  return std::max_element(
+             records.begin(), records.end(),
+             [](const RankRecord& a, const RankRecord& b) { return a.opened_ns < b.opened_ns; })
+      ->job;
+}
+
+Result<Found> choose(Collected all, std::string job, const std::string& place) {
+  const auto refuse = [&](std::string why) {
+    for (const std::string& note : all.notes) why += "\n  " + note;
+    return Status(ErrorCode::kInvalidArgument, why);
+  };
+  if (all.records.empty()) return refuse("no record of a rank in " + place);
+  if (job.empty()) job = latest_job(all.records);
+  std::map<Rank, RankRecord> chosen;
+  std::set<std::string> others;
+  for (RankRecord& record : all.records) {
+    if (record.job != job) {
+      others.insert(record.job);
+      continue;
+    }
+    // The launcher's memory and the rank's are the same.
+    const auto known = chosen.find(record.rank);
+    if (known == chosen.end() || known->second.opened_ns <= record.opened_ns) {
+      const Rank rank = record.rank;
+      chosen.insert_or_assign(rank, std::move(record));
+    }
+  }
+  Found found{.witnesses = {}, .notes = std::move(all.notes)};
+  for (const std::string& other : others) {
+    found.notes.push_back("left out: job " + other + " (see it with --job " + other + ")");
+  }
+  if (chosen.empty()) {
+    all.notes = std::move(found.notes);
+    return refuse("no record of job " + job + " in " + place);
+  }
+  for (auto& [rank, record] : chosen) {
+    const recorder::Life life = life_of(record);
+    if (record.damaged > 0) {
+      found.notes.push_back(record.name + ": " + std::to_string(record.damaged) +
+                            " rows are damaged and left out");
+    }
+    found.witnesses.push_back({std::move(record), life});
+  }
+  return found;
+}
+
+}  // namespace
+
+recorder::Life life_of(const RankRecord& record) {
+  static const std::string host = topology::read_host_identity().name;
+  static const std::uint64_t pid_namespace = recorder::pid_namespace();
+  if (record.host != host || record.pid_namespace != pid_namespace) return recorder::Life::kUnknown;
+  const recorder::ProcessFacts facts = recorder::facts_of_process(record.pid);
+  if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
+    return recorder::Life::kGone;
+  }
+  const bool is_held = facts.state == 'T' || facts.state == 't';
+  return is_held ? recorder::Life::kHeld : recorder::Life::kRuns;
+}
+
+Result<Found> find_in_folder(const std::string& folder, const std::string& job) {
+  UNISONO_ASSIGN(const std::vector<std::string> names, names_in(folder));
+  Collected all;
+  for (const std::string& name : names) {
+    if (name.ends_with(recorder::kFileSuffix)) collect(folder + "/" + name, O_NOFOLLOW, &all);
+  }
+  return choose(std::move(all), job, folder);
+}
+
+Result<Found> find_of_process(int pid, const std::string& job) {
+  if (recorder::facts_of_process(pid).state == 0) {
+    return Status(ErrorCode::kInvalidArgument, "there is no process " + std::to_string(pid));
+  }
+  const std::vector<int> pids = all_pids();
+  Collected own;
+  for (const int each : family_of(pid, pids)) collect_of_process(each, &own);
+  const std::string place = "process " + std::to_string(pid) +
+                            " or what it has started (it may be another user's, not have "
+                            "joined a job, or have UNISONO_RECORDER=off)";
+  if (own.records.empty()) return choose(std::move(own), job, place);
+  const std::string its_job = job.empty() ? latest_job(own.records) : job;
+  // Ranks of other launchers, or of none, are on this host as well.
+  Collected all;
+  for (const int each : pids) collect_of_process(each, &all);
+  std::erase_if(all.records, [&](const RankRecord& each) { return each.job != its_job; });
+  return choose(std::move(all), its_job, place);
+}
+
+}  // namespace unisono::blame

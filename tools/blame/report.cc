@@ -1,0 +1,136 @@
+#include "tools/blame/report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "tools/blame/verdict_text.h"
+#include "tools/common/table.h"
+#include "tools/common/terminal.h"
+
+namespace unisono::blame {
+namespace {
+
+using recorder::EntryState;
+using recorder::Standing;
+using recorder::Verdict;
+using recorder::Witness;
+
+std::string_view name_of(EntryState state) {
+  switch (state) {
+    case EntryState::kRunning:
+      return "running";
+    case EntryState::kOver:
+      return "over";
+    case EntryState::kFailed:
+      return "failed";
+    case EntryState::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string_view name_of(Verdict::Kind kind) {
+  switch (kind) {
+    case Verdict::Kind::kIdle:
+      return "idle";
+    case Verdict::Kind::kFinished:
+      return "finished";
+    case Verdict::Kind::kBusy:
+      return "busy";
+    case Verdict::Kind::kMissing:
+      return "missing";
+    case Verdict::Kind::kStopped:
+      return "stopped";
+    case Verdict::Kind::kCycle:
+      return "cycle";
+  }
+  return "";
+}
+
+std::vector<std::string> row_of(const Standing& standing, const Witness& witness,
+                                std::int64_t now_ns) {
+  std::vector<std::string> cells{std::to_string(standing.rank), witness.record.host,
+                                 std::to_string(witness.record.pid),
+                                 std::string(name_of_life(witness))};
+  if (standing.call == nullptr) {
+    cells.insert(cells.end(), {"", "", "no call yet"});
+    return cells;
+  }
+  const recorder::RecordedCall& call = *standing.call;
+  cells.emplace_back(name_of(call.state));
+  cells.push_back(time_since(call.since_ns(), now_ns));
+  cells.push_back(call.text() + (call.times > 1 ? fmt::format(", {} times", call.times) : ""));
+  return cells;
+}
+
+nlohmann::ordered_json json_of(const Standing& standing, const Witness& witness,
+                               std::int64_t now_ns) {
+  nlohmann::ordered_json rank{{"rank", standing.rank},
+                              {"host", witness.record.host},
+                              {"pid", witness.record.pid},
+                              {"process", name_of_life(witness)},
+                              {"record", witness.record.name}};
+  if (standing.call == nullptr) return rank;
+  const recorder::RecordedCall& call = *standing.call;
+  rank["call"] = call.text();
+  rank["state"] = name_of(call.state);
+  rank["communicator"] = call.communicator;
+  if (!call.is_message() && call.is_numbered) rank["operation"] = call.sequence();
+  rank["times"] = call.times;
+  rank["since_s"] = static_cast<double>(now_ns - call.since_ns()) * 1e-9;
+  if (call.state == EntryState::kFailed) rank["error"] = unisono::name_of(call.code);
+  if (standing.is_held_up) {
+    rank["waits_for"] = standing.waits_for;
+    rank["waits_for_unrecorded"] = standing.unknown;
+  }
+  return rank;
+}
+
+}  // namespace
+
+std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) {
+  const recorder::RankRecord& one = found.witnesses.front().record;
+  const Verdict verdict = recorder::blame(found.witnesses);
+  std::string text = fmt::format("# job {}: records of {} of {} ranks\n", one.job,
+                                 found.witnesses.size(), one.world_size);
+  using tools::Align;
+  tools::Table table({{"rank"},
+                      {"host", Align::kLeft},
+                      {"pid"},
+                      {"process", Align::kLeft},
+                      {"state", Align::kLeft},
+                      {"since"},
+                      {"call", Align::kLeft}});
+  for (const Standing& each : verdict.standings) {
+    table.add_row(row_of(each, *find_witness(found.witnesses, each.rank), now_ns));
+  }
+  text += table.text() + "\n";
+  bool is_first = true;
+  for (const std::string& sentence : sentences_of(verdict, found.witnesses, now_ns)) {
+    text += is_first ? tools::paint(sentence, tools::Colour::kBold, coloured) : "  " + sentence;
+    text += "\n";
+    is_first = false;
+  }
+  for (const std::string& note : found.notes) text += "# " + note + "\n";
+  return text;
+}
+
+std::string report_json(const Found& found, std::int64_t now_ns) {
+  const recorder::RankRecord& one = found.witnesses.front().record;
+  const Verdict verdict = recorder::blame(found.witnesses);
+  nlohmann::ordered_json report{{"job", one.job}, {"world_size", one.world_size}};
+  report["ranks"] = nlohmann::json::array();
+  for (const Standing& each : verdict.standings) {
+    report["ranks"].push_back(json_of(each, *find_witness(found.witnesses, each.rank), now_ns));
+  }
+  report["verdict"] = {{"kind", name_of(verdict.kind)},
+                       {"first", verdict.first},
+                       {"text", sentences_of(verdict, found.witnesses, now_ns)}};
+  report["notes"] = found.notes;
+  return report.dump() + "\n";
+}
+
+}  // namespace unisono::blame

@@ -1,0 +1,195 @@
+#include "tools/blame/verdict_text.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "tools/common/sizes.h"
+
+namespace unisono::blame {
+namespace {
+
+using recorder::EntryState;
+using recorder::Life;
+using recorder::Standing;
+using recorder::Verdict;
+using recorder::Witness;
+
+constexpr std::size_t kGroupsMax = 16;
+
+const Standing* standing_of(const Verdict& verdict, Rank rank) {
+  for (const Standing& each : verdict.standings) {
+    if (each.rank == rank) return &each;
+  }
+  return nullptr;
+}
+
+std::string error_of(const recorder::RecordedCall& call) {
+  return "failed in " + call.text() + ": " + std::string(name_of(call.code));
+}
+
+// What the rank that is to blame did: "was ended in all_reduce(...)".
+std::string deed_of(const Standing& standing, const Witness& witness, std::int64_t now_ns) {
+  if (standing.call == nullptr) {
+    return witness.was_ended()             ? "was ended before its first call"
+           : witness.record.closed_ns != 0 ? "left its job before its first call"
+           : witness.life == Life::kHeld   ? "is held (SIGSTOP or a debugger) before its first call"
+                                           : "has made no call";
+  }
+  const std::string call = standing.call->text();
+  const std::string in_or_after = (standing.is_held_up ? " in " : " after ") + call;
+  if (witness.was_ended()) return "was ended" + in_or_after;
+  if (standing.call->state == EntryState::kFailed) return error_of(*standing.call);
+  if (witness.record.closed_ns != 0) return "left its job" + in_or_after;
+  if (witness.life == Life::kHeld) return "is held (SIGSTOP or a debugger)" + in_or_after;
+  const std::string since = time_since(standing.call->since_ns(), now_ns);
+  const std::string lasting = since.empty() ? "" : " since " + since;
+  if (standing.is_held_up) return "is in " + call + lasting;
+  return "has not arrived; its last call was " + call +
+         (since.empty() ? "" : ", over " + since + " ago");
+}
+
+std::string deed_of(const Verdict& verdict, std::span<const Witness> witnesses, Rank rank,
+                    std::int64_t now_ns) {
+  const Standing* const standing = standing_of(verdict, rank);
+  const Witness* const witness = find_witness(witnesses, rank);
+  if (standing == nullptr || witness == nullptr) return "has left no record here";
+  return deed_of(*standing, *witness, now_ns);
+}
+
+bool has_unknown(const Verdict& verdict) {
+  return std::any_of(verdict.standings.begin(), verdict.standings.end(),
+                     [](const Standing& each) { return each.unknown > 0; });
+}
+
+std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnesses,
+                         std::int64_t now_ns) {
+  switch (verdict.kind) {
+    case Verdict::Kind::kIdle:
+      return "no rank is in a call";
+    case Verdict::Kind::kFinished:
+      return "all ranks have left their job, none with a failure";
+    case Verdict::Kind::kBusy:
+      return has_unknown(verdict)
+                 ? "all ranks whose records are here have arrived in the calls that run"
+                 : "nobody is missing: all ranks have arrived in the calls that run";
+    case Verdict::Kind::kCycle:
+      return name_ranks(verdict.first) + " wait for each other";
+    case Verdict::Kind::kMissing:
+    case Verdict::Kind::kStopped:
+      break;
+  }
+  const Rank rank = verdict.first.front();
+  const bool is_missing = verdict.kind == Verdict::Kind::kMissing;
+  return "rank " + std::to_string(rank) +
+         (is_missing ? " is missing: it " : " stopped first: it ") +
+         deed_of(verdict, witnesses, rank, now_ns);
+}
+
+// Ranks in one call that wait for the same ones, as one sentence.
+std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
+  struct Group {
+    std::vector<Rank> ranks;
+    const Standing* one = nullptr;
+    std::int64_t since_ns = 0;
+  };
+  std::map<std::pair<std::string, std::vector<Rank>>, Group> groups;
+  for (const Standing& each : verdict.standings) {
+    if (!each.is_held_up || (each.waits_for.empty() && each.unknown == 0)) continue;
+    Group& group = groups[{each.call->text(), each.waits_for}];
+    group.ranks.push_back(each.rank);
+    const std::int64_t since = each.call->since_ns();
+    group.since_ns = group.one == nullptr ? since : std::min(group.since_ns, since);
+    group.one = &each;
+  }
+  std::vector<std::string> sentences;
+  for (const auto& [key, group] : groups) {
+    if (sentences.size() == kGroupsMax) {
+      sentences.push_back("and others, in other calls");
+      break;
+    }
+    const bool is_one = group.ranks.size() == 1;
+    const int unknown = group.one->unknown;
+    std::string whom = key.second.empty() ? "" : name_ranks(key.second);
+    if (unknown > 0) {
+      whom += (whom.empty() ? "" : " and ") + std::to_string(unknown) +
+              (unknown == 1 ? " rank" : " ranks") + " of which no record here tells";
+    }
+    std::string text = name_ranks(group.ranks);
+    if (group.one->is_told) {
+      text += " failed because of " + whom;
+    } else if (group.one->call->state == EntryState::kFailed) {
+      text += " waited in vain for " + whom;
+    } else {
+      text += (is_one ? " waits for " : " wait for ") + whom;
+    }
+    text += " in " + key.first;
+    const std::string since = time_since(group.since_ns, now_ns);
+    const bool lasts = group.one->call->state == EntryState::kRunning;
+    if (lasts && !since.empty()) text += " since " + since;
+    sentences.push_back(std::move(text));
+  }
+  return sentences;
+}
+
+}  // namespace
+
+std::string name_ranks(std::vector<Rank> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - begin > 2) {
+      parts.push_back(std::to_string(ranks[begin]) + " to " + std::to_string(ranks[end - 1]));
+      begin = end;
+    } else {
+      parts.push_back(std::to_string(ranks[begin++]));
+    }
+  }
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
+  }
+  return text;
+}
+
+std::string_view name_of_life(const Witness& witness) {
+  if (witness.was_ended()) return "ended";
+  if (witness.record.closed_ns != 0) return "left";
+  switch (witness.life) {
+    case Life::kRuns:
+      return "runs";
+    case Life::kHeld:
+      return "held";
+    case Life::kGone:
+      return "gone";
+    case Life::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+std::string time_since(std::int64_t then_ns, std::int64_t now_ns) {
+  if (then_ns <= 0 || now_ns <= then_ns) return "";
+  return tools::format_duration(static_cast<double>(now_ns - then_ns) * 1e-9);
+}
+
+std::vector<std::string> sentences_of(const Verdict& verdict, std::span<const Witness> witnesses,
+                                      std::int64_t now_ns) {
+  std::vector<std::string> sentences{verdict_line(verdict, witnesses, now_ns)};
+  if (verdict.first.size() > 1 && verdict.kind != Verdict::Kind::kCycle) {
+    const std::vector<Rank> others(verdict.first.begin() + 1, verdict.first.end());
+    const bool is_one = others.size() == 1;
+    sentences.push_back("besides, " + name_ranks(others) +
+                        (is_one ? " " + deed_of(verdict, witnesses, others.front(), now_ns)
+                                : " stopped or did not arrive"));
+  }
+  std::vector<std::string> waits = waits_of(verdict, now_ns);
+  std::move(waits.begin(), waits.end(), std::back_inserter(sentences));
+  return sentences;
+}
+
+}  // namespace unisono::blame

@@ -1,0 +1,31 @@
+// Memory for the records of the ranks that a launcher starts, which it holds so that they outlive
+// the ranks, and what they say of a failed job. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+
+namespace unisono::run {
+
+class RankRecords {
+ public:
+  /// For as many ranks; ranks without memory keep their records themselves. None where
+  /// UNISONO_RECORDER in `environment` says that they go elsewhere.
+  RankRecords(int ranks, const std::vector<std::string>& environment);
+
+  /// Tells the `local_rank`th of its memory, in its environment; of an outer launcher's no more.
+  void announce(int local_rank, std::vector<std::string>* environment) const;
+  /// In the new process of the rank, before exec: it inherits its memory, and no other rank's.
+  void hand_over(int local_rank) const;
+
+  /// Once all ranks are gone, of a failed job: who stopped first and who waited for whom, as one
+  /// line; empty where no record tells. `ended_here`: by local rank, those that the launcher ended.
+  std::string verdict(const std::vector<bool>& ended_here) const;
+
+ private:
+  std::vector<UniqueFd> memory_;  // by local rank
+};
+
+}  // namespace unisono::run
