@@ -6,6 +6,7 @@
 #include <array>
 
 #include "algorithms/algorithm.h"
+#include "rendezvous/standby.h"
 #include "tests/sim/random.h"
 
 namespace unisono::sim {
@@ -13,6 +14,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 // Elements of all buffers of a rank, so that no case takes long.
 constexpr std::size_t kElementsMax = 1 << 14;
@@ -112,15 +114,23 @@ Fault any_fault(Random& random, int ranks, Duration within) {
   fault.rank = any_rank();
   fault.peer = any_rank();
   fault.at = random.of_any_scale_up_to(within);
-  switch (random.below(6)) {
+  // The first ranks hold the arbiter, or may.
+  if (random.one_in(3)) fault.rank = static_cast<Rank>(random.below(std::min(ranks, 4)));
+  // Neighbours have a link in most algorithms.
+  if (random.one_in(2)) fault.peer = (fault.rank + 1) % ranks;
+  switch (random.below(8)) {
     case 0:
     case 1:
+    case 2:
       fault.kind = Fault::Kind::kCrash;
       break;
-    case 2:
+    case 3:
       fault.kind = fault.rank == fault.peer ? Fault::Kind::kCrash : Fault::Kind::kCut;
       break;
-    case 3:
+    case 4:
+      fault.kind = Fault::Kind::kIsolate;
+      break;
+    case 5:
       fault.kind = Fault::Kind::kSlow;
       break;
     default:
@@ -138,6 +148,8 @@ std::string text_of(const Fault& fault) {
     case Fault::Kind::kCut:
       return fmt::format("the link of ranks {} and {} breaks at {:.3f} ms", fault.rank, fault.peer,
                          at_ms);
+    case Fault::Kind::kIsolate:
+      return fmt::format("the links of rank {} break at {:.3f} ms", fault.rank, at_ms);
     case Fault::Kind::kSlow:
       return fmt::format("rank {} is slow from {:.3f} ms", fault.rank, at_ms);
     case Fault::Kind::kStop:
@@ -191,9 +203,16 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
     c.operations.push_back(any_operation(random, c));
   }
   if (!limits.with_faults || random.one_in(3)) return c;
-  const Duration within = milliseconds(60);
+  c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
+  c.shrinks = !random.one_in(4);
+  // Some strike while others are dealt with.
+  const Duration within = random.one_in(3) ? seconds(3) : milliseconds(60);
   for (std::uint64_t faults = random.between(1, 1 + random.below(3)); faults > 0; --faults) {
     c.faults.push_back(any_fault(random, c.ranks, within));
+    // A stopped arbiter is missed by its silence alone.
+    const Fault& fault = c.faults.back();
+    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+    if (stops && fault.rank <= rendezvous::kStandbys) c.silence = milliseconds(3000);
   }
   return c;
 }
@@ -207,6 +226,13 @@ std::set<Rank> culprits(const Case& c) {
     if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
   }
   return ranks;
+}
+
+bool can_shrink(const Case& c) {
+  const bool stops = std::any_of(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
+    return fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+  });
+  return c.shrinks && (!stops || c.silence.count() > 0);
 }
 
 Case adapted_to(Case c, int ranks) {
@@ -251,6 +277,10 @@ std::vector<Case> smaller(const Case& c) {
     cases.push_back(c);
     cases.back().at_once = 1;
   }
+  if (c.shrinks) {
+    cases.push_back(c);
+    cases.back().shrinks = false;
+  }
   std::erase_if(cases, [](const Case& each) { return each.operations.empty(); });
   return cases;
 }
@@ -259,12 +289,12 @@ std::string describe(const Case& c) {
   const auto us = [](Duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
   const Network& n = c.network;
   std::string text = fmt::format(
-      "{} ranks, {} calls at once, up to {:.1f} us between them\n"
+      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}\n"
       "  network: {:.1f} to {:.1f} us, one in {} up to {:.1f}; {} streams of {} frames, {} bytes; "
       "eager up to {}, credit {}; one in {} refused, {} lent, {} in parts\n",
-      c.ranks, c.at_once, us(c.computes), us(n.delay_min), us(n.delay_max), n.late_one_in,
-      us(n.late), n.streams, n.frames_max, n.bytes_max, n.eager_bytes, n.credit_bytes,
-      n.refuse_one_in, n.lend_one_in, n.partial_one_in);
+      c.ranks, c.at_once, us(c.computes), c.silence.count(), c.shrinks ? ", shrinks" : "",
+      us(n.delay_min), us(n.delay_max), n.late_one_in, us(n.late), n.streams, n.frames_max,
+      n.bytes_max, n.eager_bytes, n.credit_bytes, n.refuse_one_in, n.lend_one_in, n.partial_one_in);
   for (const Operation& operation : c.operations) {
     text += fmt::format("  {}, {} chunks\n", test::describe(operation.what), operation.chunks);
   }

@@ -37,10 +37,11 @@ struct Operation {
 
 struct Fault {
   enum class Kind : std::uint8_t {
-    kCrash,  ///< the process of `rank` ends
-    kCut,    ///< the link between `rank` and `peer` breaks
-    kStop,   ///< `rank` is not run for `lasts`
-    kSlow,   ///< `rank` is run rarely, from the start
+    kCrash,    ///< the process of `rank` ends
+    kCut,      ///< the link between `rank` and `peer` breaks
+    kIsolate,  ///< all links of `rank` break
+    kStop,     ///< `rank` is not run for `lasts`
+    kSlow,     ///< `rank` is run rarely, from the start
   };
   Kind kind = Kind::kCrash;
   Rank rank = 0;
@@ -59,6 +60,8 @@ struct Case {
   std::vector<Operation> operations;
   std::vector<Fault> faults;
   Network network;
+  std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
+  bool shrinks = true;                   ///< survivors go on
 };
 
 struct Limits {
@@ -69,6 +72,8 @@ struct Limits {
 Case make_case(std::uint64_t seed, const Limits& limits = {});
 /// Ranks that a failure may name: those that die, stop for ever or lose a link.
 std::set<Rank> culprits(const Case& c);
+/// Survivors are told apart from a rank that is stopped for ever by its silence alone.
+bool can_shrink(const Case& c);
 /// Only what can run: operations that their algorithm accepts with so many ranks, faults of ranks
 /// that exist.
 Case adapted_to(Case c, int ranks);

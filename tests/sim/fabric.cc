@@ -32,6 +32,7 @@ Fabric::Fabric(const Network& network, int ranks, std::uint64_t seed, Schedule& 
       random_(seed),
       schedule_(schedule),
       wake_(std::move(wake)),
+      isolated_(static_cast<std::size_t>(ranks), false),
       gone_(static_cast<std::size_t>(ranks), false) {
   for (Rank rank = 0; rank < ranks; ++rank) {
     transports_.push_back(std::make_unique<SimulatedTransport>(*this, rank));
@@ -118,11 +119,21 @@ void Fabric::cut(Rank a, Rank b) {
   break_way(b, a);
 }
 
+int Fabric::isolate(Rank rank) {
+  isolated_[static_cast<std::size_t>(rank)] = true;
+  int links = 0;
+  for (Rank peer = 0; peer < ranks_; ++peer) {
+    if (peer == rank) continue;
+    if (!ways_.contains(key_of(rank, peer)) && !ways_.contains(key_of(peer, rank))) continue;
+    ++links;
+    cut(rank, peer);
+  }
+  return links;
+}
+
 void Fabric::end_process(Rank dead) {
   gone_[static_cast<std::size_t>(dead)] = true;
-  for (Rank peer = 0; peer < ranks_; ++peer) {
-    if (ways_.contains(key_of(dead, peer)) || ways_.contains(key_of(peer, dead))) cut(dead, peer);
-  }
+  isolate(dead);
 }
 
 // ---- One rank's end of one link -----------------------------------------------------------------
@@ -396,9 +407,14 @@ SimulatedTransport::Link& SimulatedTransport::link(Rank peer) {
   if (link == nullptr) {
     link = std::make_unique<Link>(*this, peer);
     in_order_.push_back(link.get());
-    // Nobody listens there any more.
+    // Nobody listens there any more, or nothing gets there.
+    const auto is_cut_off = [&](Rank rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      return fabric_.gone_[at] || fabric_.isolated_[at];
+    };
     const bool is_in_touch = fabric_.ways_.contains(key_of(peer, rank_));
-    if (fabric_.gone_[static_cast<std::size_t>(peer)] && !is_in_touch) fabric_.cut(rank_, peer);
+    const bool is_broken = peer != rank_ && (is_cut_off(peer) || is_cut_off(rank_));
+    if (is_broken && !is_in_touch) fabric_.cut(rank_, peer);
   }
   return *link;
 }

@@ -33,6 +33,8 @@ class Fabric {
   SimulatedTransport& transport(Rank rank);
   /// The link breaks: what has not arrived is lost, and each end notices in its own time.
   void cut(Rank a, Rank b);
+  /// All links of the rank break, those also that are made later. How many there were.
+  int isolate(Rank rank);
   /// So do all links of `dead`, those also that others try to make later.
   void end_process(Rank dead);
   /// Payloads that are lent on all ranks that live.
@@ -77,6 +79,7 @@ class Fabric {
   std::function<void(Rank)> wake_;
   std::unordered_map<std::uint64_t, Way> ways_;
   std::vector<std::unique_ptr<SimulatedTransport>> transports_;
+  std::vector<bool> isolated_;
   std::vector<bool> gone_;  // processes that have ended, and ranks that have left
 };
 

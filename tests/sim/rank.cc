@@ -1,43 +1,45 @@
 #include "tests/sim/rank.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "backend/call_check.h"
+#include "base/communicator_id.h"
 #include "base/grace_periods.h"
-#include "rendezvous/control_messages.h"
+#include "rendezvous/shrink_agreements.h"
 
 namespace unisono::sim {
 namespace {
 
+using rendezvous::ShrinkMessage;
+using rendezvous::ShrinkStep;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint32_t kCommunicator = 1 << 8;
 constexpr std::size_t kScratchBytes = 1 << 26;
 constexpr milliseconds kCallTimeout{10'000};
-// As runtime.cc has it: how long what was sent may take to go out at the end of a job.
+constexpr milliseconds kPatience{4'000};  // of who shrinks
+// As runtime.cc and shrink.cc have them.
 constexpr Duration kDrainLimit = seconds(2), kDrainLimitOfFailure = milliseconds(100);
-// A rank whose communicator has failed stays until the others can have heard of it.
+constexpr Duration kAnswerTime = seconds(10);
+// A rank that has not gone on stays until the others can have heard of it.
 constexpr Duration kStaysAfterFailure = seconds(5);
 constexpr Duration kTendEveryMin = milliseconds(1), kTendEveryMax = milliseconds(50);
-constexpr std::size_t kTypeAt = 4, kBodyAt = 5;  // in a control message
+// As often a job goes on with its survivors.
+constexpr std::size_t kShrinksMax = 3;
 
 std::vector<Rank> all_ranks(int size) {
   std::vector<Rank> ranks(static_cast<std::size_t>(size));
-  for (Rank rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
+  std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
 
-CallSelection::Circumstances circumstances(int ranks) {
-  static const algorithms::SelectionTable table = algorithms::SelectionTable::defaults();
-  static const CallSelection::Hints hints;
-  static const algorithms::LinkFacts links;
-  return {.table = table,
-          .hints = hints,
-          .ranks = ranks,
-          .link = algorithms::Link::kTcp,
-          .links = links};
+// In which those that make a communicator meet.
+Operation meeting_call() {
+  Operation barrier;
+  barrier.what.collective = Collective::kBarrier;
+  barrier.what.options.algorithm = "dissemination";
+  return barrier;
 }
 
 }  // namespace
@@ -48,220 +50,293 @@ SimulatedRank::SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed)
       random_(seed),
       engine_(*this, around_.c.ranks, 0, IdleChoice("yield", {})),
       scratch_(kScratchBytes),
-      members_(kCommunicator, all_ranks(around_.c.ranks), rank),
-      host_({.engine = engine_,
-             .scratch = scratch_,
-             .members = members_,
-             .circumstances = circumstances(around_.c.ranks),
-             .group = nullptr,
-             .on_disagreement = {}}),
-      watchdog_(*this, members_, host_),
       peer_left_(static_cast<std::size_t>(around_.c.ranks), false) {
   for (Rank peer = 0; peer < around_.c.ranks; ++peer) {
     engine_.messenger().set_route(peer, around_.fabric.transport(rank));
   }
-  engine_.messenger().open(kCommunicator, members_.world_ranks());
-  computes_until_ = now() + random_.of_any_scale_up_to(around_.c.computes);
+  current_ = &make_communicator(communicator_id(1, 0, around_.c.ranks), all_ranks(around_.c.ranks),
+                                around_.c.operations);
 }
 
-SimulatedRank::~SimulatedRank() {
-  // Of a rank that died in the midst of its calls.
-  for (const auto& running : running_) running->request->on_done = nullptr;
+SimulatedRank::~SimulatedRank() = default;
+
+SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::vector<Rank> members,
+                                                        std::vector<Operation> operations) {
+  const SimulatedCommunicator::Surroundings around{around_.schedule, engine_,       scratch_, *this,
+                                                   around_.wake_in,  around_.accuse};
+  communicators_.push_back(std::make_unique<SimulatedCommunicator>(
+      id, std::move(members), rank_, std::move(operations), around_.c, random_.next(), around));
+  SimulatedCommunicator& made = *communicators_.back();
+  for (const FailureDecision& death : deaths_) tell(death, &made);
+  for (const FailureDecision& decision : unknown_decisions_) tell(decision, &made);
+  return made;
+}
+
+SimulatedCommunicator* SimulatedRank::find(std::uint32_t id) const {
+  for (const auto& communicator : communicators_) {
+    if (communicator->members().id() == id) return communicator.get();
+  }
+  return nullptr;
 }
 
 void SimulatedRank::beat() {
   if (state_ == State::kLeft) return;
-  const Engine::Lock lock(engine_);
-  engine_.poll();
-  look_around();
-  start_calls();
-  look_for_the_end();
+  {
+    const Engine::Lock lock(engine_);
+    engine_.poll();
+    look_around();
+    if (state_ == State::kCalling) {
+      current().start_calls();
+      if (!current().failure().ok()) {
+        begin_to_shrink();
+      } else if (current().has_made_all_calls()) {
+        linger(random_.of_any_scale_up_to(seconds(1)));
+      }
+    }
+    if (state_ == State::kShrinking) shrink();
+    if (state_ == State::kLingering && now() >= leaves_at_) drain();
+    if (state_ == State::kDraining) leave();
+  }
+  around_.settle();
 }
 
 // As JobNews::tend() does: the job's word first.
 void SimulatedRank::look_around() {
   take_news();
-  if (now() < next_tend_ && events_.empty()) return;
   tell_events();
-  for (std::size_t i = 0; i < running_.size() && failure_.ok(); ++i) {
-    if (running_[i]->request->done) continue;
-    const Status seen = watchdog_.look_at(*running_[i]->request, now(), peer_left_);
-    if (seen.ok()) continue;
-    take_news();  // it may only follow from what the job is about to say
-    fail(seen, true);
+  const bool runs = std::any_of(communicators_.begin(), communicators_.end(),
+                                [](const auto& each) { return each->is_running(); });
+  if (now() >= next_tend_) {
+    for (std::size_t i = 0; i < communicators_.size(); ++i) {
+      const Status seen = communicators_[i]->look_at_calls(peer_left_);
+      if (seen.ok()) continue;
+      take_news();  // it may only follow from what the job is about to say
+      fail(*communicators_[i], seen, true);
+    }
+    tend_every_ = runs ? std::clamp<Duration>(tend_every_ * 2, kTendEveryMin, kTendEveryMax)
+                       : Duration(kTendEveryMin);
+    next_tend_ = now() + tend_every_;
   }
-  if (running_.empty()) return;
-  tend_every_ = std::clamp<Duration>(tend_every_ * 2, kTendEveryMin, kTendEveryMax);
-  next_tend_ = now() + tend_every_;
-  around_.wake_in(tend_every_);
+  if (runs || state_ == State::kCalling) around_.wake_in(next_tend_ - now());
 }
 
 void SimulatedRank::take_news() {
-  while (!news_.empty()) {
-    const std::string bytes = std::move(news_.front());
-    news_.pop_front();
-    const auto type = static_cast<rendezvous::MessageType>(bytes[kTypeAt]);
-    const auto body = std::string_view(bytes).substr(kBodyAt);
-    if (type == rendezvous::MessageType::kAskWaits) {
-      std::vector<rendezvous::WaitMessage> waits;
-      for (const auto& running : running_) {
-        if (running->request->done) continue;
-        const RunningWait wait = watchdog_.wait_of(*running->request);
-        waits.push_back({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
-      }
-      around_.report(rendezvous::encode_waits(waits, around_.c.ranks));
-      continue;
-    }
-    if (type != rendezvous::MessageType::kDecision) continue;
-    const auto decision = rendezvous::decode_decision(body, around_.c.ranks);
-    if (!decision) {
-      around_.accuse("the arbiter sent what cannot be read");
-      continue;
-    }
-    if (!ledger_.admit(*decision)) continue;
-    const bool of_rank = decision->communicator == kEveryCommunicator && decision->failed_rank >= 0;
-    if (of_rank && decision->code == ErrorCode::kRankLeft) {
-      peer_left_[static_cast<std::size_t>(decision->failed_rank)] = true;
-      continue;
-    }
-    if (of_rank) dead_.push_back(decision->failed_rank);
-    fail(Status(decision->code, decision->message, decision->failed_rank), false);
+  ControlClient::News news = around_.client.take_news();
+  for (const FailureDecision& decision : news.decisions) hear(decision);
+  for (ShrinkMessage& word : news.shrink_words) words_.push_back(std::move(word));
+  if (!news.asks_for_waits) return;
+  std::vector<rendezvous::WaitMessage> waits;
+  for (const auto& communicator : communicators_) communicator->add_waits(&waits);
+  around_.client.report(rendezvous::encode_waits(waits, around_.c.ranks));
+}
+
+void SimulatedRank::hear(const FailureDecision& decision) {
+  if (decision.code == ErrorCode::kRankLeft && decision.failed_rank >= 0 &&
+      decision.communicator == kEveryCommunicator) {
+    peer_left_[static_cast<std::size_t>(decision.failed_rank)] = true;
+    return;
   }
+  if (decision.communicator == kEveryCommunicator) {
+    deaths_.push_back(decision);
+  } else if (find(decision.communicator) == nullptr) {
+    unknown_decisions_.push_back(decision);
+  }
+  for (std::size_t i = 0; i < communicators_.size(); ++i) tell(decision, communicators_[i].get());
+}
+
+void SimulatedRank::tell(const FailureDecision& decision, SimulatedCommunicator* communicator) {
+  const Rank member = communicator->members().find(decision.failed_rank);
+  const bool concerned = decision.communicator == kEveryCommunicator
+                             ? member >= 0
+                             : decision.communicator == communicator->members().id();
+  if (concerned) fail(*communicator, Status(decision.code, decision.message, member), false);
 }
 
 void SimulatedRank::tell_events() {
   for (const Event& event : std::exchange(events_, {})) {
-    if (event.code == ErrorCode::kRankLeft) {
-      watchdog_.note_left(event.peer);
-    } else {
-      around_.report(
-          rendezvous::encode(rendezvous::BrokenLinkMessage{event.peer, event.message, event.code}));
+    if (event.code != ErrorCode::kRankLeft) {
+      around_.client.report_broken_link(event.peer, Status(event.code, event.message, event.peer),
+                                        now());
+      continue;
+    }
+    SimulatedCommunicator* const meant = find(event.communicator);
+    if (meant != nullptr) meant->note_left(event.peer);
+  }
+}
+
+void SimulatedRank::fail(SimulatedCommunicator& communicator, const Status& cause,
+                         bool tell_everyone) {
+  if (!communicator.failure().ok()) return;
+  const Rank world_rank = cause.rank() < 0 ? -1 : communicator.members().world_rank(cause.rank());
+  communicator.fail(cause);
+  failures_.push_back(
+      {communicator.members().id(), Status(cause.code(), cause.message(), world_rank)});
+  if (!tell_everyone) return;
+  around_.client.report_lasting(
+      rendezvous::encode(rendezvous::MessageType::kFailure,
+                         FailureDecision{cause.code(), world_rank, communicator.members().id(), 0,
+                                         cause.message()}),
+      now());
+}
+
+int SimulatedRank::calls_done() const {
+  int calls = 0;
+  for (const auto& communicator : communicators_) calls += communicator->calls_done();
+  return calls;
+}
+
+// ---- Going on with the survivors ----------------------------------------------------------------
+
+void SimulatedRank::begin_to_shrink() {
+  if (!can_shrink(around_.c) || shrunk_.size() >= kShrinksMax) {
+    return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
+  }
+  state_ = State::kShrinking;
+  shrinking_ = Shrinking{.asks_at = now() + random_.of_any_scale_up_to(milliseconds(300)),
+                         .lost_at = kNever};
+  around_.wake_in(shrinking_->asks_at - now());
+}
+
+void SimulatedRank::say_shrink(ShrinkStep step, std::uint32_t id, const Status& why) {
+  const bool is_about_all = step == ShrinkStep::kAsk || step == ShrinkStep::kLeaves;
+  around_.client.say_shrink(
+      {step, current().members().id(), id, step == ShrinkStep::kAsk ? kPatience : milliseconds(0),
+       is_about_all ? current().members().sorted_world_ranks() : std::vector<Rank>(), why});
+}
+
+// As shrink.cc does, but that it waits for nothing here.
+void SimulatedRank::shrink() {
+  if (now() < shrinking_->asks_at) return;
+  if (!shrinking_->has_asked) {
+    shrinking_->has_asked = true;
+    words_.clear();
+    shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
+    say_shrink(ShrinkStep::kAsk, 0);
+    around_.wake_in(shrinking_->lost_at - now());
+  }
+  std::optional<ShrinkMessage> latest;
+  for (ShrinkMessage& word : std::exchange(words_, {})) {
+    if (word.communicator == current().members().id()) latest = std::move(word);
+  }
+  if (latest) on_word(*latest);
+  if (!shrinking_) return;
+  if (SimulatedCommunicator* const meeting = shrinking_->meeting) {
+    meeting->start_calls();
+    if (!meeting->failure().ok() && shrinking_->cannot_at == kNever && !shrinking_->is_ready) {
+      shrinking_->cannot_at = now() + grace::kDecision;
+      around_.wake_in(grace::kDecision);
+    } else if (meeting->has_made_all_calls() && !shrinking_->is_ready) {
+      shrinking_->is_ready = true;
+      say_shrink(ShrinkStep::kReady, shrinking_->id);
     }
   }
+  if (now() >= shrinking_->cannot_at) {
+    shrinking_->cannot_at = kNever;
+    shrinking_->is_ready = true;  // said
+    say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().second);
+  }
+  if (around_.client.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
 }
 
-// The first failure counts. The buffers are the caller's again at once.
-void SimulatedRank::fail(const Status& cause, bool tell_everyone) {
-  if (!failure_.ok()) return;
-  failure_ = cause;
-  if (tell_everyone) {
-    around_.report(rendezvous::encode(
-        rendezvous::MessageType::kFailure,
-        FailureDecision{cause.code(), cause.rank(), kCommunicator, 0, cause.message()}));
+void SimulatedRank::on_word(const ShrinkMessage& word) {
+  switch (word.step) {
+    case ShrinkStep::kForm: {
+      drop_meeting();
+      for (const FailureDecision& death : deaths_) {
+        if (death.failed_rank >= 0) engine_.messenger().give_up(death.failed_rank);
+      }
+      shrinking_->id = word.id;
+      shrinking_->is_ready = false;
+      shrinking_->cannot_at = kNever;
+      if (!std::binary_search(word.members.begin(), word.members.end(), rank_)) {
+        return around_.accuse(whereabouts() + ": is to make a communicator that it is not in");
+      }
+      shrinking_->meeting = &make_communicator(word.id, word.members, {meeting_call()});
+      shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
+      return around_.wake_in(shrinking_->lost_at - now());
+    }
+    case ShrinkStep::kRefused:
+      drop_meeting();
+      return end_shrinking(true);
+    case ShrinkStep::kDone:
+      if (word.id == shrinking_->id && shrinking_->meeting != nullptr) end_shrinking(false);
+      return;
+    default:
+      return around_.accuse(whereabouts() + ": hears what no arbiter says");
   }
-  for (const auto& running : running_) {
-    if (!running->request->done) engine_.fail(*running->request, cause);
-  }
-  drop_ended();
 }
 
-void SimulatedRank::start_calls() {
-  drop_ended();
-  const std::vector<Operation>& operations = around_.c.operations;
-  while (state_ == State::kCalling && failure_.ok() && next_call_ < operations.size() &&
-         running_.size() < static_cast<std::size_t>(around_.c.at_once)) {
-    if (now() < computes_until_) return around_.wake_in(computes_until_ - now());
-    start_call(next_call_++);
-    drop_ended();
-    computes_until_ = now() + random_.of_any_scale_up_to(around_.c.computes);
-  }
+void SimulatedRank::drop_meeting() {
+  if (shrinking_->meeting != nullptr) shrinking_->meeting->close();
+  shrinking_->meeting = nullptr;
 }
 
-void SimulatedRank::start_call(std::size_t number) {
-  const Operation& operation = around_.c.operations[number];
-  running_.push_back(std::make_unique<Running>());
-  Running& running = *running_.back();
-  running.number = number;
-  running.part = test::make_part(operation.what, rank_, around_.c.ranks);
-  running.request = std::make_shared<detail::RequestState>();
-  detail::RequestState& request = *running.request;
-  request.reset(running.part->call());
-  request.call.options.order = host_.selection().order_of(request.call);
-  HostBackends::Checked checked;
-  const Status valid = check_call(request.call, rank_, around_.c.ranks, &checked.shape);
-  algorithms::Choice choice;
-  choice.algorithm = algorithms::find(operation.what.collective, operation.what.options.algorithm);
-  choice.chunks = operation.chunks;
-  checked.choice = choice;
-  const Result<unisono::Operation*> started =
-      valid.ok() ? host_.start(request, checked) : Result<unisono::Operation*>(valid);
-  if (!started) {
-    around_.accuse("rank " + std::to_string(rank_) + " could not start call " +
-                   std::to_string(number) + " (" + test::describe(operation.what) +
-                   "): " + started.error().message());
-    running_.pop_back();
-    return;
+void SimulatedRank::end_shrinking(bool refused) {
+  if (refused) {
+    drop_meeting();
+    shrinking_.reset();
+    is_refused_ = true;
+    return linger(kStaysAfterFailure + random_.up_to(seconds(1)));
   }
-  request.operation = *started;
-  request.on_done = [this, &running](Task&) { on_done(running); };
-  tend_every_ = Duration::zero();
-  next_tend_ = now();
+  SimulatedCommunicator& made = *shrinking_->meeting;
+  shrunk_.push_back({current().members().id(), made.members().id(), made.members().world_ranks()});
+  made.add_calls(adapted_to(around_.c, made.members().size()).operations);
+  shrinking_.reset();
+  current_ = &made;
+  state_ = State::kCalling;
   around_.wake_in(Duration::zero());
-  engine_.start(request);
 }
 
-void SimulatedRank::on_done(Running& running) {
-  detail::RequestState& request = *running.request;
-  const bool succeeded = request.operation->status().ok();
-  request.backend->end(request, succeeded);
-  if (!succeeded) return;
-  ++calls_done_;
-  const std::string wrong = running.part->check();
-  if (wrong.empty()) return;
-  around_.accuse("rank " + std::to_string(rank_) + ", call " + std::to_string(running.number) +
-                 " (" + test::describe(around_.c.operations[running.number].what) + "): " + wrong);
+// ---- The end ------------------------------------------------------------------------------------
+
+void SimulatedRank::linger(Duration wait) {
+  state_ = State::kLingering;
+  leaves_at_ = now() + wait;
+  around_.wake_in(wait);
 }
 
-void SimulatedRank::drop_ended() {
-  std::erase_if(running_, [](const auto& running) { return running->request->done.load(); });
-}
-
-void SimulatedRank::look_for_the_end() {
-  if (state_ == State::kCalling) {
-    const bool all_done = next_call_ == around_.c.operations.size() && running_.empty();
-    if (failure_.ok() && !all_done) return;
-    state_ = State::kLingering;
-    leaves_at_ = now() + (failure_.ok() ? random_.of_any_scale_up_to(seconds(1))
-                                        : kStaysAfterFailure + random_.up_to(seconds(1)));
-    around_.wake_in(leaves_at_ - now());
+void SimulatedRank::drain() {
+  state_ = State::kDraining;
+  if (!current().failure().ok()) say_shrink(ShrinkStep::kLeaves, 0);
+  drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
+  around_.wake_in(drains_until_ - now());
+  for (const auto& communicator : communicators_) communicator->close();
+  for (const FailureDecision& death : deaths_) {
+    if (death.failed_rank >= 0) engine_.messenger().give_up(death.failed_rank);
   }
-  if (state_ == State::kLingering && now() >= leaves_at_) {
-    state_ = State::kDraining;
-    drains_until_ = now() + (failure_.ok() ? kDrainLimit : kDrainLimitOfFailure);
-    around_.wake_in(drains_until_ - now());
-    Messenger& messenger = engine_.messenger();
-    messenger.close(kCommunicator);
-    for (const Rank dead : dead_) messenger.give_up(dead);
-  }
-  if (state_ != State::kDraining) return;
-  if (!engine_.messenger().has_unsent() || now() >= drains_until_) leave();
 }
 
 void SimulatedRank::leave() {
-  SimulatedTransport& transport = around_.fabric.transport(rank_);
-  if (culprits(around_.c).empty() && engine_.messenger().has_unsent()) {
+  const bool has_unsent = engine_.messenger().has_unsent();
+  // A client that looks for the arbiter waits for it to say goodbye.
+  const bool waits = has_unsent || around_.client.is_seeking();
+  if (waits && now() < drains_until_) return;
+  if (culprits(around_.c).empty() && has_unsent) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
   }
+  SimulatedTransport& transport = around_.fabric.transport(rank_);
   transport.close(now(), engine_.messenger());
   if (transport.lent() > 0) around_.accuse(whereabouts() + ": payloads are still lent");
   if (engine_.is_running()) around_.accuse(whereabouts() + ": calls still run");
   if (!scratch_.take(kScratchBytes)) around_.accuse(whereabouts() + ": scratch memory is lost");
+  for (const auto& communicator : communicators_) {
+    if (communicator->are_buffers_untouched()) continue;
+    around_.accuse(whereabouts() + ": a buffer that was given back was written to");
+  }
   state_ = State::kLeft;
-  around_.leave();
+  around_.client.leave();
+  around_.on_left();
 }
 
 std::string SimulatedRank::whereabouts() const {
-  std::string text = "rank " + std::to_string(rank_);
-  if (!failure_.ok()) return text + " has failed: " + failure_.message();
-  if (state_ != State::kCalling) return text + " has made all its calls";
-  for (const auto& running : running_) {
-    if (running->request->done) continue;
-    text += " is in call " + std::to_string(running->number) + " and waits for";
-    std::vector<Rank> waits;
-    running->request->operation->waiting_for(&waits);
-    for (const Rank peer : waits) text += " " + std::to_string(peer);
+  std::string text = "rank " + std::to_string(rank_) + " ";
+  if (state_ == State::kShrinking) {
+    text += shrinking_->id == 0 ? "waits to go on" : "makes " + std::to_string(shrinking_->id);
+    if (shrinking_->meeting != nullptr) text += " and " + shrinking_->meeting->whereabouts();
+    return text + " after it " + current().whereabouts();
   }
-  return running_.empty() ? text + " computes before call " + std::to_string(next_call_) : text;
+  if (!failures_.empty()) text += "(" + failures_.back().second.message() + ") ";
+  return text + current().whereabouts();
 }
 
 // ---- What the messenger tells -------------------------------------------------------------------
@@ -278,8 +353,9 @@ void SimulatedRank::counts_differ(std::uint32_t, Rank peer, std::string what) {
 }
 
 // What comes for a call that has failed here is refused and counts as one.
-void SimulatedRank::violation(std::uint32_t, Rank peer, std::string what) {
-  if (!failure_.ok()) return;
+void SimulatedRank::violation(std::uint32_t communicator, Rank peer, std::string what) {
+  const SimulatedCommunicator* const meant = find(communicator);
+  if (meant == nullptr || !meant->failure().ok()) return;
   around_.accuse("rank " + std::to_string(rank_) + " says that rank " + std::to_string(peer) + " " +
                  what);
 }
@@ -288,16 +364,18 @@ void SimulatedRank::link_closed(Rank peer, const Status& cause) {
   if (cause.ok()) {
     peer_left_[static_cast<std::size_t>(peer)] = true;
   } else {
-    events_.push_back({cause.code(), peer, cause.message()});
+    events_.push_back({kEveryCommunicator, cause.code(), peer, cause.message()});
   }
 }
 
-void SimulatedRank::left(std::uint32_t, Rank peer) {
-  events_.push_back({ErrorCode::kRankLeft, peer, ""});
+void SimulatedRank::left(std::uint32_t communicator, Rank peer) {
+  events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
 }
 
-const CallRecord* SimulatedRank::find_call(std::uint32_t, std::uint64_t sequence) const {
-  return host_.calls().find(sequence);
+const CallRecord* SimulatedRank::find_call(std::uint32_t communicator,
+                                           std::uint64_t sequence) const {
+  const SimulatedCommunicator* const meant = find(communicator);
+  return meant == nullptr ? nullptr : meant->find_call(sequence);
 }
 
 void SimulatedRank::stranger(std::uint32_t, Rank peer) {
@@ -320,16 +398,18 @@ void SimulatedRank::compare_call(std::uint32_t communicator, std::uint64_t seque
 }
 
 void SimulatedRank::report_waiting(const RunningWait& wait) {
-  around_.report(rendezvous::encode_wait(
-      rendezvous::MessageType::kWaiting,
-      {wait.communicator, wait.sequence, wait.waiting_for, {}, {}}, around_.c.ranks));
+  around_.client.report_waiting({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
 }
 
 void SimulatedRank::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                                    const std::string& call) {
-  around_.report(rendezvous::encode_wait(
-      rendezvous::MessageType::kTimedOut,
-      {wait.communicator, wait.sequence, wait.waiting_for, members, call}, around_.c.ranks));
+  std::vector<Rank> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  around_.client.report_lasting(
+      rendezvous::encode_wait(rendezvous::MessageType::kTimedOut,
+                              {wait.communicator, wait.sequence, wait.waiting_for, sorted, call},
+                              around_.c.ranks),
+      now());
 }
 
 }  // namespace unisono::sim

@@ -1,6 +1,7 @@
-// One rank of a simulated job: the production engine, messenger, backends, plans and watchdog over
-// a simulated transport. Around them it does what src/comm does with sockets and clocks: hears the
-// arbiter's decisions, reports broken links, ends calls that have failed, closes and leaves.
+// One rank of a simulated job: the production engine and messenger over a simulated transport, and
+// its communicators. Around them it does what src/comm does with sockets and clocks: hears the
+// arbiter's decisions, reports broken links, ends calls that have failed, goes on with the
+// survivors, closes and leaves.
 //
 // Thread rule: one thread.
 #pragma once
@@ -8,13 +9,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "backend/host_backends.h"
-#include "comm/request_state.h"
-#include "comm/watchdog.h"
-#include "rendezvous/failure_decider.h"
+#include "tests/sim/communicator.h"
+#include "tests/sim/control_client.h"
 #include "tests/sim/fabric.h"
 
 namespace unisono::sim {
@@ -25,53 +25,73 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
     const Case& c;
     Schedule& schedule;
     Fabric& fabric;
-    std::function<void(std::string)> report;         ///< a message to the arbiter
+    ControlClient& client;
+    std::function<void()> settle;  ///< after the client was used
+    std::function<void()> on_left;
     std::function<void(Duration)> wake_in;           ///< has beat() called
     std::function<void(const std::string&)> accuse;  ///< the simulation has found an error
-    std::function<void()> leave;                     ///< says goodbye to the arbiter
+  };
+  /// What became of a failed communicator's survivors, by its word.
+  struct Shrunk {
+    std::uint32_t from = 0, to = 0;
+    std::vector<Rank> members;
   };
   SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed);
   ~SimulatedRank() override;
 
   /// What a thread that waits in a call does once.
   void beat();
-  /// A message of the arbiter.
-  void hear(std::string bytes) { news_.push_back(std::move(bytes)); }
 
   bool has_left() const { return state_ == State::kLeft; }
-  /// Ok: all its calls went well.
-  const Status& failure() const { return failure_; }
-  int calls_done() const { return calls_done_; }
+  /// Of each communicator that has failed, in the order in which they were made. Names world ranks.
+  const std::vector<std::pair<std::uint32_t, Status>>& failures() const { return failures_; }
+  const std::vector<Shrunk>& shrunk() const { return shrunk_; }
+  bool is_refused() const { return is_refused_; }
+  int calls_done() const;
   /// For people: where it is.
   std::string whereabouts() const;
 
  private:
-  enum class State : std::uint8_t { kCalling, kLingering, kDraining, kLeft };
+  enum class State : std::uint8_t { kCalling, kShrinking, kLingering, kDraining, kLeft };
   struct Event {
+    std::uint32_t communicator;
     ErrorCode code;
     Rank peer;
     std::string message;
   };
-  struct Running {
-    std::size_t number;
-    std::unique_ptr<test::CasePart> part;
-    std::shared_ptr<detail::RequestState> request;
+  /// The way to the communicator of the survivors.
+  struct Shrinking {
+    TimePoint asks_at, lost_at;
+    bool has_asked = false;
+    std::uint32_t id = 0;  // of the attempt
+    SimulatedCommunicator* meeting = nullptr;
+    bool is_ready = false;
+    TimePoint cannot_at = kNever;  // make it
   };
 
   void look_around();
   void take_news();
+  void hear(const FailureDecision& decision);
+  void tell(const FailureDecision& decision, SimulatedCommunicator* communicator);
   void tell_events();
-  void start_calls();
-  void start_call(std::size_t number);
-  void on_done(Running& running);
-  void drop_ended();
-  void fail(const Status& cause, bool tell_everyone);
-  void look_for_the_end();
+  void fail(SimulatedCommunicator& communicator, const Status& cause, bool tell_everyone);
+  SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
+                                           std::vector<Operation> operations);
+  SimulatedCommunicator* find(std::uint32_t id) const;
+  SimulatedCommunicator& current() const { return *current_; }
+  void begin_to_shrink();
+  void shrink();
+  void on_word(const rendezvous::ShrinkMessage& word);
+  void say_shrink(rendezvous::ShrinkStep step, std::uint32_t id, const Status& why = Status());
+  void drop_meeting();
+  void end_shrinking(bool refused);
+  void linger(Duration wait);
+  void drain();
   void leave();
   TimePoint now() const { return around_.schedule.now(); }
 
   // EngineHost
-  void tend() override {}  // look_around() is called by beat()
+  void tend() override {}  // beat() looks around
   void mismatch(std::uint32_t, Rank peer, const CallRecord&, const CallRecord&) override;
   void counts_differ(std::uint32_t, Rank peer, std::string what) override;
   void violation(std::uint32_t, Rank peer, std::string what) override;
@@ -97,22 +117,19 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
   State state_ = State::kCalling;
   Engine engine_;
   ScratchPool scratch_;
-  const Members members_;
-  HostBackends host_;
-  Watchdog watchdog_;
-  std::vector<std::unique_ptr<Running>> running_;
-  std::size_t next_call_ = 0;
-  int calls_done_ = 0;
-  TimePoint computes_until_{};
-  TimePoint leaves_at_ = kNever;
-  TimePoint drains_until_ = kNever;
+  std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
+  SimulatedCommunicator* current_ = nullptr;
+  std::optional<Shrinking> shrinking_;
+  std::deque<rendezvous::ShrinkMessage> words_;
+  std::vector<std::pair<std::uint32_t, Status>> failures_;
+  std::vector<Shrunk> shrunk_;
+  bool is_refused_ = false;
+  TimePoint leaves_at_ = kNever, drains_until_ = kNever;
   TimePoint next_tend_{};
   Duration tend_every_{};
-  Status failure_;
-  rendezvous::DecisionLedger ledger_;
   std::vector<bool> peer_left_;
-  std::vector<Rank> dead_;
-  std::deque<std::string> news_;
+  std::vector<FailureDecision> deaths_;
+  std::vector<FailureDecision> unknown_decisions_;
   std::vector<Event> events_;
 };
 

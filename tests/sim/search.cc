@@ -25,15 +25,18 @@ Case shrunk(Case c, const std::function<bool(const Case&)>& goes_wrong, int trie
   return c;
 }
 
+std::string replay_of(std::uint64_t seed, const Limits& limits) {
+  return fmt::format("sim --seed {} --ranks {}:{}{}", seed, limits.ranks_min, limits.ranks_max,
+                     limits.with_faults ? "" : " --no-faults");
+}
+
 std::string report_of(std::uint64_t seed, const Limits& limits, const Outcome& outcome) {
   const Case whole = make_case(seed, limits);
   const auto goes_wrong = [](const Case& c) { return !run(c).wrong.empty(); };
   const Case small = shrunk(whole, goes_wrong, kShrinkingRunsMax);
   return fmt::format(
-      "seed {}: {}\n replay: sim --seed {} --ranks {}:{}{}\n case: {} smallest that fails too: {} "
-      "it says: {}\n",
-      seed, outcome.wrong, seed, limits.ranks_min, limits.ranks_max,
-      limits.with_faults ? "" : " --no-faults", describe(whole), describe(small), run(small).wrong);
+      "seed {}: {}\n replay: {}\n case: {} smallest that fails too: {} it says: {}\n", seed,
+      outcome.wrong, replay_of(seed, limits), describe(whole), describe(small), run(small).wrong);
 }
 
 }  // namespace unisono::sim

@@ -14,6 +14,8 @@ namespace unisono::sim {
 /// The smallest case found that goes wrong as `c` does, in so many tries at most.
 Case shrunk(Case c, const std::function<bool(const Case&)>& goes_wrong, int tries_max);
 
+/// The command that runs the seed again.
+std::string replay_of(std::uint64_t seed, const Limits& limits);
 /// Everything that is known of a seed that went wrong: what is wrong, how to replay it, and the
 /// smallest case that fails too.
 std::string report_of(std::uint64_t seed, const Limits& limits, const Outcome& outcome);

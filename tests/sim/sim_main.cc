@@ -1,12 +1,18 @@
 // The simulation from the command line: runs seeds and says which go wrong. See README.md.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "tests/sim/search.h"
+
+// Where there is a sanitizer, whose reports end the program without a signal.
+extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace unisono::sim {
 namespace {
@@ -21,9 +27,28 @@ struct Options {
 };
 
 struct Totals {
-  std::uint64_t seeds = 0, failed = 0, steps = 0, calls = 0, ranks_failed = 0;
+  std::uint64_t seeds = 0, failed = 0, steps = 0, calls = 0, ranks_failed = 0, ranks_shrunk = 0;
   double virtual_seconds = 0;
 };
+
+// What a seed that ends the program, or does not end, was.
+char replay[128];
+constexpr unsigned kSecondsMax = 100;
+
+void say_seed() { static_cast<void>(!::write(STDOUT_FILENO, replay, std::strlen(replay))); }
+
+void on_end(int signal) {
+  say_seed();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+void say_seed_of_sudden_ends() {
+  for (const int signal : {SIGABRT, SIGALRM, SIGSEGV, SIGBUS, SIGILL, SIGFPE}) {
+    std::signal(signal, &on_end);
+  }
+  if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(&say_seed);
+}
 
 double seconds_since(TimePoint began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
@@ -32,16 +57,22 @@ double seconds_since(TimePoint began) {
 void run_seed(std::uint64_t seed, const Options& options, Totals* totals) {
   const Case c = make_case(seed, options.limits);
   if (options.shows) fmt::print("seed {}: {}", seed, describe(c));
+  const std::string how = replay_of(seed, options.limits);
+  std::snprintf(replay, sizeof replay, "seed %llu ended the program; replay: %s\n",
+                static_cast<unsigned long long>(seed), how.c_str());
+  alarm(kSecondsMax);
   const Outcome outcome = run(c);
+  alarm(0);
   ++totals->seeds;
   totals->steps += outcome.steps;
   totals->calls += static_cast<std::uint64_t>(outcome.calls_done);
   totals->ranks_failed += static_cast<std::uint64_t>(outcome.ranks_failed);
+  totals->ranks_shrunk += static_cast<std::uint64_t>(outcome.ranks_shrunk);
   totals->virtual_seconds += std::chrono::duration<double>(outcome.took).count();
   if (options.shows) {
-    fmt::print("  {} events, {:.6f} s, {} calls done, {} ranks failed\n", outcome.steps,
-               std::chrono::duration<double>(outcome.took).count(), outcome.calls_done,
-               outcome.ranks_failed);
+    fmt::print("  {} events, {:.6f} s, {} calls done, {} ranks saw a failure, {} went on\n",
+               outcome.steps, std::chrono::duration<double>(outcome.took).count(),
+               outcome.calls_done, outcome.ranks_failed, outcome.ranks_shrunk);
   }
   if (outcome.wrong.empty()) return;
   ++totals->failed;
@@ -106,6 +137,7 @@ int main_with(int argc, char** argv) {
     options.limits.ranks_max =
         colon == std::string::npos ? options.limits.ranks_min : std::stoi(ranks.substr(colon + 1));
   }
+  say_seed_of_sudden_ends();
   return search(options);
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <vector>
 
-#include "tests/sim/arbiter.h"
+#include "tests/sim/control_plane.h"
 #include "tests/sim/rank.h"
 
 namespace unisono::sim {
@@ -18,12 +18,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// No job takes longer, whatever happens to it: a call's deadline, what is decided then, and the
-// time after which ranks leave.
-constexpr Duration kLongest = seconds(60);
+// No job takes longer, whatever happens to it: deadlines of calls, what is decided then, shrinking
+// some times, and the time after which ranks leave.
+constexpr Duration kLongest = seconds(150);
+// Nor does anything happen so often, for each rank.
+constexpr std::uint64_t kStepsMax = 100'000;
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
-// Of a message to the arbiter, or of its own.
-constexpr Duration kControlDelay = milliseconds(5);
 
 class Simulation {
  public:
@@ -37,72 +37,64 @@ class Simulation {
     bool is_dead = false;
     bool is_slow = false;
     TimePoint runs_again{};  // kNever: is stopped for ever
-    TimePoint last_said{}, last_told{};
   };
 
   void wake(Rank rank);
   void poll(Rank rank);
   void inject(const Fault& fault);
   void end_process(Rank rank);
-  void report(Rank from, std::string bytes);
-  void tell(Rank to, std::string bytes);
-  void at_arbiter(Rank from, std::function<void()> what);
-  void look_at_arbiter();
   void accuse(const std::string& what) {
     if (wrong_.empty()) wrong_ = what;
   }
+  Seat& seat(Rank rank) { return seats_[static_cast<std::size_t>(rank)]; }
   bool is_gone(const Seat& seat) const {
     return seat.is_dead || seat.rank->has_left() || seat.runs_again == kNever;
   }
+  bool is_judged(const Seat& seat) const { return !seat.is_dead && seat.runs_again != kNever; }
   bool is_over() const {
     return std::all_of(seats_.begin(), seats_.end(), [&](const Seat& s) { return is_gone(s); });
   }
   void judge();
+  void judge_failures();
+  void judge_survivors();
   std::string whereabouts() const;
 
   const Case& c_;
   Random random_;
   Schedule schedule_;
-  Fabric fabric_;
   std::vector<Seat> seats_;
-  std::optional<Arbiter> arbiter_;
-  TimePoint arbiter_due_ = kNever;
+  Fabric fabric_;
+  ControlPlane control_;
   const TimePoint began_;
   std::string wrong_;
+  bool isolates_ = false;
+  bool may_tell_ends_ = false;  // of the links of an isolated rank
 };
-
-std::vector<Member> members_of(int ranks) {
-  std::vector<Member> members(static_cast<std::size_t>(ranks));
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    Member& member = members[static_cast<std::size_t>(rank)];
-    member.rank = rank;
-    member.host = member.host_name = fmt::format("host{}", rank);
-    member.pid = 1000 + rank;
-  }
-  return members;
-}
 
 Simulation::Simulation(const Case& c)
     : c_(c),
       random_(c.seed),
-      fabric_(c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); }),
       seats_(static_cast<std::size_t>(c.ranks)),
+      fabric_(c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); }),
+      control_({.ranks = c.ranks,
+                .silence = c.silence,
+                .seed = random_.next(),
+                .wake = [this](Rank rank) { wake(rank); },
+                .runs_at = [this](Rank rank) { return seat(rank).runs_again; }},
+               schedule_),
       began_(schedule_.now()) {
-  arbiter_.emplace(members_of(c.ranks), 0,
-                   [this](Rank to, std::string bytes) { tell(to, std::move(bytes)); });
   for (Rank rank = 0; rank < c.ranks; ++rank) {
     SimulatedRank::Surroundings around{
         .c = c_,
         .schedule = schedule_,
         .fabric = fabric_,
-        .report = [this, rank](std::string bytes) { report(rank, std::move(bytes)); },
+        .client = control_.client(rank),
+        .settle = [this, rank] { control_.settle(rank); },
+        .on_left = [this, rank] { control_.on_left(rank); },
         .wake_in = [this,
                     rank](Duration wait) { schedule_.in(wait, [this, rank] { wake(rank); }); },
-        .accuse = [this](const std::string& what) { accuse(what); },
-        .leave = [this, rank] { at_arbiter(rank, [this, rank] { arbiter_->on_goodbye(rank); }); },
-    };
-    seats_[static_cast<std::size_t>(rank)].rank =
-        std::make_unique<SimulatedRank>(rank, std::move(around), random_.next());
+        .accuse = [this](const std::string& what) { accuse(what); }};
+    seat(rank).rank = std::make_unique<SimulatedRank>(rank, std::move(around), random_.next());
   }
   for (const Fault& fault : c.faults) {
     schedule_.in(fault.at, [this, fault] { inject(fault); });
@@ -111,85 +103,53 @@ Simulation::Simulation(const Case& c)
 }
 
 void Simulation::inject(const Fault& fault) {
-  Seat& seat = seats_[static_cast<std::size_t>(fault.rank)];
+  Seat& its = seat(fault.rank);
   switch (fault.kind) {
     case Fault::Kind::kCrash:
-      if (!is_gone(seat)) end_process(fault.rank);
+      if (!its.is_dead) end_process(fault.rank);
       break;
     case Fault::Kind::kCut:
       fabric_.cut(fault.rank, fault.peer);
       break;
+    case Fault::Kind::kIsolate:
+      isolates_ = true;
+      may_tell_ends_ = fabric_.isolate(fault.rank) >= 2 && c_.faults.size() == 1;
+      break;
     case Fault::Kind::kStop:
       if (fault.is_for_ever()) {
-        seat.runs_again = kNever;
+        its.runs_again = kNever;
       } else {
-        seat.runs_again = std::max(seat.runs_again, schedule_.now() + fault.lasts);
+        its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
       }
       break;
     case Fault::Kind::kSlow:
-      seat.is_slow = true;
+      its.is_slow = true;
       break;
   }
 }
 
 void Simulation::end_process(Rank rank) {
-  seats_[static_cast<std::size_t>(rank)].is_dead = true;
+  Seat& its = seat(rank);
+  if (its.rank->has_left()) return control_.end_after_leaving(rank);
+  its.is_dead = true;
   fabric_.end_process(rank);
-  at_arbiter(rank, [this, rank] { arbiter_->on_closed(rank); });
+  control_.end_process(rank);
 }
 
 void Simulation::wake(Rank rank) {
-  Seat& seat = seats_[static_cast<std::size_t>(rank)];
-  if (seat.is_scheduled || is_gone(seat)) return;
-  seat.is_scheduled = true;
-  const Duration wait = random_.up_to(seat.is_slow ? kPollsSlowly : kPolls);
-  schedule_.at(std::max(seat.runs_again, schedule_.now() + wait), [this, rank] { poll(rank); });
+  Seat& its = seat(rank);
+  if (its.rank == nullptr || its.is_scheduled || is_gone(its)) return;
+  its.is_scheduled = true;
+  const Duration wait = random_.up_to(its.is_slow ? kPollsSlowly : kPolls);
+  schedule_.at(std::max(its.runs_again, schedule_.now() + wait), [this, rank] { poll(rank); });
 }
 
 void Simulation::poll(Rank rank) {
-  Seat& seat = seats_[static_cast<std::size_t>(rank)];
-  seat.is_scheduled = false;
-  if (is_gone(seat)) return;
-  if (schedule_.now() < seat.runs_again) return wake(rank);
-  seat.rank->beat();
-}
-
-// ---- Between ranks and arbiter ------------------------------------------------------------------
-
-void Simulation::report(Rank from, std::string bytes) {
-  at_arbiter(from, [this, from, bytes = std::move(bytes)] {
-    arbiter_->on_message(from, bytes, schedule_.now());
-  });
-}
-
-// In order of one rank's messages.
-void Simulation::at_arbiter(Rank from, std::function<void()> what) {
-  Seat& seat = seats_[static_cast<std::size_t>(from)];
-  seat.last_said =
-      std::max(seat.last_said, schedule_.now() + random_.of_any_scale_up_to(kControlDelay));
-  schedule_.at(seat.last_said, [this, what = std::move(what)] {
-    what();
-    look_at_arbiter();
-  });
-}
-
-void Simulation::look_at_arbiter() {
-  arbiter_->say(schedule_.now());
-  const TimePoint due = arbiter_->next_due();
-  if (due == kNever || (due >= arbiter_due_ && arbiter_due_ > schedule_.now())) return;
-  arbiter_due_ = std::max(due, schedule_.now() + microseconds(1));
-  schedule_.at(arbiter_due_, [this] { look_at_arbiter(); });
-}
-
-void Simulation::tell(Rank to, std::string bytes) {
-  Seat& seat = seats_[static_cast<std::size_t>(to)];
-  if (is_gone(seat)) return;
-  seat.last_told =
-      std::max(seat.last_told, schedule_.now() + random_.of_any_scale_up_to(kControlDelay));
-  schedule_.at(seat.last_told, [this, to, bytes = std::move(bytes)] {
-    seats_[static_cast<std::size_t>(to)].rank->hear(bytes);
-    wake(to);
-  });
+  Seat& its = seat(rank);
+  its.is_scheduled = false;
+  if (is_gone(its)) return;
+  if (schedule_.now() < its.runs_again) return wake(rank);
+  its.rank->beat();
 }
 
 // ---- The verdict --------------------------------------------------------------------------------
@@ -198,35 +158,77 @@ Outcome Simulation::run() {
   while (wrong_.empty() && !is_over()) {
     if (!schedule_.step()) {
       accuse("hangs: nothing is left to happen; " + whereabouts());
+    } else if (schedule_.steps() > kStepsMax * seats_.size()) {
+      accuse("hangs: it goes round in circles; " + whereabouts());
     } else if (schedule_.now() - began_ > kLongest) {
       accuse("hangs: it is not over in time; " + whereabouts());
     }
   }
   if (wrong_.empty()) judge();
-  Outcome outcome{wrong_, schedule_.steps(), schedule_.now() - began_, 0, 0};
-  for (const Seat& seat : seats_) {
-    outcome.calls_done += seat.rank->calls_done();
-    outcome.ranks_failed += seat.rank->failure().ok() ? 0 : 1;
+  Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
+  for (const Seat& each : seats_) {
+    outcome.calls_done += each.rank->calls_done();
+    outcome.ranks_failed += each.rank->failures().empty() ? 0 : 1;
+    outcome.ranks_shrunk += each.rank->shrunk().empty() ? 0 : 1;
   }
   return outcome;
 }
 
 void Simulation::judge() {
+  judge_failures();
+  judge_survivors();
+}
+
+// The named rank is one that failed, and all that are left name the same one.
+void Simulation::judge_failures() {
   const std::set<Rank> guilty = culprits(c_);
-  const SimulatedRank* first = nullptr;
-  for (const Seat& seat : seats_) {
-    if (seat.is_dead || seat.runs_again == kNever || seat.rank->failure().ok()) continue;
-    const Status& seen = seat.rank->failure();
-    const bool is_true = guilty.contains(seen.rank()) ||
-                         (seen.rank() < 0 && seen.code() == ErrorCode::kTimeout && !guilty.empty());
-    if (!is_true) {
-      return accuse(fmt::format("blames rank {}, which did nothing: {}", seen.rank(),
-                                seat.rank->whereabouts()));
+  // Of one link nobody can tell which end broke it, nor where most that knew have left.
+  const bool all_saw = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& each) {
+    return !is_judged(each) || !each.rank->failures().empty();
+  });
+  const bool anybody = isolates_ && !(may_tell_ends_ && all_saw);
+  std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
+  for (const Seat& each : seats_) {
+    if (!is_judged(each)) continue;
+    for (const auto& [communicator, seen] : each.rank->failures()) {
+      const bool is_true =
+          anybody || guilty.contains(seen.rank()) ||
+          (seen.rank() < 0 && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+      if (!is_true) {
+        return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
+                                  each.rank->whereabouts(), seen.message()));
+      }
+      const auto& [first, verdict] =
+          told.try_emplace(communicator, each.rank.get(), seen).first->second;
+      if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
+        return accuse(fmt::format("verdicts on {} differ: {} ({}); {} ({})", communicator,
+                                  first->whereabouts(), verdict.message(), each.rank->whereabouts(),
+                                  seen.message()));
+      }
     }
-    if (first == nullptr) first = seat.rank.get();
-    const Status& told = first->failure();
-    if (told.code() != seen.code() || told.rank() != seen.rank()) {
-      return accuse("verdicts differ: " + first->whereabouts() + "; " + seat.rank->whereabouts());
+  }
+}
+
+// All survivors of a communicator go on in the same one, or in none.
+void Simulation::judge_survivors() {
+  std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
+  for (const Seat& each : seats_) {
+    if (!is_judged(each)) continue;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
+      const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
+      if (known->to != shrunk.to || known->members != shrunk.members) {
+        return accuse("survivors go on apart: " + each.rank->whereabouts());
+      }
+    }
+  }
+  for (const auto& [from, shrunk] : made) {
+    for (const Rank member : shrunk->members) {
+      const Seat& its = seat(member);
+      if (!is_judged(its)) continue;
+      const auto& all = its.rank->shrunk();
+      const bool went_on = std::any_of(all.begin(), all.end(),
+                                       [&](const auto& each) { return each.to == shrunk->to; });
+      if (!went_on) accuse("a survivor does not go on with the others: " + its.rank->whereabouts());
     }
   }
 }
@@ -234,9 +236,9 @@ void Simulation::judge() {
 std::string Simulation::whereabouts() const {
   std::string text;
   int told = 0;
-  for (const Seat& seat : seats_) {
-    if (is_gone(seat) || ++told > 4) continue;
-    text += (text.empty() ? "" : "; ") + seat.rank->whereabouts();
+  for (const Seat& each : seats_) {
+    if (is_gone(each) || ++told > 4) continue;
+    text += (text.empty() ? "" : "; ") + each.rank->whereabouts();
   }
   return text;
 }
