@@ -214,6 +214,12 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
     const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
     if (stops && fault.rank <= rendezvous::kStandbys) c.silence = milliseconds(3000);
   }
+  for (Fault& fault : c.faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
+    if (stops && c.silence.count() > 0 && random.one_in(4)) {
+      fault.lasts = c.silence + seconds(1) + random.up_to(seconds(5));
+    }
+  }
   return c;
 }
 
@@ -221,7 +227,8 @@ std::set<Rank> culprits(const Case& c) {
   std::set<Rank> ranks;
   for (const Fault& fault : c.faults) {
     if (fault.kind == Fault::Kind::kSlow) continue;
-    if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever()) continue;
+    const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
+    if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;
     ranks.insert(fault.rank);
     if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
   }

@@ -103,10 +103,11 @@ int search(const Options& options) {
     say_progress(options, totals, began, &next);
   }
   fmt::print(
-      "{} seeds from {} on, {} wrong; {} events, {} calls done, {} ranks failed, {:.0f} s of "
-      "virtual time in {:.1f} s\n",
+      "{} seeds from {} on, {} wrong; {} events, {} calls done, {} ranks saw a failure, {} went "
+      "on, "
+      "{:.0f} s of virtual time in {:.1f} s\n",
       totals.seeds, options.first, totals.failed, totals.steps, totals.calls, totals.ranks_failed,
-      totals.virtual_seconds, seconds_since(began));
+      totals.ranks_shrunk, totals.virtual_seconds, seconds_since(began));
   return totals.failed == 0 ? 0 : 1;
 }
 

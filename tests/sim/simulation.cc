@@ -36,6 +36,7 @@ class Simulation {
     bool is_scheduled = false;
     bool is_dead = false;
     bool is_slow = false;
+    bool is_missed = false;  // for a while it is not run
     TimePoint runs_again{};  // kNever: is stopped for ever
   };
 
@@ -120,6 +121,7 @@ void Simulation::inject(const Fault& fault) {
         its.runs_again = kNever;
       } else {
         its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
+        its.is_missed = its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence);
       }
       break;
     case Fault::Kind::kSlow:
@@ -198,6 +200,7 @@ void Simulation::judge_failures() {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
       }
+      if (each.is_missed) continue;  // the job has gone on without it
       const auto& [first, verdict] =
           told.try_emplace(communicator, each.rank.get(), seen).first->second;
       if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
@@ -213,7 +216,7 @@ void Simulation::judge_failures() {
 void Simulation::judge_survivors() {
   std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
   for (const Seat& each : seats_) {
-    if (!is_judged(each)) continue;
+    if (!is_judged(each) || each.is_missed) continue;
     for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
       const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
       if (known->to != shrunk.to || known->members != shrunk.members) {
@@ -224,7 +227,7 @@ void Simulation::judge_survivors() {
   for (const auto& [from, shrunk] : made) {
     for (const Rank member : shrunk->members) {
       const Seat& its = seat(member);
-      if (!is_judged(its)) continue;
+      if (!is_judged(its) || its.is_missed) continue;
       const auto& all = its.rank->shrunk();
       const bool went_on = std::any_of(all.begin(), all.end(),
                                        [&](const auto& each) { return each.to == shrunk->to; });
