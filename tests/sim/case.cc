@@ -118,7 +118,7 @@ Fault any_fault(Random& random, int ranks, Duration within) {
   if (random.one_in(3)) fault.rank = static_cast<Rank>(random.below(std::min(ranks, 4)));
   // Neighbours have a link in most algorithms.
   if (random.one_in(2)) fault.peer = (fault.rank + 1) % ranks;
-  switch (random.below(8)) {
+  switch (random.below(9)) {
     case 0:
     case 1:
     case 2:
@@ -132,6 +132,10 @@ Fault any_fault(Random& random, int ranks, Duration within) {
       break;
     case 5:
       fault.kind = Fault::Kind::kSlow;
+      break;
+    case 6:
+      fault.kind = Fault::Kind::kPause;
+      fault.lasts = random.of_any_scale_up_to(seconds(6));
       break;
     default:
       fault.kind = Fault::Kind::kStop;
@@ -150,6 +154,9 @@ std::string text_of(const Fault& fault) {
                          at_ms);
     case Fault::Kind::kIsolate:
       return fmt::format("the links of rank {} break at {:.3f} ms", fault.rank, at_ms);
+    case Fault::Kind::kPause:
+      return fmt::format("nobody is run at {:.3f} ms for {:.3f} ms", at_ms,
+                         std::chrono::duration<double, std::milli>(fault.lasts).count());
     case Fault::Kind::kSlow:
       return fmt::format("rank {} is slow from {:.3f} ms", fault.rank, at_ms);
     case Fault::Kind::kStop:
@@ -226,7 +233,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
 std::set<Rank> culprits(const Case& c) {
   std::set<Rank> ranks;
   for (const Fault& fault : c.faults) {
-    if (fault.kind == Fault::Kind::kSlow) continue;
+    if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;
     const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
     if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;
     ranks.insert(fault.rank);

@@ -41,7 +41,8 @@ struct Fault {
     kCut,      ///< the link between `rank` and `peer` breaks
     kIsolate,  ///< all links of `rank` break
     kStop,     ///< `rank` is not run for `lasts`
-    kSlow,     ///< `rank` is run rarely, from the start
+    kSlow,     ///< `rank` is run rarely from then on
+    kPause,    ///< no rank is run for `lasts`: the host sleeps, and clocks jump
   };
   Kind kind = Kind::kCrash;
   Rank rank = 0;

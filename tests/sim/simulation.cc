@@ -23,6 +23,8 @@ using std::chrono::seconds;
 constexpr Duration kLongest = seconds(150);
 // Nor does anything happen so often, for each rank.
 constexpr std::uint64_t kStepsMax = 100'000;
+// Of each other, after a pause of all.
+constexpr Duration kWakesWithin = milliseconds(20);
 constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
 
 class Simulation {
@@ -127,6 +129,13 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kSlow:
       its.is_slow = true;
       break;
+    case Fault::Kind::kPause:
+      for (Seat& each : seats_) {
+        if (each.runs_again == kNever) continue;
+        const TimePoint until = schedule_.now() + fault.lasts + random_.up_to(kWakesWithin);
+        each.runs_again = std::max(each.runs_again, until);
+      }
+      break;
   }
 }
 
@@ -188,7 +197,9 @@ void Simulation::judge_failures() {
   const bool all_saw = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& each) {
     return !is_judged(each) || !each.rank->failures().empty();
   });
-  const bool anybody = isolates_ && !(may_tell_ends_ && all_saw);
+  // Where as many fail as are left, these may take themselves for the ones that are cut off.
+  const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
+  const bool anybody = is_minority || (isolates_ && !(may_tell_ends_ && all_saw));
   std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
