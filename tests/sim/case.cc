@@ -221,6 +221,12 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
     const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
     if (stops && fault.rank <= rendezvous::kStandbys) c.silence = milliseconds(3000);
   }
+  if (random.one_in(3)) {
+    // Who holds the arbiter, or does next, dies while the others agree.
+    c.faults.push_back({.kind = Fault::Kind::kCrash,
+                        .rank = static_cast<Rank>(random.below(2)),
+                        .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
+  }
   for (Fault& fault : c.faults) {
     const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
     if (stops && c.silence.count() > 0 && random.one_in(4)) {

@@ -259,8 +259,9 @@ void SimulatedRank::on_word(const ShrinkMessage& word) {
       drop_meeting();
       return end_shrinking(true);
     case ShrinkStep::kDone:
-      if (word.id == shrinking_->id && shrinking_->meeting != nullptr) end_shrinking(false);
-      return;
+      if (word.id != shrinking_->id || shrinking_->meeting == nullptr) return;
+      if (!shrinking_->is_ready) around_.accuse(whereabouts() + ": hears that it is done");
+      return end_shrinking(false);
     default:
       return around_.accuse(whereabouts() + ": hears what no arbiter says");
   }

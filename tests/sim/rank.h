@@ -42,6 +42,7 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
   /// What a thread that waits in a call does once.
   void beat();
 
+  Rank rank() const { return rank_; }
   bool has_left() const { return state_ == State::kLeft; }
   /// Of each communicator that has failed, in the order in which they were made. Names world ranks.
   const std::vector<std::pair<std::uint32_t, Status>>& failures() const { return failures_; }

@@ -60,6 +60,7 @@ class Simulation {
   void judge();
   void judge_failures();
   void judge_survivors();
+  void judge_refused();
   std::string whereabouts() const;
 
   const Case& c_;
@@ -188,6 +189,7 @@ Outcome Simulation::run() {
 void Simulation::judge() {
   judge_failures();
   judge_survivors();
+  judge_refused();
 }
 
 // The named rank is one that failed, and all that are left name the same one.
@@ -196,6 +198,9 @@ void Simulation::judge_failures() {
   // Of one link nobody can tell which end broke it, nor where most that knew have left.
   const bool all_saw = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& each) {
     return !is_judged(each) || !each.rank->failures().empty();
+  });
+  const bool only_crashes = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
+    return f.kind == Fault::Kind::kCrash || f.kind == Fault::Kind::kSlow;
   });
   // Where as many fail as are left, these may take themselves for the ones that are cut off.
   const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
@@ -210,6 +215,10 @@ void Simulation::judge_failures() {
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
+      }
+      // Who dies is noticed by that.
+      if (only_crashes && seen.code() == ErrorCode::kTimeout) {
+        return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
       const auto& [first, verdict] =
@@ -243,6 +252,18 @@ void Simulation::judge_survivors() {
       const bool went_on = std::any_of(all.begin(), all.end(),
                                        [&](const auto& each) { return each.to == shrunk->to; });
       if (!went_on) accuse("a survivor does not go on with the others: " + its.rank->whereabouts());
+    }
+  }
+}
+
+// Who did nothing goes on. Where rank 0 is lost its successors may have left, or be one rank alone.
+void Simulation::judge_refused() {
+  const std::set<Rank> guilty = culprits(c_);
+  const bool is_minority = 2 * guilty.size() >= seats_.size();
+  if (is_minority || isolates_ || guilty.contains(0)) return;
+  for (const Seat& each : seats_) {
+    if (is_judged(each) && each.rank->is_refused() && !guilty.contains(each.rank->rank())) {
+      return accuse("a survivor is left out: " + each.rank->whereabouts());
     }
   }
 }
