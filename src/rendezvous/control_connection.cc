@@ -337,7 +337,10 @@ void ControlConnection::on_refused(TimePoint now) {
 }
 
 void ControlConnection::seek(TimePoint now) {
-  if (!suspects_) stream_.close();
+  if (!suspects_) {
+    stream_.close();
+    silence_.forget(holder_);
+  }
   if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
   const bool self_last = silence_.was_stopped(now);
   Rank next = record_.next_standby(self_last);

@@ -226,9 +226,11 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
 std::size_t FailureDecider::broken_links_of(Rank rank) const {
   const auto found = broken_with_.find(rank);
   if (found == broken_with_.end()) return 0;
-  return static_cast<std::size_t>(std::count_if(
-      found->second.begin(), found->second.end(),
-      [&](Rank peer) { return presence(peer) == Presence::kHere && awaited_.count(peer) == 0; }));
+  return static_cast<std::size_t>(
+      std::count_if(found->second.begin(), found->second.end(), [&](Rank peer) {
+        return presence(peer) == Presence::kHere && awaited_.count(peer) == 0 &&
+               !ledger_.has_given_up(peer);
+      }));
 }
 
 // Everyone is asked at once; who sees the difference as well has answered by saying so.
@@ -285,13 +287,15 @@ std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
   for (auto at = links_.begin(); at != links_.end();) {
     const BrokenLink& link = at->second;
     // A death explains the broken link and has its own decision; a reporter that left needs none.
+    // Nor does the other end of one that was judged: it may see that late.
     const bool both_here =
         presence(link.peer) == Presence::kHere && presence(link.reporter) == Presence::kHere;
-    if (both_here && (link.due > now || is_awaited(link))) {
+    const bool is_open = both_here && !is_explained(link);
+    if (is_open && (link.due > now || is_awaited(link))) {
       ++at;
       continue;
     }
-    if (both_here) broadcast(judge(link));
+    if (is_open) broadcast(judge(link));
     if (presence(link.peer) == Presence::kLeft) tell_that_peer_left(link.reporter, link.peer);
     at = links_.erase(at);
   }

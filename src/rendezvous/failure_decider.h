@@ -37,6 +37,8 @@ class DecisionLedger {
   bool has_judged(std::uint32_t communicator) const {
     return communicators_.count(communicator) > 0;
   }
+  /// It failed on all communicators.
+  bool has_given_up(Rank rank) const { return ranks_.count(rank) > 0; }
 
  private:
   std::set<std::uint32_t> communicators_;
@@ -124,6 +126,10 @@ class FailureDecider {
   void add_fault(const std::set<Rank>& missing, const Operation& operation, const Timeout& timeout,
                  FailureDecision* decision) const;
   FailureDecision judge(const BrokenLink& link) const;
+  /// One of its ends has failed, by the job's word, perhaps of this link.
+  bool is_explained(const BrokenLink& link) const {
+    return ledger_.has_given_up(link.peer) || ledger_.has_given_up(link.reporter);
+  }
   bool is_awaited(const BrokenLink& link) const {
     return awaited_.count(link.peer) > 0 || awaited_.count(link.reporter) > 0;
   }

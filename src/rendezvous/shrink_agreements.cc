@@ -225,7 +225,8 @@ TimePoint ShrinkAgreements::next_due() const {
 
 void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement, TimePoint now) {
   if (agreement->id == 0) return gather(communicator, agreement, now);
-  if (agreement->ready == agreement->survivors) {
+  // Who is lost at last has been told so, and the others do without.
+  if (agreement->ready == agreement->survivors && !has_lost_one(*agreement)) {
     for (const Rank rank : agreement->survivors) say_done(rank, communicator, agreement->id);
     return end(agreement);
   }
@@ -233,19 +234,21 @@ void ShrinkAgreements::advance(std::uint32_t communicator, Agreement* agreement,
   std::set_difference(agreement->survivors.begin(), agreement->survivors.end(),
                       agreement->ready.begin(), agreement->ready.end(),
                       std::inserter(late, late.end()));
-  if (now >= agreement->due) {
+  if (now >= agreement->due && !late.empty()) {
     leave_out(communicator, agreement, late,
               "had not made the communicator of the survivors in time");
     const Status& why = agreement->excluded.at(*late.begin());
     // Ends the calls by which the others make it.
     decided_.push_back({why.code(), why.rank(), agreement->id, 0, why.message()});
   }
-  const bool lost_one =
-      std::any_of(agreement->survivors.begin(), agreement->survivors.end(),
-                  [&](Rank rank) { return exclusion(*agreement, rank) != nullptr; });
-  if (!lost_one) return;
+  if (!has_lost_one(*agreement)) return;
   const std::set<Rank> candidates = agreement->survivors;
   form(communicator, agreement, candidates, now);
+}
+
+bool ShrinkAgreements::has_lost_one(const Agreement& agreement) const {
+  return std::any_of(agreement.survivors.begin(), agreement.survivors.end(),
+                     [&](Rank rank) { return exclusion(agreement, rank) != nullptr; });
 }
 
 // Waits for all that can still ask.

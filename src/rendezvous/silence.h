@@ -21,7 +21,10 @@ class Silence {
   std::chrono::milliseconds limit() const { return limit_; }
   /// Listens for `rank` from now on, as if it had just spoken.
   void on_heard(Rank rank, TimePoint now);
-  void forget(Rank rank) { heard_.erase(rank); }
+  void forget(Rank rank) {
+    heard_.erase(rank);
+    if (heard_.empty()) earliest_ = kNever;
+  }
   bool listens_for(Rank rank) const { return heard_.count(rank) > 0; }
 
   void on_wake(TimePoint now);

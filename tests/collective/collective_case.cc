@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace unisono::test {
 namespace {
@@ -273,6 +274,55 @@ Call make_call(const CollectiveCase& c, const Buffers& b, const Reducing& reduci
   return call;
 }
 
+class GuardedPart final : public CasePart {
+ public:
+  GuardedPart(const CollectiveCase& c, Rank rank, int size, CaseMemory* memory)
+      : c_(c), builder_(c_, rank, size), buffers_(builder_.build()) {
+    CaseMemory& place = memory != nullptr ? *memory : host_;
+    call_ = make_call(c_, buffers_, builder_.reducing_kind(), rank, rank == c_.root);
+    const auto offset = static_cast<std::ptrdiff_t>(buffers_.alias_offset);
+    if (buffers_.alias == Alias::kNone) {
+      in_.emplace(place, buffers_.input, c_.skew);
+      out_.emplace(place, Bytes(buffers_.output.size(), kUntouched), c_.skew);
+      // Null where there is nothing to read or to write.
+      call_.in = buffers_.input.empty() ? nullptr : in_->data();
+      call_.out = buffers_.output.empty() ? nullptr : out_->data();
+    } else if (buffers_.alias == Alias::kInputInOutput) {
+      Bytes start(buffers_.output.size(), kUntouched);
+      std::copy(buffers_.input.begin(), buffers_.input.end(), start.begin() + offset);
+      out_.emplace(place, start, c_.skew);
+      call_.in = out_->data() + offset;
+      call_.out = out_->data();
+    } else {
+      in_.emplace(place, buffers_.input, c_.skew);
+      call_.in = in_->data();
+      call_.out = in_->data() + offset;
+    }
+  }
+
+  const Call& call() const override { return call_; }
+  std::string check() const override {
+    const std::size_t bytes = size_of(c_.type);
+    if (buffers_.alias == Alias::kOutputInInput) {
+      Bytes expected = buffers_.input;
+      std::copy(buffers_.output.begin(), buffers_.output.end(),
+                expected.begin() + static_cast<std::ptrdiff_t>(buffers_.alias_offset));
+      return in_->compare(expected, bytes, "in with out");
+    }
+    const std::string wrong = out_->compare(buffers_.output, bytes, "out");
+    if (!wrong.empty() || buffers_.alias == Alias::kInputInOutput) return wrong;
+    return in_->compare(buffers_.input, bytes, "in");
+  }
+
+ private:
+  const CollectiveCase c_;
+  HostMemory host_;
+  const Builder builder_;
+  const Buffers buffers_;
+  std::optional<Guarded> in_, out_;
+  Call call_;
+};
+
 }  // namespace
 
 bool reduces(Collective collective) {
@@ -306,46 +356,17 @@ std::string describe(const CollectiveCase& c) {
   return text;
 }
 
+std::unique_ptr<CasePart> make_part(const CollectiveCase& c, Rank rank, int size,
+                                    CaseMemory* memory) {
+  return std::make_unique<GuardedPart>(c, rank, size, memory);
+}
+
 std::string run_case(Communicator& comm, const CollectiveCase& c, CaseMemory* memory) {
-  HostMemory host;
-  CaseMemory& place = memory != nullptr ? *memory : host;
-  place.clear();
-  const auto run = [&](const Call& call) {
-    comm.run(call);
-    place.finish();
-  };
-  const Rank rank = comm.rank();
-  const Builder builder(c, rank, comm.size());
-  const Buffers b = builder.build();
-  const std::size_t bytes = size_of(c.type);
-  Call call = make_call(c, b, builder.reducing_kind(), rank, rank == c.root);
-  if (b.alias == Alias::kNone) {
-    Guarded in(place, b.input, c.skew);
-    Guarded out(place, Bytes(b.output.size(), kUntouched), c.skew);
-    // Null where there is nothing to read or to write.
-    call.in = b.input.empty() ? nullptr : in.data();
-    call.out = b.output.empty() ? nullptr : out.data();
-    run(call);
-    const std::string wrong = out.compare(b.output, bytes, "out");
-    return wrong.empty() ? in.compare(b.input, bytes, "in") : wrong;
-  }
-  const auto offset = static_cast<std::ptrdiff_t>(b.alias_offset);
-  if (b.alias == Alias::kInputInOutput) {
-    Bytes start(b.output.size(), kUntouched);
-    std::copy(b.input.begin(), b.input.end(), start.begin() + offset);
-    Guarded both(place, start, c.skew);
-    call.in = both.data() + offset;
-    call.out = both.data();
-    run(call);
-    return both.compare(b.output, bytes, "out");
-  }
-  Guarded both(place, b.input, c.skew);
-  call.in = both.data();
-  call.out = both.data() + offset;
-  run(call);
-  Bytes expected = b.input;
-  std::copy(b.output.begin(), b.output.end(), expected.begin() + offset);
-  return both.compare(expected, bytes, "in with out");
+  if (memory != nullptr) memory->clear();
+  const auto part = make_part(c, comm.rank(), comm.size(), memory);
+  comm.run(part->call());
+  if (memory != nullptr) memory->finish();
+  return part->check();
 }
 
 }  // namespace unisono::test

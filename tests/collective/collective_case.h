@@ -3,6 +3,7 @@
 // runs its own copy.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,19 @@ class CaseMemory {
   /// Returns when what the call left in a stream is over.
   virtual void finish() {}
 };
+
+/// A rank's part in a case: its buffers, the call on them, and what is right afterwards.
+class CasePart {
+ public:
+  virtual ~CasePart() = default;
+  /// Valid while this lives.
+  virtual const Call& call() const = 0;
+  /// After the call: empty when the result is right, else what is wrong with it.
+  virtual std::string check() const = 0;
+};
+/// `memory` null: host memory of its own; else it outlives the part.
+std::unique_ptr<CasePart> make_part(const CollectiveCase& c, Rank rank, int size,
+                                    CaseMemory* memory = nullptr);
 
 /// Empty when the rank's result is right, else what is wrong with it. Throws what the call throws.
 /// `memory` null: host memory.

@@ -399,6 +399,19 @@ TEST(FailureDecider, NeighbourOfTheVictimIsNotBlamed) {
   EXPECT_EQ(said[0].decision.failed_rank, 2);
 }
 
+// Who computes or is stopped sees a broken link late.
+TEST(FailureDecider, OfABrokenLinkOneEndIsBlamedHoweverLateTheOtherComplains) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(2, {1, "connection reset"}, kStart);
+  EXPECT_THAT(decider.take(kStart + kLinkGraceTime), SizeIs(1));
+  decider.on_broken_link(1, {2, "connection reset"}, kStart + seconds(1));
+  EXPECT_THAT(decider.take(kStart + seconds(1) + kLinkGraceTime), IsEmpty());
+  EXPECT_EQ(decider.next_due(), kNever);
+  decider.on_broken_link(1, {3, "connection reset"}, kStart + seconds(2));
+  EXPECT_THAT(decider.take(kStart + seconds(2) + kLinkGraceTime), IsEmpty())
+      << "rank 1 has failed already";
+}
+
 TEST(FailureDecider, BrokenLinkBetweenTheLivingNamesTheLinkOnce) {
   FailureDecider decider(members(4));
   decider.on_broken_link(1, {2, "connection reset"}, kStart);

@@ -120,6 +120,22 @@ TEST_F(Survivors, BeginAnewWithoutWhoIsLostWhileTheyForm) {
   EXPECT_THAT(said(), IsEmpty());
 }
 
+// It must not be told both that the others go on without it and that all may.
+TEST_F(Survivors, BeginAnewWithoutWhoIsLostInTheMomentInWhichTheLastIsReady) {
+  for (const Rank rank : {0, 1, 2, 3}) ASSERT_TRUE(ask(rank));
+  const std::uint32_t first = expect_form({0, 1, 2, 3});
+  for (const Rank rank : {0, 1, 2, 3}) ASSERT_TRUE(say(rank, ShrinkStep::kReady, first));
+  decide(ErrorCode::kRankFailed, 3, kEveryCommunicator);
+  const auto words = said(kAsked + kLongPatience + kSuspectTime);
+  ASSERT_THAT(words, SizeIs(4));
+  EXPECT_EQ(words[0].target, 3);
+  EXPECT_EQ(words[0].message.step, ShrinkStep::kRefused);
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    EXPECT_EQ(words[i].message.step, ShrinkStep::kForm);
+    EXPECT_THAT(words[i].message.members, ElementsAre(0, 1, 2));
+  }
+}
+
 TEST_F(Survivors, UseTheCommunicatorOfTheLastAttempt) {
   for (const Rank rank : {0, 1, 2, 3}) ASSERT_TRUE(ask(rank));
   const std::uint32_t first = expect_form({0, 1, 2, 3});

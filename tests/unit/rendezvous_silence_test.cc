@@ -85,6 +85,17 @@ TEST(Silence, AnObserverThatWasStoppedFindsASilentOneAPeriodLater) {
   EXPECT_FALSE(silence.was_stopped(now));
 }
 
+// Else who waits until the next due time would not wait at all.
+TEST(Silence, IsNotDueForWhomItForgot) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  silence.on_heard(1, kFirstLook);
+  silence.forget(1);
+  const TimePoint late = kFirstLook + 2 * kSilenceLimit;
+  silence.on_wake(late);
+  EXPECT_TRUE(silence.take_beat(late));
+  EXPECT_GT(silence.next_due(), late);
+}
+
 TEST(Silence, OfZeroIsNever) {
   Silence silence(milliseconds(0), kFirstLook);
   silence.on_heard(1, kFirstLook);

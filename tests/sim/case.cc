@@ -1,0 +1,325 @@
+#include "tests/sim/case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "algorithms/algorithm.h"
+#include "rendezvous/standby.h"
+#include "tests/sim/random.h"
+
+namespace unisono::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Elements of all buffers of a rank, so that no case takes long.
+constexpr std::size_t kElementsMax = 1 << 14;
+// Of one case in so many a call is longer than one piece.
+constexpr std::uint64_t kLongOneIn = 40;
+
+// A type whose reductions are exact with so many ranks (see tests/support/oracle.h).
+DataType any_type(Random& random, int ranks) {
+  constexpr std::array kWide{DataType::kInt32,   DataType::kInt64,   DataType::kUint64,
+                             DataType::kFloat64, DataType::kFloat32, DataType::kComplex128};
+  if (ranks > 8) return kWide[random.below(kWide.size())];
+  return static_cast<DataType>(random.below(kDataTypeCount));
+}
+
+OpKind any_op(Random& random, DataType type, Collective collective, int ranks) {
+  const bool is_prefix = collective == Collective::kScan || collective == Collective::kExscan;
+  for (;;) {
+    const auto op = static_cast<OpKind>(random.below(kOpKindCount));
+    const bool may_overflow = ranks > 8 && op == OpKind::kProduct;
+    const bool suits = !(is_prefix && op == OpKind::kAverage) && !may_overflow;
+    if (is_meaningful(op, type) && suits) return op;
+  }
+}
+
+plan::PlanRequest request_of(const Operation& operation, int ranks) {
+  const test::CollectiveCase& what = operation.what;
+  plan::PlanRequest request;
+  request.collective = what.collective;
+  request.ranks = ranks;
+  request.root = what.root;
+  request.chunks = operation.chunks;
+  request.order = what.options.order;
+  return request;
+}
+
+bool can_run(const Operation& operation, int ranks) {
+  const algorithms::Algorithm* const algorithm =
+      algorithms::find(operation.what.collective, operation.what.options.algorithm);
+  return algorithm != nullptr && algorithm->refuses(request_of(operation, ranks)).empty();
+}
+
+std::size_t any_count(Random& random, const Case& c, bool has_blocks) {
+  std::size_t most = kElementsMax / static_cast<std::size_t>(c.ranks);
+  if (!has_blocks) most = kElementsMax / 8;
+  if (random.one_in(kLongOneIn) && c.ranks <= 8) most = 300'000 / (has_blocks ? 8 : 1);
+  for (std::uint64_t times = random.below(8); times > 0; --times) most /= 3;
+  return random.below(most + 1);
+}
+
+Operation any_operation(Random& random, const Case& c) {
+  Operation operation;
+  test::CollectiveCase& what = operation.what;
+  do {
+    const auto catalog = algorithms::catalog();
+    const algorithms::Algorithm& algorithm = catalog[random.below(catalog.size())];
+    what.collective = algorithm.collective;
+    what.options.algorithm = algorithm.name;
+    what.options.order = random.one_in(4) ? Order::kCanonical : Order::kAny;
+    what.root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
+    operation.chunks = static_cast<int>(1 + random.below(1 + random.below(6)));
+  } while (!can_run(operation, c.ranks));
+  what.type = any_type(random, c.ranks);
+  what.op = any_op(random, what.type, what.collective, c.ranks);
+  const bool has_blocks = !test::reduces(what.collective) || test::has_counts(what.collective) ||
+                          what.collective == Collective::kReduceScatter;
+  what.count = any_count(random, c, has_blocks && what.collective != Collective::kBroadcast);
+  what.in_place = random.one_in(3) && what.collective != Collective::kAllToAllV;
+  what.displaced = random.one_in(2) && what.collective != Collective::kReduceScatterV;
+  what.skew = random.one_in(4) ? random.below(8) : 0;
+  return operation;
+}
+
+Network any_network(Random& random) {
+  Network network;
+  network.delay_min = random.of_any_scale_up_to(microseconds(100));
+  network.delay_max = network.delay_min + random.of_any_scale_up_to(milliseconds(2));
+  network.late_one_in = random.one_in(3) ? static_cast<unsigned>(random.between(2, 50)) : 0;
+  network.late = random.of_any_scale_up_to(milliseconds(200));
+  network.streams = random.one_in(2) ? 1 : static_cast<int>(random.between(2, 3));
+  network.frames_max = random.between(1, random.one_in(2) ? 4 : 256);
+  network.bytes_max = 1ull << random.between(8, 20);
+  network.refuse_one_in = random.one_in(3) ? static_cast<unsigned>(random.between(2, 20)) : 0;
+  network.lend_one_in = random.one_in(2) ? static_cast<unsigned>(random.between(1, 8)) : 0;
+  network.partial_one_in = random.one_in(2) ? static_cast<unsigned>(random.between(2, 8)) : 0;
+  // Credit for a few headers only, up to what real transports give.
+  network.eager_bytes = 1ull << random.between(4, 14);
+  network.credit_bytes = random.one_in(2) ? network.eager_bytes + random.between(64, 1024)
+                                          : network.eager_bytes * 16 + 256;
+  return network;
+}
+
+Fault any_fault(Random& random, int ranks, Duration within) {
+  const auto any_rank = [&] {
+    return static_cast<Rank>(random.below(static_cast<std::uint64_t>(ranks)));
+  };
+  Fault fault;
+  fault.rank = any_rank();
+  fault.peer = any_rank();
+  fault.at = random.of_any_scale_up_to(within);
+  // The first ranks hold the arbiter, or may.
+  if (random.one_in(3)) fault.rank = static_cast<Rank>(random.below(std::min(ranks, 4)));
+  // Neighbours have a link in most algorithms.
+  if (random.one_in(2)) fault.peer = (fault.rank + 1) % ranks;
+  switch (random.below(9)) {
+    case 0:
+    case 1:
+    case 2:
+      fault.kind = Fault::Kind::kCrash;
+      break;
+    case 3:
+      fault.kind = fault.rank == fault.peer ? Fault::Kind::kCrash : Fault::Kind::kCut;
+      break;
+    case 4:
+      fault.kind = Fault::Kind::kIsolate;
+      break;
+    case 5:
+      fault.kind = Fault::Kind::kSlow;
+      break;
+    case 6:
+      fault.kind = Fault::Kind::kPause;
+      fault.lasts = random.of_any_scale_up_to(seconds(6));
+      break;
+    default:
+      fault.kind = Fault::Kind::kStop;
+      if (!random.one_in(3)) fault.lasts = random.of_any_scale_up_to(milliseconds(900));
+  }
+  return fault;
+}
+
+std::string text_of(const Fault& fault) {
+  const double at_ms = std::chrono::duration<double, std::milli>(fault.at).count();
+  switch (fault.kind) {
+    case Fault::Kind::kCrash:
+      return fmt::format("rank {} dies at {:.3f} ms", fault.rank, at_ms);
+    case Fault::Kind::kCut:
+      return fmt::format("the link of ranks {} and {} breaks at {:.3f} ms", fault.rank, fault.peer,
+                         at_ms);
+    case Fault::Kind::kIsolate:
+      return fmt::format("the links of rank {} break at {:.3f} ms", fault.rank, at_ms);
+    case Fault::Kind::kPause:
+      return fmt::format("nobody is run at {:.3f} ms for {:.3f} ms", at_ms,
+                         std::chrono::duration<double, std::milli>(fault.lasts).count());
+    case Fault::Kind::kSlow:
+      return fmt::format("rank {} is slow from {:.3f} ms", fault.rank, at_ms);
+    case Fault::Kind::kStop:
+      break;
+  }
+  if (fault.is_for_ever()) return fmt::format("rank {} stops at {:.3f} ms", fault.rank, at_ms);
+  return fmt::format("rank {} stops at {:.3f} ms for {:.3f} ms", fault.rank, at_ms,
+                     std::chrono::duration<double, std::milli>(fault.lasts).count());
+}
+
+template <typename T>
+std::vector<T> half_of(const std::vector<T>& all, bool second) {
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  return second ? std::vector<T>(middle, all.end()) : std::vector<T>(all.begin(), middle);
+}
+
+// Cases with half, and with one less, of a list.
+template <typename T>
+void with_less(const Case& c, std::vector<T> Case::*list, std::vector<Case>* cases) {
+  const std::vector<T>& all = c.*list;
+  if (all.size() > 2) {
+    for (const bool second : {false, true}) {
+      cases->push_back(c);
+      cases->back().*list = half_of(all, second);
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    cases->push_back(c);
+    std::vector<T>& fewer = cases->back().*list;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+}  // namespace
+
+Case make_case(std::uint64_t seed, const Limits& limits) {
+  Random random(seed);
+  Case c;
+  c.seed = seed;
+  const auto least = static_cast<std::uint64_t>(limits.ranks_min);
+  const auto most = static_cast<std::uint64_t>(limits.ranks_max);
+  // Most have few ranks, and some all.
+  c.ranks = static_cast<int>(random.between(
+      least,
+      random.between(least, random.one_in(3) ? most : std::min<std::uint64_t>(most, least + 7))));
+  c.at_once = random.one_in(3) ? static_cast<int>(random.between(2, 4)) : 1;
+  c.computes = random.of_any_scale_up_to(milliseconds(50));
+  c.network = any_network(random);
+  const std::uint64_t operations = random.between(1, c.ranks > 16 ? 3 : 10);
+  for (std::uint64_t i = 0; i < operations; ++i) {
+    c.operations.push_back(any_operation(random, c));
+  }
+  if (!limits.with_faults || random.one_in(3)) return c;
+  c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
+  c.shrinks = !random.one_in(4);
+  // Some strike while others are dealt with.
+  const Duration within = random.one_in(3) ? seconds(3) : milliseconds(60);
+  for (std::uint64_t faults = random.between(1, 1 + random.below(3)); faults > 0; --faults) {
+    c.faults.push_back(any_fault(random, c.ranks, within));
+    // A stopped arbiter is missed by its silence alone.
+    const Fault& fault = c.faults.back();
+    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+    if (stops && fault.rank <= rendezvous::kStandbys) c.silence = milliseconds(3000);
+  }
+  if (random.one_in(3)) {
+    // Who holds the arbiter, or does next, dies while the others agree.
+    c.faults.push_back({.kind = Fault::Kind::kCrash,
+                        .rank = static_cast<Rank>(random.below(2)),
+                        .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
+  }
+  for (Fault& fault : c.faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
+    if (stops && c.silence.count() > 0 && random.one_in(4)) {
+      fault.lasts = c.silence + seconds(1) + random.up_to(seconds(5));
+    }
+  }
+  return c;
+}
+
+std::set<Rank> culprits(const Case& c) {
+  std::set<Rank> ranks;
+  for (const Fault& fault : c.faults) {
+    if (fault.kind == Fault::Kind::kSlow || fault.kind == Fault::Kind::kPause) continue;
+    const bool is_missed = c.silence.count() > 0 && fault.lasts >= c.silence;
+    if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;
+    ranks.insert(fault.rank);
+    if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
+  }
+  return ranks;
+}
+
+bool can_shrink(const Case& c) {
+  const bool stops = std::any_of(c.faults.begin(), c.faults.end(), [](const Fault& fault) {
+    return fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+  });
+  return c.shrinks && (!stops || c.silence.count() > 0);
+}
+
+Case adapted_to(Case c, int ranks) {
+  c.ranks = ranks;
+  for (Operation& operation : c.operations) operation.what.root %= ranks;
+  std::erase_if(c.operations, [&](const Operation& each) { return !can_run(each, ranks); });
+  std::erase_if(c.faults, [&](const Fault& fault) {
+    return fault.rank >= ranks || (fault.kind == Fault::Kind::kCut && fault.peer >= ranks);
+  });
+  return c;
+}
+
+std::vector<Case> smaller(const Case& c) {
+  std::vector<Case> cases;
+  for (const int ranks : {2, c.ranks / 2, c.ranks - 1}) {
+    if (ranks >= 2 && ranks < c.ranks) cases.push_back(adapted_to(c, ranks));
+  }
+  with_less(c, &Case::operations, &cases);
+  with_less(c, &Case::faults, &cases);
+  for (std::size_t i = 0; i < c.operations.size(); ++i) {
+    const Operation& operation = c.operations[i];
+    if (operation.what.count > 1) {
+      cases.push_back(c);
+      cases.back().operations[i].what.count /= 2;
+    }
+    if (operation.chunks > 1) {
+      cases.push_back(c);
+      cases.back().operations[i].chunks = 1;
+    }
+  }
+  const auto with_network = [&](auto&& change) {
+    cases.push_back(c);
+    change(cases.back().network);
+  };
+  const Network& network = c.network;
+  if (network.late_one_in > 0) with_network([](Network& n) { n.late_one_in = 0; });
+  if (network.refuse_one_in > 0) with_network([](Network& n) { n.refuse_one_in = 0; });
+  if (network.lend_one_in > 0) with_network([](Network& n) { n.lend_one_in = 0; });
+  if (network.partial_one_in > 0) with_network([](Network& n) { n.partial_one_in = 0; });
+  if (network.streams > 1) with_network([](Network& n) { n.streams = 1; });
+  if (c.at_once > 1) {
+    cases.push_back(c);
+    cases.back().at_once = 1;
+  }
+  if (c.shrinks) {
+    cases.push_back(c);
+    cases.back().shrinks = false;
+  }
+  std::erase_if(cases, [](const Case& each) { return each.operations.empty(); });
+  return cases;
+}
+
+std::string describe(const Case& c) {
+  const auto us = [](Duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
+  const Network& n = c.network;
+  std::string text = fmt::format(
+      "{} ranks, {} calls at once, up to {:.1f} us between them, silence {} ms{}\n"
+      "  network: {:.1f} to {:.1f} us, one in {} up to {:.1f}; {} streams of {} frames, {} bytes; "
+      "eager up to {}, credit {}; one in {} refused, {} lent, {} in parts\n",
+      c.ranks, c.at_once, us(c.computes), c.silence.count(), c.shrinks ? ", shrinks" : "",
+      us(n.delay_min), us(n.delay_max), n.late_one_in, us(n.late), n.streams, n.frames_max,
+      n.bytes_max, n.eager_bytes, n.credit_bytes, n.refuse_one_in, n.lend_one_in, n.partial_one_in);
+  for (const Operation& operation : c.operations) {
+    text += fmt::format("  {}, {} chunks\n", test::describe(operation.what), operation.chunks);
+  }
+  for (const Fault& fault : c.faults) text += "  " + text_of(fault) + "\n";
+  return text;
+}
+
+}  // namespace unisono::sim

@@ -1,0 +1,85 @@
+// What one simulation runs: a value made from a seed, which can be edited, so that a failing one
+// becomes smaller.
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/collective/collective_case.h"
+
+namespace unisono::sim {
+
+/// How frames travel.
+struct Network {
+  Duration delay_min{}, delay_max{};  ///< of most frames
+  unsigned late_one_in = 0;           ///< of so many frames one takes up to `late`; 0: none
+  Duration late{};
+  int streams = 1;  ///< per peer; those behind the first carry pieces of large messages
+  std::size_t frames_max = 256;  ///< of a stream on their way, and not taken
+  std::size_t bytes_max = 1 << 20;
+  unsigned refuse_one_in = 0;   ///< posts
+  unsigned lend_one_in = 0;     ///< payloads are lent for a while and not copied at once
+  unsigned partial_one_in = 0;  ///< frames are written, and read, in several parts
+  std::size_t eager_bytes = 16 * 1024;
+  std::size_t credit_bytes = 256 * 1024;
+};
+
+struct Operation {
+  test::CollectiveCase what;
+  int chunks = 1;  ///< of a block
+};
+
+struct Fault {
+  enum class Kind : std::uint8_t {
+    kCrash,    ///< the process of `rank` ends
+    kCut,      ///< the link between `rank` and `peer` breaks
+    kIsolate,  ///< all links of `rank` break
+    kStop,     ///< `rank` is not run for `lasts`
+    kSlow,     ///< `rank` is run rarely from then on
+    kPause,    ///< no rank is run for `lasts`: the host sleeps, and clocks jump
+  };
+  Kind kind = Kind::kCrash;
+  Rank rank = 0;
+  Rank peer = 0;
+  Duration at{};
+  Duration lasts = Duration::max();
+
+  bool is_for_ever() const { return lasts == Duration::max(); }
+};
+
+struct Case {
+  std::uint64_t seed = 1;  ///< of what happens when
+  int ranks = 2;
+  int at_once = 1;      ///< calls of a rank
+  Duration computes{};  ///< at most, between two calls
+  std::vector<Operation> operations;
+  std::vector<Fault> faults;
+  Network network;
+  std::chrono::milliseconds silence{0};  ///< UNISONO_SILENCE; 0: never
+  bool shrinks = true;                   ///< survivors go on
+};
+
+struct Limits {
+  int ranks_min = 2, ranks_max = 64;
+  bool with_faults = true;
+};
+
+Case make_case(std::uint64_t seed, const Limits& limits = {});
+/// Ranks that a failure may name: those that die, stop for ever or lose a link.
+std::set<Rank> culprits(const Case& c);
+/// Survivors are told apart from a rank that is stopped for ever by its silence alone.
+bool can_shrink(const Case& c);
+/// Only what can run: operations that their algorithm accepts with so many ranks, faults of ranks
+/// that exist.
+Case adapted_to(Case c, int ranks);
+/// Cases with less in them, the smallest first.
+std::vector<Case> smaller(const Case& c);
+std::string describe(const Case& c);
+
+}  // namespace unisono::sim

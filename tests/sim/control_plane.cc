@@ -1,0 +1,198 @@
+#include "tests/sim/control_plane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/standby.h"
+#include "tests/sim/control_text.h"
+
+namespace unisono::sim {
+namespace {
+
+// Of a message on a control connection.
+constexpr Duration kDelay = std::chrono::milliseconds(5);
+
+}  // namespace
+
+ControlPlane::ControlPlane(Options options, Schedule& schedule)
+    : options_(std::move(options)),
+      schedule_(schedule),
+      random_(options_.seed),
+      seats_(static_cast<std::size_t>(options_.ranks)) {
+  members_.resize(seats_.size());
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    Member& member = members_[static_cast<std::size_t>(rank)];
+    member.rank = rank;
+    member.host = member.host_name = fmt::format("host{}", rank / 2);
+    member.pid = 1000 + rank;
+    if (rendezvous::is_standby(rank)) member.addresses = fmt::format("standby-unix {}\n", rank);
+    seat(rank).listens = rendezvous::is_standby(rank);
+  }
+  // A client looks at standbys alone, and all members are many in a large job.
+  const std::vector<Member> standbys(
+      members_.begin(), members_.begin() + std::min(options_.ranks, 1 + rendezvous::kStandbys));
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    Seat& its = seat(rank);
+    its.world = {.rank = rank, .size = options_.ranks, .job_id = "sim", .members = standbys};
+    const int connection = connect(rank, 0);
+    its.client = std::make_unique<ControlClient>(
+        its.world, connection, options_.silence,
+        ControlLinks{.dial =
+                         [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
+                           return dial(rank, standby, std::move(greeting));
+                         },
+                     .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
+                     .close = [this](int which) { close_at_rank(which); }},
+        schedule_.now());
+    arbiter(0).seat(connection, rank, schedule_.now());
+    arm(rank);
+  }
+}
+
+int ControlPlane::connect(Rank rank, Rank holder) {
+  connections_.push_back({rank, holder});
+  return static_cast<int>(connections_.size()) - 1;
+}
+
+Arbiter& ControlPlane::arbiter(Rank holder) {
+  Seat& its = seat(holder);
+  if (its.arbiter == nullptr) {
+    Arbiter::Options options;
+    options.members = members_;
+    options.self = holder;
+    options.silence = options_.silence;
+    options.send = [this](int to, std::string bytes) { down(to, std::move(bytes)); };
+    options.close = [this](int which) { close_at_holder(which); };
+    its.arbiter = std::make_unique<Arbiter>(std::move(options), schedule_.now());
+  }
+  return *its.arbiter;
+}
+
+int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting) {
+  Seat& its = seat(standby);
+  if (its.is_dead || !its.listens) return -1;
+  const int connection = connect(rank, standby);
+  later(&connections_.back().last_up, standby,
+        [this, connection, standby, bytes = rendezvous::encode_rejoin(greeting, options_.ranks)] {
+          const auto told = rendezvous::decode_rejoin(body_of(bytes), options_.ranks);
+          if (!seat(standby).listens) {
+            // It left while this was on its way.
+            down(connection, rendezvous::encode(rendezvous::MessageType::kFarewell));
+            return close_at_holder(connection);
+          }
+          if (!told) return close_at_holder(connection);
+          arbiter(standby).on_rejoin(connection, *told, schedule_.now());
+        });
+  return connection;
+}
+
+void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what) {
+  schedule_.at(when, [this, at, what = std::move(what)]() mutable {
+    if (seat(at).is_dead) return;
+    const TimePoint runs = options_.runs_at(at);
+    if (runs == kNever) return;
+    if (runs > schedule_.now()) return when_run(runs, at, std::move(what));
+    what();
+    arm(at);
+  });
+}
+
+void ControlPlane::later(TimePoint* last, Rank at, std::function<void()> what) {
+  *last = std::max(*last, schedule_.now() + random_.of_any_scale_up_to(kDelay));
+  when_run(*last, at, std::move(what));
+}
+
+void ControlPlane::up(int which, std::string bytes) {
+  Connection& connection = connections_[static_cast<std::size_t>(which)];
+  if (!connection.is_open_at_rank) return;
+  const Rank holder = connection.holder;
+  later(&connection.last_up, holder, [this, which, holder, bytes = std::move(bytes)] {
+    if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
+    arbiter(holder).on_message(which, bytes, schedule_.now());
+  });
+}
+
+void ControlPlane::down(int which, std::string bytes) {
+  Connection& connection = connections_[static_cast<std::size_t>(which)];
+  if (!connection.is_open_at_holder) return;
+  const Rank rank = connection.rank;
+  later(&connection.last_down, rank, [this, which, rank, bytes = std::move(bytes)] {
+    if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
+    client(rank).on_message(which, bytes, schedule_.now());
+    options_.wake(rank);
+  });
+}
+
+void ControlPlane::close_at_rank(int which) {
+  Connection& connection = connections_[static_cast<std::size_t>(which)];
+  if (!std::exchange(connection.is_open_at_rank, false)) return;
+  const Rank holder = connection.holder;
+  later(&connection.last_up, holder, [this, which, holder] {
+    if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
+      return;
+    }
+    arbiter(holder).on_closed(which, schedule_.now());
+  });
+}
+
+void ControlPlane::close_at_holder(int which) {
+  Connection& connection = connections_[static_cast<std::size_t>(which)];
+  if (!std::exchange(connection.is_open_at_holder, false)) return;
+  const Rank rank = connection.rank;
+  later(&connection.last_down, rank, [this, which, rank] {
+    if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
+      return;
+    }
+    client(rank).on_closed(which, schedule_.now());
+    options_.wake(rank);
+  });
+}
+
+void ControlPlane::end_process(Rank rank) {
+  seat(rank).is_dead = true;
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    const int which = static_cast<int>(i);
+    if (connections_[i].rank == rank) close_at_rank(which);
+    if (connections_[i].holder == rank) close_at_holder(which);
+  }
+}
+
+void ControlPlane::on_left(Rank rank) {
+  Seat& its = seat(rank);
+  if (its.arbiter != nullptr && its.arbiter->has_taken_over()) return;
+  its.listens = false;
+  if (its.arbiter == nullptr) return;
+  its.arbiter->note_own_rank_left();
+  its.arbiter->stop(schedule_.now());
+}
+
+void ControlPlane::end_after_leaving(Rank rank) {
+  if (seat(rank).arbiter != nullptr) seat(rank).arbiter->stop(schedule_.now());
+  end_process(rank);
+}
+
+// When client and arbiter of a rank want to be woken.
+void ControlPlane::arm(Rank rank) {
+  Seat& its = seat(rank);
+  if (its.is_dead) return;
+  const TimePoint now = schedule_.now();
+  const auto wake_at = [&](TimePoint due, TimePoint Seat::*armed, std::function<void()> what) {
+    if (due == kNever || (its.*armed > now && its.*armed <= due)) return;
+    its.*armed = std::max(due, now + std::chrono::microseconds(1));
+    when_run(its.*armed, rank, std::move(what));
+  };
+  if (its.client != nullptr) {
+    wake_at(its.client->next_due(), &Seat::client_due, [this, rank] {
+      client(rank).on_wake(schedule_.now());
+      options_.wake(rank);
+    });
+  }
+  if (its.arbiter != nullptr) {
+    wake_at(its.arbiter->next_due(), &Seat::arbiter_due,
+            [this, rank] { arbiter(rank).on_wake(schedule_.now()); });
+  }
+}
+
+}  // namespace unisono::sim

@@ -1,0 +1,78 @@
+// The control connections of a simulated job: every rank's client, the arbiter of rank 0 and those
+// of standbys, and messages between them, in order on each connection and late.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/arbiter.h"
+#include "tests/sim/control_client.h"
+#include "tests/sim/random.h"
+#include "tests/sim/schedule.h"
+
+namespace unisono::sim {
+
+class ControlPlane {
+ public:
+  struct Options {
+    int ranks = 2;
+    std::chrono::milliseconds silence{0};
+    std::uint64_t seed = 1;
+    std::function<void(Rank)> wake;  ///< a client has news
+    /// When the processes of this rank run next: now, later, or kNever.
+    std::function<TimePoint(Rank)> runs_at;
+  };
+  ControlPlane(Options options, Schedule& schedule);
+
+  ControlClient& client(Rank rank) { return *seats_[static_cast<std::size_t>(rank)].client; }
+  const World& world(Rank rank) const { return seats_[static_cast<std::size_t>(rank)].world; }
+  /// After every use of a client: it may have to be woken earlier now.
+  void settle(Rank rank) { arm(rank); }
+  void end_process(Rank rank);
+  /// The rank has left. An arbiter that serves others goes on.
+  void on_left(Rank rank);
+  /// The process of a rank that has left ends, and its arbiter with it.
+  void end_after_leaving(Rank rank);
+
+ private:
+  struct Connection {
+    Rank rank, holder;
+    bool is_open_at_rank = true, is_open_at_holder = true;
+    TimePoint last_up{}, last_down{};
+  };
+  struct Seat {
+    World world;
+    std::unique_ptr<ControlClient> client;
+    std::unique_ptr<Arbiter> arbiter;
+    TimePoint client_due = kNever, arbiter_due = kNever;
+    bool is_dead = false;
+    bool listens = false;
+  };
+
+  Seat& seat(Rank rank) { return seats_[static_cast<std::size_t>(rank)]; }
+  int connect(Rank rank, Rank holder);
+  int dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting);
+  Arbiter& arbiter(Rank holder);
+  /// In the process of `at`, behind what was sent there on this connection before.
+  void later(TimePoint* last, Rank at, std::function<void()> what);
+  void up(int connection, std::string bytes);
+  void down(int connection, std::string bytes);
+  void close_at_rank(int connection);
+  void close_at_holder(int connection);
+  void when_run(TimePoint when, Rank at, std::function<void()> what);
+  void arm(Rank rank);
+
+  const Options options_;
+  Schedule& schedule_;
+  Random random_;
+  std::vector<Member> members_;
+  std::vector<Seat> seats_;
+  std::vector<Connection> connections_;
+};
+
+}  // namespace unisono::sim

@@ -1,0 +1,77 @@
+// That the simulation is what it says: the same seed gives the same run, the small cases that it
+// ends with are small, and what it is to notice it notices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/sim/search.h"
+
+namespace unisono::sim {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+TEST(Simulation, RunsASeedTheSameWayEachTime) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Outcome once = run(make_case(seed)), again = run(make_case(seed));
+    EXPECT_EQ(once.steps, again.steps) << "seed " << seed;
+    EXPECT_EQ(once.took, again.took) << "seed " << seed;
+    EXPECT_EQ(once.calls_done, again.calls_done) << "seed " << seed;
+  }
+}
+
+TEST(Simulation, MakesEveryKindOfFault) {
+  int kinds[6] = {};
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    for (const Fault& fault : make_case(seed).faults) ++kinds[static_cast<int>(fault.kind)];
+  }
+  EXPECT_GT(*std::min_element(std::begin(kinds), std::end(kinds)), 10);
+}
+
+TEST(Simulation, EndsWithoutFailureWhereNothingBreaks) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const Case c = make_case(seed, {.ranks_max = 8, .with_faults = false});
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty());
+    EXPECT_EQ(outcome.calls_done, c.ranks * static_cast<int>(c.operations.size()));
+  }
+}
+
+TEST(Simulation, GoesOnWithTheSurvivors) {
+  Case c = make_case(7, {.ranks_min = 5, .ranks_max = 5, .with_faults = false});
+  for (const Rank dead : {0, 3}) {  // 0 holds the arbiter
+    c.faults = {{.kind = Fault::Kind::kCrash, .rank = dead}};
+    const Outcome outcome = run(c);
+    EXPECT_THAT(outcome.wrong, IsEmpty());
+    EXPECT_EQ(outcome.ranks_shrunk, 4) << "without rank " << dead;
+  }
+}
+
+TEST(Simulation, NoticesAnUndueFailure) {
+  // A stop that is too short to be a failure's cause, by its kind, and too long for a deadline.
+  Case c = make_case(7, {.ranks_min = 4, .ranks_max = 4, .with_faults = false});
+  c.faults = {{.kind = Fault::Kind::kStop, .rank = 2, .lasts = std::chrono::seconds(30)}};
+  EXPECT_THAT(run(c).wrong, HasSubstr("which did nothing"));
+}
+
+TEST(Shrinking, KeepsWhatACaseNeedsToGoWrong) {
+  Case c = make_case(1, {.ranks_min = 40, .ranks_max = 40});
+  while (c.faults.size() < 4) c.faults.push_back({.kind = Fault::Kind::kSlow, .rank = 1});
+  c.faults.push_back({.kind = Fault::Kind::kCrash, .rank = 2});
+  const auto goes_wrong = [](const Case& each) {
+    return each.ranks >= 5 && std::any_of(each.faults.begin(), each.faults.end(), [](auto& fault) {
+             return fault.kind == Fault::Kind::kCrash && fault.rank == 2;
+           });
+  };
+  const Case small = shrunk(c, goes_wrong, 1000);
+  EXPECT_EQ(small.ranks, 5);
+  EXPECT_THAT(small.faults, SizeIs(1));
+  EXPECT_THAT(small.operations, SizeIs(1));
+  EXPECT_LE(small.operations.front().what.count, 1u);
+}
+
+}  // namespace
+}  // namespace unisono::sim

@@ -1,0 +1,285 @@
+#include "tests/sim/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/sim/control_plane.h"
+#include "tests/sim/rank.h"
+
+namespace unisono::sim {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// No job takes longer, whatever happens to it: deadlines of calls, what is decided then, shrinking
+// some times, and the time after which ranks leave.
+constexpr Duration kLongest = seconds(150);
+// Nor does anything happen so often, for each rank.
+constexpr std::uint64_t kStepsMax = 100'000;
+// Of each other, after a pause of all.
+constexpr Duration kWakesWithin = milliseconds(20);
+constexpr Duration kPolls = microseconds(5), kPollsSlowly = milliseconds(5);
+
+class Simulation {
+ public:
+  explicit Simulation(const Case& c);
+  Outcome run();
+
+ private:
+  struct Seat {
+    std::unique_ptr<SimulatedRank> rank;
+    bool is_scheduled = false;
+    bool is_dead = false;
+    bool is_slow = false;
+    bool is_missed = false;  // for a while it is not run
+    TimePoint runs_again{};  // kNever: is stopped for ever
+  };
+
+  void wake(Rank rank);
+  void poll(Rank rank);
+  void inject(const Fault& fault);
+  void end_process(Rank rank);
+  void accuse(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+  Seat& seat(Rank rank) { return seats_[static_cast<std::size_t>(rank)]; }
+  bool is_gone(const Seat& seat) const {
+    return seat.is_dead || seat.rank->has_left() || seat.runs_again == kNever;
+  }
+  bool is_judged(const Seat& seat) const { return !seat.is_dead && seat.runs_again != kNever; }
+  bool is_over() const {
+    return std::all_of(seats_.begin(), seats_.end(), [&](const Seat& s) { return is_gone(s); });
+  }
+  void judge();
+  void judge_failures();
+  void judge_survivors();
+  void judge_refused();
+  std::string whereabouts() const;
+
+  const Case& c_;
+  Random random_;
+  Schedule schedule_;
+  std::vector<Seat> seats_;
+  Fabric fabric_;
+  ControlPlane control_;
+  const TimePoint began_;
+  std::string wrong_;
+  bool isolates_ = false;
+  bool may_tell_ends_ = false;  // of the links of an isolated rank
+};
+
+Simulation::Simulation(const Case& c)
+    : c_(c),
+      random_(c.seed),
+      seats_(static_cast<std::size_t>(c.ranks)),
+      fabric_(c.network, c.ranks, random_.next(), schedule_, [this](Rank rank) { wake(rank); }),
+      control_({.ranks = c.ranks,
+                .silence = c.silence,
+                .seed = random_.next(),
+                .wake = [this](Rank rank) { wake(rank); },
+                .runs_at = [this](Rank rank) { return seat(rank).runs_again; }},
+               schedule_),
+      began_(schedule_.now()) {
+  for (Rank rank = 0; rank < c.ranks; ++rank) {
+    SimulatedRank::Surroundings around{
+        .c = c_,
+        .schedule = schedule_,
+        .fabric = fabric_,
+        .client = control_.client(rank),
+        .settle = [this, rank] { control_.settle(rank); },
+        .on_left = [this, rank] { control_.on_left(rank); },
+        .wake_in = [this,
+                    rank](Duration wait) { schedule_.in(wait, [this, rank] { wake(rank); }); },
+        .accuse = [this](const std::string& what) { accuse(what); }};
+    seat(rank).rank = std::make_unique<SimulatedRank>(rank, std::move(around), random_.next());
+  }
+  for (const Fault& fault : c.faults) {
+    schedule_.in(fault.at, [this, fault] { inject(fault); });
+  }
+  for (Rank rank = 0; rank < c.ranks; ++rank) wake(rank);
+}
+
+void Simulation::inject(const Fault& fault) {
+  Seat& its = seat(fault.rank);
+  switch (fault.kind) {
+    case Fault::Kind::kCrash:
+      if (!its.is_dead) end_process(fault.rank);
+      break;
+    case Fault::Kind::kCut:
+      fabric_.cut(fault.rank, fault.peer);
+      break;
+    case Fault::Kind::kIsolate:
+      isolates_ = true;
+      may_tell_ends_ = fabric_.isolate(fault.rank) >= 2 && c_.faults.size() == 1;
+      break;
+    case Fault::Kind::kStop:
+      if (fault.is_for_ever()) {
+        its.runs_again = kNever;
+      } else {
+        its.runs_again = std::max(its.runs_again, schedule_.now() + fault.lasts);
+        its.is_missed = its.is_missed || (c_.silence.count() > 0 && fault.lasts >= c_.silence);
+      }
+      break;
+    case Fault::Kind::kSlow:
+      its.is_slow = true;
+      break;
+    case Fault::Kind::kPause:
+      for (Seat& each : seats_) {
+        if (each.runs_again == kNever) continue;
+        const TimePoint until = schedule_.now() + fault.lasts + random_.up_to(kWakesWithin);
+        each.runs_again = std::max(each.runs_again, until);
+      }
+      break;
+  }
+}
+
+void Simulation::end_process(Rank rank) {
+  Seat& its = seat(rank);
+  if (its.rank->has_left()) return control_.end_after_leaving(rank);
+  its.is_dead = true;
+  fabric_.end_process(rank);
+  control_.end_process(rank);
+}
+
+void Simulation::wake(Rank rank) {
+  Seat& its = seat(rank);
+  if (its.rank == nullptr || its.is_scheduled || is_gone(its)) return;
+  its.is_scheduled = true;
+  const Duration wait = random_.up_to(its.is_slow ? kPollsSlowly : kPolls);
+  schedule_.at(std::max(its.runs_again, schedule_.now() + wait), [this, rank] { poll(rank); });
+}
+
+void Simulation::poll(Rank rank) {
+  Seat& its = seat(rank);
+  its.is_scheduled = false;
+  if (is_gone(its)) return;
+  if (schedule_.now() < its.runs_again) return wake(rank);
+  its.rank->beat();
+}
+
+// ---- The verdict --------------------------------------------------------------------------------
+
+Outcome Simulation::run() {
+  while (wrong_.empty() && !is_over()) {
+    if (!schedule_.step()) {
+      accuse("hangs: nothing is left to happen; " + whereabouts());
+    } else if (schedule_.steps() > kStepsMax * seats_.size()) {
+      accuse("hangs: it goes round in circles; " + whereabouts());
+    } else if (schedule_.now() - began_ > kLongest) {
+      accuse("hangs: it is not over in time; " + whereabouts());
+    }
+  }
+  if (wrong_.empty()) judge();
+  Outcome outcome{.wrong = wrong_, .steps = schedule_.steps(), .took = schedule_.now() - began_};
+  for (const Seat& each : seats_) {
+    outcome.calls_done += each.rank->calls_done();
+    outcome.ranks_failed += each.rank->failures().empty() ? 0 : 1;
+    outcome.ranks_shrunk += each.rank->shrunk().empty() ? 0 : 1;
+  }
+  return outcome;
+}
+
+void Simulation::judge() {
+  judge_failures();
+  judge_survivors();
+  judge_refused();
+}
+
+// The named rank is one that failed, and all that are left name the same one.
+void Simulation::judge_failures() {
+  const std::set<Rank> guilty = culprits(c_);
+  // Of one link nobody can tell which end broke it, nor where most that knew have left.
+  const bool all_saw = std::all_of(seats_.begin(), seats_.end(), [&](const Seat& each) {
+    return !is_judged(each) || !each.rank->failures().empty();
+  });
+  const bool only_crashes = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
+    return f.kind == Fault::Kind::kCrash || f.kind == Fault::Kind::kSlow;
+  });
+  // Where as many fail as are left, these may take themselves for the ones that are cut off.
+  const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
+  const bool anybody = is_minority || (isolates_ && !(may_tell_ends_ && all_saw));
+  std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
+  for (const Seat& each : seats_) {
+    if (!is_judged(each)) continue;
+    for (const auto& [communicator, seen] : each.rank->failures()) {
+      const bool is_true =
+          anybody || guilty.contains(seen.rank()) ||
+          (seen.rank() < 0 && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+      if (!is_true) {
+        return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
+                                  each.rank->whereabouts(), seen.message()));
+      }
+      // Who dies is noticed by that.
+      if (only_crashes && seen.code() == ErrorCode::kTimeout) {
+        return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
+      }
+      if (each.is_missed) continue;  // the job has gone on without it
+      const auto& [first, verdict] =
+          told.try_emplace(communicator, each.rank.get(), seen).first->second;
+      if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
+        return accuse(fmt::format("verdicts on {} differ: {} ({}); {} ({})", communicator,
+                                  first->whereabouts(), verdict.message(), each.rank->whereabouts(),
+                                  seen.message()));
+      }
+    }
+  }
+}
+
+// All survivors of a communicator go on in the same one, or in none.
+void Simulation::judge_survivors() {
+  std::map<std::uint32_t, const SimulatedRank::Shrunk*> made;
+  for (const Seat& each : seats_) {
+    if (!is_judged(each) || each.is_missed) continue;
+    for (const SimulatedRank::Shrunk& shrunk : each.rank->shrunk()) {
+      const auto& known = made.try_emplace(shrunk.from, &shrunk).first->second;
+      if (known->to != shrunk.to || known->members != shrunk.members) {
+        return accuse("survivors go on apart: " + each.rank->whereabouts());
+      }
+    }
+  }
+  for (const auto& [from, shrunk] : made) {
+    for (const Rank member : shrunk->members) {
+      const Seat& its = seat(member);
+      if (!is_judged(its) || its.is_missed) continue;
+      const auto& all = its.rank->shrunk();
+      const bool went_on = std::any_of(all.begin(), all.end(),
+                                       [&](const auto& each) { return each.to == shrunk->to; });
+      if (!went_on) accuse("a survivor does not go on with the others: " + its.rank->whereabouts());
+    }
+  }
+}
+
+// Who did nothing goes on. Where rank 0 is lost its successors may have left, or be one rank alone.
+void Simulation::judge_refused() {
+  const std::set<Rank> guilty = culprits(c_);
+  const bool is_minority = 2 * guilty.size() >= seats_.size();
+  if (is_minority || isolates_ || guilty.contains(0)) return;
+  for (const Seat& each : seats_) {
+    if (is_judged(each) && each.rank->is_refused() && !guilty.contains(each.rank->rank())) {
+      return accuse("a survivor is left out: " + each.rank->whereabouts());
+    }
+  }
+}
+
+std::string Simulation::whereabouts() const {
+  std::string text;
+  int told = 0;
+  for (const Seat& each : seats_) {
+    if (is_gone(each) || ++told > 4) continue;
+    text += (text.empty() ? "" : "; ") + each.rank->whereabouts();
+  }
+  return text;
+}
+
+}  // namespace
+
+Outcome run(const Case& c) { return Simulation(c).run(); }
+
+}  // namespace unisono::sim
