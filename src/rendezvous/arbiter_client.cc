@@ -43,7 +43,8 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                       "variables that torchrun and 'unisono run' set");
   }
   std::vector<rendezvous::Listener> standby = rendezvous::open_standby(point, size, &self);
-  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
+  UNISONO_ASSIGN(auto joined,
+                 rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(standby), point.silence);

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <numeric>
-#include <stdexcept>
 #include <thread>
 
 #include "tests/fault/outcome_board.h"
+#include "tests/fault/survivors.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
 #include "tests/support/tested_transports.h"
@@ -39,42 +37,6 @@ void die_when(Board& board, int entered) {
   if (!eventually([&] { return board.entered == entered; })) return;
   board.killed_at_ns = now_ns();
   die();
-}
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-void call_until_failure(Communicator& comm) {
-  std::vector<float> data(1000, 1.0f);
-  try {
-    for (;;) comm.all_reduce(data, ops::sum);
-  } catch (const Error&) {
-  }
-}
-
-// That `comm` consists of these ranks of the first communicator, in this order, and works, in small
-// calls and large ones, by plans and by shared memory.
-void expect_members(Communicator& comm, Rank first_rank, const std::vector<Rank>& expected) {
-  require(comm.size() == static_cast<int>(expected.size()),
-          std::to_string(comm.size()) + " ranks went on");
-  std::vector<Rank> ranks(expected.size());
-  comm.all_gather(std::span<const Rank>(&first_rank, 1), ranks);
-  require(ranks == expected, "others went on, or in another order");
-  for (const std::size_t count : {1ul, 3000ul, 300'000ul}) {
-    std::vector<int> data(count, first_rank + 1);
-    comm.all_reduce(data, ops::sum);
-    const int sum = std::accumulate(expected.begin(), expected.end(), 0) + comm.size();
-    require(std::count(data.begin(), data.end(), sum) == static_cast<std::ptrdiff_t>(count),
-            "a wrong sum");
-    comm.broadcast(data, comm.size() - 1);
-  }
-  const Rank next = (comm.rank() + 1) % comm.size();
-  const Rank previous = (comm.rank() + comm.size() - 1) % comm.size();
-  Rank got = -1;
-  comm.send_receive(std::span<const Rank>(&first_rank, 1), next, std::span<Rank>(&got, 1),
-                    previous);
-  require(got == expected[static_cast<std::size_t>(previous)], "a message of another rank");
 }
 
 std::vector<Rank> all_but(const std::vector<Rank>& gone) {
@@ -279,11 +241,6 @@ TEST_P(ShrinkOfThreads, EndsAHealthyCommunicatorForAll) {
     require(part.status().code() == ErrorCode::kAborted, "the old one did not end");
     expect_members(comm, self, all_but({}));
   });
-}
-
-std::ptrdiff_t open_descriptors() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                       std::filesystem::directory_iterator());
 }
 
 TEST_P(ShrinkOfThreads, LeavesNothingBehind) {

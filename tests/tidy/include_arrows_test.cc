@@ -81,7 +81,9 @@ const std::vector<Arrow>& arrows() {
       {"transports", {"transports/frame.h", "base/"}},
       // Users of the public headers. What looks inside says so here.
       {"tools/common", {"tools/common/", "config/config.h", "base/", "unisono/"}},
-      {"tools/run", {"tools/run/", "tools/common/", "topology/", "base/"}},
+      {"tools/run",
+       {"tools/run/", "tools/common/", "rendezvous/launcher_store.h", "rendezvous/sockets.h",
+        "rendezvous/store_request.h", "topology/", "base/"}},
       {"tools/perf",
        {"tools/perf/", "tools/common/", "cuda/kernels/embedded_kernels.h", "cuda/kernels/kernels.h",
         "cuda/driver/survey.h", "cuda/driver/cuda_api.h", "config/config.h", "comm/selected.h",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/network.h"
@@ -15,6 +16,7 @@
 #include "tools/common/output.h"
 #include "tools/run/arguments.h"
 #include "tools/run/rank_environment.h"
+#include "tools/run/store_server.h"
 #include "tools/run/supervisor.h"
 #include "topology/processors.h"
 
@@ -118,22 +120,51 @@ Result<std::vector<int>> cores_for(const RunArguments& arguments,
   return topology::recommended_binding(processors, local_rank, size, Width::kShare);
 }
 
-Result<run::JobSpec> make_job(const RunArguments& arguments,
-                              const topology::Processors& processors) {
-  UNISONO_ASSIGN(const JobFacts facts, make_facts(arguments));
+Result<std::vector<run::RankSpec>> make_ranks(const RunArguments& arguments,
+                                              const topology::Processors& processors,
+                                              const JobFacts& facts) {
+  const std::vector<std::string> inherited = tools::inherited_environment();
+  std::vector<run::RankSpec> ranks;
+  for (int local_rank = 0; local_rank < facts.local_size; ++local_rank) {
+    UNISONO_ASSIGN(std::vector<int> cores, cores_for(arguments, processors, local_rank));
+    ranks.push_back({.rank = facts.rank_of(local_rank),
+                     .environment = run::rank_environment(inherited, facts, local_rank),
+                     .cores = std::move(cores)});
+  }
+  return ranks;
+}
+
+// Everyone starts again at another place, where nothing of those before is met.
+Status renew(const RunArguments& arguments, int restarts, JobFacts* facts) {
+  facts->run_id += fmt::format(".{}", restarts);
+  if (arguments.master_port == 0) {
+    UNISONO_ASSIGN(facts->master_port, run::choose_free_port());
+  }
+  return Status();
+}
+
+Result<run::JobSpec> make_job(const RunArguments& arguments, const topology::Processors& processors,
+                              run::StoreServer* store) {
+  UNISONO_ASSIGN(JobFacts facts, make_facts(arguments));
+  facts.max_restarts = arguments.max_restarts;
+  if (store != nullptr) facts.store = store->name();
   run::JobSpec job{.command = arguments.command,
                    .world_size = facts.world_size(),
                    .prefix = arguments.prefix,
                    .keep_going = arguments.keep_going,
+                   .max_restarts = arguments.max_restarts,
+                   .restart = arguments.restart,
+                   .store = store,
                    .report_time = arguments.report_time,
                    .grace_time = arguments.grace_time};
-  const std::vector<std::string> inherited = tools::inherited_environment();
-  for (int local_rank = 0; local_rank < facts.local_size; ++local_rank) {
-    UNISONO_ASSIGN(std::vector<int> cores, cores_for(arguments, processors, local_rank));
-    job.ranks.push_back({.rank = facts.rank_of(local_rank),
-                         .environment = run::rank_environment(inherited, facts, local_rank),
-                         .cores = std::move(cores)});
-  }
+  UNISONO_ASSIGN(job.ranks, make_ranks(arguments, processors, facts));
+  job.ranks_again = [&arguments, &processors, facts](
+                        int restarts, bool rejoins) mutable -> Result<std::vector<run::RankSpec>> {
+    facts.restarts = restarts;
+    facts.rejoins = rejoins;
+    if (!rejoins) UNISONO_TRY(renew(arguments, restarts, &facts));
+    return make_ranks(arguments, processors, facts);
+  };
   return job;
 }
 
@@ -145,7 +176,12 @@ Result<int> run_job(RunArguments arguments) {
     return processors.error();
   }
   if (arguments.local_size == 0) arguments.local_size = place.processors.usable_core_count();
-  UNISONO_ASSIGN(run::JobSpec job, make_job(arguments, place.processors));
+  std::optional<run::StoreServer> store;
+  if (arguments.max_restarts > 0 && arguments.restart == run::Restart::kFailed) {
+    UNISONO_ASSIGN(store, run::StoreServer::start());
+  }
+  UNISONO_ASSIGN(run::JobSpec job,
+                 make_job(arguments, place.processors, store ? &*store : nullptr));
   if (arguments.node_count > 1 && !arguments.master_address_given) {
     std::fprintf(stderr,
                  "unisono run: no --master-addr: using 127.0.0.1, which is right only when all "
