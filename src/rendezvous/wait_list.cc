@@ -282,23 +282,20 @@ Result<bool> Newcomer::has_place() {
   return place_ >= first;
 }
 
-// Waits for the next word of a group, and answers a question.
+// Answers the group that asks for it now, and waits for its invitation, or for the first question.
 Result<std::optional<Invitation>> Newcomer::look(TimePoint until) {
+  UNISONO_ASSIGN(const bool is_another, is_asked_again());
+  if (is_another) {
+    UNISONO_ASSIGN(group_, get_from_store(store_, question_key(list_, handle_), TimePoint()));
+    UNISONO_TRY(answer(kHere));
+  }
   const std::string awaited =
       group_.empty() ? question_key(list_, handle_) : invitation_key(list_, handle_, group_);
   UNISONO_ASSIGN(const std::string word, get_from_store(store_, awaited, until));
-  if (!group_.empty() && !word.empty()) {
-    auto invitation = parse_invitation(word);
-    if (!invitation) return store_failed("it holds an invitation that is none");
-    return invitation;
-  }
-  UNISONO_ASSIGN(const std::string asking,
-                 get_from_store(store_, question_key(list_, handle_), TimePoint()));
-  if (is_handle(asking) && asking != group_) {
-    group_ = asking;
-    UNISONO_TRY(answer(kHere));
-  }
-  return std::optional<Invitation>();
+  if (group_.empty() || word.empty()) return std::optional<Invitation>();
+  auto invitation = parse_invitation(word);
+  if (!invitation) return store_failed("it holds an invitation that is none");
+  return invitation;
 }
 
 Result<bool> Newcomer::is_asked_again() {

@@ -142,7 +142,7 @@ TEST_P(GrowOfProcesses, PutsOneInThePlaceOfWhoWasKilled) {
 }
 
 // Whenever that is: before the members meet, while they do or agree, or afterwards.
-TEST_P(GrowOfProcesses, DISABLED_KeepsAllTogetherWhenAMemberDiesMeanwhile) {
+TEST_P(GrowOfProcesses, KeepsAllTogetherWhenAMemberDiesMeanwhile) {
   const SeedTrace seed_trace;
   std::mt19937_64 random = random_stream(19);
   for (int round = 0; round < (is_short_run() ? 6 : 40); ++round) {
