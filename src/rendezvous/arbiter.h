@@ -165,6 +165,8 @@ class ArbiterClient {
   std::vector<rendezvous::ShrinkMessage> take_shrink_words();
   /// The arbiter is gone and nobody answers any more.
   bool is_lost() const;
+  /// It is, and for certain because nobody but this rank is left.
+  bool is_last() const;
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

@@ -49,7 +49,8 @@ std::vector<Rank> all_but(const std::vector<Rank>& gone) {
 
 // Runs ranks as processes of which some are to die. What a survivor throws it says, and it is
 // missing among those that went on.
-void run_doomed(const std::string& transport, const std::function<void(Communicator&)>& body) {
+void run_doomed(const std::string& transport, const std::function<void(Communicator&)>& body,
+                int ranks = kRanks) {
   const auto said = [&body](Communicator& comm) {
     const Rank self = comm.rank();
     try {
@@ -61,7 +62,7 @@ void run_doomed(const std::string& transport, const std::function<void(Communica
     }
   };
   try {
-    spawn(kRanks, said,
+    spawn(ranks, said,
           {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
     ADD_FAILURE() << "nobody died";
   } catch (const Error& error) {
@@ -119,6 +120,26 @@ TEST_P(ShrinkOfProcesses, MayBeNeededAgainAndAgain) {
     ++board->went_on;
   });
   EXPECT_EQ(board->went_on, 1);
+}
+
+// Where the other one held the arbiter, too: nobody is left to agree with.
+TEST_P(ShrinkOfProcesses, OfTwoLeavesTheLastOne) {
+  for (const Rank victim : {0, 1}) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    Shared<Board> board;
+    const auto body = [&](Communicator& comm) {
+      const Rank self = comm.rank();
+      comm.barrier();
+      if (self == victim) die_when(*board, 1);
+      ++board->entered;
+      call_until_failure(comm);
+      Communicator left = comm.shrink();
+      expect_members(left, self, {self});
+      ++board->went_on;
+    };
+    run_doomed(GetParam(), body, 2);
+    EXPECT_EQ(board->went_on, 1);
+  }
 }
 
 // A second one dies while the others agree or make their communicator.
