@@ -101,7 +101,7 @@ class Growing {
   Result<std::shared_ptr<CommunicatorState>> agree(
       Result<std::shared_ptr<CommunicatorState>> joined);
   Status go_on();
-  void cross_out_newcomers();
+  void settle_newcomers(bool are_in);
   Status first_reason(const Status& own);
   milliseconds patience() const;
 
@@ -121,7 +121,7 @@ Result<std::shared_ptr<CommunicatorState>> Growing::run() {
   auto seat = take_seat();
   auto made = seat ? agree(meet(*seat)) : Result<std::shared_ptr<CommunicatorState>>(seat.error());
   voters_->close();
-  if (leads()) cross_out_newcomers();
+  if (leads()) settle_newcomers(made.status().ok());
   if (made) {
     // Newcomers use it from here on. Its own failure is told by its next call.
     static_cast<void>((*made)->run({.collective = Collective::kBarrier}));
@@ -221,10 +221,12 @@ Status Growing::go_on() {
   return parent_.status();
 }
 
-// Whether they are in or have not come. One that lives and is not in takes another place.
-void Growing::cross_out_newcomers() {
+// They are in, or have not all come: then those that live take another place.
+void Growing::settle_newcomers(bool are_in) {
   for (const WaitList::Newcomer& each : newcomers_) {
-    if (const Status done = list_->cross_out(each.place); !done) log::warning(done.message());
+    Status done = are_in ? Status() : list_->withdraw(each);
+    if (done) done = list_->cross_out(each.place);
+    if (!done) log::warning(done.message());
   }
 }
 
@@ -299,11 +301,12 @@ Result<std::shared_ptr<CommunicatorState>> accept(const Invitation& invitation, 
   return used;
 }
 
-// Who invites a newcomer and dies is followed by another that asks for it.
+// Who invites a newcomer may withdraw that, or die: then another one asks for it.
 Status still_wanted(rendezvous::Newcomer& newcomer) {
   UNISONO_ASSIGN(const bool is_asked_again, newcomer.is_asked_again());
-  if (!is_asked_again) return Status();
-  return {ErrorCode::kRendezvous, "another group asks for this newcomer"};
+  if (is_asked_again) return {ErrorCode::kRendezvous, "another group asks for this newcomer"};
+  UNISONO_ASSIGN(const bool is_invited, newcomer.is_invited());
+  return is_invited ? Status() : Status(ErrorCode::kRendezvous, "the group has given it up");
 }
 
 }  // namespace
@@ -312,19 +315,16 @@ Result<std::shared_ptr<CommunicatorState>> rejoin(Store& store, std::string_view
                                                   const Config& config, int device) {
   UNISONO_TRY(check_name(name));
   const TimePoint deadline = later(Clock::now(), config.timeout);
-  std::optional<rendezvous::Newcomer> newcomer;
+  rendezvous::Newcomer newcomer(store, name, key);
   for (;;) {
-    if (!newcomer) newcomer.emplace(store, name, key);
-    UNISONO_ASSIGN(const Invitation invitation, newcomer->await_invitation(deadline));
+    UNISONO_ASSIGN(const Invitation invitation, newcomer.await_invitation(deadline));
     auto grown =
-        accept(invitation, config, device, store, name, [&] { return still_wanted(*newcomer); });
+        accept(invitation, config, device, store, name, [&] { return still_wanted(newcomer); });
     if (grown || Clock::now() >= deadline) return grown;
     log::info("a group that let this newcomer in did not come about (" + grown.error().message() +
               "): it waits for the next");
-    if (still_wanted(*newcomer)) {
-      UNISONO_TRY(newcomer->leave());
-      newcomer.reset();
-    }
+    UNISONO_ASSIGN(const bool is_asked_again, newcomer.is_asked_again());
+    if (!is_asked_again) UNISONO_TRY(newcomer.renew());
   }
 }
 

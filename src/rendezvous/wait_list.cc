@@ -148,6 +148,10 @@ Status WaitList::invite(const Newcomer& newcomer, const Invitation& invitation) 
                       invitation_text(invitation));
 }
 
+Status WaitList::withdraw(const Newcomer& newcomer) {
+  return set_in_store(store_, invitation_key(list_, newcomer.handle, group_), kCrossedOut);
+}
+
 Status WaitList::read_places() {
   if (first_ < 0) {
     UNISONO_ASSIGN(first_, read_first(store_, list_));
@@ -238,8 +242,18 @@ Newcomer::Newcomer(Store& store, std::string_view name, int key)
     : store_(store),
       list_(list_of(name)),
       name_(name),
+      key_(key),
       handle_(random_group()),
       entry_(fmt::format("{} {} {}", kFormat, handle_, key)) {}
+
+Status Newcomer::renew() {
+  UNISONO_TRY(leave());
+  handle_ = random_group();
+  entry_ = fmt::format("{} {} {}", kFormat, handle_, key_);
+  place_ = -1;
+  group_.clear();
+  return Status();
+}
 
 Result<Invitation> Newcomer::await_invitation(TimePoint deadline) {
   const TimePoint started = Clock::now();
@@ -293,6 +307,10 @@ Result<std::optional<Invitation>> Newcomer::look(TimePoint until) {
       group_.empty() ? question_key(list_, handle_) : invitation_key(list_, handle_, group_);
   UNISONO_ASSIGN(const std::string word, get_from_store(store_, awaited, until));
   if (group_.empty() || word.empty()) return std::optional<Invitation>();
+  if (word == kCrossedOut) {
+    UNISONO_TRY(renew());
+    return std::optional<Invitation>();
+  }
   auto invitation = parse_invitation(word);
   if (!invitation) return store_failed("it holds an invitation that is none");
   return invitation;
@@ -302,6 +320,12 @@ Result<bool> Newcomer::is_asked_again() {
   UNISONO_ASSIGN(const std::string asking,
                  get_from_store(store_, question_key(list_, handle_), TimePoint()));
   return is_handle(asking) && asking != group_;
+}
+
+Result<bool> Newcomer::is_invited() {
+  UNISONO_ASSIGN(const std::string word,
+                 get_from_store(store_, invitation_key(list_, handle_, group_), TimePoint()));
+  return word != kCrossedOut;
 }
 
 Status Newcomer::answer(std::string_view word) {

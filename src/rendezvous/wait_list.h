@@ -8,7 +8,8 @@
 //   unisono/grow/<name>/place/<n>               "1 <newcomer> <key>", or "-": crossed out
 //   unisono/grow/<name>/<newcomer>/question     "<group>": are you there?
 //   unisono/grow/<name>/<newcomer>/<group>      "here", or "gone"
-//   unisono/grow/<name>/<newcomer>/invitation/<group>  "1 <job> <rank> <size> <milliseconds>"
+//   unisono/grow/<name>/<newcomer>/invitation/<group>  "1 <job> <rank> <size> <milliseconds>", or
+//                                               "-": it does not hold any more
 //
 // <newcomer> and <group>, which names one call of grow(), are random. Places are never used twice,
 // so two newcomers can only meet in one where both find it free at the same moment: then it holds
@@ -72,6 +73,8 @@ class WaitList {
   /// `go_on` is asked every now and then; its error ends the search.
   Result<std::vector<Newcomer>> find(const Wanted& wanted, const std::function<Status()>& go_on);
   Status invite(const Newcomer& newcomer, const Invitation& invitation);
+  /// Before its place is crossed out: the job will not come about.
+  Status withdraw(const Newcomer& newcomer);
   Status cross_out(int place);
 
  private:
@@ -107,20 +110,24 @@ class Newcomer {
   Result<Invitation> await_invitation(TimePoint deadline);
   /// Whether another group asks for it than the one that has invited it last.
   Result<bool> is_asked_again();
-  /// Nobody is to ask for it any more.
-  Status leave();
+  /// Whether the last invitation still holds.
+  Result<bool> is_invited();
+  /// Leaves the list, to wait there anew as somebody else.
+  Status renew();
 
  private:
   Status take_place(TimePoint deadline);
   Result<bool> has_place();
   Result<std::optional<Invitation>> look(TimePoint until);
   Status answer(std::string_view word);
+  Status leave();
 
   Store& store_;
   const std::string list_;
   const std::string name_;
-  const std::string handle_;
-  const std::string entry_;
+  const int key_;
+  std::string handle_;
+  std::string entry_;
   int place_ = -1;
   std::string group_;  // that has asked for it last
 };

@@ -73,16 +73,17 @@ int live_as_rank() {
 }
 const RoleEntry kRank("rank", live_as_rank);
 
-// Among three members of which one dies soon after it has begun to grow, or the newcomer: those
-// that are left are three in the end, all in one communicator.
+// Among members of which one dies soon after it has begun to grow, or the newcomer: in the end
+// those that are left are as many as there were members, all in one communicator.
 int live_beside_a_dying_rank() {
   const Rank self = number_of("GROW_RANK");
-  const bool is_newcomer = self == 3;
+  const int members = number_of("GROW_MEMBERS");
+  const bool is_newcomer = self == members;
   try {
     FolderStore store(std::getenv("GROW_FOLDER"));
     const InitOptions options{.timeout = kCallTimeout};
-    Communicator comm =
-        is_newcomer ? rejoin(store, kGroup, self, options) : join(store, "first", self, 3, options);
+    Communicator comm = is_newcomer ? rejoin(store, kGroup, self, options)
+                                    : join(store, "first", self, members, options);
     if (number_of("GROW_DIES_AFTER_US") >= 0) {
       std::thread([] {
         usleep(static_cast<useconds_t>(number_of("GROW_DIES_AFTER_US")));
@@ -93,10 +94,10 @@ int live_beside_a_dying_rank() {
       try {
         Rank highest = self;
         comm.all_reduce(std::span<Rank>(&highest, 1), ops::max);
-        if (highest < 3) {
+        if (highest < members) {
           Communicator grown = comm.grow(store, kGroup, {.wait = kCallTimeout, .key = self});
           if (!grown.empty()) comm = std::move(grown);
-        } else if (comm.size() == 3) {
+        } else if (comm.size() == members) {
           comm.barrier();
           return 0;
         }
@@ -145,20 +146,24 @@ TEST_P(GrowOfProcesses, PutsOneInThePlaceOfWhoWasKilled) {
 TEST_P(GrowOfProcesses, KeepsAllTogetherWhenAMemberDiesMeanwhile) {
   const SeedTrace seed_trace;
   std::mt19937_64 random = random_stream(19);
-  for (int round = 0; round < (is_short_run() ? 6 : 40); ++round) {
-    const auto victim = static_cast<Rank>(below(random, 3));
+  const int rounds = is_full_run() ? 200 : is_short_run() ? 3 : 8;
+  for (int round = 0; round < rounds; ++round) {
+    const int members = 2 + round % 2;
+    const auto victim = static_cast<Rank>(below(random, static_cast<std::uint64_t>(members)));
     const auto delay_us = below(random, 20'000);
-    SCOPED_TRACE("rank " + std::to_string(victim) + " after " + std::to_string(delay_us) + " us");
+    SCOPED_TRACE("rank " + std::to_string(victim) + " of " + std::to_string(members) + " after " +
+                 std::to_string(delay_us) + " us");
     const TemporaryFolder folder;
     std::vector<ChildProcess> ranks;
-    for (Rank rank = 0; rank < kRanks; ++rank) {
+    for (Rank rank = 0; rank <= members; ++rank) {
       const std::string delay = rank == victim ? std::to_string(delay_us) : "-1";
       ranks.emplace_back("beside_a_dying_rank",
                          std::vector<std::string>{
                              "GROW_RANK=" + std::to_string(rank), "GROW_DIES_AFTER_US=" + delay,
+                             "GROW_MEMBERS=" + std::to_string(members),
                              "GROW_FOLDER=" + folder.path(), "UNISONO_TRANSPORT=" + GetParam()});
     }
-    for (Rank rank = 0; rank < kRanks; ++rank) {
+    for (Rank rank = 0; rank <= members; ++rank) {
       ChildProcess& process = ranks[static_cast<std::size_t>(rank)];
       EXPECT_EQ(process.wait(), rank == victim ? 1000 + SIGKILL : 0) << process.output();
     }
