@@ -141,7 +141,8 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
     ) -> Communicator:
         """Growing again: all ranks of a communicator that works call it with the same arguments but
         for ``key``, and newcomers that wait in rejoin() under ``name`` join them in a larger one,
-        ordered by ``key``. Empty on all where fewer than ``at_least`` came within ``wait`` seconds.
+        ordered by ``key``. Empty, which is false, on all where fewer than ``at_least`` came within
+        ``wait`` seconds.
         Without a store: that of ``unisono run --max-restarts``, where init() of a rank that was
         started again waits. This one stays as it is."""
         return Communicator(
