@@ -280,9 +280,11 @@ TEST(Grow, GoesOnWithoutANewcomerThatDiesOnItsWay) {
   MapStore store;
   Newcomers newcomers(store);
   newcomers.add_one_that_dies();
+  // Long enough for the members to meet.
+  const milliseconds patience(is_sanitized() ? 3000 : 500);
   run_ranks(3, "auto", [&](Communicator& comm) {
-    const Outcome outcome = outcome_of(
-        [&] { comm.grow(store, kGroup, {.wait = kCallTimeout, .timeout = milliseconds(300)}); });
+    const Outcome outcome =
+        outcome_of([&] { comm.grow(store, kGroup, {.wait = kCallTimeout, .timeout = patience}); });
     require(outcome.written && outcome.code == ErrorCode::kRendezvous, outcome.message);
     require(std::string(outcome.message).find("rank 3 of 4 did not arrive") != std::string::npos,
             outcome.message);
