@@ -20,6 +20,7 @@ namespace unisono::c {
 namespace {
 
 constexpr unisono_init_options kInitOptions = UNISONO_INIT_OPTIONS_INIT;
+constexpr unisono_grow_options kGrowOptions = UNISONO_GROW_OPTIONS_INIT;
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
@@ -67,6 +68,23 @@ class CallersStore : public Store {
 
   const unisono_store store_;
 };
+
+CallersStore callers_store(const unisono_store* store, const char* operation) {
+  const unisono_store set = with_defaults(&required(store, operation, "the store is null"),
+                                          unisono_store UNISONO_STORE_INIT, operation);
+  if (set.set == nullptr || set.get == nullptr) refuse(operation, "the store lacks a function");
+  return CallersStore(set);
+}
+
+GrowOptions grow_options(const unisono_grow_options* given) {
+  const unisono_grow_options set = with_defaults(given, kGrowOptions, "grow");
+  if (set.reserved != 0) refuse("grow", "a reserved member is not 0");
+  return {.at_least = set.at_least,
+          .at_most = set.at_most,
+          .wait = time_limit(set.wait_ms, "grow"),
+          .key = set.key,
+          .timeout = time_limit(set.timeout_ms, "grow")};
+}
 
 unisono_comm*& place_of(unisono_comm** comm, const char* operation) {
   return required(comm, operation, "there is no place for the communicator");
@@ -120,10 +138,7 @@ unisono_code unisono_join(const unisono_store* store, const char* name, std::int
                           unisono_comm** comm) {
   return guarded([&] {
     unisono_comm*& made = place_of(comm, "join");
-    const unisono_store set = with_defaults(&required(store, "join", "the store is null"),
-                                            unisono_store UNISONO_STORE_INIT, "join");
-    if (set.set == nullptr || set.get == nullptr) refuse("join", "the store lacks a function");
-    CallersStore callers(set);
+    CallersStore callers = callers_store(store, "join");
     made = handle_of(join(callers, text_of(name), rank, size, init_options(options, "join")));
   });
 }
@@ -180,6 +195,30 @@ unisono_code unisono_comm_shrink(unisono_comm* comm, std::int64_t timeout_ms, un
     Communicator& value = required(comm, "shrink", kNoCommunicator).value;
     unisono_comm*& made = place_of(left, "shrink");
     made = handle_of(value.shrink(time_limit(timeout_ms, "shrink")));
+  });
+}
+
+unisono_code unisono_comm_grow(unisono_comm* comm, const unisono_store* store, const char* name,
+                               const unisono_grow_options* options, unisono_comm** grown) {
+  return guarded([&] {
+    Communicator& value = required(comm, "grow", kNoCommunicator).value;
+    unisono_comm*& made = place_of(grown, "grow");
+    const GrowOptions set = grow_options(options);
+    if (store == nullptr && name == nullptr) {
+      made = handle_of(value.grow(set));
+    } else {
+      CallersStore callers = callers_store(store, "grow");
+      made = handle_of(value.grow(callers, text_of(name), set));
+    }
+  });
+}
+
+unisono_code unisono_rejoin(const unisono_store* store, const char* name, std::int32_t key,
+                            const unisono_init_options* options, unisono_comm** comm) {
+  return guarded([&] {
+    unisono_comm*& made = place_of(comm, "rejoin");
+    CallersStore callers = callers_store(store, "rejoin");
+    made = handle_of(rejoin(callers, text_of(name), key, init_options(options, "rejoin")));
   });
 }
 

@@ -40,6 +40,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -182,6 +183,23 @@ class UNISONO_API Communicator : public Collectives {
   /// its own rank); kOutOfResources where the communicator cannot be made.
   Communicator shrink(std::chrono::milliseconds timeout = {});
 
+  /// Growing again: collective over the members of a communicator that works, most often one that
+  /// shrink() has made. Rank 0 looks in `store` for newcomers that wait in rejoin() under the same
+  /// `name`; those and the members form a new job, as join() does, with this one's settings. Empty
+  /// on all ranks where fewer than `options.at_least` newcomers came in time. This communicator is
+  /// left as it is, for another grow() too; close it where the grown one takes its place. `name`,
+  /// of 1 to 200 bytes, is that of the group, the same each time; one communicator at a time grows
+  /// under it. Costs some milliseconds where nobody waits.
+  /// Throws Error, the same on all ranks: kRendezvous where not all have met in `options.timeout`,
+  /// because a newcomer has died on its way for example, or the store failed; kInvalidArgument of
+  /// options or name; and any failure of this communicator. With a member that dies meanwhile it
+  /// fails as in every call, and those that are left shrink() it.
+  Communicator grow(Store& store, std::string_view name, const GrowOptions& options = {});
+  /// The same by the launcher's store, where init() of a rank that `unisono run --max-restarts` has
+  /// started again waits. `key` is RANK, so that ranks are ordered as they were. Throws
+  /// kUnsupported as well where the launcher has no store.
+  Communicator grow(const GrowOptions& options = {});
+
   /// Ends every pending and later call of this communicator on every rank with kAborted. Any
   /// thread; returns when the callbacks of what it ends have run. In a callback it returns before:
   /// they run once that callback is over.
@@ -212,7 +230,8 @@ class UNISONO_API Communicator : public Collectives {
 /// threads one joins the job and the others get kInvalidArgument. Throws Error: kRendezvous
 /// naming the missing, duplicate or disagreeing rank, kAuthentication, kInvalidArgument naming
 /// the malformed variable; of ranks on several hosts, which measure the links between these, also
-/// what a call throws, kRankFailed for example.
+/// what a call throws, kRankFailed for example. In a process that `unisono run --max-restarts` has
+/// started again the first init() is rejoin() by the launcher's store.
 UNISONO_API Communicator init(const InitOptions& options = {});
 
 /// Makes the communicator of the ranks that meet in `store` under `name`, as frameworks make their
@@ -233,6 +252,14 @@ UNISONO_API Communicator join(Store& store, std::string_view name, Rank rank, in
 /// The same for ranks that have no store and were given an id: see make_unique_id().
 UNISONO_API Communicator join(const UniqueId& id, Rank rank, int size,
                               const InitOptions& options = {});
+
+/// The other side of Communicator::grow(): waits in `store` under `name` until a group lets this
+/// rank in, and returns the grown communicator once all its members use it. Where that fails on the
+/// way, it waits again. `key` is its wish for a place: GrowOptions::key. Of the options those of
+/// join() may be set, as the members have them; `timeout` bounds the wait as well. Thread rule: as
+/// join(). Throws Error: kTimeout where nobody let it in, else as join().
+UNISONO_API Communicator rejoin(Store& store, std::string_view name, int key = 0,
+                                const InitOptions& options = {});
 
 /// A call on one of several communicators.
 struct MemberCall {

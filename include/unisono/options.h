@@ -46,6 +46,19 @@ struct InitOptions {
   Order order = Order::kAny;
 };
 
+/// Of Communicator::grow(); the same on all ranks but for `key`.
+struct GrowOptions {
+  int at_least = 1;      ///< newcomers; with fewer nobody is let in
+  int at_most = 65'536;  ///< newcomers; further ones go on waiting
+  /// For `at_least` newcomers. Zero: those that wait already.
+  std::chrono::milliseconds wait{0};
+  /// The place of this rank: ranks of the grown communicator are ordered by key, those of one key
+  /// members before newcomers, members as they are ordered now, newcomers as they have come.
+  int key = 0;
+  /// Until all have met, newcomers and members. Zero: 30 s, or UNISONO_TIMEOUT where that is less.
+  std::chrono::milliseconds timeout{0};
+};
+
 struct CallOptions {
   /// Zero: the communicator's default. When it passes, the communicator fails everywhere and the
   /// error lists who had arrived.

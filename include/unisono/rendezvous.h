@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,10 @@
 namespace unisono {
 
 /// Shared by all ranks of a job (Redis, etcd, a file system, c10d's store, ...). Used only while
-/// init() or join() runs: rank 0 sets one value, the others get it. Without UNISONO_JOB_KEY the
-/// value holds a random key: whoever can read the store can join the job. Thread rule: called from
-/// the thread that calls init() or join().
+/// init(), join(), grow() or rejoin() runs: rank 0 sets one value, the others get it; newcomers and
+/// the group that they come to set and get some more. Without UNISONO_JOB_KEY the first value holds
+/// a random key: whoever can read the store can join the job. Thread rule: called from the thread
+/// that calls init(), join(), grow() or rejoin().
 class UNISONO_API Store {
  public:
   virtual ~Store() = default;
@@ -23,6 +25,12 @@ class UNISONO_API Store {
   /// Waits up to `timeout`; an empty string when the key was not set in that time.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
 };
+
+/// The store of `unisono run --max-restarts`, which all ranks of the job share as long as it runs.
+/// Null where this process was not started by it. Throws Error: kInvalidArgument naming the
+/// malformed variable. The store's functions throw Error: kRendezvous once the launcher is gone.
+/// Any thread; one thread at a time uses it.
+UNISONO_API std::unique_ptr<Store> launcher_store();
 
 /// Bytes to be given to the other ranks unchanged. Whoever has them can join the job, until all
 /// have.

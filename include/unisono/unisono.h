@@ -80,8 +80,9 @@ typedef struct unisono_store_value unisono_store_value;
 UNISONO_C_API void unisono_store_return(unisono_store_value* value, const void* data, size_t bytes);
 
 /* A key-value store that all ranks share, as Store of unisono/rendezvous.h. Used only while
- * unisono_join() runs and on its thread. Both functions return 0, or another number where the store
- * failed: then joining fails with UNISONO_RENDEZVOUS. Keys end with a 0, values hold any bytes. */
+ * unisono_join(), unisono_comm_grow() or unisono_rejoin() runs and on its thread. Both functions
+ * return 0, or another number where the store failed: then joining fails with UNISONO_RENDEZVOUS.
+ * Keys end with a 0, values hold any bytes. */
 typedef struct unisono_store {
   size_t size;
   void* context;
@@ -110,6 +111,31 @@ UNISONO_C_API unisono_code unisono_comm_subset(unisono_comm* comm, const int32_t
  * out; 0: UNISONO_TIMEOUT. `comm` is to be destroyed all the same. */
 UNISONO_C_API unisono_code unisono_comm_shrink(unisono_comm* comm, int64_t timeout_ms,
                                                unisono_comm** left);
+
+/* GrowOptions of unisono/options.h. */
+typedef struct unisono_grow_options {
+  size_t size;
+  int32_t at_least;   /* newcomers, default 1 */
+  int32_t at_most;    /* newcomers, default 65536 */
+  int64_t wait_ms;    /* for at_least of them; 0: those that wait already */
+  int64_t timeout_ms; /* until all have met; 0: 30 s, or UNISONO_TIMEOUT where that is less */
+  int32_t key;        /* the place of this rank, default 0 */
+  int32_t reserved;   /* 0 */
+} unisono_grow_options;
+#define UNISONO_GROW_OPTIONS_INIT \
+  { sizeof(unisono_grow_options), 1, 65536, 0, 0, 0, 0 }
+
+/* Growing again, as Communicator::grow(): newcomers that wait in unisono_rejoin() and the ranks of
+ * `comm` make a communicator. *grown is null and the outcome UNISONO_OK where too few came. A null
+ * store and name: those of `unisono run --max-restarts`, where unisono_init() of a rank that was
+ * started again waits. `comm` stays as it is. */
+UNISONO_C_API unisono_code unisono_comm_grow(unisono_comm* comm, const unisono_store* store,
+                                             const char* name, const unisono_grow_options* options,
+                                             unisono_comm** grown);
+/* The newcomer's side, as rejoin(). */
+UNISONO_C_API unisono_code unisono_rejoin(const unisono_store* store, const char* name, int32_t key,
+                                          const unisono_init_options* options,
+                                          unisono_comm** comm);
 
 /* How ranks find each other without a store: one process makes the id and gives it to the others
  * in any way, such as MPI or a file. Whoever has it can join the job. */

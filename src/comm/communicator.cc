@@ -6,6 +6,7 @@
 
 #include "backend/call_check.h"
 #include "comm/communicator_state.h"
+#include "comm/grow.h"
 #include "comm/member.h"
 #include "comm/shrink.h"
 #include "comm/split.h"
@@ -177,6 +178,22 @@ Communicator Communicator::shrink(std::chrono::milliseconds timeout) {
       detail::shrink(member(keep, "shrink"), timeout);
   if (!left) throw keep->error(left.error(), "shrink");
   return Communicator(std::move(*left));
+}
+
+Communicator Communicator::grow(Store& store, std::string_view name, const GrowOptions& options) {
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
+  Result<std::shared_ptr<detail::CommunicatorState>> grown =
+      detail::grow(member(keep, "grow"), store, name, options);
+  if (!grown) throw keep->error(grown.error(), "grow");
+  return Communicator(std::move(*grown));
+}
+
+Communicator Communicator::grow(const GrowOptions& options) {
+  const std::shared_ptr<detail::CommunicatorState> keep = state_;  // a callback may drop this one
+  Result<std::shared_ptr<detail::CommunicatorState>> grown =
+      detail::grow(member(keep, "grow"), options);
+  if (!grown) throw keep->error(grown.error(), "grow");
+  return Communicator(std::move(*grown));
 }
 
 void Communicator::abort(const std::string& reason) {

@@ -8,9 +8,11 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "comm/communicator_state.h"
+#include "comm/grow.h"
 #include "comm/member.h"
 #include "comm/split.h"
 #include "config/environment.h"
+#include "rendezvous/launcher_store.h"
 #include "rendezvous/rendezvous_point.h"
 #include "rendezvous/unique_id.h"
 #include "unisono/shared_buffer.h"
@@ -92,21 +94,24 @@ void place_in_job(const InitOptions& options, std::string_view rendezvous,
 
 }  // namespace
 
-Communicator join_job(RuntimeOptions options, const char* operation) {
+Result<std::shared_ptr<detail::CommunicatorState>> detail::join_world(RuntimeOptions options) {
   log::set_level(log_level(options.config.log));
   const TimePoint deadline = options.deadline;
-  std::shared_ptr<Runtime> runtime = value_or_throw(Runtime::create(std::move(options)), operation);
-  const auto world = value_or_throw(detail::make_world(runtime), operation);
-  const Status links = detail::learn_links(runtime, deadline);
-  if (!links) throw Error(links, {.operation = operation});
-  return CommunicatorAccess::make(world);
+  UNISONO_ASSIGN(std::shared_ptr<Runtime> runtime, Runtime::create(std::move(options)));
+  UNISONO_ASSIGN(std::shared_ptr<CommunicatorState> world, make_world(runtime));
+  UNISONO_TRY(learn_links(runtime, deadline));
+  return world;
+}
+
+Communicator join_job(RuntimeOptions options, const char* operation) {
+  return CommunicatorAccess::make(
+      value_or_throw(detail::join_world(std::move(options)), operation));
 }
 
 namespace {
 
 // What follows from its configuration and the rank's place.
-void complete(const LauncherVariables& variables, const InitOptions& options,
-              RuntimeOptions* runtime) {
+void complete(const LauncherVariables& variables, int device, RuntimeOptions* runtime) {
   runtime->rendezvous.interface_address = runtime->config.interface_address;
   runtime->rendezvous.silence = runtime->config.silence;
   runtime->rank = std::max(variables.rank, 0);
@@ -114,7 +119,7 @@ void complete(const LauncherVariables& variables, const InitOptions& options,
   runtime->local_size = variables.local_world_size > 0 ? variables.local_world_size
                         : runtime->size == 1           ? 1
                                                        : 0;
-  runtime->device = {.ordinal = options.device, .local_rank = std::max(variables.local_rank, 0)};
+  runtime->device = {.ordinal = device, .local_rank = std::max(variables.local_rank, 0)};
   runtime->deadline = later(Clock::now(), runtime->config.timeout);
 }
 
@@ -128,12 +133,27 @@ Result<int> local_rank() {
   return launched ? launched->local_rank : -1;
 }
 
+// The first time in a process that the launcher has started again, where the program leaves it to
+// the launcher where to meet.
+bool rejoins(const Config& config, const InitOptions& options) {
+  static std::atomic<bool> has_rejoined{false};
+  const bool is_launchers = options.store == nullptr && config.rendezvous == "env://" &&
+                            options.rank < 0 && options.size < 0;
+  return config.rejoin && is_launchers && !has_rejoined.exchange(true);
+}
+
 }  // namespace
 
 Communicator init(const InitOptions& options) {
   ProcessJob job;
   RuntimeOptions runtime;
   runtime.config = value_or_throw(merge(value_or_throw(Config::from_environment()), options));
+  if (rejoins(runtime.config, options)) {
+    Communicator grown =
+        CommunicatorAccess::make(value_or_throw(detail::rejoin(runtime.config, options.device)));
+    job.set(CommunicatorAccess::state(grown)->shared_runtime());
+    return grown;
+  }
   LauncherVariables variables = value_or_throw(LauncherVariables::from_environment());
   place_in_job(options, runtime.config.rendezvous, &variables);
   runtime.rendezvous = value_or_throw(
@@ -141,7 +161,7 @@ Communicator init(const InitOptions& options) {
           ? rendezvous_point_at_store(options.store, variables, runtime.config.job_key.view())
           : rendezvous_point_from_url(runtime.config.rendezvous, variables, runtime.config.port,
                                       runtime.config.job_key.view()));
-  complete(variables, options, &runtime);
+  complete(variables, options.device, &runtime);
   Communicator world = join_job(std::move(runtime));
   job.set(CommunicatorAccess::state(world)->shared_runtime());
   return world;
@@ -149,53 +169,91 @@ Communicator init(const InitOptions& options) {
 
 namespace {
 
-[[noreturn]] void refuse_to_join(const std::string& why) {
-  throw Error(Status(ErrorCode::kInvalidArgument, why), {.operation = "join"});
+Status check_place(Rank rank, int size) {
+  if (size >= 1 && rank >= 0 && rank < size) return Status();
+  return {ErrorCode::kInvalidArgument, "rank " + std::to_string(rank) + " of " +
+                                           std::to_string(size) +
+                                           " ranks does not exist: they count from 0"};
 }
 
-/// What both forms of join() have in common; `place` tells where the ranks meet.
+/// What the ways to join have in common; `place` tells where the ranks meet.
 template <typename Place>
-Communicator join_at(Rank rank, int size, const InitOptions& options, const Place& place) {
-  const auto refuse = refuse_to_join;
-  if (size < 1 || rank < 0 || rank >= size) {
-    refuse("rank " + std::to_string(rank) + " of " + std::to_string(size) +
-           " ranks does not exist: they count from 0");
-  }
-  if (options.store != nullptr || !options.rendezvous.empty() || options.rank >= 0 ||
-      options.size >= 0) {
-    refuse(
-        "join() has its place, rank and size from its arguments: leave InitOptions::store, "
-        "rendezvous, rank and size as they are");
-  }
+Result<RuntimeOptions> options_at(Rank rank, int size, Config config, int device,
+                                  const Place& place) {
+  UNISONO_TRY(check_place(rank, size));
   RuntimeOptions runtime;
-  runtime.config =
-      value_or_throw(merge(value_or_throw(Config::from_environment(), "join"), options), "join");
+  runtime.config = std::move(config);
   LauncherVariables variables;
-  variables.local_rank = value_or_throw(local_rank(), "join");
+  UNISONO_ASSIGN(variables.local_rank, local_rank());
   variables.rank = rank;
   variables.world_size = size;
-  runtime.rendezvous = value_or_throw(place(variables, runtime.config), "join");
-  complete(variables, options, &runtime);
-  return join_job(std::move(runtime), "join");
+  UNISONO_ASSIGN(runtime.rendezvous, place(variables, runtime.config));
+  complete(variables, device, &runtime);
+  return runtime;
+}
+
+Result<RuntimeOptions> options_at_store(Config config, int device, const detail::StorePlace& at) {
+  const auto place = [&](const LauncherVariables& variables,
+                         const Config& merged) -> Result<RendezvousPoint> {
+    RendezvousPoint point;
+    if (at.size > 1) {
+      UNISONO_ASSIGN(point, rendezvous_point_at_store(&at.store, variables, merged.job_key.view()));
+    }
+    point.name = at.name;
+    point.go_on = at.go_on;
+    return point;
+  };
+  return options_at(at.rank, at.size, std::move(config), device, place);
 }
 
 }  // namespace
 
+Result<Config> detail::config_to_join(const InitOptions& options, const char* operation) {
+  if (options.store != nullptr || !options.rendezvous.empty() || options.rank >= 0 ||
+      options.size >= 0) {
+    return Status(ErrorCode::kInvalidArgument,
+                  std::string(operation) +
+                      "() has its place, rank and size from its arguments: leave "
+                      "InitOptions::store, rendezvous, rank and size as they are");
+  }
+  UNISONO_ASSIGN(Config config, Config::from_environment());
+  return merge(std::move(config), options);
+}
+
+Result<std::shared_ptr<detail::CommunicatorState>> detail::join_at_store(Config config, int device,
+                                                                         const StorePlace& place,
+                                                                         TimePoint deadline) {
+  UNISONO_ASSIGN(RuntimeOptions runtime, options_at_store(std::move(config), device, place));
+  runtime.deadline = deadline;
+  return join_world(std::move(runtime));
+}
+
 Communicator join(Store& store, std::string_view name, Rank rank, int size,
                   const InitOptions& options) {
+  const char* const operation = "join";
   if (name.empty()) {
-    refuse_to_join("join() needs a name, the same on all ranks of the communicator");
+    throw Error(Status(ErrorCode::kInvalidArgument,
+                       "join() needs a name, the same on all ranks of the communicator"),
+                {.operation = operation});
   }
-  const auto place = [&](const LauncherVariables& variables,
-                         const Config& config) -> Result<RendezvousPoint> {
-    RendezvousPoint point;
-    if (size > 1) {
-      UNISONO_ASSIGN(point, rendezvous_point_at_store(&store, variables, config.job_key.view()));
-    }
-    point.name = name;
-    return point;
-  };
-  return join_at(rank, size, options, place);
+  Config config = value_or_throw(detail::config_to_join(options, operation), operation);
+  return join_job(value_or_throw(options_at_store(std::move(config), options.device,
+                                                  {store, std::string(name), rank, size, {}}),
+                                 operation),
+                  operation);
+}
+
+Communicator rejoin(Store& store, std::string_view name, int key, const InitOptions& options) {
+  const char* const operation = "rejoin";
+  const Config config = value_or_throw(detail::config_to_join(options, operation), operation);
+  return CommunicatorAccess::make(
+      value_or_throw(detail::rejoin(store, name, key, config, options.device), operation));
+}
+
+std::unique_ptr<Store> launcher_store() {
+  const Config config = value_or_throw(Config::from_environment(), "launcher_store");
+  if (config.launcher_store.empty()) return nullptr;
+  return std::make_unique<rendezvous::LauncherStore>(config.launcher_store);
 }
 
 UniqueId make_unique_id() {
@@ -204,8 +262,11 @@ UniqueId make_unique_id() {
 }
 
 Communicator join(const UniqueId& id, Rank rank, int size, const InitOptions& options) {
+  const char* const operation = "join";
   if (!options.job_key.empty()) {
-    refuse_to_join("a unique id has its own job key: leave InitOptions::job_key empty");
+    throw Error(Status(ErrorCode::kInvalidArgument,
+                       "a unique id has its own job key: leave InitOptions::job_key empty"),
+                {.operation = operation});
   }
   const auto place = [&](const LauncherVariables&, const Config&) -> Result<RendezvousPoint> {
     UNISONO_ASSIGN(RendezvousPoint point, rendezvous_point_at_id(id));
@@ -213,7 +274,10 @@ Communicator join(const UniqueId& id, Rank rank, int size, const InitOptions& op
     if (size == 1) UNISONO_TRY(rendezvous::take_listeners(point.name));
     return point;
   };
-  return join_at(rank, size, options, place);
+  Config config = value_or_throw(detail::config_to_join(options, operation), operation);
+  return join_job(
+      value_or_throw(options_at(rank, size, std::move(config), options.device, place), operation),
+      operation);
 }
 
 std::size_t detail::allocated_bytes(std::size_t count, std::size_t element_bytes) {

@@ -58,7 +58,10 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
   ask();
   TimePoint until = kNever;
   for (;;) {
-    UNISONO_ASSIGN(const std::optional<ShrinkMessage> word, await_word(until));
+    const auto heard = await_word(until);
+    if (!heard && runtime_.arbiter().is_last()) return run_alone();
+    if (!heard) return heard.error();
+    const std::optional<ShrinkMessage>& word = *heard;
     until = kNever;
     if (!word) {
       say(ShrinkStep::kCannot, formed_);
@@ -75,9 +78,11 @@ Result<std::shared_ptr<CommunicatorState>> Shrinking::run() {
 }
 
 Result<std::shared_ptr<CommunicatorState>> Shrinking::run_alone() {
+  drop();
+  runtime_.give_up_dead();
   id_ = take_communicator_id(runtime_);
   if (id_ == 0) return Status(ErrorCode::kOutOfResources, "there is no number left for another");
-  UNISONO_TRY(form(parent_.members().world_ranks()));
+  UNISONO_TRY(form({runtime_.world().rank}));
   meeting_->close();
   return std::move(made_);
 }

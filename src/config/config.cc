@@ -79,6 +79,18 @@ const Row kRows[]{
        return Status();
      },
      [](const Config& c) { return c.interface_address; }},
+    {{"UNISONO_LAUNCHER_STORE", "name", "",
+      "the launcher's key-value store; set by `unisono run --max-restarts`"},
+     [](std::string_view text, Config* c) {
+       c->launcher_store = text;
+       return Status();
+     },
+     [](const Config& c) { return c.launcher_store; }},
+    {{"UNISONO_REJOIN", "on|off", "off",
+      "whether init() rejoins a job that goes on; set by `unisono run` for a rank that it has "
+      "started again"},
+     [](std::string_view text, Config* c) { return parse_switch(text, &c->rejoin); },
+     [](const Config& c) { return std::string(c.rejoin ? "on" : "off"); }},
     {{"UNISONO_TRANSPORT", choices_of<kTransports>(), "auto",
       "how bytes move; auto: shared memory within a host, verbs or else TCP between hosts"},
      [](std::string_view text, Config* c) {

@@ -53,6 +53,8 @@ struct Config {
   SecretText job_key;
   int port = 0;
   std::string interface_address;
+  std::string launcher_store;
+  bool rejoin = false;
   std::string transport = "auto";
   AccessPath access = AccessPath::kAutomatic;
   std::string wait = "auto";
@@ -109,6 +111,7 @@ struct LauncherVariables {
   int master_port = -1;
   std::string run_id;
   bool agent_store = false;
+  int restarts = 0;
   /// Where it is none of the first two: the launcher's name, for people.
   std::string launcher;
   /// Where `rank` and `world_size` were read from, or should have been.

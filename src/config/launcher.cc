@@ -189,6 +189,7 @@ Result<LauncherVariables> LauncherVariables::from_environment() {
   UNISONO_TRY(read_integer("LOCAL_RANK", 0, kWorldSizeMax - 1, &v.local_rank));
   UNISONO_TRY(read_integer("LOCAL_WORLD_SIZE", 1, kWorldSizeMax, &v.local_world_size));
   UNISONO_TRY(read_integer("MASTER_PORT", 1, 65535, &v.master_port));
+  UNISONO_TRY(read_integer("TORCHELASTIC_RESTART_COUNT", 0, INT_MAX, &v.restarts));
   v.master_address = text_of("MASTER_ADDR");
   v.run_id = text_of("TORCHELASTIC_RUN_ID");
   v.agent_store = text_of("TORCHELASTIC_USE_AGENT_STORE") == "True";

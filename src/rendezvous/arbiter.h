@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,6 +84,9 @@ struct RendezvousPoint {
   /// UNISONO_SILENCE: rank and arbiter each take the other for lost that says nothing for so long.
   /// 0: never.
   std::chrono::milliseconds silence{0};
+  /// Asked now and then while this rank waits for the others; its error ends the wait. Empty:
+  /// nobody is.
+  std::function<Status()> go_on{};
   bool within_process = false;  ///< kAbstract: all ranks are threads of this process
   bool single_host = false;     ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
@@ -161,6 +165,8 @@ class ArbiterClient {
   std::vector<rendezvous::ShrinkMessage> take_shrink_words();
   /// The arbiter is gone and nobody answers any more.
   bool is_lost() const;
+  /// It is, and for certain because nobody but this rank is left.
+  bool is_last() const;
 
   /// This rank leaves; its connection closing is no failure from now on. Idempotent. On rank 0 the
   /// arbiter goes on for as long as other ranks of the job remain connected and the process lives.

@@ -43,7 +43,8 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
                       "variables that torchrun and 'unisono run' set");
   }
   std::vector<rendezvous::Listener> standby = rendezvous::open_standby(point, size, &self);
-  UNISONO_ASSIGN(auto joined, rendezvous::join_rendezvous(point, {size, self, {}}, deadline));
+  UNISONO_ASSIGN(auto joined,
+                 rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
   client->connection_ = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(standby), point.silence);
@@ -136,6 +137,7 @@ std::vector<rendezvous::ShrinkMessage> ArbiterClient::take_shrink_words() {
 }
 
 bool ArbiterClient::is_lost() const { return connection_ != nullptr && connection_->is_lost(); }
+bool ArbiterClient::is_last() const { return is_lost() && connection_->is_last(); }
 
 void ArbiterClient::leave() {
   if (connection_) connection_->leave();

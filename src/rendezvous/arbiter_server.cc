@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/errno_text.h"
+#include "base/handshake.h"
 #include "base/log.h"
 #include "base/signals_blocked.h"
 
@@ -44,6 +45,8 @@ class Arbiters {
   Arbiters() {
     // Makes the logger first, so that it is destroyed after the threads that use it have ended.
     log::debug("the first arbiter of this process starts");
+    // Likewise OpenSSL's random numbers, of which a thread may make some at that moment.
+    static_cast<void>(random_hex(1));
   }
   ~Arbiters() { end_all(); }
 

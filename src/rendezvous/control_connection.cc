@@ -63,7 +63,7 @@ Status ControlConnection::start() {
 
 void ControlConnection::change(State state) {
   state_ = state;
-  is_lost_.store(state == State::kAlone || state == State::kLeft, std::memory_order_relaxed);
+  is_lost_.store(state == State::kAlone || state == State::kLeft, std::memory_order_release);
   sought_.notify_all();
 }
 
@@ -408,6 +408,7 @@ void ControlConnection::move_to(Rank standby, TimePoint now) {
 // Nobody is left to ask who is at the end of a broken link.
 void ControlConnection::go_alone() {
   dial_.reset();
+  is_last_.store(record_.is_last(), std::memory_order_relaxed);
   change(State::kAlone);
   drop_old_reports(Clock::now());
   for (const Report& report : std::exchange(reports_, {})) {

@@ -52,7 +52,9 @@ class ControlConnection final : public ControlClient {
   /// Does what the control thread is about to do.
   void catch_up();
   /// Nobody answers any more, nor will.
-  bool is_lost() const { return is_lost_.load(std::memory_order_relaxed); }
+  bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
+  /// Once it is lost: JobRecord::is_last().
+  bool is_last() const { return is_last_.load(std::memory_order_relaxed); }
 
   /// A whole message to the arbiter; dropped where there is none.
   void report(std::string bytes);
@@ -116,6 +118,7 @@ class ControlConnection final : public ControlClient {
   const World& world_;
   std::atomic<bool> has_news_{false};
   std::atomic<bool> is_lost_{false};
+  std::atomic<bool> is_last_{false};  // set before that
   std::mutex mutex_;
   std::condition_variable sought_;  // seeking has ended
   ControlStream stream_;

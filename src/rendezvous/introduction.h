@@ -4,6 +4,7 @@
 // Thread rule: the thread that joins; blocks.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <variant>
@@ -22,6 +23,9 @@ struct Failure {
   /// Somebody was there to whom this rank could say who it is.
   bool reached_arbiter = false;
 };
+/// How often Applicant::go_on is asked.
+inline constexpr Duration kGoOnEvery = std::chrono::milliseconds(50);
+
 template <typename T>
 using Attempt = std::variant<T, Failure>;
 
@@ -30,7 +34,9 @@ Attempt<Joined> converse(ControlStream stream, const Applicant& self, const JobK
                          TimePoint deadline);
 
 /// Mutual authentication over TCP as rank `self`, until `deadline`. Empty when it succeeded.
+/// `go_on` as Applicant::go_on.
 std::optional<Failure> authenticate(ControlStream* stream, const JobKey& key, std::string_view job,
-                                    Rank self, TimePoint deadline);
+                                    Rank self, TimePoint deadline,
+                                    const std::function<Status()>& go_on = {});
 
 }  // namespace unisono::rendezvous

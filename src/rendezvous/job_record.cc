@@ -27,6 +27,18 @@ Rank JobRecord::next_standby(bool self_last) const {
   return may_be_self ? world_.rank : -1;
 }
 
+bool JobRecord::is_last() const {
+  const auto host_of = [&](Rank rank) -> const std::string& {
+    return world_.members[static_cast<std::size_t>(rank)].host;
+  };
+  for (Rank rank = 0; rank < world_.size; ++rank) {
+    if (rank == world_.rank || left_.count(rank) > 0) continue;
+    const bool is_dead = dead_.count(rank) > 0 || absent_.count(rank) > 0;
+    if (!is_dead || host_of(rank) != host_of(world_.rank)) return false;
+  }
+  return true;
+}
+
 RejoinMessage JobRecord::rejoin_message() const {
   return {world_.job_id,
           world_.rank,

@@ -32,6 +32,9 @@ class JobRecord {
   /// The lowest standby that is not known to be gone; -1 where there is none, or where nobody but
   /// this rank is left. `self_last`: this rank was stopped, and another one may hold it by now.
   Rank next_standby(bool self_last = false) const;
+  /// For certain nobody but this rank is left: the others have left, or died on this host. One on
+  /// another host may live behind a broken link.
+  bool is_last() const;
   RejoinMessage rejoin_message() const;
 
  private:

@@ -14,6 +14,7 @@
 #include "rendezvous/introduction.h"
 #include "rendezvous/rank_text.h"
 #include "rendezvous/sockets.h"
+#include "rendezvous/store_access.h"
 #include "rendezvous/unique_id.h"
 #include "unisono/rendezvous.h"
 
@@ -65,35 +66,17 @@ std::string_view handshake_job_id(const RendezvousPoint& point, const Contact& c
                                                    : std::string_view(contact.job_id);
 }
 
-Status store_failed(const std::string& what) {
-  return {ErrorCode::kRendezvous, fmt::format("the given store failed: {}", what)};
-}
-
 Status write_store(const RendezvousPoint& point, const Contact& contact) {
   std::string text(to_text(contact).view());
-  Status outcome;
-  try {
-    point.store->set(store_key(point), text);
-  } catch (const std::exception& error) {
-    outcome = store_failed(error.what());
-  } catch (...) {
-    outcome = store_failed("unknown exception");
-  }
+  const Status outcome = set_in_store(*point.store, store_key(point), text);
   cleanse(&text);
   return outcome;
 }
 
 Result<Contact> read_store(const RendezvousPoint& point, TimePoint deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(
-      std::clamp<Duration>(deadline - Clock::now(), Duration(0), seconds(1)));
-  std::string text;
-  try {
-    text = point.store->get(store_key(point), left);
-  } catch (const std::exception& error) {
-    return store_failed(error.what());
-  } catch (...) {
-    return store_failed("unknown exception");
-  }
+  const Duration wait = point.go_on ? kGoOnEvery : seconds(1);
+  const TimePoint until = std::min(deadline, Clock::now() + wait);
+  UNISONO_ASSIGN(std::string text, get_from_store(*point.store, store_key(point), until));
   if (text.empty()) return store_failed(fmt::format("it holds no '{}' yet", store_key(point)));
   auto contact = contact_from_text(text);
   cleanse(&text);
@@ -148,7 +131,7 @@ Attempt<Joined> attend_over_unix(const RendezvousPoint& point, const Contact& co
   ControlStream stream(std::move(fd));
   if (is_published(point) && point.has_key) {
     auto failure = authenticate(&stream, contact.key, contact.job_id, self.member.rank,
-                                std::min(deadline, Clock::now() + kStrangerTime));
+                                std::min(deadline, Clock::now() + kStrangerTime), self.go_on);
     if (failure) {
       failure->final = failure->final || failure->proof_refused;
       return *std::move(failure);
@@ -166,14 +149,14 @@ Attempt<Joined> attend_over_tcp(const RendezvousPoint& point, const Contact& con
   ControlStream stream(std::move(*fd));
   if (auto failure =
           authenticate(&stream, contact.key, handshake_job_id(point, contact), self.member.rank,
-                       std::min(deadline, Clock::now() + kStrangerTime))) {
+                       std::min(deadline, Clock::now() + kStrangerTime), self.go_on)) {
     failure->why = Status(
         failure->why.code(),
         fmt::format("{}: {}", tcp_text(address.first, address.second), failure->why.message()));
     // Whoever listens by now at an address that a dead job left behind decides nothing. Only a
     // refused proof of a given key says something: it was for this job id, and it is the same key
     // that the next job would ask for.
-    if (is_published(point)) {
+    if (is_published(point) && (!self.go_on || self.go_on())) {
       failure->final = false;
       failure->proof_refused = failure->proof_refused && point.has_key;
     }
@@ -238,6 +221,7 @@ Result<Joined> attend(const RendezvousPoint& point, const Applicant& self, TimeP
     const Failure& failure = std::get<Failure>(attempt);
     refused_proofs = failure.proof_refused ? refused_proofs + 1 : 0;
     if (failure.final || refused_proofs >= kRefusedProofsMax) return failure.why;
+    if (self.go_on) UNISONO_TRY(self.go_on());
     const TimePoint now = Clock::now();
     awaited.note(failure.reached_arbiter, now);
     if (now >= awaited.until()) {

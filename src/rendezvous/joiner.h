@@ -12,9 +12,10 @@ namespace unisono::rendezvous {
 
 /// Who comes to a rendezvous, of how many ranks.
 struct Applicant {
-  int size;              ///< at least 2
-  const Member& member;  ///< has passed check_member
-  Status why_not;        ///< an error: it only tells the others that it cannot take part
+  int size;                         ///< at least 2
+  const Member& member;             ///< has passed check_member
+  Status why_not;                   ///< an error: it only tells the others that it cannot take part
+  std::function<Status()> go_on{};  ///< as in RendezvousPoint
 };
 
 struct Joined {

@@ -286,6 +286,43 @@ TEST(CCommunicators, SurvivorsGoOn) {
   });
 }
 
+TEST(CCommunicators, GrowByANewcomer) {
+  Table table;
+  const unisono_store store = store_of(&table);
+  std::thread newcomer([&] {
+    unisono_comm* comm = nullptr;
+    unisono_init_options options = UNISONO_INIT_OPTIONS_INIT;
+    options.timeout_ms = 20'000;
+    EXPECT_TRUE(is_ok(unisono_rejoin(&store, "group", 0, &options, &comm)));
+    expect_sum(comm);
+    unisono_comm_destroy(comm);
+  });
+  run_ranks(2, [&](unisono_comm* comm, int rank) {
+    unisono_comm* grown = nullptr;
+    unisono_grow_options options = UNISONO_GROW_OPTIONS_INIT;
+    EXPECT_TRUE(is_ok(unisono_comm_grow(comm, &store, "another group", &options, &grown)));
+    EXPECT_EQ(grown, nullptr);
+    options.wait_ms = 20'000;
+    options.key = -rank;
+    EXPECT_TRUE(is_ok(unisono_comm_grow(comm, &store, "group", &options, &grown)));
+    EXPECT_EQ(unisono_comm_size(grown), 3);
+    EXPECT_EQ(unisono_comm_rank(grown), rank == 1 ? 0 : 1);
+    expect_sum(grown);
+    unisono_comm_destroy(grown);
+    expect_sum(comm);
+    EXPECT_TRUE(
+        is_code(unisono_comm_grow(comm, nullptr, nullptr, nullptr, &grown), UNISONO_UNSUPPORTED));
+    EXPECT_TRUE(is_code(unisono_comm_grow(comm, nullptr, "group", nullptr, &grown),
+                        UNISONO_INVALID_ARGUMENT));
+    options.wait_ms = -1;
+    EXPECT_TRUE(is_code(unisono_comm_grow(comm, &store, "group", &options, &grown),
+                        UNISONO_INVALID_ARGUMENT));
+    EXPECT_TRUE(is_code(unisono_comm_grow(comm, &store, "group", nullptr, nullptr),
+                        UNISONO_INVALID_ARGUMENT));
+  });
+  newcomer.join();
+}
+
 TEST(CCommunicators, TextsFitTheirRoom) {
   run_ranks(2, [](unisono_comm* comm, int rank) {
     char text[200] = "x";

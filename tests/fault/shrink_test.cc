@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
-#include <numeric>
-#include <stdexcept>
 #include <thread>
 
 #include "tests/fault/outcome_board.h"
+#include "tests/fault/survivors.h"
 #include "tests/support/rank_job.h"
 #include "tests/support/seed.h"
 #include "tests/support/tested_transports.h"
@@ -41,42 +39,6 @@ void die_when(Board& board, int entered) {
   die();
 }
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-void call_until_failure(Communicator& comm) {
-  std::vector<float> data(1000, 1.0f);
-  try {
-    for (;;) comm.all_reduce(data, ops::sum);
-  } catch (const Error&) {
-  }
-}
-
-// That `comm` consists of these ranks of the first communicator, in this order, and works, in small
-// calls and large ones, by plans and by shared memory.
-void expect_members(Communicator& comm, Rank first_rank, const std::vector<Rank>& expected) {
-  require(comm.size() == static_cast<int>(expected.size()),
-          std::to_string(comm.size()) + " ranks went on");
-  std::vector<Rank> ranks(expected.size());
-  comm.all_gather(std::span<const Rank>(&first_rank, 1), ranks);
-  require(ranks == expected, "others went on, or in another order");
-  for (const std::size_t count : {1ul, 3000ul, 300'000ul}) {
-    std::vector<int> data(count, first_rank + 1);
-    comm.all_reduce(data, ops::sum);
-    const int sum = std::accumulate(expected.begin(), expected.end(), 0) + comm.size();
-    require(std::count(data.begin(), data.end(), sum) == static_cast<std::ptrdiff_t>(count),
-            "a wrong sum");
-    comm.broadcast(data, comm.size() - 1);
-  }
-  const Rank next = (comm.rank() + 1) % comm.size();
-  const Rank previous = (comm.rank() + comm.size() - 1) % comm.size();
-  Rank got = -1;
-  comm.send_receive(std::span<const Rank>(&first_rank, 1), next, std::span<Rank>(&got, 1),
-                    previous);
-  require(got == expected[static_cast<std::size_t>(previous)], "a message of another rank");
-}
-
 std::vector<Rank> all_but(const std::vector<Rank>& gone) {
   std::vector<Rank> left;
   for (Rank rank = 0; rank < kRanks; ++rank) {
@@ -87,7 +49,8 @@ std::vector<Rank> all_but(const std::vector<Rank>& gone) {
 
 // Runs ranks as processes of which some are to die. What a survivor throws it says, and it is
 // missing among those that went on.
-void run_doomed(const std::string& transport, const std::function<void(Communicator&)>& body) {
+void run_doomed(const std::string& transport, const std::function<void(Communicator&)>& body,
+                int ranks = kRanks) {
   const auto said = [&body](Communicator& comm) {
     const Rank self = comm.rank();
     try {
@@ -99,7 +62,7 @@ void run_doomed(const std::string& transport, const std::function<void(Communica
     }
   };
   try {
-    spawn(kRanks, said,
+    spawn(ranks, said,
           {.as = SpawnOptions::As::kProcesses, .transport = transport, .timeout = kCallTimeout});
     ADD_FAILURE() << "nobody died";
   } catch (const Error& error) {
@@ -157,6 +120,26 @@ TEST_P(ShrinkOfProcesses, MayBeNeededAgainAndAgain) {
     ++board->went_on;
   });
   EXPECT_EQ(board->went_on, 1);
+}
+
+// Where the other one held the arbiter, too: nobody is left to agree with.
+TEST_P(ShrinkOfProcesses, OfTwoLeavesTheLastOne) {
+  for (const Rank victim : {0, 1}) {
+    SCOPED_TRACE("victim " + std::to_string(victim));
+    Shared<Board> board;
+    const auto body = [&](Communicator& comm) {
+      const Rank self = comm.rank();
+      comm.barrier();
+      if (self == victim) die_when(*board, 1);
+      ++board->entered;
+      call_until_failure(comm);
+      Communicator left = comm.shrink();
+      expect_members(left, self, {self});
+      ++board->went_on;
+    };
+    run_doomed(GetParam(), body, 2);
+    EXPECT_EQ(board->went_on, 1);
+  }
 }
 
 // A second one dies while the others agree or make their communicator.
@@ -279,11 +262,6 @@ TEST_P(ShrinkOfThreads, EndsAHealthyCommunicatorForAll) {
     require(part.status().code() == ErrorCode::kAborted, "the old one did not end");
     expect_members(comm, self, all_but({}));
   });
-}
-
-std::ptrdiff_t open_descriptors() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                       std::filesystem::directory_iterator());
 }
 
 TEST_P(ShrinkOfThreads, LeavesNothingBehind) {

@@ -31,6 +31,7 @@ struct Target {
 using Targets = std::vector<Target>;
 void add_frames(Targets* targets);
 void add_handshake(Targets* targets);
+void add_launcher_store(Targets* targets);
 void add_rendezvous(Targets* targets);
 void add_shared_memory(Targets* targets);
 void add_texts(Targets* targets);

@@ -6,6 +6,7 @@ Targets all_targets() {
   Targets targets;
   add_frames(&targets);
   add_handshake(&targets);
+  add_launcher_store(&targets);
   add_rendezvous(&targets);
   add_shared_memory(&targets);
   add_texts(&targets);

@@ -244,7 +244,7 @@ TEST(RunEnvironment, RefusesBadFlagsByName) {
       {{"--rdzv-endpoint", "[::1]x:7", "true"}, "has text after the ']'"},
       {{"--rdzv-endpoint", ":7", "true"}, "--rdzv-endpoint: ':7' has no host"},
       {{"--rdzv-endpoint", "[]:7", "true"}, "--rdzv-endpoint: '[]:7' has no host"},
-      {{"--max-restarts", "3", "true"}, "--max-restarts: '3' is not 0"},
+      {{"--max-restarts", "x", "true"}, "--max-restarts"},
       {{"--nproc-per-node=gpu", "true"}, "give the number of GPUs"},
       {{"-m", "train"}, "python -m MODULE"},
       {{"--log_dir=x", "true"}, "torchrun's --log-dir is not supported"},

@@ -48,15 +48,16 @@ Place launched_place() {
           .knows_local_rank = variables->local_rank >= 0};
 }
 
-Status become_local_ranks(int ranks, int argc, char** argv) {
+Status become_local_ranks(int ranks, const std::vector<std::string>& flags, int argc, char** argv) {
   const std::string self = own_path();
   if (self.empty()) {
     return Status(ErrorCode::kSystem,
                   "cannot start local ranks: /proc/self/exe is not readable; "
                   "start this command under `unisono run -n N --` instead");
   }
-  std::vector<std::string> words{self,          "run", "-n", std::to_string(ranks),
-                                 "--no-prefix", "--",  self};
+  std::vector<std::string> words{self, "run", "-n", std::to_string(ranks), "--no-prefix"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  words.insert(words.end(), {"--", self});
   words.insert(words.end(), argv, argv + argc);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

@@ -1,6 +1,9 @@
 // Starts this program again as several local ranks, through the launcher of the same command.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "unisono/error.h"
 
 namespace unisono::tools {
@@ -20,8 +23,8 @@ struct Place {
 };
 Place launched_place();
 
-/// Replaces this process by `unisono run -n ranks -- unisono argv[0] argv[1..]`; argv[0] is the
-/// name of the command. Returns only when that failed.
-Status become_local_ranks(int ranks, int argc, char** argv);
+/// Replaces this process by `unisono run -n ranks FLAGS -- unisono argv[0] argv[1..]`; argv[0] is
+/// the name of the command. Returns only when that failed.
+Status become_local_ranks(int ranks, const std::vector<std::string>& flags, int argc, char** argv);
 
 }  // namespace unisono::tools

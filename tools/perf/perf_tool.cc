@@ -360,7 +360,7 @@ int perf_main(int argc, char** argv) {
       fmt::print(stderr, "unisono perf: {}\n", missing.message());
       return 1;
     }
-    const Status status = tools::become_local_ranks(options.ranks, argc, argv);
+    const Status status = tools::become_local_ranks(options.ranks, {}, argc, argv);
     fmt::print(stderr, "unisono perf: {}\n", status.message());
     return 1;
   }

@@ -20,6 +20,7 @@ using tools::parse_seconds;
 constexpr int kUsageStatus = 2;
 constexpr int kLocalSizeMax = 1024;
 constexpr int kNodeCountMax = 65536;
+constexpr int kRestartsMax = 1'000'000;
 constexpr int kMasterPortOfSeveralNodes = 29500;
 constexpr double kWaitSecondsMax = 24 * 3600;
 constexpr std::size_t kAddressBytesMax = 255;
@@ -46,6 +47,7 @@ constexpr const char* kExamples = R"(Examples:
   unisono run -n 4 -- python train.py --lr 1 the command and its flags, after --
   unisono run -n 8 --bind-to core ./bench    one core each
   unisono run -n 4 --keep-going ./survivors  let the others go on when a rank fails
+  unisono run -n 4 --max-restarts 3 ./grow   and start the failed rank again, to rejoin them
 
 Two machines, four ranks each; make a key once and have it on both:
   openssl rand -hex 32 > job.key
@@ -56,7 +58,7 @@ Signals: INT, TERM, HUP, QUIT, USR1 and USR2 reach every rank; a second Ctrl-C k
 that outlive TERM or HUP by --timeout-report get SIGTERM (again), and SIGKILL 5 s later.
 
 Of torchrun's flags these are not supported: -m --log-dir --tee --redirects --nproc-per-node=gpu,
-and --max-restarts other than 0.)";
+and --max-restarts on several machines.)";
 
 // Shows one spelling of each flag: those with '_' and the negative forms are only accepted.
 class HelpText : public CLI::Formatter {
@@ -86,6 +88,7 @@ struct Typed {
   std::string backend;
   std::string rendezvous_settings;
   std::string restarts = "0";
+  std::string restart = "failed";
   std::string bind_to = "auto";
   std::string report_time = "5";
   std::string grace_time = "5";
@@ -119,8 +122,8 @@ void declare_shape_options(CLI::App& app, Typed& typed, RunArguments& arguments)
                  "Accepted for torchrun's sake, and ignored")
       ->option_text("TEXT");
   app.add_option("--max-restarts,--max_restarts", typed.restarts,
-                 "Accepted for torchrun's sake: only 0, nothing is restarted")
-      ->option_text("0");
+                 "Starts after failures, all ranks together (default 0)")
+      ->option_text("N");
   app.add_option("--role", arguments.role, "What ranks read from ROLE_NAME (default 'default')")
       ->option_text("NAME");
   app.add_flag("--no-python,--no_python", typed.no_python,
@@ -138,6 +141,11 @@ void declare_behaviour_options(CLI::App& app, Typed& typed, RunArguments& argume
       ->option_text("auto|core|none");
   app.add_flag("--prefix,--tag-output,--tag_output,!--no-prefix,!--no_prefix", arguments.prefix,
                "Begin each line with \"[rank] \" (default); --no-prefix passes output on as it is");
+  app.add_option("--restart", typed.restart,
+                 "Who is started again when a rank fails and restarts are left:\n"
+                 "failed (default): that rank, whose init() rejoins the others in their grow();\n"
+                 "all: everyone, as torchrun does")
+      ->option_text("failed|all");
   app.add_flag("--keep-going,--keep_going", arguments.keep_going,
                "A failing rank ends nobody else");
   app.add_option("--timeout-report,--timeout_report", typed.report_time,
@@ -237,6 +245,22 @@ Result<BindTo> take_place(const std::string& text) {
                 fmt::format("--bind-to: '{}' is not auto, core or none", text));
 }
 
+Status take_restarts(const Typed& typed, RunArguments& arguments) {
+  UNISONO_ASSIGN(const std::int64_t restarts,
+                 parse_integer(typed.restarts, "--max-restarts", 0, kRestartsMax));
+  arguments.max_restarts = static_cast<int>(restarts);
+  if (typed.restart != "failed" && typed.restart != "all") {
+    return Status(ErrorCode::kInvalidArgument,
+                  fmt::format("--restart: '{}' is not failed or all", typed.restart.substr(0, 64)));
+  }
+  arguments.restart = typed.restart == "all" ? Restart::kAll : Restart::kFailed;
+  if (restarts == 0 || arguments.node_count == 1) return Status();
+  return Status(ErrorCode::kInvalidArgument,
+                fmt::format("--max-restarts {}: launchers of several machines (--nnodes {}) do not "
+                            "start ranks again; leave it, or use one machine",
+                            restarts, arguments.node_count));
+}
+
 Result<Duration> take_seconds(const std::string& text, const char* what) {
   UNISONO_ASSIGN(const double seconds, parse_seconds(text, what, kWaitSecondsMax));
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
@@ -258,11 +282,6 @@ Status take_ignored(const Typed& typed, RunArguments& arguments) {
   if (!typed.backend.empty() && typed.backend != "static" && typed.backend != "c10d") {
     return Status(ErrorCode::kInvalidArgument,
                   fmt::format("--rdzv-backend: '{}' is not static or c10d", typed.backend));
-  }
-  if (typed.restarts != "0") {
-    return Status(ErrorCode::kInvalidArgument,
-                  fmt::format("--max-restarts: '{}' is not 0; nothing is restarted here",
-                              typed.restarts.substr(0, 64)));
   }
   if (!typed.rendezvous_settings.empty()) arguments.notes.push_back("--rdzv-conf is ignored");
   return Status();
@@ -299,6 +318,7 @@ Status take_all(Typed typed, std::vector<std::string> rest, RunArguments& argume
   UNISONO_ASSIGN(arguments.bind_to, take_place(typed.bind_to));
   UNISONO_TRY(take_nodes(typed, arguments));
   UNISONO_TRY(take_master(typed, arguments));
+  UNISONO_TRY(take_restarts(typed, arguments));
   UNISONO_ASSIGN(arguments.report_time, take_seconds(typed.report_time, "--timeout-report"));
   UNISONO_ASSIGN(arguments.grace_time, take_seconds(typed.grace_time, "--grace"));
   return take_command(std::move(rest), arguments);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tools/run/restart.h"
 
 namespace unisono::run {
 
@@ -29,6 +30,8 @@ struct RunArguments {
   BindTo bind_to = BindTo::kAuto;
   bool prefix = true;
   bool keep_going = false;
+  int max_restarts = 0;
+  Restart restart = Restart::kFailed;
   Duration report_time = std::chrono::seconds(5);
   Duration grace_time = std::chrono::seconds(5);
   std::string job_key_file;

@@ -41,8 +41,11 @@ Variables variables_of(const JobFacts& facts, int local_rank) {
       {"MASTER_ADDR", facts.master_address},
       {"MASTER_PORT", std::to_string(facts.master_port)},
       {"TORCHELASTIC_RUN_ID", facts.run_id},
-      {"TORCHELASTIC_RESTART_COUNT", "0"},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(facts.restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(facts.max_restarts)},
+      // Set in any case: those of an outer launcher are not for these ranks.
+      {"UNISONO_LAUNCHER_STORE", facts.store},
+      {"UNISONO_REJOIN", facts.rejoins ? "on" : ""},
       // No agent of ours listens on MASTER_PORT; a value inherited from an outer torchrun would
       // make PyTorch wait for one.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},

@@ -19,7 +19,11 @@ struct JobFacts {
   int master_port = 0;
   std::string run_id;
   std::string role = "default";
-  SecretText job_key;  ///< empty: leave the inherited environment as it is; never printed
+  int max_restarts = 0;
+  int restarts = 0;      ///< so far
+  bool rejoins = false;  ///< started again beside others that go on
+  std::string store;     ///< the launcher's, for ranks that rejoin; empty: none
+  SecretText job_key;    ///< empty: leave the inherited environment as it is; never printed
 
   int world_size() const { return local_size * node_count; }
   int rank_of(int local_rank) const { return node_rank * local_size + local_rank; }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/network.h"
@@ -16,6 +17,7 @@
 #include "tools/run/arguments.h"
 #include "tools/run/rank_environment.h"
 #include "tools/run/rank_records.h"
+#include "tools/run/store_server.h"
 #include "tools/run/supervisor.h"
 #include "topology/processors.h"
 
@@ -120,26 +122,56 @@ Result<std::vector<int>> cores_for(const RunArguments& arguments,
   return topology::recommended_binding(processors, local_rank, size, Width::kShare);
 }
 
-Result<run::JobSpec> make_job(const RunArguments& arguments, const topology::Processors& processors,
-                              const run::RankRecords& records) {
-  UNISONO_ASSIGN(const JobFacts facts, make_facts(arguments));
-  run::JobSpec job{.command = arguments.command,
-                   .world_size = facts.world_size(),
-                   .prefix = arguments.prefix,
-                   .keep_going = arguments.keep_going,
-                   .report_time = arguments.report_time,
-                   .grace_time = arguments.grace_time,
-                   .records = &records};
+Result<std::vector<run::RankSpec>> make_ranks(const RunArguments& arguments,
+                                              const topology::Processors& processors,
+                                              const run::RankRecords& records,
+                                              const JobFacts& facts) {
   const std::vector<std::string> inherited = tools::inherited_environment();
+  std::vector<run::RankSpec> ranks;
   for (int local_rank = 0; local_rank < facts.local_size; ++local_rank) {
     UNISONO_ASSIGN(std::vector<int> cores, cores_for(arguments, processors, local_rank));
     std::vector<std::string> environment = run::rank_environment(inherited, facts, local_rank);
     records.announce(local_rank, &environment);
-    job.ranks.push_back({.rank = facts.rank_of(local_rank),
-                         .local_rank = local_rank,
-                         .environment = std::move(environment),
-                         .cores = std::move(cores)});
+    ranks.push_back({.rank = facts.rank_of(local_rank),
+                     .local_rank = local_rank,
+                     .environment = std::move(environment),
+                     .cores = std::move(cores)});
   }
+  return ranks;
+}
+
+// Everyone starts again at another place, where nothing of those before is met.
+Status renew(const RunArguments& arguments, int restarts, JobFacts* facts) {
+  facts->run_id += fmt::format(".{}", restarts);
+  if (arguments.master_port == 0) {
+    UNISONO_ASSIGN(facts->master_port, run::choose_free_port());
+  }
+  return Status();
+}
+
+Result<run::JobSpec> make_job(const RunArguments& arguments, const topology::Processors& processors,
+                              const run::RankRecords& records, run::StoreServer* store) {
+  UNISONO_ASSIGN(JobFacts facts, make_facts(arguments));
+  facts.max_restarts = arguments.max_restarts;
+  if (store != nullptr) facts.store = store->name();
+  run::JobSpec job{.command = arguments.command,
+                   .world_size = facts.world_size(),
+                   .prefix = arguments.prefix,
+                   .keep_going = arguments.keep_going,
+                   .max_restarts = arguments.max_restarts,
+                   .restart = arguments.restart,
+                   .store = store,
+                   .report_time = arguments.report_time,
+                   .grace_time = arguments.grace_time,
+                   .records = &records};
+  UNISONO_ASSIGN(job.ranks, make_ranks(arguments, processors, records, facts));
+  job.ranks_again = [&arguments, &processors, &records, facts](
+                        int restarts, bool rejoins) mutable -> Result<std::vector<run::RankSpec>> {
+    facts.restarts = restarts;
+    facts.rejoins = rejoins;
+    if (!rejoins) UNISONO_TRY(renew(arguments, restarts, &facts));
+    return make_ranks(arguments, processors, records, facts);
+  };
   return job;
 }
 
@@ -153,7 +185,12 @@ Result<int> run_job(RunArguments arguments) {
   if (arguments.local_size == 0) arguments.local_size = place.processors.usable_core_count();
   raise_open_files(arguments.local_size, &place.open_files);
   const run::RankRecords records(arguments.local_size, tools::inherited_environment());
-  UNISONO_ASSIGN(run::JobSpec job, make_job(arguments, place.processors, records));
+  std::optional<run::StoreServer> store;
+  if (arguments.max_restarts > 0 && arguments.restart == run::Restart::kFailed) {
+    UNISONO_ASSIGN(store, run::StoreServer::start());
+  }
+  UNISONO_ASSIGN(run::JobSpec job,
+                 make_job(arguments, place.processors, records, store ? &*store : nullptr));
   if (arguments.node_count > 1 && !arguments.master_address_given) {
     std::fprintf(stderr,
                  "unisono run: no --master-addr: using 127.0.0.1, which is right only when all "

@@ -13,6 +13,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/launcher_store.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
 #include "tools/run/guard.h"
@@ -47,6 +48,8 @@ enum class Phase {
 struct RankProcess {
   int rank;
   pid_t leader;
+  int restarts;  ///< of the job when it was started
+  bool rejoins;  ///< started again, beside others that went on
   bool leader_runs = true;
   bool was_ended_here = false;  ///< after SIGTERM to all that were left
   bool group_exists = true;     ///< the leader or anything it started and left in its group
@@ -79,8 +82,13 @@ class Supervisor {
     std::string what;
   };
 
-  void start_ranks();
-  bool start_rank(const RankSpec& spec);
+  void start_ranks(const std::vector<RankSpec>& ranks);
+  bool start_rank(const RankSpec& spec, bool rejoins);
+  bool restarts(const RankProcess& failed, const Failure& failure);
+  bool is_member(const RankProcess& process) const;
+  bool member_runs() const;
+  void start_again();
+  bool start_all_again();
   bool ranks_are_done() const;
   bool group_left() const;
   void wait_for_events();
@@ -113,6 +121,9 @@ class Supervisor {
   TimePoint deadline_ = kNever;
   std::optional<Failure> failure_;
   int failures_told_ = 0;
+  int restarts_ = 0;
+  std::vector<int> due_;  // ranks to be started again, beside the others
+  bool all_are_due_ = false;
   int interrupts_ = 0;
   bool told_to_end_ = false;
   std::set<int> forwarded_;
@@ -120,8 +131,8 @@ class Supervisor {
 
 int Supervisor::run() {
   if (const Status started = stdin_.start(); !started.ok()) say(started.message());
-  start_ranks();
-  while (!ranks_are_done()) {
+  start_ranks(job_.ranks);
+  while (!ranks_are_done() || start_all_again()) {
     wait_for_events();
     advance_phase();
   }
@@ -132,17 +143,17 @@ int Supervisor::run() {
   return failure_ ? failure_->exit_status : 0;
 }
 
-void Supervisor::start_ranks() {
-  for (const RankSpec& spec : job_.ranks) {
-    if (start_rank(spec)) continue;
+void Supervisor::start_ranks(const std::vector<RankSpec>& ranks) {
+  for (const RankSpec& spec : ranks) {
+    if (start_rank(spec, false)) continue;
     // What was started has no job to do without the rest, and nothing to report.
     if (!processes_.empty()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
     return;
   }
 }
 
-bool Supervisor::start_rank(const RankSpec& spec) {
-  const bool has_stdin = spec.rank == 0;
+bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
+  const bool has_stdin = spec.rank == 0 && restarts_ == 0;
   StartRequest request{job_.command, spec.environment, has_stdin ? stdin_.rank_fd() : -1, nullptr};
   request.before_exec = [&] {
     if (job_.prepare != nullptr) job_.prepare(job_.prepare_context, spec.cores);
@@ -162,6 +173,8 @@ bool Supervisor::start_rank(const RankSpec& spec) {
   processes_.push_back(RankProcess{
       .rank = spec.rank,
       .leader = group.leader,
+      .restarts = restarts_,
+      .rejoins = rejoins,
       .out = RankStream(std::move(group.out), prefix(STDOUT_FILENO), STDOUT_FILENO),
       .err = RankStream(std::move(group.err), prefix(STDERR_FILENO), STDERR_FILENO),
   });
@@ -186,6 +199,7 @@ void Supervisor::wait_for_events() {
   if (!queue_.empty()) polled.push_back({queue_.poll_fd(), POLLOUT, 0});
   if (stdin_.wants_input()) polled.push_back({STDIN_FILENO, POLLIN, 0});
   if (stdin_.wants_output()) polled.push_back({stdin_.pipe_fd(), POLLOUT, 0});
+  if (job_.store != nullptr) polled.push_back({job_.store->fd(), POLLIN, 0});
   const std::size_t first_stream = polled.size();
   std::vector<RankStream*> streams;
   for (RankProcess& process : processes_) {
@@ -225,6 +239,8 @@ int Supervisor::poll_timeout_ms() const {
 void Supervisor::on_own_stream(int fd) {
   if (fd == STDIN_FILENO) {
     stdin_.read_some();
+  } else if (job_.store != nullptr && fd == job_.store->fd()) {
+    job_.store->serve();
   } else if (stdin_.wants_output() && fd == stdin_.pipe_fd()) {
     stdin_.write_some();
   } else if (!queue_.empty()) {
@@ -268,6 +284,7 @@ void Supervisor::on_signal(int signal) {
   forwarded_.insert(signal);
   if (!tells_to_end(signal)) return;
   told_to_end_ = true;
+  all_are_due_ = false;
   if (signal == SIGINT) return on_interrupt();
   // Nobody is there to send it a second time, so ranks that ignore it are ended as those are that
   // outlive a failure.
@@ -300,6 +317,7 @@ void Supervisor::reap() {
       say("the guard process was killed: if the launcher is killed too, ranks may be left behind");
     }
   }
+  start_again();
 }
 
 void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
@@ -313,8 +331,76 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   if (failure_ && WIFSIGNALED(wait_status) && forwarded_.contains(WTERMSIG(wait_status))) return;
   process.out.read_available(queue_);
   process.err.read_available(queue_);
-  on_failure({status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
-                                  how_it_ended(wait_status))});
+  Failure failure{status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
+                                      how_it_ended(wait_status))};
+  if (!restarts(process, failure)) on_failure(std::move(failure));
+}
+
+// Sees to it that the failed rank, or everyone, is started again, where that may be.
+bool Supervisor::restarts(const RankProcess& failed, const Failure& failure) {
+  if (restarts_ == job_.max_restarts || told_to_end_ || phase_ != Phase::kRunning || failure_) {
+    return false;
+  }
+  ++restarts_;
+  const bool rejoins = job_.restart == Restart::kFailed && member_runs();
+  say(fmt::format("{}; starting {} again ({} of {} restarts)", failure.what,
+                  rejoins ? fmt::format("rank {}", failed.rank) : "all ranks", restarts_,
+                  job_.max_restarts));
+  if (rejoins) {
+    // What the rank has left running would meet its successor.
+    signal_group(failed.leader, SIGKILL);
+    due_.push_back(failed.rank);
+    return true;
+  }
+  due_.clear();
+  all_are_due_ = true;
+  failure_ = failure;
+  look_for_empty_groups();
+  if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+  return true;
+}
+
+// A rank that those started again may find the others by: not one of themselves, unless it has
+// rejoined.
+bool Supervisor::is_member(const RankProcess& process) const {
+  return !process.rejoins ||
+         job_.store->holds(rendezvous::rejoined_key(process.rank, process.restarts));
+}
+
+bool Supervisor::member_runs() const {
+  return std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
+    return process.leader_runs && is_member(process);
+  });
+}
+
+void Supervisor::start_again() {
+  for (const int rank : std::exchange(due_, {})) {
+    const auto ranks = job_.ranks_again(restarts_, true);
+    if (!ranks) {
+      on_failure({1, ranks.error().message()});
+      continue;
+    }
+    const auto spec = std::find_if(ranks->begin(), ranks->end(),
+                                   [&](const RankSpec& each) { return each.rank == rank; });
+    if (start_rank(*spec, true)) continue;
+    on_failure(*std::exchange(failure_, std::nullopt));
+  }
+}
+
+// Once nothing is left of those before.
+bool Supervisor::start_all_again() {
+  if (!std::exchange(all_are_due_, false) || phase_ == Phase::kGivenUp) return false;
+  phase_ = Phase::kRunning;
+  deadline_ = kNever;
+  processes_.clear();
+  const auto ranks = job_.ranks_again(restarts_, false);
+  if (!ranks) {
+    say(ranks.error().message());
+    return false;
+  }
+  failure_.reset();
+  start_ranks(*ranks);
+  return true;
 }
 
 void Supervisor::on_failure(Failure failure) {
@@ -371,13 +457,17 @@ void Supervisor::advance_phase() {
     phase_ = Phase::kRunning;
     deadline_ = kNever;
   }
-  if (phase_ == Phase::kRunning && !leader_left && deadline_ == kNever) {
+  // Ranks that were started again too late: nobody is left whom they could rejoin.
+  const bool is_over = !member_runs();
+  if (phase_ == Phase::kRunning && !is_over) deadline_ = kNever;
+  if (phase_ == Phase::kRunning && is_over && deadline_ == kNever) {
     deadline_ = Clock::now() + kLingerTime;
   } else if (Clock::now() < deadline_) {
     return;
   } else if (phase_ == Phase::kRunning) {
     // All ranks have ended by themselves; what they left running has no job any more.
-    say("the ranks have ended, but left processes running");
+    say(leader_left ? "the others have ended before the ranks that were started again rejoined"
+                    : "the ranks have ended, but left processes running");
     end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
   } else if (phase_ == Phase::kReporting) {
     if (!failure_) failure_ = Failure{128 + SIGTERM, "ranks outlived the signal to end"};

@@ -1,13 +1,17 @@
 // Starts the ranks of this node and watches them to the end: passes output and signals on, and
-// when a rank fails gives the others time to report, then ends them. One thread, one poll loop.
+// when a rank fails starts it again or gives the others time to report, then ends them. One thread,
+// one poll loop.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "tools/run/rank_records.h"
+#include "tools/run/restart.h"
+#include "tools/run/store_server.h"
 
 namespace unisono::run {
 
@@ -24,8 +28,13 @@ struct JobSpec {
   int world_size = 1;
   bool prefix = true;
   bool keep_going = false;
-  Duration report_time{};  ///< from the first failure to SIGTERM
-  Duration grace_time{};   ///< from SIGTERM to SIGKILL
+  int max_restarts = 0;  ///< starts after failures, all ranks together
+  Restart restart = Restart::kFailed;
+  /// The ranks as they are started after so many restarts, each to rejoin the others or all anew.
+  std::function<Result<std::vector<RankSpec>>(int restarts, bool rejoins)> ranks_again;
+  StoreServer* store = nullptr;  ///< for ranks that rejoin; null: there is none
+  Duration report_time{};        ///< from the first failure to SIGTERM
+  Duration grace_time{};         ///< from SIGTERM to SIGKILL
   /// Called in the new process of each rank just before exec: binding, limits.
   void (*prepare)(const void* context, const std::vector<int>& cores) = nullptr;
   const void* prepare_context = nullptr;

@@ -89,11 +89,19 @@ Status check_exclusions(const Options& options) {
         "zero1",
         name_of(options.strategy)));
   }
+  if (options.elastic &&
+      (options.strategy != StrategyKind::kDdp || options.device != ComputeDevice::kCpu)) {
+    return refused(fmt::format(
+        "--elastic is for --strategy ddp on --device cpu, whose ranks all hold the whole state; "
+        "this is {} on {}",
+        name_of(options.strategy), options.device == ComputeDevice::kCpu ? "cpu" : "cuda"));
+  }
   if (!options.bitwise) return {};
   const auto excludes = [](bool is_given, const char* name, const char* why) -> Status {
     if (!is_given) return {};
     return refused(fmt::format("--bitwise excludes {}: {}", name, why));
   };
+  UNISONO_TRY(excludes(options.elastic, "--elastic", "its ranks are 1, 2, 4 or 8"));
   UNISONO_TRY(excludes(options.sync_bn, "--sync-bn", "its statistics are those of a micro-batch"));
   UNISONO_TRY(excludes(options.sort_batches, "--sort-batches", "it has its own order of samples"));
   UNISONO_TRY(excludes(options.accumulate > 1, "--accumulate", "its micro-batches are the passes"));

@@ -248,6 +248,10 @@ void declare_files(CLI::App& app, Options& options) {
          "--output", options.output,
          "Folder for log and charts, see below; a fresh run overwrites them (unisono-train)")
       ->type_name("DIR");
+  app.add_flag(
+      "--elastic", options.elastic,
+      "ddp, cpu: outlives failures: the ranks that are left go on, and those that `unisono "
+      "run --max-restarts` starts again come back (without a launcher: 3 restarts)");
   app.add_flag("--compare", options.compare,
                "Instead of training: all strategies on the same data, what each moves and takes, "
                "beside what the theory says");
@@ -401,7 +405,7 @@ std::vector<std::string> given_of_training(const CLI::App& app) {
                            "--warm-up",      "--sync-bn",          "--compress",   "--no-overlap",
                            "--bucket",       "--find-unused",      "--canonical",  "--bitwise",
                            "--checkpoint",   "--checkpoint-every", "--resume",     "--output",
-                           "--pin-memory"}) {
+                           "--pin-memory",   "--elastic"}) {
     if (app.count(name) > 0) given.emplace_back(name);
   }
   return given;

@@ -87,6 +87,8 @@ struct Options {
   std::size_t checkpoint_every = 0;  ///< steps; 0: at the end of each epoch
   std::string resume;
   std::string output = "unisono-train";
+  bool elastic = false;
+  bool goes_on = false;  ///< in the log of a training before
   bool json = false, quiet = false, compare = false;
   /// Columns of the terminal that the command was started on; 0: none.
   int screen = 0;

@@ -104,7 +104,7 @@ class Ddp : public RankStrategy {
   }
 
   void take_optimizer(Checkpoint* checkpoint) override {
-    if (communicator_.rank() == 0) train::take_optimizer(*optimizer_, checkpoint);
+    train::take_optimizer(*optimizer_, checkpoint);
   }
   void restore_optimizer(const Checkpoint& checkpoint) override {
     train::restore_optimizer(checkpoint, optimizer_.get(), 0, model_->parameters().values().size());

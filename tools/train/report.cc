@@ -54,7 +54,7 @@ Report::Report(const Options& options, int rank)
     : options_(options), is_silent_(rank != 0), progress_(style_of(options, rank), options.screen) {
   if (is_silent_) return;
   // A resumed training goes on in its log.
-  log_.open(log_path(options), options.resume.empty() ? std::ios::trunc : std::ios::app);
+  log_.open(log_path(options), options.goes_on ? std::ios::app : std::ios::trunc);
   if (!log_) {
     throw std::runtime_error(fmt::format("cannot write {}: {}; choose another folder by --output",
                                          log_path(options), std::strerror(errno)));

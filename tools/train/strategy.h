@@ -35,7 +35,8 @@ class Strategy {
   /// Outputs of the model, not for training.
   virtual Tensor predict(const Tensor& inputs) = 0;
   virtual Model& model() = 0;
-  /// Collective: the optimizer's whole state, in rank 0's `checkpoint`.
+  /// Collective: the optimizer's whole state, in rank 0's `checkpoint`. Of ddp in all ranks',
+  /// without communication.
   virtual void take_optimizer(Checkpoint* checkpoint) = 0;
   virtual void restore_optimizer(const Checkpoint& checkpoint) = 0;
   /// This rank cannot go on: ends the calls in which others wait for it.

@@ -30,6 +30,7 @@
 #include "tools/train/batch_memory.h"
 #include "tools/train/compare.h"
 #include "tools/train/costs.h"
+#include "tools/train/elastic.h"
 #include "tools/train/evaluation.h"
 #include "tools/train/options.h"
 #include "tools/train/placement.h"
@@ -37,6 +38,7 @@
 #include "tools/train/report.h"
 #include "tools/train/strategy.h"
 #include "unisono/communicator.h"
+#include "unisono/rendezvous.h"
 #include "unisono/train/checkpoint.h"
 #include "unisono/train/schedule.h"
 
@@ -47,6 +49,8 @@ namespace {
 constexpr std::size_t kTestBatch = 250;
 // In the second step ddp tells all ranks the final form of its buckets, once.
 constexpr std::size_t kSettlingSteps = 2;
+// Of failed ranks, with --elastic and without a launcher around it.
+constexpr int kRestarts = 3;
 
 double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -65,6 +69,11 @@ Position position_of(const Checkpoint& checkpoint, std::size_t steps) {
   return {checkpoint.epoch, checkpoint.step, checkpoint.optimizer_steps};
 }
 
+// The same without leaving out the test of an epoch whose steps are taken.
+Position place_of(const Checkpoint& state, std::size_t steps) {
+  return {state.epoch, std::min<std::size_t>(state.step, steps), state.optimizer_steps};
+}
+
 // What one rank trains with.
 struct Training {
   const Options& options;
@@ -77,6 +86,8 @@ struct Training {
   Report& report;
   DeviceMemory& memory;
   std::size_t steps_per_epoch;
+  int missing = 0;       ///< ranks that may come yet
+  Communicator grown{};  ///< with some of those; then this one is over
   Position at{};
   std::size_t steps_here = 0;  ///< of this process
   double seconds_here = 0;     ///< in them
@@ -93,25 +104,47 @@ LearningRateSchedule schedule_of(const Options& options) {
                                .warm_up_steps = options.warm_up});
 }
 
+// All that this rank goes on from. `checkpoint` has the optimizer.
+void complete(const Training& training, Checkpoint* checkpoint) {
+  const Options& options = training.options;
+  take_model(training.strategy.model(), checkpoint);
+  checkpoint->epoch = training.at.epoch;
+  checkpoint->step = training.at.step;
+  checkpoint->step_samples = options.batch;
+  checkpoint->order = order_of(options);
+  checkpoint->sampler_seed = options.seed;
+  checkpoint->world_size = static_cast<std::uint64_t>(options.ranks);
+  checkpoint->random_seeds = {options.seed};
+}
+
 // Every rank has arrived before rank 0 writes, and none goes on before the file is whole.
 void save(const Training& training) {
-  const Options& options = training.options;
-  if (options.checkpoint.empty()) return;
+  if (training.options.checkpoint.empty()) return;
   Checkpoint checkpoint;
   training.strategy.take_optimizer(&checkpoint);
   training.world.barrier();
   if (training.world.rank() == 0) {
-    take_model(training.strategy.model(), &checkpoint);
-    checkpoint.epoch = training.at.epoch;
-    checkpoint.step = training.at.step;
-    checkpoint.step_samples = options.batch;
-    checkpoint.order = order_of(options);
-    checkpoint.sampler_seed = options.seed;
-    checkpoint.world_size = static_cast<std::uint64_t>(options.ranks);
-    checkpoint.random_seeds = {options.seed};
-    save_checkpoint(options.checkpoint, checkpoint);
+    complete(training, &checkpoint);
+    save_checkpoint(training.options.checkpoint, checkpoint);
   }
   training.world.barrier();
+}
+
+// After a failure, too: a step that was not whole has changed neither parameters nor optimizer, but
+// the failure may have come between these and the count of steps.
+Checkpoint state_of(const Training& training) {
+  Checkpoint state;
+  training.strategy.take_optimizer(&state);
+  complete(training, &state);
+  state.step += state.optimizer_steps - training.at.total;
+  return state;
+}
+
+// Whether those that were started again have come, between two steps.
+bool has_grown(Training& training) {
+  const bool is_between = training.at.step < training.steps_per_epoch;
+  if (training.missing > 0 && is_between) training.grown = let_in(training.world, training.missing);
+  return !training.grown.empty();
 }
 
 // This rank's passes of the next step; empty at the end of the epoch.
@@ -173,6 +206,7 @@ EpochResult train_epoch(Training& training) {
     const bool is_due =
         options.checkpoint_every > 0 && training.at.total % options.checkpoint_every == 0;
     if (is_due && training.at.step < training.steps_per_epoch) save(training);
+    if (has_grown(training)) break;
   }
   const double seconds = seconds_since(start);
   return {.epoch = training.at.epoch + 1,
@@ -184,13 +218,22 @@ EpochResult train_epoch(Training& training) {
 }
 
 // A rank that cannot go on tells the others, who would learn otherwise that it has left, not why.
+// One that can keeps where it stands.
 template <typename Work>
-void guarded(Communicator& world, Strategy& strategy, const Work& work) {
+void guarded(Training& training, std::optional<Checkpoint>* state, const Work& work) {
   try {
     work();
+  } catch (const Error& failure) {
+    if (training.options.elastic && is_survivable(failure)) {
+      *state = state_of(training);
+      throw;
+    }
+    training.strategy.abort(failure.what());
+    training.world.abort(failure.what());
+    throw;
   } catch (const std::exception& failure) {
-    strategy.abort(failure.what());
-    world.abort(failure.what());
+    training.strategy.abort(failure.what());
+    training.world.abort(failure.what());
     throw;
   }
 }
@@ -198,6 +241,7 @@ void guarded(Communicator& world, Strategy& strategy, const Work& work) {
 void train(Training& training) {
   while (training.at.epoch < training.options.epochs) {
     EpochResult result = train_epoch(training);
+    if (!training.grown.empty()) return;
     training.peak_memory = std::max(training.peak_memory, training.memory.use().peak);
     result.test =
         evaluate(training.strategy, training.test_loader, training.test_samples, training.world);
@@ -243,26 +287,25 @@ BatchMemory batch_memory(const Options& options, const Dataset& samples, Report&
   return memory;
 }
 
-int run_rank(Options options) {
-  const TimePoint start = Clock::now();
-  std::optional<Checkpoint> checkpoint;
-  if (!options.resume.empty()) checkpoint = load_checkpoint(options.resume);
-  if (checkpoint) options.seed = checkpoint->sampler_seed;
-  // A reader that leaves is an error of our own, so that the other ranks are told.
-  std::signal(SIGPIPE, SIG_IGN);
-  const std::unique_ptr<DeviceMemory> memory = open_memory(options);
-  const DeviceMemory::Scope scope(*memory);
+bool has_launcher_store(const Options& options) {
+  return options.elastic && launcher_store() != nullptr;
+}
 
-  // The ranks meet. Training has a communicator to itself, so that what it moves is counted apart.
-  Communicator world = init({.transport = options.transport, .device = first_gpu(options)});
+// From when these ranks have met to the end of the training, or until others have come: then the
+// communicator with those. `missing` ranks may. `state`: what to go on from, also after a failure.
+Communicator train_together(Options options, Communicator& world, DeviceMemory& memory, int missing,
+                            TimePoint start, std::optional<Checkpoint>* state) {
+  // Training has a communicator to itself, so that what it moves is counted apart.
   Communicator exchange = world.duplicate();
   const RankPlace place{.ranks = world.size(), .rank = world.rank()};
+  const Problem problem = open_problem(options);
+  if (options.elastic) share_state(world, options, problem, state);
+  options.goes_on = state->has_value();
   Report report(options, world.rank());
   for (const std::string& note : options.notes) report.note(note);
   report.seats(gather_seats(options, world));
 
   // The data come to the ranks.
-  const Problem problem = open_problem(options);
   const auto samples = load_samples(options, world, problem.train);
   const auto test_samples = load_samples(options, world, problem.test);
   const auto sampler = make_sampler(options, *samples, place);
@@ -279,11 +322,11 @@ int run_rank(Options options) {
 
   // The model, new or from a checkpoint of any strategy, and the strategy that trains it.
   auto model = make_model(options, *problem.train);
-  if (checkpoint) restore_model(*checkpoint, model.get());
+  if (*state) restore_model(**state, model.get());
   const LearningRateSchedule schedule = schedule_of(options);
   report.start(*model, samples->describe(), world.describe(), schedule.scaled());
   const auto strategy = make_strategy(options, std::move(model), exchange);
-  if (checkpoint) strategy->restore_optimizer(*checkpoint);
+  if (*state) strategy->restore_optimizer(**state);
 
   const std::size_t steps = steps_of_epoch(options, *problem.train);
   Training training{.options = options,
@@ -294,22 +337,61 @@ int run_rank(Options options) {
                     .test_samples = *test_samples,
                     .schedule = schedule,
                     .report = report,
-                    .memory = *memory,
-                    .steps_per_epoch = steps};
-  if (checkpoint) {
-    training.at = position_of(*checkpoint, steps);
+                    .memory = memory,
+                    .steps_per_epoch = steps,
+                    .missing = has_launcher_store(options) ? missing : 0};
+  if (*state) {
+    training.at = options.elastic ? place_of(**state, steps) : position_of(**state, steps);
     report.go_on(training.at.epoch);
   }
 
   // Epoch after epoch, then what it has cost.
   const std::vector<DeviceCost> before = costs_of(training);
-  guarded(world, *strategy, [&] { train(training); });
+  guarded(training, state, [&] { train(training); });
+  if (!training.grown.empty()) {
+    *state = state_of(training);
+    return std::move(training.grown);
+  }
   report.loaded(gather_costs(world, samples->report()));
   // By the steps after the first ones, unless there are no others.
   const bool is_settled = training.steps_here > kSettlingSteps;
   const auto costs =
       gather_costs(world, costs_of(training), is_settled ? training.settled : before);
   report.end(costs, training.steps_here - (is_settled ? kSettlingSteps : 0), seconds_since(start));
+  return Communicator();
+}
+
+// As train_together(), and after a failure that those that are left survive, these.
+Communicator train_on(const Options& options, Communicator& world, DeviceMemory& memory,
+                      TimePoint start, std::optional<Checkpoint>* state) {
+  if (!options.elastic) return train_together(options, world, memory, 0, start, state);
+  try {
+    return train_together(options_for(options, world.size()), world, memory,
+                          options.ranks - world.size(), start, state);
+  } catch (const Error& failure) {
+    if (!is_survivable(failure)) throw;
+    Communicator left = world.shrink();
+    if (left.rank() == 0) {
+      fmt::print(stderr, "unisono train: {}; going on with {} of {} ranks\n", failure.what(),
+                 left.size(), options.ranks);
+    }
+    return left;
+  }
+}
+
+int run_rank(Options options) {
+  const TimePoint start = Clock::now();
+  std::optional<Checkpoint> state;
+  if (!options.resume.empty()) state = load_checkpoint(options.resume);
+  if (state) options.seed = state->sampler_seed;
+  // A reader that leaves is an error of our own, so that the other ranks are told.
+  std::signal(SIGPIPE, SIG_IGN);
+  const std::unique_ptr<DeviceMemory> memory = open_memory(options);
+  const DeviceMemory::Scope scope(*memory);
+
+  // The ranks meet.
+  Communicator world = init({.transport = options.transport, .device = first_gpu(options)});
+  while (!world.empty()) world = train_on(options, world, *memory, start, &state);
   return tools::finish_output("unisono train", 0);
 }
 
@@ -393,8 +475,10 @@ int start_ranks(const Options& options, int argc, char** argv) {
   std::string name = "--screen", columns = std::to_string(options.screen);
   arguments.push_back(name.data());
   arguments.push_back(columns.data());
-  const Status status = tools::become_local_ranks(options.ranks, static_cast<int>(arguments.size()),
-                                                  arguments.data());
+  std::vector<std::string> flags;
+  if (options.elastic) flags = {"--max-restarts", std::to_string(kRestarts)};
+  const Status status = tools::become_local_ranks(
+      options.ranks, flags, static_cast<int>(arguments.size()), arguments.data());
   fmt::print(stderr, "unisono train: {}\n", status.message());
   return 1;
 }

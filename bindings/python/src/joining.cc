@@ -103,6 +103,32 @@ std::unique_ptr<Member> join_id(const nb::bytes& id, Rank rank, int size,
   return std::make_unique<Member>(join(unique, rank, size, options));
 }
 
+std::unique_ptr<Member> rejoin_group(nb::object store, const std::string& name, int key,
+                                     const std::string& job_key, const std::string& transport,
+                                     nb::handle timeout, int device, const std::string& order) {
+  PythonStore python_store(std::move(store));
+  const InitOptions options = job_options(job_key, transport, timeout, device, order);
+  return python_store.member([&] { return rejoin(python_store, name, key, options); });
+}
+
+std::unique_ptr<Member> grow(Member& member, nb::object store, const std::string& name,
+                             int at_least, int at_most, nb::handle wait, int key,
+                             nb::handle timeout) {
+  const GrowOptions options{.at_least = at_least,
+                            .at_most = at_most,
+                            .wait = milliseconds_of(wait, "grow"),
+                            .key = key,
+                            .timeout = milliseconds_of(timeout, "grow")};
+  const bool has_store = !store.is_none();
+  PythonStore python_store(std::move(store));
+  const Turn turn(member);
+  const Counted counted(member.calls());
+  return python_store.member([&] {
+    return has_store ? member.value().grow(python_store, name, options)
+                     : member.value().grow(options);
+  });
+}
+
 nb::bytes make_id() {
   UniqueId id;
   {
@@ -136,6 +162,10 @@ void define_joining(nb::module_& module) {
   module.def("join_id", &join_id, "id"_a, "rank"_a, "size"_a, "transport"_a, "timeout"_a.none(),
              "device"_a, "order"_a);
   module.def("unique_id", &make_id);
+  module.def("rejoin", &rejoin_group, "store"_a, "name"_a, "key"_a, "job_key"_a, "transport"_a,
+             "timeout"_a.none(), "device"_a, "order"_a);
+  module.def("grow", &grow, "member"_a, "store"_a.none(), "name"_a, "at_least"_a, "at_most"_a,
+             "wait"_a.none(), "key"_a, "timeout"_a.none());
   module.def("spawn", &spawn_threads, "n"_a, "body"_a, "transport"_a, "timeout"_a.none(),
              "devices"_a);
   module.def("version", &version);

@@ -12,7 +12,7 @@ Communicator has the calls; what they raise is unisono.Error, whose .rank is the
 
 from ._core import Op
 from ._core import version as _version
-from .communicator import Communicator, init, join, join_by_id, spawn, unique_id
+from .communicator import Communicator, init, join, join_by_id, rejoin, spawn, unique_id
 from .errors import (
     Aborted,
     AuthenticationFailed,
@@ -103,6 +103,7 @@ __all__ = [
     "join",
     "join_by_id",
     "premultiplied_sum",
+    "rejoin",
     "spawn",
     "unique_id",
     "user_op",

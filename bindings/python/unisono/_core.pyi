@@ -126,6 +126,26 @@ def join_id(
     device: int,
     order: str,
 ) -> Member: ...
+def rejoin(
+    store: Any,
+    name: str,
+    key: int,
+    job_key: str,
+    transport: str,
+    timeout: Optional[float],
+    device: int,
+    order: str,
+) -> Member: ...
+def grow(
+    member: Member,
+    store: Optional[Any],
+    name: str,
+    at_least: int,
+    at_most: int,
+    wait: Optional[float],
+    key: int,
+    timeout: Optional[float],
+) -> Member: ...
 def unique_id() -> bytes: ...
 def spawn(
     n: int,

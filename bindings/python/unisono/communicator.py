@@ -128,6 +128,27 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         on without is told why, by the exception. This one has failed; close it."""
         return Communicator(self._outside_groups.shrink(timeout))
 
+    def grow(
+        self,
+        store: Optional[Store] = None,
+        name: str = "",
+        *,
+        at_least: int = 1,
+        at_most: int = 65536,
+        wait: Optional[float] = None,
+        key: int = 0,
+        timeout: Optional[float] = None,
+    ) -> Communicator:
+        """Growing again: all ranks of a communicator that works call it with the same arguments but
+        for ``key``, and newcomers that wait in rejoin() under ``name`` join them in a larger one,
+        ordered by ``key``. Empty, which is false, on all where fewer than ``at_least`` came within
+        ``wait`` seconds.
+        Without a store: that of ``unisono run --max-restarts``, where init() of a rank that was
+        started again waits. This one stays as it is."""
+        return Communicator(
+            _core.grow(self._outside_groups, store, name, at_least, at_most, wait, key, timeout)
+        )
+
     def group(self) -> Group:
         """A ``with`` block whose calls on this communicator run together at its end."""
         return Group((self,))
@@ -227,6 +248,30 @@ def join(
             name,
             rank,
             size,
+            job_key or "",
+            *_options(transport, timeout, device, order),
+        )
+    )
+
+
+def rejoin(
+    store: Store,
+    name: str,
+    key: int = 0,
+    *,
+    job_key: Optional[str] = None,
+    transport: Optional[str] = None,
+    timeout: Optional[float] = None,
+    device: Optional[int] = None,
+    order: Optional[Order] = None,
+) -> Communicator:
+    """Waits in ``store`` under ``name`` until a group lets this rank in by grow(), for at most
+    ``timeout`` seconds; the grown communicator."""
+    return Communicator(
+        _core.rejoin(
+            store,
+            name,
+            key,
             job_key or "",
             *_options(transport, timeout, device, order),
         )

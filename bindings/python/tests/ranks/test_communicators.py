@@ -1,7 +1,10 @@
 """Communicators: making, asking, ending; and what calls raise when something goes wrong."""
 
+import os
+import pathlib
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -62,6 +65,56 @@ def test_survivors_go_on(comm):
         assert left.all_reduce(np.ones(3))[0] == comm.size
     with pytest.raises(unisono.Aborted):
         whole.shrink()
+
+
+class FolderStore:
+    """A store of ranks that are processes or threads."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def set(self, key, value):
+        path = self.folder / key.replace("/", "+")
+        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+        part.write_bytes(value)
+        part.rename(path)
+
+    def get(self, key, timeout):
+        path = self.folder / key.replace("/", "+")
+        until = time.monotonic() + timeout
+        while not path.exists():
+            if time.monotonic() >= until:
+                return None
+            time.sleep(0.001)
+        return path.read_bytes()
+
+
+def test_grow(comm, tmp_path):
+    folder = tmp_path / "store"
+    if comm.rank == 0:
+        folder.mkdir()
+    folder = pathlib.Path(comm.broadcast_object(str(folder) if comm.rank == 0 else None))
+    store = FolderStore(folder)
+    assert not comm.grow(store, "group")
+    sums = []
+
+    def live_as_newcomer():
+        with unisono.rejoin(store, "group", key=-1, timeout=60) as grown:
+            sums.append((grown.rank, float(grown.all_reduce(np.ones(1))[0])))
+
+    newcomer = threading.Thread(target=live_as_newcomer)
+    if comm.rank == 0:
+        newcomer.start()
+    with comm.grow(store, "group", wait=60) as grown:
+        assert (grown.rank, grown.size) == (comm.rank + 1, comm.size + 1)
+        assert grown.all_reduce(np.ones(1))[0] == grown.size
+        if comm.rank == 0:
+            newcomer.join()
+            assert sums == [(0, comm.size + 1)]
+    with pytest.raises(unisono.InvalidArgument):
+        comm.grow(store, "")
+    with pytest.raises(unisono.Unsupported):
+        comm.grow()
 
 
 def test_traffic(comm):

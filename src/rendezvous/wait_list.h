@@ -1,0 +1,135 @@
+// How newcomers and a group that is to grow find each other in a store that only sets and gets. A
+// newcomer takes the first free place of the list and writes there who it is. Rank 0 of the group
+// reads the list, asks those on it whether they are there, invites those that answer, and crosses
+// their places out once they are in or have not come. Where rank 0 dies before, its successor asks
+// them again. All that the store holds is input from outside.
+//
+//   unisono/grow/<name>/first                   the first place that may not be crossed out
+//   unisono/grow/<name>/place/<n>               "1 <newcomer> <key>", or "-": crossed out
+//   unisono/grow/<name>/<newcomer>/question     "<group>": are you there?
+//   unisono/grow/<name>/<newcomer>/<group>      "here", or "gone"
+//   unisono/grow/<name>/<newcomer>/invitation/<group>  "1 <job> <rank> <size> <milliseconds>", or
+//                                               "-": it does not hold any more
+//
+// <newcomer> and <group>, which names one call of grow(), are random. Places are never used twice,
+// so two newcomers can only meet in one where both find it free at the same moment: then it holds
+// the later one, and the other finds that out and takes the next.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace unisono {
+class Store;
+}
+
+namespace unisono::rendezvous {
+
+/// Of a name of a list.
+inline constexpr std::size_t kListNameBytesMax = 200;
+/// Newcomers that may ever be on one list.
+inline constexpr int kPlacesMax = 1 << 20;
+/// How long a newcomer on the list is waited for that does not answer.
+inline constexpr Duration kAnswerTime = std::chrono::seconds(2);
+
+/// Where an invited newcomer joins, and as what.
+struct Invitation {
+  std::string job;  ///< the name of the rendezvous in the store
+  int rank = 0;
+  int size = 0;
+  std::chrono::milliseconds timeout{};  ///< until all have met
+};
+
+/// Random, for one call of grow() and for the job that comes of it.
+std::string random_group();
+
+/// The list as rank 0 of a group sees it, for one call of grow().
+class WaitList {
+ public:
+  struct Newcomer {
+    std::string handle;
+    int place = 0;
+    int key = 0;
+  };
+  struct Wanted {
+    int at_least = 1;
+    int at_most = 1;
+    TimePoint deadline{};  ///< for `at_least`
+  };
+
+  WaitList(Store& store, std::string_view name, std::string group);
+
+  /// Those that are there, in the order of their places: `at_most`, or as many as there are once
+  /// they are `at_least`; fewer where the deadline passed. Who does not answer is crossed out.
+  /// `go_on` is asked every now and then; its error ends the search.
+  Result<std::vector<Newcomer>> find(const Wanted& wanted, const std::function<Status()>& go_on);
+  Status invite(const Newcomer& newcomer, const Invitation& invitation);
+  /// Before its place is crossed out: the job will not come about.
+  Status withdraw(const Newcomer& newcomer);
+  Status cross_out(int place);
+
+ private:
+  struct Seen {
+    Newcomer newcomer;
+    TimePoint asked{};
+    bool is_here = false;
+  };
+
+  Status read_places();
+  Status read_place(int place, const std::string& text);
+  Status read_answers();
+  Result<std::string> answer_of(const Newcomer& newcomer, TimePoint until);
+  Status await_more(TimePoint deadline);
+  std::vector<Newcomer> present(int at_most) const;
+  bool awaits_answers() const;
+
+  Store& store_;
+  const std::string list_;
+  const std::string group_;
+  int first_ = -1;  // -1: not read yet
+  int end_ = 0;     // the first free place
+  std::map<int, Seen> seen_;
+};
+
+/// A newcomer's way from the list to an invitation.
+class Newcomer {
+ public:
+  Newcomer(Store& store, std::string_view name, int key);
+
+  /// Waits on the list until it is invited. kTimeout when the deadline passed; it is not on the
+  /// list any more then.
+  Result<Invitation> await_invitation(TimePoint deadline);
+  /// Whether another group asks for it than the one that has invited it last.
+  Result<bool> is_asked_again();
+  /// Whether the last invitation still holds.
+  Result<bool> is_invited();
+  /// Leaves the list, to wait there anew as somebody else.
+  Status renew();
+
+ private:
+  Status take_place(TimePoint deadline);
+  Result<bool> has_place();
+  Result<std::optional<Invitation>> look(TimePoint until);
+  Status answer(std::string_view word);
+  Status leave();
+
+  Store& store_;
+  const std::string list_;
+  const std::string name_;
+  const int key_;
+  std::string handle_;
+  std::string entry_;
+  int place_ = -1;
+  std::string group_;  // that has asked for it last
+};
+
+}  // namespace unisono::rendezvous

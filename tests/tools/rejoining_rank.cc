@@ -1,0 +1,59 @@
+// A rank of a job that outlives failures, for tests of the launcher. Ranks named in VICTIMS ("1,0")
+// die one after the other, each once all are together; the job ends well when all were.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "tests/fault/survivors.h"
+
+namespace unisono::test {
+namespace {
+
+std::vector<Rank> victims_of(const char* text) {
+  std::vector<Rank> victims;
+  std::istringstream names(text == nullptr ? "" : text);
+  for (std::string name; std::getline(names, name, ',');) victims.push_back(std::stoi(name));
+  return victims;
+}
+
+int live() {
+  const Rank self = std::atoi(std::getenv("RANK"));
+  const int size = std::atoi(std::getenv("WORLD_SIZE"));
+  std::vector<Rank> everyone(static_cast<std::size_t>(size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::vector<Rank> victims = victims_of(std::getenv("VICTIMS"));
+  auto done = static_cast<std::size_t>(std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT")));
+  Communicator comm = init();
+  for (;; ++done) {
+    try {
+      expect_members(comm, self, everyone);
+    } catch (const Error&) {
+      // The next victim did not wait for all to have found out.
+      if (done >= victims.size()) throw;
+    }
+    if (done >= victims.size()) break;
+    if (victims[done] == self) kill(getpid(), SIGKILL);
+    call_until_failure(comm);
+    comm = comm.shrink();
+    comm = comm.grow({.wait = std::chrono::seconds(20)});
+    require(!comm.empty(), "nobody came");
+  }
+  comm.barrier();
+  std::printf("together after %zu\n", done);
+  return 0;
+}
+
+}  // namespace
+}  // namespace unisono::test
+
+int main() {
+  try {
+    return unisono::test::live();
+  } catch (const std::exception& error) {
+    std::printf("%s\n", error.what());
+    return 3;
+  }
+}

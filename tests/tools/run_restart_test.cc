@@ -1,0 +1,125 @@
+// Ranks that are started again: the failed one, which rejoins the others, or everyone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher.h"
+#include "tests/support/temporary_folder.h"
+
+namespace unisono::run {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> ranks(int count, int restarts) {
+  return {
+      "-n",  std::to_string(count), "--max-restarts", std::to_string(restarts), "--timeout-report",
+      "0.1", UNISONO_REJOINING_RANK};
+}
+
+TEST(RunRestart, AFailedRankRejoinsTheOthers) {
+  Launcher launcher(ranks(4, 1), {.environment = {"VICTIMS=2"}});
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+  EXPECT_THAT(launcher.sorted_lines(), ElementsAre("[0] together after 1", "[1] together after 1",
+                                                   "[2] together after 1", "[3] together after 1"));
+  EXPECT_THAT(launcher.err(), AllOf(HasSubstr("was ended by SIGKILL; starting rank 2 again (1 of 1 "
+                                              "restarts)"),
+                                    Not(HasSubstr("sending"))));
+}
+
+TEST(RunRestart, AnyRankMayFailAnyNumberOfTimes) {
+  Launcher launcher(ranks(3, 5), {.environment = {"VICTIMS=0,0,2,1,0"}});
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+  EXPECT_THAT(launcher.out(), HasSubstr("[0] together after 5"));
+}
+
+TEST(RunRestart, EndsTheJobOnceNoneIsLeft) {
+  Launcher launcher(ranks(3, 1), {.environment = {"VICTIMS=1,2"}});
+  EXPECT_EQ(launcher.wait(), 128 + 9);
+  EXPECT_THAT(launcher.err(), HasSubstr("starting rank 1 again (1 of 1"));
+}
+
+// Nobody is left that it could rejoin.
+TEST(RunRestart, OfARankAloneIsANewStart) {
+  Launcher launcher(shell({"-n", "1", "--max-restarts", "2"},
+                          "echo $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS;"
+                          "echo rejoin=$UNISONO_REJOIN; test $TORCHELASTIC_RESTART_COUNT = 2"));
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(launcher.out(), AllOf(HasSubstr("0 of 2"), HasSubstr("1 of 2"), HasSubstr("2 of 2"),
+                                    Not(HasSubstr("rejoin=on"))));
+}
+
+TEST(RunRestart, OfAllIsAnotherPlaceAndName) {
+  const std::string script =
+      "echo $TORCHELASTIC_RESTART_COUNT port=$MASTER_PORT id=$TORCHELASTIC_RUN_ID "
+      "store=$UNISONO_LAUNCHER_STORE.; [ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0;"
+      "[ $RANK = 1 ] && exit 7; trap 'exit 9' TERM; while :; do sleep 0.01; done";
+  Launcher launcher(shell({"-n", "3", "--max-restarts", "1", "--restart", "all"}, script));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.err(), AllOf(HasSubstr("exited with status 7; starting all ranks again (1 "
+                                              "of 1 restarts)"),
+                                    HasSubstr("sending SIGTERM to ranks 0, 2")));
+  EXPECT_THAT(launcher.out(), AllOf(HasSubstr("[2] 1 port="), HasSubstr(".1 store=.")));
+  const auto port_after = [&](const std::string& what) {
+    const std::string& out = launcher.out();
+    return number_after(out.substr(out.find(what)), "port=");
+  };
+  EXPECT_NE(port_after("[1] 0 port="), port_after("[1] 1 port="));
+}
+
+TEST(RunRestart, OfAllEndsWithTheStatusOfTheLastFailure) {
+  Launcher launcher(
+      shell({"-n", "2", "--max-restarts", "2", "--restart", "all", "--timeout-report", "0.1"},
+            "[ $RANK = 0 ] && exit $((40 + TORCHELASTIC_RESTART_COUNT));"
+            "while :; do sleep 0.01; done"));
+  EXPECT_EQ(launcher.wait(), 42);
+}
+
+// Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin.
+TEST(RunRestart, BecomesOneOfAllWhereTheOthersFailToo) {
+  const std::string script =
+      "if [ \"$UNISONO_REJOIN\" = on ]; then while :; do sleep 0.01; done; fi;"
+      "[ $TORCHELASTIC_RESTART_COUNT -ge 2 ] && exit 0; exit 5";
+  Launcher launcher(shell({"-n", "2", "--max-restarts", "2", "--grace", "0.1"}, script));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again (2 of 2 restarts)"));
+}
+
+// The others have done the work meanwhile.
+TEST(RunRestart, DoesNotWaitForARankThatCameTooLate) {
+  const test::TemporaryFolder folder;
+  const std::string script =
+      "cd " + folder.path() +
+      "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; while :; do sleep 0.01; done; fi;"
+      "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
+  Launcher launcher(shell({"-n", "2", "--max-restarts", "9"}, script));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.err(), HasSubstr("ended before the ranks that were started again rejoined"));
+}
+
+TEST(RunRestart, DoesNotFollowASignalToEnd) {
+  Launcher launcher(shell({"-n", "2", "--max-restarts", "9"}, "echo here; exec sleep 1000"));
+  ASSERT_TRUE(launcher.prints("[0] here"));
+  ASSERT_TRUE(launcher.prints("[1] here"));
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.wait(), 128 + SIGTERM);
+  EXPECT_THAT(launcher.err(), Not(HasSubstr("starting")));
+}
+
+TEST(RunRestart, RefusesWhatItCannotDo) {
+  const auto refusal = [](const std::vector<std::string>& flags) {
+    Launcher launcher(shell(flags, "true"));
+    EXPECT_EQ(launcher.wait(), 2);
+    return launcher.err();
+  };
+  EXPECT_THAT(refusal({"--max-restarts", "-1"}), HasSubstr("--max-restarts"));
+  EXPECT_THAT(refusal({"--max-restarts", "1", "--restart", "some"}),
+              HasSubstr("--restart: 'some' is not failed or all"));
+  EXPECT_THAT(refusal({"--max-restarts", "1", "--nnodes", "2", "--node-rank", "0"}),
+              HasSubstr("launchers of several machines"));
+}
+
+}  // namespace
+}  // namespace unisono::run

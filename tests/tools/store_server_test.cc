@@ -1,0 +1,200 @@
+// The launcher's store: what ranks set and get, what others may send it, and what it may hold.
+#include "tools/run/store_server.h"
+
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "launcher.h"
+#include "rendezvous/launcher_store.h"
+#include "rendezvous/sockets.h"
+#include "tests/support/seed.h"
+
+namespace unisono::run {
+namespace {
+
+using rendezvous::LauncherStore;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kLong = kPatience;
+
+// A server with the loop of a supervisor around it.
+class Served {
+ public:
+  Served() : server_(std::move(*StoreServer::start())), thread_([this] { run(); }) {}
+  ~Served() {
+    is_over_ = true;
+    thread_.join();
+  }
+  const std::string& name() const { return server_.name(); }
+
+ private:
+  void run() {
+    while (!is_over_) {
+      pollfd polled{server_.fd(), POLLIN, 0};
+      if (::poll(&polled, 1, 5) == 1) server_.serve();
+    }
+  }
+
+  StoreServer server_;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
+TEST(StoreServer, GivesWhatWasSet) {
+  const Served served;
+  LauncherStore store(served.name()), other(served.name());
+  EXPECT_EQ(store.get("key", milliseconds(1)), "");
+  store.set("key", std::string("a\0b", 3));
+  EXPECT_EQ(other.get("key", kLong), std::string("a\0b", 3));
+  other.set("key", "second");
+  EXPECT_EQ(store.get("key", milliseconds(0)), "second");
+  const std::string longest(rendezvous::kStoreValueBytesMax, 'v');
+  const std::string key(rendezvous::kStoreKeyBytesMax, 'k');
+  store.set(key, longest);
+  EXPECT_EQ(other.get(key, kLong), longest);
+}
+
+TEST(StoreServer, AnswersAllThatWaitForAKey) {
+  const Served served;
+  constexpr int kWaiting = 20;
+  std::atomic<int> right{0}, begun{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kWaiting; ++i) {
+    threads.emplace_back([&, i] {
+      LauncherStore store(served.name());
+      ++begun;
+      right += store.get("key" + std::to_string(i % 2), kLong) == "value" ? 1 : 0;
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return begun == kWaiting; }));
+  LauncherStore store(served.name());
+  store.set("key0", "value");
+  store.set("key1", "value");
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, kWaiting);
+}
+
+TEST(StoreServer, RefusesWhatIsTooLong) {
+  const Served served;
+  LauncherStore store(served.name());
+  const std::string key(rendezvous::kStoreKeyBytesMax + 1, 'k');
+  const std::string value(rendezvous::kStoreValueBytesMax + 1, 'v');
+  EXPECT_THROW(store.set("", "value"), Error);
+  EXPECT_THROW(store.set(key, "value"), Error);
+  EXPECT_THROW(store.set("key", value), Error);
+  EXPECT_THROW(store.get(key, kLong), Error);
+}
+
+TEST(StoreServer, HoldsNoMoreThanItsBound) {
+  const Served served;
+  LauncherStore store(served.name());
+  const std::string value(rendezvous::kStoreValueBytesMax, 'v');
+  const auto fill = [&] {
+    for (std::size_t i = 0; i <= StoreServer::kBytesMax / value.size(); ++i) {
+      store.set("key" + std::to_string(i), value);
+    }
+  };
+  try {
+    fill();
+    ADD_FAILURE() << "it takes everything";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfResources);
+    EXPECT_THAT(error.what(), HasSubstr("takes at most 67108864"));
+  }
+  // In the place of another value there is room.
+  store.set("key0", "short");
+  EXPECT_EQ(store.get("key0", kLong), "short");
+}
+
+TEST(StoreServer, ThatIsGoneIsToldAtOnce) {
+  const std::string name = [] { return Served().name(); }();
+  LauncherStore store(name);
+  EXPECT_THROW(store.get("key", kLong), Error);
+  EXPECT_THROW(store.set("key", "value"), Error);
+}
+
+// ---- Hostile bytes --------------------------------------------------------------------------
+
+std::string framed(std::string_view rest) {
+  std::string bytes(4, '\0');
+  bytes[0] = static_cast<char>(rest.size());
+  return bytes.append(rest);
+}
+
+// Until the server has hung up, or answered.
+std::string reply_to(const std::string& name, std::string_view bytes) {
+  const auto fd = rendezvous::connect_unix(name);
+  if (!fd) return fd.error().message();
+  EXPECT_EQ(::send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  std::string reply;
+  while (rendezvous::wait_ready(fd->get(), false, Clock::now() + kPatience)) {
+    char piece[256];
+    const ssize_t got = ::recv(fd->get(), piece, sizeof piece, 0);
+    if (got <= 0) return reply;
+    reply.append(piece, static_cast<std::size_t>(got));
+  }
+  return "it does not hang up";
+}
+
+TEST(StoreServer, HangsUpOnWhatIsNoQuestion) {
+  const Served served;
+  const std::vector<std::string> questions{
+      std::string(4, '\0'),                       // no rest
+      std::string("\xff\xff\xff\xff", 4),         // 4 GiB
+      framed("x"),                                // neither set nor get
+      framed("g"),                                // no key
+      framed(std::string("g\0\0", 3)),            // an empty one
+      framed(std::string("g\x05\0key", 6)),       // a key that ends too early
+      framed(std::string("g\xff\xff") + "key"),   // one that is too long
+      framed(std::string("g\3\0keyvalue", 11)),   // a get with a value
+      framed(std::string("w\3\0keyvalue", 11)),   // one that waits
+      framed(std::string("s\1\0k", 4)) + "more",  // something behind it
+  };
+  for (const std::string& each : questions) {
+    EXPECT_EQ(reply_to(served.name(), each), "") << testing::PrintToString(each);
+  }
+  LauncherStore store(served.name());
+  EXPECT_EQ(store.get("k", milliseconds(1)), "");
+}
+
+TEST(StoreServer, TakesAQuestionInPieces) {
+  const Served served;
+  const std::string question =
+      *rendezvous::to_bytes({rendezvous::StoreRequest::Kind::kSet, "key", "value"});
+  const auto fd = rendezvous::connect_unix(served.name());
+  ASSERT_TRUE(fd);
+  for (const char byte : question) ASSERT_EQ(::send(fd->get(), &byte, 1, MSG_NOSIGNAL), 1);
+  LauncherStore store(served.name());
+  EXPECT_EQ(store.get("key", kLong), "value");
+}
+
+TEST(StoreServer, OutlivesRandomBytesAndClientsThatLeave) {
+  const Served served;
+  const test::SeedTrace seed_trace;
+  std::mt19937_64 random = test::random_stream(20);
+  for (int i = 0; i < 500; ++i) {
+    const auto fd = rendezvous::connect_unix(served.name());
+    ASSERT_TRUE(fd) << fd.error().message();
+    const auto kind = rendezvous::StoreRequest::Kind::kSet;
+    std::string bytes = *rendezvous::to_bytes({kind, "key", "value"});
+    for (int change = 0; change < 3; ++change) {
+      bytes[test::below(random, bytes.size())] = static_cast<char>(test::below(random, 256));
+    }
+    bytes.resize(test::below(random, bytes.size() + 1));
+    ASSERT_GE(::send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  }
+  LauncherStore store(served.name());
+  store.set("after", "all");
+  EXPECT_EQ(store.get("after", kLong), "all");
+}
+
+}  // namespace
+}  // namespace unisono::run

@@ -1,0 +1,113 @@
+// A training outlives its ranks: whoever is killed, whenever, it ends with the steps, and as good,
+// as one that nobody disturbs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+
+#include "few_images.h"
+#include "launcher.h"
+#include "shell.h"
+#include "tests/support/seed.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/watchdog.h"
+#include "unisono/train/checkpoint.h"
+
+namespace unisono::train {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kEpochs = 8;
+constexpr int kRanks = 3;
+// Of 6,000 images in batches of 126, which is a whole number for 1, 2 and 3 ranks.
+constexpr std::uint64_t kSteps = kEpochs * (6000 / 126);
+
+class Elastic : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (test::few_images() == nullptr) {
+      GTEST_SKIP() << "no package dataset-fashion-mnist in " << test::kAllImages;
+    }
+  }
+  std::vector<std::string> command() const {
+    return {UNISONO_COMMAND,         "train",        "--elastic",         "--epochs",
+            std::to_string(kEpochs), "--data",       *test::few_images(), "--output",
+            folder_.path() + "/out", "--checkpoint", checkpoint()};
+  }
+  std::string checkpoint() const { return folder_.path() + "/checkpoint"; }
+
+  test::TemporaryFolder folder_;
+};
+
+double accuracy_in(const std::string& output) {
+  std::smatch found;
+  const std::regex last(R"(\ntest accuracy ([0-9.]+) %)");
+  return std::regex_search(output, found, last) ? std::stod(found[1]) : -1;
+}
+
+// The ranks that run now.
+std::map<int, pid_t> ranks_of(const run::Launcher& job) {
+  std::map<int, pid_t> ranks;
+  const std::string pid_text = std::to_string(job.pid());
+  std::ifstream children("/proc/" + pid_text + "/task/" + pid_text + "/children");
+  for (pid_t pid = 0; children >> pid;) {
+    std::ifstream environment("/proc/" + std::to_string(pid) + "/environ");
+    const std::string text((std::istreambuf_iterator<char>(environment)), {});
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::string entry = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
+      if (text.find(entry) != std::string::npos) ranks[rank] = pid;
+    }
+  }
+  return ranks;
+}
+
+TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
+  if (test::is_thread_sanitized()) {
+    GTEST_SKIP()
+        << "its subject is numbers: the thread sanitizer sees the same threads in run_test";
+  }
+  std::vector<std::string> plain = command();
+  plain.insert(plain.end(), {"-n", std::to_string(kRanks)});
+  std::string line;
+  for (const std::string& word : plain) line += word + " ";
+  const test::ShellRun undisturbed = test::run_shell(line + "2>&1");
+  ASSERT_EQ(undisturbed.status, 0) << undisturbed.output;
+  ASSERT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps);
+
+  const test::SeedTrace seed_trace;
+  std::mt19937_64 random = test::random_stream(21);
+  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
+                                     "20", "--no-prefix",          "--"};
+  const std::vector<std::string> words = command();
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  run::Launcher job(arguments, {.merge_stderr = true});
+  for (const int epoch : {1, 3, 5}) {
+    ASSERT_TRUE(job.prints("epoch " + std::to_string(epoch) + "/8")) << job.out();
+    const auto victim = static_cast<int>(test::below(random, kRanks));
+    ASSERT_TRUE(run::eventually([&] { return ranks_of(job).contains(victim); })) << job.out();
+    ::kill(ranks_of(job)[victim], SIGKILL);
+  }
+  EXPECT_EQ(job.wait(), 0) << job.out();
+  EXPECT_THAT(job.out(), HasSubstr("of 3 ranks"));
+  // Steps are neither lost nor taken twice.
+  EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << job.out();
+  EXPECT_NEAR(accuracy_in(job.out()), accuracy_in(undisturbed.output), 3) << job.out();
+  EXPECT_GT(accuracy_in(undisturbed.output), 70);
+}
+
+TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {
+  for (const char* flags : {"--strategy zero1", "--strategy dp", "--device cuda", "--bitwise"}) {
+    const test::ShellRun run =
+        test::run_shell(std::string(UNISONO_COMMAND) + " train --elastic " + flags + " 2>&1");
+    EXPECT_EQ(run.status, 2) << flags;
+    EXPECT_THAT(run.output, HasSubstr("--elastic")) << flags;
+  }
+}
+
+}  // namespace
+}  // namespace unisono::train

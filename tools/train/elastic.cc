@@ -1,0 +1,90 @@
+#include "tools/train/elastic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "tools/train/strategy.h"
+#include "unisono/train/model.h"
+#include "unisono/train/optimizer.h"
+
+namespace unisono::train {
+namespace {
+
+// The form of all states of this training, to be filled with another rank's values.
+Checkpoint blank_state(const Options& options, const Problem& problem) {
+  Checkpoint state;
+  const auto model = make_model(options, *problem.train);
+  take_model(*model, &state);
+  take_optimizer(*optimizer_of(options)(model->parameters().values().size()), &state);
+  state.order = order_of(options);
+  state.sampler_seed = options.seed;
+  return state;
+}
+
+void broadcast_values(Communicator& world, Rank root, Checkpoint* state) {
+  for (auto* tensors : {&state->parameters, &state->buffers}) {
+    for (Checkpoint::NamedTensor& each : *tensors) world.broadcast(each.values, root);
+  }
+  for (Checkpoint::NamedArray& each : state->optimizer_state) world.broadcast(each.values, root);
+  std::uint64_t place[]{state->optimizer_steps, state->epoch, state->step, state->step_samples};
+  world.broadcast(std::span<std::uint64_t>(place), root);
+  state->optimizer_steps = place[0];
+  state->epoch = place[1];
+  state->step = place[2];
+  state->step_samples = place[3];
+}
+
+}  // namespace
+
+bool is_survivable(const Error& failure) {
+  switch (failure.code()) {
+    case ErrorCode::kRankFailed:
+    case ErrorCode::kRankLeft:
+    case ErrorCode::kTimeout:
+    case ErrorCode::kAborted:  // another rank has gone on before, or could not
+      return true;
+    default:
+      return false;
+  }
+}
+
+Options options_for(const Options& options, int ranks) {
+  const std::size_t parts = static_cast<std::size_t>(ranks) * options.accumulate;
+  Options those = options;
+  those.ranks = ranks;
+  those.batch = options.batch / parts * parts;
+  if (those.batch > 0) return those;
+  throw std::invalid_argument(
+      fmt::format("--batch {} leaves nothing to some of {} ranks; raise it", options.batch, ranks));
+}
+
+void share_state(Communicator& world, const Options& options, const Problem& problem,
+                 std::optional<Checkpoint>* state) {
+  // 0: none; a new model has taken no step, but may come from a file.
+  const std::uint64_t own = *state ? (*state)->optimizer_steps + 1 : 0;
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::span<const std::uint64_t>(&own, 1), all);
+  const auto most = std::max_element(all.begin(), all.end());
+  if (*most == 0) return;
+  if (!*state) *state = blank_state(options, problem);
+  broadcast_values(world, static_cast<Rank>(most - all.begin()), &**state);
+  if ((*state)->step_samples == 0) return;
+  (*state)->step = (*state)->step * (*state)->step_samples / options.batch;
+  (*state)->step_samples = options.batch;
+}
+
+Communicator let_in(Communicator& world, int at_most) {
+  constexpr std::chrono::seconds kMeetTime{10};
+  try {
+    return world.grow({.at_most = at_most, .timeout = kMeetTime});
+  } catch (const Error& failure) {
+    if (failure.code() == ErrorCode::kRendezvous) return Communicator();
+    throw;
+  }
+}
+
+}  // namespace unisono::train

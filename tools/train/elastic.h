@@ -1,0 +1,35 @@
+// What a training needs to outlive its ranks: which failures it survives, the options for another
+// number of ranks, and one state for those that are left and those that come.
+//
+// Threads: one thread at a time, the one that uses the communicator.
+#pragma once
+
+#include <optional>
+
+#include "tools/train/options.h"
+#include "tools/train/problem.h"
+#include "unisono/communicator.h"
+#include "unisono/error.h"
+#include "unisono/train/checkpoint.h"
+
+namespace unisono::train {
+
+/// The ranks that are left may shrink() and go on.
+bool is_survivable(const Error& failure);
+
+/// As they hold for so many ranks: a step's batch is the largest that divides among them.
+/// std::invalid_argument where that is none.
+Options options_for(const Options& options, int ranks);
+
+/// Collective. Of the ranks' states the one with most steps becomes that of all, at the place in
+/// the epoch that its samples reach in steps of `options`. Nothing where no rank has one. Ranks
+/// that survive a failure may differ by one step: those that had taken it keep it, the others get
+/// it from them, so that no step is lost or taken twice.
+void share_state(Communicator& world, const Options& options, const Problem& problem,
+                 std::optional<Checkpoint>* state);
+
+/// Collective, between two steps. The communicator with those that `unisono run` has started again
+/// and that wait; empty where none does, or one has died on its way.
+Communicator let_in(Communicator& world, int at_most);
+
+}  // namespace unisono::train
