@@ -47,6 +47,7 @@ enum class Phase {
 
 struct RankProcess {
   int rank;
+  int local_rank;
   pid_t leader;
   int restarts;  ///< of the job when it was started
   bool rejoins;  ///< started again, beside others that went on
@@ -172,6 +173,7 @@ bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
   };
   processes_.push_back(RankProcess{
       .rank = spec.rank,
+      .local_rank = spec.local_rank,
       .leader = group.leader,
       .restarts = restarts_,
       .rejoins = rejoins,
@@ -429,7 +431,10 @@ void Supervisor::repeat_first_failure() {
 void Supervisor::tell_verdict() {
   if (!failure_ || job_.records == nullptr) return;
   std::vector<bool> ended_here(job_.ranks.size(), false);
-  for (std::size_t i = 0; i < processes_.size(); ++i) ended_here[i] = processes_[i].was_ended_here;
+  // The last process of a rank is the one whose record is left.
+  for (const RankProcess& process : processes_) {
+    ended_here[static_cast<std::size_t>(process.local_rank)] = process.was_ended_here;
+  }
   const std::string verdict = job_.records->verdict(ended_here);
   if (!verdict.empty()) say("blame: " + verdict);
 }
