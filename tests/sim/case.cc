@@ -216,16 +216,20 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   const Duration within = random.one_in(3) ? seconds(3) : milliseconds(60);
   for (std::uint64_t faults = random.between(1, 1 + random.below(3)); faults > 0; --faults) {
     c.faults.push_back(any_fault(random, c.ranks, within));
-    // A stopped arbiter is missed by its silence alone.
-    const Fault& fault = c.faults.back();
-    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
-    if (stops && fault.rank <= rendezvous::kStandbys) c.silence = milliseconds(3000);
   }
   if (random.one_in(3)) {
     // Who holds the arbiter, or does next, dies while the others agree.
     c.faults.push_back({.kind = Fault::Kind::kCrash,
                         .rank = static_cast<Rank>(random.below(2)),
                         .at = c.faults.front().at + random.of_any_scale_up_to(milliseconds(600))});
+  }
+  // A stopped arbiter is missed by its silence alone.
+  const auto may_hold_it = [&](const Fault& fault) {
+    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys : 0);
+  };
+  for (const Fault& fault : c.faults) {
+    const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();
+    if (stops && may_hold_it(fault)) c.silence = milliseconds(3000);
   }
   for (Fault& fault : c.faults) {
     const bool stops = fault.kind == Fault::Kind::kStop && !fault.is_for_ever();
