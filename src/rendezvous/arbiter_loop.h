@@ -82,7 +82,9 @@ class ArbiterLoop {
   void welcome_back(Seat* seat);
   void look_after_succession();
   void judge_missing(const std::vector<Rank>& missing);
-  void end_minority(const std::vector<Rank>& missing);
+  void end_minority(const std::string& why);
+  std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
+  void judge_silent(const std::vector<Rank>& silent);
   std::vector<Rank> seated_ranks() const;
   void tell_departure(Rank rank);
   void turn_away_newcomers();

@@ -93,13 +93,10 @@ void ArbiterLoop::look_after_succession() {
 
 void ArbiterLoop::judge_missing(const std::vector<Rank>& missing) {
   if (missing.empty()) return;
-  // Between processes of a host there is no partition.
-  const Member& here = options_.members[static_cast<std::size_t>(options_.self)];
-  std::set<Rank> elsewhere;
-  for (const Rank rank : missing) {
-    if (!same_host(options_.members[static_cast<std::size_t>(rank)], here)) elsewhere.insert(rank);
+  if (!is_greater_part(succession_->came(), not_here(missing))) {
+    return end_minority(fmt::format("only {} came to it when the arbiter was lost, {} did not",
+                                    ranks_text(seated_ranks()), ranks_text(missing)));
   }
-  if (!succession_->is_majority(elsewhere)) return end_minority(missing);
   for (const Rank rank : missing) {
     decider_->condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
                                         "which holds the arbiter now",
@@ -107,12 +104,20 @@ void ArbiterLoop::judge_missing(const std::vector<Rank>& missing) {
   }
 }
 
+// Between processes of a host there is no partition.
+std::set<Rank> ArbiterLoop::not_here(const std::vector<Rank>& ranks) const {
+  const Member& here = decider_->member(options_.self);
+  std::set<Rank> elsewhere;
+  for (const Rank rank : ranks) {
+    if (!same_host(decider_->member(rank), here)) elsewhere.insert(rank);
+  }
+  return elsewhere;
+}
+
 // The others may have an arbiter, and go on.
-void ArbiterLoop::end_minority(const std::vector<Rank>& missing) {
-  const std::string why = fmt::format(
-      "is cut off: only {} came to it when the arbiter was lost, {} did not; the "
-      "greater part may go on without them",
-      ranks_text(seated_ranks()), ranks_text(missing));
+void ArbiterLoop::end_minority(const std::string& what) {
+  const std::string why =
+      fmt::format("is cut off: {}; the greater part may go on without them", what);
   shrinks_.close(
       {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
   decider_->condemn(options_.self, why);
@@ -154,16 +159,31 @@ void ArbiterLoop::turn_away_newcomers() {
 }
 
 void ArbiterLoop::look_after_silence() {
-  for (const Rank rank : silence_.take_silent(now_)) {
-    decider_->condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
-                                        "(UNISONO_SILENCE); it is stopped, or its host cannot be "
-                                        "reached",
-                                        duration_text(silence_.limit())));
-  }
+  judge_silent(silence_.take_silent(now_));
   if (!silence_.take_beat(now_)) return;
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
   for (auto& [fd, seat] : seats_) {
     if (!seat.stream.has_output()) send(&seat, beat);
+  }
+}
+
+// Of hosts that cannot be reached some ranks are silent a moment before the others.
+void ArbiterLoop::judge_silent(const std::vector<Rank>& silent) {
+  if (silent.empty()) return;
+  std::vector<Rank> unheard = silence_.overdue(now_);
+  unheard.insert(unheard.end(), silent.begin(), silent.end());
+  const std::vector<Rank> seated = seated_ranks();
+  std::set<Rank> heard(seated.begin(), seated.end());
+  for (const Rank rank : unheard) heard.erase(rank);
+  if (!is_greater_part(heard, not_here(unheard))) {
+    return end_minority(fmt::format("nothing was heard of {} for {} (UNISONO_SILENCE)",
+                                    ranks_text(unheard), duration_text(silence_.limit())));
+  }
+  for (const Rank rank : silent) {
+    decider_->condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
+                                        "(UNISONO_SILENCE); it is stopped, or its host cannot be "
+                                        "reached",
+                                        duration_text(silence_.limit())));
   }
 }
 

@@ -31,6 +31,14 @@ bool Silence::take_beat(TimePoint now) {
   return true;
 }
 
+std::vector<Rank> Silence::overdue(TimePoint now) const {
+  std::vector<Rank> ranks;
+  for (const auto& [rank, heard] : heard_) {
+    if (now - heard > limit_ / 2) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 std::vector<Rank> Silence::take_silent(TimePoint now) {
   std::vector<Rank> silent;
   if (now < earliest_) return silent;

@@ -32,6 +32,8 @@ class Silence {
   bool was_stopped(TimePoint now) const;
   /// True once a beat.
   bool take_beat(TimePoint now);
+  /// Those that should have spoken since, and may be silent soon.
+  std::vector<Rank> overdue(TimePoint now) const;
   /// Those that are silent; they are forgotten.
   std::vector<Rank> take_silent(TimePoint now);
   TimePoint next_due() const;

@@ -6,6 +6,11 @@
 
 namespace unisono::rendezvous {
 
+bool is_greater_part(const std::set<Rank>& here, const std::set<Rank>& elsewhere) {
+  if (here.size() != elsewhere.size()) return here.size() > elsewhere.size();
+  return !here.empty() && *here.begin() < *elsewhere.begin();
+}
+
 void Succession::on_come(Rank rank, TimePoint now) {
   const bool had_taken_over = has_taken_over();
   if (came_.empty()) refuses_at_ = now + grace::kOwnRank;
@@ -26,11 +31,6 @@ std::vector<Rank> Succession::take_missing(TimePoint now) {
     if (came_.count(rank) == 0 && gone_.count(rank) == 0) missing.push_back(rank);
   }
   return missing;
-}
-
-bool Succession::is_majority(const std::set<Rank>& elsewhere) const {
-  if (came_.size() != elsewhere.size()) return came_.size() > elsewhere.size();
-  return *came_.begin() < *elsewhere.begin();
 }
 
 }  // namespace unisono::rendezvous

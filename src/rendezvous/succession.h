@@ -11,6 +11,10 @@
 
 namespace unisono::rendezvous {
 
+/// Where ranks on several hosts do not hear each other: whether those `here` are more than those
+/// `elsewhere`, which may go on without them, or as many and among them the lowest rank.
+bool is_greater_part(const std::set<Rank>& here, const std::set<Rank>& elsewhere);
+
 class Succession {
  public:
   Succession(Rank self, int size) : self_(self), size_(size) {}
@@ -29,9 +33,7 @@ class Succession {
   void on_refused();
   /// Ranks that have not come in time, once.
   std::vector<Rank> take_missing(TimePoint now);
-  /// Those that have come are more than those `elsewhere`, which may go on without them, or as many
-  /// and among them the lowest rank.
-  bool is_majority(const std::set<Rank>& elsewhere) const;
+  const std::set<Rank>& came() const { return came_; }
   /// When the answers above may change; kNever while nothing is waited for.
   TimePoint next_due() const { return has_taken_over() ? missing_at_ : refuses_at_; }
 

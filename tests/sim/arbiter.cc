@@ -205,22 +205,28 @@ void Arbiter::look_after_succession(TimePoint now) {
 
 void Arbiter::judge_missing(const std::vector<Rank>& missing) {
   if (missing.empty()) return;
-  std::set<Rank> elsewhere;
-  for (const Rank rank : missing) {
-    const Member& here = options_.members[static_cast<std::size_t>(options_.self)];
-    if (!same_host(options_.members[static_cast<std::size_t>(rank)], here)) elsewhere.insert(rank);
-  }
-  if (!succession_->is_majority(elsewhere)) {
-    const std::string why = "is cut off: the greater part may go on without it";
-    shrinks_.close(
-        {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
-    return decider_.condemn(options_.self, why);
-  }
+  if (!is_greater_part(succession_->came(), not_here(missing))) return end_minority();
   for (const Rank rank : missing) {
     decider_.condemn(rank, fmt::format("died or is stopped: it did not come to rank {}, which "
                                        "holds the arbiter now",
                                        options_.self));
   }
+}
+
+std::set<Rank> Arbiter::not_here(const std::vector<Rank>& ranks) const {
+  const Member& here = decider_.member(options_.self);
+  std::set<Rank> elsewhere;
+  for (const Rank rank : ranks) {
+    if (!same_host(decider_.member(rank), here)) elsewhere.insert(rank);
+  }
+  return elsewhere;
+}
+
+void Arbiter::end_minority() {
+  const std::string why = "is cut off: the greater part may go on without it";
+  shrinks_.close(
+      {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
+  decider_.condemn(options_.self, why);
 }
 
 void Arbiter::tell_departure(Rank rank) {
@@ -233,12 +239,23 @@ void Arbiter::tell_departure(Rank rank) {
 }
 
 void Arbiter::look_after_silence(TimePoint now) {
-  for (const Rank rank : silence_.take_silent(now)) {
-    decider_.condemn(rank, "is silent: it is stopped, or its host cannot be reached");
-  }
+  judge_silent(silence_.take_silent(now), now);
   if (!silence_.take_beat(now)) return;
   for (const auto& [connection, rank] : seats_) {
     options_.send(connection, encode(MessageType::kBeat));
+  }
+}
+
+void Arbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
+  if (silent.empty()) return;
+  std::vector<Rank> unheard = silence_.overdue(now);
+  unheard.insert(unheard.end(), silent.begin(), silent.end());
+  std::set<Rank> heard;
+  for (const auto& [connection, rank] : seats_) heard.insert(rank);
+  for (const Rank rank : unheard) heard.erase(rank);
+  if (!is_greater_part(heard, not_here(unheard))) return end_minority();
+  for (const Rank rank : silent) {
+    decider_.condemn(rank, "is silent: it is stopped, or its host cannot be reached");
   }
 }
 

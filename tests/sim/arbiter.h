@@ -64,6 +64,9 @@ class Arbiter {
   void look_after_succession(TimePoint now);
   void look_after_silence(TimePoint now);
   void judge_missing(const std::vector<Rank>& missing);
+  std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
+  void end_minority();
+  void judge_silent(const std::vector<Rank>& silent, TimePoint now);
   void tell_departure(Rank rank);
   void abdicate();
   void say_decisions(TimePoint now);

@@ -56,6 +56,26 @@ class Wire {
   std::thread thread_;
 };
 
+// The others are more, and may go on with an arbiter of their own.
+TEST(ACutOffArbiter, SaysSoAndNamesNobodyElse) {
+  RendezvousPoint point = tcp_point();
+  point.silence = std::chrono::milliseconds(1500);
+  Wire wires[]{Wire(point.port), Wire(point.port)};
+  auto candidates = world_of(point, 3);
+  for (const std::size_t rank : {1u, 2u}) {
+    candidates[rank].point.port = wires[rank - 1].port();
+    candidates[rank].member.host += std::to_string(rank);
+  }
+  auto outcomes = meet(candidates);
+  expect_one_world(outcomes);
+  for (Wire& wire : wires) wire.hold();
+  const FailureDecision decision = await_decision(outcomes[0].client.get());
+  EXPECT_EQ(decision.code, ErrorCode::kRankFailed);
+  EXPECT_EQ(decision.failed_rank, 0) << decision.message;
+  EXPECT_THAT(decision.message, HasSubstr("is cut off: nothing was heard of ranks 1 and 2"));
+  leave_all(&outcomes);
+}
+
 TEST(ACutOffRank, IsNamedByAllAndByItself) {
   RendezvousPoint point = tcp_point();
   point.silence = std::chrono::milliseconds(1500);

@@ -28,6 +28,15 @@ std::vector<Rank> wake_until(Silence* silence, TimePoint* now, TimePoint until,
   return found;
 }
 
+TEST(Silence, WhoMissedABeatIsOverdue) {
+  Silence silence(kSilenceLimit, kFirstLook);
+  for (const Rank rank : {1, 2, 3}) silence.on_heard(rank, kFirstLook);
+  silence.on_heard(2, kFirstLook + kSilenceLimit / 3);
+  EXPECT_THAT(silence.overdue(kFirstLook + kSilenceLimit / 2), IsEmpty());
+  EXPECT_THAT(silence.overdue(kFirstLook + kSilenceLimit * 2 / 3), ElementsAre(1, 3));
+  EXPECT_THAT(silence.overdue(kFirstLook + kSilenceLimit), ElementsAre(1, 2, 3));
+}
+
 TEST(Silence, NamesOnceWhoIsNotHeard) {
   Silence silence(kSilenceLimit, kFirstLook);
   for (const Rank rank : {1, 2, 3}) silence.on_heard(rank, kFirstLook);

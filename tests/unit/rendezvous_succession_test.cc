@@ -75,16 +75,14 @@ TEST(Succession, NamesOnceWhoDidNotComeInTime) {
 }
 
 TEST(Succession, IsThatOfTheGreaterPartOrOfTheHalfWithTheLowestRank) {
-  Succession succession(1, 8);
-  for (const Rank rank : {1, 4, 5}) succession.on_come(rank, kBegin);
-  EXPECT_TRUE(succession.is_majority({}));
-  EXPECT_TRUE(succession.is_majority({2, 3}));
-  EXPECT_TRUE(succession.is_majority({2, 3, 6}));  // rank 1 is here
-  EXPECT_FALSE(succession.is_majority({2, 3, 6, 7}));
-  Succession other(2, 8);
-  for (const Rank rank : {2, 4}) other.on_come(rank, kBegin);
-  EXPECT_FALSE(other.is_majority({1, 5}));
-  EXPECT_TRUE(other.is_majority({5}));
+  const std::set<Rank> here{1, 4, 5};
+  EXPECT_TRUE(is_greater_part(here, {}));
+  EXPECT_TRUE(is_greater_part(here, {2, 3}));
+  EXPECT_TRUE(is_greater_part(here, {2, 3, 6}));  // rank 1 is here
+  EXPECT_FALSE(is_greater_part(here, {2, 3, 6, 7}));
+  EXPECT_FALSE(is_greater_part({2, 4}, {1, 5}));
+  EXPECT_TRUE(is_greater_part({2, 4}, {5}));
+  EXPECT_FALSE(is_greater_part({}, {5}));
 }
 
 TEST(JobRecord, OfARankThatWasStoppedTriesTheOthersFirst) {
