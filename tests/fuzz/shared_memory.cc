@@ -305,6 +305,23 @@ struct RingMemory {
   RingGeometry geometry;
 };
 
+/// Reads what is lent as zeros, or nothing at all, by the dice.
+class DicedLoans final : public shm::Loans {
+ public:
+  explicit DicedLoans(Dice* dice) : Loans(0), dice_(dice) {}
+  MemoryHandle lend(Rank, const FrameHeader&, std::span<const std::byte>) const override {
+    return {};
+  }
+  Status collect(Rank, const MemoryHandle&, std::span<std::byte> out) const override {
+    if (dice_->below(4) == 0) return Status(ErrorCode::kSystem, "not readable");
+    std::fill(out.begin(), out.end(), std::byte{0});
+    return Status();
+  }
+
+ private:
+  Dice* dice_;
+};
+
 void fuzz_message_ring(std::span<const std::byte> input) {
   Input in(input);
   Dice dice(in.number<std::uint16_t>());
@@ -318,7 +335,8 @@ void fuzz_message_ring(std::span<const std::byte> input) {
   PassedBuffers buffers(1, true);
   buffers.add_own(pieces.data(), memory.geometry.piece_bytes);
   buffers.add_theirs(pieces.data() + memory.geometry.piece_bytes, memory.geometry.piece_bytes);
-  RingReceiver receiver(memory.geometry, 1, nullptr, &buffers);
+  const DicedLoans loans(&dice);
+  RingReceiver receiver(memory.geometry, 1, dice.below(2) == 0 ? nullptr : &loans, &buffers);
   // Nobody writes any more, so a record may be read again and again: as often as this.
   for (int i = 0; i < 500; ++i) {
     const std::uint32_t what = dice.below(4);

@@ -105,6 +105,23 @@ TEST(HostileRing, ALoanOfAnImpossibleLengthEndsTheLink) {
   }
 }
 
+TEST(HostileRing, ALoanThatBecomesAMessageWhileItIsReadIsNotTakenAsOne) {
+  LendingRing ring;
+  const Frame frame = make_frame(0, kLentPayloadMax);
+  ASSERT_EQ(ring.lend(frame), Pushed::kPart);
+  EXPECT_EQ(ring.receiver.take(ring.recorder), Took::kStep);
+  FrameHeader eager;
+  eager.kind = FrameKind::kEager;
+  eager.frame_class = FrameClass::kPointToPoint;
+  std::memcpy(ring.memory.line(0), &eager, sizeof eager);
+  ring.memory.write_word(ring.memory.line(0), kPublishedWord | 1u << 29 | 8);
+  std::vector<std::byte> room(8);
+  EXPECT_EQ(ring.receiver.take_awaited({0, 0, room}), TakeResult::kOther);
+  while (ring.receiver.take(ring.recorder) == Took::kStep) {
+  }
+  EXPECT_EQ(ring.recorder.count(0), 1u);
+}
+
 TEST(HostileRing, WrongContinuationEndsTheLink) {
   for (const std::uint32_t word :
        {kPublishedWord | 64u, kPublishedWord | 1u << 30, kPublishedWord | 1u << 30 | 961u, ~0u}) {

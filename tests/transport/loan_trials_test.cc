@@ -13,7 +13,7 @@ namespace {
 using testing::Each;
 
 constexpr std::size_t kMessage = std::size_t{4} << 20;
-constexpr int kUntilDecided = 1 + kTrialMessages;  // messages until there is a decision
+constexpr int kUntilDecided = 1 + kRows * kRowTimes;  // messages until there is a decision
 
 FrameHeader frame_of(std::uint64_t number, std::size_t bytes = kMessage, std::size_t offset = 0) {
   FrameHeader header;
@@ -66,11 +66,11 @@ TEST(LoanTrials, WhatIsHardlyFasterStaysInTheRing) {
 
 // The first of a row finds the caches as the other way has left them; one may be passed by nobody.
 TEST(LoanTrials, ALuckyMessageDecidesNothing) {
-  for (std::uint32_t lucky = 0; lucky < kRowMessages; ++lucky) {
+  for (std::uint32_t lucky = 0; lucky < kRowTimes; ++lucky) {
     Writer writer;
     std::uint32_t sent = 0;
     writer.send(kUntilDecided, [&](bool is_lent) -> std::uint32_t {
-      const std::uint32_t place = (sent++ + kRowMessages - 1) % kRowMessages;
+      const std::uint32_t place = (sent++ + kRowTimes - 1) % kRowTimes;
       if (is_lent) return 100;
       return place == lucky ? 10 : 200;
     });
@@ -87,7 +87,8 @@ TEST(LoanTrials, WithoutTimesNothingIsLent) {
 TEST(LoanTrials, ATimeOfAnotherMessageIsNone) {
   Writer writer;
   writer.told.of_size[size_of_message(kMessage)] = std::uint64_t{12345} << 32 | 1;
-  writer.send(kUntilDecided, [](bool is_lent) { return is_lent ? 0u : 100u; });
+  writer.send(2 * static_cast<int>(kRowMessagesMax),
+              [](bool is_lent) { return is_lent ? 0u : 100u; });
   EXPECT_THAT(writer.send(100, 100, 0), Each(false));
 }
 
@@ -95,8 +96,31 @@ TEST(LoanTrials, AreMadeAgain) {
   Writer writer;
   writer.send(kUntilDecided, 200, 100);
   EXPECT_THAT(writer.send(kMessagesUntilNext, 100, 200), Each(true));
-  writer.send(kTrialMessages, 100, 200);
+  writer.send(kUntilDecided, 100, 200);
   EXPECT_THAT(writer.send(100, 100, 200), Each(false));
+}
+
+TEST(LoanTrials, WithoutTimesWhatWasDecidedStays) {
+  Writer writer;
+  writer.send(kUntilDecided, 200, 100);
+  writer.send(kMessagesUntilNext, 0, 0);
+  writer.send(1 + static_cast<int>(kRowMessagesMax), 0, 0);
+  EXPECT_THAT(writer.send(100, 0, 0), Each(true));
+}
+
+// Several messages are on their way; the reader tells of one when the next ones have begun.
+TEST(LoanTrials, ReadersMayBeBehind) {
+  MessageTimes told{};
+  LoanTrials trials(&told);
+  std::vector<bool> lent{false};
+  for (std::uint64_t number = 1; number <= 200; ++number) {
+    lent.push_back(trials.lends(frame_of(number), nullptr));
+    if (number < 6) continue;
+    const std::uint64_t read = number - 5;
+    told.of_size[size_of_message(kMessage)] = read << 32 | (lent[read] ? 100 : 200);
+  }
+  EXPECT_TRUE(lent.back());
+  EXPECT_THAT(std::vector<bool>(lent.end() - 100, lent.end()), Each(true));
 }
 
 TEST(LoanTrials, AMessageGoesOneWay) {

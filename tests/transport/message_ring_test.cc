@@ -266,7 +266,7 @@ TEST(LentFrame, TakenBackAfterItWasReadIsDone) {
 }
 
 // Longer than what is read at once: the other end gets its turn in between.
-constexpr std::size_t kSteps = 5;
+constexpr std::size_t kSteps = 4;
 constexpr std::size_t kLongLoan = kSteps * 256 * 1024 - 7;
 
 TEST(LentFrame, ThatIsLongIsReadStepByStep) {
@@ -360,6 +360,31 @@ TEST(LentFrame, SurvivesALenderThatChangesItsMind) {
       Frame frame = make_frame(sequence, 3000);
       while (ring.lend(frame, MemoryPath::kPointer) == Pushed::kNothing) std::this_thread::yield();
       for (std::uint64_t turn = 0; turn < sequence % 40; ++turn) ring.sender.resume();
+      if (ring.sender.writing()) ring.sender.detach();
+      std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
+      while (ring.sender.writing() && ring.sender.resume() == Pushed::kPart) {
+        std::this_thread::yield();
+      }
+    }
+  });
+  while (ring.recorder.count(0) < kFrames) {
+    if (ring.receiver.take(ring.recorder) == Took::kNothing) std::this_thread::yield();
+  }
+  lender.join();
+}
+
+// The same between the steps of a long one.
+TEST(LentFrame, SurvivesALenderThatChangesItsMindBetweenSteps) {
+  LendingRing ring;
+  constexpr std::uint64_t kFrames = 40;
+  std::thread lender([&] {
+    for (std::uint64_t sequence = 0; sequence < kFrames; ++sequence) {
+      Frame frame = make_frame(sequence, kLongLoan);
+      while (ring.lend(frame, MemoryPath::kPointer) == Pushed::kNothing) std::this_thread::yield();
+      for (std::uint64_t turn = 0; turn < sequence % 8; ++turn) {
+        std::this_thread::yield();
+        ring.sender.resume();
+      }
       if (ring.sender.writing()) ring.sender.detach();
       std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0x5a});
       while (ring.sender.writing() && ring.sender.resume() == Pushed::kPart) {

@@ -11,6 +11,10 @@ class TracingTransport::TracedEndpoint final : public Endpoint {
   TracedEndpoint(TracingTransport& owner, Rank peer, PeerTraffic& traffic, Endpoint& inner)
       : owner_(owner), peer_(peer), traffic_(traffic), inner_(inner) {}
 
+  std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) override {
+    return inner_.frame_bytes(header, rest);
+  }
+
   PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                        std::uint64_t token) override {
     const PostResult result = inner_.post_send(header, payload, token);

@@ -507,7 +507,7 @@ TEST(SharedSegment, LendsWhatItsReceiverWaitsFor) {
     const Path copied = readable ? Path::kSingleCopy : Path::kNone;
     const bool as_said =
         path(AccessPath::kAutomatic, awaited, shared) == Path::kHeap &&
-        path(AccessPath::kAutomatic, awaited, own) == Path::kNone &&
+        path(AccessPath::kAutomatic, awaited, own) == copied &&
         path(AccessPath::kAutomatic, awaited, shared.first(10'000)) == Path::kNone &&
         path(AccessPath::kAutomatic, eager, shared) == Path::kNone &&
         path(AccessPath::kAutomatic, collective, shared) == Path::kNone &&

@@ -10,8 +10,6 @@
 namespace unisono::shm {
 namespace {
 
-std::size_t way_of(std::uint32_t trial) { return trial / kRowMessages % 2; }
-
 bool is_same_message(const FrameHeader& one, const FrameHeader& other) {
   return one.sequence == other.sequence && one.communicator == other.communicator &&
          one.index == other.index && one.total_bytes == other.total_bytes;
@@ -40,33 +38,60 @@ bool LoanTrials::follows(State& state, const ReceivedMessages::OfSize& received)
 }
 
 bool LoanTrials::next(State& state, std::uint32_t number) const {
-  if (state.trials > 0) note(state);
-  if (state.trials == kTrialMessages) {
-    const auto [by_ring, lent] = std::exchange(state.least, {});
-    state.decided = by_ring != 0 && lent != 0 && is_clearly_less(lent, by_ring);
-    state.trials = 0;
-    state.until_next = kMessagesUntilNext;
-  }
   if (state.until_next > 0) {
-    --state.until_next;
+    if (--state.until_next == 0) state.row = 0;
     return state.decided;
   }
-  state.number = number;
-  return way_of(state.trials++) == 1;
+  if (state.messages > 0) note(state);
+  if (state.times_known == kRowTimes || state.messages == kRowMessagesMax) end_row(state);
+  if (state.until_next > 0) return state.decided;
+  if (state.messages++ == 0) state.first = number;
+  return state.row % 2 == 1;
 }
 
-// What the last trial took, if its reader has told already.
+// The time of the last message that was read, if it is one of this row.
 void LoanTrials::note(State& state) const {
-  const std::uint32_t trial = state.trials - 1, place = trial % kRowMessages;
   std::uint64_t& told = told_->of_size[&state - states_.data()];
   const std::uint64_t word = std::atomic_ref<std::uint64_t>(told).load(std::memory_order_relaxed);
-  state.row[place] = word >> 32 == state.number ? static_cast<std::uint32_t>(word) : 0;
-  if (place + 1 < kRowMessages) return;
-  const auto counted = std::span(state.row).subspan(1);
-  const auto middle = counted.begin() + counted.size() / 2;
-  std::nth_element(counted.begin(), middle, counted.end());
-  std::uint32_t& least = state.least[way_of(trial)];
-  least = lesser_time(least, *middle);
+  const std::uint32_t number = static_cast<std::uint32_t>(word >> 32);
+  const bool is_of_row = number - state.first < kRowMessagesMax;
+  const bool is_new = state.times_known == 0 || number != state.told;
+  if (!is_of_row || !is_new) return;
+  state.told = number;
+  state.times[state.times_known++] = static_cast<std::uint32_t>(word);
+}
+
+void LoanTrials::end_row(State& state) {
+  const bool is_known = std::exchange(state.times_known, 0) == kRowTimes;
+  state.messages = 0;
+  if (is_known) {
+    const auto counted = std::span(state.times).subspan(1);
+    const auto middle = counted.begin() + counted.size() / 2;
+    std::nth_element(counted.begin(), middle, counted.end());
+    std::uint32_t& least = state.least[state.row % 2];
+    least = lesser_time(least, *middle);
+    if (++state.row < kRows) return;
+    state.decided = is_clearly_less(state.least[1], state.least[0]);
+  }
+  state.least = {};
+  state.until_next = kMessagesUntilNext;
+}
+
+void MessageTimer::begin_message(const FrameHeader& header, bool is_lent) {
+  ReceivedMessages::OfSize& received =
+      received_.of_size[static_cast<std::size_t>(size_of_message(header.total_bytes))];
+  ++received.count;
+  received.last_was_lent = is_lent;
+  number_ = header.sequence;
+  began_ = std::max(granted_at(number_), ended_);
+}
+
+// Of one that is not among them the oldest of them: it was asked for before that.
+TimePoint MessageTimer::granted_at(std::uint64_t number) const {
+  for (const Grant& grant : grants_) {
+    if (grant.number == number) return grant.at;
+  }
+  return grants_[grant_count_ % grants_.size()].at;
 }
 
 void MessageTimer::tell(const FrameHeader& header) {

@@ -12,8 +12,8 @@
 // count.
 //
 // Of two messages that pass each other one through the ring and one lent is worse than either for
-// both. So of two ranks that exchange messages the one of the lower number decides, and the other
-// sends as it receives.
+// both. So of two ranks that exchange messages of one size the one of the lower number decides, and
+// the other sends as it receives.
 //
 // Thread rule: each end belongs to its side of the ring.
 #pragma once
@@ -38,8 +38,11 @@ inline int size_of_message(std::uint64_t bytes) {
   return std::min(size, kMessageSizes - 1);
 }
 
-inline constexpr std::uint32_t kRowMessages = 4;
-inline constexpr std::uint32_t kTrialMessages = 4 * kRowMessages;
+/// Times in a row, and rows: through the ring and lent in turn.
+inline constexpr std::uint32_t kRowTimes = 4;
+inline constexpr std::uint32_t kRows = 4;
+/// Messages of a row after which its reader tells too rarely to go on.
+inline constexpr std::uint32_t kRowMessagesMax = 100;
 /// Of one size, until it is tried again.
 inline constexpr std::uint32_t kMessagesUntilNext = 2'000;
 
@@ -74,16 +77,21 @@ class LoanTrials {
   struct State {
     std::uint32_t until_next = 1;  // messages before the next trial; the first one opens the ring
     bool decided = false;          // to lend
-    std::uint32_t trials = 0;      // begun
-    std::uint32_t number = 0;      // of the last trial's message
-    std::array<std::uint32_t, kRowMessages> row{};  // ns for a MiB; 0: not told
-    std::array<std::uint32_t, 2> least{};           // of the rows: through the ring, lent
-    std::uint32_t received = 0;                     // of those that are followed, when last seen
-    std::uint32_t alone = kFollowingMessages;       // messages since
+    // The row that runs: all messages from `first` on go its way.
+    std::uint32_t row = 0;
+    std::uint32_t messages = 0;
+    std::uint32_t first = 0;
+    std::uint32_t told = 0;  // number of the last message whose time is known
+    std::uint32_t times_known = 0;
+    std::array<std::uint32_t, kRowTimes> times{};  // ns for a MiB
+    std::array<std::uint32_t, 2> least{};          // of the rows: through the ring, lent
+    std::uint32_t received = 0;                    // of those that are followed, when last seen
+    std::uint32_t alone = kFollowingMessages;      // messages since
   };
   static bool follows(State& state, const ReceivedMessages::OfSize& received);
   bool next(State& state, std::uint32_t number) const;
   void note(State& state) const;
+  static void end_row(State& state);
 
   MessageTimes* told_;
   FrameHeader last_;  // of the message that was asked for last
@@ -99,18 +107,11 @@ class MessageTimer {
   /// The reader has asked for the message.
   void grant(const FrameHeader& header) {
     if (header.total_bytes < kTriedMessageMin) return;
-    granted_ = header.sequence;
-    granted_at_ = Clock::now();
+    grants_[grant_count_++ % grants_.size()] = {header.sequence, Clock::now()};
   }
-  /// A frame's first record is here.
+  /// A frame's first record is here: of private memory, lent or through the ring.
   void begin(const FrameHeader& header, bool is_lent) {
-    if (!is_tried(header) || header.offset != 0) return;
-    ReceivedMessages::OfSize& received =
-        received_.of_size[static_cast<std::size_t>(size_of_message(header.total_bytes))];
-    ++received.count;
-    received.last_was_lent = is_lent;
-    number_ = header.sequence;
-    began_ = number_ == granted_ ? std::max(granted_at_, ended_) : ended_;
+    if (is_tried(header) && header.offset == 0) begin_message(header, is_lent);
   }
   /// A frame has been read.
   void end(const FrameHeader& header) {
@@ -120,15 +121,22 @@ class MessageTimer {
   const ReceivedMessages& received() const { return received_; }
 
  private:
+  struct Grant {
+    std::uint64_t number = 0;
+    TimePoint at{};
+  };
   static bool is_tried(const FrameHeader& header) {
-    return header.total_bytes >= kTriedMessageMin && header.kind == FrameKind::kData;
+    return header.total_bytes >= kTriedMessageMin && header.kind == FrameKind::kData &&
+           header.frame_class == FrameClass::kPointToPoint;
   }
+  void begin_message(const FrameHeader& header, bool is_lent);
+  TimePoint granted_at(std::uint64_t number) const;
   void tell(const FrameHeader& header);
 
   MessageTimes* told_;
   ReceivedMessages received_;
-  std::uint64_t granted_ = 0;  // the message that was asked for last
-  TimePoint granted_at_{};
+  std::array<Grant, 8> grants_;  // the last ones
+  std::uint32_t grant_count_ = 0;
   std::uint64_t number_ = 0;  // of the message that is read
   TimePoint began_{};
   TimePoint ended_{};  // the one before

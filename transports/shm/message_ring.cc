@@ -179,6 +179,7 @@ void RingSender::publish(std::uint32_t word, std::uint32_t lines) {
 }
 
 RingSender::Pushed RingSender::push(const FrameHeader& header, std::span<const std::byte> payload) {
+  UNISONO_ASSERT(payload.size() <= kFramePayloadMax, "only what is lent may be longer");
   if (fits_inline(header)) {
     if (!has_room(1)) return broken_ ? Pushed::kBroken : Pushed::kNothing;
     std::byte* line = ring_.line(position_);
@@ -207,7 +208,7 @@ RingSender::Pushed RingSender::lend(const FrameHeader& header, std::span<const s
   const LoanLine line{kOpen, lent};
   std::memcpy(loan_, &line, sizeof line);
   write_header(ring_.line(position_), header);
-  is_read_here_ = lent.path == MemoryPath::kPointer;
+  loan_path_ = lent.path;
   publish(kLent, 2);
   rest_ = payload.data();
   rest_bytes_ = payload.size();
@@ -219,7 +220,8 @@ bool RingSender::loan_ended() {
   const std::uint32_t word = first_word(loan_).load(std::memory_order_acquire);
   if (word == kOpen || word == kReading) return false;
   broken_ = word != kTaken && word != kRefused;
-  may_lend_ = word == kTaken;
+  if (word != kTaken)
+    (loan_path_ == MemoryPath::kSingleCopy ? may_lend_private_ : may_lend_) = false;
   end_loan(word == kTaken);
   return true;
 }
@@ -234,7 +236,7 @@ void RingSender::withdraw() {
   std::uint32_t word = kOpen;
   // Acquire and release as in loan_ended() and for the reader, which then does not trust its copy.
   while (!first_word(loan_).compare_exchange_strong(word, kRefused, std::memory_order_acq_rel) &&
-         word == kReading && is_read_here_) {
+         word == kReading && loan_path_ == MemoryPath::kPointer) {
     std::this_thread::yield();
     word = kOpen;
   }
@@ -252,6 +254,7 @@ RingSender::Pushed RingSender::resume() {
     rest_ += piece;
     rest_bytes_ -= piece;
   }
+  if (!detached_.empty()) detached_ = {};  // a copy of a long frame
   return Pushed::kWhole;
 }
 
@@ -297,7 +300,7 @@ TakeResult RingReceiver::take_awaited(const AwaitedMessage& awaited) {
   const bool is_inline = bytes <= kInlineBytesMax;
   const bool is_passed = (word & kPassed) != 0;
   const std::uint32_t expected = kPublished | (is_inline ? kInline : 0) | bytes;
-  if (rest_bytes_ > 0 || bytes > ring_.piece_bytes ||
+  if (reading() || bytes > ring_.piece_bytes ||
       (is_passed ? word & ~(kPassed | kBufferMask) : word) != expected || !is_possible(word)) {
     return TakeResult::kOther;
   }
@@ -350,8 +353,8 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
                      std::to_string(header_.payload_bytes) + " payload bytes");
   }
   offset_ = 0;
-  timer_.begin(header_, is_lent);
   if (is_lent) {
+    if (lent_.path == MemoryPath::kSingleCopy) timer_.begin(header_, true);
     loan_ = ring_.line(ring_.wrap(position_ + 1));
     placement_ = sink.place(peer_, header_);
     return take_loan(sink);
@@ -368,6 +371,7 @@ RingReceiver::Took RingReceiver::take_first(std::uint32_t word, FrameSink& sink)
     sink.received(peer_, header_);
     return Took::kRecord;
   }
+  timer_.begin(header_, false);
   placement_ = sink.place(peer_, header_);
   take_payload(std::min<std::size_t>(header_.payload_bytes, ring_.piece_bytes), word, sink);
   return Took::kRecord;

@@ -113,6 +113,8 @@ class RingSender {
               const MemoryHandle& lent);
   /// Until the reader has refused a loan: it would refuse the next one, too.
   bool may_lend() const { return may_lend_; }
+  /// The same of private memory, which may not be readable.
+  bool may_lend_private() const { return may_lend_private_; }
   /// Whether a frame in private memory is better lent. The same for all frames of a message.
   bool lends_private(const FrameHeader& header, const ReceivedMessages* followed) {
     return loan_trials_.lends(header, followed);
@@ -156,8 +158,9 @@ class RingSender {
   std::size_t rest_bytes_ = 0;
   std::vector<std::byte> detached_;  // the copy that rest_ then points into
   std::byte* loan_ = nullptr;        // the line of a loan that nobody has decided on
-  bool is_read_here_ = false;        // the loan, by a thread of this process
+  MemoryPath loan_path_ = MemoryPath::kNone;
   bool may_lend_ = true;
+  bool may_lend_private_ = true;
   bool passes_ = false;  // this frame's pieces may go in buffers
   bool broken_ = false;
 };

@@ -29,9 +29,11 @@ MemoryHandle ShmTransport::Link::lend(const FrameHeader& header,
                    sender_->may_lend() && !sender_->writing();
   if (!may) return {};
   const MemoryHandle lent = loans_->lend(peer_, header, payload);
-  const bool is_tried = lent.path == MemoryPath::kSingleCopy && loans_->tries_private();
+  if (lent.path != MemoryPath::kSingleCopy) return lent;
   const ReceivedMessages* const followed = self_ > peer_ ? &receiver_.received() : nullptr;
-  return is_tried && !sender_->lends_private(header, followed) ? MemoryHandle{} : lent;
+  const bool lends = sender_->may_lend_private() &&
+                     (!loans_->tries_private() || sender_->lends_private(header, followed));
+  return lends ? lent : MemoryHandle{};
 }
 
 std::size_t ShmTransport::Link::frame_bytes(const FrameHeader& header,
