@@ -81,6 +81,11 @@ std::string job_place(std::string_view name, std::string_view job) {
   return fmt::format("{}/{}", name, job);
 }
 
+// Newcomers wait in it from when all have met until the members have agreed.
+Call first_barrier(milliseconds patience) {
+  return {.collective = Collective::kBarrier, .options = {.timeout = 2 * patience}};
+}
+
 // One member's way to the grown communicator.
 class Growing {
  public:
@@ -104,6 +109,7 @@ class Growing {
   void settle_newcomers(bool are_in);
   Status first_reason(const Status& own);
   milliseconds patience() const;
+  milliseconds wait_of_others() const;
 
   CommunicatorState& parent_;
   Store& store_;
@@ -124,7 +130,7 @@ Result<std::shared_ptr<CommunicatorState>> Growing::run() {
   if (leads()) settle_newcomers(made.status().ok());
   if (made) {
     // Newcomers use it from here on. Its own failure is told by its next call.
-    static_cast<void>((*made)->run({.collective = Collective::kBarrier}));
+    static_cast<void>((*made)->run(first_barrier(patience())));
   }
   return made;
 }
@@ -142,7 +148,7 @@ Result<int> Growing::count_newcomers() {
                            .in = &found,
                            .out = &found,
                            .count = sizeof found,
-                           .options = {.timeout = parent_.runtime().timeout() + options_.wait}}));
+                           .options = {.timeout = wait_of_others()}}));
   UNISONO_TRY(status_of(found));
   return found.size;
 }
@@ -153,7 +159,7 @@ Result<std::vector<WaitList::Newcomer>> Growing::find_newcomers() {
   const int room = kWorldSizeMax - parent_.size();
   const WaitList::Wanted wanted{.at_least = options_.at_least,
                                 .at_most = std::min(options_.at_most, room),
-                                .deadline = later(Clock::now(), options_.wait)};
+                                .deadline = later(Clock::now(), std::min(options_.wait, kTimeMax))};
   list_.emplace(store_, name_, rendezvous::random_group());
   UNISONO_ASSIGN(auto newcomers, list_->find(wanted, [this] { return go_on(); }));
   if (static_cast<int>(newcomers.size()) < options_.at_least) newcomers.clear();
@@ -232,7 +238,7 @@ void Growing::settle_newcomers(bool are_in) {
 
 Result<std::shared_ptr<CommunicatorState>> Growing::meet(const Seat& seat) {
   return join_at_store(
-      parent_.runtime().config(), -1,
+      parent_.runtime().config(), parent_.runtime().wished_device(),
       {store_, job_place(name_, seat.job), seat.rank, seat.size, [this] { return go_on(); }},
       later(Clock::now(), milliseconds(seat.timeout)));
 }
@@ -242,6 +248,8 @@ Result<std::shared_ptr<CommunicatorState>> Growing::meet(const Seat& seat) {
 Result<std::shared_ptr<CommunicatorState>> Growing::agree(
     Result<std::shared_ptr<CommunicatorState>> joined) {
   if (!joined) {
+    // The arbiter tells the others: who only closes it may be waited for.
+    voters_->abort("rank " + std::to_string(parent_.rank()) + " could not join the grown one");
     voters_->close();
     return first_reason(joined.error());
   }
@@ -255,7 +263,8 @@ Result<std::shared_ptr<CommunicatorState>> Growing::agree(
   return joined;
 }
 
-// Why not all have joined: what the lowest rank says that did not.
+// Why not all have joined: what the lowest rank says that did not. The communicator works, so it is
+// no failure of it, whichever the one of the joiner was.
 Status Growing::first_reason(const Status& own) {
   const Seat said = own ? Seat() : refusal(own);
   std::vector<Seat> all(static_cast<std::size_t>(parent_.size()));
@@ -265,11 +274,18 @@ Status Growing::first_reason(const Status& own) {
                            .count = sizeof said}));
   for (const Seat& each : all) {
     if (const Status why = status_of(each); !why) {
-      return Status(why.code(), "not all have met in the grown communicator: " + why.message());
+      return Status(ErrorCode::kRendezvous,
+                    "not all have met in the grown communicator: " + why.message());
     }
   }
   return Status(ErrorCode::kRendezvous,
                 "the members could not agree to use the grown communicator");
+}
+
+// For rank 0, which looks for newcomers. Its wrong options are refused there.
+milliseconds Growing::wait_of_others() const {
+  return std::min(parent_.runtime().timeout(), kTimeMax) +
+         std::clamp(options_.wait, milliseconds(0), kTimeMax);
 }
 
 milliseconds Growing::patience() const {
@@ -290,12 +306,14 @@ namespace {
 // The grown communicator once its members use it.
 Result<std::shared_ptr<CommunicatorState>> accept(const Invitation& invitation, Config config,
                                                   int device, Store& store, std::string_view name,
+                                                  TimePoint meet_by,
                                                   const std::function<Status()>& go_on) {
-  UNISONO_ASSIGN(auto joined, join_at_store(std::move(config), device,
-                                            {store, job_place(name, invitation.job),
-                                             invitation.rank, invitation.size, go_on},
-                                            later(Clock::now(), invitation.timeout)));
-  const Status used = joined->run({.collective = Collective::kBarrier});
+  UNISONO_ASSIGN(auto joined,
+                 join_at_store(std::move(config), device,
+                               {store, job_place(name, invitation.job), invitation.rank,
+                                invitation.size, go_on},
+                               std::min(meet_by, later(Clock::now(), invitation.timeout))));
+  const Status used = joined->run(first_barrier(invitation.timeout));
   if (used) return joined;
   joined->close();
   return used;
@@ -311,21 +329,42 @@ Status still_wanted(rendezvous::Newcomer& newcomer) {
 
 }  // namespace
 
-Result<std::shared_ptr<CommunicatorState>> rejoin(Store& store, std::string_view name, int key,
-                                                  const Config& config, int device) {
-  UNISONO_TRY(check_name(name));
-  const TimePoint deadline = later(Clock::now(), config.timeout);
-  rendezvous::Newcomer newcomer(store, name, key);
+namespace {
+
+Result<std::shared_ptr<CommunicatorState>> rejoin_until(TimePoint deadline,
+                                                        rendezvous::Newcomer& newcomer,
+                                                        Store& store, std::string_view name,
+                                                        const Config& config, int device) {
+  // Who is invited at the last moment may still join.
+  const TimePoint meet_by = later(deadline, kMeetTime);
   for (;;) {
     UNISONO_ASSIGN(const Invitation invitation, newcomer.await_invitation(deadline));
-    auto grown =
-        accept(invitation, config, device, store, name, [&] { return still_wanted(newcomer); });
+    auto grown = accept(invitation, config, device, store, name, meet_by,
+                        [&] { return still_wanted(newcomer); });
     if (grown || Clock::now() >= deadline) return grown;
     log::info("a group that let this newcomer in did not come about (" + grown.error().message() +
               "): it waits for the next");
     UNISONO_ASSIGN(const bool is_asked_again, newcomer.is_asked_again());
     if (!is_asked_again) UNISONO_TRY(newcomer.renew());
   }
+}
+
+Result<std::shared_ptr<CommunicatorState>> rejoin_by(TimePoint deadline, Store& store,
+                                                     std::string_view name, int key,
+                                                     const Config& config, int device) {
+  UNISONO_TRY(check_name(name));
+  rendezvous::Newcomer newcomer(store, name, key);
+  auto grown = rejoin_until(deadline, newcomer, store, name, config, device);
+  // Nobody is to wait for it any more. A store that fails again has nothing to add.
+  if (!grown) static_cast<void>(newcomer.leave());
+  return grown;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CommunicatorState>> rejoin(Store& store, std::string_view name, int key,
+                                                  const Config& config, int device) {
+  return rejoin_by(later(Clock::now(), config.timeout), store, name, key, config, device);
 }
 
 namespace {
@@ -363,9 +402,14 @@ Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent,
 
 Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int device) {
   UNISONO_ASSIGN(LauncherGroup group, launcher_group(config.launcher_store));
-  UNISONO_ASSIGN(auto grown, rejoin(group.store, group.name, group.rank, config, device));
-  const std::string key = rendezvous::rejoined_key(group.rank, group.restarts);
-  UNISONO_TRY(rendezvous::set_in_store(group.store, key, "yes"));
+  UNISONO_TRY(rendezvous::set_in_store(group.store,
+                                       rendezvous::waiting_key(group.rank, group.restarts), "yes"));
+  // The launcher ends it when there is nobody left to let it in.
+  UNISONO_ASSIGN(auto grown,
+                 rejoin_by(kNever, group.store, group.name, group.rank, config, device));
+  const Status told = rendezvous::set_in_store(
+      group.store, rendezvous::rejoined_key(group.rank, group.restarts), "yes");
+  if (!told) log::warning(told.message());
   return grown;
 }
 

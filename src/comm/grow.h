@@ -21,8 +21,8 @@ Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent, Store
 Result<std::shared_ptr<CommunicatorState>> rejoin(Store& store, std::string_view name, int key,
                                                   const Config& config, int device);
 
-/// The same by the launcher's store, in which ranks are ordered by RANK. kUnsupported where there
-/// is none.
+/// The same by the launcher's store, in which ranks are ordered by RANK. A newcomer waits there as
+/// long as the launcher lets it. kUnsupported where there is none.
 Result<std::shared_ptr<CommunicatorState>> grow(CommunicatorState& parent,
                                                 const GrowOptions& options);
 Result<std::shared_ptr<CommunicatorState>> rejoin(const Config& config, int device);

@@ -133,13 +133,14 @@ Result<int> local_rank() {
   return launched ? launched->local_rank : -1;
 }
 
-// The first time in a process that the launcher has started again, where the program leaves it to
-// the launcher where to meet.
+std::atomic<bool> has_rejoined{false};
+
+// Until that has succeeded once in a process that the launcher has started again, where the program
+// leaves it to the launcher where to meet.
 bool rejoins(const Config& config, const InitOptions& options) {
-  static std::atomic<bool> has_rejoined{false};
   const bool is_launchers = options.store == nullptr && config.rendezvous == "env://" &&
                             options.rank < 0 && options.size < 0;
-  return config.rejoin && is_launchers && !has_rejoined.exchange(true);
+  return config.rejoin && is_launchers && !has_rejoined;
 }
 
 }  // namespace
@@ -151,6 +152,7 @@ Communicator init(const InitOptions& options) {
   if (rejoins(runtime.config, options)) {
     Communicator grown =
         CommunicatorAccess::make(value_or_throw(detail::rejoin(runtime.config, options.device)));
+    has_rejoined = true;
     job.set(CommunicatorAccess::state(grown)->shared_runtime());
     return grown;
   }

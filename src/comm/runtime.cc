@@ -224,6 +224,7 @@ Status Runtime::open_transports(const RuntimeOptions& options, Member* self) {
 }
 
 Status Runtime::open_device(const device::DeviceWish& wish, Member* self) {
+  wished_device_ = wish.ordinal;
   UNISONO_ASSIGN(device_, device::RankDevice::open(config_, wish));
   if (device_ != nullptr && !device_->published().empty()) {
     self->addresses += "cuda " + device_->published() + "\n";

@@ -64,6 +64,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   }
   /// Null where this rank can have no device memory.
   device::RankDevice* device() { return device_.get(); }
+  /// The one that was asked for, or -1.
+  int wished_device() const { return wished_device_; }
   /// Null when this host's ranks do not share memory.
   shm::SharedSegment* shared_segment() { return shared_segment_.get(); }
   /// The slowest link between these world ranks.
@@ -153,6 +155,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   std::unique_ptr<shm::LocalListener> local_listener_;
   std::shared_ptr<shm::SharedSegment> shared_segment_;
   std::unique_ptr<device::RankDevice> device_;
+  int wished_device_ = -1;
   TransportSet transports_;
   Registrations registrations_;
   std::vector<HostLoad> host_loads_;  // by world rank

@@ -25,19 +25,28 @@ Status gone(const std::string& why) {
   return {ErrorCode::kRendezvous, "the launcher's store does not answer: " + why};
 }
 
-Status send_all(int fd, std::string_view bytes, TimePoint deadline) {
+// False where the store has hung up, or the deadline passed.
+Result<bool> send_all(int fd, std::string_view bytes, TimePoint deadline) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno != EINTR && (errno != EAGAIN || !wait_ready(fd, true, deadline))) {
+    } else if (errno == EPIPE || errno == ECONNRESET) {
+      return false;
+    } else if (errno == EAGAIN) {
+      if (!wait_ready(fd, true, deadline)) return false;
+    } else if (errno != EINTR) {
       return gone(errno_text(errno));
     }
   }
-  return Status();
+  return true;
 }
 
 }  // namespace
+
+std::string waiting_key(int rank, int restarts) {
+  return fmt::format("unisono/rejoining/{}/{}", rank, restarts);
+}
 
 std::string rejoined_key(int rank, int restarts) {
   return fmt::format("unisono/rejoined/{}/{}", rank, restarts);
@@ -77,14 +86,16 @@ Result<std::optional<std::string>> LauncherStore::ask(const StoreRequest& reques
 // Nothing where there was no answer, because the deadline passed or the store was full.
 Result<std::optional<std::string>> LauncherStore::ask_once(const std::string& question,
                                                            TimePoint deadline) const {
-  UNISONO_ASSIGN(const UniqueFd fd, connect_unix(name_));
-  UNISONO_TRY(send_all(fd.get(), question, deadline));
+  UNISONO_ASSIGN(const UniqueFd fd, connect_unix(name_, deadline));
+  UNISONO_ASSIGN(const bool is_sent, send_all(fd.get(), question, deadline));
+  if (!is_sent) return std::optional<std::string>();
   std::string bytes;
   while (wait_ready(fd.get(), false, deadline)) {
     char piece[4096];
     const ssize_t got = ::recv(fd.get(), piece, sizeof piece, 0);
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) break;
-    if (got < 0) continue;
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got < 0 && errno != ECONNRESET) return gone(errno_text(errno));
+    if (got <= 0) break;
     bytes.append(piece, static_cast<std::size_t>(got));
     UNISONO_ASSIGN(auto answer, answer_from_bytes(bytes));
     if (answer) return answer;

@@ -14,6 +14,8 @@
 
 namespace unisono::rendezvous {
 
+/// What such a rank sets before it waits: the launcher may end it when there is nobody to rejoin.
+std::string waiting_key(int rank, int restarts);
 /// What a rank sets once it has rejoined, that had been started again as the job's so manieth: the
 /// launcher knows then that others may find the job by it.
 std::string rejoined_key(int rank, int restarts);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "base/errno_text.h"
 #include "base/network.h"
@@ -145,13 +146,16 @@ Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
   return listener_of(std::move(socket), false);
 }
 
-Result<UniqueFd> connect_unix(const std::string& name) {
+Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline) {
+  constexpr Duration kAskAgain = std::chrono::milliseconds(1);
   UNISONO_ASSIGN(const UnixAddress address, unix_address(name));
   UniqueFd fd(::socket(AF_UNIX, kSocketFlags, 0));
   if (!fd) return failed("cannot create a UNIX socket", errno);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.bytes) !=
-      0) {
-    return connect_failed(unix_text(name), errno);
+  // EAGAIN: too many wait to be accepted, and no event tells when there is room.
+  while (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.address), address.bytes) !=
+         0) {
+    if (errno != EAGAIN || Clock::now() >= deadline) return connect_failed(unix_text(name), errno);
+    std::this_thread::sleep_for(kAskAgain);
   }
   if (const Status same = check_same_user(fd.get()); !same) {
     return Status(ErrorCode::kRendezvous, fmt::format("{}: {}", unix_text(name), same.message()));

@@ -37,8 +37,9 @@ Result<Listener> listen_unix(const std::string& name);
 Result<Listener> listen_tcp(const std::string& host, std::uint16_t port,
                             const std::string& interface_address = "");
 
-/// A connected socket, or kRendezvous with the reason. Refuses a listener of another user.
-Result<UniqueFd> connect_unix(const std::string& name);
+/// A connected socket, or kRendezvous with the reason. Refuses a listener of another user. Waits
+/// until `deadline` where too many wait to be accepted.
+Result<UniqueFd> connect_unix(const std::string& name, TimePoint deadline = {});
 Result<UniqueFd> connect_tcp(const std::string& host, std::uint16_t port, TimePoint deadline);
 /// The same at a numeric address, without waiting: connected, or not, once it is writable.
 Result<UniqueFd> begin_connect_tcp(const std::string& address, std::uint16_t port);

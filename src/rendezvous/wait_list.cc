@@ -131,7 +131,7 @@ Result<std::vector<WaitList::Newcomer>> WaitList::find(const Wanted& wanted,
                                                        const std::function<Status()>& go_on) {
   for (;;) {
     UNISONO_TRY(go_on());
-    UNISONO_TRY(read_places());
+    UNISONO_TRY(read_places(go_on));
     UNISONO_TRY(read_answers());
     std::vector<Newcomer> newcomers = present(wanted.at_most);
     const int count = static_cast<int>(newcomers.size());
@@ -152,7 +152,7 @@ Status WaitList::withdraw(const Newcomer& newcomer) {
   return set_in_store(store_, invitation_key(list_, newcomer.handle, group_), kCrossedOut);
 }
 
-Status WaitList::read_places() {
+Status WaitList::read_places(const std::function<Status()>& go_on) {
   if (first_ < 0) {
     UNISONO_ASSIGN(first_, read_first(store_, list_));
   }
@@ -160,6 +160,7 @@ Status WaitList::read_places() {
     UNISONO_ASSIGN(const std::string text,
                    get_from_store(store_, place_key(list_, end_), TimePoint()));
     if (text.empty()) return Status();
+    UNISONO_TRY(go_on());
     UNISONO_TRY(read_place(end_, text));
   }
   return list_is_full(list_);

@@ -38,7 +38,8 @@ namespace unisono::rendezvous {
 inline constexpr std::size_t kListNameBytesMax = 200;
 /// Newcomers that may ever be on one list.
 inline constexpr int kPlacesMax = 1 << 20;
-/// How long a newcomer on the list is waited for that does not answer.
+/// How long a newcomer on the list is waited for that does not answer. One that has answered and
+/// dies then is waited for until the invitation's timeout.
 inline constexpr Duration kAnswerTime = std::chrono::seconds(2);
 
 /// Where an invited newcomer joins, and as what.
@@ -84,7 +85,7 @@ class WaitList {
     bool is_here = false;
   };
 
-  Status read_places();
+  Status read_places(const std::function<Status()>& go_on);
   Status read_place(int place, const std::string& text);
   Status read_answers();
   Result<std::string> answer_of(const Newcomer& newcomer, TimePoint until);
@@ -114,13 +115,14 @@ class Newcomer {
   Result<bool> is_invited();
   /// Leaves the list, to wait there anew as somebody else.
   Status renew();
+  /// So that no group waits for it: crossed out, and gone for the group that has asked last.
+  Status leave();
 
  private:
   Status take_place(TimePoint deadline);
   Result<bool> has_place();
   Result<std::optional<Invitation>> look(TimePoint until);
   Status answer(std::string_view word);
-  Status leave();
 
   Store& store_;
   const std::string list_;
