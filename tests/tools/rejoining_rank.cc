@@ -1,12 +1,15 @@
 // A rank of a job that outlives failures, for tests of the launcher. Ranks named in VICTIMS ("1,0")
-// die one after the other, each once all are together; the job ends well when all were.
+// die one after the other, each once all are together; the job ends well when all were. With
+// DIES_WAITING it dies once it waits to rejoin.
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <thread>
 
+#include "rendezvous/launcher_store.h"
 #include "tests/fault/survivors.h"
 
 namespace unisono::test {
@@ -26,6 +29,13 @@ int live() {
   std::iota(everyone.begin(), everyone.end(), 0);
   const std::vector<Rank> victims = victims_of(std::getenv("VICTIMS"));
   auto done = static_cast<std::size_t>(std::atoi(std::getenv("TORCHELASTIC_RESTART_COUNT")));
+  if (std::getenv("DIES_WAITING") != nullptr) {
+    std::thread([self, done] {
+      const std::string key = rendezvous::waiting_key(self, static_cast<int>(done));
+      while (launcher_store()->get(key, std::chrono::seconds(1)).empty()) continue;
+      kill(getpid(), SIGKILL);
+    }).detach();
+  }
   Communicator comm = init();
   for (;; ++done) {
     try {

@@ -77,26 +77,54 @@ TEST(RunRestart, OfAllEndsWithTheStatusOfTheLastFailure) {
   EXPECT_EQ(launcher.wait(), 42);
 }
 
-// Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin.
+// Ranks that do not rejoin end of the first failure: all begin anew once nobody is left to rejoin,
+// and that is one failure.
 TEST(RunRestart, BecomesOneOfAllWhereTheOthersFailToo) {
   const std::string script =
       "if [ \"$UNISONO_REJOIN\" = on ]; then while :; do sleep 0.01; done; fi;"
-      "[ $TORCHELASTIC_RESTART_COUNT -ge 2 ] && exit 0; exit 5";
-  Launcher launcher(shell({"-n", "2", "--max-restarts", "2", "--grace", "0.1"}, script));
+      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; exit 5";
+  Launcher launcher(shell({"-n", "4", "--max-restarts", "1", "--grace", "0.1"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
-  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again (2 of 2 restarts)"));
+  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again (1 of 1 restarts)"));
 }
 
 // The others have done the work meanwhile.
 TEST(RunRestart, DoesNotWaitForARankThatCameTooLate) {
   const test::TemporaryFolder folder;
-  const std::string script =
-      "cd " + folder.path() +
-      "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; while :; do sleep 0.01; done; fi;"
-      "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
+  const std::string script = "cd " + folder.path() +
+                             "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; exec " +
+                             UNISONO_REJOINING_RANK +
+                             "; fi;"
+                             "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
   Launcher launcher(shell({"-n", "2", "--max-restarts", "9"}, script));
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(launcher.err(), HasSubstr("ended before the ranks that were started again rejoined"));
+}
+
+// It never asks to rejoin, and has work of its own.
+TEST(RunRestart, LetsARankThatWaitsForNobodyEndItsWork) {
+  const test::TemporaryFolder folder;
+  const std::string script =
+      "cd " + folder.path() +
+      "; if [ \"$UNISONO_REJOIN\" = on ]; then touch again; sleep 2; echo done; exit 0; fi;"
+      "[ $RANK = 1 ] && exit 5; while [ ! -e again ]; do sleep 0.01; done";
+  Launcher launcher(shell({"-n", "2", "--max-restarts", "1"}, script));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.out(), HasSubstr("[1] done"));
+  EXPECT_THAT(launcher.err(), Not(HasSubstr("sending")));
+}
+
+TEST(RunRestart, GoesOnWithoutARankThatDiesWhileItWaits) {
+  const test::TemporaryFolder folder;
+  const std::string script =
+      "cd " + folder.path() + "; if [ \"$UNISONO_REJOIN\" = on ]; then echo $$ > new; mv new pid;" +
+      "DIES_WAITING=1 exec " + UNISONO_REJOINING_RANK +
+      "; fi; [ $RANK = 1 ] && exit 5; while [ ! -e pid ]; do sleep 0.01; done;"
+      "while kill -0 $(cat pid); do sleep 0.01; done 2>/dev/null; echo done";
+  Launcher launcher(shell({"-n", "2", "--max-restarts", "1", "--timeout-report", "0.1"}, script));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_THAT(launcher.out(), HasSubstr("[0] done"));
+  EXPECT_THAT(launcher.err(), HasSubstr("was ended by SIGKILL; the others go on without it"));
 }
 
 TEST(RunRestart, DoesNotFollowASignalToEnd) {

@@ -176,6 +176,29 @@ TEST(StoreServer, TakesAQuestionInPieces) {
   EXPECT_EQ(store.get("key", kLong), "value");
 }
 
+// It neither turns anybody away nor wakes its loop for those that it has no room for.
+TEST(StoreServer, TakesNoMoreAtOnceThanItHasRoomFor) {
+  StoreServer server = std::move(*StoreServer::start(1));
+  auto first = rendezvous::connect_unix(server.name());
+  ASSERT_TRUE(first) << first.error().message();
+  const auto second = rendezvous::connect_unix(server.name());
+  ASSERT_TRUE(second) << second.error().message();
+  const std::string question =
+      *rendezvous::to_bytes({rendezvous::StoreRequest::Kind::kGet, "key", ""});
+  ASSERT_EQ(::send(second->get(), question.data(), question.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(question.size()));
+  const auto has_work = [&] {
+    pollfd polled{server.fd(), POLLIN, 0};
+    return ::poll(&polled, 1, 0) == 1;
+  };
+  for (int i = 0; i < 3; ++i) server.serve();
+  EXPECT_FALSE(has_work());
+  EXPECT_FALSE(rendezvous::wait_ready(second->get(), false, Clock::now()));
+  *first = UniqueFd();
+  while (has_work()) server.serve();
+  EXPECT_TRUE(rendezvous::wait_ready(second->get(), false, Clock::now()));
+}
+
 TEST(StoreServer, OutlivesRandomBytesAndClientsThatLeave) {
   const Served served;
   const test::SeedTrace seed_trace;

@@ -52,16 +52,20 @@ void open_missing_streams() {
   if (fd >= 0) ::close(fd);
 }
 
-// Two pipes a rank and its record soon exceed the usual soft limit of 1024; ranks get the original
-// back.
-void raise_open_files(int local_size, rlimit* before) {
+// Two pipes a rank and its record, and the clients of a store, soon exceed the usual soft limit of
+// 1024; ranks get the original back. So many clients there are descriptors for.
+std::size_t raise_open_files(int local_size, std::size_t clients, rlimit* before) {
   constexpr rlim_t kOwn = 64;
-  if (::getrlimit(RLIMIT_NOFILE, before) != 0) return;
+  if (::getrlimit(RLIMIT_NOFILE, before) != 0) return 1;
+  const rlim_t of_ranks = 3 * static_cast<rlim_t>(local_size) + kOwn;
   rlimit wanted = *before;
-  wanted.rlim_cur = std::max(before->rlim_cur, 3 * static_cast<rlim_t>(local_size) + kOwn);
+  wanted.rlim_cur = std::max<rlim_t>(before->rlim_cur, of_ranks + clients);
   if (wanted.rlim_max != RLIM_INFINITY)
     wanted.rlim_cur = std::min(wanted.rlim_cur, wanted.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &wanted);
+  const rlim_t granted =
+      ::setrlimit(RLIMIT_NOFILE, &wanted) == 0 ? wanted.rlim_cur : before->rlim_cur;
+  if (granted <= of_ranks) return 1;
+  return std::min<std::size_t>(clients, granted - of_ranks);
 }
 
 Status check_job_key(const RunArguments& arguments, JobFacts& facts) {
@@ -183,11 +187,13 @@ Result<int> run_job(RunArguments arguments) {
     return processors.error();
   }
   if (arguments.local_size == 0) arguments.local_size = place.processors.usable_core_count();
-  raise_open_files(arguments.local_size, &place.open_files);
+  const bool has_store = arguments.max_restarts > 0 && arguments.restart == run::Restart::kFailed;
+  const std::size_t clients = raise_open_files(
+      arguments.local_size, has_store ? run::StoreServer::kClientsMax : 0, &place.open_files);
   const run::RankRecords records(arguments.local_size, tools::inherited_environment());
   std::optional<run::StoreServer> store;
-  if (arguments.max_restarts > 0 && arguments.restart == run::Restart::kFailed) {
-    UNISONO_ASSIGN(store, run::StoreServer::start());
+  if (has_store) {
+    UNISONO_ASSIGN(store, run::StoreServer::start(clients));
   }
   UNISONO_ASSIGN(run::JobSpec job,
                  make_job(arguments, place.processors, records, store ? &*store : nullptr));

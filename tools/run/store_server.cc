@@ -31,7 +31,7 @@ void send_at_once(int fd, std::string_view bytes) {
 
 }  // namespace
 
-Result<StoreServer> StoreServer::start() {
+Result<StoreServer> StoreServer::start(std::size_t clients_max) {
   std::string name = random_socket_name();
   UNISONO_ASSIGN(rendezvous::Listener listener, rendezvous::listen_unix(name));
   UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
@@ -39,11 +39,15 @@ Result<StoreServer> StoreServer::start() {
     return Status(ErrorCode::kSystem, fmt::format("cannot wait for events: {}", errno_text(errno)));
   }
   UNISONO_TRY(watch(events.get(), listener.fd.get()));
-  return StoreServer(std::move(name), std::move(listener), std::move(events));
+  return StoreServer(std::move(name), std::move(listener), std::move(events), clients_max);
 }
 
-StoreServer::StoreServer(std::string name, rendezvous::Listener listener, UniqueFd events)
-    : name_(std::move(name)), listener_(std::move(listener)), events_(std::move(events)) {}
+StoreServer::StoreServer(std::string name, rendezvous::Listener listener, UniqueFd events,
+                         std::size_t clients_max)
+    : name_(std::move(name)),
+      listener_(std::move(listener)),
+      events_(std::move(events)),
+      clients_max_(clients_max) {}
 
 void StoreServer::serve() {
   std::array<epoll_event, 64> ready;
@@ -56,17 +60,26 @@ void StoreServer::serve() {
       on_client(fd);
     }
   }
+  if (!listens_ && clients_.size() < clients_max_) listen(true);
 }
 
+// Of any user: so many that the supervisor has its turn meanwhile.
 void StoreServer::accept_clients() {
-  for (;;) {
+  constexpr int kAtOnce = 64;
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (clients_.size() >= clients_max_) return listen(false);
     UniqueFd fd(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return;
-    const bool is_welcome = clients_.size() < kClientsMax && check_same_user(fd.get()).ok();
-    if (!is_welcome || !watch(events_.get(), fd.get())) continue;
+    if (!check_same_user(fd.get()) || !watch(events_.get(), fd.get())) continue;
     const int number = fd.get();
     clients_[number] = Client{.fd = std::move(fd), .bytes = {}, .awaited = {}};
   }
+}
+
+// While it is full nobody is to wake it who only wants to come in.
+void StoreServer::listen(bool on) {
+  epoll_event event{.events = on ? EPOLLIN : 0U, .data = {.fd = listener_.fd.get()}};
+  if (::epoll_ctl(events_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event) == 0) listens_ = on;
 }
 
 // An answer to another one may have ended it in this same round.

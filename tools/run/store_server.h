@@ -18,12 +18,13 @@ namespace unisono::run {
 
 class StoreServer {
  public:
-  /// Connections at a time; one more is closed at once, and comes again.
+  /// Connections at a time; further ones wait to be accepted.
   static constexpr std::size_t kClientsMax = 4096;
   /// Keys and values together; a set beyond is refused.
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
 
-  static Result<StoreServer> start();
+  /// `clients_max`: as many as there are descriptors for.
+  static Result<StoreServer> start(std::size_t clients_max = kClientsMax);
 
   /// Of the socket: what ranks find in UNISONO_LAUNCHER_STORE.
   const std::string& name() const { return name_; }
@@ -39,8 +40,10 @@ class StoreServer {
     std::string awaited;  // the key of a get that nobody has set yet
   };
 
-  StoreServer(std::string name, rendezvous::Listener listener, UniqueFd events);
+  StoreServer(std::string name, rendezvous::Listener listener, UniqueFd events,
+              std::size_t clients_max);
   void accept_clients();
+  void listen(bool on);
   void on_client(int fd);
   bool keep(Client& client);
   bool answer(Client& client, const rendezvous::StoreRequest& request);
@@ -53,6 +56,8 @@ class StoreServer {
   std::map<int, Client> clients_;
   std::map<std::string, std::string, std::less<>> values_;
   std::size_t bytes_ = 0;
+  std::size_t clients_max_;
+  bool listens_ = true;
 };
 
 }  // namespace unisono::run

@@ -88,6 +88,9 @@ class Supervisor {
   bool restarts(const RankProcess& failed, const Failure& failure);
   bool is_member(const RankProcess& process) const;
   bool member_runs() const;
+  bool one_is_to_rejoin() const;
+  bool waits_to_rejoin(const RankProcess& process) const;
+  bool only_waiting_run() const;
   void start_again();
   bool start_all_again();
   bool ranks_are_done() const;
@@ -325,7 +328,8 @@ void Supervisor::reap() {
 void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.leader_runs = false;
   const int status = exit_status_of(wait_status);
-  process.was_ended_here = phase_ > Phase::kReporting;
+  // Nobody has ended one that exits with 0, whatever it left open.
+  process.was_ended_here = phase_ > Phase::kReporting || status == 0;
   if (status == 0) return;
   // From SIGTERM on ranks end because they were told to.
   if (phase_ > Phase::kReporting) return;
@@ -335,15 +339,21 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.err.read_available(queue_);
   Failure failure{status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
                                       how_it_ended(wait_status))};
-  if (!restarts(process, failure)) on_failure(std::move(failure));
+  if (restarts(process, failure)) return;
+  if (phase_ == Phase::kRunning && waits_to_rejoin(process) && member_runs()) {
+    return say(failure.what + "; the others go on without it");
+  }
+  on_failure(std::move(failure));
 }
 
-// Sees to it that the failed rank, or everyone, is started again, where that may be.
+// Sees to it that the failed rank, or everyone, is started again, where that may be. Ranks that
+// fail before the one that failed first has rejoined, as those that cannot go on without it, are
+// one failure.
 bool Supervisor::restarts(const RankProcess& failed, const Failure& failure) {
-  if (restarts_ == job_.max_restarts || told_to_end_ || phase_ != Phase::kRunning || failure_) {
-    return false;
-  }
-  ++restarts_;
+  if (told_to_end_ || phase_ != Phase::kRunning || failure_) return false;
+  const bool is_counted = failed.rejoins || !one_is_to_rejoin();
+  if (is_counted && restarts_ == job_.max_restarts) return false;
+  if (is_counted) ++restarts_;
   const bool rejoins = job_.restart == Restart::kFailed && member_runs();
   say(fmt::format("{}; starting {} again ({} of {} restarts)", failure.what,
                   rejoins ? fmt::format("rank {}", failed.rank) : "all ranks", restarts_,
@@ -375,7 +385,27 @@ bool Supervisor::member_runs() const {
   });
 }
 
+bool Supervisor::one_is_to_rejoin() const {
+  return !due_.empty() ||
+         std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
+           return process.leader_runs && !is_member(process);
+         });
+}
+
+// In init(), as it has said, for the others to let it in.
+bool Supervisor::waits_to_rejoin(const RankProcess& process) const {
+  return !is_member(process) &&
+         job_.store->holds(rendezvous::waiting_key(process.rank, process.restarts));
+}
+
+bool Supervisor::only_waiting_run() const {
+  return std::none_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
+    return process.leader_runs && !waits_to_rejoin(process);
+  });
+}
+
 void Supervisor::start_again() {
+  if (phase_ != Phase::kRunning) due_.clear();
   for (const int rank : std::exchange(due_, {})) {
     const auto ranks = job_.ranks_again(restarts_, true);
     if (!ranks) {
@@ -427,9 +457,10 @@ void Supervisor::repeat_first_failure() {
   if (failures_told_ > 1) say(fmt::format("first failure: {}", failure_->what));
 }
 
-// The ranks themselves may have had nothing to say, as those that were ended.
+// The ranks themselves may have had nothing to say, as those that were ended. Where the launcher
+// was told to end, no rank is to blame.
 void Supervisor::tell_verdict() {
-  if (!failure_ || job_.records == nullptr) return;
+  if (!failure_ || told_to_end_ || job_.records == nullptr) return;
   std::vector<bool> ended_here(job_.ranks.size(), false);
   // The last process of a rank is the one whose record is left.
   for (const RankProcess& process : processes_) {
@@ -462,8 +493,8 @@ void Supervisor::advance_phase() {
     phase_ = Phase::kRunning;
     deadline_ = kNever;
   }
-  // Ranks that were started again too late: nobody is left whom they could rejoin.
-  const bool is_over = !member_runs();
+  // Those that wait then were started again too late: nobody is left whom they could rejoin.
+  const bool is_over = only_waiting_run();
   if (phase_ == Phase::kRunning && !is_over) deadline_ = kNever;
   if (phase_ == Phase::kRunning && is_over && deadline_ == kNever) {
     deadline_ = Clock::now() + kLingerTime;
