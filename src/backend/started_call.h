@@ -42,6 +42,7 @@ struct StartedCall {
     failed.store(false, std::memory_order_relaxed);
     concerns_call_alone = false;
     in_group = false;
+    is_asynchronous = false;
   }
   /// The call that the peers take part in: this one, or the one that a call on device memory makes
   /// on the host.
@@ -61,6 +62,7 @@ struct StartedCall {
       operation.peer = call.peer;
       operation.tag = call.tag;
     }
+    operation.is_asynchronous = is_asynchronous;
     return operation;
   }
 
@@ -85,6 +87,7 @@ struct StartedCall {
   std::atomic<bool> enqueued = false;    ///< the work is in the caller's stream, or over
   std::atomic<bool> failed = false;      ///< before it was enqueued; read after `enqueued`
   bool concerns_call_alone = false;      ///< a failure that all ranks found in the call
+  bool is_asynchronous = false;          ///< who began it need not wait
   bool in_group = false;                 ///< others of its group follow, and then close_gate()
 };
 

@@ -146,6 +146,7 @@ Result<RequestState*> CommunicatorState::admit(const GroupedCall& grouped, const
   RequestState& request = prepare(*grouped.call);
   RequestPool::copy_counts(request);
   request.in_group = how.in_group;
+  request.is_asynchronous = grouped.is_asynchronous;
   const Result<Operation*> started =
       grouped.on_device ? devices_.start(request, checked.shape) : host_.start(request, checked);
   if (!started) {
@@ -210,7 +211,7 @@ void CommunicatorState::on_done(RequestState& request) {
   if (succeeded) host_.traffic().count_call(request.call.collective);
   request.backend->end(request, succeeded);
   if (!succeeded) request.outcome = outcome_of(request);
-  host_.recorder().end(request.recorded, request.outcome);
+  host_.recorder().end(request.recorded, request.outcome, request.concerns_call_alone);
   request.failed.store(!succeeded, std::memory_order_relaxed);
   request.enqueued.store(true, std::memory_order_release);
   if (request.callbacks == nullptr) return;

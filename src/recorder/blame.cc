@@ -1,7 +1,9 @@
 #include "recorder/blame.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/collective.h"
@@ -9,22 +11,33 @@
 namespace unisono::recorder {
 namespace {
 
-bool has_failed(const RankRecord& record) {
-  return !record.calls.empty() && record.calls.back().state == EntryState::kFailed;
-}
-
-// The call in flight that began first, or the first of those that the last failure ended.
-const RecordedCall* call_that_holds_up(const RankRecord& record) {
-  const auto running =
-      std::find_if(record.calls.begin(), record.calls.end(),
-                   [](const RecordedCall& call) { return call.state == EntryState::kRunning; });
-  if (running != record.calls.end()) return &*running;
+// The first call that ended with a failure which the rank has not got over since: whoever goes on
+// starts other calls.
+const RecordedCall* first_failure(const RankRecord& record) {
   const RecordedCall* first = nullptr;
+  std::int64_t last_start_ns = INT64_MIN;
   for (auto call = record.calls.rbegin(); call != record.calls.rend(); ++call) {
-    if (call->state != EntryState::kFailed) break;
-    first = &*call;
+    const bool has_failed = call->state == EntryState::kFailed;
+    if (has_failed && last_start_ns < call->ended_ns) first = &*call;
+    if (!has_failed) last_start_ns = std::max(last_start_ns, call->started_ns);
   }
   return first;
+}
+
+bool has_failed(const RankRecord& record) { return first_failure(record) != nullptr; }
+
+// The call in flight that began first, of those that a thread waits in if there are such and else
+// of collectives; or the first that has failed.
+const RecordedCall* call_that_holds_up(const RankRecord& record) {
+  const RecordedCall *collective = nullptr, *message = nullptr;
+  for (const RecordedCall& call : record.calls) {
+    if (call.state != EntryState::kRunning) continue;
+    if (!call.is_asynchronous) return &call;
+    const RecordedCall*& first = call.is_message() ? message : collective;
+    if (first == nullptr) first = &call;
+  }
+  if (collective != nullptr) return collective;
+  return message != nullptr ? message : first_failure(record);
 }
 
 // Who is in a communicator, as far as records say.
@@ -136,7 +149,7 @@ class Court {
   }
 
   static void add(const Group& group, Rank member, Standing* standing) {
-    const Rank rank = group.world_rank(member);
+    const Rank rank = member < group.size ? group.world_rank(member) : -1;
     if (rank < 0) {
       ++standing->unknown;
     } else {
@@ -144,9 +157,28 @@ class Court {
     }
   }
 
-  static bool is_missing(const Group& group, Rank member, const RecordedCall& call) {
+  enum class Arrival : std::uint8_t { kArrived, kMissing, kUnknown };
+  Arrival arrival_of(const Group& group, Rank member, const RecordedCall& call) const {
     const auto begun = group.begun.find(member);
-    return begun == group.begun.end() || begun->second <= call.sequence();
+    if (begun != group.begun.end()) {
+      return begun->second <= call.sequence() ? Arrival::kMissing : Arrival::kArrived;
+    }
+    const Witness* const witness = find_witness(group.world_rank(member));
+    if (witness == nullptr) return Arrival::kUnknown;
+    // A record has room for so many communicators; this one may have been left out.
+    const RankRecord& record = witness->record;
+    const bool may_be_left_out =
+        record.damaged > 0 || record.communicators.size() >= kCommunicators;
+    return may_be_left_out ? Arrival::kUnknown : Arrival::kMissing;
+  }
+
+  // True where the member is not known to have arrived.
+  bool add_if_missing(const Group& group, Rank member, const RecordedCall& call,
+                      Standing* standing) const {
+    const Arrival arrival = arrival_of(group, member, call);
+    if (arrival == Arrival::kMissing) add(group, member, standing);
+    if (arrival == Arrival::kUnknown) ++standing->unknown;
+    return arrival != Arrival::kArrived;
   }
 
   // Members that have not arrived; where all have, those that stand still in the call.
@@ -154,20 +186,27 @@ class Court {
                    Standing* standing) const {
     const CollectiveFacts& facts = facts_of(static_cast<Collective>(call.record.collective));
     const Rank root = call.record.root;
-    if (facts.flow == Flow::kRootToAll && root != self && is_missing(group, root, call)) {
-      return add(group, root, standing);
+    if (facts.flow == Flow::kRootToAll && root != self &&
+        add_if_missing(group, root, call, standing)) {
+      return;
     }
     const int members = facts.is_prefix() ? self : group.size;
     for (Rank member = 0; member < members; ++member) {
-      if (member == self || !is_missing(group, member, call)) continue;
-      const bool is_known = find_witness(group.world_rank(member)) != nullptr;
-      if (is_known) add(group, member, standing);
-      if (!is_known) ++standing->unknown;
+      if (member != self) add_if_missing(group, member, call, standing);
     }
     if (!standing->waits_for.empty() || standing->unknown > 0) return;
     for (Rank member = 0; member < members; ++member) {
-      if (member != self && stands_still(group.world_rank(member))) add(group, member, standing);
+      if (member == self || !stands_still(group.world_rank(member))) continue;
+      if (is_in(group.world_rank(member), call)) add(group, member, standing);
     }
+  }
+
+  bool is_in(Rank rank, const RecordedCall& call) const {
+    const std::vector<RecordedCall>& calls = find_witness(rank)->record.calls;
+    return std::any_of(calls.begin(), calls.end(), [&](const RecordedCall& each) {
+      return each.communicator == call.communicator && !each.is_message() && each.is_numbered &&
+             each.sequence() == call.sequence() && each.state == EntryState::kRunning;
+    });
   }
 
   // Those who are waited for and wait for nobody that could still come.
@@ -184,13 +223,29 @@ class Court {
       const bool waits = standing != nullptr && !standing->waits_for.empty();
       if (!waits || stands_still(rank) || told.contains(rank)) verdict_.first.push_back(rank);
     }
+    if (verdict_.first.empty()) find_those_who_compute();
     const auto weight = [&](Rank rank) {
       return std::tuple(-told[rank], stands_still(rank) ? 0 : 1, is_over(rank) ? 0 : 1,
-                        -waited_for[rank], last_sign_of(rank), rank);
+                        -waited_for[rank], rank);
     };
     std::sort(verdict_.first.begin(), verdict_.first.end(),
               [&](Rank a, Rank b) { return weight(a) < weight(b); });
     if (verdict_.first.empty() && !waited_for.empty()) find_cycle(waited_for.begin()->first);
+  }
+
+  // Ranks that wait in a ring, unless one has only started calls, of which it may be that nobody
+  // waits for them, and has not come to a collective that others are in.
+  void find_those_who_compute() {
+    std::set<Rank> missing;
+    for (const Standing& each : verdict_.standings) {
+      if (each.is_held_up && !each.call->is_message()) {
+        missing.insert(each.waits_for.begin(), each.waits_for.end());
+      }
+    }
+    for (const Rank rank : missing) {
+      const Standing* const standing = find(rank);
+      if (standing != nullptr && standing->has_only_started()) verdict_.first.push_back(rank);
+    }
   }
 
   std::int64_t last_sign_of(Rank rank) const {

@@ -39,6 +39,11 @@ struct Standing {
   bool is_told = false;                ///< by the job: its call has failed and names a rank
   std::vector<Rank> waits_for;         ///< in order; of those that are known
   int unknown = 0;                     ///< members of the call that no record here tells of
+
+  /// It may compute: its calls in flight are asynchronous.
+  bool has_only_started() const {
+    return call != nullptr && call->state == EntryState::kRunning && call->is_asynchronous;
+  }
 };
 
 struct Verdict {

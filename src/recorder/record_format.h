@@ -44,6 +44,7 @@ struct Header {
   std::int64_t closed_ns = 0;  ///< when the rank left its job; 0: it has not
   char job[kTextBytes] = {};
   char host[kTextBytes] = {};
+  std::uint64_t claim = 0;  ///< of memory that several processes were handed: whose it is; 0: free
 };
 
 struct CommunicatorRow {
@@ -66,15 +67,17 @@ struct Entry {
   std::uint8_t collective = 0;
   std::uint8_t type = 0;
   std::uint8_t op = 0;          ///< as CallRecord's
-  std::uint8_t flags = 0;       ///< kUnnumbered
+  std::uint8_t flags = 0;       ///< kUnnumbered, kAsynchronous
   std::int32_t peer = 0;        ///< root, or the other rank of a message: a member; -1: none
   std::uint32_t tag = 0;        ///< of a message
   std::int64_t started_ns = 0;  ///< the first of them
   std::int64_t ended_ns = 0;    ///< about the last of them; 0: not known
 };
 /// Flag of an entry: `sequence` means nothing.
-inline constexpr std::uint8_t kUnnumbered = 1;
-enum class EntryState : std::uint8_t { kNone, kRunning, kOver, kFailed };
+/// And: the caller need not wait for it.
+inline constexpr std::uint8_t kUnnumbered = 1, kAsynchronous = 2;
+/// kFailedAlone: the communicator goes on.
+enum class EntryState : std::uint8_t { kNone, kRunning, kOver, kFailed, kFailedAlone };
 
 /// The word of an entry that changes while it is in use.
 struct Progress {

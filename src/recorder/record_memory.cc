@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -20,13 +22,28 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// Whether its last user is gone or has closed it. Two ranks may descend from one child of the
-// launcher.
-bool is_free(int fd) {
-  Header header;
-  if (::pread(fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) return false;
-  if (header.magic == 0 || header.closed_ns != 0) return true;
-  return facts_of_process(header.pid).start != header.process_start;
+std::uint64_t claim_of(int pid, std::uint64_t start) {
+  return start << 32 | static_cast<std::uint32_t>(pid);
+}
+
+// Several ranks may descend from one child of the launcher: the memory is the first one's, until
+// that is gone or has closed it, which sets the word to 0.
+bool claim(std::byte* memory) {
+  const std::atomic_ref word(reinterpret_cast<Header*>(memory)->claim);
+  std::uint64_t owner = word.load(std::memory_order_acquire);
+  const int owner_pid = static_cast<int>(owner & 0xffff'ffff);
+  if (owner != 0 && claim_of(owner_pid, facts_of_process(owner_pid).start) == owner) return false;
+  const std::uint64_t own = claim_of(::getpid(), facts_of_process(::getpid()).start);
+  return word.compare_exchange_strong(owner, own, std::memory_order_acq_rel);
+}
+
+// All but the claim; a reader sees that the record before is no more.
+void wipe(std::byte* memory) {
+  auto& header = *reinterpret_cast<Header*>(memory);
+  std::atomic_ref(header.magic).store(0, std::memory_order_release);
+  constexpr std::size_t kAt = offsetof(Header, claim), kBehind = kAt + sizeof header.claim;
+  std::memset(memory, 0, kAt);
+  std::memset(memory + kBehind, 0, kRecordBytes - kBehind);
 }
 
 // The number may mean anything in a process that did not get the launcher's descriptors.
@@ -38,7 +55,7 @@ UniqueFd take_handed(const RecordPlace& place) {
     return UniqueFd();
   }
   const int seals = ::fcntl(place.handed_fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || !is_free(place.handed_fd)) return UniqueFd();
+  if (seals < 0 || (seals & kSeals) != kSeals) return UniqueFd();
   // What this process starts is no rank of the launcher.
   ::fcntl(place.handed_fd, F_SETFD, FD_CLOEXEC);
   return UniqueFd(::fcntl(place.handed_fd, F_DUPFD_CLOEXEC, 0));
@@ -53,7 +70,10 @@ Result<UniqueFd> create_record(const std::string& folder, const std::string& nam
   constexpr std::string_view kVariable = "UNISONO_RECORDER";
   UNISONO_ASSIGN(UniqueFd file, create_rank_file(kVariable, folder, name));
   // A full disk is an error here, and would be a signal in the middle of a call.
-  const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(kRecordBytes));
+  int error = 0;
+  do {
+    error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(kRecordBytes));
+  } while (error == EINTR);
   if (error == 0) return file;
   ::unlink((folder + "/" + name).c_str());
   return refuse_folder(
@@ -112,8 +132,10 @@ Result<RecordMemory> RecordMemory::make(const RecordPlace& place, const std::str
   }
   if (UniqueFd handed = take_handed(place)) {
     UNISONO_ASSIGN(RecordMemory memory, map(std::move(handed)));
-    std::memset(memory.data(), 0, kRecordBytes);
-    return memory;
+    if (claim(memory.data())) {
+      wipe(memory.data());
+      return memory;
+    }
   }
   UNISONO_ASSIGN(UniqueFd own, make_sealed_memory());
   return map(std::move(own));

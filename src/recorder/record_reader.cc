@@ -23,13 +23,8 @@ T read_at(std::span<const std::byte> bytes, std::size_t at) {
   return value;
 }
 
-// It goes to terminals.
 std::string text_of(const char (&field)[kTextBytes]) {
-  std::string text(field, ::strnlen(field, kTextBytes));
-  for (char& c : text) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text;
+  return printable(std::string(field, ::strnlen(field, kTextBytes)));
 }
 
 // A time of CLOCK_MONOTONIC as one of CLOCK_REALTIME, so that differences of any two have room; 0
@@ -74,7 +69,7 @@ bool is_possible(const CommunicatorRow& row) {
 
 bool is_possible(const Entry& entry, const Progress& progress) {
   return progress.times > 0 && progress.code <= kLastCode && progress.failed_rank < kWorldSizeMax &&
-         progress.state >= EntryState::kRunning && progress.state <= EntryState::kFailed &&
+         progress.state >= EntryState::kRunning && progress.state <= EntryState::kFailedAlone &&
          entry.peer >= -1 && entry.peer < kWorldSizeMax;
 }
 
@@ -85,6 +80,7 @@ RecordedCall call_of(const Header& header, const Entry& entry, const Progress& p
                     .code = static_cast<ErrorCode>(progress.code),
                     .failed_rank = progress.failed_rank,
                     .communicator = entry.communicator,
+                    .is_asynchronous = (entry.flags & kAsynchronous) != 0,
                     .is_numbered = (entry.flags & kUnnumbered) == 0,
                     .first_sequence = entry.sequence,
                     .record = {},
@@ -138,8 +134,8 @@ void read_calls(const Header& header, std::span<const std::byte> first,
             [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
 }
 
-Status read_all(int fd, std::vector<std::byte>* bytes) {
-  bytes->resize(kRecordBytes);
+Status read_first(int fd, std::size_t wanted, std::vector<std::byte>* bytes) {
+  bytes->resize(wanted);
   std::size_t done = 0;
   while (done < bytes->size()) {
     const ssize_t read =
@@ -159,7 +155,9 @@ bool RecordedCall::is_message() const {
   return is_point_to_point(static_cast<Collective>(record.collective));
 }
 
-std::int64_t RecordedCall::since_ns() const { return std::max(started_ns, ended_ns); }
+std::int64_t RecordedCall::since_ns() const {
+  return state == EntryState::kRunning && times == 1 ? started_ns : ended_ns;
+}
 
 std::string RecordedCall::text() const {
   if (!is_numbered) return describe(record);
@@ -207,10 +205,33 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
 
 Result<RankRecord> read_record(int fd, const std::string& name) {
   std::vector<std::byte> first, second;
-  Status read = read_all(fd, &first);
-  if (read.ok()) read = read_all(fd, &second);
+  Status read = read_first(fd, kRecordBytes, &first);
+  if (read.ok()) read = read_first(fd, kRecordBytes, &second);
   if (!read.ok()) return Status(read.code(), name + ": cannot be read: " + read.message());
   return parse_record(first, second, name);
+}
+
+void update_begun(int fd, RankRecord* record) {
+  std::vector<std::byte> first, second;
+  for (std::vector<std::byte>* const bytes : {&first, &second}) {
+    if (!read_first(fd, kEntriesAt, bytes).ok() || bytes->size() != kEntriesAt) return;
+  }
+  const auto header = read_at<Header>(second, 0);
+  const bool is_same = check_header(header).ok() && header.pid == record->pid &&
+                       header.process_start == record->process_start &&
+                       record->opened_ns == realtime(header, header.monotonic_ns);
+  if (!is_same) return;
+  record->closed_ns = realtime(header, header.closed_ns);
+  RankRecord now{.communicators = {}, .calls = {}};
+  read_communicators(first, second, &now);
+  record->communicators = std::move(now.communicators);
+}
+
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
 }
 
 }  // namespace unisono::recorder

@@ -24,6 +24,7 @@ struct RecordedCall {
   ErrorCode code = ErrorCode::kOk;  ///< of a failure
   Rank failed_rank = -1;            ///< a member
   std::uint32_t communicator = 0;
+  bool is_asynchronous = false;      ///< a Request waits for it, or nobody does
   bool is_numbered = true;           ///< else nobody can tell which call of the peers it is
   std::uint64_t first_sequence = 0;  ///< 0 for messages
   CallRecord record;
@@ -34,7 +35,8 @@ struct RecordedCall {
 
   bool is_message() const;
   std::uint64_t sequence() const { return first_sequence + times - 1; }
-  /// When it was last heard of: since when it runs, or is over, as far as that is known.
+  /// Since when it runs, or is over or has failed; 0: not known. Of one that was made several times
+  /// the last end may be later.
   std::int64_t since_ns() const;
   /// "all_reduce(count 4, float32, sum) (operation 7)", "send(count 4, uint8) to rank 1 with tag
   /// 0".
@@ -73,5 +75,12 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                                 const std::string& name);
 /// The same from an open file. kSystem where it cannot be read.
 Result<RankRecord> read_record(int fd, const std::string& name);
+/// Reads anew what the rank has begun and whether it has left. Of a job that goes on, the calls of
+/// all records have to be read before: one that has begun by then what another waited in is not
+/// missing. Nothing changes where the record cannot be read or is another process' now.
+void update_begun(int fd, RankRecord* record);
+
+/// `text` as it may go to a terminal.
+std::string printable(std::string text);
 
 }  // namespace unisono::recorder

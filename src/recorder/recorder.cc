@@ -60,6 +60,11 @@ bool is_message(const CallRecord& record) {
   return is_point_to_point(static_cast<Collective>(record.collective));
 }
 
+std::uint8_t flags_of(const Operation& operation) {
+  return static_cast<std::uint8_t>((operation.is_numbered ? 0 : kUnnumbered) |
+                                   (operation.is_asynchronous ? kAsynchronous : 0));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
@@ -103,6 +108,7 @@ Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(me
 void Recorder::close() {
   if (!is_on() || std::exchange(is_closed_, true)) return;
   store_time(header().closed_ns, now());
+  std::atomic_ref(header().claim).store(0, std::memory_order_release);
   if (!trace_) return;
   const Status written = write_trace();
   if (!written.ok()) log::warning("the trace of UNISONO_TRACE is not whole: " + written.message());
@@ -171,7 +177,7 @@ std::uint64_t CallRecorder::write(const Operation& operation) {
                     .collective = record.collective,
                     .type = record.type,
                     .op = record.op,
-                    .flags = operation.is_numbered ? std::uint8_t{0} : kUnnumbered,
+                    .flags = flags_of(operation),
                     .peer = operation.peer,
                     .tag = operation.tag,
                     .started_ns = now()};
@@ -192,13 +198,14 @@ std::uint64_t CallRecorder::begin(const Operation& operation) {
   return write(operation);
 }
 
-void CallRecorder::end(std::uint64_t entry, const Status& outcome) {
+void CallRecorder::end(std::uint64_t entry, const Status& outcome, bool concerns_it_alone) {
   if (entry == 0 || recorder_ == nullptr || !recorder_->holds(entry)) return;
   Progress progress{.state = EntryState::kOver, .times = 1};
-  if (!outcome.ok()) {
-    progress.state = EntryState::kFailed;
+  // Calls that end because their communicator was closed have nothing to blame anybody for.
+  if (!outcome.ok() && outcome.code() != ErrorCode::kClosed) {
+    progress.state = concerns_it_alone ? EntryState::kFailedAlone : EntryState::kFailed;
     progress.code = static_cast<std::uint8_t>(outcome.code());
-    progress.failed_rank = outcome.rank();
+    progress.failed_rank = concerns_it_alone ? -1 : outcome.rank();
   }
   Entry& ended = *recorder_->entry(entry);
   store_time(ended.ended_ns, now());
@@ -225,8 +232,10 @@ std::uint64_t CallRecorder::leave_quick() {
   const std::uint64_t number = std::exchange(shared.number, 0);
   if (number == 0 || shared.times == Progress::kOnce) return number;
   shared.times -= Progress::kOnce;
-  store(shared.entry->progress, shared.times | kOver);
-  note_time(shared);
+  if (recorder_->holds(number)) {
+    store(shared.entry->progress, shared.times | kOver);
+    note_time(shared);
+  }
   return write({shared.record, row_->begun - 1, shared.peer});
 }
 

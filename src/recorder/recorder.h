@@ -77,6 +77,7 @@ struct Operation {
   int peer = -1;               ///< root, or the other rank of a message
   std::uint32_t tag = 0;
   bool is_numbered = true;  ///< a collective that has a number here, or a message
+  bool is_asynchronous = false;
 };
 
 /// What one communicator records.
@@ -93,12 +94,14 @@ class CallRecorder {
 
   /// Before a call waits; gives its entry's number, for end(). 0: nothing is recorded.
   std::uint64_t begin(const Operation& operation);
-  void end(std::uint64_t entry, const Status& outcome);
+  /// `concerns_it_alone`: a failure that ends no more than the call.
+  void end(std::uint64_t entry, const Status& outcome, bool concerns_it_alone = false);
 
   /// A blocking collective that is most often over soon: before it looks for its peers. end_quick()
   /// or leave_quick() follows.
   void begin_quick(const CallRecord& record, std::uint64_t sequence) {
-    if (!is_shared(collectives_) || sequence != row_->begun ||
+    // While it is the last entry, so that what came last is told from what came before.
+    if (!is_latest(collectives_) || sequence != row_->begun ||
         !collectives_.is(record, record.root, 0)) {
       return open_quick(collectives_, {record, sequence, record.root});
     }
@@ -153,8 +156,11 @@ class CallRecorder {
   bool is_shared(const Shared& shared) const {
     return shared.number != 0 && recorder_->holds(shared.number) && shared.times < kTimesMax;
   }
+  bool is_latest(const Shared& shared) const {
+    return shared.number != 0 && shared.number == recorder_->latest_ && shared.times < kTimesMax;
+  }
   void finish_quick(Shared& shared) {
-    if (shared.number == 0) return;
+    if (shared.number == 0 || !recorder_->holds(shared.number)) return;
     store(shared.entry->progress, shared.times | kOver);
     if (shared.is_long || (shared.times & kClockMask) == 0) note_time(shared);
   }

@@ -56,9 +56,10 @@ void add_call(const RankRecord& record, const RecordedCall& call, std::int64_t o
           quoted(call.is_message() ? "message" : "collective") + R"(,"ph":)" +
           quoted(runs ? "B" : "X") + place_of(record, call.communicator) + R"(,"ts":)" +
           microseconds(origin_ns, call.started_ns);
-  if (!runs) *out += R"(,"dur":)" + microseconds(call.started_ns, call.since_ns());
+  if (!runs)
+    *out += R"(,"dur":)" + microseconds(call.started_ns, std::max(call.started_ns, call.ended_ns));
   *out += R"(,"args":{"call":)" + quoted(call.text()) + R"(,"times":)" + std::to_string(call.times);
-  if (call.state == EntryState::kFailed) *out += R"(,"error":)" + quoted(name_of(call.code));
+  if (call.code != ErrorCode::kOk) *out += R"(,"error":)" + quoted(name_of(call.code));
   *out += "}},\n";
 }
 

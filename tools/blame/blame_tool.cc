@@ -1,5 +1,6 @@
 #include "tools/blame/blame_tool.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,14 @@ std::int64_t realtime_now_ns() {
 bool is_folder(const std::string& path) {
   struct stat facts {};
   return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+// Every record is open until all are read.
+void raise_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // A directory may be called by a number; it is the one that is there then.
@@ -94,7 +103,7 @@ int blame_main(int argc, char** argv) {
       "UNISONO_RECORDER=DIR makes files of them, one of each rank.\n"
       "\n"
       "Examples:\n"
-      "  unisono blame $(pgrep -f 'unisono run')    who is missing now\n"
+      "  unisono blame $(pgrep -of 'unisono run')   who is missing now\n"
       "  UNISONO_RECORDER=./records unisono run -n 4 -- ./train\n"
       "  unisono blame ./records                    after the job, for all hosts' files\n"
       "  unisono blame ./records --trace job.json   the same for ui.perfetto.dev\n"
@@ -106,6 +115,7 @@ int blame_main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  raise_open_files();
   const Result<blame::Found> found = find(options);
   if (!found) return fail(found.error());
   if (!options.trace.empty()) {

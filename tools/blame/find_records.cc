@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <charconv>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -23,8 +25,16 @@ namespace {
 
 using recorder::RankRecord;
 
+// A record, and the process' life just before it was read: what is told of one that is gone or held
+// is its last. The file is kept for update_begun().
+struct Seen {
+  RankRecord record;
+  recorder::Life life = recorder::Life::kUnknown;
+  UniqueFd file;
+};
+
 struct Collected {
-  std::vector<RankRecord> records;
+  std::vector<Seen> records;
   std::vector<std::string> notes;
 };
 
@@ -39,16 +49,40 @@ Result<std::vector<std::string>> names_in(const std::string& folder) {
   return names;
 }
 
+// Opens only what a record can be: whoever names it may not be trusted, and to open a device or a
+// pipe may have effects. `owner`: whose it has to be.
+UniqueFd open_record(const std::string& path, int flags, std::optional<uid_t> owner,
+                     std::string* why) {
+  const UniqueFd place(::open(path.c_str(), O_PATH | O_CLOEXEC | flags));
+  struct stat facts {};
+  if (!place || ::fstat(place.get(), &facts) != 0) {
+    *why = errno_text(errno);
+    return UniqueFd();
+  }
+  if (!S_ISREG(facts.st_mode) || (owner && facts.st_uid != *owner)) {
+    *why = S_ISREG(facts.st_mode) ? "it is of another user than the process" : "it is no file";
+    return UniqueFd();
+  }
+  const std::string again = "/proc/self/fd/" + std::to_string(place.get());
+  UniqueFd file(::open(again.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) *why = errno_text(errno);
+  return file;
+}
+
 // Memory that no rank has joined with is the launcher's alone, and nothing to tell.
-void collect(const std::string& path, int flags, Collected* all) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
+void collect(const std::string& path, int flags, std::optional<uid_t> owner, Collected* all) {
+  const std::string name = recorder::printable(path);
+  std::string why;
+  UniqueFd file = open_record(path, flags, owner, &why);
   if (!file) {
-    all->notes.push_back(path + ": " + errno_text(errno));
+    all->notes.push_back(name + ": " + why);
     return;
   }
-  Result<RankRecord> record = recorder::read_record(file.get(), path);
+  Result<RankRecord> record = recorder::read_record(file.get(), name);
+  const recorder::Life life = record ? life_of(*record) : recorder::Life::kUnknown;
+  if (life != recorder::Life::kRuns) record = recorder::read_record(file.get(), name);
   if (record) {
-    all->records.push_back(std::move(*record));
+    all->records.push_back({std::move(*record), life, std::move(file)});
   } else if (record.error().code() != ErrorCode::kNotMember) {
     all->notes.push_back(record.error().message());
   }
@@ -61,7 +95,9 @@ bool is_record(const std::string& link) {
 
 // What a process holds, or nothing where it is another user's.
 void collect_of_process(int pid, Collected* all) {
-  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  const std::string process = "/proc/" + std::to_string(pid), folder = process + "/fd";
+  struct stat facts {};
+  if (::stat(process.c_str(), &facts) != 0) return;
   const Result<std::vector<std::string>> names = names_in(folder);
   if (!names) return;
   for (const std::string& name : *names) {
@@ -69,7 +105,7 @@ void collect_of_process(int pid, Collected* all) {
     const std::string path = folder + "/" + name;
     const ssize_t bytes = ::readlink(path.c_str(), link.data(), link.size());
     link.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
-    if (is_record(link)) collect(path, 0, all);
+    if (is_record(link)) collect(path, 0, facts.st_uid, all);
   }
 }
 
@@ -101,11 +137,11 @@ std::set<int> family_of(int pid, const std::vector<int>& pids) {
   return family;
 }
 
-std::string latest_job(const std::vector<RankRecord>& records) {
+std::string latest_job(const std::vector<Seen>& records) {
   return std::max_element(
              records.begin(), records.end(),
-             [](const RankRecord& a, const RankRecord& b) { return a.opened_ns < b.opened_ns; })
-      ->job;
+             [](const Seen& a, const Seen& b) { return a.record.opened_ns < b.record.opened_ns; })
+      ->record.job;
 }
 
 Result<Found> choose(Collected all, std::string job, const std::string& place) {
@@ -115,18 +151,19 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
   };
   if (all.records.empty()) return refuse("no record of a rank in " + place);
   if (job.empty()) job = latest_job(all.records);
-  std::map<Rank, RankRecord> chosen;
+  std::map<Rank, Seen> chosen;
   std::set<std::string> others;
-  for (RankRecord& record : all.records) {
+  for (Seen& seen : all.records) {
+    const RankRecord& record = seen.record;
     if (record.job != job) {
       others.insert(record.job);
       continue;
     }
     // The launcher's memory and the rank's are the same.
     const auto known = chosen.find(record.rank);
-    if (known == chosen.end() || known->second.opened_ns <= record.opened_ns) {
+    if (known == chosen.end() || known->second.record.opened_ns <= record.opened_ns) {
       const Rank rank = record.rank;
-      chosen.insert_or_assign(rank, std::move(record));
+      chosen.insert_or_assign(rank, std::move(seen));
     }
   }
   Found found{.witnesses = {}, .notes = std::move(all.notes)};
@@ -137,13 +174,14 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
     all.notes = std::move(found.notes);
     return refuse("no record of job " + job + " in " + place);
   }
-  for (auto& [rank, record] : chosen) {
-    const recorder::Life life = life_of(record);
+  for (auto& [rank, seen] : chosen) {
+    RankRecord& record = seen.record;
+    recorder::update_begun(seen.file.get(), &record);
     if (record.damaged > 0) {
       found.notes.push_back(record.name + ": " + std::to_string(record.damaged) +
                             " rows are damaged and left out");
     }
-    found.witnesses.push_back({std::move(record), life});
+    found.witnesses.push_back({std::move(record), seen.life});
   }
   return found;
 }
@@ -153,7 +191,9 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
 recorder::Life life_of(const RankRecord& record) {
   static const std::string host = topology::read_host_identity().name;
   static const std::uint64_t pid_namespace = recorder::pid_namespace();
-  if (record.host != host || record.pid_namespace != pid_namespace) return recorder::Life::kUnknown;
+  if (record.host != host || record.pid_namespace != pid_namespace || record.process_start == 0) {
+    return recorder::Life::kUnknown;
+  }
   const recorder::ProcessFacts facts = recorder::facts_of_process(record.pid);
   if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
     return recorder::Life::kGone;
@@ -166,7 +206,7 @@ Result<Found> find_in_folder(const std::string& folder, const std::string& job) 
   UNISONO_ASSIGN(const std::vector<std::string> names, names_in(folder));
   Collected all;
   for (const std::string& name : names) {
-    if (name.ends_with(recorder::kFileSuffix)) collect(folder + "/" + name, O_NOFOLLOW, &all);
+    if (name.ends_with(recorder::kFileSuffix)) collect(folder + "/" + name, O_NOFOLLOW, {}, &all);
   }
   return choose(std::move(all), job, folder);
 }
@@ -186,7 +226,7 @@ Result<Found> find_of_process(int pid, const std::string& job) {
   // Ranks of other launchers, or of none, are on this host as well.
   Collected all;
   for (const int each : pids) collect_of_process(each, &all);
-  std::erase_if(all.records, [&](const RankRecord& each) { return each.job != its_job; });
+  std::erase_if(all.records, [&](const Seen& each) { return each.record.job != its_job; });
   return choose(std::move(all), its_job, place);
 }
 

@@ -25,6 +25,7 @@ std::string_view name_of(EntryState state) {
     case EntryState::kOver:
       return "over";
     case EntryState::kFailed:
+    case EntryState::kFailedAlone:
       return "failed";
     case EntryState::kNone:
       break;
@@ -80,8 +81,10 @@ nlohmann::ordered_json json_of(const Standing& standing, const Witness& witness,
   rank["communicator"] = call.communicator;
   if (!call.is_message() && call.is_numbered) rank["operation"] = call.sequence();
   rank["times"] = call.times;
-  rank["since_s"] = static_cast<double>(now_ns - call.since_ns()) * 1e-9;
-  if (call.state == EntryState::kFailed) rank["error"] = unisono::name_of(call.code);
+  if (call.since_ns() > 0) {
+    rank["since_s"] = static_cast<double>(now_ns - call.since_ns()) * 1e-9;
+  }
+  if (call.code != ErrorCode::kOk) rank["error"] = unisono::name_of(call.code);
   if (standing.is_held_up) {
     rank["waits_for"] = standing.waits_for;
     rank["waits_for_unrecorded"] = standing.unknown;
@@ -130,7 +133,7 @@ std::string report_json(const Found& found, std::int64_t now_ns) {
                        {"first", verdict.first},
                        {"text", sentences_of(verdict, found.witnesses, now_ns)}};
   report["notes"] = found.notes;
-  return report.dump() + "\n";
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace unisono::blame

@@ -46,9 +46,14 @@ std::string deed_of(const Standing& standing, const Witness& witness, std::int64
   if (witness.life == Life::kHeld) return "is held (SIGSTOP or a debugger)" + in_or_after;
   const std::string since = time_since(standing.call->since_ns(), now_ns);
   const std::string lasting = since.empty() ? "" : " since " + since;
+  if (standing.has_only_started()) {
+    return "has started " + call + lasting + ", and may not wait for it";
+  }
   if (standing.is_held_up) return "is in " + call + lasting;
   return "has not arrived; its last call was " + call +
-         (since.empty() ? "" : ", over " + since + " ago");
+         (since.empty()
+              ? ""
+              : (standing.call->times > 1 ? ", over at most " : ", over ") + since + " ago");
 }
 
 std::string deed_of(const Verdict& verdict, std::span<const Witness> witnesses, Rank rank,
@@ -76,7 +81,8 @@ std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnes
                  ? "all ranks whose records are here have arrived in the calls that run"
                  : "nobody is missing: all ranks have arrived in the calls that run";
     case Verdict::Kind::kCycle:
-      return name_ranks(verdict.first) + " wait for each other";
+      return name_ranks(verdict.first) +
+             (verdict.first.size() == 1 ? " waits for itself" : " wait for each other");
     case Verdict::Kind::kMissing:
     case Verdict::Kind::kStopped:
       break;

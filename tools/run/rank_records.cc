@@ -1,6 +1,7 @@
 #include "tools/run/rank_records.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,10 +25,18 @@ bool go_elsewhere(const std::vector<std::string>& environment) {
   });
 }
 
+// Records are no reason for a job not to start: two pipes a rank come first.
+bool has_descriptors(int ranks) {
+  constexpr rlim_t kOthers = 64;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  return limit.rlim_cur >= 3 * static_cast<rlim_t>(ranks) + kOthers;
+}
+
 }  // namespace
 
 RankRecords::RankRecords(int ranks, const std::vector<std::string>& environment) {
-  if (go_elsewhere(environment)) return;
+  if (go_elsewhere(environment) || !has_descriptors(ranks)) return;
   for (int i = 0; i < ranks; ++i) {
     Result<UniqueFd> memory = recorder::make_sealed_memory();
     if (!memory) return;

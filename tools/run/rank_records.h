@@ -12,7 +12,8 @@ namespace unisono::run {
 class RankRecords {
  public:
   /// For as many ranks; ranks without memory keep their records themselves. None where
-  /// UNISONO_RECORDER in `environment` says that they go elsewhere.
+  /// UNISONO_RECORDER in `environment` says that they go elsewhere, or where so few descriptors may
+  /// be open that the ranks' streams need them.
   RankRecords(int ranks, const std::vector<std::string>& environment);
 
   /// Tells the `local_rank`th of its memory, in its environment; of an outer launcher's no more.
@@ -21,7 +22,8 @@ class RankRecords {
   void hand_over(int local_rank) const;
 
   /// Once all ranks are gone, of a failed job: who stopped first and who waited for whom, as one
-  /// line; empty where no record tells. `ended_here`: by local rank, those that the launcher ended.
+  /// line; empty where no record tells. `ended_here`: by local rank, those that the launcher ended,
+  /// and those that exited with 0: their end tells nothing.
   std::string verdict(const std::vector<bool>& ended_here) const;
 
  private:
