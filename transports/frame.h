@@ -12,7 +12,7 @@ namespace unisono {
 
 inline constexpr std::size_t kFramePayloadMax = 256 * 1024;
 /// Of a kData frame that its receiver reads where it lies, if the endpoint asks for longer ones.
-inline constexpr std::size_t kLentPayloadMax = 4 * kFramePayloadMax;
+inline constexpr std::size_t kLentPayloadMax = 16 * kFramePayloadMax;
 
 enum class FrameKind : std::uint8_t {
   kEager = 1,  ///< a whole message, sent without being asked for; spends credit

@@ -195,7 +195,10 @@ bool Messenger::stream(Peer& peer, Outgoing* message) {
        ++pieces) {
     if (pieces == kPiecesPerPoll) return false;
     const std::span<const std::byte> rest = message->payload.subspan(message->posted_bytes);
-    const std::size_t bytes = peer.endpoint->frame_bytes(header, rest);
+    // What waits behind a long frame waits until its reader has read it.
+    const bool is_alone = peer.backlog.empty() && peer.streaming.size() == 1;
+    const std::size_t bytes = is_alone ? peer.endpoint->frame_bytes(header, rest)
+                                       : std::min(rest.size(), kFramePayloadMax);
     header.offset = message->posted_bytes;
     header.payload_bytes = static_cast<std::uint32_t>(bytes);
     const PostResult result = peer.endpoint->post_send(header, rest.first(bytes),
