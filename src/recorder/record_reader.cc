@@ -134,8 +134,8 @@ void read_calls(const Header& header, std::span<const std::byte> first,
             [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
 }
 
-Status read_first(int fd, std::size_t wanted, std::vector<std::byte>* bytes) {
-  bytes->resize(wanted);
+Status read_all(int fd, std::vector<std::byte>* bytes) {
+  bytes->resize(kRecordBytes);
   std::size_t done = 0;
   while (done < bytes->size()) {
     const ssize_t read =
@@ -205,26 +205,30 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
 
 Result<RankRecord> read_record(int fd, const std::string& name) {
   std::vector<std::byte> first, second;
-  Status read = read_first(fd, kRecordBytes, &first);
-  if (read.ok()) read = read_first(fd, kRecordBytes, &second);
+  Status read = read_all(fd, &first);
+  if (read.ok()) read = read_all(fd, &second);
   if (!read.ok()) return Status(read.code(), name + ": cannot be read: " + read.message());
   return parse_record(first, second, name);
 }
 
-void update_begun(int fd, RankRecord* record) {
-  std::vector<std::byte> first, second;
-  for (std::vector<std::byte>* const bytes : {&first, &second}) {
-    if (!read_first(fd, kEntriesAt, bytes).ok() || bytes->size() != kEntriesAt) return;
+void update_record(int fd, RankRecord* record) {
+  Result<RankRecord> now = read_record(fd, record->name);
+  if (!now || now->pid != record->pid || now->process_start != record->process_start ||
+      now->opened_ns != record->opened_ns) {
+    return;
   }
-  const auto header = read_at<Header>(second, 0);
-  const bool is_same = check_header(header).ok() && header.pid == record->pid &&
-                       header.process_start == record->process_start &&
-                       record->opened_ns == realtime(header, header.monotonic_ns);
-  if (!is_same) return;
-  record->closed_ns = realtime(header, header.closed_ns);
-  RankRecord now{.communicators = {}, .calls = {}};
-  read_communicators(first, second, &now);
-  record->communicators = std::move(now.communicators);
+  record->closed_ns = now->closed_ns;
+  record->communicators = std::move(now->communicators);
+  for (RecordedCall& call : record->calls) {
+    if (call.state != EntryState::kRunning) continue;
+    const auto same = std::lower_bound(
+        now->calls.begin(), now->calls.end(), call.number,
+        [](const RecordedCall& each, std::uint64_t number) { return each.number < number; });
+    const bool is_same =
+        same != now->calls.end() && same->number == call.number && same->times == call.times;
+    if (is_same) call = *same;
+    if (!is_same) call.state = EntryState::kOver;
+  }
 }
 
 std::string printable(std::string text) {

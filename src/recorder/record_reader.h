@@ -75,10 +75,11 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                                 const std::string& name);
 /// The same from an open file. kSystem where it cannot be read.
 Result<RankRecord> read_record(int fd, const std::string& name);
-/// Reads anew what the rank has begun and whether it has left. Of a job that goes on, the calls of
-/// all records have to be read before: one that has begun by then what another waited in is not
-/// missing. Nothing changes where the record cannot be read or is another process' now.
-void update_begun(int fd, RankRecord* record);
+/// Reads anew what has become of the calls that ran, what the rank has begun and whether it has
+/// left. All records of a job that goes on have to be read once before: calls that run all the time
+/// are waited in, and whoever has not begun one at the end is missing. Nothing changes where the
+/// record cannot be read or is another process' now.
+void update_record(int fd, RankRecord* record);
 
 /// `text` as it may go to a terminal.
 std::string printable(std::string text);

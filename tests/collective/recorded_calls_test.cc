@@ -181,6 +181,8 @@ TEST(RecordedCallsOfOne, AForkedChildLeavesItsParentsRecordAlone) {
   comm.barrier();
   const auto calls = [&] { return records_in(folder.path()).at(0).record.calls.size(); };
   const std::size_t before = calls();
+  const auto row = [&] { return records_in(folder.path()).at(0).record.communicators.at(0); };
+  const std::uint64_t begun = row().begun;
   const pid_t child = fork();
   if (child == 0) {
     int refused = 1;
@@ -196,6 +198,8 @@ TEST(RecordedCallsOfOne, AForkedChildLeavesItsParentsRecordAlone) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(calls(), before);
+  EXPECT_TRUE(row().is_open);
+  EXPECT_EQ(row().begun, begun);
   EXPECT_EQ(records_in(folder.path()).at(0).record.closed_ns, 0);
   comm.barrier();
   EXPECT_EQ(records_in(folder.path()).at(0).record.calls.back().state, EntryState::kOver);

@@ -1,6 +1,7 @@
 // `unisono blame` on real jobs: ranks that are killed or do not come, living and afterwards.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -53,6 +54,25 @@ int good_rank() {
 }
 const test::RoleEntry kGoodRank("good", good_rank);
 
+// Makes calls until it is ended.
+int busy_rank() {
+  Communicator comm = init();
+  std::vector<float> data(4);
+  for (int i = 0; i < 3; ++i) comm.all_reduce(data, ops::sum);
+  std::printf("pid of %d=%d\n", comm.rank(), getpid());
+  std::fflush(stdout);
+  while (true) comm.all_reduce(data, ops::sum);
+}
+const test::RoleEntry kBusyRank("busy", busy_rank);
+
+// Nobody closes the communicator.
+int careless_rank() {
+  Communicator comm = init();
+  comm.barrier();
+  _exit(comm.rank() == 0 ? 3 : 0);
+}
+const test::RoleEntry kCarelessRank("careless", careless_rank);
+
 std::vector<std::string> ranks(int count, const std::string& role) {
   return {"-n", std::to_string(count), "--", std::filesystem::read_symlink("/proc/self/exe"),
           "--role=" + role};
@@ -104,6 +124,65 @@ TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {
   EXPECT_THAT(launcher.err(),
               ContainsRegex("blame: rank 1 stopped first: it was ended after all_reduce.*"
                             "ranks 0 and 2 failed because of rank 1"));
+}
+
+// A rank that the system does not let run for a moment is missing indeed, which is seldom.
+TEST(BlameCommand, NobodyIsMissingInAJobThatMakesProgress) {
+  Launcher launcher(ranks(3, "busy"));
+  ASSERT_GT(pid_of(launcher, 1, 3), 0) << launcher.err();
+  constexpr int kLooks = 6;
+  int blamed = 0;
+  for (int i = 0; i < kLooks; ++i) {
+    const std::string said = blame("--json " + std::to_string(launcher.pid()));
+    blamed += said.find(R"("first":[])") == std::string::npos;
+  }
+  EXPECT_LE(blamed, kLooks / 2);
+}
+
+TEST(BlameCommand, NobodyIsToBlameWhereTheLauncherWasToldToEnd) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Launcher launcher(ranks(3, "busy"));
+    ASSERT_GT(pid_of(launcher, 1, 3), 0) << launcher.err();
+    launcher.signal(signal);
+    EXPECT_NE(launcher.wait(), 0);
+    EXPECT_THAT(launcher.err(), Not(HasSubstr("blame:")));
+  }
+}
+
+TEST(BlameCommand, ARankThatExitedWellWasNotEnded) {
+  Launcher launcher(ranks(2, "careless"));
+  EXPECT_EQ(launcher.wait(), 3);
+  EXPECT_THAT(launcher.err(), AllOf(ContainsRegex("blame: rank 0 stopped first: it was ended"),
+                                    Not(HasSubstr("rank 1 was ended"))));
+  EXPECT_THAT(launcher.err(), Not(HasSubstr("besides, rank 1")));
+}
+
+// As docs/recorder.md shows it; the launcher's guard has the same command line.
+TEST(BlameCommand, TheLauncherIsFoundByItsName) {
+  Launcher launcher(ranks(2, "busy"));
+  ASSERT_GT(pid_of(launcher, 1, 2), 0) << launcher.err();
+  const std::string rank = std::filesystem::read_symlink("/proc/self/exe");
+  EXPECT_THAT(blame("$(pgrep -of 'unisono run.*" + rank + " --role=busy')"),
+              HasSubstr("records of 2 of 2 ranks"));
+}
+
+TEST(BlameCommand, RecordsTakeNoDescriptorsThatRanksNeed) {
+  const test::ShellRun run = test::run_shell("ulimit -n 100 && " + std::string(UNISONO_COMMAND) +
+                                             " run -n 30 --bind-to none -- true 2>&1");
+  EXPECT_EQ(run.status, 0) << run.output;
+}
+
+TEST(BlameCommand, NamesOfFilesDoNotReachTheTerminalAsTheyAre) {
+  const test::TemporaryFolder folder;
+  Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  EXPECT_EQ(launcher.wait(), 0);
+  std::ofstream(folder / "\x1b[31m\xff.record") << "short";
+  ASSERT_EQ(mkfifo((folder / "pipe.record").c_str(), 0600), 0);
+  for (const char* how : {"", "--json "}) {
+    EXPECT_THAT(blame(how + folder.path()),
+                AllOf(HasSubstr("?[31m?.record: it has 5 bytes"), Not(HasSubstr("\x1b")),
+                      HasSubstr("pipe.record: it is no file")));
+  }
 }
 
 TEST(BlameCommand, FilesTellTheSameWhenAllRanksAreGone) {

@@ -176,6 +176,122 @@ TEST(Blame, WhatTheJobHasFoundOutGoesBeforeWhatNumbersSay) {
   EXPECT_EQ(verdict.first.front(), 1);
 }
 
+// Records of a job that makes progress are read one after the other.
+TEST(Blame, NobodyIsMissingWhoWasOnlyReadEarlier) {
+  std::vector<UniqueFd> files;
+  std::vector<std::unique_ptr<Recorder>> recorders;
+  std::vector<std::unique_ptr<CallRecorder>> worlds;
+  for (int rank = 0; rank < 2; ++rank) {
+    Result<UniqueFd> memory = make_sealed_memory();
+    ASSERT_TRUE(memory);
+    files.push_back(std::move(*memory));
+    RecordPlace place;
+    ASSERT_TRUE(parse_announcement(announce(files.back().get()), &place.handed_fd, &place.inode));
+    auto opened = Recorder::open(place, {"job", rank, 2, "host"});
+    ASSERT_TRUE(opened);
+    recorders.push_back(std::move(*opened));
+    worlds.push_back(std::make_unique<CallRecorder>(recorders.back().get(), kWorld));
+    worlds.back()->open(2, rank);
+  }
+  std::vector<Witness> witnesses;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (std::uint64_t call = 0; call < 10; ++call) {
+      for (auto& world : worlds) world->end(world->begin(all_reduce(10 * rank + call)), Status());
+    }
+    const std::uint64_t running = worlds[rank]->begin(all_reduce(10 * rank + 10));
+    Result<RankRecord> read = read_record(files[rank].get(), "record");
+    ASSERT_TRUE(read);
+    witnesses.push_back({std::move(*read), Life::kRuns});
+    worlds[rank]->end(running, Status());
+    worlds[1 - rank]->end(worlds[1 - rank]->begin(all_reduce(10 * rank + 10)), Status());
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    update_record(files[rank].get(), &witnesses[rank].record);
+  }
+  EXPECT_EQ(blame(witnesses).kind, Verdict::Kind::kIdle);
+}
+
+// Rank 0 has started to receive, and computes; 3 waits for it as all do.
+TEST(Blame, WhoHasOnlyStartedACallMayBeMissingInAnother) {
+  Job job(4);
+  Operation started = message(Collective::kReceive, 3);
+  started.is_asynchronous = true;
+  job.world(0).begin(started);
+  for (const int rank : {1, 2, 3}) job.enter(rank, 0);
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kMissing);
+  EXPECT_THAT(verdict.first, ElementsAre(0));
+  EXPECT_THAT(job.sentences(verdict)[0], HasSubstr("it has started receive("));
+  // A call that a thread waits in goes before.
+  job.make(0, 0);
+  job.enter(0, 1);
+  job.make(1, 1);
+  EXPECT_EQ(job.judge().standings[0].call->text(),
+            "all_reduce(count 4, float32, sum) (operation 1)");
+}
+
+TEST(Blame, CallsThatEndByClosingOrForThemselvesAreNoFailures) {
+  Job job(2);
+  CallRecorder& world = job.world(0);
+  world.end(world.begin(message(Collective::kReceive, 1)), Status(ErrorCode::kSystem, "", 1), true);
+  const Verdict alone = job.judge();
+  EXPECT_EQ(alone.kind, Verdict::Kind::kIdle);
+  EXPECT_EQ(alone.standings[0].call->code, ErrorCode::kSystem);
+  EXPECT_EQ(alone.standings[0].call->failed_rank, -1);
+  world.end(world.begin(message(Collective::kReceive, 1)), Status(ErrorCode::kClosed, "", 0));
+  EXPECT_EQ(job.judge().kind, Verdict::Kind::kIdle);
+}
+
+// The call that failed was not the one that was started last.
+TEST(Blame, AFailureIsFoundBehindCallsThatBeganLater) {
+  Job job(2);
+  CallRecorder& world = job.world(0);
+  const std::uint64_t first = world.begin(message(Collective::kReceive, 1));
+  job.make(0, 0);
+  world.end(first, Status(ErrorCode::kRankFailed, "", 1));
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_THAT(verdict.first, ElementsAre(1));
+}
+
+TEST(Blame, AHeldRankIsNotMissingInACallThatItHasMade) {
+  Job job(2);
+  job.make(1, 0);
+  job.enter(0, 0);
+  job.is(1, Life::kHeld);
+  EXPECT_THAT(job.judge().standings[0].waits_for, IsEmpty());
+}
+
+// Rank 1 may have been in the communicator all the same.
+TEST(Blame, ARecordThatHasNoRoomForACommunicatorTellsNothingOfIt) {
+  RecordingRank one(0, 2), other(1, 2);
+  CallRecorder world(&one.recorder, kWorld);
+  world.open(2, 0);
+  world.begin(all_reduce(0));
+  std::vector<std::unique_ptr<CallRecorder>> others;
+  for (std::uint32_t id = 1; id <= kCommunicators; ++id) {
+    others.push_back(std::make_unique<CallRecorder>(&other.recorder, id));
+    others.back()->open(2, 1);
+  }
+  std::vector<Witness> witnesses{{one.read(), Life::kRuns}, {other.read(), Life::kRuns}};
+  const Verdict verdict = blame(witnesses);
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kBusy);
+  EXPECT_EQ(verdict.standings[0].unknown, 1);
+  // With room it would be there.
+  witnesses[1].record.communicators.pop_back();
+  EXPECT_THAT(blame(witnesses).first, ElementsAre(1));
+}
+
+TEST(Blame, ARankThatTheCommunicatorDoesNotHaveIsNotNamed) {
+  Job job(2);
+  job.world(0).begin(message(Collective::kReceive, 7));
+  EXPECT_THAT(job.judge().standings[0].waits_for, IsEmpty());
+  job.world(1).begin(message(Collective::kReceive, 1));
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kCycle);
+  EXPECT_EQ(job.sentences(verdict)[0], "rank 1 waits for itself");
+}
+
 TEST(Blame, ARankThatLeftIsToldFromOneThatWasEnded) {
   Job job(2);
   for (const int rank : {0, 1}) job.make(rank, 0);

@@ -6,6 +6,9 @@
 
 #include <cstring>
 #include <fstream>
+#include <latch>
+#include <optional>
+#include <thread>
 
 #include "recorder/processes.h"
 #include "tests/support/temporary_folder.h"
@@ -68,6 +71,7 @@ TEST(RecordMemory, OfALauncherIsTakenByOneRankAtATime) {
   ASSERT_TRUE(memory);
   RecordPlace place;
   ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
+  ASSERT_EQ(::fcntl(memory->get(), F_SETFD, 0), 0);
   EXPECT_EQ(read_record(memory->get(), "").error().code(), ErrorCode::kNotMember);
   auto first = Recorder::open(place, {"first", 0, 1, "host"});
   ASSERT_TRUE(first);
@@ -80,6 +84,38 @@ TEST(RecordMemory, OfALauncherIsTakenByOneRankAtATime) {
   ASSERT_TRUE(third);
   EXPECT_EQ(read_record(memory->get(), "")->job, "third");
   EXPECT_EQ(::fcntl(memory->get(), F_GETFD), FD_CLOEXEC);
+}
+
+// Ranks that one process has started were handed the same memory, and may join at once.
+TEST(RecordMemory, OfALauncherIsTakenByOneOfManyAtOnce) {
+  constexpr std::size_t kTakers = 8;
+  for (int round = 0; round < 20; ++round) {
+    const Result<UniqueFd> memory = make_sealed_memory();
+    ASSERT_TRUE(memory);
+    RecordPlace place;
+    ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
+    std::vector<std::optional<RecordMemory>> taken(kTakers);
+    std::latch all_here(kTakers);
+    std::vector<std::thread> threads;
+    for (auto& each : taken) {
+      threads.emplace_back([&] {
+        all_here.arrive_and_wait();
+        Result<RecordMemory> made = RecordMemory::make(place, "name");
+        if (made) each.emplace(std::move(*made));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    int owners = 0;
+    for (auto& each : taken) {
+      ASSERT_TRUE(each);
+      std::memset(each->data() + kEntriesAt, 1, 1);
+      char seen = 0;
+      ASSERT_EQ(::pread(memory->get(), &seen, 1, static_cast<off_t>(kEntriesAt)), 1);
+      owners += seen;
+      std::memset(each->data() + kEntriesAt, 0, 1);
+    }
+    EXPECT_EQ(owners, 1);
+  }
 }
 
 // A number that means something else in this process is left alone.

@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
 
+#include "recorder/blame.h"
+#include "recorder/trace.h"
 #include "tests/support/seed.h"
+#include "tools/blame/verdict_text.h"
 
 namespace unisono::recorder::test {
 namespace {
@@ -194,6 +196,52 @@ TEST(Record, RowsOfClosedCommunicatorsAreUsedAgain) {
   EXPECT_EQ(read.damaged, 0);
 }
 
+// The call that was made last is the last one.
+TEST(Record, CollectivesShareTheLastEntryAlone) {
+  RecordingRank rank(0, 2);
+  CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    for (CallRecorder* const calls : {&one, &other}) {
+      calls->begin_quick(all_reduce_of(4), i);
+      calls->end_quick();
+      EXPECT_EQ(rank.read().calls.back().communicator, calls == &one ? 1u : 2u);
+      EXPECT_EQ(rank.read().calls.back().sequence(), i);
+    }
+  }
+}
+
+// The lock is given away meanwhile, and others may have made many calls.
+TEST(Record, AQuickCallEndsInNoEntryButItsOwn) {
+  RecordingRank rank(0, 2);
+  CallRecorder quick(&rank.recorder, 1), busy(&rank.recorder, 2);
+  quick.open(2, 0);
+  busy.open(2, 0);
+  for (const bool is_left : {false, true}) {
+    quick.begin_quick(all_reduce_of(4), is_left ? 1 : 0);
+    for (std::uint64_t i = 0; i < kEntries; ++i) busy.begin(all_reduce(i));
+    if (is_left) quick.leave_quick();
+    if (!is_left) quick.end_quick();
+    for (const RecordedCall& each : rank.read().calls) {
+      EXPECT_EQ(each.state, EntryState::kRunning);
+    }
+  }
+}
+
+TEST(Record, TimesThatAreNotKnownAreNotTold) {
+  RecordingRank rank(0, 2);
+  CallRecorder calls(&rank.recorder, kId);
+  calls.open(2, 0);
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    calls.begin_quick(all_reduce_of(4), i);
+    calls.end_quick();
+  }
+  EXPECT_EQ(rank.read().calls[0].since_ns(), 0);
+  calls.begin(all_reduce(2));
+  EXPECT_EQ(rank.read().calls[1].since_ns(), rank.read().calls[1].started_ns);
+}
+
 TEST(Record, OneThatIsOffRecordsNothing) {
   Recorder off(nullptr, {});
   for (Recorder* const recorder : {&off, static_cast<Recorder*>(nullptr)}) {
@@ -211,17 +259,16 @@ TEST(Record, OneThatIsOffRecordsNothing) {
 
 // A reader of a living rank: every call that it sees is one that was made.
 TEST(Record, IsWholeWhileItIsWritten) {
-  std::atomic<bool> ends{false};
   const Result<UniqueFd> memory = make_sealed_memory();
   ASSERT_TRUE(memory);
   RecordPlace place;
   ASSERT_TRUE(parse_announcement(announce(memory->get()), &place.handed_fd, &place.inode));
   const auto recorder = Recorder::open(place, {"job", 0, 2, "host"});
   ASSERT_TRUE(recorder);
-  std::thread writer([&] {
+  std::jthread writer([&](const std::stop_token& ends) {
     CallRecorder calls(recorder->get(), kId);
     calls.open(2, 0);
-    for (std::uint64_t i = 0; !ends; ++i) {
+    for (std::uint64_t i = 0; !ends.stop_requested(); ++i) {
       const bool is_quick = i % 3 != 0;
       if (is_quick) calls.begin_quick(all_reduce_of(i / 9), i);
       if (is_quick) calls.end_quick();
@@ -239,8 +286,6 @@ TEST(Record, IsWholeWhileItIsWritten) {
       seen = std::max(seen, each.number);
     }
   }
-  ends = true;
-  writer.join();
 }
 
 TEST(Record, OfForeignBytesIsRefused) {
@@ -309,6 +354,12 @@ TEST(Record, RandomRowsAreBounded) {
       EXPECT_LT(each.failed_rank, 65536);
       EXPECT_FALSE(each.text().empty());
     }
+    for (const Life life : {Life::kRuns, Life::kHeld, Life::kGone}) {
+      const std::vector<Witness> witnesses{{*read, life}};
+      const Verdict verdict = blame(witnesses);
+      EXPECT_FALSE(unisono::blame::sentences_of(verdict, witnesses, INT64_MAX).empty());
+    }
+    EXPECT_TRUE(trace_of({&*read, 1}).ends_with("]}\n"));
   }
 }
 

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/errno_text.h"
@@ -25,8 +27,11 @@ namespace {
 
 using recorder::RankRecord;
 
+// Ranks of a busy host are late by as much as the system lets others run, and nobody is missing.
+constexpr auto kMoment = std::chrono::milliseconds(200);
+
 // A record, and the process' life just before it was read: what is told of one that is gone or held
-// is its last. The file is kept for update_begun().
+// is its last. The file is kept for update_record().
 struct Seen {
   RankRecord record;
   recorder::Life life = recorder::Life::kUnknown;
@@ -174,9 +179,13 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
     all.notes = std::move(found.notes);
     return refuse("no record of job " + job + " in " + place);
   }
+  const bool some_run = std::any_of(chosen.begin(), chosen.end(), [](const auto& each) {
+    return each.second.life == recorder::Life::kRuns;
+  });
+  if (some_run) std::this_thread::sleep_for(kMoment);
   for (auto& [rank, seen] : chosen) {
     RankRecord& record = seen.record;
-    recorder::update_begun(seen.file.get(), &record);
+    recorder::update_record(seen.file.get(), &record);
     if (record.damaged > 0) {
       found.notes.push_back(record.name + ": " + std::to_string(record.damaged) +
                             " rows are damaged and left out");

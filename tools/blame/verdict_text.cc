@@ -73,7 +73,7 @@ std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnes
                          std::int64_t now_ns) {
   switch (verdict.kind) {
     case Verdict::Kind::kIdle:
-      return "no rank is in a call";
+      return "no rank is held up in a call";
     case Verdict::Kind::kFinished:
       return "all ranks have left their job, none with a failure";
     case Verdict::Kind::kBusy:
