@@ -69,18 +69,19 @@ std::uint8_t flags_of(const Operation& operation) {
 
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
                                                  const RankIdentity& identity) {
-  UniqueFd trace;
-  if (!place.trace_folder.empty()) {
-    if (place.is_off) {
-      return Status(ErrorCode::kInvalidArgument,
-                    "UNISONO_TRACE=" + place.trace_folder +
-                        ": a trace is made of the record, and UNISONO_RECORDER is off");
-    }
-    UNISONO_ASSIGN(
-        trace, create_rank_file("UNISONO_TRACE", place.trace_folder, file_name(identity, ".json")));
+  const bool is_traced = !place.trace_folder.empty();
+  if (place.is_off && is_traced) {
+    return Status(ErrorCode::kInvalidArgument,
+                  "UNISONO_TRACE=" + place.trace_folder +
+                      ": a trace is made of the record, and UNISONO_RECORDER is off");
   }
   if (place.is_off) return std::make_unique<Recorder>(nullptr, identity);
   UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity, kFileSuffix)));
+  UniqueFd trace;
+  if (is_traced) {
+    UNISONO_ASSIGN(
+        trace, create_rank_file("UNISONO_TRACE", place.trace_folder, file_name(identity, ".json")));
+  }
   auto recorder = std::make_unique<Recorder>(memory.data(), identity);
   recorder->own_.emplace(std::move(memory));
   recorder->trace_ = std::move(trace);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <latch>
 #include <optional>
@@ -63,6 +64,13 @@ TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
     ASSERT_FALSE(recorder);
     EXPECT_THAT(recorder.error().message(), HasSubstr("UNISONO_RECORDER=" + (folder / name)));
   }
+}
+
+TEST(RecordMemory, WhereItCannotBeNoTraceIsLeft) {
+  const unisono::test::TemporaryFolder folder;
+  const RecordPlace place{.folder = folder / "none", .trace_folder = folder.path()};
+  ASSERT_FALSE(Recorder::open(place, {"job", 0, 1, "host"}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 // What a launcher announces, a rank takes, and the launcher reads afterwards.
