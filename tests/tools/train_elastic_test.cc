@@ -21,6 +21,7 @@ namespace unisono::train {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kEpochs = 8;
 constexpr int kRanks = 3;
@@ -48,6 +49,17 @@ double accuracy_in(const std::string& output) {
   std::smatch found;
   const std::regex last(R"(\ntest accuracy ([0-9.]+) %)");
   return std::regex_search(output, found, last) ? std::stod(found[1]) : -1;
+}
+
+// Of the last set of them, as the log's end tells.
+int ranks_at_the_end(const std::string& output_folder) {
+  std::ifstream log(output_folder + "/log.jsonl");
+  int ranks = 0;
+  for (std::string line; std::getline(log, line);) {
+    if (line.find("\"event\":\"start\"") != std::string::npos) ranks = 0;
+    if (line.find("\"event\":\"cost\"") != std::string::npos) ++ranks;
+  }
+  return ranks;
 }
 
 // The ranks that run now.
@@ -94,6 +106,9 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
   }
   EXPECT_EQ(job.wait(), 0) << job.out();
   EXPECT_THAT(job.out(), HasSubstr("of 3 ranks"));
+  // Those that were killed are in again at the end, and nobody had to begin anew.
+  EXPECT_THAT(job.out(), Not(HasSubstr("starting all ranks")));
+  EXPECT_EQ(ranks_at_the_end(folder_.path() + "/out"), kRanks) << job.out();
   // Steps are neither lost nor taken twice.
   EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << job.out();
   EXPECT_NEAR(accuracy_in(job.out()), accuracy_in(undisturbed.output), 3) << job.out();
@@ -101,7 +116,8 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
 }
 
 TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {
-  for (const char* flags : {"--strategy zero1", "--strategy dp", "--device cuda", "--bitwise"}) {
+  for (const char* flags : {"--strategy zero1", "--strategy dp", "--device cuda", "--bitwise",
+                            "--model gpt --sort-batches"}) {
     const test::ShellRun run =
         test::run_shell(std::string(UNISONO_COMMAND) + " train --elastic " + flags + " 2>&1");
     EXPECT_EQ(run.status, 2) << flags;

@@ -96,6 +96,11 @@ Status check_exclusions(const Options& options) {
         "this is {} on {}",
         name_of(options.strategy), options.device == ComputeDevice::kCpu ? "cpu" : "cuda"));
   }
+  if (options.elastic && options.sort_batches) {
+    return refused(
+        "--elastic excludes --sort-batches: for another number of ranks the samples have another "
+        "order, in which the place in the epoch means nothing");
+  }
   if (!options.bitwise) return {};
   const auto excludes = [](bool is_given, const char* name, const char* why) -> Status {
     if (!is_given) return {};

@@ -4,15 +4,23 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "tools/common/environment.h"
 #include "tools/train/strategy.h"
+#include "unisono/rendezvous.h"
 #include "unisono/train/model.h"
 #include "unisono/train/optimizer.h"
 
 namespace unisono::train {
 namespace {
+
+// In the launcher's store: the file in which this job has saved itself, under any of its starts.
+constexpr std::string_view kSavedKey = "unisono/train/saved";
 
 // The form of all states of this training, to be filled with another rank's values.
 Checkpoint blank_state(const Options& options, const Problem& problem) {
@@ -70,11 +78,31 @@ void share_state(Communicator& world, const Options& options, const Problem& pro
   world.all_gather(std::span<const std::uint64_t>(&own, 1), all);
   const auto most = std::max_element(all.begin(), all.end());
   if (*most == 0) return;
-  if (!*state) *state = blank_state(options, problem);
-  broadcast_values(world, static_cast<Rank>(most - all.begin()), &**state);
-  if ((*state)->step_samples == 0) return;
-  (*state)->step = (*state)->step * (*state)->step_samples / options.batch;
-  (*state)->step_samples = options.batch;
+  // A failure meanwhile leaves each rank what it had: half of another's state is none.
+  Checkpoint shared = *state ? **state : blank_state(options, problem);
+  broadcast_values(world, static_cast<Rank>(most - all.begin()), &shared);
+  if (shared.step_samples != 0) {
+    shared.step = shared.step * shared.step_samples / options.batch;
+    shared.step_samples = options.batch;
+  }
+  *state = std::move(shared);
+}
+
+bool was_started_again() {
+  const auto count = tools::environment_value("TORCHELASTIC_RESTART_COUNT");
+  return count && std::atoi(std::string(*count).c_str()) > 0;
+}
+
+void tell_saved(const Options& options) {
+  const std::unique_ptr<Store> store = options.elastic ? launcher_store() : nullptr;
+  if (store != nullptr) store->set(kSavedKey, options.checkpoint);
+}
+
+bool was_saved(const Options& options) {
+  if (!options.elastic || options.checkpoint.empty() || !was_started_again()) return false;
+  const std::unique_ptr<Store> store = launcher_store();
+  return store != nullptr &&
+         store->get(kSavedKey, std::chrono::milliseconds(1)) == options.checkpoint;
 }
 
 Communicator let_in(Communicator& world, int at_most) {

@@ -199,12 +199,14 @@ void Report::epoch(const EpochResult& result) {
   last_ = result;
   charts_.epochs.push_back(
       {static_cast<double>(result.epoch), result.test.loss, result.test.accuracy});
-  print(
-      fmt::format("epoch {}/{}  train loss {:.4f}  test loss {:.4f}  test accuracy {:.2f} %  "
-                  "{} samples/s  {}",
-                  result.epoch, options_.epochs, result.train_loss, result.test.loss,
-                  100 * result.test.accuracy, grouped(result.samples_per_second),
-                  tools::format_duration(result.seconds)));
+  // Other ranks than those that go on may have taken the steps.
+  const bool is_trained = result.steps > 0;
+  print(fmt::format(
+      "epoch {}/{}  {}test loss {:.4f}  test accuracy {:.2f} %  {}{}", result.epoch,
+      options_.epochs, is_trained ? fmt::format("train loss {:.4f}  ", result.train_loss) : "",
+      result.test.loss, 100 * result.test.accuracy,
+      is_trained ? fmt::format("{} samples/s  ", grouped(result.samples_per_second)) : "",
+      tools::format_duration(result.seconds)));
   log({{"event", "epoch"},
        {"epoch", result.epoch},
        {"steps", result.steps},

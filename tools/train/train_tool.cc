@@ -126,6 +126,7 @@ void save(const Training& training) {
   if (training.world.rank() == 0) {
     complete(training, &checkpoint);
     save_checkpoint(training.options.checkpoint, checkpoint);
+    tell_saved(training.options);
   }
   training.world.barrier();
 }
@@ -348,10 +349,9 @@ Communicator train_together(Options options, Communicator& world, DeviceMemory& 
   // Epoch after epoch, then what it has cost.
   const std::vector<DeviceCost> before = costs_of(training);
   guarded(training, state, [&] { train(training); });
-  if (!training.grown.empty()) {
-    *state = state_of(training);
-    return std::move(training.grown);
-  }
+  // Whoever fails from here on has nothing to train again.
+  if (options.elastic) *state = state_of(training);
+  if (!training.grown.empty()) return std::move(training.grown);
   report.loaded(gather_costs(world, samples->report()));
   // By the steps after the first ones, unless there are no others.
   const bool is_settled = training.steps_here > kSettlingSteps;
@@ -382,6 +382,7 @@ Communicator train_on(const Options& options, Communicator& world, DeviceMemory&
 int run_rank(Options options) {
   const TimePoint start = Clock::now();
   std::optional<Checkpoint> state;
+  if (was_saved(options)) options.resume = options.checkpoint;
   if (!options.resume.empty()) state = load_checkpoint(options.resume);
   if (state) options.seed = state->sampler_seed;
   // A reader that leaves is an error of our own, so that the other ranks are told.
@@ -436,7 +437,10 @@ void check_resumed(const Options& options, const SampleSource& samples, Model& m
   const std::size_t parameters = model.parameters().values().size();
   const auto optimizer = optimizer_of(options)(parameters);
   restore_optimizer(checkpoint, optimizer.get(), 0, parameters);
-  check_position(options, checkpoint, steps_of_epoch(options, samples));
+  // The file may be this training's own, which has gone on meanwhile, and ends where the others do.
+  if (!options.elastic || !was_started_again()) {
+    check_position(options, checkpoint, steps_of_epoch(options, samples));
+  }
   if (options.seed_given && checkpoint.sampler_seed != options.seed) {
     throw std::invalid_argument(
         fmt::format("--seed {} is not the {} that {} began with; leave it away", options.seed,
