@@ -231,7 +231,8 @@ class UNISONO_API Communicator : public Collectives {
 /// naming the missing, duplicate or disagreeing rank, kAuthentication, kInvalidArgument naming
 /// the malformed variable; of ranks on several hosts, which measure the links between these, also
 /// what a call throws, kRankFailed for example. In a process that `unisono run --max-restarts` has
-/// started again the first init() is rejoin() by the launcher's store.
+/// started again the first init() that succeeds is rejoin() by the launcher's store: there it waits
+/// until it is let in, or the launcher ends it because nobody is left to do so.
 UNISONO_API Communicator init(const InitOptions& options = {});
 
 /// Makes the communicator of the ranks that meet in `store` under `name`, as frameworks make their

@@ -22,13 +22,15 @@ class UNISONO_API Store {
  public:
   virtual ~Store() = default;
   virtual void set(std::string_view key, std::string_view value) = 0;
-  /// Waits up to `timeout`; an empty string when the key was not set in that time.
+  /// Waits up to `timeout`; an empty string when the key was not set in that time. However short
+  /// that is, 1 ms is the least, it asks whoever holds the values: it is how to look.
   virtual std::string get(std::string_view key, std::chrono::milliseconds timeout) = 0;
 };
 
 /// The store of `unisono run --max-restarts`, which all ranks of the job share as long as it runs.
 /// Null where this process was not started by it. Throws Error: kInvalidArgument naming the
-/// malformed variable. The store's functions throw Error: kRendezvous once the launcher is gone.
+/// malformed variable. The store's functions throw Error: kRendezvous once the launcher is gone,
+/// kOutOfResources of a set for which it has no room.
 /// Any thread; one thread at a time uses it.
 UNISONO_API std::unique_ptr<Store> launcher_store();
 

@@ -120,6 +120,9 @@ std::unique_ptr<Member> grow(Member& member, nb::object store, const std::string
                             .key = key,
                             .timeout = milliseconds_of(timeout, "grow")};
   const bool has_store = !store.is_none();
+  if (!has_store && !name.empty()) {
+    refuse("grow", "a name is one in a store: give that too, or neither for the launcher's");
+  }
   PythonStore python_store(std::move(store));
   const Turn turn(member);
   const Counted counted(member.calls());

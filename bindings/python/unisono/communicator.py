@@ -143,10 +143,12 @@ class Communicator(Collectives, PointToPoint, ObjectStreams, Closing):
         for ``key``, and newcomers that wait in rejoin() under ``name`` join them in a larger one,
         ordered by ``key``. Empty, which is false, on all where fewer than ``at_least`` came within
         ``wait`` seconds.
-        Without a store: that of ``unisono run --max-restarts``, where init() of a rank that was
+        Without a store and a name: that of ``unisono run --max-restarts``, where init() of a rank that was
         started again waits. This one stays as it is."""
         return Communicator(
-            _core.grow(self._outside_groups, store, name, at_least, at_most, wait, key, timeout)
+            _core.grow(
+                self._outside_groups, store, name, at_least, at_most, wait or None, key, timeout
+            )
         )
 
     def group(self) -> Group:

@@ -96,6 +96,7 @@ def test_grow(comm, tmp_path):
     folder = pathlib.Path(comm.broadcast_object(str(folder) if comm.rank == 0 else None))
     store = FolderStore(folder)
     assert not comm.grow(store, "group")
+    assert not comm.grow(store, "group", wait=0)
     sums = []
 
     def live_as_newcomer():
@@ -113,6 +114,8 @@ def test_grow(comm, tmp_path):
             assert sums == [(0, comm.size + 1)]
     with pytest.raises(unisono.InvalidArgument):
         comm.grow(store, "")
+    with pytest.raises(unisono.InvalidArgument):
+        comm.grow(name="group")
     with pytest.raises(unisono.Unsupported):
         comm.grow()
 
