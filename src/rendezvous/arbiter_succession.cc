@@ -175,7 +175,10 @@ void ArbiterLoop::judge_silent(const std::vector<Rank>& silent) {
   const std::vector<Rank> seated = seated_ranks();
   std::set<Rank> heard(seated.begin(), seated.end());
   for (const Rank rank : unheard) heard.erase(rank);
-  if (!is_greater_part(heard, not_here(unheard))) {
+  const std::set<Rank> elsewhere = not_here(unheard);
+  // Without a standby they have no arbiter, and cannot go on.
+  const bool may_go_on = std::any_of(elsewhere.begin(), elsewhere.end(), is_standby);
+  if (may_go_on && !is_greater_part(heard, elsewhere)) {
     return end_minority(fmt::format("nothing was heard of {} for {} (UNISONO_SILENCE)",
                                     ranks_text(unheard), duration_text(silence_.limit())));
   }

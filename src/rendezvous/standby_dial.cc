@@ -11,12 +11,6 @@
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
-namespace {
-
-constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(10);
-
-}  // namespace
-
 StandbyDial::StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting,
                          TimePoint now)
     : world_(world),

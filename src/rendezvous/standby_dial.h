@@ -19,6 +19,9 @@
 
 namespace unisono::rendezvous {
 
+/// After a standby had no place for one more connection.
+inline constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(10);
+
 class StandbyDial {
  public:
   enum class Outcome : std::uint8_t {

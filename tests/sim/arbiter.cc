@@ -253,7 +253,9 @@ void Arbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
   std::set<Rank> heard;
   for (const auto& [connection, rank] : seats_) heard.insert(rank);
   for (const Rank rank : unheard) heard.erase(rank);
-  if (!is_greater_part(heard, not_here(unheard))) return end_minority();
+  const std::set<Rank> elsewhere = not_here(unheard);
+  const bool may_go_on = std::any_of(elsewhere.begin(), elsewhere.end(), is_standby);
+  if (may_go_on && !is_greater_part(heard, elsewhere)) return end_minority();
   for (const Rank rank : silent) {
     decider_.condemn(rank, "is silent: it is stopped, or its host cannot be reached");
   }

@@ -6,6 +6,7 @@
 
 #include "base/grace_periods.h"
 #include "base/keep_latest.h"
+#include "rendezvous/standby_dial.h"
 #include "tests/sim/control_text.h"
 
 namespace unisono::sim {
@@ -19,7 +20,6 @@ constexpr std::size_t kReportsMax = 64;
 constexpr Duration kReportLasts = grace::kDecision;
 constexpr int kRefusalsMax = 3;
 constexpr Duration kSeekTime = std::chrono::seconds(10);
-constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(50);
 
 }  // namespace
 

@@ -45,15 +45,6 @@ SimulatedTransport& Fabric::transport(Rank rank) {
   return *transports_[static_cast<std::size_t>(rank)];
 }
 
-std::size_t Fabric::lent() const {
-  std::size_t lent = 0;
-  for (Rank rank = 0; rank < ranks_; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (!gone_[at]) lent += transports_[at]->lent();
-  }
-  return lent;
-}
-
 Fabric::Way& Fabric::way(Rank from, Rank to) {
   const auto [found, is_new] = ways_.try_emplace(key_of(from, to));
   if (is_new) found->second.streams.resize(static_cast<std::size_t>(network_.streams));
@@ -147,6 +138,7 @@ class SimulatedTransport::Link final : public Endpoint {
         peer_(peer),
         lanes_(static_cast<std::size_t>(fabric_.network_.streams)) {}
 
+  std::size_t frame_bytes(const FrameHeader& header, std::span<const std::byte> rest) override;
   PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                        std::uint64_t token) override;
   void cancel(std::uint64_t token) override;
@@ -211,10 +203,17 @@ class SimulatedTransport::Link final : public Endpoint {
   bool closed_ = false;
 };
 
+// One piece or several, as endpoints that lend ask for.
+std::size_t SimulatedTransport::Link::frame_bytes(const FrameHeader&,
+                                                  std::span<const std::byte> rest) {
+  const std::size_t pieces = 1 + fabric_.random_.below(kLentPayloadMax / kFramePayloadMax);
+  return std::min(rest.size(), pieces * kFramePayloadMax);
+}
+
 PostResult SimulatedTransport::Link::post_send(const FrameHeader& header,
                                                std::span<const std::byte> payload,
                                                std::uint64_t token) {
-  UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kFramePayloadMax,
+  UNISONO_ASSERT(header.payload_bytes == payload.size() && payload.size() <= kLentPayloadMax,
                  "a frame's header and payload must agree and keep the bound");
   if (closed_) return PostResult::kDone;
   const Network& network = fabric_.network_;

@@ -37,8 +37,6 @@ class Fabric {
   int isolate(Rank rank);
   /// So do all links of `dead`, those also that others try to make later.
   void end_process(Rank dead);
-  /// Payloads that are lent on all ranks that live.
-  std::size_t lent() const;
 
  private:
   friend class SimulatedTransport;

@@ -3,6 +3,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <queue>

@@ -256,11 +256,17 @@ void Simulation::judge_survivors() {
   }
 }
 
-// Who did nothing goes on. Where rank 0 is lost its successors may have left, or be one rank alone.
+// Who did nothing goes on. Where rank 0 is lost its successors may have left, or be one rank alone;
+// and where most have left, those that are silent may be the greater part.
 void Simulation::judge_refused() {
   const std::set<Rank> guilty = culprits(c_);
   const bool is_minority = 2 * guilty.size() >= seats_.size();
-  if (is_minority || isolates_ || guilty.contains(0)) return;
+  const auto stayed = std::count_if(seats_.begin(), seats_.end(), [&](const Seat& each) {
+    return is_judged(each) && (each.rank->is_refused() || !each.rank->shrunk().empty()) &&
+           !guilty.contains(each.rank->rank());
+  });
+  const bool are_few = static_cast<std::size_t>(stayed) <= guilty.size();
+  if (is_minority || are_few || isolates_ || guilty.contains(0)) return;
   for (const Seat& each : seats_) {
     if (is_judged(each) && each.rank->is_refused() && !guilty.contains(each.rank->rank())) {
       return accuse("a survivor is left out: " + each.rank->whereabouts());
