@@ -115,6 +115,27 @@ TEST_F(Elastic, EndsAsOneThatNobodyDisturbs) {
   EXPECT_GT(accuracy_in(undisturbed.output), 70);
 }
 
+TEST_F(Elastic, GoesOnFromItsCheckpointWhenAllAreStartedAgain) {
+  if (test::is_thread_sanitized()) GTEST_SKIP() << "as the one above";
+  std::vector<std::string> arguments{"-n", std::to_string(kRanks), "--max-restarts",
+                                     "20", "--no-prefix",          "--"};
+  const std::vector<std::string> words = command();
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  run::Launcher job(arguments, {.merge_stderr = true});
+  ASSERT_TRUE(job.prints("epoch 3/8")) << job.out();
+  ASSERT_TRUE(run::eventually([&] { return ranks_of(job).size() == kRanks; })) << job.out();
+  const std::map<int, pid_t> ranks = ranks_of(job);
+  // None of them is to go on, or to let another one in, meanwhile.
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    for (const auto& [rank, pid] : ranks) ::kill(pid, signal);
+  }
+  EXPECT_EQ(job.wait(), 0) << job.out();
+  const std::string& out = job.out();
+  EXPECT_THAT(out, HasSubstr("starting all ranks again"));
+  EXPECT_EQ(out.find("epoch 1/8"), out.rfind("epoch 1/8")) << out;
+  EXPECT_EQ(load_checkpoint(checkpoint()).optimizer_steps, kSteps) << out;
+}
+
 TEST_F(Elastic, RefusesWhatHasNotTheWholeStateOnEachRank) {
   for (const char* flags : {"--strategy zero1", "--strategy dp", "--device cuda", "--bitwise",
                             "--model gpt --sort-batches"}) {
