@@ -316,8 +316,8 @@ void Runtime::shut_down() {
     if (looks > 100) usleep(100);
   }
   transports_.close(deadline, sink);
-  recorder_->close();
   arbiter_->leave();
+  recorder_->close();  // writes the trace, for which nobody is to wait
 }
 
 void leave_to_parent(std::shared_ptr<void> inherited) {

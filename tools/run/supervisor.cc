@@ -460,7 +460,7 @@ void Supervisor::repeat_first_failure() {
 // The ranks themselves may have had nothing to say, as those that were ended. Where the launcher
 // was told to end, no rank is to blame.
 void Supervisor::tell_verdict() {
-  if (!failure_ || told_to_end_ || job_.records == nullptr) return;
+  if (!failure_ || told_to_end_ || processes_.empty() || job_.records == nullptr) return;
   std::vector<bool> ended_here(job_.ranks.size(), false);
   // The last process of a rank is the one whose record is left.
   for (const RankProcess& process : processes_) {
