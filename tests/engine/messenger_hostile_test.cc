@@ -232,42 +232,6 @@ TEST_F(Hostile, PieceThatAnotherStreamBringsTooIsRefusedWhileTheFirstIsOnItsWay)
   }
 }
 
-// A frame may be several pieces.
-FrameHeader pieces(std::size_t first, std::size_t count) {
-  FrameHeader header = piece(0, kLong, first);
-  header.payload_bytes = static_cast<std::uint32_t>(
-      std::min(count * kPiece, kLong - static_cast<std::size_t>(header.offset)));
-  return header;
-}
-
-TEST_F(Hostile, FrameOfSeveralPiecesIsRefusedWhereOneHasCome) {
-  for (const std::size_t come : {0u, 1u, 2u}) {
-    Fixture fresh;
-    Bytes target(kLong);
-    EXPECT_FALSE(
-        fresh.messenger.receive(1, key_of(0), {}, target.data(), target.size(), fresh.owner, 0));
-    EXPECT_NE(fresh.place(1, piece(0, kLong, come)), nullptr);
-    EXPECT_EQ(fresh.place(1, pieces(0, 3)), nullptr) << come;
-    EXPECT_THAT(fresh.events.violations, ElementsAre(HasSubstr("same piece of a message twice")));
-  }
-}
-
-TEST_F(Hostile, FramesOfSeveralPiecesMayComeInAnyOrder) {
-  for (const bool in_order : {true, false}) {
-    Fixture fresh;
-    Bytes target(kLong);
-    EXPECT_FALSE(
-        fresh.messenger.receive(1, key_of(0), {}, target.data(), target.size(), fresh.owner, 0));
-    const FrameHeader first = pieces(0, 2), rest = pieces(2, 2);
-    EXPECT_NE(fresh.place(1, in_order ? first : rest), nullptr);
-    EXPECT_NE(fresh.place(1, in_order ? rest : first), nullptr);
-    fresh.received(1, first);
-    EXPECT_THAT(fresh.owner.done, IsEmpty());
-    fresh.received(1, rest);
-    EXPECT_THAT(fresh.owner.done, SizeIs(1));
-  }
-}
-
 TEST_F(Hostile, PieceThatHasComeIsRefusedWhenItComesAgain) {
   Bytes target(kLong);
   post(0, &target);
