@@ -72,7 +72,8 @@ class UNISONO_API Communicator : public Collectives {
   ~Communicator();  ///< close()
 
   bool empty() const;
-  /// Why the communicator no longer works; ok while it does.
+  /// Why the communicator no longer works; ok while it does. Asks for news, so that a rank that
+  /// computes, or waits for something else, hears of a failure.
   Status status() const;
   /// "rank 1 of 4 on a, shared memory" for people; without the last where ranks share none.
   std::string describe() const;

@@ -8,10 +8,12 @@
 #include "rendezvous/shrink_message.h"
 
 namespace unisono::detail {
-// The decision is on its way, and says more.
+// A rank outside of calls hears here what the job has decided meanwhile.
 Status CommunicatorState::status() {
   const Status suspicion = devices_.members_failure();
+  if (failure().ok()) runtime_->engine().beat();
   if (suspicion.ok()) return failure();
+  // The decision is on its way, and says more.
   const TimePoint limit = Clock::now() + grace::kCause;
   while (failure().ok() && Clock::now() < limit) {
     runtime_->engine().beat();

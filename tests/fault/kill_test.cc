@@ -134,6 +134,25 @@ TEST_P(Kill, InEveryCollectiveIsToldToAllSurvivors) {
   std::printf("%s: the slowest survivor knew after %.1f ms\n", GetParam().c_str(), slowest);
 }
 
+TEST_P(Kill, IsToldToARankThatMakesNoCallsButAsks) {
+  for (const Rank victim : {0, 2}) {
+    SharedBoard board;
+    run_doomed(GetParam(), victim, [&](Communicator& comm) {
+      ++board->entered;
+      if (comm.rank() == victim) {
+        if (eventually([&] { return board->entered == kRanks; })) die(*board.operator->());
+        return;
+      }
+      if (!eventually([&] { return !comm.status().ok(); })) return;
+      const Status told = comm.status();
+      if (told.code() != ErrorCode::kRankFailed || told.rank() != victim) {
+        throw std::runtime_error("it heard " + told.message());
+      }
+      throw Error(told);
+    });
+  }
+}
+
 TEST_P(Kill, AtAnyMomentOfALargeCallIsToldToAllSurvivors) {
   const SeedTrace seed_trace;
   std::mt19937_64 random = random_stream(71);

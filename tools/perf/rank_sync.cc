@@ -18,6 +18,11 @@
 #include "topology/cpu_quota.h"
 
 namespace unisono::perf {
+namespace {
+
+constexpr double kPatienceUs = 1000;
+
+}  // namespace
 
 struct RankSync::Invitation {
   std::int64_t pid = 0, fd = -1, nonce = 0;
@@ -101,7 +106,12 @@ void RankSync::check_others() {
   if (const int failed = lockstep_->header().failed.load(); failed != 0) {
     throw std::runtime_error(fmt::format("rank {} gave up; its message says why", failed - 1));
   }
-  if (now_us() - waiting_since_us_ > static_cast<double>(timeout_.count()) * 1000) {
+  const double waited_us = now_us() - waiting_since_us_;
+  // One that is dead says nothing here.
+  if (waited_us > kPatienceUs) {
+    if (const Status why = communicator_.status(); !why) throw Error(why);
+  }
+  if (waited_us > static_cast<double>(timeout_.count()) * 1000) {
     throw std::runtime_error(fmt::format(
         "not all ranks reached the next measurement within {} s; --timeout sets the limit",
         static_cast<double>(timeout_.count()) / 1000));

@@ -104,7 +104,7 @@ class Contest {
   std::vector<Way> ways_;
 };
 
-bool same_point(const Task& a, const Task& b) {
+bool same_size(const Task& a, const Task& b) {
   return a.collective == b.collective && a.bytes == b.bytes;
 }
 
@@ -119,7 +119,7 @@ void run_rank(Communicator& comm, std::span<const Task> tasks, std::size_t offse
   std::vector<double> measured(tasks.size());
   for (std::size_t first = 0; first < tasks.size();) {
     std::size_t last = first + 1;
-    while (last < tasks.size() && same_point(tasks[first], tasks[last])) ++last;
+    while (last < tasks.size() && same_size(tasks[first], tasks[last])) ++last;
     if (comm.rank() == 0) {
       options.progress(offset + first, std::string(algorithms::name_of(tasks[first].link)) + " " +
                                            std::string(name_of(tasks[first].collective)) + " " +
