@@ -244,7 +244,8 @@ void Simulation::judge_survivors() {
       }
     }
   }
-  for (const auto& [from, shrunk] : made) {
+  for (const auto& entry : made) {
+    const SimulatedRank::Shrunk* const shrunk = entry.second;
     for (const Rank member : shrunk->members) {
       const Seat& its = seat(member);
       if (!is_judged(its) || its.is_missed) continue;
