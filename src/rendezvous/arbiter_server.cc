@@ -30,6 +30,8 @@ struct Running {
   const pid_t process = ::getpid();  // a forked child has this entry but not the thread
 
   Running(const Store* in, std::string name) : store(in), rendezvous(std::move(name)) {}
+  // Pairs with the release store that is the thread's last action.
+  bool is_finished() const { return finished.load(std::memory_order_acquire); }
   void end() {
     const std::uint64_t one = 1;
     // An event counter takes one more always; there is nothing to do about a failure.
@@ -94,6 +96,7 @@ Arbiters& arbiters() {
 
 Result<ArbiterLoop*> start(ArbiterOptions options, UniqueFd rank_zero) {
   Arbiters& all = arbiters();
+  all.end_if([](const Running& other) { return other.is_finished(); });
   const Rank self = options.self;
   auto running = std::make_unique<Running>(options.store, options.rendezvous);
   running->stop = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -147,8 +150,7 @@ void end_arbiters() { arbiters().end_all(); }
 
 void end_failed_arbiters(const Store* store, const std::string& rendezvous) {
   arbiters().end_if([&](const Running& running) {
-    // Pairs with the release store that is the thread's last action.
-    return running.finished.load(std::memory_order_acquire) ||
+    return running.is_finished() ||
            (running.store == store && running.rendezvous == rendezvous && running.loop->failed());
   });
 }
