@@ -39,7 +39,7 @@ bool LoanTrials::follows(State& state, const ReceivedMessages::OfSize& received)
 
 bool LoanTrials::next(State& state, std::uint32_t number) const {
   if (state.until_next > 0) {
-    if (--state.until_next == 0) state.row = 0;
+    --state.until_next;
     return state.decided;
   }
   if (state.messages > 0) note(state);
@@ -73,6 +73,7 @@ void LoanTrials::end_row(State& state) {
     if (++state.row < kRows) return;
     state.decided = is_clearly_less(state.least[1], state.least[0]);
   }
+  state.row = 0;
   state.least = {};
   state.until_next = kMessagesUntilNext;
 }
