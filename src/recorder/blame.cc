@@ -90,13 +90,6 @@ class Court {
     const auto found = by_rank_.find(rank);
     return found == by_rank_.end() ? nullptr : found->second;
   }
-  // Once they are in order.
-  const Standing* find(Rank rank) const {
-    const auto found =
-        std::lower_bound(verdict_.standings.begin(), verdict_.standings.end(), rank,
-                         [](const Standing& each, Rank wanted) { return each.rank < wanted; });
-    return found == verdict_.standings.end() || found->rank != rank ? nullptr : &*found;
-  }
   bool stands_still(Rank rank) const {
     const Witness* const witness = find_witness(rank);
     return witness != nullptr && witness->stands_still();
@@ -119,7 +112,7 @@ class Court {
   }
 
   Standing standing_of(const Witness& witness) const {
-    Standing standing{.rank = witness.record.rank};
+    Standing standing{.rank = witness.record.rank, .witness = &witness};
     standing.call = call_that_holds_up(witness.record);
     standing.is_held_up = standing.call != nullptr;
     if (standing.is_held_up) {
@@ -219,7 +212,7 @@ class Court {
       }
     }
     for (const auto& [rank, waiting] : waited_for) {
-      const Standing* const standing = find(rank);
+      const Standing* const standing = verdict_.find(rank);
       const bool waits = standing != nullptr && !standing->waits_for.empty();
       if (!waits || stands_still(rank) || told.contains(rank)) verdict_.first.push_back(rank);
     }
@@ -243,13 +236,13 @@ class Court {
       }
     }
     for (const Rank rank : missing) {
-      const Standing* const standing = find(rank);
+      const Standing* const standing = verdict_.find(rank);
       if (standing != nullptr && standing->has_only_started()) verdict_.first.push_back(rank);
     }
   }
 
   std::int64_t last_sign_of(Rank rank) const {
-    const Standing* const standing = find(rank);
+    const Standing* const standing = verdict_.find(rank);
     return standing == nullptr || standing->call == nullptr ? 0 : standing->call->since_ns();
   }
 
@@ -259,7 +252,7 @@ class Court {
     Rank rank = from;
     while (std::find(way.begin(), way.end(), rank) == way.end()) {
       way.push_back(rank);
-      rank = find(rank)->waits_for.front();
+      rank = verdict_.find(rank)->waits_for.front();
     }
     way.erase(way.begin(), std::find(way.begin(), way.end(), rank));
     verdict_.first = std::move(way);
@@ -270,7 +263,7 @@ class Court {
     std::vector<Rank> over;
     bool all_left = true, some_run = false;
     for (const Standing& each : verdict_.standings) {
-      const Witness& witness = *find_witness(each.rank);
+      const Witness& witness = *each.witness;
       if (witness.stands_still() || has_failed(witness.record)) over.push_back(each.rank);
       all_left = all_left && witness.record.closed_ns != 0;
       some_run = some_run || each.is_held_up;
@@ -294,6 +287,13 @@ class Court {
 
 bool Witness::was_ended() const {
   return life == Life::kGone && record.closed_ns == 0 && !has_failed(record);
+}
+
+const Standing* Verdict::find(Rank rank) const {
+  const auto found =
+      std::lower_bound(standings.begin(), standings.end(), rank,
+                       [](const Standing& each, Rank wanted) { return each.rank < wanted; });
+  return found == standings.end() || found->rank != rank ? nullptr : &*found;
 }
 
 Verdict blame(std::span<const Witness> witnesses) { return Court(witnesses).judge(); }

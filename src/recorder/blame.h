@@ -34,6 +34,7 @@ struct Witness {
 /// How one rank stands. Ranks are those of the world.
 struct Standing {
   Rank rank = 0;
+  const Witness* witness = nullptr;    ///< whose record tells so; never null in a verdict
   const RecordedCall* call = nullptr;  ///< which holds it up, or its last; null: it has made none
   bool is_held_up = false;             ///< the call runs, or has failed
   bool is_told = false;                ///< by the job: its call has failed and names a rank
@@ -57,15 +58,11 @@ struct Verdict {
   };
   Kind kind = Kind::kIdle;
   std::vector<Rank> first;          ///< who is waited for and waits for nobody; the cause in front
-  std::vector<Standing> standings;  ///< by rank; refers to the witnesses' calls
-};
+  std::vector<Standing> standings;  ///< by rank; refers to the witnesses and their calls
 
-inline const Witness* find_witness(std::span<const Witness> witnesses, Rank rank) {
-  for (const Witness& each : witnesses) {
-    if (each.record.rank == rank) return &each;
-  }
-  return nullptr;
-}
+  /// Null where no record tells of the rank.
+  const Standing* find(Rank rank) const;
+};
 
 /// `witnesses` are of one job, one for each rank at most, and outlive what is returned.
 Verdict blame(std::span<const Witness> witnesses);

@@ -52,7 +52,7 @@ class Job {
     return blame(witnesses_);
   }
   std::vector<std::string> sentences(const Verdict& verdict) {
-    return blame::sentences_of(verdict, witnesses_, 0);
+    return blame::sentences_of(verdict, 0);
   }
 
  private:

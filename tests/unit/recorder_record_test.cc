@@ -357,7 +357,7 @@ TEST(Record, RandomRowsAreBounded) {
     for (const Life life : {Life::kRuns, Life::kHeld, Life::kGone}) {
       const std::vector<Witness> witnesses{{*read, life}};
       const Verdict verdict = blame(witnesses);
-      EXPECT_FALSE(unisono::blame::sentences_of(verdict, witnesses, INT64_MAX).empty());
+      EXPECT_FALSE(unisono::blame::sentences_of(verdict, INT64_MAX).empty());
     }
     EXPECT_TRUE(trace_of({&*read, 1}).ends_with("]}\n"));
   }

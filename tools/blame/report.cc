@@ -51,8 +51,8 @@ std::string_view name_of(Verdict::Kind kind) {
   return "";
 }
 
-std::vector<std::string> row_of(const Standing& standing, const Witness& witness,
-                                std::int64_t now_ns) {
+std::vector<std::string> row_of(const Standing& standing, std::int64_t now_ns) {
+  const Witness& witness = *standing.witness;
   std::vector<std::string> cells{std::to_string(standing.rank), witness.record.host,
                                  std::to_string(witness.record.pid),
                                  std::string(name_of_life(witness))};
@@ -67,8 +67,8 @@ std::vector<std::string> row_of(const Standing& standing, const Witness& witness
   return cells;
 }
 
-nlohmann::ordered_json json_of(const Standing& standing, const Witness& witness,
-                               std::int64_t now_ns) {
+nlohmann::ordered_json json_of(const Standing& standing, std::int64_t now_ns) {
+  const Witness& witness = *standing.witness;
   nlohmann::ordered_json rank{{"rank", standing.rank},
                               {"host", witness.record.host},
                               {"pid", witness.record.pid},
@@ -108,11 +108,11 @@ std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) 
                       {"since"},
                       {"call", Align::kLeft}});
   for (const Standing& each : verdict.standings) {
-    table.add_row(row_of(each, *find_witness(found.witnesses, each.rank), now_ns));
+    table.add_row(row_of(each, now_ns));
   }
   text += table.text() + "\n";
   bool is_first = true;
-  for (const std::string& sentence : sentences_of(verdict, found.witnesses, now_ns)) {
+  for (const std::string& sentence : sentences_of(verdict, now_ns)) {
     text += is_first ? tools::paint(sentence, tools::Colour::kBold, coloured) : "  " + sentence;
     text += "\n";
     is_first = false;
@@ -127,11 +127,11 @@ std::string report_json(const Found& found, std::int64_t now_ns) {
   nlohmann::ordered_json report{{"job", one.job}, {"world_size", one.world_size}};
   report["ranks"] = nlohmann::json::array();
   for (const Standing& each : verdict.standings) {
-    report["ranks"].push_back(json_of(each, *find_witness(found.witnesses, each.rank), now_ns));
+    report["ranks"].push_back(json_of(each, now_ns));
   }
   report["verdict"] = {{"kind", name_of(verdict.kind)},
                        {"first", verdict.first},
-                       {"text", sentences_of(verdict, found.witnesses, now_ns)}};
+                       {"text", sentences_of(verdict, now_ns)}};
   report["notes"] = found.notes;
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -19,19 +19,13 @@ using recorder::Witness;
 
 constexpr std::size_t kGroupsMax = 16;
 
-const Standing* standing_of(const Verdict& verdict, Rank rank) {
-  for (const Standing& each : verdict.standings) {
-    if (each.rank == rank) return &each;
-  }
-  return nullptr;
-}
-
 std::string error_of(const recorder::RecordedCall& call) {
   return "failed in " + call.text() + ": " + std::string(name_of(call.code));
 }
 
 // What the rank that is to blame did: "was ended in all_reduce(...)".
-std::string deed_of(const Standing& standing, const Witness& witness, std::int64_t now_ns) {
+std::string deed_of(const Standing& standing, std::int64_t now_ns) {
+  const Witness& witness = *standing.witness;
   if (standing.call == nullptr) {
     return witness.was_ended()             ? "was ended before its first call"
            : witness.record.closed_ns != 0 ? "left its job before its first call"
@@ -56,12 +50,9 @@ std::string deed_of(const Standing& standing, const Witness& witness, std::int64
               : (standing.call->times > 1 ? ", over at most " : ", over ") + since + " ago");
 }
 
-std::string deed_of(const Verdict& verdict, std::span<const Witness> witnesses, Rank rank,
-                    std::int64_t now_ns) {
-  const Standing* const standing = standing_of(verdict, rank);
-  const Witness* const witness = find_witness(witnesses, rank);
-  if (standing == nullptr || witness == nullptr) return "has left no record here";
-  return deed_of(*standing, *witness, now_ns);
+std::string deed_of(const Verdict& verdict, Rank rank, std::int64_t now_ns) {
+  const Standing* const standing = verdict.find(rank);
+  return standing == nullptr ? "has left no record here" : deed_of(*standing, now_ns);
 }
 
 bool has_unknown(const Verdict& verdict) {
@@ -69,8 +60,7 @@ bool has_unknown(const Verdict& verdict) {
                      [](const Standing& each) { return each.unknown > 0; });
 }
 
-std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnesses,
-                         std::int64_t now_ns) {
+std::string verdict_line(const Verdict& verdict, std::int64_t now_ns) {
   switch (verdict.kind) {
     case Verdict::Kind::kIdle:
       return "no rank is held up in a call";
@@ -90,8 +80,7 @@ std::string verdict_line(const Verdict& verdict, std::span<const Witness> witnes
   const Rank rank = verdict.first.front();
   const bool is_missing = verdict.kind == Verdict::Kind::kMissing;
   return "rank " + std::to_string(rank) +
-         (is_missing ? " is missing: it " : " stopped first: it ") +
-         deed_of(verdict, witnesses, rank, now_ns);
+         (is_missing ? " is missing: it " : " stopped first: it ") + deed_of(verdict, rank, now_ns);
 }
 
 // Ranks in one call that wait for the same ones, as one sentence.
@@ -183,15 +172,14 @@ std::string time_since(std::int64_t then_ns, std::int64_t now_ns) {
   return tools::format_duration(static_cast<double>(now_ns - then_ns) * 1e-9);
 }
 
-std::vector<std::string> sentences_of(const Verdict& verdict, std::span<const Witness> witnesses,
-                                      std::int64_t now_ns) {
-  std::vector<std::string> sentences{verdict_line(verdict, witnesses, now_ns)};
+std::vector<std::string> sentences_of(const Verdict& verdict, std::int64_t now_ns) {
+  std::vector<std::string> sentences{verdict_line(verdict, now_ns)};
   if (verdict.first.size() > 1 && verdict.kind != Verdict::Kind::kCycle) {
     const std::vector<Rank> others(verdict.first.begin() + 1, verdict.first.end());
     const bool is_one = others.size() == 1;
-    sentences.push_back("besides, " + name_ranks(others) +
-                        (is_one ? " " + deed_of(verdict, witnesses, others.front(), now_ns)
-                                : " stopped or did not arrive"));
+    sentences.push_back(
+        "besides, " + name_ranks(others) +
+        (is_one ? " " + deed_of(verdict, others.front(), now_ns) : " stopped or did not arrive"));
   }
   std::vector<std::string> waits = waits_of(verdict, now_ns);
   std::move(waits.begin(), waits.end(), std::back_inserter(sentences));

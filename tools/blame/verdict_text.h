@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,9 +18,7 @@ std::string_view name_of_life(const recorder::Witness& witness);
 
 /// The verdict in sentences; the first one names who stopped first, or is missing, and in what.
 /// `now_ns`: CLOCK_REALTIME, for how long things last.
-std::vector<std::string> sentences_of(const recorder::Verdict& verdict,
-                                      std::span<const recorder::Witness> witnesses,
-                                      std::int64_t now_ns);
+std::vector<std::string> sentences_of(const recorder::Verdict& verdict, std::int64_t now_ns);
 
 /// How long ago, "3.2 s"; empty where that is not known.
 std::string time_since(std::int64_t then_ns, std::int64_t now_ns);

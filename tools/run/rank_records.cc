@@ -78,7 +78,7 @@ std::string RankRecords::verdict(const std::vector<bool>& ended_here) const {
   const recorder::Verdict verdict = recorder::blame(witnesses);
   if (verdict.first.empty()) return "";
   std::string line;
-  for (const std::string& sentence : blame::sentences_of(verdict, witnesses, 0)) {
+  for (const std::string& sentence : blame::sentences_of(verdict, 0)) {
     line += (line.empty() ? "" : "; ") + sentence;
   }
   return line;
