@@ -24,6 +24,8 @@ constexpr std::size_t kReportsMax = 64;
 constexpr Duration kReportLasts = grace::kDecision;
 // For how long leaving a job waits for somebody to tell.
 constexpr std::chrono::seconds kLeaveTime{2};
+// For how long until that one has heard it: a stopped arbiter does not, and leaving goes on.
+constexpr std::chrono::milliseconds kGoodbyeTime{500};
 // How often a rank that suspects the arbiter is told that it lives before it is itself cut off.
 constexpr int kRefusalsMax = 3;
 // How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
@@ -160,11 +162,23 @@ void ControlConnection::leave() {
   // First, so that the thread never waits for a descriptor that means something else by now.
   remove_from_control_thread(this);
   dial_.reset();
+  wait_for_hang_up();
   stream_.close();
   // Those that are on their way to this standby must not take it for dead.
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
   standby_.clear();
   if (standby_loop_ != nullptr) end_standby(std::exchange(standby_loop_, nullptr), true);
+}
+
+// The arbiter closes the connection once it has told the others. Until then its death would make
+// this rank one that has vanished.
+void ControlConnection::wait_for_hang_up() {
+  const TimePoint deadline = Clock::now() + kGoodbyeTime;
+  while (stream_.fd() >= 0 && Clock::now() < deadline && stream_.flush().ok() &&
+         stream_.receive()) {
+    stream_.drop_input(stream_.input().size());
+    if (!wait_ready(stream_.fd(), stream_.has_output(), deadline)) return;
+  }
 }
 
 ArbiterNews ControlConnection::take_news() {

@@ -63,7 +63,8 @@ class ControlConnection final : public ControlClient {
   void report_broken_link(Rank peer, const Status& cause);
   void report_waiting(const WaitMessage& wait);
   void say_shrink(const ShrinkMessage& message);
-  /// Says goodbye. Idempotent. Where the arbiter has just been lost it waits for the next one.
+  /// Says goodbye, and waits until the arbiter has told the others, half a second at most.
+  /// Idempotent. Where the arbiter has just been lost it waits for the next one.
   void leave();
 
   // ControlClient
@@ -113,6 +114,8 @@ class ControlConnection final : public ControlClient {
   void go_alone();
   void stand_by();
   void change(State state);
+  /// Not under the mutex: once it has left, nobody else reads.
+  void wait_for_hang_up();
   void note_news() { has_news_.store(true, std::memory_order_release); }
 
   const World& world_;
