@@ -15,33 +15,33 @@ void JobRecord::on_decision(const FailureDecision& decision) {
 
 Rank JobRecord::next_standby(bool self_last) const {
   int others = 0;
-  for (Rank rank = 0; rank < world_.size; ++rank) others += rank != world_.rank && !is_gone(rank);
+  for (Rank rank = 0; rank < size(); ++rank) others += rank != self_ && !is_gone(rank);
   if (others == 0) return -1;
   bool may_be_self = false;
-  for (Rank rank = 1; rank <= std::min(kStandbys, world_.size - 1); ++rank) {
-    const Member& member = world_.members[static_cast<std::size_t>(rank)];
+  for (Rank rank = 1; rank <= std::min(kStandbys, size() - 1); ++rank) {
+    const Member& member = members_[static_cast<std::size_t>(rank)];
     if (is_gone(rank) || standby_address(member).is_empty()) continue;
-    if (rank != world_.rank || !self_last) return rank;
+    if (rank != self_ || !self_last) return rank;
     may_be_self = true;
   }
-  return may_be_self ? world_.rank : -1;
+  return may_be_self ? self_ : -1;
 }
 
 bool JobRecord::is_last() const {
   const auto host_of = [&](Rank rank) -> const std::string& {
-    return world_.members[static_cast<std::size_t>(rank)].host;
+    return members_[static_cast<std::size_t>(rank)].host;
   };
-  for (Rank rank = 0; rank < world_.size; ++rank) {
-    if (rank == world_.rank || left_.count(rank) > 0) continue;
+  for (Rank rank = 0; rank < size(); ++rank) {
+    if (rank == self_ || left_.count(rank) > 0) continue;
     const bool is_dead = dead_.count(rank) > 0 || absent_.count(rank) > 0;
-    if (!is_dead || host_of(rank) != host_of(world_.rank)) return false;
+    if (!is_dead || host_of(rank) != host_of(self_)) return false;
   }
   return true;
 }
 
 RejoinMessage JobRecord::rejoin_message() const {
-  return {world_.job_id,
-          world_.rank,
+  return {job_id_,
+          self_,
           {dead_.begin(), dead_.end()},
           {left_.begin(), left_.end()},
           {latest_.begin(), latest_.end()}};

@@ -7,7 +7,9 @@
 
 #include <deque>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "rendezvous/rejoin_message.h"
 
@@ -15,8 +17,9 @@ namespace unisono::rendezvous {
 
 class JobRecord {
  public:
-  /// `world` outlives it.
-  explicit JobRecord(const World& world) : world_(world) {}
+  /// Of rank `self`; `members`, all of the job, outlive it.
+  JobRecord(const std::vector<Member>& members, Rank self, std::string job_id)
+      : members_(members), self_(self), job_id_(std::move(job_id)) {}
 
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
@@ -43,7 +46,11 @@ class JobRecord {
            absent_.count(rank) > 0;
   }
 
-  const World& world_;
+  int size() const { return static_cast<int>(members_.size()); }
+
+  const std::vector<Member>& members_;
+  const Rank self_;
+  const std::string job_id_;
   std::set<Rank> dead_, left_, unreachable_, absent_;
   std::deque<FailureDecision> latest_;
 };

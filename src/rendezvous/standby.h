@@ -36,4 +36,14 @@ std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Membe
 /// Of a member; empty where it is no standby. Whatever `member` says is checked.
 StandbyAddress standby_address(const Member& member);
 
+/// How an attempt to come to a standby stands.
+enum class DialOutcome : std::uint8_t {
+  kPending,
+  kSeated,   ///< it holds the arbiter
+  kRefused,  ///< it still hears the arbiter that this rank has lost
+  kLeft,     ///< it leaves the job in this moment
+  kFailed,   ///< it does not answer in time
+  kAbsent,   ///< nobody listens there
+};
+
 }  // namespace unisono::rendezvous

@@ -42,23 +42,23 @@ void StandbyDial::list_awaited(std::vector<pollfd>* awaited) const {
   awaited->push_back({stream_->fd(), static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN), 0});
 }
 
-StandbyDial::Outcome StandbyDial::advance(TimePoint now) {
-  if (now >= due_) return Outcome::kFailed;
-  if (!stream_ && now < opens_at_) return Outcome::kPending;
+DialOutcome StandbyDial::advance(TimePoint now) {
+  if (now >= due_) return DialOutcome::kFailed;
+  if (!stream_ && now < opens_at_) return DialOutcome::kPending;
   for (;;) {
     if (!stream_) {
-      if (places_.empty()) return Outcome::kAbsent;
+      if (places_.empty()) return DialOutcome::kAbsent;
       open_next();
       if (!stream_) continue;
     }
-    const Outcome outcome = converse();
-    if (outcome != Outcome::kFailed) return outcome;
+    const DialOutcome outcome = converse();
+    if (outcome != DialOutcome::kFailed) return outcome;
     stream_.reset();
     if (!connected_) continue;
     // Somebody listens, and had no place for one more.
     places_.push_back(place_);
     opens_at_ = now + kTurnedAwayPause;
-    return Outcome::kPending;
+    return DialOutcome::kPending;
   }
 }
 
@@ -83,28 +83,28 @@ bool StandbyDial::is_connected() {
   return ::poll(&entry, 1, 0) == 1;
 }
 
-StandbyDial::Outcome StandbyDial::converse() {
+DialOutcome StandbyDial::converse() {
   if (!connected_) {
-    if (!is_connected()) return Outcome::kPending;
+    if (!is_connected()) return DialOutcome::kPending;
     int error = 0;
     socklen_t bytes = sizeof error;
     if (::getsockopt(stream_->fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0 || error != 0) {
-      return Outcome::kFailed;
+      return DialOutcome::kFailed;
     }
     tune_tcp(stream_->fd());
     connected_ = true;
   }
-  if (!stream_->flush()) return Outcome::kFailed;
+  if (!stream_->flush()) return DialOutcome::kFailed;
   if (handshake_ && !handshake_->done()) {
     const std::optional<bool> proved = prove();
-    if (!proved) return Outcome::kPending;
-    if (!*proved) return Outcome::kFailed;
+    if (!proved) return DialOutcome::kPending;
+    if (!*proved) return DialOutcome::kFailed;
   }
   if (!greeted_) {
     greeted_ = true;
     stream_->queue(greeting_);
   }
-  if (!stream_->flush()) return Outcome::kFailed;
+  if (!stream_->flush()) return DialOutcome::kFailed;
   return hear();
 }
 
@@ -120,14 +120,14 @@ std::optional<bool> StandbyDial::prove() {
   return handshake_->done() ? std::optional(true) : std::nullopt;
 }
 
-StandbyDial::Outcome StandbyDial::hear() {
+DialOutcome StandbyDial::hear() {
   const bool open = stream_->receive();
   const auto message = stream_->next();
-  if (message && !*message) return open ? Outcome::kPending : Outcome::kFailed;
-  if (message && (*message)->type == MessageType::kSeated) return Outcome::kSeated;
-  if (message && (*message)->type == MessageType::kRefusal) return Outcome::kRefused;
-  if (message && (*message)->type == MessageType::kFarewell) return Outcome::kLeft;
-  return Outcome::kFailed;
+  if (message && !*message) return open ? DialOutcome::kPending : DialOutcome::kFailed;
+  if (message && (*message)->type == MessageType::kSeated) return DialOutcome::kSeated;
+  if (message && (*message)->type == MessageType::kRefusal) return DialOutcome::kRefused;
+  if (message && (*message)->type == MessageType::kFarewell) return DialOutcome::kLeft;
+  return DialOutcome::kFailed;
 }
 
 }  // namespace unisono::rendezvous

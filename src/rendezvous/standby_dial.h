@@ -16,6 +16,7 @@
 #include "base/handshake.h"
 #include "rendezvous/control_stream.h"
 #include "rendezvous/rejoin_message.h"
+#include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
 
@@ -24,15 +25,6 @@ inline constexpr Duration kTurnedAwayPause = std::chrono::milliseconds(10);
 
 class StandbyDial {
  public:
-  enum class Outcome : std::uint8_t {
-    kPending,
-    kSeated,   ///< it holds the arbiter: take_stream()
-    kRefused,  ///< it still hears the arbiter that this rank has lost
-    kLeft,     ///< it leaves the job in this moment
-    kFailed,   ///< it does not answer in time
-    kAbsent,   ///< nobody listens there
-  };
-
   /// `world` outlives it.
   StandbyDial(const World& world, Rank standby, const RejoinMessage& greeting, TimePoint now);
   /// Tells a standby that it came to that it gives up, lest this rank is taken for dead.
@@ -43,7 +35,7 @@ class StandbyDial {
   void list_awaited(std::vector<pollfd>* awaited) const;
   /// At once until it has begun.
   TimePoint next_due() const { return stream_ ? due_ : std::min(due_, opens_at_); }
-  Outcome advance(TimePoint now);
+  DialOutcome advance(TimePoint now);
   ControlStream take_stream() {
     ControlStream taken = std::move(*stream_);
     stream_.reset();
@@ -60,8 +52,8 @@ class StandbyDial {
   bool is_connected();
   /// Nothing where the handshake goes on; false where it has failed.
   std::optional<bool> prove();
-  Outcome converse();
-  Outcome hear();
+  DialOutcome converse();
+  DialOutcome hear();
 
   const World& world_;
   const Rank standby_;

@@ -1,55 +1,36 @@
-// A rank's side of its control connection, over the production machines that know no socket
-// (DecisionLedger, JobRecord, ShrinkMemory, Silence). It does what rendezvous/control_connection.cc
-// does: hands on what the arbiter says, goes to a standby when the arbiter is lost or silent, and
-// takes along what has not been answered.
+// A rank's side of its control connection over the simulated network: the production's session, and
+// the attempts to come to a standby that standby_dial makes with sockets.
 //
 // Thread rule: one thread.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "rendezvous/control_messages.h"
-#include "rendezvous/failure_decider.h"
-#include "rendezvous/job_record.h"
-#include "rendezvous/shrink_memory.h"
-#include "rendezvous/silence.h"
+#include "rendezvous/control_session.h"
 
 namespace unisono::sim {
 
-/// What a client asks of the connections around it.
-struct ControlLinks {
+/// What a client asks of the network.
+struct ControlNetwork {
   /// To the arbiter that `standby` may hold; -1: nobody listens there.
   std::function<int(Rank standby, rendezvous::RejoinMessage greeting)> dial;
   std::function<void(int connection, std::string)> send;
   std::function<void(int connection)> close;
 };
 
-class ControlClient {
+class ControlClient final : private rendezvous::ControlLinks {
  public:
-  struct News {
-    std::vector<FailureDecision> decisions;
-    std::vector<rendezvous::ShrinkMessage> shrink_words;
-    bool asks_for_waits = false;
-  };
-  /// `world` outlives it.
-  ControlClient(const World& world, int connection, std::chrono::milliseconds silence,
-                ControlLinks links, TimePoint now);
+  /// `members` outlive it.
+  ControlClient(const std::vector<Member>& members, Rank self, int connection,
+                std::chrono::milliseconds silence, ControlNetwork network, TimePoint now);
+  ControlClient(const ControlClient&) = delete;
 
-  void report(std::string bytes);
-  void report_lasting(std::string bytes, TimePoint now);
-  void report_broken_link(Rank peer, const Status& cause, TimePoint now);
-  void report_waiting(const rendezvous::WaitMessage& wait);
-  void say_shrink(const rendezvous::ShrinkMessage& message);
-  /// Nobody answers any more, nor will.
-  bool is_lost() const { return state_ == State::kAlone || state_ == State::kLeft; }
-  News take_news() { return std::exchange(news_, {}); }
-  bool is_seeking() const { return state_ == State::kSeeking; }
+  /// For what the rank says, and for news.
+  rendezvous::ControlSession& session() { return session_; }
   void leave();
 
   void on_message(int connection, std::string_view bytes, TimePoint now);
@@ -58,56 +39,32 @@ class ControlClient {
   TimePoint next_due() const;
 
  private:
-  enum class State : std::uint8_t { kOpen, kSeeking, kAlone, kLeft };
-  struct Report {
-    TimePoint when;
-    std::string bytes;
-    Rank peer = -1;  // of a broken link
-    Status cause = {};
-  };
-  /// An attempt to come to a standby.
   struct Dial {
     Rank standby;
     TimePoint due;
     rendezvous::RejoinMessage greeting;
     int connection = -1;  // none: it was turned away, and comes again
     TimePoint again{};
+    rendezvous::DialOutcome outcome = rendezvous::DialOutcome::kPending;
   };
 
-  bool is_connected() const { return state_ == State::kOpen || suspects_; }
-  void keep(Report report, TimePoint now);
-  void drop_old_reports(TimePoint now);
-  void take(std::string_view bytes, TimePoint now);
-  void deliver(FailureDecision decision);
-  void deliver_broken_link(Rank peer, const Status& cause);
-  void lose(TimePoint now);
-  void suspect(TimePoint now);
-  void acquit(TimePoint now);
-  void depose(Rank successor);
-  void on_answer(std::string_view bytes, TimePoint now);
-  void on_refused(TimePoint now);
-  void seek(TimePoint now);
-  void dial(TimePoint now);
-  void give_dial_up();
-  void move_to_standby(TimePoint now);
-  void go_alone(TimePoint now);
+  // ControlLinks
+  void send(std::string bytes) override { network_.send(connection_, std::move(bytes)); }
+  void close() override { network_.close(connection_); }
+  void dial(Rank standby, const rendezvous::RejoinMessage& greeting, TimePoint now) override;
+  void give_up() override;
+  void move() override;
 
-  const World& world_;
-  int connection_;
-  const ControlLinks links_;
-  State state_ = State::kOpen;
-  Rank holder_ = 0;
-  rendezvous::Silence silence_;
-  bool suspects_ = false;
-  TimePoint seek_until_{};
-  int refusals_ = 0;
-  rendezvous::DecisionLedger ledger_;
-  rendezvous::JobRecord record_;
-  News news_;
-  std::deque<Report> reports_;
-  std::deque<std::pair<std::uint32_t, std::string>> waits_;
-  rendezvous::ShrinkMemory shrinks_;
+  void connect();
+  void come_again(TimePoint now);
+  /// Tells the session how its attempts have ended.
+  void settle_dial(TimePoint now);
+
+  const Rank self_;
+  int connection_;  // to the arbiter
+  const ControlNetwork network_;
   std::optional<Dial> dial_;
+  rendezvous::ControlSession session_;
 };
 
 }  // namespace unisono::sim

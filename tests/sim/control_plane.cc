@@ -30,21 +30,17 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     if (rendezvous::is_standby(rank)) member.addresses = fmt::format("standby-unix {}\n", rank);
     seat(rank).listens = rendezvous::is_standby(rank);
   }
-  // A client looks at standbys alone, and all members are many in a large job.
-  const std::vector<Member> standbys(
-      members_.begin(), members_.begin() + std::min(options_.ranks, 1 + rendezvous::kStandbys));
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Seat& its = seat(rank);
-    its.world = {.rank = rank, .size = options_.ranks, .job_id = "sim", .members = standbys};
     const int connection = connect(rank, 0);
     its.client = std::make_unique<ControlClient>(
-        its.world, connection, options_.silence,
-        ControlLinks{.dial =
-                         [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
-                           return dial(rank, standby, std::move(greeting));
-                         },
-                     .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
-                     .close = [this](int which) { close_at_rank(which); }},
+        members_, rank, connection, options_.silence,
+        ControlNetwork{.dial =
+                           [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
+                             return dial(rank, standby, std::move(greeting));
+                           },
+                       .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
+                       .close = [this](int which) { close_at_rank(which); }},
         schedule_.now());
     arbiter(0).seat(connection, rank, schedule_.now());
     arm(rank);

@@ -30,7 +30,6 @@ class ControlPlane {
   ControlPlane(Options options, Schedule& schedule);
 
   ControlClient& client(Rank rank) { return *seats_[static_cast<std::size_t>(rank)].client; }
-  const World& world(Rank rank) const { return seats_[static_cast<std::size_t>(rank)].world; }
   /// After every use of a client: it may have to be woken earlier now.
   void settle(Rank rank) { arm(rank); }
   void end_process(Rank rank);
@@ -46,7 +45,6 @@ class ControlPlane {
     TimePoint last_up{}, last_down{};
   };
   struct Seat {
-    World world;
     std::unique_ptr<ControlClient> client;
     std::unique_ptr<Arbiter> arbiter;
     TimePoint client_due = kNever, arbiter_due = kNever;

@@ -121,13 +121,13 @@ void SimulatedRank::look_around() {
 }
 
 void SimulatedRank::take_news() {
-  ControlClient::News news = around_.client.take_news();
+  rendezvous::ArbiterNews news = around_.client.session().take_news();
   for (const FailureDecision& decision : news.decisions) hear(decision);
   for (ShrinkMessage& word : news.shrink_words) words_.push_back(std::move(word));
   if (!news.asks_for_waits) return;
   std::vector<rendezvous::WaitMessage> waits;
   for (const auto& communicator : communicators_) communicator->add_waits(&waits);
-  around_.client.report(rendezvous::encode_waits(waits, around_.c.ranks));
+  around_.client.session().report(rendezvous::encode_waits(waits, around_.c.ranks));
 }
 
 void SimulatedRank::hear(const FailureDecision& decision) {
@@ -155,8 +155,8 @@ void SimulatedRank::tell(const FailureDecision& decision, SimulatedCommunicator*
 void SimulatedRank::tell_events() {
   for (const Event& event : std::exchange(events_, {})) {
     if (event.code != ErrorCode::kRankLeft) {
-      around_.client.report_broken_link(event.peer, Status(event.code, event.message, event.peer),
-                                        now());
+      around_.client.session().report_broken_link(
+          event.peer, Status(event.code, event.message, event.peer), now());
       continue;
     }
     SimulatedCommunicator* const meant = find(event.communicator);
@@ -172,7 +172,7 @@ void SimulatedRank::fail(SimulatedCommunicator& communicator, const Status& caus
   failures_.push_back(
       {communicator.members().id(), Status(cause.code(), cause.message(), world_rank)});
   if (!tell_everyone) return;
-  around_.client.report_lasting(
+  around_.client.session().report_lasting(
       rendezvous::encode(rendezvous::MessageType::kFailure,
                          FailureDecision{cause.code(), world_rank, communicator.members().id(), 0,
                                          cause.message()}),
@@ -199,7 +199,7 @@ void SimulatedRank::begin_to_shrink() {
 
 void SimulatedRank::say_shrink(ShrinkStep step, std::uint32_t id, const Status& why) {
   const bool is_about_all = step == ShrinkStep::kAsk || step == ShrinkStep::kLeaves;
-  around_.client.say_shrink(
+  around_.client.session().say_shrink(
       {step, current().members().id(), id, step == ShrinkStep::kAsk ? kPatience : milliseconds(0),
        is_about_all ? current().members().sorted_world_ranks() : std::vector<Rank>(), why});
 }
@@ -235,7 +235,7 @@ void SimulatedRank::shrink() {
     shrinking_->is_ready = true;  // said
     say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().second);
   }
-  if (around_.client.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
+  if (around_.client.session().is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
 }
 
 void SimulatedRank::on_word(const ShrinkMessage& word) {
@@ -310,7 +310,7 @@ void SimulatedRank::drain() {
 void SimulatedRank::leave() {
   const bool has_unsent = engine_.messenger().has_unsent();
   // A client that looks for the arbiter waits for it to say goodbye.
-  const bool waits = has_unsent || around_.client.is_seeking();
+  const bool waits = has_unsent || around_.client.session().is_seeking();
   if (waits && now() < drains_until_) return;
   if (culprits(around_.c).empty() && has_unsent) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
@@ -401,14 +401,15 @@ void SimulatedRank::compare_call(std::uint32_t communicator, std::uint64_t seque
 }
 
 void SimulatedRank::report_waiting(const RunningWait& wait) {
-  around_.client.report_waiting({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
+  around_.client.session().report_waiting(
+      {wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
 }
 
 void SimulatedRank::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
                                    const std::string& call) {
   std::vector<Rank> sorted = members;
   std::sort(sorted.begin(), sorted.end());
-  around_.client.report_lasting(
+  around_.client.session().report_lasting(
       rendezvous::encode_wait(rendezvous::MessageType::kTimedOut,
                               {wait.communicator, wait.sequence, wait.waiting_for, sorted, call},
                               around_.c.ranks),

@@ -87,7 +87,7 @@ TEST(Succession, IsThatOfTheGreaterPartOrOfTheHalfWithTheLowestRank) {
 
 TEST(JobRecord, OfARankThatWasStoppedTriesTheOthersFirst) {
   const World world = world_of_standbys(1, 5);
-  JobRecord record(world);
+  JobRecord record(world.members, world.rank, world.job_id);
   EXPECT_EQ(record.next_standby(), 1);
   EXPECT_EQ(record.next_standby(true), 2);
   record.on_dead(2);
@@ -108,7 +108,7 @@ TEST(Succession, WaitsForARankThatGaveUpBeforeItWasAnswered) {
 
 TEST(JobRecord, NextStandbyIsTheLowestThatIsNotGone) {
   const World world = world_of_standbys(5, 6);
-  JobRecord record(world);
+  JobRecord record(world.members, world.rank, world.job_id);
   record.on_dead(0);
   EXPECT_EQ(record.next_standby(), 1);
   record.on_departed(1);
@@ -121,7 +121,7 @@ TEST(JobRecord, NextStandbyIsTheLowestThatIsNotGone) {
 
 TEST(JobRecord, ThereIsNoNextStandbyForARankThatIsAlone) {
   const World world = world_of_standbys(1, 3);
-  JobRecord record(world);
+  JobRecord record(world.members, world.rank, world.job_id);
   record.on_dead(0);
   EXPECT_EQ(record.next_standby(), 1);
   record.on_dead(2);
@@ -130,7 +130,7 @@ TEST(JobRecord, ThereIsNoNextStandbyForARankThatIsAlone) {
 
 TEST(JobRecord, AFailureOfOneCommunicatorIsNoDeath) {
   const World world = world_of_standbys(2, 3);
-  JobRecord record(world);
+  JobRecord record(world.members, world.rank, world.job_id);
   record.on_decision({ErrorCode::kTimeout, 1, 7, 3, "late"});
   EXPECT_EQ(record.next_standby(), 1);
   EXPECT_THAT(record.rejoin_message().dead, IsEmpty());
@@ -138,7 +138,7 @@ TEST(JobRecord, AFailureOfOneCommunicatorIsNoDeath) {
 
 TEST(JobRecord, TellsTheSuccessorWhoIsGoneAndWhy) {
   const World world = world_of_standbys(4, 6);
-  JobRecord record(world);
+  JobRecord record(world.members, world.rank, world.job_id);
   record.on_decision(death_of(3));
   record.on_dead(0);
   record.on_departed(5);

@@ -1,0 +1,287 @@
+#include "rendezvous/control_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/grace_periods.h"
+#include "base/keep_latest.h"
+#include "rendezvous/rank_text.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+// More at a time is nothing that an arbiter asks.
+constexpr std::size_t kQuestionsMax = 4096;
+constexpr std::size_t kShrinkWordsMax = 4096;
+// Lasting reports, of which a rank makes one for each call that fails.
+constexpr std::size_t kReportsMax = 64;
+// An arbiter that lives has answered by then; of one that is silent it shows later.
+constexpr Duration kReportLasts = grace::kDecision;
+// How often a rank that suspects the arbiter is told that it lives before it is itself cut off.
+constexpr int kRefusalsMax = 3;
+// How long a rank looks for who holds the arbiter: on a busy host standbys answer late.
+constexpr Duration kSeekTime = std::chrono::seconds(10);
+
+}  // namespace
+
+ControlSession::ControlSession(const std::vector<Member>& members, Rank self, std::string job_id,
+                               std::chrono::milliseconds silence, ControlLinks& links,
+                               TimePoint now)
+    : members_(members),
+      self_(self),
+      links_(links),
+      silence_(silence, now),
+      record_(members, self, std::move(job_id)) {
+  silence_.on_heard(holder_, now);
+}
+
+// ---- What the rank says -------------------------------------------------------------------------
+
+void ControlSession::report(std::string bytes) {
+  if (is_connected()) links_.send(std::move(bytes));
+}
+
+void ControlSession::report_lasting(std::string bytes, TimePoint now) {
+  keep({now, bytes});
+  report(std::move(bytes));
+}
+
+void ControlSession::report_broken_link(Rank peer, const Status& cause, TimePoint now) {
+  if (state_ == State::kAlone) return deliver_broken_link(peer, cause);
+  std::string bytes = encode(BrokenLinkMessage{peer, cause.message(), cause.code()});
+  keep({now, bytes, peer, cause});
+  report(std::move(bytes));
+}
+
+void ControlSession::report_waiting(const WaitMessage& wait) {
+  std::string bytes = encode_wait(MessageType::kWaiting, wait, size());
+  std::erase_if(waits_, [&](const auto& known) { return known.first == wait.communicator; });
+  keep_latest(std::pair(wait.communicator, bytes), kWaitsMax, &waits_);
+  report(std::move(bytes));
+}
+
+void ControlSession::say_shrink(const ShrinkMessage& message) {
+  shrinks_.on_said(message);
+  report(encode_shrink(message, size()));
+}
+
+void ControlSession::leave() {
+  report(encode(MessageType::kGoodbye));
+  state_ = State::kLeft;
+  suspects_ = false;
+}
+
+void ControlSession::keep(Report report) {
+  const TimePoint now = report.when;
+  keep_latest(std::move(report), kReportsMax, &reports_);
+  drop_old_reports(now);
+}
+
+void ControlSession::drop_old_reports(TimePoint now) {
+  while (!reports_.empty() && reports_.front().when + kReportLasts + silence_.limit() < now) {
+    reports_.pop_front();
+  }
+}
+
+// ---- What the arbiter says ----------------------------------------------------------------------
+
+void ControlSession::on_heard(TimePoint now) {
+  refusals_ = 0;
+  acquit(now);
+}
+
+void ControlSession::on_message(const Message& message, TimePoint now) {
+  if (!take(message, now)) on_nonsense(now);
+}
+
+void ControlSession::on_nonsense(TimePoint now) {
+  lose(ErrorCode::kProtocol, "sent what no arbiter sends", now);
+}
+
+void ControlSession::on_closed(TimePoint now) {
+  lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
+}
+
+bool ControlSession::take(const Message& message, TimePoint now) {
+  switch (message.type) {
+    case MessageType::kBeat:
+      return true;
+    case MessageType::kFarewell:
+      record_.on_departed(holder_);
+      seek(now);
+      return true;
+    case MessageType::kDeparted: {
+      const auto rank = decode_departed(message.body, size());
+      if (rank) record_.on_departed(*rank);
+      return rank.has_value();
+    }
+    case MessageType::kAskCalls: {
+      const auto communicator = decode_question(message.body);
+      if (!communicator || news_.questions.size() == kQuestionsMax) return false;
+      news_.questions.push_back(*communicator);
+      return has_news_ = true;
+    }
+    case MessageType::kAskWaits:
+      return news_.asks_for_waits = has_news_ = true;
+    case MessageType::kShrink: {
+      auto word = decode_shrink(message.body, size());
+      if (!word || news_.shrink_words.size() == kShrinkWordsMax) return false;
+      shrinks_.on_word(*word);
+      news_.shrink_words.push_back(std::move(*word));
+      return has_news_ = true;
+    }
+    case MessageType::kDecision: {
+      auto decision = decode_decision(message.body, size());
+      if (decision) deliver(std::move(*decision));
+      return decision.has_value();
+    }
+    default:
+      return false;
+  }
+}
+
+void ControlSession::deliver(FailureDecision decision) {
+  if (!ledger_.admit(decision)) return;
+  record_.on_decision(decision);
+  news_.decisions.push_back(std::move(decision));
+  has_news_ = true;
+}
+
+void ControlSession::deliver_broken_link(Rank peer, const Status& cause) {
+  deliver({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+           member_text(member(peer)) + " is lost: " + cause.message()});
+}
+
+void ControlSession::beat(TimePoint now) {
+  if (silence_.take_beat(now)) report(encode(MessageType::kBeat));
+}
+
+// ---- Where the arbiter is lost ------------------------------------------------------------------
+
+void ControlSession::look_for_silence(TimePoint now) {
+  if (state_ == State::kOpen && !silence_.take_silent(now).empty()) suspect(now);
+}
+
+void ControlSession::lose(ErrorCode code, const std::string& how, TimePoint now) {
+  suspects_ = false;
+  record_.on_dead(holder_);
+  deliver({code, holder_, kEveryCommunicator, 0,
+           member_text(member(holder_)) + ", which holds the arbiter, " + how});
+  seek(now);
+}
+
+void ControlSession::suspect(TimePoint now) {
+  suspects_ = true;
+  record_.on_unreachable(holder_);
+  seek(now);
+}
+
+void ControlSession::acquit(TimePoint now) {
+  silence_.on_heard(holder_, now);
+  if (!suspects_) return;
+  suspects_ = false;
+  links_.give_up();
+  record_.on_arbiter();
+  state_ = State::kOpen;
+}
+
+void ControlSession::depose(Rank successor) {
+  if (!suspects_) return;
+  const auto silence = silence_.limit();
+  report(encode_deposed({successor, silence}));
+  suspects_ = false;
+  record_.on_dead(holder_);
+  deliver({ErrorCode::kRankFailed, holder_, kEveryCommunicator, 0,
+           fmt::format("{}, which held the arbiter, is silent: nothing was heard of it for {}; it "
+                       "is stopped, or its host cannot be reached",
+                       member_text(member(holder_)), duration_text(silence))});
+}
+
+void ControlSession::seek(TimePoint now) {
+  if (!suspects_) {
+    links_.close();
+    silence_.forget(holder_);
+  }
+  if (state_ != State::kSeeking) seek_until_ = now + kSeekTime;
+  const bool self_last = silence_.was_stopped(now);
+  Rank next = record_.next_standby(self_last);
+  if (next < 0 && now < seek_until_ && record_.forgive()) {
+    if (suspects_) record_.on_unreachable(holder_);
+    next = record_.next_standby(self_last);
+  }
+  if (next < 0) {
+    depose(-1);
+    return go_alone(now);
+  }
+  RejoinMessage greeting = record_.rejoin_message();
+  if (suspects_) greeting.dead.push_back(holder_);
+  state_ = State::kSeeking;
+  dialled_ = next;
+  links_.dial(next, greeting, now);
+}
+
+void ControlSession::on_dialled(DialOutcome outcome, TimePoint now) {
+  switch (outcome) {
+    case DialOutcome::kPending:
+      return;
+    case DialOutcome::kSeated:
+      return move_to(dialled_, now);
+    case DialOutcome::kRefused:
+      return on_refused(now);
+    case DialOutcome::kFailed:
+      record_.on_unreachable(dialled_);
+      return seek(now);
+    case DialOutcome::kAbsent:
+      record_.on_absent(dialled_);
+      return seek(now);
+    case DialOutcome::kLeft:
+      record_.on_departed(dialled_);
+      return seek(now);
+  }
+}
+
+// A standby hears the arbiter, or has not found out yet that it is lost.
+void ControlSession::on_refused(TimePoint now) {
+  record_.on_unreachable(dialled_);
+  if (suspects_ && ++refusals_ < kRefusalsMax) {
+    acquit(now);
+    // Others may have heard the arbiter last a beat later, and lose it then.
+    return silence_.on_heard(holder_, now - silence_.limit() * 5 / 6);
+  }
+  if (!suspects_ && now < seek_until_) return seek(now);
+  suspects_ = false;
+  deliver({ErrorCode::kRankFailed, self_, kEveryCommunicator, 0,
+           fmt::format("{} is cut off: the link between it and rank {}, which holds the arbiter, "
+                       "is broken, and others hear that one",
+                       member_text(member(self_)), holder_)});
+  go_alone(now);
+}
+
+void ControlSession::move_to(Rank standby, TimePoint now) {
+  depose(standby);
+  links_.move();
+  silence_.forget(holder_);
+  holder_ = standby;
+  silence_.on_heard(holder_, now);
+  record_.on_arbiter();
+  state_ = State::kOpen;
+  drop_old_reports(now);
+  for (const Report& kept : reports_) report(kept.bytes);
+  for (const auto& [communicator, bytes] : waits_) report(bytes);
+  for (const ShrinkMessage& message : shrinks_.to_repeat()) report(encode_shrink(message, size()));
+}
+
+// Nobody is left to ask who is at the end of a broken link.
+void ControlSession::go_alone(TimePoint now) {
+  links_.close();
+  links_.give_up();
+  is_last_ = record_.is_last();
+  state_ = State::kAlone;
+  drop_old_reports(now);
+  for (const Report& kept : std::exchange(reports_, {})) {
+    if (kept.peer >= 0) deliver_broken_link(kept.peer, kept.cause);
+  }
+}
+
+}  // namespace unisono::rendezvous

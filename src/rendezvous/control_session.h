@@ -1,0 +1,155 @@
+// A rank's side of its control connection once all have met: what it tells the arbiter and takes
+// along to the next one, what it hears, and where it goes when the arbiter is lost or silent. No
+// sockets, no clock, no lock: control_connection has these, tests/sim a simulated network.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/control_messages.h"
+#include "rendezvous/failure_decider.h"
+#include "rendezvous/job_record.h"
+#include "rendezvous/shrink_memory.h"
+#include "rendezvous/shrink_message.h"
+#include "rendezvous/silence.h"
+#include "rendezvous/standby.h"
+
+namespace unisono::rendezvous {
+
+/// What an arbiter has said that its rank has not looked at.
+struct ArbiterNews {
+  std::vector<FailureDecision> decisions;
+  std::vector<std::uint32_t> questions;  ///< communicators whose calls it asks for
+  std::vector<ShrinkMessage> shrink_words;
+  bool asks_for_waits = false;
+};
+
+/// The connections of a rank, as its session uses them.
+class ControlLinks {
+ public:
+  virtual ~ControlLinks() = default;
+  /// A whole message to the arbiter; in order.
+  virtual void send(std::string bytes) = 0;
+  /// Closes the connection to the arbiter. Idempotent.
+  virtual void close() = 0;
+  /// Goes to `standby`; gives up the attempt before. ControlSession::on_dialled() is told how it
+  /// ends, but not from within this call.
+  virtual void dial(Rank standby, const RejoinMessage& greeting, TimePoint now) = 0;
+  /// Tells a standby that it came to that it gives up, lest this rank is taken for dead.
+  /// Idempotent.
+  virtual void give_up() = 0;
+  /// The standby's connection is the arbiter's from now on; closes the one before.
+  virtual void move() = 0;
+};
+
+class ControlSession {
+ public:
+  /// `members`, of the whole job, and `links` outlive it. `silence`: as RendezvousPoint::silence.
+  ControlSession(const std::vector<Member>& members, Rank self, std::string job_id,
+                 std::chrono::milliseconds silence, ControlLinks& links, TimePoint now);
+
+  // What the rank says.
+  /// A whole message to the arbiter; dropped where there is none.
+  void report(std::string bytes);
+  /// The same of what the next arbiter needs to hear as well, if this one does not answer.
+  void report_lasting(std::string bytes, TimePoint now);
+  void report_broken_link(Rank peer, const Status& cause, TimePoint now);
+  void report_waiting(const WaitMessage& wait);
+  void say_shrink(const ShrinkMessage& message);
+  /// Says goodbye. What is open stays so, and nothing that happens there matters any more.
+  void leave();
+
+  // What happens on the connection to the arbiter.
+  /// Something has come; before what it is.
+  void on_heard(TimePoint now);
+  void on_message(const Message& message, TimePoint now);
+  void on_nonsense(TimePoint now);
+  void on_closed(TimePoint now);
+
+  void on_dialled(DialOutcome outcome, TimePoint now);
+  /// Before what has happened, whenever its owner wakes.
+  void on_wake(TimePoint now) { silence_.on_wake(now); }
+  /// After it.
+  void look_for_silence(TimePoint now);
+  void beat(TimePoint now);
+  /// Of silence and beat.
+  TimePoint next_due() const { return silence_.next_due(); }
+
+  bool is_open() const { return state_ == State::kOpen; }
+  /// There is a connection to an arbiter, which may be silent.
+  bool is_connected() const { return state_ == State::kOpen || suspects_; }
+  bool is_seeking() const { return state_ == State::kSeeking; }
+  bool has_left() const { return state_ == State::kLeft; }
+  /// Nobody answers any more, nor will.
+  bool is_lost() const { return state_ == State::kAlone || state_ == State::kLeft; }
+  /// Once it is lost: JobRecord::is_last().
+  bool is_last() const { return is_last_; }
+  std::chrono::milliseconds silence() const { return silence_.limit(); }
+
+  bool has_news() const { return has_news_; }
+  ArbiterNews take_news() {
+    has_news_ = false;
+    return std::exchange(news_, {});
+  }
+
+ private:
+  enum class State : std::uint8_t {
+    kOpen,
+    kSeeking,  ///< goes to a standby: the arbiter is lost, or suspected
+    kAlone,    ///< there is no arbiter any more
+    kLeft,
+  };
+  struct Report {
+    TimePoint when;
+    std::string bytes;
+    Rank peer = -1;  // of a broken link
+    Status cause = {};
+  };
+
+  const Member& member(Rank rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(members_.size()); }
+  void keep(Report report);
+  void drop_old_reports(TimePoint now);
+  /// False: no arbiter sends this.
+  bool take(const Message& message, TimePoint now);
+  void deliver(FailureDecision decision);
+  void deliver_broken_link(Rank peer, const Status& cause);
+  /// The arbiter died or talks nonsense; `how` completes what is said of its rank.
+  void lose(ErrorCode code, const std::string& how, TimePoint now);
+  /// The arbiter is silent. Whether it is lost a standby says.
+  void suspect(TimePoint now);
+  /// It is not, or not yet.
+  void acquit(TimePoint now);
+  /// It is: `successor` holds the arbiter, or with -1 nobody.
+  void depose(Rank successor);
+  void on_refused(TimePoint now);
+  void seek(TimePoint now);
+  void move_to(Rank standby, TimePoint now);
+  void go_alone(TimePoint now);
+
+  const std::vector<Member>& members_;
+  const Rank self_;
+  ControlLinks& links_;
+  State state_ = State::kOpen;
+  Rank holder_ = 0;    // of the arbiter
+  Rank dialled_ = -1;  // the standby that it goes to
+  Silence silence_;
+  bool suspects_ = false;  // while seeking: the holder may live yet
+  TimePoint seek_until_{};
+  int refusals_ = 0;  // by standbys, since the arbiter was heard
+  DecisionLedger ledger_;
+  JobRecord record_;
+  bool is_last_ = false;
+  ArbiterNews news_;
+  bool has_news_ = false;
+  std::deque<Report> reports_;  // lasting ones, the oldest first
+  // By communicator: the latest report of a wait, which may be over.
+  std::deque<std::pair<std::uint32_t, std::string>> waits_;
+  ShrinkMemory shrinks_;
+};
+
+}  // namespace unisono::rendezvous
