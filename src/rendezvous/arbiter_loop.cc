@@ -32,22 +32,6 @@ std::shared_ptr<const std::string> secret_frame(std::string bytes) {
   });
 }
 
-std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
-  switch (outgoing.type) {
-    case MessageType::kAskCalls:
-      return encode_question(outgoing.decision.communicator);
-    case MessageType::kAskWaits:
-      return encode(MessageType::kAskWaits);
-    default:
-      return encode(MessageType::kDecision, outgoing.decision);
-  }
-}
-
-Status why_declined(Rank rank, const Message& message) {
-  const Status why = decode_refusal(message.body);
-  return {why.code(), fmt::format("rank {} cannot take part: {}", rank, why.message()), rank};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ArbiterLoop>> ArbiterLoop::open(ArbiterOptions options, UniqueFd rank_zero,
@@ -73,16 +57,19 @@ ArbiterLoop::ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop)
       strangers_({options_.handshake_job_id, options_.key, options_.self,
                   static_cast<int>(options_.members.size())}),
       rendezvous_(options_.size, options_.started),
-      shrinks_(options_.size, options_.self),
-      silence_(options_.silence, Clock::now()),
       backlog_bytes_max_(kBacklogBytesMax),
       serves_(options_.members.empty()),
       now_(Clock::now()),
       stop_(stop),
       epoll_(std::move(epoll)) {
   if (options_.members.empty()) return;
-  phase_ = Phase::kStandingBy;
-  succession_.emplace(options_.self, options_.size);
+  phase_ = Phase::kServing;
+  begin_serving(options_.members);
+}
+
+void ArbiterLoop::begin_serving(const std::vector<Member>& members) {
+  const ServingArbiter::Options options{options_.self, !options_.members.empty(), options_.silence};
+  arbiter_.emplace(members, options, static_cast<ArbiterLinks&>(*this), now_);
 }
 
 void ArbiterLoop::run() {
@@ -97,7 +84,7 @@ void ArbiterLoop::run() {
                              options_.self));
       break;
     }
-    silence_.on_wake(now_);
+    if (arbiter_) arbiter_->on_turn(now_);
     // What has been said counts when a newcomer needs a place.
     for (int i = 0; i < count; ++i) on_connection(events[i].data.fd);
     for (int i = 0; i < count; ++i) {
@@ -152,7 +139,7 @@ void ArbiterLoop::on_connection(int fd) {
   if (seats_.count(fd) > 0) return read_seat(fd);
   if (strangers_.holds(fd)) {
     auto arrival = strangers_.read(fd, now_);
-    if (arrival && succession_) return seat_again(std::move(*arrival));
+    if (arrival && is_standbys()) return seat_again(std::move(*arrival));
     if (arrival) seat(std::move(*arrival));
   }
 }
@@ -192,7 +179,35 @@ void ArbiterLoop::seat(Strangers::Arrival arrival) {
   if (phase_ == Phase::kGathering && rendezvous_.complete()) welcome();
 }
 
-std::map<int, ArbiterLoop::Seat>::iterator ArbiterLoop::find_seat(Rank rank) {
+void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
+  const int fd = arrival.stream.fd();
+  const Rank rank = arrival.rejoin.rank;
+  // With its own rank a standby takes over. Some may have given up already.
+  if (rank == options_.self && !arbiter_->has_taken_over()) read_all_seats();
+  seats_.emplace(fd, Seat{std::move(arrival.stream), rank, arrival.proved_key});
+  arbiter_->on_rejoin(fd, std::move(arrival.rejoin), now_);
+  // What came along with its greeting makes no event of its own.
+  read_seat(fd);
+  const auto seated = seats_.find(fd);
+  if (seated != seats_.end()) seated->second.is_new = false;
+}
+
+// Ranks that come in the moment in which this one ends must not take it for dead.
+void ArbiterLoop::turn_away_newcomers() {
+  for (const Listener& listener : options_.listeners) {
+    for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
+      if (strangers_.accept(listener, now_) < 0) break;
+    }
+  }
+  for (const int fd : strangers_.held()) {
+    auto arrival = strangers_.read(fd, now_);
+    if (!arrival) continue;
+    arrival->stream.queue(encode(MessageType::kFarewell));
+    arrival->stream.close();
+  }
+}
+
+ArbiterLoop::Seats::iterator ArbiterLoop::find_seat(Rank rank) {
   return std::find_if(seats_.begin(), seats_.end(),
                       [&](const auto& seat) { return seat.second.rank == rank; });
 }
@@ -206,141 +221,64 @@ void ArbiterLoop::read_all_seats() {
 
 void ArbiterLoop::read_seat(int fd) {
   const auto entry = seats_.find(fd);
+  if (entry == seats_.end()) return;
   Seat& seat = entry->second;
   write_seat(&seat);
   const std::size_t known = seat.stream.input().size();
   const bool open = seat.stream.receive();
-  if (seat.stream.input().size() > known && silence_.listens_for(seat.rank)) {
-    silence_.on_heard(seat.rank, now_);
-  }
-  Status outcome;
-  bool left = false, gave_up = false;
-  while (outcome.ok() && !left && !gave_up) {
-    auto message = seat.stream.next();
-    if (!message) {
-      outcome = message.error();
-    } else if (!*message) {
-      break;
-    } else if ((*message)->type == MessageType::kGoodbye) {
-      left = true;
-    } else if (succession_ && (*message)->type == MessageType::kGiveUp) {
-      gave_up = true;
-    } else {
-      outcome = on_message(&seat, **message);
-    }
-  }
-  if (open && outcome.ok() && !left && !gave_up) return;
+  if (!arbiter_) return hear_while_gathering(fd, open);
+  if (seat.stream.input().size() > known) arbiter_->on_heard(fd, now_);
+  hear_from(fd, open);
+}
 
-  const Rank rank = seat.rank;
-  // It has given up before it had an answer, and comes anew; if not, it is silent.
-  const bool may_return = gave_up || (outcome.ok() && !left && succession_ && seat.is_new);
-  if (phase_ == Phase::kServing && may_return) {
-    succession_->on_withdrawn(rank);
-    decider_->await(rank);
-  } else if (phase_ == Phase::kServing) {
-    // Of two decisions on a rank the second is not told, so this one may not come.
-    shrinks_.on_gone(rank,
-                     {left ? ErrorCode::kRankLeft : ErrorCode::kRankFailed,
-                      fmt::format("rank {} {} the job", rank, left ? "left" : "is lost to"), rank});
-    if (left) {
-      decider_->on_goodbye(rank);
-    } else if (!outcome) {
-      decider_->on_violation(rank, outcome.message());
-    } else {
-      decider_->on_closed(rank, "closed without goodbye");
-    }
-    if (rank == options_.self && left) own_rank_left_ = true;
-    if (left) tell_departure(rank);
-    silence_.forget(rank);
-  } else if (phase_ == Phase::kGathering) {
-    rendezvous_.depart(rank, now_);
-  } else if (phase_ == Phase::kStandingBy) {
-    succession_->on_withdrawn(rank);
-    if (left) succession_->on_gone(rank);
+// The arbiter may close the seat at any message.
+void ArbiterLoop::hear_from(int fd, bool open) {
+  while (arbiter_->is_seated(fd)) {
+    const auto message = seats_.at(fd).stream.next();
+    if (!message) return arbiter_->on_violation(fd, message.error());
+    if (!*message) break;
+    arbiter_->on_message(fd, **message, now_);
   }
-  seat.stream.close();
-  seats_.erase(entry);
+  if (!open && arbiter_->is_seated(fd)) arbiter_->on_closed(fd, seats_.at(fd).is_new);
+}
+
+void ArbiterLoop::hear_while_gathering(int fd, bool open) {
+  Seat& seat = seats_.at(fd);
+  bool stays = open;
+  for (;;) {
+    const auto message = seat.stream.next();
+    stays = stays && message;
+    if (!message || !*message) break;
+    if ((*message)->type == MessageType::kGoodbye ||
+        !on_message_while_gathering(seat.rank, **message)) {
+      stays = false;
+      break;
+    }
+  }
+  if (stays) return;
+  const Rank rank = seat.rank;
+  if (phase_ == Phase::kGathering) rendezvous_.depart(rank, now_);
+  close(fd);
   // Fails nothing but a rendezvous that still gathers.
   if (rank == 0) fail({ErrorCode::kRendezvous, "rank 0 gave up before all ranks had arrived", 0});
 }
 
-Status ArbiterLoop::on_message(Seat* seat, const Message& message) {
-  if (phase_ == Phase::kStandingBy) {
-    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat->rank)};
-  }
-  if (phase_ != Phase::kServing) return on_message_while_gathering(*seat, message);
-  switch (message.type) {
-    case MessageType::kWaiting: {
-      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
-      decider_->on_waiting(seat->rank, std::move(wait));
-      return {};
-    }
-    case MessageType::kTimedOut: {
-      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, options_.size));
-      decider_->on_timed_out(seat->rank, std::move(wait), now_);
-      return {};
-    }
-    case MessageType::kWaits: {
-      UNISONO_ASSIGN(WaitsMessage waits, decode_waits(message.body, options_.size));
-      decider_->on_waits(seat->rank, std::move(waits), now_);
-      return {};
-    }
-    case MessageType::kFailure: {
-      UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, options_.size));
-      decider_->on_failure(std::move(decision));
-      return {};
-    }
-    case MessageType::kBrokenLink: {
-      UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, options_.size));
-      decider_->on_broken_link(seat->rank, link, now_);
-      return {};
-    }
-    case MessageType::kDiffering:
-    case MessageType::kCalls: {
-      UNISONO_ASSIGN(CallsMessage calls, decode_calls(message.type, message.body, options_.size));
-      if (message.type == MessageType::kCalls) {
-        decider_->on_calls(seat->rank, std::move(calls));
-      } else {
-        decider_->on_differing(seat->rank, std::move(calls), now_);
-      }
-      return {};
-    }
-    case MessageType::kShrink: {
-      UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, options_.size));
-      return shrinks_.on_message(seat->rank, std::move(shrink), now_);
-    }
-    case MessageType::kBeat:
-      return {};
-    case MessageType::kDeposed: {
-      UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, options_.size));
-      // The word of one that was cut off for a while, while this arbiter served the others, is
-      // about itself.
-      if (decider_->is_here(seat->rank) && silence_.was_stopped(now_)) deposed_ = deposed;
-      return {};
-    }
-    case MessageType::kGiveUp:
-      return {};                   // crossed the welcome on its way
-    case MessageType::kDecline: {  // so did this
-      const Status why = why_declined(seat->rank, message);
-      decider_->on_failure({why.code(), seat->rank, kEveryCommunicator, 0, why.message()});
-      return {};
-    }
-    default:
-      return {ErrorCode::kProtocol,
-              fmt::format("a message of unknown type {}", static_cast<int>(message.type))};
-  }
-}
-
-Status ArbiterLoop::on_message_while_gathering(const Seat& seat, const Message& message) {
+Status ArbiterLoop::on_message_while_gathering(Rank from, const Message& message) {
   if (phase_ == Phase::kEnding) return {};
   if (message.type == MessageType::kDecline) {
-    fail(why_declined(seat.rank, message));
+    fail(decode_decline(from, message.body));
   } else if (message.type == MessageType::kGiveUp) {
     if (!rendezvous_.complete()) fail(rendezvous_.overdue(now_));
   } else {
-    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", seat.rank)};
+    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", from)};
   }
   return {};
+}
+
+void ArbiterLoop::close(int fd) {
+  const auto seat = seats_.find(fd);
+  seat->second.stream.close();
+  seats_.erase(seat);
 }
 
 void ArbiterLoop::on_timers() {
@@ -348,14 +286,11 @@ void ArbiterLoop::on_timers() {
     if (const Status lost = rendezvous_.lost(now_); !lost) fail(lost);
     if (now_ >= options_.deadline) fail(rendezvous_.overdue(now_));
   }
-  if (phase_ == Phase::kGathering || phase_ == Phase::kEnding || succession_) {
+  if (!arbiter_ || is_standbys()) {
     strangers_.expire(now_);
     watch_listeners();
   }
-  if (deposed_) return abdicate();
-  if (succession_) look_after_succession();
-  if (phase_ == Phase::kServing) look_after_silence();
-  if (phase_ == Phase::kServing) say_decisions();
+  if (arbiter_) arbiter_->on_wake(now_);
 }
 
 void ArbiterLoop::welcome() {
@@ -370,9 +305,9 @@ void ArbiterLoop::welcome() {
   const auto without_key = std::make_shared<const std::string>(
       encode(WelcomeMessage{options_.size, options_.job_id, SecretText()}));
   backlog_bytes_max_ = kBacklogBytesMax + table->size();
-  decider_.emplace(members);
+  begin_serving(members);
   for (auto& [fd, seat] : seats_) {
-    silence_.on_heard(seat.rank, now_);
+    arbiter_->seat(fd, seat.rank, now_);
     seat.stream.queue(seat.proved_key ? without_key : with_key);
     seat.stream.queue(table);
     write_seat(&seat);
@@ -391,58 +326,19 @@ void ArbiterLoop::fail(const Status& why) {
   }
 }
 
-void ArbiterLoop::say_decisions() {
-  const std::vector<FailureDecider::Outgoing> decided = decider_->take(now_);
-  for (const FailureDecider::Outgoing& outgoing : decided) {
-    if (outgoing.type != MessageType::kDecision) continue;
-    log::info(outgoing.decision.message);
-    if (outgoing.target == -1) shrinks_.on_decision(outgoing.decision);
-  }
-  const std::vector<ShrinkAgreements::Outgoing> agreed = shrinks_.take(now_);
-  for (FailureDecision& decision : shrinks_.take_decisions()) {
-    decider_->on_failure(std::move(decision));
-  }
-  if (decided.empty() && agreed.empty()) return;
-  std::map<Rank, Seat*> by_rank;
-  for (auto& [fd, seat] : seats_) by_rank.emplace(seat.rank, &seat);
-  const auto send_to = [&](Rank target, const std::shared_ptr<const std::string>& bytes) {
-    const auto found = by_rank.find(target);
-    if (found != by_rank.end()) send(found->second, bytes);
-  };
-  for (const FailureDecider::Outgoing& outgoing : decided) {
-    const auto bytes = std::make_shared<const std::string>(bytes_of(outgoing));
-    remember(outgoing.target, bytes);
-    if (outgoing.target != -1) {
-      send_to(outgoing.target, bytes);
-    } else {
-      for (auto& [rank, seat] : by_rank) send(seat, bytes);
-    }
-  }
-  // After the decisions, so that who is told with whom to go on knows why.
-  for (const ShrinkAgreements::Outgoing& outgoing : agreed) {
-    send_to(outgoing.target,
-            std::make_shared<const std::string>(encode_shrink(outgoing.message, options_.size)));
-  }
-}
-
 void ArbiterLoop::stop() {
   // A goodbye may have arrived in the same moment as the end of the process.
   read_all_seats();
   if (phase_ == Phase::kGathering) {
     fail({ErrorCode::kRendezvous, "rank 0's process ended before all ranks had arrived", 0});
-  } else if (phase_ == Phase::kServing) {
-    if (!own_rank_left_) {
-      decider_->on_closed(options_.self, "ended with its process, without goodbye");
-    }
-    say_decisions();
   }
-  if (own_rank_left_ && (phase_ == Phase::kServing || phase_ == Phase::kStandingBy)) {
-    const auto farewell = std::make_shared<const std::string>(encode(MessageType::kFarewell));
-    for (auto& [fd, seat] : seats_) send(&seat, farewell);
-    if (succession_) turn_away_newcomers();
-  }
-  for (auto& [fd, seat] : seats_) seat.stream.close();
-  seats_.clear();
+  if (arbiter_) arbiter_->stop(own_rank_left_, now_);
+  if (is_standbys() && arbiter_->has_own_rank_left()) turn_away_newcomers();
+  end();
+}
+
+void ArbiterLoop::end() {
+  while (!seats_.empty()) close(seats_.begin()->first);
   phase_ = Phase::kDone;
 }
 
@@ -465,30 +361,21 @@ void ArbiterLoop::write_seat(Seat* seat) {
 }
 
 void ArbiterLoop::settle() {
-  // A successor whose own rank has left at once still tells those that are on their way.
-  const bool awaits_none = !succession_ || succession_->next_due() == kNever;
-  if (phase_ == Phase::kServing && seats_.empty() && awaits_none) phase_ = Phase::kDone;
+  if (arbiter_ && arbiter_->is_done()) phase_ = Phase::kDone;
   if (phase_ != Phase::kEnding) return;
   const bool all_told = told_.size() == static_cast<std::size_t>(options_.size);
   const bool flushed = std::none_of(seats_.begin(), seats_.end(),
                                     [](const auto& seat) { return seat.second.writing; });
-  if (!(flushed && all_told) && now_ < ending_until_) return;
-  for (auto& [fd, seat] : seats_) seat.stream.close();
-  seats_.clear();
-  phase_ = Phase::kDone;
+  if ((flushed && all_told) || now_ >= ending_until_) end();
 }
 
 TimePoint ArbiterLoop::next_due() const {
   switch (phase_) {
     case Phase::kGathering:
       return std::min({options_.deadline, rendezvous_.next_due(), strangers_.next_due(now_)});
-    case Phase::kStandingBy:
-      return std::min(succession_->next_due(), strangers_.next_due(now_));
     case Phase::kServing: {
-      const TimePoint due =
-          std::min({decider_->next_due(), shrinks_.next_due(), silence_.next_due()});
-      if (!succession_) return due;
-      return std::min({due, succession_->next_due(), strangers_.next_due(now_)});
+      const TimePoint due = arbiter_->next_due();
+      return is_standbys() ? std::min(due, strangers_.next_due(now_)) : due;
     }
     case Phase::kEnding:
       return std::min(ending_until_, strangers_.next_due(now_));

@@ -1,12 +1,11 @@
 // The arbiter's event loop: gathers the ranks of one job, hands out the world, then carries
 // reports in and decisions out until every rank is gone. Sockets and timers are here; what is
-// decided is decided in Rendezvous, FailureDecider and ShrinkAgreements. Runs on a thread of its
-// own in rank 0's process (arbiter_server.h); that thread only. A standby's loop begins with a
-// world that has met: it waits for ranks that have lost the arbiter and serves those (Succession).
+// decided is decided in Rendezvous and ServingArbiter. Runs on a thread of its own in rank 0's
+// process (arbiter_server.h); that thread only. A standby's loop begins with a world that has met:
+// it waits for ranks that have lost the arbiter and serves those.
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,12 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/failure_decider.h"
+#include "rendezvous/control_stream.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/shrink_agreements.h"
-#include "rendezvous/silence.h"
+#include "rendezvous/serving_arbiter.h"
 #include "rendezvous/strangers.h"
-#include "rendezvous/succession.h"
 
 namespace unisono {
 class Store;
@@ -42,7 +39,7 @@ struct ArbiterOptions {
   std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
 };
 
-class ArbiterLoop {
+class ArbiterLoop final : private ArbiterLinks {
  public:
   /// `rank_zero` is the arbiter's end of rank 0's connection, none of a standby's; `stop` becomes
   /// readable when the process ends and outlives the loop. kOutOfResources without descriptors to
@@ -59,7 +56,7 @@ class ArbiterLoop {
   void note_own_rank_left() { own_rank_left_ = true; }
 
  private:
-  enum class Phase : std::uint8_t { kGathering, kStandingBy, kServing, kEnding, kDone };
+  enum class Phase : std::uint8_t { kGathering, kServing, kEnding, kDone };
   struct Seat {
     ControlStream stream;
     Rank rank;
@@ -67,8 +64,18 @@ class ArbiterLoop {
     bool writing = false;  // the epoll set waits for room to write
     bool is_new = true;    // what it said with its greeting is not read yet
   };
+  using Seats = std::map<int, Seat>;  // by descriptor
 
   ArbiterLoop(ArbiterOptions options, UniqueFd epoll, int stop);
+
+  // ArbiterLinks
+  void send(int fd, std::shared_ptr<const std::string> bytes) override {
+    send(&seats_.at(fd), std::move(bytes));
+  }
+  void close(int fd) override;
+  bool is_behind(int fd) const override { return seats_.at(fd).stream.has_output(); }
+  void on_taken_over() override { serves_ = true; }
+
   Status watch(int fd, std::uint32_t events);
   void watch_listeners();
   void close_listeners();
@@ -77,57 +84,36 @@ class ArbiterLoop {
   void accept_from(const Listener& listener);
   void seat(Strangers::Arrival arrival);
   void seat_again(Strangers::Arrival arrival);
-  void learn(RejoinMessage told);
-  void take_over();
-  void welcome_back(Seat* seat);
-  void look_after_succession();
-  void judge_missing(const std::vector<Rank>& missing);
-  void end_minority(const std::string& why);
-  std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
-  void judge_silent(const std::vector<Rank>& silent);
-  std::vector<Rank> seated_ranks() const;
-  void tell_departure(Rank rank);
   void turn_away_newcomers();
-  /// For ranks that come later.
-  void remember(Rank target, std::shared_ptr<const std::string> bytes);
-  void look_after_silence();
-  void abdicate();
-  std::map<int, Seat>::iterator find_seat(Rank rank);
+  Seats::iterator find_seat(Rank rank);
   void read_all_seats();
   void read_seat(int fd);
+  void hear_from(int fd, bool open);
+  void hear_while_gathering(int fd, bool open);
   /// Ok, or what the rank did wrong.
-  Status on_message(Seat* seat, const Message& message);
-  Status on_message_while_gathering(const Seat& seat, const Message& message);
+  Status on_message_while_gathering(Rank from, const Message& message);
   void on_timers();
   void welcome();
+  void begin_serving(const std::vector<Member>& members);
   void fail(const Status& why);
-  void say_decisions();
   void stop();
+  void end();
   void send(Seat* seat, std::shared_ptr<const std::string> bytes);
   void write_seat(Seat* seat);
   void settle();
   TimePoint next_due() const;
+  bool is_standbys() const { return arbiter_ && arbiter_->is_standbys(); }
 
   ArbiterOptions options_;
   Phase phase_ = Phase::kGathering;
   Strangers strangers_;
   Rendezvous rendezvous_;
-  std::optional<FailureDecider> decider_;  // once serving
-  ShrinkAgreements shrinks_;
-  Silence silence_;
-  std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
-  std::map<int, Seat> seats_;              // by descriptor
+  std::optional<ServingArbiter> arbiter_;  // once all have met
+  Seats seats_;
   std::size_t backlog_bytes_max_;
   std::atomic<bool> own_rank_left_{false};
   std::atomic<bool> failed_{false};
   std::atomic<bool> serves_;
-  std::optional<Succession> succession_;  // of a standby's
-  std::vector<RejoinMessage> rejoined_;   // until it takes over
-  struct Said {
-    Rank target;  // -1: all
-    std::shared_ptr<const std::string> bytes;
-  };
-  std::deque<Said> said_;  // a standby's: what ranks that come later have missed
   std::shared_ptr<const std::string> refusal_;  // once ending
   std::set<Rank> told_;                         // who has got it
   TimePoint ending_until_ = kNever;

@@ -1,51 +1,39 @@
-// The part of the arbiter's loop that is there for the case that arbiters are lost: how a standby's
-// takes over, who is silent, and what an arbiter does that the job has gone on without.
+// The part of the arbiter that is there for the case that arbiters are lost: how a standby's takes
+// over, who is silent, and what an arbiter does that the job has gone on without.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/grace_periods.h"
-#include "base/keep_latest.h"
 #include "base/log.h"
-#include "rendezvous/arbiter_loop.h"
 #include "rendezvous/peer_information.h"
 #include "rendezvous/rank_text.h"
+#include "rendezvous/serving_arbiter.h"
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
-namespace {
 
-// What a standby's arbiter has said, for ranks that come late.
-constexpr std::size_t kSaidMax = 256;
-
-}  // namespace
-
-void ArbiterLoop::seat_again(Strangers::Arrival arrival) {
-  const int fd = arrival.stream.fd();
-  const Rank rank = arrival.rejoin.rank;
-  const auto earlier = find_seat(rank);
+void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now) {
+  const Rank rank = told.rank;
   // It has come anew, which is no death.
-  if (earlier != seats_.end()) seats_.erase(earlier);
-  Seat& seat =
-      seats_.emplace(fd, Seat{std::move(arrival.stream), rank, arrival.proved_key}).first->second;
-  succession_->on_come(rank, now_);
+  const auto earlier = connections_.find(rank);
+  if (earlier != connections_.end()) close(earlier->second);
+  seats_.emplace(connection, rank);
+  connections_.emplace(rank, connection);
+  succession_->on_come(rank, now);
   if (phase_ == Phase::kServing) {
-    decider_->on_come(rank);
-    learn(std::move(arrival.rejoin));
-    welcome_back(&seat);
+    decider_.on_come(rank);
+    learn(std::move(told));
+    welcome_back(connection, now);
   } else {
-    rejoined_.push_back(std::move(arrival.rejoin));
-    if (succession_->has_taken_over()) take_over();
+    rejoined_.push_back(std::move(told));
+    if (succession_->has_taken_over()) take_over(now);
   }
-  // What came along with its greeting makes no event of its own.
-  if (seats_.count(fd) > 0) read_seat(fd);
-  const auto seated = seats_.find(fd);
-  if (seated != seats_.end()) seated->second.is_new = false;
 }
 
-void ArbiterLoop::learn(RejoinMessage told) {
+void ServingArbiter::learn(RejoinMessage told) {
   std::erase(told.dead, options_.self);  // it is here
-  decider_->learn(told);
+  decider_.learn(told);
   for (const std::vector<Rank>* const gone : {&told.dead, &told.left}) {
     for (const Rank rank : *gone) succession_->on_gone(rank);
   }
@@ -54,123 +42,83 @@ void ArbiterLoop::learn(RejoinMessage told) {
   }
 }
 
-void ArbiterLoop::take_over() {
-  // Some may have given up already.
-  read_all_seats();
+void ServingArbiter::take_over(TimePoint now) {
   log::info(fmt::format("rank {} holds the arbiter from now on", options_.self));
   phase_ = Phase::kServing;
-  serves_ = true;
-  decider_.emplace(options_.members);
-  for (Rank rank = 0; rank < options_.size; ++rank) {
-    if (!succession_->has_come(rank)) decider_->await(rank);
+  links_.on_taken_over();
+  for (Rank rank = 0; rank < size_; ++rank) {
+    if (!succession_->has_come(rank)) decider_.await(rank);
   }
   for (RejoinMessage& told : std::exchange(rejoined_, {})) learn(std::move(told));
-  for (auto& [fd, seat] : seats_) welcome_back(&seat);
+  for (const auto& [connection, rank] : seats_) welcome_back(connection, now);
 }
 
-void ArbiterLoop::welcome_back(Seat* seat) {
-  silence_.on_heard(seat->rank, now_);
-  send(seat, std::make_shared<const std::string>(encode(MessageType::kSeated)));
+void ServingArbiter::welcome_back(int connection, TimePoint now) {
+  const Rank rank = seats_.at(connection);
+  silence_.on_heard(rank, now);
+  links_.send(connection, std::make_shared<const std::string>(encode(MessageType::kSeated)));
   for (const Said& said : said_) {
-    if (said.target == -1 || said.target == seat->rank) send(seat, said.bytes);
+    if (said.target == -1 || said.target == rank) links_.send(connection, said.bytes);
   }
 }
 
-void ArbiterLoop::look_after_succession() {
-  if (succession_->refuses(now_)) {
-    const auto refusal = std::make_shared<const std::string>(encode_refusal(
-        {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
-    for (auto& [fd, seat] : seats_) {
-      send(&seat, refusal);
-      seat.stream.close();
-    }
-    seats_.clear();
+void ServingArbiter::look_after_succession(TimePoint now) {
+  if (succession_->refuses(now)) {
+    say(-1,
+        std::make_shared<const std::string>(encode_refusal(
+            {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)})));
+    close_all();
     rejoined_.clear();
     succession_->on_refused();
   }
-  judge_missing(succession_->take_missing(now_));
+  judge_missing(succession_->take_missing(now));
 }
 
-void ArbiterLoop::judge_missing(const std::vector<Rank>& missing) {
+void ServingArbiter::judge_missing(const std::vector<Rank>& missing) {
   if (missing.empty()) return;
   if (!is_greater_part(succession_->came(), not_here(missing))) {
     return end_minority(fmt::format("only {} came to it when the arbiter was lost, {} did not",
                                     ranks_text(seated_ranks()), ranks_text(missing)));
   }
   for (const Rank rank : missing) {
-    decider_->condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
-                                        "which holds the arbiter now",
-                                        duration_text(grace::kSuccession), options_.self));
+    decider_.condemn(rank, fmt::format("died or is stopped: it did not come within {} to rank {}, "
+                                       "which holds the arbiter now",
+                                       duration_text(grace::kSuccession), options_.self));
   }
 }
 
 // Between processes of a host there is no partition.
-std::set<Rank> ArbiterLoop::not_here(const std::vector<Rank>& ranks) const {
-  const Member& here = decider_->member(options_.self);
+std::set<Rank> ServingArbiter::not_here(const std::vector<Rank>& ranks) const {
+  const Member& here = self();
   std::set<Rank> elsewhere;
   for (const Rank rank : ranks) {
-    if (!same_host(decider_->member(rank), here)) elsewhere.insert(rank);
+    if (!same_host(decider_.member(rank), here)) elsewhere.insert(rank);
   }
   return elsewhere;
 }
 
 // The others may have an arbiter, and go on.
-void ArbiterLoop::end_minority(const std::string& what) {
+void ServingArbiter::end_minority(const std::string& what) {
   const std::string why =
       fmt::format("is cut off: {}; the greater part may go on without them", what);
   shrinks_.close(
       {ErrorCode::kRankFailed, fmt::format("rank {} {}", options_.self, why), options_.self});
-  decider_->condemn(options_.self, why);
+  decider_.condemn(options_.self, why);
 }
 
-std::vector<Rank> ArbiterLoop::seated_ranks() const {
-  std::set<Rank> ranks;
-  for (const auto& [fd, seat] : seats_) ranks.insert(seat.rank);
-  return {ranks.begin(), ranks.end()};
-}
-
-void ArbiterLoop::remember(Rank target, std::shared_ptr<const std::string> bytes) {
-  if (!succession_) return;
-  keep_latest(Said{target, std::move(bytes)}, kSaidMax, &said_);
-}
-
-// A standby must know who left before it takes over, and all must know which standby will not.
-void ArbiterLoop::tell_departure(Rank rank) {
-  const auto told = std::make_shared<const std::string>(encode_departed(rank));
-  remember(-1, told);
-  for (auto& [fd, seat] : seats_) {
-    if (seat.rank != rank && (is_standby(rank) || is_standby(seat.rank))) send(&seat, told);
-  }
-}
-
-// Ranks that come in the moment in which this one ends must not take it for dead.
-void ArbiterLoop::turn_away_newcomers() {
-  for (const Listener& listener : options_.listeners) {
-    for (std::size_t i = 0; i < kStrangersMax && strangers_.accepting(now_); ++i) {
-      if (strangers_.accept(listener, now_) < 0) break;
-    }
-  }
-  for (const int fd : strangers_.held()) {
-    auto arrival = strangers_.read(fd, now_);
-    if (!arrival) continue;
-    arrival->stream.queue(encode(MessageType::kFarewell));
-    arrival->stream.close();
-  }
-}
-
-void ArbiterLoop::look_after_silence() {
-  judge_silent(silence_.take_silent(now_));
-  if (!silence_.take_beat(now_)) return;
+void ServingArbiter::look_after_silence(TimePoint now) {
+  judge_silent(silence_.take_silent(now), now);
+  if (!silence_.take_beat(now)) return;
   const auto beat = std::make_shared<const std::string>(encode(MessageType::kBeat));
-  for (auto& [fd, seat] : seats_) {
-    if (!seat.stream.has_output()) send(&seat, beat);
+  for (const auto& [connection, rank] : seats_) {
+    if (!links_.is_behind(connection)) links_.send(connection, beat);
   }
 }
 
 // Of hosts that cannot be reached some ranks are silent a moment before the others.
-void ArbiterLoop::judge_silent(const std::vector<Rank>& silent) {
+void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now) {
   if (silent.empty()) return;
-  std::vector<Rank> unheard = silence_.overdue(now_);
+  std::vector<Rank> unheard = silence_.overdue(now);
   unheard.insert(unheard.end(), silent.begin(), silent.end());
   const std::vector<Rank> seated = seated_ranks();
   std::set<Rank> heard(seated.begin(), seated.end());
@@ -183,30 +131,26 @@ void ArbiterLoop::judge_silent(const std::vector<Rank>& silent) {
                                     ranks_text(unheard), duration_text(silence_.limit())));
   }
   for (const Rank rank : silent) {
-    decider_->condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
-                                        "(UNISONO_SILENCE); it is stopped, or its host cannot be "
-                                        "reached",
-                                        duration_text(silence_.limit())));
+    decider_.condemn(rank, fmt::format("is silent: nothing was heard of it for {} "
+                                       "(UNISONO_SILENCE); it is stopped, or its host cannot be "
+                                       "reached",
+                                       duration_text(silence_.limit())));
   }
 }
 
 // Everyone has gone to another arbiter, and nobody takes this one's word for anything. Its own rank
 // learns why it is alone.
-void ArbiterLoop::abdicate() {
+void ServingArbiter::abdicate() {
   const std::string others =
       deposed_->successor < 0 ? "" : fmt::format("; rank {} holds it now", deposed_->successor);
   const FailureDecision decision{
       ErrorCode::kRankFailed, options_.self, kEveryCommunicator, 0,
       fmt::format("{}, which held the arbiter, was silent for {}: stopped, or its host not to be "
                   "reached; the job went on without it{}",
-                  member_text(decider_->member(options_.self)), duration_text(deposed_->silence),
-                  others)};
+                  member_text(self()), duration_text(deposed_->silence), others)};
   const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
-  for (auto& [fd, seat] : seats_) {
-    if (seat.rank == options_.self) send(&seat, told);
-    seat.stream.close();
-  }
-  seats_.clear();
+  say(options_.self, told);
+  close_all();
   phase_ = Phase::kDone;
 }
 

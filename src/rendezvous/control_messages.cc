@@ -323,6 +323,11 @@ Status decode_refusal(std::string_view body) {
   return {static_cast<ErrorCode>(code), std::move(message), rank};
 }
 
+Status decode_decline(Rank rank, std::string_view body) {
+  const Status why = decode_refusal(body);
+  return {why.code(), fmt::format("rank {} cannot take part: {}", rank, why.message()), rank};
+}
+
 Status decode_members(std::string_view body, int size, std::vector<Member>* members) {
   Reader reader(body);
   if (reader.empty()) return malformed("members");

@@ -124,6 +124,8 @@ Result<WelcomeMessage> decode_welcome(std::string_view body);
 Result<FailureDecision> decode_decision(std::string_view body, int size);
 /// What kRefusal or kDecline says; kProtocol where it cannot be read.
 Status decode_refusal(std::string_view body);
+/// Why `rank` cannot take part, by its kDecline.
+Status decode_decline(Rank rank, std::string_view body);
 /// Appends the members, which must continue `members` by rank.
 Status decode_members(std::string_view body, int size, std::vector<Member>* members);
 

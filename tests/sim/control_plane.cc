@@ -52,16 +52,12 @@ int ControlPlane::connect(Rank rank, Rank holder) {
   return static_cast<int>(connections_.size()) - 1;
 }
 
-Arbiter& ControlPlane::arbiter(Rank holder) {
+rendezvous::ServingArbiter& ControlPlane::arbiter(Rank holder) {
   Seat& its = seat(holder);
   if (its.arbiter == nullptr) {
-    Arbiter::Options options;
-    options.members = members_;
-    options.self = holder;
-    options.silence = options_.silence;
-    options.send = [this](int to, std::string bytes) { down(to, std::move(bytes)); };
-    options.close = [this](int which) { close_at_holder(which); };
-    its.arbiter = std::make_unique<Arbiter>(std::move(options), schedule_.now());
+    const rendezvous::ServingArbiter::Options options{holder, holder != 0, options_.silence};
+    its.arbiter = std::make_unique<rendezvous::ServingArbiter>(
+        members_, options, static_cast<rendezvous::ArbiterLinks&>(*this), schedule_.now());
   }
   return *its.arbiter;
 }
@@ -72,16 +68,21 @@ int ControlPlane::dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeti
   const int connection = connect(rank, standby);
   later(&connections_.back().last_up, standby,
         [this, connection, standby, bytes = rendezvous::encode_rejoin(greeting, options_.ranks)] {
-          const auto told = rendezvous::decode_rejoin(body_of(bytes), options_.ranks);
-          if (!seat(standby).listens) {
-            // It left while this was on its way.
-            down(connection, rendezvous::encode(rendezvous::MessageType::kFarewell));
-            return close_at_holder(connection);
-          }
-          if (!told) return close_at_holder(connection);
-          arbiter(standby).on_rejoin(connection, *told, schedule_.now());
+          rejoin(connection, standby, bytes);
         });
   return connection;
+}
+
+void ControlPlane::rejoin(int connection, Rank standby, const std::string& greeting) {
+  auto told = rendezvous::decode_rejoin(body_of(greeting), options_.ranks);
+  if (!told) return close_at_holder(connection);
+  if (!seat(standby).listens || arbiter(standby).is_done()) {
+    // It left while this was on its way.
+    down(connection, rendezvous::encode(rendezvous::MessageType::kFarewell));
+    return close_at_holder(connection);
+  }
+  arbiter(standby).on_turn(schedule_.now());
+  arbiter(standby).on_rejoin(connection, std::move(*told), schedule_.now());
 }
 
 void ControlPlane::when_run(TimePoint when, Rank at, std::function<void()> what) {
@@ -106,7 +107,11 @@ void ControlPlane::up(int which, std::string bytes) {
   const Rank holder = connection.holder;
   later(&connection.last_up, holder, [this, which, holder, bytes = std::move(bytes)] {
     if (!connections_[static_cast<std::size_t>(which)].is_open_at_holder) return;
-    arbiter(holder).on_message(which, bytes, schedule_.now());
+    rendezvous::ServingArbiter& its = arbiter(holder);
+    its.on_turn(schedule_.now());
+    if (!its.is_seated(which)) return;
+    its.on_heard(which, schedule_.now());
+    its.on_message(which, {type_of(bytes), body_of(bytes)}, schedule_.now());
   });
 }
 
@@ -129,7 +134,9 @@ void ControlPlane::close_at_rank(int which) {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_holder, false)) {
       return;
     }
-    arbiter(holder).on_closed(which, schedule_.now());
+    rendezvous::ServingArbiter& its = arbiter(holder);
+    its.on_turn(schedule_.now());
+    if (its.is_seated(which)) its.on_closed(which, false);
   });
 }
 
@@ -160,12 +167,11 @@ void ControlPlane::on_left(Rank rank) {
   if (its.arbiter != nullptr && its.arbiter->has_taken_over()) return;
   its.listens = false;
   if (its.arbiter == nullptr) return;
-  its.arbiter->note_own_rank_left();
-  its.arbiter->stop(schedule_.now());
+  its.arbiter->stop(true, schedule_.now());
 }
 
 void ControlPlane::end_after_leaving(Rank rank) {
-  if (seat(rank).arbiter != nullptr) seat(rank).arbiter->stop(schedule_.now());
+  if (seat(rank).arbiter != nullptr) seat(rank).arbiter->stop(false, schedule_.now());
   end_process(rank);
 }
 
@@ -186,8 +192,10 @@ void ControlPlane::arm(Rank rank) {
     });
   }
   if (its.arbiter != nullptr) {
-    wake_at(its.arbiter->next_due(), &Seat::arbiter_due,
-            [this, rank] { arbiter(rank).on_wake(schedule_.now()); });
+    wake_at(its.arbiter->next_due(), &Seat::arbiter_due, [this, rank] {
+      arbiter(rank).on_turn(schedule_.now());
+      arbiter(rank).on_wake(schedule_.now());
+    });
   }
 }
 

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/arbiter.h"
+#include "rendezvous/serving_arbiter.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
 
 namespace unisono::sim {
 
-class ControlPlane {
+class ControlPlane final : private rendezvous::ArbiterLinks {
  public:
   struct Options {
     int ranks = 2;
@@ -46,16 +46,25 @@ class ControlPlane {
   };
   struct Seat {
     std::unique_ptr<ControlClient> client;
-    std::unique_ptr<Arbiter> arbiter;
+    std::unique_ptr<rendezvous::ServingArbiter> arbiter;
     TimePoint client_due = kNever, arbiter_due = kNever;
     bool is_dead = false;
     bool listens = false;
   };
 
+  // ArbiterLinks, of all arbiters
+  void send(int connection, std::shared_ptr<const std::string> bytes) override {
+    down(connection, *bytes);
+  }
+  void close(int connection) override { close_at_holder(connection); }
+  bool is_behind(int) const override { return false; }
+  void on_taken_over() override {}
+
   Seat& seat(Rank rank) { return seats_[static_cast<std::size_t>(rank)]; }
   int connect(Rank rank, Rank holder);
   int dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting);
-  Arbiter& arbiter(Rank holder);
+  rendezvous::ServingArbiter& arbiter(Rank holder);
+  void rejoin(int connection, Rank standby, const std::string& greeting);
   /// In the process of `at`, behind what was sent there on this connection before.
   void later(TimePoint* last, Rank at, std::function<void()> what);
   void up(int connection, std::string bytes);

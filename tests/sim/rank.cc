@@ -121,6 +121,8 @@ void SimulatedRank::look_around() {
 }
 
 void SimulatedRank::take_news() {
+  const rendezvous::ControlSession& session = around_.client.session();
+  was_alone_ = was_alone_ || (session.is_lost() && !session.has_left());
   rendezvous::ArbiterNews news = around_.client.session().take_news();
   for (const FailureDecision& decision : news.decisions) hear(decision);
   for (ShrinkMessage& word : news.shrink_words) words_.push_back(std::move(word));

@@ -44,6 +44,8 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
 
   Rank rank() const { return rank_; }
   bool has_left() const { return state_ == State::kLeft; }
+  /// The arbiter died and nobody took its place, before this rank left.
+  bool was_alone() const { return was_alone_; }
   /// Of each communicator that has failed, in the order in which they were made. Names world ranks.
   const std::vector<std::pair<std::uint32_t, Status>>& failures() const { return failures_; }
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
@@ -122,6 +124,7 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
   SimulatedCommunicator* current_ = nullptr;
   std::optional<Shrinking> shrinking_;
   std::deque<rendezvous::ShrinkMessage> words_;
+  bool was_alone_ = false;
   std::vector<std::pair<std::uint32_t, Status>> failures_;
   std::vector<Shrunk> shrunk_;
   bool is_refused_ = false;

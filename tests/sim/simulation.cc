@@ -202,6 +202,9 @@ void Simulation::judge_failures() {
   const bool only_crashes = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
     return f.kind == Fault::Kind::kCrash || f.kind == Fault::Kind::kSlow;
   });
+  const bool links_broke = std::any_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
+    return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;
+  });
   // Where as many fail as are left, these may take themselves for the ones that are cut off.
   const bool is_minority = 2 * guilty.size() >= seats_.size() && guilty.size() > 1;
   const bool anybody = is_minority || (isolates_ && !(may_tell_ends_ && all_saw));
@@ -221,6 +224,8 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
+      // Who has nobody left to ask says that it was the other end.
+      if (links_broke && each.rank->was_alone()) continue;
       const auto& [first, verdict] =
           told.try_emplace(communicator, each.rank.get(), seen).first->second;
       if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {

@@ -1,0 +1,272 @@
+#include "rendezvous/serving_arbiter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/keep_latest.h"
+#include "base/log.h"
+#include "rendezvous/standby.h"
+
+namespace unisono::rendezvous {
+namespace {
+
+// What a standby's arbiter has said, for ranks that come late.
+constexpr std::size_t kSaidMax = 256;
+
+std::shared_ptr<const std::string> shared(std::string bytes) {
+  return std::make_shared<const std::string>(std::move(bytes));
+}
+
+std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
+  switch (outgoing.type) {
+    case MessageType::kAskCalls:
+      return encode_question(outgoing.decision.communicator);
+    case MessageType::kAskWaits:
+      return encode(MessageType::kAskWaits);
+    default:
+      return encode(MessageType::kDecision, outgoing.decision);
+  }
+}
+
+}  // namespace
+
+ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& options,
+                               ArbiterLinks& links, TimePoint now)
+    : options_(options),
+      size_(static_cast<int>(members.size())),
+      links_(links),
+      phase_(options.is_standbys ? Phase::kStandingBy : Phase::kServing),
+      decider_(std::move(members)),
+      shrinks_(size_, options.self),
+      silence_(options.silence, now) {
+  if (options.is_standbys) succession_.emplace(options.self, size_);
+}
+
+void ServingArbiter::seat(int connection, Rank rank, TimePoint now) {
+  seats_.emplace(connection, rank);
+  connections_[rank] = connection;
+  silence_.on_heard(rank, now);
+}
+
+std::vector<Rank> ServingArbiter::seated_ranks() const {
+  std::vector<Rank> ranks;
+  for (const auto& [rank, connection] : connections_) ranks.push_back(rank);
+  return ranks;
+}
+
+bool ServingArbiter::is_done() const {
+  // A successor whose own rank has left at once still tells those that are on their way.
+  const bool awaits_none = !succession_ || succession_->next_due() == kNever;
+  return phase_ == Phase::kDone || (phase_ == Phase::kServing && seats_.empty() && awaits_none);
+}
+
+// ---- What ranks say -----------------------------------------------------------------------------
+
+void ServingArbiter::on_heard(int connection, TimePoint now) {
+  const Rank rank = seats_.at(connection);
+  if (silence_.listens_for(rank)) silence_.on_heard(rank, now);
+}
+
+void ServingArbiter::on_message(int connection, const Message& message, TimePoint now) {
+  if (message.type == MessageType::kGoodbye) return unseat(connection, Parting::kLeft);
+  if (message.type == MessageType::kGiveUp && succession_) {
+    return unseat(connection, Parting::kWithdrew);
+  }
+  const Status outcome = take(seats_.at(connection), message, now);
+  if (!outcome) on_violation(connection, outcome);
+}
+
+void ServingArbiter::on_violation(int connection, const Status& what) {
+  unseat(connection, Parting::kClosed, what);
+}
+
+void ServingArbiter::on_closed(int connection, bool is_new) {
+  unseat(connection, succession_ && is_new ? Parting::kWithdrew : Parting::kClosed);
+}
+
+Status ServingArbiter::take(Rank from, const Message& message, TimePoint now) {
+  if (phase_ == Phase::kStandingBy) {
+    return {ErrorCode::kProtocol, fmt::format("rank {} spoke before its turn", from)};
+  }
+  switch (message.type) {
+    case MessageType::kWaiting: {
+      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, size_));
+      decider_.on_waiting(from, std::move(wait));
+      return {};
+    }
+    case MessageType::kTimedOut: {
+      UNISONO_ASSIGN(WaitMessage wait, decode_wait(message.body, size_));
+      decider_.on_timed_out(from, std::move(wait), now);
+      return {};
+    }
+    case MessageType::kWaits: {
+      UNISONO_ASSIGN(WaitsMessage waits, decode_waits(message.body, size_));
+      decider_.on_waits(from, std::move(waits), now);
+      return {};
+    }
+    case MessageType::kFailure: {
+      UNISONO_ASSIGN(FailureDecision decision, decode_decision(message.body, size_));
+      decider_.on_failure(std::move(decision));
+      return {};
+    }
+    case MessageType::kBrokenLink: {
+      UNISONO_ASSIGN(const BrokenLinkMessage link, decode_broken_link(message.body, size_));
+      decider_.on_broken_link(from, link, now);
+      return {};
+    }
+    case MessageType::kDiffering:
+    case MessageType::kCalls: {
+      UNISONO_ASSIGN(CallsMessage calls, decode_calls(message.type, message.body, size_));
+      if (message.type == MessageType::kCalls) {
+        decider_.on_calls(from, std::move(calls));
+      } else {
+        decider_.on_differing(from, std::move(calls), now);
+      }
+      return {};
+    }
+    case MessageType::kShrink: {
+      UNISONO_ASSIGN(ShrinkMessage shrink, decode_shrink(message.body, size_));
+      return shrinks_.on_message(from, std::move(shrink), now);
+    }
+    case MessageType::kBeat:
+      return {};
+    case MessageType::kDeposed: {
+      UNISONO_ASSIGN(DeposedMessage deposed, decode_deposed(message.body, size_));
+      // The word of one that was cut off for a while, while this arbiter served the others, is
+      // about itself.
+      if (decider_.is_here(from) && silence_.was_stopped(now)) deposed_ = deposed;
+      return {};
+    }
+    case MessageType::kGiveUp:
+      return {};                   // crossed the welcome on its way
+    case MessageType::kDecline: {  // so did this
+      const Status why = decode_decline(from, message.body);
+      decider_.on_failure({why.code(), from, kEveryCommunicator, 0, why.message()});
+      return {};
+    }
+    default:
+      return {ErrorCode::kProtocol,
+              fmt::format("a message of unknown type {}", static_cast<int>(message.type))};
+  }
+}
+
+void ServingArbiter::unseat(int connection, Parting how, const Status& violation) {
+  const Rank rank = seats_.at(connection);
+  const bool left = how == Parting::kLeft;
+  if (phase_ == Phase::kServing && how == Parting::kWithdrew) {
+    // It has given up before it had an answer, and comes anew; if not, it is silent.
+    succession_->on_withdrawn(rank);
+    decider_.await(rank);
+  } else if (phase_ == Phase::kServing) {
+    // Of two decisions on a rank the second is not told, so this one may not come.
+    shrinks_.on_gone(rank,
+                     {left ? ErrorCode::kRankLeft : ErrorCode::kRankFailed,
+                      fmt::format("rank {} {} the job", rank, left ? "left" : "is lost to"), rank});
+    if (left) {
+      decider_.on_goodbye(rank);
+    } else if (!violation) {
+      decider_.on_violation(rank, violation.message());
+    } else {
+      decider_.on_closed(rank, "closed without goodbye");
+    }
+    if (rank == options_.self && left) own_rank_left_ = true;
+    if (left) tell_departure(rank);
+    silence_.forget(rank);
+  } else {
+    succession_->on_withdrawn(rank);
+    if (left) succession_->on_gone(rank);
+  }
+  close(connection);
+}
+
+// A standby must know who left before it takes over, and all must know which standby will not.
+void ServingArbiter::tell_departure(Rank rank) {
+  const auto told = shared(encode_departed(rank));
+  remember(-1, told);
+  for (const auto& [other, connection] : connections_) {
+    if (other != rank && (is_standby(rank) || is_standby(other))) links_.send(connection, told);
+  }
+}
+
+// ---- What it decides ----------------------------------------------------------------------------
+
+void ServingArbiter::on_wake(TimePoint now) {
+  if (phase_ == Phase::kDone) return;
+  if (deposed_) return abdicate();
+  if (succession_) look_after_succession(now);
+  if (phase_ != Phase::kServing) return;
+  look_after_silence(now);
+  say_decisions(now);
+}
+
+TimePoint ServingArbiter::next_due() const {
+  if (phase_ == Phase::kDone) return kNever;
+  if (phase_ == Phase::kStandingBy) return succession_->next_due();
+  const TimePoint due = std::min({decider_.next_due(), shrinks_.next_due(), silence_.next_due()});
+  return succession_ ? std::min(due, succession_->next_due()) : due;
+}
+
+void ServingArbiter::say_decisions(TimePoint now) {
+  const std::vector<FailureDecider::Outgoing> decided = decider_.take(now);
+  for (const FailureDecider::Outgoing& outgoing : decided) {
+    if (outgoing.type != MessageType::kDecision) continue;
+    log::info(outgoing.decision.message);
+    if (outgoing.target == -1) shrinks_.on_decision(outgoing.decision);
+  }
+  const std::vector<ShrinkAgreements::Outgoing> agreed = shrinks_.take(now);
+  for (FailureDecision& decision : shrinks_.take_decisions()) {
+    decider_.on_failure(std::move(decision));
+  }
+  for (const FailureDecider::Outgoing& outgoing : decided) {
+    const auto bytes = shared(bytes_of(outgoing));
+    remember(outgoing.target, bytes);
+    say(outgoing.target, bytes);
+  }
+  // After the decisions, so that who is told with whom to go on knows why.
+  for (const ShrinkAgreements::Outgoing& outgoing : agreed) {
+    say(outgoing.target, shared(encode_shrink(outgoing.message, size_)));
+  }
+}
+
+void ServingArbiter::say(Rank target, const std::shared_ptr<const std::string>& bytes) {
+  if (target != -1) {
+    const auto found = connections_.find(target);
+    if (found != connections_.end()) links_.send(found->second, bytes);
+    return;
+  }
+  for (const auto& [rank, connection] : connections_) links_.send(connection, bytes);
+}
+
+void ServingArbiter::remember(Rank target, std::shared_ptr<const std::string> bytes) {
+  if (!succession_) return;
+  keep_latest(Said{target, std::move(bytes)}, kSaidMax, &said_);
+}
+
+void ServingArbiter::stop(bool own_rank_left, TimePoint now) {
+  if (phase_ == Phase::kDone) return;
+  own_rank_left_ = own_rank_left_ || own_rank_left;
+  if (phase_ == Phase::kServing) {
+    if (!own_rank_left_) {
+      decider_.on_closed(options_.self, "ended with its process, without goodbye");
+    }
+    say_decisions(now);
+  }
+  if (own_rank_left_) say(-1, shared(encode(MessageType::kFarewell)));
+  close_all();
+  phase_ = Phase::kDone;
+}
+
+void ServingArbiter::close(int connection) {
+  const auto seat = seats_.find(connection);
+  connections_.erase(seat->second);
+  seats_.erase(seat);
+  links_.close(connection);
+}
+
+void ServingArbiter::close_all() {
+  while (!seats_.empty()) close(seats_.begin()->first);
+}
+
+}  // namespace unisono::rendezvous

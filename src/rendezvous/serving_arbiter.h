@@ -1,0 +1,128 @@
+// The arbiter once all have met, or a standby's that waits for those who have lost theirs: who is
+// connected to it, what it decides on what they say, and what it tells them. No sockets, no clock:
+// arbiter_loop has these, tests/sim a simulated network.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/control_messages.h"
+#include "rendezvous/failure_decider.h"
+#include "rendezvous/rejoin_message.h"
+#include "rendezvous/shrink_agreements.h"
+#include "rendezvous/silence.h"
+#include "rendezvous/succession.h"
+
+namespace unisono::rendezvous {
+
+/// The connections of an arbiter, as it uses them. Each has a number of its own while it is open.
+class ArbiterLinks {
+ public:
+  virtual ~ArbiterLinks() = default;
+  /// A whole message; in order.
+  virtual void send(int connection, std::shared_ptr<const std::string> bytes) = 0;
+  virtual void close(int connection) = 0;
+  /// It has not taken all that it was sent.
+  virtual bool is_behind(int connection) const = 0;
+  /// A standby's serves from now on; nobody knows it yet.
+  virtual void on_taken_over() = 0;
+};
+
+class ServingArbiter {
+ public:
+  struct Options {
+    Rank self = 0;  ///< whose process it is
+    bool is_standbys = false;
+    std::chrono::milliseconds silence{0};  ///< as RendezvousPoint::silence
+  };
+  /// `members`: of the whole job. `links` outlives it.
+  ServingArbiter(std::vector<Member> members, const Options& options, ArbiterLinks& links,
+                 TimePoint now);
+
+  /// A rank that has met the others here.
+  void seat(int connection, Rank rank, TimePoint now);
+  /// A rank that has lost its arbiter comes to this standby's.
+  void on_rejoin(int connection, RejoinMessage told, TimePoint now);
+  bool is_seated(int connection) const { return seats_.contains(connection); }
+
+  // What happens on a connection that is seated, which may be closed by it.
+  /// Something has come; before what it is.
+  void on_heard(int connection, TimePoint now);
+  void on_message(int connection, const Message& message, TimePoint now);
+  void on_violation(int connection, const Status& what);
+  /// `is_new`: what it said with its greeting was not read yet, so that it may come anew.
+  void on_closed(int connection, bool is_new);
+
+  /// Before what has happened, whenever its owner wakes.
+  void on_turn(TimePoint now) { silence_.on_wake(now); }
+  /// After it, and by next_due().
+  void on_wake(TimePoint now);
+  TimePoint next_due() const;
+  /// Its process ends, without a failure if its own rank has left.
+  void stop(bool own_rank_left, TimePoint now);
+
+  /// It is no standby's, or no more.
+  bool has_taken_over() const { return phase_ != Phase::kStandingBy; }
+  bool is_standbys() const { return succession_.has_value(); }
+  /// The rank whose process it is has said goodbye here.
+  bool has_own_rank_left() const { return own_rank_left_; }
+  /// Nobody is connected any more, nor awaited.
+  bool is_done() const;
+
+ private:
+  enum class Phase : std::uint8_t { kStandingBy, kServing, kDone };
+  enum class Parting : std::uint8_t { kLeft, kWithdrew, kClosed };
+  struct Said {
+    Rank target;  // -1: all
+    std::shared_ptr<const std::string> bytes;
+  };
+
+  const Member& self() const { return decider_.member(options_.self); }
+  /// Ok, or what the rank did wrong.
+  Status take(Rank from, const Message& message, TimePoint now);
+  void unseat(int connection, Parting how, const Status& violation = {});
+  void tell_departure(Rank rank);
+  void say_decisions(TimePoint now);
+  void say(Rank target, const std::shared_ptr<const std::string>& bytes);
+  /// For ranks that come later.
+  void remember(Rank target, std::shared_ptr<const std::string> bytes);
+  void close(int connection);
+  void close_all();
+  std::vector<Rank> seated_ranks() const;
+
+  // Where arbiters are lost (arbiter_succession.cc).
+  void learn(RejoinMessage told);
+  void take_over(TimePoint now);
+  void welcome_back(int connection, TimePoint now);
+  void look_after_succession(TimePoint now);
+  void judge_missing(const std::vector<Rank>& missing);
+  void end_minority(const std::string& what);
+  std::set<Rank> not_here(const std::vector<Rank>& ranks) const;
+  void look_after_silence(TimePoint now);
+  void judge_silent(const std::vector<Rank>& silent, TimePoint now);
+  void abdicate();
+
+  const Options options_;
+  const int size_;
+  ArbiterLinks& links_;
+  Phase phase_;
+  FailureDecider decider_;
+  ShrinkAgreements shrinks_;
+  Silence silence_;
+  std::map<int, Rank> seats_;              // by connection
+  std::map<Rank, int> connections_;        // the same by rank
+  std::optional<DeposedMessage> deposed_;  // the job goes on without this arbiter
+  bool own_rank_left_ = false;
+  std::optional<Succession> succession_;  // of a standby's
+  std::vector<RejoinMessage> rejoined_;   // until it takes over
+  std::deque<Said> said_;                 // a standby's: what ranks that come later have missed
+};
+
+}  // namespace unisono::rendezvous
