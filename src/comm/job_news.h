@@ -17,7 +17,7 @@
 
 namespace unisono {
 
-class JobNews final : public EngineHost {
+class JobNews : public EngineHost {
  public:
   /// `size`: of the job. The arbiter's client outlives this.
   JobNews(ArbiterClient& arbiter, int size);

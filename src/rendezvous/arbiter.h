@@ -106,7 +106,7 @@ struct RunningWait {
 };
 
 namespace rendezvous {
-class ControlConnection;
+class ArbiterConnection;
 struct ShrinkMessage;
 }  // namespace rendezvous
 
@@ -121,6 +121,8 @@ class ArbiterClient {
   /// arbiter, or is it on rank 0, for a second at most.
   static void decline(const RendezvousPoint& point, int size, const Member& self,
                       const Status& why);
+  /// Of a world that has met, over `connection`; none in a world of one.
+  ArbiterClient(World world, std::unique_ptr<rendezvous::ArbiterConnection> connection);
   ~ArbiterClient();
 
   const World& world() const { return world_; }
@@ -180,7 +182,7 @@ class ArbiterClient {
   std::vector<std::uint32_t> questions_;
   std::vector<rendezvous::ShrinkMessage> shrink_words_;
   bool asks_for_waits_ = false;
-  std::unique_ptr<rendezvous::ControlConnection> connection_;  // absent in a world of one
+  std::unique_ptr<rendezvous::ArbiterConnection> connection_;  // absent in a world of one
 };
 
 }  // namespace unisono

@@ -24,6 +24,8 @@ rendezvous::CallsMessage message_of(std::uint32_t communicator, const CallsOfRan
 }  // namespace
 
 ArbiterClient::ArbiterClient() = default;
+ArbiterClient::ArbiterClient(World world, std::unique_ptr<rendezvous::ArbiterConnection> connection)
+    : world_(std::move(world)), connection_(std::move(connection)) {}
 ArbiterClient::~ArbiterClient() = default;
 
 Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint& point, int size,
@@ -46,9 +48,10 @@ Result<std::unique_ptr<ArbiterClient>> ArbiterClient::join(const RendezvousPoint
   UNISONO_ASSIGN(auto joined,
                  rendezvous::join_rendezvous(point, {size, self, {}, point.go_on}, deadline));
   client->world_ = std::move(joined.world);
-  client->connection_ = std::make_unique<rendezvous::ControlConnection>(
+  auto connection = std::make_unique<rendezvous::ControlConnection>(
       std::move(joined.stream), client->world_, std::move(standby), point.silence);
-  UNISONO_TRY(client->connection_->start());
+  UNISONO_TRY(connection->start());
+  client->connection_ = std::move(connection);
   return client;
 }
 

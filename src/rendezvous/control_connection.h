@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/arbiter_server.h"
 #include "rendezvous/control_session.h"
 #include "rendezvous/control_stream.h"
@@ -22,7 +23,9 @@
 
 namespace unisono::rendezvous {
 
-class ControlConnection final : public ControlClient, private ControlLinks {
+class ControlConnection final : public ArbiterConnection,
+                                public ControlClient,
+                                private ControlLinks {
  public:
   /// `world` outlives it. `standby`: where this rank listens as one; else empty. `silence`: as
   /// RendezvousPoint::silence.
@@ -33,26 +36,20 @@ class ControlConnection final : public ControlClient, private ControlLinks {
   /// Has the control thread read. kOutOfResources without one.
   Status start();
 
-  /// One load: no lock, no system call.
-  bool has_news() const { return has_news_.load(std::memory_order_acquire); }
-  ArbiterNews take_news();
-  /// Does what the control thread is about to do.
-  void catch_up();
-  /// Nobody answers any more, nor will.
-  bool is_lost() const { return is_lost_.load(std::memory_order_acquire); }
-  /// Once it is lost: JobRecord::is_last().
-  bool is_last() const { return is_last_.load(std::memory_order_relaxed); }
-
-  /// A whole message to the arbiter; dropped where there is none.
-  void report(std::string bytes);
-  /// The same of what the next arbiter needs to hear as well, if this one does not answer.
-  void report_lasting(std::string bytes);
-  void report_broken_link(Rank peer, const Status& cause);
-  void report_waiting(const WaitMessage& wait);
-  void say_shrink(const ShrinkMessage& message);
-  /// Says goodbye, and waits until the arbiter has told the others, half a second at most.
-  /// Idempotent. Where the arbiter has just been lost it waits for the next one.
-  void leave();
+  // ArbiterConnection; it is the control thread that has no turn before catch_up().
+  bool has_news() const override { return has_news_.load(std::memory_order_acquire); }
+  ArbiterNews take_news() override;
+  void catch_up() override;
+  bool is_lost() const override { return is_lost_.load(std::memory_order_acquire); }
+  bool is_last() const override { return is_last_.load(std::memory_order_relaxed); }
+  void report(std::string bytes) override;
+  void report_lasting(std::string bytes) override;
+  void report_broken_link(Rank peer, const Status& cause) override;
+  void report_waiting(const WaitMessage& wait) override;
+  void say_shrink(const ShrinkMessage& message) override;
+  /// Waits until the arbiter has told the others, half a second at most; where it has just been
+  /// lost, first for the next one.
+  void leave() override;
 
   // ControlClient
   void list_awaited(std::vector<pollfd>* awaited) override;

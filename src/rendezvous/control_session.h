@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/arbiter_connection.h"
 #include "rendezvous/control_messages.h"
 #include "rendezvous/failure_decider.h"
 #include "rendezvous/job_record.h"
@@ -19,14 +20,6 @@
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
-
-/// What an arbiter has said that its rank has not looked at.
-struct ArbiterNews {
-  std::vector<FailureDecision> decisions;
-  std::vector<std::uint32_t> questions;  ///< communicators whose calls it asks for
-  std::vector<ShrinkMessage> shrink_words;
-  bool asks_for_waits = false;
-};
 
 /// The connections of a rank, as its session uses them.
 class ControlLinks {

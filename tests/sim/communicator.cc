@@ -135,16 +135,37 @@ void SimulatedCommunicator::drop_ended() {
   });
 }
 
-Status SimulatedCommunicator::look_at_calls(const std::vector<bool>& peer_left) {
-  for (const auto& running : running_) {
-    if (running->request->done.load()) continue;
-    UNISONO_TRY(watchdog_.look_at(*running->request, now(), peer_left));
+// As CommunicatorState does.
+void SimulatedCommunicator::tend(const std::vector<bool>& peer_left) {
+  for (std::size_t i = 0; i < running_.size() && failure_.ok(); ++i) {
+    if (running_[i]->request->done.load()) continue;
+    const Status seen = watchdog_.look_at(*running_[i]->request, now(), peer_left);
+    if (seen.ok()) continue;
+    around_.catch_up();  // it may only follow from what the job is about to say
+    fail(seen, Tell::kEveryone);
   }
-  return Status();
 }
 
-void SimulatedCommunicator::fail(const Status& cause) {
+void SimulatedCommunicator::fail(Status cause, Tell tell) {
   if (!failure_.ok()) return;
+  if (cause.code() == ErrorCode::kProtocol) around_.accuse(whereabouts() + ": " + cause.message());
+  if (tell == Tell::kEveryone) {
+    const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
+    around_.arbiter.report_failure({cause.code(), failed_rank, members_.id(), 0, cause.message()});
+  }
+  end_calls(cause);
+  around_.on_failed(*this, cause);
+}
+
+void SimulatedCommunicator::disagree(const Status& seen) {
+  around_.accuse(whereabouts() + ": " + seen.message());
+}
+
+void SimulatedCommunicator::note_left(Rank member) {
+  if (member >= 0) watchdog_.note_left(member);
+}
+
+void SimulatedCommunicator::end_calls(const Status& cause) {
   failure_ = cause;
   for (const auto& running : running_) {
     if (!running->request->done.load()) around_.engine.fail(*running->request, cause);
@@ -154,15 +175,15 @@ void SimulatedCommunicator::fail(const Status& cause) {
 
 void SimulatedCommunicator::close() {
   if (std::exchange(is_closed_, true)) return;
-  fail(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
+  if (failure_.ok()) {
+    end_calls(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
+  }
   around_.engine.messenger().close(members_.id());
 }
 
-void SimulatedCommunicator::add_waits(std::vector<rendezvous::WaitMessage>* waits) {
+void SimulatedCommunicator::add_waits(std::vector<RunningWait>* waits) {
   for (const auto& running : running_) {
-    if (running->request->done.load()) continue;
-    const RunningWait wait = watchdog_.wait_of(*running->request);
-    waits->push_back({wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
+    if (!running->request->done.load()) waits->push_back(watchdog_.wait_of(*running->request));
   }
 }
 

@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "backend/host_backends.h"
+#include "comm/job_communicator.h"
 #include "comm/request_state.h"
 #include "comm/watchdog.h"
-#include "rendezvous/control_messages.h"
+#include "rendezvous/arbiter.h"
 #include "tests/sim/case.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"
@@ -35,13 +36,16 @@ class CallMemory final : public test::CaseMemory {
   std::vector<std::vector<std::byte>> blocks_;
 };
 
-class SimulatedCommunicator {
+class SimulatedCommunicator final : public JobCommunicator {
  public:
   struct Surroundings {
     Schedule& schedule;
     Engine& engine;
     ScratchPool& scratch;
     WatchedJob& job;
+    ArbiterClient& arbiter;
+    std::function<void()> catch_up;  ///< hears what the arbiter has said
+    std::function<void(SimulatedCommunicator&, const Status&)> on_failed;
     std::function<void(Duration)> wake_in;
     std::function<void(const std::string&)> accuse;
   };
@@ -49,23 +53,29 @@ class SimulatedCommunicator {
   SimulatedCommunicator(std::uint32_t id, std::vector<Rank> members, Rank world_rank,
                         std::vector<Operation> operations, const Case& c, std::uint64_t seed,
                         const Surroundings& around);
-  ~SimulatedCommunicator();
+  ~SimulatedCommunicator() override;
   SimulatedCommunicator(const SimulatedCommunicator&) = delete;
 
-  const Members& members() const { return members_; }
+  // JobCommunicator
+  const Members& members() const override { return members_; }
+  const CallRecord* find_call(std::uint64_t sequence) const override {
+    return host_.calls().find(sequence);
+  }
+  CallsOfRank own_calls() const override {
+    return {members_.self(), members_.world_ranks(), host_.calls().latest()};
+  }
+  void add_waits(std::vector<RunningWait>* waits) override;
+  void fail(Status cause, Tell tell) override;
+  void disagree(const Status& seen) override;
+  void note_left(Rank member) override;
+  void tend(const std::vector<bool>& peer_left) override;
+
   /// Behind those that it has.
   void add_calls(const std::vector<Operation>& operations) {
     operations_.insert(operations_.end(), operations.begin(), operations.end());
   }
   void start_calls();
-  /// The watchdog's look at all calls: ok, or why the communicator fails.
-  Status look_at_calls(const std::vector<bool>& peer_left);
-  /// Ends all calls; the first failure counts. The rank in it is a member.
-  void fail(const Status& cause);
   void close();
-  void note_left(Rank world_rank) { watchdog_.note_left(members_.find(world_rank)); }
-  void add_waits(std::vector<rendezvous::WaitMessage>* waits);
-  const CallRecord* find_call(std::uint64_t sequence) const { return host_.calls().find(sequence); }
 
   const Status& failure() const { return failure_; }
   bool is_running() const { return !running_.empty(); }
@@ -87,6 +97,7 @@ class SimulatedCommunicator {
   void start_call(std::size_t number);
   void on_done(Running& running);
   void drop_ended();
+  void end_calls(const Status& cause);
   std::string call_text(std::size_t number) const;
   TimePoint now() const { return around_.schedule.now(); }
 

@@ -12,11 +12,20 @@ using namespace rendezvous;
 
 ControlClient::ControlClient(const std::vector<Member>& members, Rank self, int connection,
                              std::chrono::milliseconds silence, ControlNetwork network,
-                             TimePoint now)
+                             const Schedule& schedule)
     : self_(self),
       connection_(connection),
       network_(std::move(network)),
-      session_(members, self, "sim", silence, *this, now) {}
+      schedule_(schedule),
+      session_(members, self, "sim", silence, *this, now()) {}
+
+void ControlClient::report_lasting(std::string bytes) {
+  session_.report_lasting(std::move(bytes), now());
+}
+
+void ControlClient::report_broken_link(Rank peer, const Status& cause) {
+  session_.report_broken_link(peer, cause, now());
+}
 
 void ControlClient::leave() {
   if (session_.has_left()) return;
@@ -25,9 +34,9 @@ void ControlClient::leave() {
   close();
 }
 
-void ControlClient::on_message(int connection, std::string_view bytes, TimePoint now) {
+void ControlClient::on_message(int connection, std::string_view bytes) {
   if (session_.has_left()) return;
-  session_.on_wake(now);
+  session_.on_wake(now());
   const Message message{type_of(bytes), body_of(bytes)};
   if (dial_ && connection == dial_->connection) {
     switch (message.type) {
@@ -41,37 +50,37 @@ void ControlClient::on_message(int connection, std::string_view bytes, TimePoint
         dial_->outcome = DialOutcome::kLeft;
         break;
       default:
-        come_again(now);
+        come_again();
     }
   } else if (connection == connection_ && session_.is_connected()) {
-    session_.on_heard(now);
-    session_.on_message(message, now);
+    session_.on_heard(now());
+    session_.on_message(message, now());
   }
-  settle_dial(now);
+  settle_dial();
 }
 
-void ControlClient::on_closed(int connection, TimePoint now) {
+void ControlClient::on_closed(int connection) {
   if (session_.has_left()) return;
-  session_.on_wake(now);
+  session_.on_wake(now());
   if (dial_ && connection == dial_->connection) {
-    come_again(now);
+    come_again();
   } else if (connection == connection_ && session_.is_connected()) {
-    session_.on_closed(now);
+    session_.on_closed(now());
   }
-  settle_dial(now);
+  settle_dial();
 }
 
-void ControlClient::on_wake(TimePoint now) {
+void ControlClient::on_wake() {
   if (session_.is_lost()) return;
-  session_.on_wake(now);
-  session_.look_for_silence(now);
-  if (dial_ && now >= dial_->due) {
+  session_.on_wake(now());
+  session_.look_for_silence(now());
+  if (dial_ && now() >= dial_->due) {
     dial_->outcome = DialOutcome::kFailed;
-  } else if (dial_ && dial_->connection < 0 && now >= dial_->again) {
+  } else if (dial_ && dial_->connection < 0 && now() >= dial_->again) {
     connect();
   }
-  settle_dial(now);
-  session_.beat(now);
+  settle_dial();
+  session_.beat(now());
 }
 
 TimePoint ControlClient::next_due() const {
@@ -95,9 +104,9 @@ void ControlClient::connect() {
   if (dial_->connection < 0) dial_->outcome = DialOutcome::kAbsent;
 }
 
-void ControlClient::come_again(TimePoint now) {
+void ControlClient::come_again() {
   dial_->connection = -1;
-  dial_->again = now + kTurnedAwayPause;
+  dial_->again = now() + kTurnedAwayPause;
 }
 
 void ControlClient::give_up() {
@@ -115,9 +124,9 @@ void ControlClient::move() {
   dial_.reset();
 }
 
-void ControlClient::settle_dial(TimePoint now) {
+void ControlClient::settle_dial() {
   while (dial_ && dial_->outcome != DialOutcome::kPending) {
-    session_.on_dialled(std::exchange(dial_->outcome, DialOutcome::kPending), now);
+    session_.on_dialled(std::exchange(dial_->outcome, DialOutcome::kPending), now());
   }
 }
 

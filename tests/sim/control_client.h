@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/control_session.h"
+#include "tests/sim/schedule.h"
 
 namespace unisono::sim {
 
@@ -22,20 +23,38 @@ struct ControlNetwork {
   std::function<void(int connection)> close;
 };
 
-class ControlClient final : private rendezvous::ControlLinks {
+class ControlClient final : public rendezvous::ArbiterConnection, private rendezvous::ControlLinks {
  public:
   /// `members` outlive it.
   ControlClient(const std::vector<Member>& members, Rank self, int connection,
-                std::chrono::milliseconds silence, ControlNetwork network, TimePoint now);
+                std::chrono::milliseconds silence, ControlNetwork network,
+                const Schedule& schedule);
   ControlClient(const ControlClient&) = delete;
 
-  /// For what the rank says, and for news.
-  rendezvous::ControlSession& session() { return session_; }
-  void leave();
+  // ArbiterConnection
+  bool has_news() const override { return session_.has_news(); }
+  rendezvous::ArbiterNews take_news() override { return session_.take_news(); }
+  void catch_up() override {}
+  bool is_lost() const override { return session_.is_lost(); }
+  bool is_last() const override { return session_.is_last(); }
+  void report(std::string bytes) override { session_.report(std::move(bytes)); }
+  void report_lasting(std::string bytes) override;
+  void report_broken_link(Rank peer, const Status& cause) override;
+  void report_waiting(const rendezvous::WaitMessage& wait) override {
+    session_.report_waiting(wait);
+  }
+  void say_shrink(const rendezvous::ShrinkMessage& message) override {
+    session_.say_shrink(message);
+  }
+  void leave() override;
 
-  void on_message(int connection, std::string_view bytes, TimePoint now);
-  void on_closed(int connection, TimePoint now);
-  void on_wake(TimePoint now);
+  /// It looks for who holds the arbiter.
+  bool is_seeking() const { return session_.is_seeking(); }
+  bool has_left() const { return session_.has_left(); }
+
+  void on_message(int connection, std::string_view bytes);
+  void on_closed(int connection);
+  void on_wake();
   TimePoint next_due() const;
 
  private:
@@ -56,13 +75,15 @@ class ControlClient final : private rendezvous::ControlLinks {
   void move() override;
 
   void connect();
-  void come_again(TimePoint now);
+  void come_again();
   /// Tells the session how its attempts have ended.
-  void settle_dial(TimePoint now);
+  void settle_dial();
+  TimePoint now() const { return schedule_.now(); }
 
   const Rank self_;
   int connection_;  // to the arbiter
   const ControlNetwork network_;
+  const Schedule& schedule_;
   std::optional<Dial> dial_;
   rendezvous::ControlSession session_;
 };

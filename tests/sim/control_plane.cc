@@ -33,7 +33,7 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Seat& its = seat(rank);
     const int connection = connect(rank, 0);
-    its.client = std::make_unique<ControlClient>(
+    auto client = std::make_unique<ControlClient>(
         members_, rank, connection, options_.silence,
         ControlNetwork{.dial =
                            [this, rank](Rank standby, rendezvous::RejoinMessage greeting) {
@@ -41,7 +41,11 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
                            },
                        .send = [this](int to, std::string bytes) { up(to, std::move(bytes)); },
                        .close = [this](int which) { close_at_rank(which); }},
-        schedule_.now());
+        schedule_);
+    its.client = client.get();
+    // No rank looks at the members, and all of them are many in a large job.
+    its.arbiter_client = std::make_unique<ArbiterClient>(
+        World{.rank = rank, .size = options_.ranks, .job_id = "sim"}, std::move(client));
     arbiter(0).seat(connection, rank, schedule_.now());
     arm(rank);
   }
@@ -121,7 +125,7 @@ void ControlPlane::down(int which, std::string bytes) {
   const Rank rank = connection.rank;
   later(&connection.last_down, rank, [this, which, rank, bytes = std::move(bytes)] {
     if (!connections_[static_cast<std::size_t>(which)].is_open_at_rank) return;
-    client(rank).on_message(which, bytes, schedule_.now());
+    client(rank).on_message(which, bytes);
     options_.wake(rank);
   });
 }
@@ -148,7 +152,7 @@ void ControlPlane::close_at_holder(int which) {
     if (!std::exchange(connections_[static_cast<std::size_t>(which)].is_open_at_rank, false)) {
       return;
     }
-    client(rank).on_closed(which, schedule_.now());
+    client(rank).on_closed(which);
     options_.wake(rank);
   });
 }
@@ -187,7 +191,7 @@ void ControlPlane::arm(Rank rank) {
   };
   if (its.client != nullptr) {
     wake_at(its.client->next_due(), &Seat::client_due, [this, rank] {
-      client(rank).on_wake(schedule_.now());
+      client(rank).on_wake();
       options_.wake(rank);
     });
   }

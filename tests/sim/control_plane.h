@@ -29,7 +29,9 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   };
   ControlPlane(Options options, Schedule& schedule);
 
-  ControlClient& client(Rank rank) { return *seats_[static_cast<std::size_t>(rank)].client; }
+  /// Over client(), as a rank uses it.
+  ArbiterClient& arbiter_client(Rank rank) { return *seat(rank).arbiter_client; }
+  ControlClient& client(Rank rank) { return *seat(rank).client; }
   /// After every use of a client: it may have to be woken earlier now.
   void settle(Rank rank) { arm(rank); }
   void end_process(Rank rank);
@@ -45,7 +47,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
     TimePoint last_up{}, last_down{};
   };
   struct Seat {
-    std::unique_ptr<ControlClient> client;
+    std::unique_ptr<ArbiterClient> arbiter_client;
+    ControlClient* client = nullptr;
     std::unique_ptr<rendezvous::ServingArbiter> arbiter;
     TimePoint client_due = kNever, arbiter_due = kNever;
     bool is_dead = false;

@@ -48,9 +48,13 @@ SimulatedRank::SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed)
     : rank_(rank),
       around_(std::move(around)),
       random_(seed),
-      engine_(*this, around_.c.ranks, 0, IdleChoice("yield", {})),
-      scratch_(kScratchBytes),
-      peer_left_(static_cast<std::size_t>(around_.c.ranks), false) {
+      news_(around_.arbiter, around_.c.ranks,
+            [this](Rank peer) {
+              around_.accuse(whereabouts() + ": takes rank " + std::to_string(peer) +
+                             " for no member");
+            }),
+      engine_(news_, around_.c.ranks, 0, IdleChoice("yield", {})),
+      scratch_(kScratchBytes) {
   for (Rank peer = 0; peer < around_.c.ranks; ++peer) {
     engine_.messenger().set_route(peer, around_.fabric.transport(rank));
   }
@@ -62,21 +66,21 @@ SimulatedRank::~SimulatedRank() = default;
 
 SimulatedCommunicator& SimulatedRank::make_communicator(std::uint32_t id, std::vector<Rank> members,
                                                         std::vector<Operation> operations) {
-  const SimulatedCommunicator::Surroundings around{around_.schedule, engine_,       scratch_, *this,
-                                                   around_.wake_in,  around_.accuse};
+  const SimulatedCommunicator::Surroundings around{
+      .schedule = around_.schedule,
+      .engine = engine_,
+      .scratch = scratch_,
+      .job = *this,
+      .arbiter = around_.arbiter,
+      .catch_up = [this] { news_.catch_up(); },
+      .on_failed = [this](SimulatedCommunicator& failed,
+                          const Status& cause) { note_failure(failed, cause); },
+      .wake_in = around_.wake_in,
+      .accuse = around_.accuse};
   communicators_.push_back(std::make_unique<SimulatedCommunicator>(
       id, std::move(members), rank_, std::move(operations), around_.c, random_.next(), around));
-  SimulatedCommunicator& made = *communicators_.back();
-  for (const FailureDecision& death : deaths_) tell(death, &made);
-  for (const FailureDecision& decision : unknown_decisions_) tell(decision, &made);
-  return made;
-}
-
-SimulatedCommunicator* SimulatedRank::find(std::uint32_t id) const {
-  for (const auto& communicator : communicators_) {
-    if (communicator->members().id() == id) return communicator.get();
-  }
-  return nullptr;
+  news_.add(*communicators_.back());
+  return *communicators_.back();
 }
 
 void SimulatedRank::beat() {
@@ -100,19 +104,14 @@ void SimulatedRank::beat() {
   around_.settle();
 }
 
-// As JobNews::tend() does: the job's word first.
 void SimulatedRank::look_around() {
-  take_news();
-  tell_events();
+  was_alone_ = was_alone_ || (around_.arbiter.is_lost() && !around_.client.has_left());
+  news_.poll_arbiter();
+  news_.tell_events();
   const bool runs = std::any_of(communicators_.begin(), communicators_.end(),
                                 [](const auto& each) { return each->is_running(); });
   if (now() >= next_tend_) {
-    for (std::size_t i = 0; i < communicators_.size(); ++i) {
-      const Status seen = communicators_[i]->look_at_calls(peer_left_);
-      if (seen.ok()) continue;
-      take_news();  // it may only follow from what the job is about to say
-      fail(*communicators_[i], seen, true);
-    }
+    news_.tend_now();
     tend_every_ = runs ? std::clamp<Duration>(tend_every_ * 2, kTendEveryMin, kTendEveryMax)
                        : Duration(kTendEveryMin);
     next_tend_ = now() + tend_every_;
@@ -120,65 +119,10 @@ void SimulatedRank::look_around() {
   if (runs || state_ == State::kCalling) around_.wake_in(next_tend_ - now());
 }
 
-void SimulatedRank::take_news() {
-  const rendezvous::ControlSession& session = around_.client.session();
-  was_alone_ = was_alone_ || (session.is_lost() && !session.has_left());
-  rendezvous::ArbiterNews news = around_.client.session().take_news();
-  for (const FailureDecision& decision : news.decisions) hear(decision);
-  for (ShrinkMessage& word : news.shrink_words) words_.push_back(std::move(word));
-  if (!news.asks_for_waits) return;
-  std::vector<rendezvous::WaitMessage> waits;
-  for (const auto& communicator : communicators_) communicator->add_waits(&waits);
-  around_.client.session().report(rendezvous::encode_waits(waits, around_.c.ranks));
-}
-
-void SimulatedRank::hear(const FailureDecision& decision) {
-  if (decision.code == ErrorCode::kRankLeft && decision.failed_rank >= 0 &&
-      decision.communicator == kEveryCommunicator) {
-    peer_left_[static_cast<std::size_t>(decision.failed_rank)] = true;
-    return;
-  }
-  if (decision.communicator == kEveryCommunicator) {
-    deaths_.push_back(decision);
-  } else if (find(decision.communicator) == nullptr) {
-    unknown_decisions_.push_back(decision);
-  }
-  for (std::size_t i = 0; i < communicators_.size(); ++i) tell(decision, communicators_[i].get());
-}
-
-void SimulatedRank::tell(const FailureDecision& decision, SimulatedCommunicator* communicator) {
-  const Rank member = communicator->members().find(decision.failed_rank);
-  const bool concerned = decision.communicator == kEveryCommunicator
-                             ? member >= 0
-                             : decision.communicator == communicator->members().id();
-  if (concerned) fail(*communicator, Status(decision.code, decision.message, member), false);
-}
-
-void SimulatedRank::tell_events() {
-  for (const Event& event : std::exchange(events_, {})) {
-    if (event.code != ErrorCode::kRankLeft) {
-      around_.client.session().report_broken_link(
-          event.peer, Status(event.code, event.message, event.peer), now());
-      continue;
-    }
-    SimulatedCommunicator* const meant = find(event.communicator);
-    if (meant != nullptr) meant->note_left(event.peer);
-  }
-}
-
-void SimulatedRank::fail(SimulatedCommunicator& communicator, const Status& cause,
-                         bool tell_everyone) {
-  if (!communicator.failure().ok()) return;
-  const Rank world_rank = cause.rank() < 0 ? -1 : communicator.members().world_rank(cause.rank());
-  communicator.fail(cause);
-  failures_.push_back(
-      {communicator.members().id(), Status(cause.code(), cause.message(), world_rank)});
-  if (!tell_everyone) return;
-  around_.client.session().report_lasting(
-      rendezvous::encode(rendezvous::MessageType::kFailure,
-                         FailureDecision{cause.code(), world_rank, communicator.members().id(), 0,
-                                         cause.message()}),
-      now());
+void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
+  const Members& members = communicator.members();
+  const Rank world_rank = cause.rank() < 0 ? -1 : members.world_rank(cause.rank());
+  failures_.push_back({members.id(), Status(cause.code(), cause.message(), world_rank)});
 }
 
 int SimulatedRank::calls_done() const {
@@ -201,7 +145,7 @@ void SimulatedRank::begin_to_shrink() {
 
 void SimulatedRank::say_shrink(ShrinkStep step, std::uint32_t id, const Status& why) {
   const bool is_about_all = step == ShrinkStep::kAsk || step == ShrinkStep::kLeaves;
-  around_.client.session().say_shrink(
+  around_.arbiter.say_shrink(
       {step, current().members().id(), id, step == ShrinkStep::kAsk ? kPatience : milliseconds(0),
        is_about_all ? current().members().sorted_world_ranks() : std::vector<Rank>(), why});
 }
@@ -211,16 +155,13 @@ void SimulatedRank::shrink() {
   if (now() < shrinking_->asks_at) return;
   if (!shrinking_->has_asked) {
     shrinking_->has_asked = true;
-    words_.clear();
+    news_.forget_shrink_words(current().members().id());
     shrinking_->lost_at = now() + kPatience + rendezvous::kSuspectTime + kAnswerTime;
     say_shrink(ShrinkStep::kAsk, 0);
     around_.wake_in(shrinking_->lost_at - now());
   }
-  std::optional<ShrinkMessage> latest;
-  for (ShrinkMessage& word : std::exchange(words_, {})) {
-    if (word.communicator == current().members().id()) latest = std::move(word);
-  }
-  if (latest) on_word(*latest);
+  const auto word = news_.take_shrink_word(current().members().id());
+  if (word) on_word(*word);
   if (!shrinking_) return;
   if (SimulatedCommunicator* const meeting = shrinking_->meeting) {
     meeting->start_calls();
@@ -237,16 +178,14 @@ void SimulatedRank::shrink() {
     shrinking_->is_ready = true;  // said
     say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().second);
   }
-  if (around_.client.session().is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
+  if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
 }
 
 void SimulatedRank::on_word(const ShrinkMessage& word) {
   switch (word.step) {
     case ShrinkStep::kForm: {
       drop_meeting();
-      for (const FailureDecision& death : deaths_) {
-        if (death.failed_rank >= 0) engine_.messenger().give_up(death.failed_rank);
-      }
+      give_up_dead();
       shrinking_->id = word.id;
       shrinking_->is_ready = false;
       shrinking_->cannot_at = kNever;
@@ -269,8 +208,18 @@ void SimulatedRank::on_word(const ShrinkMessage& word) {
   }
 }
 
+void SimulatedRank::close(SimulatedCommunicator* communicator) {
+  if (communicator->is_closed()) return;
+  communicator->close();
+  news_.remove(*communicator);
+}
+
+void SimulatedRank::give_up_dead() {
+  for (const Rank rank : news_.dead()) engine_.messenger().give_up(rank);
+}
+
 void SimulatedRank::drop_meeting() {
-  if (shrinking_->meeting != nullptr) shrinking_->meeting->close();
+  if (shrinking_->meeting != nullptr) close(shrinking_->meeting);
   shrinking_->meeting = nullptr;
 }
 
@@ -303,16 +252,14 @@ void SimulatedRank::drain() {
   if (!current().failure().ok()) say_shrink(ShrinkStep::kLeaves, 0);
   drains_until_ = now() + (current().failure().ok() ? kDrainLimit : kDrainLimitOfFailure);
   around_.wake_in(drains_until_ - now());
-  for (const auto& communicator : communicators_) communicator->close();
-  for (const FailureDecision& death : deaths_) {
-    if (death.failed_rank >= 0) engine_.messenger().give_up(death.failed_rank);
-  }
+  for (const auto& communicator : communicators_) close(communicator.get());
+  give_up_dead();
 }
 
 void SimulatedRank::leave() {
   const bool has_unsent = engine_.messenger().has_unsent();
   // A client that looks for the arbiter waits for it to say goodbye.
-  const bool waits = has_unsent || around_.client.session().is_seeking();
+  const bool waits = has_unsent || around_.client.is_seeking();
   if (waits && now() < drains_until_) return;
   if (culprits(around_.c).empty() && has_unsent) {
     around_.accuse(whereabouts() + ": what was sent did not go out");
@@ -329,7 +276,7 @@ void SimulatedRank::leave() {
     around_.accuse(whereabouts() + ": a buffer that was given back was written to");
   }
   state_ = State::kLeft;
-  around_.client.leave();
+  around_.arbiter.leave();
   around_.on_left();
 }
 
@@ -344,50 +291,6 @@ std::string SimulatedRank::whereabouts() const {
   return text + current().whereabouts();
 }
 
-// ---- What the messenger tells -------------------------------------------------------------------
-
-void SimulatedRank::mismatch(std::uint32_t, Rank peer, const CallRecord& theirs,
-                             const CallRecord& ours) {
-  around_.accuse("rank " + std::to_string(rank_) + " called " + describe(ours) + " while rank " +
-                 std::to_string(peer) + " called " + describe(theirs));
-}
-
-void SimulatedRank::counts_differ(std::uint32_t, Rank peer, std::string what) {
-  around_.accuse("rank " + std::to_string(rank_) + " says that rank " + std::to_string(peer) + " " +
-                 what);
-}
-
-// What comes for a call that has failed here is refused and counts as one.
-void SimulatedRank::violation(std::uint32_t communicator, Rank peer, std::string what) {
-  const SimulatedCommunicator* const meant = find(communicator);
-  if (meant == nullptr || !meant->failure().ok()) return;
-  around_.accuse("rank " + std::to_string(rank_) + " says that rank " + std::to_string(peer) + " " +
-                 what);
-}
-
-void SimulatedRank::link_closed(Rank peer, const Status& cause) {
-  if (cause.ok()) {
-    peer_left_[static_cast<std::size_t>(peer)] = true;
-  } else {
-    events_.push_back({kEveryCommunicator, cause.code(), peer, cause.message()});
-  }
-}
-
-void SimulatedRank::left(std::uint32_t communicator, Rank peer) {
-  events_.push_back({communicator, ErrorCode::kRankLeft, peer, ""});
-}
-
-const CallRecord* SimulatedRank::find_call(std::uint32_t communicator,
-                                           std::uint64_t sequence) const {
-  const SimulatedCommunicator* const meant = find(communicator);
-  return meant == nullptr ? nullptr : meant->find_call(sequence);
-}
-
-void SimulatedRank::stranger(std::uint32_t, Rank peer) {
-  around_.accuse("rank " + std::to_string(rank_) + " takes rank " + std::to_string(peer) +
-                 " for no member");
-}
-
 // ---- What the watchdog asks ---------------------------------------------------------------------
 
 milliseconds SimulatedRank::timeout() const { return kCallTimeout; }
@@ -400,22 +303,6 @@ void SimulatedRank::probe(Rank peer, std::uint32_t communicator, std::uint64_t s
 void SimulatedRank::compare_call(std::uint32_t communicator, std::uint64_t sequence,
                                  const CallRecord& record) {
   engine_.messenger().compare_call(communicator, sequence, record);
-}
-
-void SimulatedRank::report_waiting(const RunningWait& wait) {
-  around_.client.session().report_waiting(
-      {wait.communicator, wait.sequence, wait.waiting_for, {}, {}});
-}
-
-void SimulatedRank::report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                                   const std::string& call) {
-  std::vector<Rank> sorted = members;
-  std::sort(sorted.begin(), sorted.end());
-  around_.client.session().report_lasting(
-      rendezvous::encode_wait(rendezvous::MessageType::kTimedOut,
-                              {wait.communicator, wait.sequence, wait.waiting_for, sorted, call},
-                              around_.c.ranks),
-      now());
 }
 
 }  // namespace unisono::sim

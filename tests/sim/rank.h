@@ -1,32 +1,32 @@
 // One rank of a simulated job: the production engine and messenger over a simulated transport, and
-// its communicators. Around them it does what src/comm does with sockets and clocks: hears the
-// arbiter's decisions, reports broken links, ends calls that have failed, goes on with the
-// survivors, closes and leaves.
+// its communicators, which hear of failures as the production's do. Around them it does what
+// src/comm does with threads and clocks: goes on with the survivors, closes and leaves.
 //
 // Thread rule: one thread.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/job_news.h"
 #include "tests/sim/communicator.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/fabric.h"
 
 namespace unisono::sim {
 
-class SimulatedRank final : public EngineHost, private WatchedJob {
+class SimulatedRank final : private WatchedJob {
  public:
   struct Surroundings {
     const Case& c;
     Schedule& schedule;
     Fabric& fabric;
-    ControlClient& client;
-    std::function<void()> settle;  ///< after the client was used
+    ArbiterClient& arbiter;
+    const ControlClient& client;   ///< under it
+    std::function<void()> settle;  ///< after it was used
     std::function<void()> on_left;
     std::function<void(Duration)> wake_in;           ///< has beat() called
     std::function<void(const std::string&)> accuse;  ///< the simulation has found an error
@@ -56,11 +56,17 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
 
  private:
   enum class State : std::uint8_t { kCalling, kShrinking, kLingering, kDraining, kLeft };
-  struct Event {
-    std::uint32_t communicator;
-    ErrorCode code;
-    Rank peer;
-    std::string message;
+  /// The production's, but that it tends in virtual time.
+  class News final : public JobNews {
+   public:
+    News(ArbiterClient& arbiter, int size, std::function<void(Rank)> on_stranger)
+        : JobNews(arbiter, size), on_stranger_(std::move(on_stranger)) {}
+    void tend() override {}
+    void tend_now() { JobNews::tend(); }
+    void stranger(std::uint32_t, Rank peer) override { on_stranger_(peer); }
+
+   private:
+    const std::function<void(Rank)> on_stranger_;
   };
   /// The way to the communicator of the survivors.
   struct Shrinking {
@@ -73,35 +79,22 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
   };
 
   void look_around();
-  void take_news();
-  void hear(const FailureDecision& decision);
-  void tell(const FailureDecision& decision, SimulatedCommunicator* communicator);
-  void tell_events();
-  void fail(SimulatedCommunicator& communicator, const Status& cause, bool tell_everyone);
+  void note_failure(const SimulatedCommunicator& communicator, const Status& cause);
   SimulatedCommunicator& make_communicator(std::uint32_t id, std::vector<Rank> members,
                                            std::vector<Operation> operations);
-  SimulatedCommunicator* find(std::uint32_t id) const;
   SimulatedCommunicator& current() const { return *current_; }
   void begin_to_shrink();
   void shrink();
   void on_word(const rendezvous::ShrinkMessage& word);
   void say_shrink(rendezvous::ShrinkStep step, std::uint32_t id, const Status& why = Status());
+  void close(SimulatedCommunicator* communicator);
+  void give_up_dead();
   void drop_meeting();
   void end_shrinking(bool refused);
   void linger(Duration wait);
   void drain();
   void leave();
   TimePoint now() const { return around_.schedule.now(); }
-
-  // EngineHost
-  void tend() override {}  // beat() looks around
-  void mismatch(std::uint32_t, Rank peer, const CallRecord&, const CallRecord&) override;
-  void counts_differ(std::uint32_t, Rank peer, std::string what) override;
-  void violation(std::uint32_t, Rank peer, std::string what) override;
-  void link_closed(Rank peer, const Status& cause) override;
-  void left(std::uint32_t, Rank peer) override;
-  const CallRecord* find_call(std::uint32_t, std::uint64_t sequence) const override;
-  void stranger(std::uint32_t, Rank peer) override;
 
   // WatchedJob
   std::chrono::milliseconds timeout() const override;
@@ -110,20 +103,22 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
              const CallRecord& record) override;
   void compare_call(std::uint32_t communicator, std::uint64_t sequence,
                     const CallRecord& record) override;
-  void report_waiting(const RunningWait& wait) override;
+  void report_waiting(const RunningWait& wait) override { around_.arbiter.report_waiting(wait); }
   void report_timeout(const RunningWait& wait, const std::vector<Rank>& members,
-                      const std::string& call) override;
+                      const std::string& call) override {
+    around_.arbiter.report_timeout(wait, members, call);
+  }
 
   const Rank rank_;
   const Surroundings around_;
   Random random_;
   State state_ = State::kCalling;
+  News news_;
   Engine engine_;
   ScratchPool scratch_;
   std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
   SimulatedCommunicator* current_ = nullptr;
   std::optional<Shrinking> shrinking_;
-  std::deque<rendezvous::ShrinkMessage> words_;
   bool was_alone_ = false;
   std::vector<std::pair<std::uint32_t, Status>> failures_;
   std::vector<Shrunk> shrunk_;
@@ -131,10 +126,6 @@ class SimulatedRank final : public EngineHost, private WatchedJob {
   TimePoint leaves_at_ = kNever, drains_until_ = kNever;
   TimePoint next_tend_{};
   Duration tend_every_{};
-  std::vector<bool> peer_left_;
-  std::vector<FailureDecision> deaths_;
-  std::vector<FailureDecision> unknown_decisions_;
-  std::vector<Event> events_;
 };
 
 }  // namespace unisono::sim

@@ -92,6 +92,7 @@ Simulation::Simulation(const Case& c)
         .c = c_,
         .schedule = schedule_,
         .fabric = fabric_,
+        .arbiter = control_.arbiter_client(rank),
         .client = control_.client(rank),
         .settle = [this, rank] { control_.settle(rank); },
         .on_left = [this, rank] { control_.on_left(rank); },
