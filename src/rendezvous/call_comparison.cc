@@ -9,6 +9,14 @@
 namespace unisono::rendezvous {
 namespace {
 
+// A member that is behind computes, or is on its way.
+constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+
+// Of the latest call in an account.
+std::uint64_t next_of(const CallsMessage& account) {
+  return account.calls.empty() ? 0 : account.calls.back().sequence + 1;
+}
+
 // What words cannot tell apart differs in what a record has as a digest only.
 std::string difference(const CallRecord& one, const CallRecord& other) {
   if (describe(one) != describe(other)) return "";
@@ -17,16 +25,54 @@ std::string difference(const CallRecord& one, const CallRecord& other) {
 
 }  // namespace
 
-CallComparison::CallComparison(Rank reporter, CallsMessage first, TimePoint due)
+CallComparison::CallComparison(Rank reporter, CallsMessage first, TimePoint now, TimePoint due)
     : communicator_(first.communicator),
       members_(first.members.begin(), first.members.end()),
       suspicion_(first.suspicion),
-      due_(due) {
+      due_(due),
+      asks_at_(now + kFirstPause),
+      pause_(kFirstPause) {
   add(reporter, std::move(first));
 }
 
 void CallComparison::add(Rank rank, CallsMessage message) {
-  if (members_.count(rank) > 0) accounts_.try_emplace(rank, std::move(message));
+  if (members_.count(rank) == 0) return;
+  const auto known = accounts_.find(rank);
+  if (known == accounts_.end()) {
+    accounts_.emplace(rank, std::move(message));
+  } else if (next_of(message) > next_of(known->second)) {
+    known->second = std::move(message);
+  }
+}
+
+std::optional<std::uint64_t> CallComparison::first_difference() const {
+  std::set<std::uint64_t> sequences;
+  for (const auto& [rank, account] : accounts_) {
+    for (const NumberedCall& call : account.calls) sequences.insert(call.sequence);
+  }
+  for (const std::uint64_t sequence : sequences) {
+    if (groups_of(sequence).size() > 1) return sequence;
+  }
+  return std::nullopt;
+}
+
+// As long as nothing differs, a difference may be in the latest call that somebody has made.
+std::vector<Rank> CallComparison::behind() const {
+  std::uint64_t needed = 0;
+  for (const auto& [rank, account] : accounts_) needed = std::max(needed, next_of(account));
+  if (const auto sequence = first_difference()) needed = *sequence + 1;
+  std::vector<Rank> ranks;
+  for (const auto& [rank, account] : accounts_) {
+    if (next_of(account) < needed) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::vector<Rank> CallComparison::take_asked_again(TimePoint now) {
+  if (now < asks_at_) return {};
+  pause_ *= 2;
+  asks_at_ = now + pause_;
+  return behind();
 }
 
 std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t sequence) const {
@@ -50,22 +96,15 @@ std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t seque
 }
 
 FailureDecision CallComparison::judge(std::size_t silent) const {
-  std::set<std::uint64_t> sequences;
-  for (const auto& [rank, account] : accounts_) {
-    for (const NumberedCall& call : account.calls) sequences.insert(call.sequence);
-  }
-  for (const std::uint64_t sequence : sequences) {
-    const std::vector<Group> groups = groups_of(sequence);
-    if (groups.size() > 1) return decision_of(groups, sequence, silent);
-  }
+  if (const auto sequence = first_difference()) return decision_of(*sequence, silent);
   FailureDecision suspected = suspicion_;
-  const bool is_one_word_alone = accounts_.size() == 1 && silent > 0;
+  const bool is_one_word_alone = accounts_.size() - behind().size() == 1;
   if (is_one_word_alone && members_.size() > 2) suspected.failed_rank = -1;
   return suspected;
 }
 
-FailureDecision CallComparison::decision_of(const std::vector<Group>& groups,
-                                            std::uint64_t sequence, std::size_t silent) const {
+FailureDecision CallComparison::decision_of(std::uint64_t sequence, std::size_t silent) const {
+  const std::vector<Group> groups = groups_of(sequence);
   const Group& most = groups[0];
   const auto odd = std::min_element(
       groups.begin() + 1, groups.end(),
@@ -73,8 +112,14 @@ FailureDecision CallComparison::decision_of(const std::vector<Group>& groups,
   const auto account = std::find_if(accounts_.begin(), accounts_.end(), [&](const auto& each) {
     return each.second.member == *odd->callers.begin();
   });
-  // Ranks that compute are not heard in time, and might agree with whoever looks odd without them.
-  const bool is_sure = silent == 0 || 2 * most.callers.size() > accounts_.size() + silent;
+  // Ranks that compute are not heard in time, or have not made the call. They might agree with
+  // whoever looks odd without them; those that have left decide a draw at most.
+  std::size_t known = 0;
+  for (const Group& group : groups) known += group.callers.size();
+  const bool is_draw = most.callers.size() == groups[1].callers.size();
+  const bool may_turn = silent > 0 || !behind().empty();
+  const bool is_sure = 2 * most.callers.size() > accounts_.size() + silent ||
+                       (!may_turn && (!is_draw || known == members_.size()));
   return {ErrorCode::kMismatch, is_sure ? account->first : -1, communicator_, sequence,
           fmt::format("{} called {}{} where {} called {} (operation {}); all ranks must make the "
                       "same calls in the same order",

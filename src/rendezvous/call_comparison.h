@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,19 +20,24 @@ namespace unisono::rendezvous {
 class CallComparison {
  public:
   /// `first`: of world rank `reporter`, with what it suspects.
-  CallComparison(Rank reporter, CallsMessage first, TimePoint due);
+  CallComparison(Rank reporter, CallsMessage first, TimePoint now, TimePoint due);
 
-  /// Calls of another member; a second account of a rank is not taken.
+  /// Calls of a member. Of two accounts of one the later calls count.
   void add(Rank rank, CallsMessage message);
+  /// World ranks who told of their calls before they had made the one that is not shared.
+  std::vector<Rank> behind() const;
+  /// Those of them that are to be asked once more: time after time, ever more rarely.
+  std::vector<Rank> take_asked_again(TimePoint now);
+  TimePoint asks_at() const { return asks_at_; }
 
   /// World ranks.
   const std::set<Rank>& members() const { return members_; }
   bool has_heard(Rank rank) const { return accounts_.count(rank) > 0; }
   TimePoint due() const { return due_; }
 
-  /// Names no rank where the `silent` members, who are here and have not been heard, could turn the
-  /// majority. Where the calls that are known do not differ, it is what the reporter suspected: the
-  /// ranks disagree about something that no record tells.
+  /// Names no rank where members whose call is not known could turn the majority; `silent` of them
+  /// are here and have not been heard. Where the calls that are known do not differ, it is what
+  /// the reporter suspected: the ranks disagree about something that no record tells.
   FailureDecision judge(std::size_t silent) const;
 
  private:
@@ -42,13 +48,16 @@ class CallComparison {
   /// Who called what at this place; the largest group first, and of equal ones that with the lowest
   /// rank.
   std::vector<Group> groups_of(std::uint64_t sequence) const;
-  FailureDecision decision_of(const std::vector<Group>& groups, std::uint64_t sequence,
-                              std::size_t silent) const;
+  /// Nothing where all that are known are shared.
+  std::optional<std::uint64_t> first_difference() const;
+  FailureDecision decision_of(std::uint64_t sequence, std::size_t silent) const;
 
   std::uint32_t communicator_;
   std::set<Rank> members_;
   FailureDecision suspicion_;
   TimePoint due_;
+  TimePoint asks_at_;
+  Duration pause_;                         // until it asks again
   std::map<Rank, CallsMessage> accounts_;  // by world rank
 };
 

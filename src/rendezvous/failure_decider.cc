@@ -242,17 +242,29 @@ void FailureDecider::on_differing(Rank reporter, CallsMessage message, TimePoint
   if (comparisons_.size() >= kComparisonsMax || ledger_.has_judged(communicator)) return;
   for (const Rank rank : message.members) {
     if (rank != reporter && presence(rank) == Presence::kHere) {
-      decided_.push_back(
-          {rank, {ErrorCode::kMismatch, -1, communicator, 0, ""}, MessageType::kAskCalls});
+      ask_calls(rank, communicator);
     }
   }
   comparisons_.emplace(communicator,
-                       CallComparison(reporter, std::move(message), now + kCallsTime));
+                       CallComparison(reporter, std::move(message), now, now + kCallsTime));
+}
+
+void FailureDecider::ask_calls(Rank rank, std::uint32_t communicator) {
+  decided_.push_back(
+      {rank, {ErrorCode::kMismatch, -1, communicator, 0, ""}, MessageType::kAskCalls});
 }
 
 void FailureDecider::on_calls(Rank rank, CallsMessage message) {
   const auto known = comparisons_.find(message.communicator);
   if (known != comparisons_.end()) known->second.add(rank, std::move(message));
+}
+
+// All that are here have made the call and told so.
+bool FailureDecider::has_heard_all(const CallComparison& comparison) const {
+  const std::vector<Rank> behind = comparison.behind();
+  return silent_in(comparison) == 0 && std::none_of(behind.begin(), behind.end(), [&](Rank rank) {
+           return presence(rank) == Presence::kHere;
+         });
 }
 
 std::size_t FailureDecider::silent_in(const CallComparison& comparison) const {
@@ -264,12 +276,12 @@ std::size_t FailureDecider::silent_in(const CallComparison& comparison) const {
 
 std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
   for (auto at = comparisons_.begin(); at != comparisons_.end();) {
-    const std::size_t silent = silent_in(at->second);
-    if (at->second.due() > now && silent > 0) {
+    if (at->second.due() > now && !has_heard_all(at->second)) {
+      for (const Rank rank : at->second.take_asked_again(now)) ask_calls(rank, at->first);
       ++at;
       continue;
     }
-    broadcast(at->second.judge(silent));
+    broadcast(at->second.judge(silent_in(at->second)));
     at = comparisons_.erase(at);
   }
   for (auto at = timeouts_.begin(); at != timeouts_.end();) {
@@ -310,7 +322,9 @@ TimePoint FailureDecider::next_due() const {
     if (!is_awaited(link)) due = std::min(due, link.due);
   }
   for (const auto& [communicator, each] : comparisons_) {
-    due = std::min(due, silent_in(each) == 0 ? TimePoint::min() : each.due());
+    const TimePoint next =
+        each.behind().empty() ? each.due() : std::min(each.due(), each.asks_at());
+    due = std::min(due, has_heard_all(each) ? TimePoint::min() : next);
   }
   return due;
 }

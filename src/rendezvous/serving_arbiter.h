@@ -61,7 +61,10 @@ class ServingArbiter {
   void on_closed(int connection, bool is_new);
 
   /// Before what has happened, whenever its owner wakes.
-  void on_turn(TimePoint now) { silence_.on_wake(now); }
+  void on_turn(TimePoint now) {
+    silence_.on_wake(now);
+    shrinks_.on_wake(now);
+  }
   /// After it, and by next_due().
   void on_wake(TimePoint now);
   TimePoint next_due() const;

@@ -12,6 +12,8 @@ namespace {
 
 // Those of communicators that nobody shrinks any more make room for others.
 constexpr std::size_t kAgreementsMax = 1024;
+// While somebody is waited for, so that it shows when this side was not run.
+constexpr Duration kLooksEvery = std::chrono::milliseconds(500);
 
 std::set<Rank> to_set(const std::vector<Rank>& ranks) { return {ranks.begin(), ranks.end()}; }
 
@@ -210,6 +212,20 @@ void ShrinkAgreements::on_gone(Rank rank, const Status& why) {
   for (auto& [communicator, agreement] : agreements_) exclude(communicator, &agreement, rank);
 }
 
+bool ShrinkAgreements::is_pending() const {
+  return std::any_of(agreements_.begin(), agreements_.end(),
+                     [](const auto& entry) { return !entry.second.is_idle(); });
+}
+
+void ShrinkAgreements::on_wake(TimePoint now) {
+  const Duration gap = woken_ == kNever ? Duration{} : now - woken_;
+  woken_ = now;
+  if (!is_pending() || gap < 2 * kLooksEvery) return;
+  for (auto& [communicator, agreement] : agreements_) {
+    if (agreement.due != kNever) agreement.due += gap;
+  }
+}
+
 std::vector<ShrinkAgreements::Outgoing> ShrinkAgreements::take(TimePoint now) {
   for (auto& [communicator, agreement] : agreements_) advance(communicator, &agreement, now);
   return std::exchange(said_, {});
@@ -220,6 +236,7 @@ TimePoint ShrinkAgreements::next_due() const {
   for (const auto& [communicator, agreement] : agreements_) {
     if (!agreement.is_idle()) due = std::min(due, agreement.due);
   }
+  if (woken_ != kNever && is_pending()) due = std::min(due, woken_ + kLooksEvery);
   return due;
 }
 

@@ -48,6 +48,9 @@ class ShrinkAgreements {
   /// Nobody goes on by this arbiter's word any more.
   void close(const Status& why);
 
+  /// Whenever the owner wakes, before what has happened. While it is stopped others cannot be
+  /// heard, and may be stopped with it: their time stands meanwhile.
+  void on_wake(TimePoint now);
   /// What is to be said by now, in order.
   std::vector<Outgoing> take(TimePoint now);
   /// Decisions on communicators of survivors that could not be made in time, for their members.
@@ -94,12 +97,14 @@ class ShrinkAgreements {
   void say_done(Rank rank, std::uint32_t communicator, std::uint32_t id);
   void refuse(std::uint32_t communicator, const std::set<Rank>& ranks, const Status& why);
   static void end(Agreement* agreement);
+  bool is_pending() const;
 
   const int world_size_;
   std::uint32_t next_number_, last_number_;
   Status closed_;
   std::map<Rank, Status> gone_;
   std::map<std::uint32_t, Agreement> agreements_;
+  TimePoint woken_ = kNever;
   std::vector<Outgoing> said_;
   std::vector<FailureDecision> decided_;
 };

@@ -159,6 +159,8 @@ std::string text_of(const Fault& fault) {
                          std::chrono::duration<double, std::milli>(fault.lasts).count());
     case Fault::Kind::kSlow:
       return fmt::format("rank {} is slow from {:.3f} ms", fault.rank, at_ms);
+    case Fault::Kind::kDiffers:
+      return fmt::format("rank {} makes another call as number {}", fault.rank, fault.call);
     case Fault::Kind::kStop:
       break;
   }
@@ -210,6 +212,13 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
     c.operations.push_back(any_operation(random, c));
   }
   if (!limits.with_faults || random.one_in(3)) return c;
+  if (random.one_in(8)) {
+    c.faults.push_back(
+        {.kind = Fault::Kind::kDiffers,
+         .rank = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks))),
+         .call = random.below(c.operations.size())});
+    return c;
+  }
   c.silence = random.one_in(2) ? milliseconds(3000) : milliseconds(0);
   c.shrinks = !random.one_in(4);
   // Some strike while others are dealt with.
@@ -248,8 +257,32 @@ std::set<Rank> culprits(const Case& c) {
     if (fault.kind == Fault::Kind::kStop && !fault.is_for_ever() && !is_missed) continue;
     ranks.insert(fault.rank);
     if (fault.kind == Fault::Kind::kCut) ranks.insert(fault.peer);
+    // Of two that differ neither is the odd one.
+    if (fault.kind == Fault::Kind::kDiffers && c.ranks == 2) ranks = {0, 1};
   }
   return ranks;
+}
+
+std::vector<Operation> calls_of(const Case& c, Rank rank) {
+  std::vector<Operation> calls = c.operations;
+  for (const Fault& fault : c.faults) {
+    if (fault.kind != Fault::Kind::kDiffers || fault.rank != rank) continue;
+    if (fault.call >= calls.size()) continue;
+    Operation& call = calls[fault.call];
+    call.differs = true;
+    if (test::has_counts(call.what.collective)) {
+      // Where counts differ nobody can tell whose are right.
+      call.what = {};
+      call.what.options.algorithm = "dissemination";
+    } else if (call.what.collective == Collective::kBarrier) {
+      call.what = {};
+      call.what.collective = Collective::kAllGather;
+      call.what.options.algorithm = "ring";
+    } else {
+      ++call.what.count;
+    }
+  }
+  return calls;
 }
 
 bool can_shrink(const Case& c) {

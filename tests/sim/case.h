@@ -32,7 +32,8 @@ struct Network {
 
 struct Operation {
   test::CollectiveCase what;
-  int chunks = 1;  ///< of a block
+  int chunks = 1;        ///< of a block
+  bool differs = false;  ///< from what the others call: there is no right result
 };
 
 struct Fault {
@@ -43,12 +44,14 @@ struct Fault {
     kStop,     ///< `rank` is not run for `lasts`
     kSlow,     ///< `rank` is run rarely from then on
     kPause,    ///< no rank is run for `lasts`: the host sleeps, and clocks jump
+    kDiffers,  ///< `rank` makes another call than the others, as their number `call`
   };
   Kind kind = Kind::kCrash;
   Rank rank = 0;
   Rank peer = 0;
   Duration at{};
   Duration lasts = Duration::max();
+  std::size_t call = 0;
 
   bool is_for_ever() const { return lasts == Duration::max(); }
 };
@@ -71,8 +74,10 @@ struct Limits {
 };
 
 Case make_case(std::uint64_t seed, const Limits& limits = {});
-/// Ranks that a failure may name: those that die, stop for ever or lose a link.
+/// Ranks that a failure may name: those that die, stop for ever, lose a link or differ.
 std::set<Rank> culprits(const Case& c);
+/// The first calls of a rank: those of the case, but for one that differs.
+std::vector<Operation> calls_of(const Case& c, Rank rank);
 /// Survivors are told apart from a rank that is stopped for ever by its silence alone.
 bool can_shrink(const Case& c);
 /// Only what can run: operations that their algorithm accepts with so many ranks, faults of ranks

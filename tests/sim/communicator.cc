@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/call_check.h"
+#include "base/grace_periods.h"
 
 namespace unisono::sim {
 namespace {
@@ -74,7 +75,7 @@ SimulatedCommunicator::~SimulatedCommunicator() {
 
 void SimulatedCommunicator::start_calls() {
   drop_ended();
-  while (failure_.ok() && next_call_ < operations_.size() && running_.size() < at_once_) {
+  while (!failure_.has_cause() && next_call_ < operations_.size() && running_.size() < at_once_) {
     if (now() < computes_until_) return around_.wake_in(computes_until_ - now());
     start_call(next_call_++);
     drop_ended();
@@ -118,7 +119,8 @@ void SimulatedCommunicator::on_done(Running& running) {
   request.backend->end(request, succeeded);
   if (succeeded) {
     ++calls_done_;
-    const std::string wrong = running.part->check();
+    const bool differs = operations_[running.number].differs;
+    const std::string wrong = differs ? "" : running.part->check();
     if (!wrong.empty()) around_.accuse(call_text(running.number) + ": " + wrong);
   }
   running.memory->reuse();
@@ -135,9 +137,13 @@ void SimulatedCommunicator::drop_ended() {
   });
 }
 
-// As CommunicatorState does.
+// As CommunicatorState does; so do the next three.
 void SimulatedCommunicator::tend(const std::vector<bool>& peer_left) {
-  for (std::size_t i = 0; i < running_.size() && failure_.ok(); ++i) {
+  if (failure_.is_disputed()) {
+    if (failure_.is_overdue(now())) fail(failure_.disputed(), Tell::kEveryone);
+    return;
+  }
+  for (std::size_t i = 0; i < running_.size() && !failure_.has_cause(); ++i) {
     if (running_[i]->request->done.load()) continue;
     const Status seen = watchdog_.look_at(*running_[i]->request, now(), peer_left);
     if (seen.ok()) continue;
@@ -147,18 +153,21 @@ void SimulatedCommunicator::tend(const std::vector<bool>& peer_left) {
 }
 
 void SimulatedCommunicator::fail(Status cause, Tell tell) {
-  if (!failure_.ok()) return;
-  if (cause.code() == ErrorCode::kProtocol) around_.accuse(whereabouts() + ": " + cause.message());
-  if (tell == Tell::kEveryone) {
-    const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
-    around_.arbiter.report_failure({cause.code(), failed_rank, members_.id(), 0, cause.message()});
-  }
+  if (!failure_.set(cause)) return;
+  if (cause.code() == ErrorCode::kProtocol) around_.accuse(whereabouts());
+  if (tell == Tell::kEveryone) around_.arbiter.report_failure(decision_of(cause));
   end_calls(cause);
   around_.on_failed(*this, cause);
 }
 
 void SimulatedCommunicator::disagree(const Status& seen) {
-  around_.accuse(whereabouts() + ": " + seen.message());
+  if (!failure_.dispute(seen, now() + grace::kDecision)) return;
+  around_.arbiter.report_differing(decision_of(seen), own_calls());
+}
+
+FailureDecision SimulatedCommunicator::decision_of(const Status& cause) const {
+  const Rank failed_rank = cause.rank() < 0 ? -1 : members_.world_rank(cause.rank());
+  return {cause.code(), failed_rank, members_.id(), 0, cause.message()};
 }
 
 void SimulatedCommunicator::note_left(Rank member) {
@@ -166,7 +175,6 @@ void SimulatedCommunicator::note_left(Rank member) {
 }
 
 void SimulatedCommunicator::end_calls(const Status& cause) {
-  failure_ = cause;
   for (const auto& running : running_) {
     if (!running->request->done.load()) around_.engine.fail(*running->request, cause);
   }
@@ -175,9 +183,8 @@ void SimulatedCommunicator::end_calls(const Status& cause) {
 
 void SimulatedCommunicator::close() {
   if (std::exchange(is_closed_, true)) return;
-  if (failure_.ok()) {
-    end_calls(Status(ErrorCode::kClosed, "the communicator was closed on this rank"));
-  }
+  const Status closed(ErrorCode::kClosed, "the communicator was closed on this rank");
+  if (failure_.set(closed)) end_calls(closed);
   around_.engine.messenger().close(members_.id());
 }
 
@@ -194,7 +201,7 @@ std::string SimulatedCommunicator::call_text(std::size_t number) const {
 }
 
 std::string SimulatedCommunicator::whereabouts() const {
-  if (!failure_.ok()) return "has failed: " + failure_.message();
+  if (failure_.has_cause()) return "has failed: " + failure().message();
   if (has_made_all_calls()) return "has made all its calls";
   if (running_.empty()) return "computes before call " + std::to_string(next_call_);
   std::string text;

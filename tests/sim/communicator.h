@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/host_backends.h"
+#include "comm/failure.h"
 #include "comm/job_communicator.h"
 #include "comm/request_state.h"
 #include "comm/watchdog.h"
@@ -77,7 +78,7 @@ class SimulatedCommunicator final : public JobCommunicator {
   void start_calls();
   void close();
 
-  const Status& failure() const { return failure_; }
+  Status failure() const { return failure_.cause(); }
   bool is_running() const { return !running_.empty(); }
   bool has_made_all_calls() const { return next_call_ == operations_.size() && running_.empty(); }
   bool is_closed() const { return is_closed_; }
@@ -98,6 +99,7 @@ class SimulatedCommunicator final : public JobCommunicator {
   void on_done(Running& running);
   void drop_ended();
   void end_calls(const Status& cause);
+  FailureDecision decision_of(const Status& cause) const;
   std::string call_text(std::size_t number) const;
   TimePoint now() const { return around_.schedule.now(); }
 
@@ -114,7 +116,7 @@ class SimulatedCommunicator final : public JobCommunicator {
   std::size_t next_call_ = 0;
   int calls_done_ = 0;
   TimePoint computes_until_{};
-  Status failure_;
+  Failure failure_;
   bool is_closed_ = false;
 };
 

@@ -59,7 +59,7 @@ SimulatedRank::SimulatedRank(Rank rank, Surroundings around, std::uint64_t seed)
     engine_.messenger().set_route(peer, around_.fabric.transport(rank));
   }
   current_ = &make_communicator(communicator_id(1, 0, around_.c.ranks), all_ranks(around_.c.ranks),
-                                around_.c.operations);
+                                calls_of(around_.c, rank));
 }
 
 SimulatedRank::~SimulatedRank() = default;

@@ -131,6 +131,8 @@ void Simulation::inject(const Fault& fault) {
     case Fault::Kind::kSlow:
       its.is_slow = true;
       break;
+    case Fault::Kind::kDiffers:  // from the start
+      break;
     case Fault::Kind::kPause:
       for (Seat& each : seats_) {
         if (each.runs_again == kNever) continue;
@@ -203,6 +205,9 @@ void Simulation::judge_failures() {
   const bool only_crashes = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
     return f.kind == Fault::Kind::kCrash || f.kind == Fault::Kind::kSlow;
   });
+  const bool only_differs = std::all_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
+    return f.kind == Fault::Kind::kDiffers;
+  });
   const bool links_broke = std::any_of(c_.faults.begin(), c_.faults.end(), [](const Fault& f) {
     return f.kind == Fault::Kind::kCut || f.kind == Fault::Kind::kIsolate;
   });
@@ -215,10 +220,17 @@ void Simulation::judge_failures() {
     for (const auto& [communicator, seen] : each.rank->failures()) {
       const bool is_true =
           anybody || guilty.contains(seen.rank()) ||
-          (seen.rank() < 0 && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+          (seen.rank() < 0 && !guilty.empty() &&
+           (seen.code() == ErrorCode::kTimeout || seen.code() == ErrorCode::kMismatch)) ||
+          // It knows for whom it waits, and nobody is left who knows for whom that one does.
+          (each.rank->was_alone() && seen.code() == ErrorCode::kTimeout && !guilty.empty());
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
+      }
+      if (only_differs && seen.code() != ErrorCode::kMismatch) {
+        return accuse("calls that differ are taken for something else: " +
+                      each.rank->whereabouts());
       }
       // Who dies is noticed by that.
       if (only_crashes && seen.code() == ErrorCode::kTimeout) {

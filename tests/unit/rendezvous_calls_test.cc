@@ -37,7 +37,7 @@ CallsMessage calls_of(Rank member, std::vector<NumberedCall> calls) {
 }
 
 CallComparison compare(const std::vector<std::vector<NumberedCall>>& calls) {
-  CallComparison comparison(10, calls_of(0, calls[0]), kFirstReport);
+  CallComparison comparison(10, calls_of(0, calls[0]), kFirstReport, kFirstReport);
   for (std::size_t i = 1; i < calls.size(); ++i) {
     const auto member = static_cast<Rank>(i);
     comparison.add(10 + member, calls_of(member, calls[i]));
@@ -92,9 +92,28 @@ TEST(CallComparison, NamesWhoDiffersFromTheMajority) {
 }
 
 TEST(CallComparison, BetweenTwoTheLowerRankIsTakenToBeRight) {
-  const FailureDecision decision =
-      compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge(0);
-  EXPECT_EQ(decision.failed_rank, 11);
+  CallsMessage first = calls_of(0, {{5, broadcast_from(0)}});
+  first.members = {10, 11};
+  CallComparison comparison(10, std::move(first), kFirstReport, kFirstReport);
+  comparison.add(11, calls_of(1, {{5, broadcast_from(1)}}));
+  EXPECT_EQ(comparison.judge(0).failed_rank, 11);
+}
+
+TEST(CallComparison, NamesNobodyInADrawThatThoseWhoLeftWouldDecide) {
+  EXPECT_EQ(compare({{{5, broadcast_from(0)}}, {{5, broadcast_from(1)}}}).judge(0).failed_rank, -1);
+}
+
+TEST(CallComparison, WaitsForTheCallOfAMemberThatIsBehind) {
+  const CallRecord usual = broadcast_from(0), odd = broadcast_from(1);
+  CallComparison comparison = compare({{{4, usual}, {5, odd}}, {{4, usual}, {5, usual}}, {}});
+  comparison.add(12, calls_of(2, {{4, usual}}));
+  EXPECT_THAT(comparison.behind(), ElementsAre(12));
+  EXPECT_EQ(comparison.judge(0).failed_rank, -1) << "it might agree with either";
+  EXPECT_THAT(comparison.take_asked_again(comparison.asks_at()), ElementsAre(12));
+  comparison.add(12, calls_of(2, {{4, usual}, {5, usual}}));
+  comparison.add(12, calls_of(2, {{4, usual}}));  // has crossed it on its way
+  EXPECT_THAT(comparison.behind(), IsEmpty());
+  EXPECT_EQ(comparison.judge(0).failed_rank, 10);
 }
 
 TEST(CallComparison, TheFirstDifferenceCounts) {
@@ -126,7 +145,7 @@ TEST(CallComparison, WithoutADifferenceBelievesTheReporter) {
 }
 
 TEST(CallComparison, HearsEachMemberOnceAndNobodyElse) {
-  CallComparison comparison(10, calls_of(0, {{5, broadcast_from(0)}}), kFirstReport);
+  CallComparison comparison(10, calls_of(0, {{5, broadcast_from(0)}}), kFirstReport, kFirstReport);
   comparison.add(10, calls_of(0, {{5, broadcast_from(1)}}));
   comparison.add(99, calls_of(4, {{5, broadcast_from(1)}}));
   EXPECT_FALSE(comparison.has_heard(99));

@@ -254,6 +254,19 @@ TEST_F(Survivors, DoNotInheritThePatienceOfWhoIsOut) {
   expect_form({0, 1}, later);
 }
 
+TEST_F(Survivors, HaveTimeAgainAfterTheirArbiterWasStopped) {
+  agreements_.on_wake(kAsked);
+  for (const Rank rank : {0, 1, 3}) ASSERT_TRUE(ask(rank));
+  const TimePoint stopped = agreements_.next_due();
+  EXPECT_LT(stopped, kAsked + kLongPatience) << "it looks whether it is run";
+  agreements_.on_wake(stopped);
+  const Duration stop = kLongPatience + seconds(5);
+  agreements_.on_wake(stopped + stop);
+  EXPECT_THAT(said(stopped + stop), IsEmpty()) << "rank 2 was stopped as well";
+  agreements_.on_wake(stopped + stop + milliseconds(500));
+  expect_form({0, 1, 3}, kAsked + kLongPatience + stop);
+}
+
 TEST_F(Survivors, GoOnWithoutWhoDoesNotMakeTheCommunicatorInTime) {
   for (const Rank rank : {0, 1, 2, 3}) ASSERT_TRUE(ask(rank));
   const std::uint32_t first = expect_form({0, 1, 2, 3});
