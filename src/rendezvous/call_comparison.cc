@@ -27,6 +27,7 @@ std::string difference(const CallRecord& one, const CallRecord& other) {
 
 CallComparison::CallComparison(Rank reporter, CallsMessage first, TimePoint now, TimePoint due)
     : communicator_(first.communicator),
+      reporter_(reporter),
       members_(first.members.begin(), first.members.end()),
       suspicion_(first.suspicion),
       due_(due),
@@ -56,10 +57,10 @@ std::optional<std::uint64_t> CallComparison::first_difference() const {
   return std::nullopt;
 }
 
-// As long as nothing differs, a difference may be in the latest call that somebody has made.
+// As long as nothing differs, a difference may be in the latest call of who has seen one.
 std::vector<Rank> CallComparison::behind() const {
-  std::uint64_t needed = 0;
-  for (const auto& [rank, account] : accounts_) needed = std::max(needed, next_of(account));
+  const auto reporters = accounts_.find(reporter_);  // none of a rank that is no member
+  std::uint64_t needed = reporters == accounts_.end() ? 0 : next_of(reporters->second);
   if (const auto sequence = first_difference()) needed = *sequence + 1;
   std::vector<Rank> ranks;
   for (const auto& [rank, account] : accounts_) {

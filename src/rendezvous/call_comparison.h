@@ -53,6 +53,7 @@ class CallComparison {
   FailureDecision decision_of(std::uint64_t sequence, std::size_t silent) const;
 
   std::uint32_t communicator_;
+  Rank reporter_;
   std::set<Rank> members_;
   FailureDecision suspicion_;
   TimePoint due_;
