@@ -41,6 +41,8 @@ TEST(CostModel, PredictsWhatPlansTakeOnASimpleNetwork) {
       for (const int chunks : {1, 4, 16}) {
         const algorithms::Cost cost = algorithm.cost(ranks, chunks, kBytes);
         if (cost.path_messages == 0) continue;
+        if (!algorithm.refuses({.collective = algorithm.collective, .ranks = ranks}).empty())
+          continue;
         const double us = timed(algorithm, algorithm.collective, ranks, chunks, kBytes, links);
         EXPECT_NEAR(algorithms::predict_us(cost, links), us, us * 0.02)
             << unisono::name_of(algorithm.collective) << " " << algorithm.name << ", " << ranks
@@ -66,6 +68,7 @@ double best_timed(Collective collective, int ranks, std::size_t bytes, const Lin
   double best = 0;
   for (const Algorithm& algorithm : algorithms::catalog()) {
     if (algorithm.collective != collective) continue;
+    if (!algorithm.refuses({.collective = collective, .ranks = ranks}).empty()) continue;
     if (algorithm.cost(ranks, 1, bytes).path_messages == 0) continue;
     const int chunks_max = algorithm.name == "pipelined_chain" ? 64 : 1;
     for (int chunks = 1; chunks <= chunks_max; chunks *= 2) {
@@ -154,7 +157,7 @@ TEST(CostModel, ListsAllWaysTheFastestFirst) {
     for (const std::size_t bytes : {std::size_t{0}, 100 * kKiB, std::size_t{1} << 30}) {
       const plan::PlanRequest request{.collective = Collective::kBroadcast, .ranks = ranks};
       const std::vector<Prediction> ways = algorithms::predict(request, bytes, links);
-      ASSERT_EQ(ways.size(), 3u);
+      ASSERT_EQ(ways.size(), ranks == 5 ? 3u : 4u);  // bine is for powers of two
       for (std::size_t at = 1; at < ways.size(); ++at) EXPECT_LE(ways[at - 1].us, ways[at].us);
       const Prediction fastest = algorithms::predict_fastest(request, bytes, links);
       EXPECT_EQ(fastest.algorithm, ways.front().algorithm);
