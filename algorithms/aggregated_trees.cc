@@ -15,10 +15,12 @@ AggregatedTrees::AggregatedTrees(int ranks, int chunks) : ranks_(ranks) {
   span_ = ranks == 1 ? 1 : std::max(positions / blocks, 2);
 }
 
+int AggregatedTrees::messages() const { return ceil_log2(width()) + std::min(span_, ranks_) - 1; }
+
 std::vector<TreeEdges> AggregatedTrees::edges() const {
   std::vector<TreeEdges> all;
   if (ranks_ == 1) return all;
-  all.reserve(static_cast<std::size_t>(span_ + ceil_log2(width())));
+  all.reserve(static_cast<std::size_t>(messages()));
   const int positions = 1 << ceil_log2(ranks_);
   for (int distance = positions / 2; distance >= span_; distance /= 2) {
     all.push_back(edges_at(distance, 2 * distance));

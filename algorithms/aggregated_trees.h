@@ -41,6 +41,8 @@ class AggregatedTrees {
   int width() const { return (ranks_ + span_ - 1) / span_; }
   /// Positions of one of these trees, a power of two.
   int span() const { return span_; }
+  /// How many edges() has.
+  int messages() const;
   /// From the root down: the longest edges first, then the trees side by side, each depth first.
   /// Every parent's own edge comes before those of its children.
   std::vector<TreeEdges> edges() const;

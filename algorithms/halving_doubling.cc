@@ -1,5 +1,6 @@
 #include "algorithms/halving_doubling.h"
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/folding.h"
 #include "algorithms/message_parts.h"
 #include "plan/plan_builder.h"
@@ -69,14 +70,15 @@ plan::Plan halve_and_double(const plan::PlanRequest& request, std::string_view n
   return std::move(builder).finish();
 }
 
-Cost cost_of_halving_and_doubling(int ranks, int, std::size_t bytes) {
+Cost cost_of_halving_and_doubling(int ranks, int chunks, std::size_t bytes) {
   const int participants = power_of_two_floor(ranks);
   const int folded = participants == ranks ? 0 : 1;
   const double whole = static_cast<double>(bytes);
   const double share = whole * (participants - 1) / participants;
-  return {.rounds = 2 * floor_log2(ranks) + 2 * folded,
-          .bytes_sent = 2 * share + folded * whole,
-          .bytes_reduced = share + folded * whole};
+  return with_sender_path({.rounds = 2 * floor_log2(ranks) + 2 * folded,
+                           .bytes_sent = 2 * share + folded * whole,
+                           .bytes_reduced = share + folded * whole},
+                          2 * (floor_log2(ranks) + folded) * chunks, folded * whole);
 }
 
 }  // namespace unisono::algorithms

@@ -11,6 +11,7 @@
 // locality", SC 2025, arXiv:2508.17311.
 #include "algorithms/bine.h"
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/requirements.h"
@@ -38,10 +39,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const int moves = ranks > 2 ? 1 : 0;
-  return {.rounds = floor_log2(ranks) + moves,
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1 + moves) / ranks};
+  return with_sender_path({.rounds = floor_log2(ranks) + moves,
+                           .bytes_sent = static_cast<double>(bytes) * (ranks - 1 + moves) / ranks},
+                          (floor_log2(ranks) + moves) * chunks);
 }
 
 }  // namespace

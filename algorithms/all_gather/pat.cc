@@ -13,6 +13,7 @@
 // S. Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
 // arXiv:2506.20252 (2025).
 #include "algorithms/aggregated_trees.h"
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -63,8 +64,9 @@ Cost cost(int ranks, int chunks, std::size_t bytes) {
   const AggregatedTrees trees(ranks, chunks);
   // Side by side, every other leaf waits for the scratch of the last but one.
   const int aggregated = ceil_log2(trees.width()) + trees.span() / 4 + 1;
-  return {.rounds = trees.width() == 1 ? ceil_log2(ranks) : aggregated,
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+  return with_sender_path({.rounds = trees.width() == 1 ? ceil_log2(ranks) : aggregated,
+                           .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+                          trees.messages() * chunks);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 // locality", SC 2025, arXiv:2508.17311.
 #include "algorithms/bine.h"
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/halving_blocks.h"
 #include "algorithms/requirements.h"
@@ -30,12 +31,13 @@ plan::Plan build(const plan::PlanRequest& request) {
                        bine_holder(request.rank, request.ranks), bine_peer});
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double whole = static_cast<double>(bytes);
   const int moves = ranks > 2 ? 1 : 0;
-  return {.rounds = floor_log2(ranks) + moves,
-          .bytes_sent = whole * (ranks - 1 + moves) / ranks,
-          .bytes_reduced = whole * (ranks - 1) / ranks};
+  return with_sender_path({.rounds = floor_log2(ranks) + moves,
+                           .bytes_sent = whole * (ranks - 1 + moves) / ranks,
+                           .bytes_reduced = whole * (ranks - 1) / ranks},
+                          (floor_log2(ranks) + moves) * chunks);
 }
 
 }  // namespace

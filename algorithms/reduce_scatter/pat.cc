@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "algorithms/aggregated_trees.h"
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -122,9 +123,10 @@ int rounds_of(const AggregatedTrees& trees, int ranks) {
 
 Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = rounds_of(AggregatedTrees(ranks, chunks), ranks),
-          .bytes_sent = share,
-          .bytes_reduced = share};
+  const AggregatedTrees trees(ranks, chunks);
+  return with_sender_path(
+      {.rounds = rounds_of(trees, ranks), .bytes_sent = share, .bytes_reduced = share},
+      trees.messages() * chunks);
 }
 
 }  // namespace

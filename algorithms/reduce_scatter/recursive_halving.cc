@@ -8,6 +8,7 @@
 // neighbours merge first, which is the canonical tree; then rank r ends with the block of r's bits
 // reversed, and one more round brings each block home.
 // R. Thakur, R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/halving_blocks.h"
 #include "algorithms/rank_math.h"
@@ -33,9 +34,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return halve_blocks(request, "recursive_halving", {reversed, reversed, nearest_first});
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = floor_log2(ranks), .bytes_sent = share, .bytes_reduced = share};
+  return with_sender_path(
+      {.rounds = floor_log2(ranks), .bytes_sent = share, .bytes_reduced = share},
+      floor_log2(ranks) * chunks);
 }
 
 }  // namespace
