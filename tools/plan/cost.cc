@@ -67,11 +67,13 @@ std::vector<PlanCost> costs_on_network(const plan::PlanRequest& request, std::st
 
 std::string text_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRequest& request,
                           std::size_t bytes, const plan::NetworkModel& network) {
-  std::string text = std::string(name_of(request.collective)) + " of " +
-                     format_bytes_rounded(static_cast<double>(bytes)) + ", " +
-                     std::to_string(request.ranks) + " ranks, " + std::to_string(request.chunks) +
-                     (request.chunks == 1 ? " chunk" : " chunks") +
-                     " a block: " + describe_topology(network, request.ranks) + "\n\n";
+  std::string text(name_of(request.collective));
+  if (request.collective != Collective::kBarrier) {
+    text += " of " + format_bytes_rounded(static_cast<double>(bytes));
+  }
+  text += ", " + std::to_string(request.ranks) + " ranks, " + std::to_string(request.chunks) +
+          (request.chunks == 1 ? " chunk" : " chunks") +
+          " a block: " + describe_topology(network, request.ranks) + "\n\n";
   Table table({{"algorithm", Align::kLeft}, {"us"}, {"messages"}, {"between nodes"}});
   std::string unknown;
   for (const PlanCost& cost : costs) {
