@@ -15,7 +15,8 @@ struct Cost {
   int rounds = 0;         ///< messages on the critical path of one chunk
   double bytes_sent = 0;  ///< per rank, on the wire
   double bytes_reduced = 0;
-  // Of all chunks, what follows one another on the critical path; 0 where nobody has worked it out.
+  // Of all chunks, what follows one another on the critical path; 0 where nobody has worked it out:
+  // double binary trees, whose two halves meet on the links.
   int path_messages = 0;
   double path_bytes = 0;
 };

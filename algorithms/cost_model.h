@@ -31,7 +31,8 @@ struct Prediction {
   double us = 0;
 };
 
-/// Whether the costs of a collective's algorithms have paths.
+/// Whether the model decides: where measuring has shown that it is no worse than the table. Almost
+/// every algorithm's cost has a path.
 constexpr bool is_predicted(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce;
 }

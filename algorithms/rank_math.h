@@ -3,7 +3,6 @@
 
 #include <array>
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include "unisono/types.h"
@@ -35,16 +34,6 @@ constexpr int reverse_bits(int value, int bits) {
   int reversed = 0;
   for (int i = 0; i < bits; ++i) reversed |= ((value >> i) & 1) << (bits - 1 - i);
   return reversed;
-}
-
-/// What follows one another on the way of `chunks` chunks through a chain of at least two ranks.
-struct ChainPath {
-  int messages = 0;
-  double bytes = 0;
-};
-constexpr ChainPath chain_path(int ranks, int chunks, std::size_t bytes) {
-  const int messages = ranks - 2 + chunks;
-  return {messages, static_cast<double>(bytes) * messages / chunks};
 }
 
 /// A run of blocks.

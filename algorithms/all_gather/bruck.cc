@@ -10,6 +10,7 @@
 // message-passing systems", IEEE Trans. Parallel Distrib. Syst. 8 (1997).
 #include <algorithm>
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -40,9 +41,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ceil_log2(ranks),
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ceil_log2(ranks), .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      ceil_log2(ranks) * chunks);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 //   round 0   0 -a-> 1 2 3   1 -b-> 2 3 0   2 -c-> 3 0 1   3 -d-> 0 1 2
 //
 // One round of N - 1 messages; each rank sends (N - 1) / N of the gathered bytes.
+#include "algorithms/cost_paths.h"
 #include "algorithms/direct_phases.h"
 #include "algorithms/entries.h"
 #include "algorithms/requirements.h"
@@ -19,9 +20,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks > 1 ? 1 : 0,
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      (ranks - 1) * chunks);
 }
 
 }  // namespace

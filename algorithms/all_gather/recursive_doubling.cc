@@ -6,6 +6,7 @@
 //
 // Rounds log2 N, for powers of two; each rank sends (N - 1) / N of the gathered bytes.
 // R. Thakur, R. Rabenseifner, W. Gropp, Int. J. High Perform. Comput. Appl. 19 (2005).
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/requirements.h"
@@ -27,9 +28,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ceil_log2(ranks),
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ceil_log2(ranks), .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      ceil_log2(ranks) * chunks);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 //   step 2   0 -c-> 1   1 -d-> 2   2 -a-> 3   3 -b-> 0
 //
 // Rounds N - 1; each rank sends (N - 1) / N of the gathered bytes, the least possible.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/requirements.h"
 #include "algorithms/ring_phases.h"
@@ -21,8 +22,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks - 1, .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ranks - 1, .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 //
 // One round; each rank sends N - 1 times its bytes and holds N - 2 vectors of scratch (N - 1 in
 // place): for few ranks and small vectors.
+#include "algorithms/cost_paths.h"
 #include "algorithms/direct_phases.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
@@ -25,9 +26,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double all = static_cast<double>(bytes) * (ranks - 1);
-  return {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = all, .bytes_reduced = all};
+  return with_sender_path({.rounds = ranks > 1 ? 1 : 0, .bytes_sent = all, .bytes_reduced = all},
+                          (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 // R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in
 // MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
 #include "algorithms/alternating.h"
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/folding.h"
 #include "algorithms/message_parts.h"
@@ -53,13 +54,14 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const int rounds = floor_log2(ranks);
   const int folded = is_power_of_two(ranks) ? 0 : 1;
   const double whole = static_cast<double>(bytes);
-  return {.rounds = rounds + 2 * folded,
-          .bytes_sent = (rounds + folded) * whole,
-          .bytes_reduced = (rounds + folded) * whole};
+  return with_sender_path({.rounds = rounds + 2 * folded,
+                           .bytes_sent = (rounds + folded) * whole,
+                           .bytes_reduced = (rounds + folded) * whole},
+                          (rounds + 2 * folded) * chunks, folded * whole);
 }
 
 }  // namespace

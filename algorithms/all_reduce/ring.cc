@@ -11,6 +11,7 @@
 // sum begins at another rank, so rank order is lost.
 // P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 // J. Parallel Distrib. Comput. 69 (2009).
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -35,9 +36,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = 2 * (ranks - 1), .bytes_sent = 2 * share, .bytes_reduced = share};
+  return with_sender_path(
+      {.rounds = 2 * (ranks - 1), .bytes_sent = 2 * share, .bytes_reduced = share},
+      2 * (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 //   round 1   0 -a-> 1 2 3    1 -b-> 2 3 0    2 -c-> 3 0 1    3 -d-> 0 1 2
 //
 // Two rounds; each rank sends 2 (N - 1) / N of its bytes in 2 (N - 1) messages.
+#include "algorithms/cost_paths.h"
 #include "algorithms/direct_phases.h"
 #include "algorithms/entries.h"
 #include "algorithms/requirements.h"
@@ -23,9 +24,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = ranks > 1 ? 2 : 0, .bytes_sent = 2 * share, .bytes_reduced = share};
+  return with_sender_path(
+      {.rounds = ranks > 1 ? 2 : 0, .bytes_sent = 2 * share, .bytes_reduced = share},
+      2 * (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -76,14 +77,16 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   // Distances below N with bit k set, over all k.
   std::int64_t blocks = 0;
   for (int bit = 1; bit < ranks; bit *= 2) {
     blocks += ranks / (2 * bit) * bit + std::max(0, ranks % (2 * bit) - bit);
   }
-  return {.rounds = ceil_log2(ranks),
-          .bytes_sent = static_cast<double>(bytes) * static_cast<double>(blocks) / ranks};
+  return with_sender_path(
+      {.rounds = ceil_log2(ranks),
+       .bytes_sent = static_cast<double>(bytes) * static_cast<double>(blocks) / ranks},
+      ceil_log2(ranks) * chunks);
 }
 
 }  // namespace

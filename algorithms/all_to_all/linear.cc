@@ -5,6 +5,7 @@
 // One round of N - 1 messages; each rank sends (N - 1) / N of its bytes. In place the outgoing
 // blocks are copied to scratch first: two ranks that each waited for their own send before taking
 // the other's block would wait for ever.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -35,9 +36,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks > 1 ? 1 : 0,
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 //
 // Rounds N - 1 (N where N is no power of two, each rank resting in one or two); each rank sends
 // (N - 1) / N of its bytes: for large blocks. In place the outgoing block goes through scratch.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -62,10 +63,13 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const bool rests = ranks > 1 && !is_power_of_two(ranks);
-  return {.rounds = ranks - 1 + (rests ? 1 : 0),
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+  const double block = static_cast<double>(bytes) / ranks;
+  // In a round in which a rank rests its peers don't.
+  return with_sender_path(
+      {.rounds = ranks - 1 + (rests ? 1 : 0), .bytes_sent = block * (ranks - 1)},
+      (ranks - 1) * chunks, rests ? block : 0);
 }
 
 }  // namespace

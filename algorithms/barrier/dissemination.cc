@@ -9,6 +9,7 @@
 // Program. 17 (1988).
 #include <vector>
 
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -30,7 +31,9 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t) { return {.rounds = ceil_log2(ranks)}; }
+Cost cost(int ranks, int, std::size_t) {
+  return with_sender_path({.rounds = ceil_log2(ranks)}, ceil_log2(ranks));
+}
 
 }  // namespace
 

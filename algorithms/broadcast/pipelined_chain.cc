@@ -7,6 +7,7 @@
 //   round 3                         2 -b-> 3
 //
 // Rounds N - 1 per chunk; each rank sends its bytes once: for large messages in many chunks.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -30,11 +31,8 @@ plan::Plan build(const plan::PlanRequest& request) {
 
 Cost cost(int ranks, int chunks, std::size_t bytes) {
   if (ranks == 1) return {};
-  const ChainPath path = chain_path(ranks, chunks, bytes);
-  return {.rounds = ranks - 1,
-          .bytes_sent = static_cast<double>(bytes),
-          .path_messages = path.messages,
-          .path_bytes = path.bytes};
+  return with_chain_path({.rounds = ranks - 1, .bytes_sent = static_cast<double>(bytes)}, ranks,
+                         chunks, bytes);
 }
 
 }  // namespace

@@ -61,12 +61,15 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   int busiest = 0;
   for (int bit = 1; bit < ranks; bit *= 2) {
     busiest = std::max(busiest, BinomialSubtree(bit, ranks).size);
   }
-  return {.rounds = ceil_log2(ranks), .bytes_sent = static_cast<double>(bytes) * busiest / ranks};
+  return {.rounds = ceil_log2(ranks),
+          .bytes_sent = static_cast<double>(bytes) * busiest / ranks,
+          .path_messages = ceil_log2(ranks) * chunks,
+          .path_bytes = static_cast<double>(bytes) * (ranks - 1) / ranks};
 }
 
 }  // namespace

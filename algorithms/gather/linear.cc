@@ -28,9 +28,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   return {.rounds = ranks > 1 ? 1 : 0,
-          .bytes_sent = ranks > 1 ? static_cast<double>(bytes) / ranks : 0};
+          .bytes_sent = ranks > 1 ? static_cast<double>(bytes) / ranks : 0,
+          .path_messages = (ranks - 1) * chunks,
+          .path_bytes = static_cast<double>(bytes) * (ranks - 1) / ranks};
 }
 
 }  // namespace

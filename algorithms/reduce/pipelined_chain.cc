@@ -9,6 +9,7 @@
 // Rounds N - 1 per chunk; each rank sends its bytes once. The chain runs around from root - 1 down
 // to the root. Where the operator does not commute two arms meet at the root instead, 0 up and
 // N - 1 down, so that no reduction crosses the end of the ranks.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -64,12 +65,8 @@ plan::Plan build(const plan::PlanRequest& request) {
 Cost cost(int ranks, int chunks, std::size_t bytes) {
   if (ranks == 1) return {};
   const double once = static_cast<double>(bytes);
-  const ChainPath path = chain_path(ranks, chunks, bytes);
-  return {.rounds = ranks - 1,
-          .bytes_sent = once,
-          .bytes_reduced = once,
-          .path_messages = path.messages,
-          .path_bytes = path.bytes};
+  return with_chain_path({.rounds = ranks - 1, .bytes_sent = once, .bytes_reduced = once}, ranks,
+                         chunks, bytes);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   round 0   0 -b-> 1  0 -c-> 2  0 -d-> 3    and so on: rank p collects block p
 //
 // One round of N - 1 messages; each rank sends (N - 1) / N of its bytes.
+#include "algorithms/cost_paths.h"
 #include "algorithms/direct_phases.h"
 #include "algorithms/entries.h"
 #include "algorithms/requirements.h"
@@ -21,9 +22,11 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = share, .bytes_reduced = share};
+  return with_sender_path(
+      {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = share, .bytes_reduced = share},
+      (ranks - 1) * chunks);
 }
 
 }  // namespace

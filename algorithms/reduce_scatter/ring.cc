@@ -8,6 +8,7 @@
 // Rounds N - 1; each rank sends (N - 1) / N of its bytes, the least possible. Partial results
 // alternate between two scratch blocks; where blocks differ in length each has its own.
 // P. Patarasuk, X. Yuan, J. Parallel Distrib. Comput. 69 (2009).
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/rank_math.h"
 #include "algorithms/requirements.h"
@@ -36,9 +37,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
+Cost cost(int ranks, int chunks, std::size_t bytes) {
   const double share = static_cast<double>(bytes) * (ranks - 1) / ranks;
-  return {.rounds = ranks - 1, .bytes_sent = share, .bytes_reduced = share};
+  return with_sender_path({.rounds = ranks - 1, .bytes_sent = share, .bytes_reduced = share},
+                          (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   round 0   0 -> 1 2 3   1 -> 2 3   2 -> 3
 //
 // One round; rank 0 sends N - 1 times its bytes: for few ranks and small vectors.
+#include "algorithms/cost_paths.h"
 #include "algorithms/direct_phases.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
@@ -25,13 +26,14 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost scan_cost(int ranks, int, std::size_t bytes) {
+Cost scan_cost(int ranks, int chunks, std::size_t bytes) {
   const double all = static_cast<double>(bytes) * (ranks - 1);
-  return {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = all, .bytes_reduced = all};
+  return with_sender_path({.rounds = ranks > 1 ? 1 : 0, .bytes_sent = all, .bytes_reduced = all},
+                          (ranks - 1) * chunks);
 }
 
-Cost exscan_cost(int ranks, int, std::size_t bytes) {
-  Cost cost = scan_cost(ranks, 1, bytes);
+Cost exscan_cost(int ranks, int chunks, std::size_t bytes) {
+  Cost cost = scan_cost(ranks, chunks, bytes);
   cost.bytes_reduced = ranks > 2 ? static_cast<double>(bytes) * (ranks - 2) : 0;
   return cost;
 }

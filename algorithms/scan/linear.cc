@@ -3,6 +3,7 @@
 //   round 0   0 -x0-> 1   round 1   1 -x0+x1-> 2   round 2   2 -x0+x1+x2-> 3
 //
 // Rounds N - 1 per chunk; each rank sends its bytes once: `chunks` pipelines.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/requirements.h"
@@ -51,16 +52,18 @@ plan::Plan build_exscan(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost scan_cost(int ranks, int, std::size_t bytes) {
+Cost scan_cost(int ranks, int chunks, std::size_t bytes) {
   const double once = ranks > 1 ? static_cast<double>(bytes) : 0;
-  return {.rounds = ranks - 1, .bytes_sent = once, .bytes_reduced = once};
+  return with_chain_path({.rounds = ranks - 1, .bytes_sent = once, .bytes_reduced = once}, ranks,
+                         chunks, bytes);
 }
 
-Cost exscan_cost(int ranks, int, std::size_t bytes) {
+Cost exscan_cost(int ranks, int chunks, std::size_t bytes) {
   const double whole = static_cast<double>(bytes);
-  return {.rounds = ranks - 1,
-          .bytes_sent = ranks > 1 ? whole : 0,
-          .bytes_reduced = ranks > 2 ? whole : 0};
+  return with_chain_path({.rounds = ranks - 1,
+                          .bytes_sent = ranks > 1 ? whole : 0,
+                          .bytes_reduced = ranks > 2 ? whole : 0},
+                         ranks, chunks, bytes);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "algorithms/alternating.h"
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -58,18 +59,19 @@ plan::Plan build_exscan(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost scan_cost(int ranks, int, std::size_t bytes) {
+Cost scan_cost(int ranks, int chunks, std::size_t bytes) {
   const int rounds = ceil_log2(ranks);
   const double all = rounds * static_cast<double>(bytes);
-  return {.rounds = rounds, .bytes_sent = all, .bytes_reduced = all};
+  return with_sender_path({.rounds = rounds, .bytes_sent = all, .bytes_reduced = all},
+                          rounds * chunks);
 }
 
-Cost exscan_cost(int ranks, int, std::size_t bytes) {
+Cost exscan_cost(int ranks, int chunks, std::size_t bytes) {
   if (ranks == 1) return {};
-  Cost cost = scan_cost(ranks - 1, 1, bytes);
+  Cost cost = scan_cost(ranks - 1, chunks, bytes);
   cost.rounds += 1;
   cost.bytes_sent += static_cast<double>(bytes);
-  return cost;
+  return with_sender_path(cost, cost.rounds * chunks);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 // Rounds ceil(log2 N); the root sends (N - 1) / N of its bytes in ceil(log2 N) messages: for small
 // blocks. Inner ranks hold their run in scratch. `chunks` makes no difference to the messages.
 #include "algorithms/binomial_blocks.h"
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/requirements.h"
 #include "plan/plan_builder.h"
@@ -59,9 +60,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ceil_log2(ranks),
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ceil_log2(ranks), .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      ceil_log2(ranks) * chunks);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //
 // One round; the root sends (N - 1) / N of its bytes. A rank that is not root needs to know its
 // own block only, so this serves scatter_v too.
+#include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/rank_math.h"
@@ -28,9 +29,10 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-Cost cost(int ranks, int, std::size_t bytes) {
-  return {.rounds = ranks > 1 ? 1 : 0,
-          .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks};
+Cost cost(int ranks, int chunks, std::size_t bytes) {
+  return with_sender_path(
+      {.rounds = ranks > 1 ? 1 : 0, .bytes_sent = static_cast<double>(bytes) * (ranks - 1) / ranks},
+      (ranks - 1) * chunks);
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 #include "plan/plan_timing.h"
 
 #include <algorithm>
-#include <map>
 #include <queue>
-#include <tuple>
+#include <unordered_map>
 
 #include "base/collective.h"
 
@@ -37,6 +36,10 @@ class Estimate {
 
   void link(std::span<const Plan> plans);
   void become_ready(std::size_t index);
+  std::size_t node_of(const Node& node) const {
+    return static_cast<std::size_t>(network_.node_of(node.rank));
+  }
+  bool leaves_node(const Node& send) const { return node_of(send) != node_of(nodes_[send.match]); }
   void send_next(const Due& sender);
   void transfer(std::size_t send, double at);
   void complete(std::size_t index, double at);
@@ -49,6 +52,8 @@ class Estimate {
   std::vector<Node> nodes_;
   std::vector<double> send_free_;  // per rank: when its link is free for the next bytes
   std::vector<double> receive_free_;
+  std::vector<double> node_send_free_;  // per node, the same
+  std::vector<double> node_receive_free_;
   std::vector<std::size_t> unblocked_;
   std::vector<DueQueue> outgoing_;  // per rank: sends whose receives are ready as well
   DueQueue senders_;                // ranks that may have something to send
@@ -59,6 +64,8 @@ Estimate::Estimate(std::span<const Plan> plans, std::size_t bytes, const Network
     : network_(network),
       send_free_(plans.size()),
       receive_free_(plans.size()),
+      node_send_free_(plans.size()),
+      node_receive_free_(plans.size()),
       outgoing_(plans.size()) {
   layouts_.reserve(plans.size());
   for (const Plan& plan : plans) layouts_.push_back(layout_for(plan, bytes));
@@ -66,7 +73,8 @@ Estimate::Estimate(std::span<const Plan> plans, std::size_t bytes, const Network
 }
 
 void Estimate::link(std::span<const Plan> plans) {
-  std::map<std::tuple<Rank, Rank, std::uint32_t>, std::size_t> sends;
+  // The sends of every channel, in order.
+  std::vector<std::unordered_map<Rank, std::vector<std::size_t>>> sends(plans.size());
   for (const Plan& plan : plans) {
     const std::size_t first = nodes_.size();
     for (const Step& step : plan.steps) {
@@ -79,14 +87,15 @@ void Estimate::link(std::span<const Plan> plans) {
         nodes_[first + plan.dependencies[step.dependency_first + d]].dependants.push_back(index);
       }
       if (step.kind == StepKind::kSend) {
-        sends[{plan.request.rank, step.peer, step.message_index}] = index;
+        sends[static_cast<std::size_t>(plan.request.rank)][step.peer].push_back(index);
       }
     }
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Step& step = *nodes_[i].step;
     if (step.kind != StepKind::kReceive && step.kind != StepKind::kReceiveReduce) continue;
-    nodes_[i].match = sends.at({step.peer, nodes_[i].rank, step.message_index});
+    nodes_[i].match =
+        sends[static_cast<std::size_t>(step.peer)].at(nodes_[i].rank).at(step.message_index);
     nodes_[nodes_[i].match].match = i;
     // A message is ready when both its ends are: the receive counts the send as one more.
     ++nodes_[i].waits;
@@ -123,22 +132,38 @@ void Estimate::send_next(const Due& sender) {
   // Whatever is not due yet has an event of its own.
   if (queue.empty() || queue.top().first > now || send_free_[rank] > now) return;
   const std::size_t send = queue.top().second;
+  const double node_free = leaves_node(nodes_[send]) ? node_send_free_[node_of(nodes_[send])] : now;
+  if (node_free > now) {
+    senders_.push({node_free, rank});
+    return;
+  }
   queue.pop();
   transfer(send, now);
   senders_.push({send_free_[rank], rank});
 }
 
-// The receiver takes messages in the order in which they are offered.
+// The receiver takes messages in the order in which they are offered; so does its node, which
+// makes no sender's node wait.
 void Estimate::transfer(std::size_t send_index, double at) {
   const Node& send = nodes_[send_index];
   const std::size_t receive_index = send.match;
   const Node& receive = nodes_[receive_index];
   const std::size_t bytes = bytes_of(receive, receive.step->target);
+  const bool is_far = leaves_node(send);
+  const LinkModel link =
+      is_far ? network_.between_nodes : LinkModel{network_.latency, network_.per_byte};
+  const double duration = static_cast<double>(bytes) * link.per_byte;
+  double& send_free = send_free_[static_cast<std::size_t>(send.rank)];
   double& receive_free = receive_free_[static_cast<std::size_t>(receive.rank)];
-  const double start = std::max(at, receive_free);
-  const double busy_until = start + static_cast<double>(bytes) * network_.per_byte;
-  send_free_[static_cast<std::size_t>(send.rank)] = receive_free = busy_until;
-  const double end = busy_until + network_.latency;
+  double start = std::max(at, receive_free);
+  if (is_far) start = std::max(start, node_receive_free_[node_of(receive)]);
+  const double busy_until = start + duration;
+  send_free = receive_free = busy_until;
+  if (is_far) {
+    send_free = node_send_free_[node_of(send)] = at + duration;
+    node_receive_free_[node_of(receive)] = busy_until;
+  }
+  const double end = busy_until + link.latency;
   timing_.messages.push_back({send.rank, receive.rank, send.step, receive.step, bytes, start, end});
   const bool reduces = receive.step->kind == StepKind::kReceiveReduce;
   const double work = reduces ? static_cast<double>(bytes) * network_.reduce_per_byte : 0;

@@ -11,12 +11,23 @@
 
 namespace unisono::plan {
 
-/// A message is under way for latency + bytes * per_byte. Each rank sends one message at a time and
-/// receives one at a time, both at once; latencies overlap. Local work costs reduce_per_byte.
+/// A message is under way for latency + bytes * per_byte.
+struct LinkModel {
+  double latency = 0;
+  double per_byte = 0;
+};
+
+/// Each rank sends one message at a time and receives one at a time, both at once; latencies
+/// overlap. Local work costs reduce_per_byte. What goes to another node takes the link of either
+/// node as well, which all ranks there share: one message at a time each way.
 struct NetworkModel {
   double latency = 0;
   double per_byte = 0;
   double reduce_per_byte = 0;
+  int ranks_per_node = 0;   ///< consecutive ones; 0: all ranks are on one node
+  LinkModel between_nodes;  ///< of a node's link and the way to any other
+
+  int node_of(Rank rank) const { return ranks_per_node == 0 ? 0 : rank / ranks_per_node; }
 };
 
 struct TimedMessage {

@@ -14,7 +14,9 @@
 #include "plan/plan_timing.h"
 #include "tools/common/output.h"
 #include "tools/common/table.h"
+#include "tools/plan/cost.h"
 #include "tools/plan/timeline.h"
+#include "tools/plan/topology.h"
 
 namespace {
 
@@ -26,11 +28,12 @@ using unisono::Status;
 using unisono::algorithms::Algorithm;
 using unisono::plan::Plan;
 using unisono::plan::PlanRequest;
+using unisono::tools::kStepsMax;
 
-// What fits in memory and a minute: ranks and chunks of one request, and steps of all ranks.
+// What fits in memory and a minute: ranks and chunks of one request.
 constexpr int kRanksMax = 65536;
 constexpr int kChunksMax = 4096;
-constexpr std::size_t kStepsMax = 2'000'000;
+constexpr int kCostRanksMax = 4096;
 constexpr std::size_t kBytesMax = std::size_t{1} << 50;
 
 struct Options {
@@ -49,6 +52,8 @@ struct Options {
   bool exact = false;
   bool json = false;
   bool lists = false;
+  bool costs = false;
+  std::string topology;
 };
 
 // The plans of all ranks and what is known of them.
@@ -157,14 +162,9 @@ double sent_bytes(const Plan& plan, std::size_t bytes) {
 Report make_report(const Options& options, const PlanRequest& request, const Algorithm& algorithm) {
   Report report{
       .algorithm = &algorithm, .request = request, .plans = {}, .check = {}, .rounds = {}};
-  PlanRequest of_rank = request;
-  std::size_t steps = 0;
-  for (Rank rank = 0; rank < request.ranks && steps <= kStepsMax; ++rank) {
-    of_rank.rank = rank;
-    report.plans.push_back(algorithm.build(of_rank));
-    steps += report.plans.back().steps.size();
-  }
-  report.complete = steps <= kStepsMax;
+  auto [plans, are_complete] = unisono::tools::build_plans(algorithm, request);
+  report.plans = std::move(plans);
+  report.complete = are_complete;
   if (!report.complete) {
     report.plans.assign(1, algorithm.build(request));
     const auto cost = algorithm.cost(request.ranks, request.chunks, options.bytes);
@@ -346,6 +346,29 @@ Status list_algorithms(const Options& options) {
   return {};
 }
 
+// The network of --topology, or the one that the options for a single link describe.
+Result<unisono::plan::NetworkModel> network_from(const Options& options) {
+  if (!options.topology.empty()) {
+    return unisono::tools::parse_topology(options.topology, options.ranks);
+  }
+  return unisono::plan::NetworkModel{.latency = options.latency_us * 1e-6,
+                                     .per_byte = 8e-9 / options.bandwidth_gbps};
+}
+
+Status print_costs(const Options& options, const PlanRequest& request) {
+  if (request.ranks > kCostRanksMax) {
+    return invalid("--ranks is " + std::to_string(request.ranks) + " but --cost takes " +
+                   std::to_string(kCostRanksMax) + " at most");
+  }
+  UNISONO_ASSIGN(const auto network, network_from(options));
+  const auto costs =
+      unisono::tools::costs_on_network(request, options.algorithm, options.bytes, network);
+  if (costs.empty()) return algorithm_for(request, options.algorithm).status();
+  const auto print = options.json ? unisono::tools::json_of_costs : unisono::tools::text_of_costs;
+  std::fputs(print(costs, request, options.bytes, network).c_str(), stdout);
+  return {};
+}
+
 void declare(CLI::App& app, Options* options) {
   app.add_option("collective", options->collective, names_of_collectives());
   app.add_flag("--list", options->lists,
@@ -362,6 +385,13 @@ void declare(CLI::App& app, Options* options) {
   app.add_option("--latency-us", options->latency_us, "Of one message")->capture_default_str();
   app.add_option("--bandwidth-gbps", options->bandwidth_gbps, "Of a rank's link, each way")
       ->capture_default_str();
+  app.add_flag(
+      "--cost", options->costs,
+      "Predict how long every algorithm takes, or the one that is named, the fastest first");
+  app.add_option("--topology", options->topology, unisono::tools::kTopologyHelp)
+      ->needs("--cost")
+      ->excludes("--latency-us")
+      ->excludes("--bandwidth-gbps");
   app.add_flag("--in-place", options->in_place, "Input and output share their memory");
   app.add_flag("--ordered", options->ordered, "The operator does not commute");
   app.add_flag("--canonical", options->canonical, "Ask for the canonical order");
@@ -395,6 +425,10 @@ int unisono::plan_main(int argc, char** argv) {
   }
   const auto request = request_from(options);
   if (!request) return refuse(request.error());
+  if (options.costs) {
+    if (const Status printed = print_costs(options, *request); !printed) return refuse(printed);
+    return unisono::tools::finish_output("unisono plan", 0);
+  }
   const auto algorithm = algorithm_for(*request, options.algorithm);
   if (!algorithm) return refuse(algorithm.error());
   const Report report = make_report(options, *request, **algorithm);
