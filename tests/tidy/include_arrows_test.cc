@@ -29,6 +29,7 @@ const std::vector<Arrow>& arrows() {
       {"src/recorder", {"recorder/", "base/"}},
       {"src/config", {"config/", "base/", "unisono/"}},
       {"src/topology", {"topology/", "base/"}},
+      {"src/machine", {"machine/", "topology/", "base/"}},
       {"src/compute", {"compute/", "base/", "unisono/"}},
       {"src/plan", {"plan/", "base/", "unisono/types.h", "unisono/error.h"}},
       {"src/rendezvous", {"rendezvous/", "config/", "base/", "unisono/"}},
@@ -58,8 +59,8 @@ const std::vector<Arrow>& arrows() {
         "unisono/"}},
       {"src/comm",
        {"comm/", "cuda/collectives/device_calls.h", "cuda/device/rank_device.h", "backend/",
-        "engine/", "topology/", "rendezvous/", "config/", "recorder/", "base/", "algorithms/",
-        "transports/", "unisono/"}},
+        "engine/", "machine/", "topology/", "rendezvous/", "config/", "recorder/", "base/",
+        "algorithms/", "transports/", "unisono/"}},
       // Users of the public calls; settings and arithmetic come from inside.
       {"src/addends", {"comm/", "compute/", "base/", "unisono/"}},
       {"src/objects", {"objects/", "comm/", "base/", "unisono/"}},
