@@ -15,6 +15,7 @@
 #include "base/same_user.h"
 #include "base/signals_blocked.h"
 #include "comm/shared_settings.h"
+#include "machine/facts_file.h"
 #include "topology/host_identity.h"
 
 namespace unisono {
@@ -246,6 +247,7 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
     peers.pids.push_back(member.pid);
     peers.addresses.push_back(address);
   }
+  recall_trials(&peers);
   peers.watch = [this, ranks = peers.world_ranks] {
     news_->poll_arbiter();
     return news_->find_lost(ranks);
@@ -262,6 +264,30 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
   }
   log::warning("shared memory is not used: " + segment.error().message());
   return Status();
+}
+
+// What earlier jobs have learned on this host: its first rank says so to the others.
+void Runtime::recall_trials(shm::LocalPeers* peers) {
+  peers->tries = config_.measure;
+  if (peers->self != 0 || !config_.keeps_facts()) return;
+  const HostLoad& load = host_loads_[static_cast<std::size_t>(world().rank)];
+  const int ranks = static_cast<int>(peers->world_ranks.size());
+  keeps_trials_of_ = machine::read_identity(load.cpus, ranks, load.processes);
+  const Result<TrialFacts> facts = machine::read_facts(config_.cache, *keeps_trials_of_);
+  if (facts) {
+    peers->known = *facts;
+  } else {
+    log::info("earlier trials are not known: " + facts.error().message());
+  }
+}
+
+// What this job has learned, for the next.
+void Runtime::keep_trials() {
+  if (shared_segment_ == nullptr || !keeps_trials_of_) return;
+  const TrialFacts learned = shared_segment_->learned();
+  if (!knows_any(learned)) return;
+  const Status kept = machine::add_facts(config_.cache, *keeps_trials_of_, learned);
+  if (!kept) log::info("trials are not kept for later jobs: " + kept.message());
 }
 
 // Without memory for it nothing is recorded; directories that the user names have to be usable.
@@ -317,6 +343,7 @@ void Runtime::shut_down() {
   }
   transports_.close(deadline, sink);
   arbiter_->leave();
+  keep_trials();
   recorder_->close();  // writes the trace, for which nobody is to wait
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "cuda/device/rank_device.h"
 #include "engine/engine.h"
 #include "engine/scratch_pool.h"
+#include "machine/identity.h"
 #include "recorder/recorder.h"
 #include "rendezvous/arbiter.h"
 #include "rendezvous/peer_information.h"
@@ -137,6 +139,8 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   IdleChoice idle_choice() const;
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status open_shared_segment(TimePoint deadline);
+  void recall_trials(shm::LocalPeers* peers);
+  void keep_trials();
   Status open_recorder();
   Status share(std::span<const std::byte> memory, const MemorySource& source,
                RegistrationFacts* facts);
@@ -154,6 +158,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   std::unique_ptr<recorder::Recorder> recorder_;
   std::unique_ptr<shm::LocalListener> local_listener_;
   std::shared_ptr<shm::SharedSegment> shared_segment_;
+  std::optional<machine::Identity> keeps_trials_of_;  // none: another rank does, or nobody
   std::unique_ptr<device::RankDevice> device_;
   int wished_device_ = -1;
   TransportSet transports_;

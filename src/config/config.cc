@@ -51,6 +51,18 @@ Status parse_silence(std::string_view text, std::chrono::milliseconds* out) {
   return *out >= kSilenceMin ? Status() : invalid("0, or a time of at least 200ms such as 3s");
 }
 
+constexpr std::string_view kDefaultCache = "$XDG_CACHE_HOME/unisono, ~/.cache/unisono";
+
+// kDefaultCache; "off" where the environment names no such folder.
+std::string default_cache() {
+  const auto is_absolute = [](const char* path) { return path != nullptr && *path == '/'; };
+  if (const char* const cache = read_variable("XDG_CACHE_HOME"); is_absolute(cache)) {
+    return std::string(cache) + "/unisono";
+  }
+  const char* const home = read_variable("HOME");
+  return is_absolute(home) ? std::string(home) + "/.cache/unisono" : "off";
+}
+
 const Row kRows[]{
     {{"UNISONO_RENDEZVOUS", "url", "env://",
       "where the ranks meet: env://, tcp://host:port or file:///path"},
@@ -141,9 +153,21 @@ const Row kRows[]{
      [](const Config& c) { return c.algorithm; }},
     {{"UNISONO_MEASURE", "on|off", "on",
       "ranks on several hosts measure the links between these when they meet, and algorithms and "
-      "chunks of large messages follow from it; the same on all ranks"},
+      "chunks of large messages follow from it; the ranks of one host try ways to move bytes in "
+      "their first calls, or begin with what earlier jobs have found; the same on all ranks"},
      [](std::string_view text, Config* c) { return parse_switch(text, &c->measure); },
      [](const Config& c) { return std::string(c.measure ? "on" : "off"); }},
+    {{"UNISONO_CACHE", "directory|off", kDefaultCache,
+      "where jobs keep for the next ones which ways to move bytes were the fastest on this "
+      "machine"},
+     [](std::string_view text, Config* c) {
+       if (text != "off" && text.find('/') == std::string_view::npos) {
+         return invalid("off or a directory, one of here as ./name");
+       }
+       c->cache = text;
+       return Status();
+     },
+     [](const Config& c) { return c.cache.empty() ? std::string(kDefaultCache) : c.cache; }},
     {{"UNISONO_TUNING", "path", "", "selection table written by `unisono tune`"},
      [](std::string_view text, Config* c) {
        c->tuning = text;
@@ -325,6 +349,7 @@ Status check_unknown_variables() {
 Result<Config> Config::from_environment() {
   UNISONO_TRY(check_unknown_variables());
   Config config;
+  config.cache = default_cache();
   for (const Row& row : kRows) {
     const char* text = read_variable(std::string(row.variable.name));
     if (text == nullptr) continue;

@@ -1,7 +1,6 @@
 #include "native/access_trials.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -39,15 +38,13 @@ std::uint64_t nanoseconds(TimePoint at) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count());
 }
 
-// Class i of a collective: more than kFirstBytes << i, at most twice that, so that what fits a cell
-// is mostly apart from what does not. The last one, of more than 8 MiB, has no upper bound: who
-// measures with few calls of hundreds of MiB should not wait for all of them.
-constexpr std::size_t kFirstBytes = 512;
-constexpr int kSizes = 15;
-constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kSizes;
+// Class i of a collective: more than kTriedCallMin << i, at most twice that, so that what fits a
+// cell is mostly apart from what does not. The last one, of more than 8 MiB, has no upper bound:
+// who measures with few calls of hundreds of MiB should not wait for all of them.
+constexpr std::size_t kClasses = static_cast<std::size_t>(kCollectiveCount) * kCallSizes;
 
 const Plan& plan_of(AccessTrials::Class number) {
-  const std::size_t bytes = kFirstBytes << number % kSizes;
+  const std::size_t bytes = kTriedCallMin << number % kCallSizes;
   if (bytes < shm::kCellPayloadBytes) return kPlanOfCells;
   return bytes < kLongBytes ? kPlanOfShort : kPlanOfLong;
 }
@@ -55,21 +52,42 @@ const Plan& plan_of(AccessTrials::Class number) {
 }  // namespace
 
 AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t bytes) {
-  if (bytes <= kFirstBytes || bytes == kNotAgreed) return kNone;
-  const int size = static_cast<int>(std::bit_width((bytes - 1) / kFirstBytes)) - 1;
-  return static_cast<int>(collective) * kSizes + std::min(size, kSizes - 1);
+  const int size = bytes == kNotAgreed ? -1 : size_of_call(bytes);
+  return size < 0 ? kNone : static_cast<int>(collective) * kCallSizes + size;
 }
 
 bool AccessTrials::tries_window(Class number) {
   return number != kNone && plan_of(number).paths == kTriedPaths.size();
 }
 
-AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {}
+AccessTrials::AccessTrials(shm::SegmentGroup& group)
+    : group_(group), is_off_(group.trial_memory().is_off != 0), states_(kClasses) {
+  if (is_off_ || !group.has_all_ranks()) return;
+  for (Class number = 0; number < static_cast<Class>(kClasses); ++number) begin_with_known(number);
+}
+
+AccessTrials::Times& AccessTrials::times_in(TrialFacts& facts, Class number) {
+  return facts.calls[static_cast<std::size_t>(number / kCallSizes)]
+                    [static_cast<std::size_t>(number % kCallSizes)];
+}
+
+void AccessTrials::begin_with_known(Class number) {
+  const Times& known = times_in(group_.trial_memory().known, number);
+  if (!has_times(known)) return;
+  State& state = states_[static_cast<std::size_t>(number)];
+  state.path = kTriedPaths[shm::first_way(known)];
+  state.next_change = plan_of(number).calls_until_next / shm::kKnownDivisor;
+}
 
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
-  judge_until(sequence);
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
+  if (is_off_) {
+    state.calls = 0;
+    state.next_change = plan.calls_until_next;
+    return state.path;
+  }
+  judge_until(sequence);
   if (state.next_change == 0) {
     state.next_change = state.calls + plan.warm_ups;
     return state.path;
@@ -83,7 +101,10 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
     return kTriedPaths[path];
   }
   if (sequence >= state.last_trial + kCallsUntilSeen) {
-    state.path = fastest(state.least);
+    state.path = kTriedPaths[shm::fastest_way(state.least)];
+    if (group_.has_all_ranks()) {
+      shm::note(times_in(group_.trial_memory().learned, number), state.least);
+    }
     state.calls = 0;
     state.next_change = plan.calls_until_next;
     state.trials = 0;
@@ -135,16 +156,6 @@ Duration AccessTrials::time_of(std::size_t place) const {
   }
   if (!matters) return Duration::zero();
   return std::chrono::nanoseconds(end > begin ? end - begin : 1);
-}
-
-// The first where nothing was measured.
-AccessPath AccessTrials::fastest(const Times& times) {
-  std::size_t best = 0;
-  for (std::size_t path = 1; path < times.size(); ++path) {
-    const std::uint32_t time = times[path];
-    if (time != 0 && time < times[best] && shm::is_clearly_less(time, times[0])) best = path;
-  }
-  return kTriedPaths[best];
 }
 
 }  // namespace unisono::native

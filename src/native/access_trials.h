@@ -8,10 +8,12 @@
 // Shorter calls are tried in longer rows: 60 calls of those that fit a cell, never by single copy;
 // 28 up to 1 MiB, where what can be read in place is tried through the window, too, because two
 // members that take turns (shared_cells.h) can be faster by that. Some thousand calls later all are
-// tried again. Blocks of unequal length are not tried. A call's time is that from when the last
-// member came until the last one had what it needs: so who comes late does not count, and members
-// that share a core do. A path's time is the median of its trials in a row (of two the less), in
-// the better row.
+// tried again. Where an earlier job has left what it learned of a class
+// (transports/shm/trial_memory.h) its calls begin with the fastest, and all are tried after a
+// quarter of those; only groups of all ranks of the host know and tell. Blocks of unequal length
+// are not tried. A call's time is that from when the last member came until the last one had what
+// it needs: so who comes late does not count, and members that share a core do. A path's time is
+// the median of its trials in a row (of two the less), in the better row.
 //
 // All members choose alike without asking each other. Each writes beside its cells when it came and
 // when it had finished, and what a member wrote in call s all the others see when call s + 3
@@ -29,13 +31,10 @@
 #include "base/access_path.h"
 #include "base/clock.h"
 #include "base/collective.h"
+#include "base/trial_facts.h"
 #include "transports/shm/segment_group.h"
 
 namespace unisono::native {
-
-/// What is tried, in this order; never kAutomatic.
-inline constexpr std::array<AccessPath, 4> kTriedPaths{
-    AccessPath::kMapped, AccessPath::kStreamed, AccessPath::kSingleCopy, AccessPath::kWindow};
 
 class AccessTrials {
  public:
@@ -63,7 +62,7 @@ class AccessTrials {
   void note(std::size_t bytes, TimePoint begin, TimePoint end, bool path_matters);
 
  private:
-  using Times = std::array<std::uint32_t, kTriedPaths.size()>;
+  using Times = WayTimes<kTriedPaths.size()>;
   struct State {
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
@@ -83,12 +82,14 @@ class AccessTrials {
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
+  static Times& times_in(TrialFacts& facts, Class number);
+  void begin_with_known(Class number);
   void judge_until(std::uint64_t sequence);
   void judge(const Trial& trial, std::uint32_t time);
   Duration time_of(std::size_t place) const;
-  static AccessPath fastest(const Times& times);
 
   shm::SegmentGroup& group_;
+  const bool is_off_;
   std::vector<State> states_;
   Trial trial_;  // the call that runs
   // The last trials, by number; those that were not judged yet may not have been seen by all.

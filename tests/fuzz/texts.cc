@@ -5,10 +5,12 @@
 #include <cstdlib>
 
 #include "algorithms/selection.h"
+#include "base/fnv.h"
 #include "comm/host_load.h"
-#include "rendezvous/peer_information.h"
 #include "config/config.h"
 #include "config/value_text.h"
+#include "machine/facts_text.h"
+#include "rendezvous/peer_information.h"
 #include "tests/fuzz/target.h"
 #include "transports/tcp/peer_address.h"
 #include "transports/verbs/world_address.h"
@@ -129,6 +131,33 @@ std::vector<Bytes> environment_corpus() {
     inputs.push_back(bytes_of(static_cast<std::uint8_t>(255 - i)) + to_bytes(kLauncher[i][1]));
   }
   return inputs;
+}
+
+// ---- Facts about the machine --------------------------------------------------------------------
+
+// As it is, and with a sum that is right, without which hardly an input gets further.
+void fuzz_facts(std::span<const std::byte> input) {
+  using namespace machine;
+  const std::string lines(Input(input).text());
+  const std::string digits = "0123456789abcdef";
+  std::string sum;
+  for (int shift = 60; shift >= 0; shift -= 4) sum += digits[fnv1a_64(lines) >> shift & 15];
+  for (const std::string& text : {lines, lines + "sum " + sum + "\n"}) {
+    const auto facts = parse_facts(text);
+    if (!facts) continue;
+    require(text.size() <= kTextBytesMax, "a text above its limit");
+    require(text_of(*facts) == text, "other facts");
+  }
+}
+
+std::vector<Bytes> facts_corpus() {
+  machine::Facts facts{.identity = {"A processor", "6.18", 2, 1.5, 2, 2}};
+  facts.trials.calls[0].fill({4'000'000'000, 1, 20, 300});
+  facts.trials.messages.fill({1, 2});
+  facts.trials.pieces.fill({3, 4});
+  const std::string whole = text_of(facts);
+  const std::string few = text_of(machine::Facts{.identity = facts.identity});
+  return all_of({whole, whole.substr(0, whole.rfind("sum ")), few.substr(0, few.rfind("sum "))});
 }
 
 // ---- The selection table ------------------------------------------------------------------------
@@ -291,6 +320,7 @@ std::vector<Bytes> host_load_corpus() {
 void add_texts(Targets* targets) {
   targets->push_back({"values", fuzz_values, values_corpus, 10'000});
   targets->push_back({"environment", fuzz_environment, environment_corpus, 5000});
+  targets->push_back({"facts", fuzz_facts, facts_corpus, 5000});
   targets->push_back({"selection_table", fuzz_selection, selection_corpus, 2000});
   targets->push_back({"stream_address", fuzz_stream_address, stream_address_corpus, 10'000});
   targets->push_back({"host_load", fuzz_host_load, host_load_corpus, 10'000});

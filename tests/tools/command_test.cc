@@ -6,6 +6,7 @@
 
 #include "config/config.h"
 #include "shell.h"
+#include "tests/support/temporary_folder.h"
 
 namespace unisono {
 namespace {
@@ -114,6 +115,34 @@ TEST(Commands, InfoProbesEveryTransport) {
     if (name == "auto") continue;
     EXPECT_THAT(info.output, HasSubstr("\"" + std::string(name) + "\": {"));
   }
+}
+
+// Without, with and again without what a job has learned.
+TEST(Commands, InfoShowsWhatJobsHaveLearned) {
+  const test::TemporaryFolder folder;
+  const auto run = [&](const std::string& setting, const std::string& line) {
+    return test::run_shell(setting + " " + UNISONO_COMMAND + " " + line + " 2>&1").output;
+  };
+  const std::string here = "UNISONO_CACHE=" + folder.path();
+  EXPECT_THAT(run(here, "info --machine"),
+              AllOf(HasSubstr("processor "), HasSubstr("kernel "), HasSubstr(folder.path()),
+                    HasSubstr("Nothing is known yet")));
+  EXPECT_THAT(run(here, "info --why all_gather 32K"), HasSubstr("the first ones do"));
+  EXPECT_THAT(run(here, "perf all_gather -n 2 -b 32K -e 32K -I 80 --transport shm"),
+              HasSubstr("every element right"));
+  EXPECT_THAT(run(here, "info --machine"),
+              AllOf(HasSubstr("2 ranks in "), ContainsRegex("all_gather +8K < b <= 16K +"),
+                    HasSubstr("mapped")));
+  EXPECT_THAT(run(here, "info --machine --json"),
+              AllOf(HasSubstr("\"here\": true"), HasSubstr("\"of\": \"all_gather\"")));
+  EXPECT_THAT(run(here, "info --why all_gather 32K"),
+              ContainsRegex("found, in us for a MiB: mapped [0-9.]+, .*; so calls begin with "));
+  EXPECT_THAT(run(here, "info --why all_gather 64M"), HasSubstr("the first ones do"));
+  EXPECT_THAT(run("UNISONO_CACHE=off", "info --machine"), HasSubstr("nowhere: UNISONO_CACHE=off"));
+  EXPECT_THAT(run(here + " UNISONO_MEASURE=off", "info --machine"),
+              HasSubstr("nowhere: UNISONO_MEASURE=off"));
+  EXPECT_THAT(run(here + " UNISONO_MEASURE=off", "info --why all_gather 32K"),
+              HasSubstr("nothing is tried"));
 }
 
 TEST(Commands, SayWhyNoGpuIsUsed) {

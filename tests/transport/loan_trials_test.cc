@@ -28,8 +28,9 @@ FrameHeader frame_of(std::uint64_t number, std::size_t bytes = kMessage, std::si
 
 /// A writer, and what its reader tells.
 struct Writer {
+  explicit Writer(TrialMemory* memory = nullptr) : trials(&told, memory) {}
   MessageTimes told{};
-  LoanTrials trials{&told};
+  LoanTrials trials;
   std::uint64_t number = 0;
 
   /// Whether each of so many messages was lent; `time` says how long the next one takes.
@@ -98,6 +99,31 @@ TEST(LoanTrials, AreMadeAgain) {
   EXPECT_THAT(writer.send(kMessagesUntilNext, 100, 200), Each(true));
   writer.send(kUntilDecided, 100, 200);
   EXPECT_THAT(writer.send(100, 100, 200), Each(false));
+}
+
+TEST(LoanTrials, BeginWithWhatAnEarlierJobLearned) {
+  const auto size = static_cast<std::size_t>(size_of_message(kMessage));
+  TrialMemory memory{};
+  Writer first(&memory);
+  first.send(kUntilDecided, 200, 100);
+  first.send(1, 200, 100);
+  EXPECT_THAT(memory.learned.messages[size], testing::ElementsAre(200, 100));
+  TrialMemory next{.known = memory.learned};
+  Writer second(&next);
+  constexpr int kKept = kMessagesUntilNext / kKnownDivisor;
+  EXPECT_THAT(second.send(kKept, 100, 200), Each(true));
+  EXPECT_FALSE(knows_any(next.learned)) << "nothing was tried";
+  second.send(kUntilDecided, 100, 200);
+  EXPECT_THAT(second.send(100, 100, 200), Each(false)) << "it is not true any more";
+  EXPECT_THAT(next.learned.messages[size], testing::ElementsAre(100, 200));
+}
+
+TEST(LoanTrials, LendNothingWhereTheyAreOff) {
+  TrialMemory memory{.is_off = 1};
+  memory.known.messages.fill({200, 100});
+  Writer writer(&memory);
+  EXPECT_THAT(writer.send(2 * kUntilDecided, 200, 100), Each(false));
+  EXPECT_FALSE(knows_any(memory.learned));
 }
 
 TEST(LoanTrials, WithoutTimesWhatWasDecidedStays) {

@@ -25,6 +25,7 @@ struct Times {
 /// Both ends of a ring that carries nothing.
 class Ring {
  public:
+  explicit Ring(TrialMemory* memory = nullptr) : writer_(&told_, memory) {}
   /// Whether each of the pieces was streamed.
   std::vector<bool> write(int pieces, Times times, std::size_t bytes = kPiece) {
     std::vector<bool> streamed;
@@ -57,7 +58,7 @@ class Ring {
 
  private:
   ReaderTimes told_{};
-  StoreTrials writer_{&told_};
+  StoreTrials writer_;
   std::deque<std::pair<PieceStores, std::size_t>> unread_;
 };
 
@@ -124,6 +125,31 @@ TEST(StoreTrials, ComeAgainAndForgetEarlierTimes) {
   ring.read({500ns, 2000ns});
   ring.write(1, {});
   EXPECT_FALSE(ring.streams());
+}
+
+TEST(StoreTrials, BeginWithWhatAnEarlierJobLearned) {
+  const auto size = static_cast<std::size_t>(size_of_piece(kPiece));
+  TrialMemory memory{};
+  Ring first(&memory);
+  first.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns});
+  ASSERT_TRUE(first.streams());
+  EXPECT_LT(memory.learned.pieces[size][1], memory.learned.pieces[size][0]);
+  TrialMemory next{.known = memory.learned};
+  Ring second(&next);
+  constexpr int kKept = kPiecesUntilNext / kKnownDivisor;
+  EXPECT_THAT(second.carry(kKept, {100ns, 100ns}, {100ns, 1000ns}), Each(true));
+  EXPECT_FALSE(knows_any(next.learned)) << "nothing was tried";
+  second.carry(kEnough, {100ns, 100ns}, {100ns, 1000ns});
+  EXPECT_FALSE(second.streams()) << "it is not true any more";
+  EXPECT_GT(next.learned.pieces[size][1], next.learned.pieces[size][0]);
+}
+
+TEST(StoreTrials, StayInTheCachesWhereTheyAreOff) {
+  TrialMemory memory{.is_off = 1};
+  memory.known.pieces.fill({200, 100});
+  Ring ring(&memory);
+  EXPECT_THAT(ring.carry(kEnough, {100ns, 100ns}, {1000ns, 100ns}), Each(false));
+  EXPECT_FALSE(knows_any(memory.learned));
 }
 
 TEST(StoreTrials, StayInTheCachesWhereTheReaderCopiesNothing) {

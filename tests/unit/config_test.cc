@@ -127,6 +127,21 @@ TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
   }
 }
 
+TEST(Config, KeepsFactsInTheUsersCache) {
+  EXPECT_EQ(shown("UNISONO_CACHE", "off"), "off");
+  EXPECT_EQ(shown("UNISONO_CACHE", "/var/cache/unisono"), "/var/cache/unisono");
+  EXPECT_EQ(shown("UNISONO_CACHE", "./here"), "./here");
+  EXPECT_THAT(shown("UNISONO_CACHE", "on"), HasSubstr("UNISONO_CACHE=on: expected off or a dir"));
+  const Setting home("HOME", "/home/someone");
+  const Setting none("XDG_CACHE_HOME", "");
+  EXPECT_EQ(shown("UNISONO_CACHE", ""), "/home/someone/.cache/unisono");
+  const Setting cache("XDG_CACHE_HOME", "/scratch/someone");
+  EXPECT_EQ(shown("UNISONO_CACHE", ""), "/scratch/someone/unisono");
+  const Setting relative("XDG_CACHE_HOME", "scratch");
+  const Setting homeless("HOME", "");
+  EXPECT_EQ(shown("UNISONO_CACHE", ""), "off");
+}
+
 TEST(Config, ReportsAVariableThatItDoesNotKnow) {
   const Setting setting("UNISONO_VERBS_PORTS", "1");
   const Result<Config> config = Config::from_environment();

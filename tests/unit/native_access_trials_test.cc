@@ -41,7 +41,8 @@ using Paths = std::vector<std::vector<AccessPath>>;
 /// Members that make the same calls, one after another as they would with cells.
 class Members {
  public:
-  explicit Members(int count) : count_(count), paths_(static_cast<std::size_t>(count)) {}
+  explicit Members(int count, RanksOptions options = {})
+      : count_(count), options_(options), paths_(static_cast<std::size_t>(count)) {}
 
   struct Calls {
     int count;
@@ -50,7 +51,7 @@ class Members {
   /// All of them are calls of one size. Times may change between two runs of calls.
   Paths make(std::size_t bytes, const std::vector<Calls>& runs) {
     std::barrier step(count_);
-    const auto failures = run_threads(count_, {}, [&](TestRank& rank) {
+    const auto failures = run_threads(count_, options_, [&](TestRank& rank) {
       std::vector<int> members(static_cast<std::size_t>(count_));
       std::iota(members.begin(), members.end(), 0);
       auto group = rank.segment->open_group(1, members);
@@ -65,10 +66,13 @@ class Members {
         }
       }
       step.arrive_and_wait();
+      if (rank.self == 0) learned_ = rank.segment->learned();
     });
     EXPECT_THAT(failures, IsEmpty());
     return paths_;
   }
+  /// What the next job would know.
+  const TrialFacts& learned() const { return learned_; }
 
  private:
   struct Call {
@@ -89,7 +93,9 @@ class Members {
   }
 
   int count_;
+  RanksOptions options_;
   Paths paths_;
+  TrialFacts learned_{};
 };
 
 Times times_of(int mapped, int streamed, int single_copy, int window = 1000) {
@@ -171,6 +177,71 @@ TEST(AccessTrials, ComeAgainWhenTheMachineHasChanged) {
     EXPECT_EQ(path[1999], kStreamed);
     EXPECT_EQ(path[7999], kMapped);
   }
+}
+
+WayTimes<4>& of_class(TrialFacts& facts, std::size_t bytes) {
+  return facts.calls[static_cast<std::size_t>(Collective::kAllReduce)]
+                    [static_cast<std::size_t>(size_of_call(bytes))];
+}
+
+TEST(AccessTrials, TellTheNextJobWhatTheyLearned) {
+  Members members(2);
+  members.make(kLong, {{17, times_of(100, 70, 50)}});
+  TrialFacts expected{};
+  of_class(expected, kLong) = {25'000, 17'500, 12'500, 0};  // ns for a MiB
+  EXPECT_EQ(members.learned(), expected);
+}
+
+// The other members are told nothing but by the first one.
+TEST(AccessTrials, BeginWithWhatAnEarlierJobLearned) {
+  RanksOptions options;
+  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
+  of_class(options.known, kShort) = {30'000, 40'000, 50'000, 60'000};
+  Members members(3, options);
+  for (const auto& paths : members.make(kLong, {{249, times_of(100, 70, 50)}})) {
+    EXPECT_THAT(paths, Each(kSingleCopy));
+  }
+  EXPECT_FALSE(knows_any(members.learned())) << "nothing was tried";
+  for (const auto& paths : Members(2, options).make(kShort, {{100, times_of(100, 70, 50)}})) {
+    EXPECT_THAT(paths, Each(kMapped));
+  }
+}
+
+TEST(AccessTrials, DoNotStayWithWhatIsNoLongerTrue) {
+  RanksOptions options;
+  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
+  Members members(2, options);
+  for (const auto& paths : members.make(kLong, {{280, times_of(40, 70, 50)}})) {
+    EXPECT_EQ(paths.front(), kSingleCopy);
+    EXPECT_EQ(paths.back(), kMapped);
+  }
+  TrialFacts learned = members.learned();
+  EXPECT_THAT(of_class(learned, kLong), ElementsAre(10'000, 17'500, 12'500, 0));
+}
+
+TEST(AccessTrials, TryNothingWhereTheyAreOff) {
+  RanksOptions options;
+  options.tries = false;
+  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
+  for (const std::size_t bytes : {kOfACell, kShort, kLong}) {
+    Members members(2, options);
+    EXPECT_THAT(members.make(bytes, {{300, times_of(100, 70, 50)}}), Each(Each(kMapped)));
+    EXPECT_FALSE(knows_any(members.learned()));
+  }
+}
+
+// What two of three find out is not what three would.
+TEST(AccessTrials, OfAPartOfTheRanksNeitherKnowNorTell) {
+  RanksOptions options;
+  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
+  const auto failures = run_threads(3, options, [](TestRank& rank) {
+    if (rank.self == 2) return;
+    auto group = rank.segment->open_group(1, {0, 1});
+    AccessTrials trials(**group);
+    const auto number = AccessTrials::class_of(Collective::kAllReduce, kLong);
+    rank.check(trials.next(number, 1) == kMapped, "it begins with what it does not know");
+  });
+  EXPECT_THAT(failures, IsEmpty());
 }
 
 TEST(AccessTrials, CompareTimesOfAMebibyte) {

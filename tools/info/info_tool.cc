@@ -14,6 +14,7 @@
 #include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
+#include "tools/info/known_trials.h"
 #include "tools/info/machine.h"
 #include "topology/host_identity.h"
 #include "topology/processors.h"
@@ -182,6 +183,13 @@ int print_json(const Config& config) {
   return 0;
 }
 
+int print_machine(const Config& config, bool json) {
+  const std::string text =
+      json ? info::json_of_machine(config).dump(2) + "\n" : info::describe_machine(config);
+  std::printf("%s", text.c_str());
+  return 0;
+}
+
 Result<algorithms::Link> link_of(const std::string& transport) {
   using algorithms::Link;
   UNISONO_TRY(check_transport(transport));
@@ -221,6 +229,14 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
   request.access = config.access;
   const bool is_open = algorithms::is_predicted(request.collective) && !links.are_known();
   std::printf("%s\n", table->explain(request, "").c_str());
+  const Result<algorithms::Choice> choice = table->choose(request, "");
+  const bool is_tried = choice && choice->algorithm == nullptr &&
+                        choice->path == AccessPath::kAutomatic &&
+                        config.access == AccessPath::kAutomatic;
+  if (is_tried) {
+    std::printf("  %s\n",
+                info::explain_trials(config, request.collective, request.bytes, ranks).c_str());
+  }
   if (request.native) {
     request.native = false;
     request.links = links;
@@ -239,14 +255,17 @@ int explain(const Config& config, const std::vector<std::string>& why, int ranks
 int info_main(int argc, char** argv) {
   CLI::App app{
       "What this build and machine offer; every UNISONO_* variable with its value in force.\n"
-      "Examples:\n  unisono info\n  unisono info --why all_reduce 1M --ranks 8 --transport tcp\n"
+      "Examples:\n  unisono info\n  unisono info --machine\n"
+      "  unisono info --why all_reduce 1M --ranks 8 --transport tcp\n"
       "  unisono info --why broadcast 1M --ranks 8 --transport tcp --gbit 10",
       "unisono info"};
-  bool json = false;
+  bool json = false, machine = false;
   std::vector<std::string> why;
   int ranks = 2;
   std::string transport = "auto";
   app.add_flag("--json", json, "one JSON object instead of tables");
+  app.add_flag("--machine", machine,
+               "what jobs of yours have learned of this machine: identity, files, ways and times");
   app.add_option("--why", why, "COLLECTIVE [BYTES]: what is chosen, and why")->expected(1, 2);
   app.add_option("-n,--ranks", ranks, "with --why: ranks of the communicator")
       ->check(CLI::Range(1, 1 << 20));
@@ -272,8 +291,9 @@ int info_main(int argc, char** argv) {
   if (!config) return fail(config.error());
   const int status = !why.empty()
                          ? explain(*config, why, ranks, transport, {latency_us, gigabits * 125})
-                     : json ? print_json(*config)
-                            : print_text(*config);
+                     : machine ? print_machine(*config, json)
+                     : json    ? print_json(*config)
+                               : print_text(*config);
   return tools::finish_output("unisono info", status);
 }
 

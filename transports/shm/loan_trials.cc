@@ -17,6 +17,15 @@ bool is_same_message(const FrameHeader& one, const FrameHeader& other) {
 
 }  // namespace
 
+LoanTrials::LoanTrials(MessageTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
+  if (memory == nullptr) return;
+  for (State& state : states_) {
+    const auto& known = memory->known.messages[size_of(state)];
+    state.decided = first_way(known) == 1;
+    if (has_times(known)) state.until_next = kMessagesUntilNext / kKnownDivisor;
+  }
+}
+
 bool LoanTrials::lends(const FrameHeader& header, const ReceivedMessages* followed) {
   const int size = size_of_message(header.total_bytes);
   if (size < 0) return false;
@@ -38,6 +47,7 @@ bool LoanTrials::follows(State& state, const ReceivedMessages::OfSize& received)
 }
 
 bool LoanTrials::next(State& state, std::uint32_t number) const {
+  if (memory_ != nullptr && memory_->is_off != 0) return false;
   if (state.until_next > 0) {
     --state.until_next;
     return state.decided;
@@ -51,7 +61,7 @@ bool LoanTrials::next(State& state, std::uint32_t number) const {
 
 // The time of the last message that was read, if it is one of this row.
 void LoanTrials::note(State& state) const {
-  std::uint64_t& told = told_->of_size[&state - states_.data()];
+  std::uint64_t& told = told_->of_size[size_of(state)];
   const std::uint64_t word = std::atomic_ref<std::uint64_t>(told).load(std::memory_order_relaxed);
   const std::uint32_t number = static_cast<std::uint32_t>(word >> 32);
   const bool is_of_row = number - state.first < kRowMessagesMax;
@@ -61,7 +71,7 @@ void LoanTrials::note(State& state) const {
   state.times[state.times_known++] = static_cast<std::uint32_t>(word);
 }
 
-void LoanTrials::end_row(State& state) {
+void LoanTrials::end_row(State& state) const {
   const bool is_known = std::exchange(state.times_known, 0) == kRowTimes;
   state.messages = 0;
   if (is_known) {
@@ -71,7 +81,8 @@ void LoanTrials::end_row(State& state) {
     std::uint32_t& least = state.least[state.row % 2];
     least = lesser_time(least, *middle);
     if (++state.row < kRows) return;
-    state.decided = is_clearly_less(state.least[1], state.least[0]);
+    state.decided = fastest_way(state.least) == 1;
+    if (memory_ != nullptr) shm::note(memory_->learned.messages[size_of(state)], state.least);
   }
   state.row = 0;
   state.least = {};

@@ -1,7 +1,8 @@
 // Whether messages in private memory are lent, for one copy by the kernel, or go through the ring,
 // for two through the caches: which is faster depends on the processor, on where the two ranks run
 // and on the size. So the first messages of each size go both ways, in rows of kRowMessages, and
-// the rest as was faster; kMessagesUntilNext later all is tried again.
+// the rest as was faster; kMessagesUntilNext later all is tried again. Where an earlier job has
+// left what it learned (trial_memory.h) they begin with that, and try after a quarter of those.
 //
 // The reader times every message of such a size, from its grant, or the end of the message before,
 // to its last byte, because what it does itself for a message that goes the other way counts as
@@ -25,14 +26,13 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/trial_facts.h"
 #include "transports/frame.h"
+#include "transports/shm/trial_memory.h"
 
 namespace unisono::shm {
 
-/// Messages are tried by size: from 128 KiB on, from 256 KiB, ... from 8 MiB. Shorter ones never
-/// are.
-inline constexpr std::size_t kTriedMessageMin = std::size_t{128} << 10;
-inline constexpr int kMessageSizes = 7;
+/// Of kMessageSizes; negative where it is never tried.
 inline int size_of_message(std::uint64_t bytes) {
   const int size = static_cast<int>(std::bit_width(bytes / kTriedMessageMin)) - 1;
   return std::min(size, kMessageSizes - 1);
@@ -66,7 +66,8 @@ inline constexpr std::uint32_t kFollowingMessages = 4;
 /// The writer's end.
 class LoanTrials {
  public:
-  explicit LoanTrials(MessageTimes* told) : told_(told) {}
+  /// `memory`: where they begin, and what they decide is noted; null: nothing is known or kept.
+  explicit LoanTrials(MessageTimes* told, TrialMemory* memory = nullptr);
 
   /// Whether the message that this kData frame is of is to be lent: the same for all its frames,
   /// however often it is asked. `followed`: what came from the other rank, where that one decides;
@@ -91,9 +92,13 @@ class LoanTrials {
   static bool follows(State& state, const ReceivedMessages::OfSize& received);
   bool next(State& state, std::uint32_t number) const;
   void note(State& state) const;
-  static void end_row(State& state);
+  void end_row(State& state) const;
+  std::size_t size_of(const State& state) const {
+    return static_cast<std::size_t>(&state - states_.data());
+  }
 
   MessageTimes* told_;
+  TrialMemory* memory_;
   FrameHeader last_;  // of the message that was asked for last
   bool last_is_lent_ = false;
   std::array<State, kMessageSizes> states_;

@@ -96,6 +96,7 @@ Result<RingGeometry> RingGeometry::of(RingMemory memory) {
                       " bytes is refused: it takes 4 KiB to 1 GiB of memory aligned to 64 bytes");
   }
   RingGeometry geometry;
+  geometry.trials = memory.trials;
   geometry.lines = memory.base + kRingControlBytes;
   geometry.consumed = reinterpret_cast<std::uint64_t*>(memory.base);
   static_assert(sizeof(std::uint64_t) + sizeof(MessageTimes) <= kLineBytes);

@@ -74,6 +74,7 @@ struct RingGeometry {
   std::uint32_t piece_bytes = 0;
   std::byte* buffers = nullptr;  ///< behind the lines, of piece_bytes each
   int buffer_count = 0;
+  TrialMemory* trials = nullptr;  ///< RingMemory::trials
 
   /// kInvalidArgument when the memory is too small, too large or not aligned to a line.
   static Result<RingGeometry> of(RingMemory memory);
@@ -103,8 +104,8 @@ class RingSender {
   explicit RingSender(const RingGeometry& geometry, PassedBuffers* buffers = nullptr)
       : ring_(geometry),
         buffers_(buffers),
-        trials_(geometry.times),
-        loan_trials_(geometry.message_times) {}
+        trials_(geometry.times, geometry.trials),
+        loan_trials_(geometry.message_times, geometry.trials) {}
 
   /// Starts a frame. Not while another is partly written.
   Pushed push(const FrameHeader& header, std::span<const std::byte> payload);

@@ -14,6 +14,7 @@
 #include "base/call_record.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "transports/shm/trial_memory.h"
 
 namespace unisono::shm {
 
@@ -143,6 +144,7 @@ struct ControlPage {
   std::uint64_t rank_count;
   std::atomic<std::uint64_t> blocks_taken[kGroupsMax / 64];
   RankEntry ranks[kLocalRanksMax];
+  TrialMemory trials;
 };
 
 /// Ranges of the caller's memory that one rank may have registered at a time.

@@ -56,6 +56,10 @@ Rank SegmentGroup::world_rank(int member) const {
   return shared_->peers.world_ranks[static_cast<std::size_t>(local)];
 }
 
+TrialMemory& SegmentGroup::trial_memory() const { return shared_->control().trials; }
+
+bool SegmentGroup::has_all_ranks() const { return size() == shared_->size(); }
+
 Status SegmentGroup::reserve_windows() {
   if (windows_reserved_) return {};
   const std::byte* const first = window(takes_turns() ? 0 : self_);

@@ -44,6 +44,9 @@ class SegmentGroup {
   }
   /// Reserves the pages of this rank's window, or of both where members take turns.
   Status reserve_windows();
+  /// Of this host's ranks; whether what these learn of each other is what the group learns.
+  TrialMemory& trial_memory() const;
+  bool has_all_ranks() const;
   /// Two members write in turn into each other's cells and windows (native/shared_cells.h).
   bool takes_turns() const { return size() == 2; }
 

@@ -274,6 +274,8 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     }
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
+    state->control().trials.known = state->peers.known;
+    state->control().trials.is_off = state->peers.tries ? 0 : 1;
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }
   UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
@@ -299,6 +301,9 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
 int SharedSegment::size() const { return state_->size(); }
 int SharedSegment::self() const { return state_->peers.self; }
 
+TrialFacts SharedSegment::learned() const { return learned_by(state_->control().trials); }
+const TrialFacts& SharedSegment::known() const { return state_->control().trials.known; }
+
 Rank SharedSegment::world_rank(int local) const {
   return state_->peers.world_ranks[static_cast<std::size_t>(local)];
 }
@@ -318,7 +323,7 @@ Result<RingMemory> SharedSegment::ring(int from, int to) {
   const std::size_t bytes = state_->layout.ring_bytes();
   const std::size_t reserved = from == self() ? bytes : kPageBytes;
   UNISONO_TRY(state_->segment->reserve(offset, reserved));
-  return RingMemory{state_->segment->base() + offset, bytes};
+  return RingMemory{state_->segment->base() + offset, bytes, &state_->control().trials};
 }
 
 MemoryHandle SharedSegment::handle_of(int reader, std::span<const std::byte> memory,

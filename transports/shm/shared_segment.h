@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/trial_facts.h"
 #include "transports/shm/file_memory.h"
 #include "transports/shm/memory_handle.h"
 
@@ -47,15 +48,20 @@ struct LocalPeers {
   std::vector<std::int64_t> pids;
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
+  bool tries = true;   ///< ways to move bytes are tried; as the next, the first rank's word counts
+  TrialFacts known{};  ///< of this host, from before this job
   /// Called now and then while open() waits for the others. An error, for instance that one of them
   /// has died, ends the wait and is what open() returns. May be empty.
   std::function<Status()> watch;
 };
 
+struct TrialMemory;
+
 /// Memory of a directed ring, zero-filled before first use, owned by its sender.
 struct RingMemory {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
+  TrialMemory* trials = nullptr;  ///< of its writer; null: nothing is known or kept
 };
 
 class SegmentGroup;
@@ -72,6 +78,10 @@ class SharedSegment {
   int size() const;
   int self() const;
   Rank world_rank(int local) const;
+  /// What trials of ways to move bytes have shown in this job so far. Any thread.
+  TrialFacts learned() const;
+  /// What they began with.
+  const TrialFacts& known() const;
   /// Index of a world rank, or -1: one look-up.
   int local_index(Rank world_rank) const;
 

@@ -1,5 +1,6 @@
 #include "transports/shm/store_trials.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "transports/shm/trial_times.h"
@@ -16,11 +17,27 @@ PieceStores kind_of(std::uint32_t trials) {
   return {trials / kRow % 2 == 1 ? PieceStores::kStreamed : 0};
 }
 
+// At most two seconds for each, which fit a word.
+std::uint32_t both_ends(std::uint32_t own, std::uint32_t read) {
+  constexpr std::uint64_t kMost = 4'000'000'000;
+  return static_cast<std::uint32_t>(std::min(std::uint64_t{own} + read, kMost));
+}
+
 std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
   return std::atomic_ref<std::uint32_t>(value);
 }
 
 }  // namespace
+
+StoreTrials::StoreTrials(ReaderTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
+  if (memory == nullptr || memory->is_off != 0) return;
+  for (State& state : states_) {
+    const auto& known = memory->known.pieces[size_of(state)];
+    if (!has_times(known)) continue;
+    state.decided.bits = first_way(known) == 1 ? PieceStores::kStreamed : 0;
+    enter(state, Phase::kDecided, state.decided, kPiecesUntilNext / kKnownDivisor);
+  }
+}
 
 void StoreTrials::enter(State& state, Phase phase, PieceStores stores, std::uint32_t pieces) {
   state.phase = phase;
@@ -32,6 +49,10 @@ void StoreTrials::enter(State& state, Phase phase, PieceStores stores, std::uint
 PieceStores StoreTrials::change(State& state) {
   switch (state.phase) {
     case Phase::kDecided:
+      if (memory_ != nullptr && memory_->is_off != 0) {
+        enter(state, Phase::kDecided, {}, kPiecesUntilNext);
+        break;
+      }
       enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces - 1);  // and this one
       break;
     case Phase::kSettling:
@@ -60,16 +81,17 @@ PieceStores StoreTrials::time_piece(State& state) {
 
 // Once the reader has timed them all.
 void StoreTrials::decide(State& state) {
-  ReaderTimes::OfSize& told = told_->of_size[&state - states_.data()];
+  ReaderTimes::OfSize& told = told_->of_size[size_of(state)];
   // Acquire pairs with note_read(): the times come with it.
   if (word(told.trials).load(std::memory_order_acquire) != state.trials) return;
-  const std::uint64_t read_cached = word(told.cached).load(std::memory_order_relaxed);
-  const std::uint64_t read_streamed = word(told.streamed).load(std::memory_order_relaxed);
-  const std::uint64_t cached = state.own[0] + read_cached;
-  const std::uint64_t streamed = state.own[1] + read_streamed;
-  const bool is_known = read_cached != 0 && read_streamed != 0;
-  const bool gains = is_known && is_clearly_less(streamed, cached);
+  const std::uint32_t read_cached = word(told.cached).load(std::memory_order_relaxed);
+  const std::uint32_t read_streamed = word(told.streamed).load(std::memory_order_relaxed);
+  const WayTimes<2> times{both_ends(state.own[0], read_cached),
+                          both_ends(state.own[1], read_streamed)};
+  const bool were_read = read_cached != 0 && read_streamed != 0;
+  const bool gains = were_read && fastest_way(times) == 1;
   state.decided.bits = gains ? PieceStores::kStreamed : 0;
+  if (were_read && memory_ != nullptr) shm::note(memory_->learned.pieces[size_of(state)], times);
   enter(state, Phase::kDecided, state.decided, kPiecesUntilNext);
 }
 

@@ -1,8 +1,10 @@
 // Whether the payload of a ring is written through the caches or past them, by non-temporal stores:
 // which is faster depends on the processor and on where the two ranks run (two cores that share no
 // cache hand lines over slowly), so it is tried with the first pieces of a ring, and again after
-// every kPiecesUntilNext. What a store costs depends on how its line was written the time before:
-// pieces of each kind go around the ring before some are timed, short ones as far as they get.
+// every kPiecesUntilNext; where an earlier job has left what it learned (trial_memory.h) a ring
+// begins with that, and tries after a quarter of those. What a store costs depends on how its line
+// was written the time before: pieces of each kind go around the ring before some are timed, short
+// ones as far as they get.
 //
 // The writer marks a piece that is timed. The reader times its copy of it and tells the writer, in
 // the ring's second control line, how fast it was at best; the writer adds its own time and decides
@@ -18,6 +20,8 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/trial_facts.h"
+#include "transports/shm/trial_memory.h"
 
 namespace unisono::shm {
 
@@ -34,10 +38,7 @@ struct PieceStores {
   bool is_anew() const { return (bits & kAnew) != 0; }
 };
 
-/// Pieces are tried by size: from 1 KiB on, from 2 KiB, from 4 KiB, from 8 KiB. Shorter ones never
-/// are.
-inline constexpr std::size_t kTriedPieceMin = 1024;
-inline constexpr int kPieceSizes = 4;
+/// Of kPieceSizes; negative where it is never tried.
 inline int size_of_piece(std::size_t bytes) {
   return std::min(static_cast<int>(std::bit_width(bytes / kTriedPieceMin)), kPieceSizes) - 1;
 }
@@ -61,7 +62,8 @@ struct ReaderTimes {
 /// The writer's end.
 class StoreTrials {
  public:
-  explicit StoreTrials(ReaderTimes* told) : told_(told) {}
+  /// `memory`: where they begin, and what they decide is noted; null: nothing is known or kept.
+  explicit StoreTrials(ReaderTimes* told, TrialMemory* memory = nullptr);
 
   /// For the next piece, of so many bytes.
   PieceStores next(std::size_t bytes) {
@@ -93,8 +95,12 @@ class StoreTrials {
   PieceStores change(State& state);
   PieceStores time_piece(State& state);
   void decide(State& state);
+  std::size_t size_of(const State& state) const {
+    return static_cast<std::size_t>(&state - states_.data());
+  }
 
   ReaderTimes* told_;
+  TrialMemory* memory_;
   std::array<State, kPieceSizes> states_;
 };
 

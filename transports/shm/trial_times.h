@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,18 @@ inline std::uint32_t lesser_time(std::uint32_t a, std::uint32_t b) {
 /// Whether `time` is so much less than `other` that it is no noise: by more than 4 percent.
 inline bool is_clearly_less(std::uint64_t time, std::uint64_t other) {
   return time < other - other * 4 / 100;
+}
+
+/// The way of the least time, or the first where none is clearly less than that one's. A way that
+/// was not tried is none.
+template <std::size_t kWays>
+std::size_t fastest_way(const std::array<std::uint32_t, kWays>& times) {
+  std::size_t best = 0;
+  for (std::size_t way = 1; way < kWays; ++way) {
+    const std::uint32_t time = times[way];
+    if (time != 0 && time < times[best] && is_clearly_less(time, times[0])) best = way;
+  }
+  return best;
 }
 
 }  // namespace unisono::shm

@@ -1,0 +1,157 @@
+#include "machine/facts_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/errno_text.h"
+#include "base/fnv.h"
+#include "base/unique_fd.h"
+
+namespace unisono::machine {
+namespace {
+
+constexpr std::string_view kPrefix = "machine-";
+constexpr std::size_t kFilesMax = 100;
+
+Status system_error(const std::string& what, const std::string& path, int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT;
+  return Status(is_full ? ErrorCode::kOutOfResources : ErrorCode::kSystem,
+                what + " " + path + ": " + errno_text(error));
+}
+
+// The text of a plain file of this user's; empty where there is none. A pipe does not block.
+Result<std::string> read_text(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::string();
+  if (!fd) return system_error("cannot open", path, errno);
+  struct stat facts {};
+  if (fstat(fd.get(), &facts) != 0) return system_error("cannot look at", path, errno);
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid()) {
+    return Status(ErrorCode::kProtocol, path + " is no file of this user");
+  }
+  std::string text(kTextBytesMax + 1, '\0');
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t got = read(fd.get(), text.data() + bytes, text.size() - bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot read", path, errno);
+    if (got == 0) break;
+    bytes += static_cast<std::size_t>(got);
+  }
+  text.resize(bytes);
+  return text;
+}
+
+Result<Facts> read_file(const std::string& path) {
+  UNISONO_ASSIGN(const std::string text, read_text(path));
+  Result<Facts> facts = parse_facts(text);
+  if (!facts) return Status(facts.error().code(), path + ": " + facts.error().message());
+  return facts;
+}
+
+Status make_folder(const std::string& folder) {
+  const std::string around = std::filesystem::path(folder).parent_path();
+  if (!around.empty()) mkdir(around.c_str(), 0700);  // most often it is there
+  if (mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return Status();
+  return system_error("cannot make the folder", folder, errno);
+}
+
+Status write_all(int fd, const std::string& path, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error("cannot write", path, errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return Status();
+}
+
+// Puts the file called `name` where another may be. A file that takes another's place is written to
+// the disk at once by ext4, in 10 to 30 ms; two that change places are not.
+Status take_place(const std::string& name, const std::string& path) {
+  struct stat facts {};
+  const bool is_file = lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
+  if (is_file && renameat2(AT_FDCWD, name.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+    unlink(name.c_str());
+    return Status();
+  }
+  if (rename(name.c_str(), path.c_str()) == 0) return Status();
+  return system_error("cannot replace", path, errno);
+}
+
+// Under a name that nobody else takes, and then under its own.
+Status replace_file(const std::string& path, std::string_view text) {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) {
+    return system_error("no random number for", path, errno);
+  }
+  const std::string name = fmt::format("{}.new-{:016x}", path, number);
+  UniqueFd fd(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd) return system_error("cannot make", name, errno);
+  Status status = write_all(fd.get(), name, text);
+  // A full disk may say so only now.
+  if (close(fd.release()) != 0 && status) status = system_error("cannot write", name, errno);
+  if (status) status = take_place(name, path);
+  if (!status) unlink(name.c_str());
+  return status;
+}
+
+}  // namespace
+
+std::string path_of(const std::string& folder, const Identity& identity) {
+  return fmt::format("{}/{}{:016x}", folder, kPrefix, fnv1a_64(text_of(identity)));
+}
+
+Result<TrialFacts> read_facts(const std::string& folder, const Identity& identity) {
+  const std::string path = path_of(folder, identity);
+  UNISONO_ASSIGN(const std::string text, read_text(path));
+  if (text.empty()) return TrialFacts{};
+  const Result<Facts> facts = parse_facts(text);
+  if (!facts) return Status(facts.error().code(), path + ": " + facts.error().message());
+  if (text_of(facts->identity) != text_of(identity)) {
+    return Status(ErrorCode::kProtocol, path + " is of another machine");
+  }
+  return facts->trials;
+}
+
+Status add_facts(const std::string& folder, const Identity& identity, const TrialFacts& learned) {
+  Facts facts{.identity = identity};
+  // What cannot be used is written over.
+  if (const Result<TrialFacts> before = read_facts(folder, identity)) facts.trials = *before;
+  learn(facts.trials, learned);
+  UNISONO_TRY(make_folder(folder));
+  return replace_file(path_of(folder, identity), text_of(facts));
+}
+
+std::vector<FoundFacts> find_facts(const std::string& folder) {
+  std::vector<FoundFacts> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string path = entry.path();
+    const bool is_named_so = entry.path().filename().string().starts_with(kPrefix);
+    if (!is_named_so || path.find(".new-") != std::string::npos) continue;
+    Result<Facts> facts = read_file(path);
+    struct stat file {};
+    if (!facts || stat(path.c_str(), &file) != 0) continue;
+    const double now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    found.push_back(
+        {path, std::max(0.0, now - static_cast<double>(file.st_mtime)), std::move(*facts)});
+    if (found.size() == kFilesMax) break;
+  }
+  std::sort(found.begin(), found.end(),
+            [](const FoundFacts& a, const FoundFacts& b) { return a.path < b.path; });
+  return found;
+}
+
+}  // namespace unisono::machine

@@ -1,0 +1,200 @@
+// Files of facts: whatever is wrong with them, nothing is known, and it does no harm.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "machine/facts_file.h"
+#include "tests/support/temporary_folder.h"
+
+namespace unisono::machine {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const Identity kHere{"A processor", "6.18.5", 2, 0, 2, 2};
+
+TrialFacts facts_of_message(std::uint32_t ring, std::uint32_t lent) {
+  TrialFacts facts{};
+  facts.messages[0] = {ring, lent};
+  return facts;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::string read_file(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat facts {};
+  EXPECT_EQ(stat(path.c_str(), &facts), 0) << path;
+  return facts.st_mode & 07777;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  return names;
+}
+
+TEST(FactsFile, IsReadByTheNext) {
+  const TemporaryFolder home;
+  const std::string folder = home / ".cache/unisono";
+  const Result<TrialFacts> none = read_facts(folder, kHere);
+  ASSERT_TRUE(none) << none.error().message();
+  EXPECT_FALSE(knows_any(*none));
+  ASSERT_TRUE(add_facts(folder, kHere, facts_of_message(3, 2)));
+  const Result<TrialFacts> facts = read_facts(folder, kHere);
+  ASSERT_TRUE(facts) << facts.error().message();
+  EXPECT_EQ(*facts, facts_of_message(3, 2));
+  EXPECT_EQ(mode_of(folder), 0700u);
+  EXPECT_EQ(mode_of(path_of(folder, kHere)), 0600u);
+}
+
+TEST(FactsFile, KeepsWhatOthersLearned) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  TrialFacts pieces{};
+  pieces.pieces[1] = {7, 8};
+  ASSERT_TRUE(add_facts(folder.path(), kHere, pieces));
+  TrialFacts both = facts_of_message(3, 2);
+  learn(both, pieces);
+  EXPECT_EQ(*read_facts(folder.path(), kHere), both);
+  EXPECT_THAT(names_in(folder.path()), SizeIs(1));
+}
+
+TEST(FactsFile, IsOfOneIdentity) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  std::vector<Identity> others(6, kHere);
+  others[0].processor = "Another one";
+  others[1].kernel = "6.18.6";
+  others[2].cpus = 4;
+  others[3].quota = 1.5;
+  others[4].ranks = 3;
+  others[5].processes = 1;
+  for (const Identity& other : others) {
+    EXPECT_NE(path_of(folder.path(), other), path_of(folder.path(), kHere));
+    EXPECT_FALSE(knows_any(*read_facts(folder.path(), other)));
+    // What lies there under another's name.
+    fs::copy_file(path_of(folder.path(), kHere), path_of(folder.path(), other));
+    const Result<TrialFacts> foreign = read_facts(folder.path(), other);
+    ASSERT_FALSE(foreign);
+    EXPECT_THAT(foreign.error().message(), HasSubstr("another machine"));
+  }
+}
+
+TEST(FactsFile, ThatIsDamagedIsWrittenOver) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  const std::string path = path_of(folder.path(), kHere);
+  const std::string whole = read_file(path);
+  for (const std::string& text : {whole.substr(0, whole.size() / 2), whole + "x", std::string("x"),
+                                  std::string("unisono machine 2\n"), std::string(1 << 20, '\0')}) {
+    write_file(path, text);
+    const Result<TrialFacts> damaged = read_facts(folder.path(), kHere);
+    ASSERT_FALSE(damaged);
+    EXPECT_THAT(damaged.error().message(), HasSubstr(path));
+    ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(5, 4)));
+    EXPECT_EQ(*read_facts(folder.path(), kHere), facts_of_message(5, 4));
+  }
+}
+
+TEST(FactsFile, IsNoLinkPipeOrFolder) {
+  const TemporaryFolder folder, elsewhere;
+  const std::string path = path_of(folder.path(), kHere);
+  ASSERT_TRUE(add_facts(elsewhere.path(), kHere, facts_of_message(3, 2)));
+  const std::string target = path_of(elsewhere.path(), kHere);
+  const std::string before = read_file(target);
+  fs::create_symlink(target, path);
+  EXPECT_FALSE(read_facts(folder.path(), kHere));
+  // The link goes, and not what it leads to.
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(9, 8)));
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path)));
+  EXPECT_EQ(read_file(target), before);
+  fs::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_FALSE(read_facts(folder.path(), kHere));
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_FALSE(read_facts(folder.path(), kHere));
+  EXPECT_FALSE(add_facts(folder.path(), kHere, facts_of_message(9, 8)));
+  EXPECT_THAT(names_in(folder.path()), SizeIs(1));  // nothing half done is left
+}
+
+TEST(FactsFile, ThatCannotBeWrittenIsAnErrorThatSaysWhere) {
+  const TemporaryFolder folder;
+  write_file(folder / "file", "");
+  const Status below_a_file = add_facts(folder / "file/below", kHere, facts_of_message(3, 2));
+  ASSERT_FALSE(below_a_file);
+  EXPECT_THAT(below_a_file.message(), HasSubstr(folder / "file/below"));
+  EXPECT_FALSE(add_facts(folder / "one/two/three", kHere, facts_of_message(3, 2)));
+  EXPECT_THAT(find_facts(folder / "one"), IsEmpty());
+}
+
+TEST(FactsFile, InAFolderForReadingStays) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+  const TemporaryFolder folder;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  ASSERT_EQ(chmod(folder.path().c_str(), 0500), 0);
+  EXPECT_FALSE(add_facts(folder.path(), kHere, facts_of_message(9, 8)));
+  EXPECT_EQ(*read_facts(folder.path(), kHere), facts_of_message(3, 2));
+  ASSERT_EQ(chmod(folder.path().c_str(), 0700), 0);
+}
+
+TEST(FactsFile, IsWholeWhileSeveralWriteIt) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(1, 1)));
+  std::vector<std::thread> writers;
+  for (std::uint32_t writer = 1; writer <= 3; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_TRUE(add_facts(folder.path(), kHere, facts_of_message(writer, writer)));
+      }
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    const Result<TrialFacts> facts = read_facts(folder.path(), kHere);
+    ASSERT_TRUE(facts) << facts.error().message();
+    EXPECT_EQ(facts->messages[0][0], facts->messages[0][1]);
+    EXPECT_TRUE(knows_any(*facts));
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_THAT(names_in(folder.path()), SizeIs(1));
+}
+
+TEST(FactsFile, AreFoundInTheirFolder) {
+  const TemporaryFolder folder;
+  Identity other = kHere;
+  other.ranks = 4;
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  ASSERT_TRUE(add_facts(folder.path(), other, facts_of_message(5, 4)));
+  write_file(folder / "machine-0123", "nonsense");
+  write_file(folder / "notes", "nonsense");
+  const std::vector<FoundFacts> found = find_facts(folder.path());
+  ASSERT_THAT(found, SizeIs(2));
+  for (const FoundFacts& each : found) {
+    EXPECT_EQ(each.path, path_of(folder.path(), each.facts.identity));
+    EXPECT_GE(each.age_seconds, 0);
+  }
+  EXPECT_THAT(find_facts(folder / "nowhere"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace unisono::machine

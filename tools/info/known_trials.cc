@@ -1,0 +1,203 @@
+#include "tools/info/known_trials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/collective.h"
+#include "machine/facts_file.h"
+#include "tools/common/sizes.h"
+#include "tools/common/table.h"
+#include "topology/allowed_cpus.h"
+#include "topology/cpu_quota.h"
+#include "transports/shm/trial_times.h"
+
+namespace unisono::info {
+namespace {
+
+using machine::FoundFacts;
+using machine::Identity;
+
+Identity identity_here(int ranks, int processes) {
+  const std::string cpus[]{topology::read_allowed_cpus()};
+  return machine::read_identity(topology::count_cpus(cpus, topology::read_cpu_quota()), ranks,
+                                processes);
+}
+
+bool is_here(const Identity& identity) {
+  const Identity here = identity_here(identity.ranks, identity.processes);
+  return identity.processor == here.processor && identity.kernel == here.kernel;
+}
+
+std::string describe_age(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} s old", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f} minutes old", seconds / 60);
+  if (seconds < 172800) return fmt::format("{:.0f} hours old", seconds / 3600);
+  return fmt::format("{:.0f} days old", seconds / 86400);
+}
+
+std::string describe_limits(const Identity& identity) {
+  const std::string quota =
+      identity.quota > 0 ? fmt::format(", time of {:.2f}", identity.quota) : "";
+  return fmt::format("{} processors{}", identity.cpus, quota);
+}
+
+// One thing that was tried: its ways by name, each with its time.
+struct Tried {
+  std::string what;
+  std::size_t bytes;  // the least of its class
+  bool has_bound;     // the class ends at twice that
+  bool is_call;       // which has more than that
+  std::vector<std::pair<std::string, std::uint32_t>> ways;
+  std::size_t fastest;
+};
+
+template <std::size_t kWays, typename Names>
+Tried tried(std::string what, std::size_t least, std::size_t size, std::size_t sizes,
+            const Names& names, const WayTimes<kWays>& times) {
+  Tried one{std::move(what), least << size, size + 1 < sizes, false, {}, shm::fastest_way(times)};
+  for (std::size_t way = 0; way < kWays; ++way) one.ways.emplace_back(names[way], times[way]);
+  return one;
+}
+
+std::vector<Tried> list_tried(const TrialFacts& facts) {
+  std::vector<Tried> list;
+  std::vector<std::string> paths;
+  for (const AccessPath path : kTriedPaths) paths.emplace_back(name_of(path));
+  for (std::size_t c = 0; c < facts.calls.size(); ++c) {
+    const std::string name(name_of(static_cast<Collective>(c)));
+    for (std::size_t i = 0; i < kCallSizes; ++i) {
+      if (!has_times(facts.calls[c][i])) continue;
+      list.push_back(tried(name, kTriedCallMin, i, kCallSizes, paths, facts.calls[c][i]));
+      list.back().is_call = true;
+    }
+  }
+  for (std::size_t i = 0; i < kMessageSizes; ++i) {
+    if (!has_times(facts.messages[i])) continue;
+    list.push_back(
+        tried("message", kTriedMessageMin, i, kMessageSizes, kMessageWays, facts.messages[i]));
+  }
+  for (std::size_t i = 0; i < kPieceSizes; ++i) {
+    if (!has_times(facts.pieces[i])) continue;
+    list.push_back(
+        tried("piece of a ring", kTriedPieceMin, i, kPieceSizes, kPieceWays, facts.pieces[i]));
+  }
+  return list;
+}
+
+std::string describe_sizes(const Tried& one) {
+  const std::string least = tools::format_bytes(one.bytes);
+  if (!one.has_bound) return (one.is_call ? "over " : "from ") + least;
+  const std::string most = tools::format_bytes(2 * one.bytes);
+  return one.is_call ? least + " < b <= " + most : least + " <= b < " + most;
+}
+
+// "mapped 61.0, streamed 58.1": ways that were tried.
+std::string describe_times(const Tried& one) {
+  std::string text;
+  for (const auto& [way, time] : one.ways) {
+    if (time == 0) continue;
+    text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", way, time / 1e3);
+  }
+  return text;
+}
+
+std::string table_of(const TrialFacts& facts) {
+  tools::Table table({{"of", tools::Align::kLeft},
+                      {"a rank gives b bytes", tools::Align::kLeft},
+                      {"begins with", tools::Align::kLeft},
+                      {"us for a MiB", tools::Align::kLeft}});
+  for (const Tried& one : list_tried(facts)) {
+    table.add_row(
+        {one.what, describe_sizes(one), one.ways[one.fastest].first, describe_times(one)});
+  }
+  return table.text();
+}
+
+nlohmann::ordered_json json_of(const FoundFacts& found) {
+  const Identity& identity = found.facts.identity;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Tried& one : list_tried(found.facts.trials)) {
+    nlohmann::ordered_json times;
+    for (const auto& [way, time] : one.ways) {
+      if (time != 0) times[way] = time;
+    }
+    list.push_back({{"of", one.what},
+                    {"bytes", one.bytes},
+                    {"begins_with", one.ways[one.fastest].first},
+                    {"ns_of_a_mib", times}});
+  }
+  return {{"path", found.path},        {"age_seconds", found.age_seconds},
+          {"cpus", identity.cpus},     {"quota", identity.quota},
+          {"ranks", identity.ranks},   {"processes", identity.processes},
+          {"here", is_here(identity)}, {"tried", list}};
+}
+
+}  // namespace
+
+std::string describe_machine(const Config& config) {
+  const Identity here = identity_here(1, 1);
+  std::string text =
+      fmt::format("processor         {}\nkernel            {}\nranks may use     {}\n",
+                  here.processor, here.kernel, describe_limits(here));
+  if (!config.keeps_facts()) {
+    return text + fmt::format("kept in           nowhere: {}=off\n",
+                              config.measure ? "UNISONO_CACHE" : "UNISONO_MEASURE");
+  }
+  text += fmt::format("kept in           {} (UNISONO_CACHE)\n", config.cache);
+  std::size_t foreign = 0, own = 0;
+  for (const FoundFacts& found : machine::find_facts(config.cache)) {
+    const Identity& identity = found.facts.identity;
+    ++(is_here(identity) ? own : foreign);
+    if (!is_here(identity)) continue;
+    text += fmt::format("\n{} ranks in {} processes, {}: {}, {}\n{}", identity.ranks,
+                        identity.processes, describe_limits(identity), found.path,
+                        describe_age(found.age_seconds), table_of(found.facts.trials));
+  }
+  if (own == 0)
+    text += "\nNothing is known yet: the first calls of jobs of several ranks find out.\n";
+  if (foreign > 0) text += fmt::format("\nFiles of other processors or kernels: {}\n", foreign);
+  return text;
+}
+
+nlohmann::ordered_json json_of_machine(const Config& config) {
+  const Identity here = identity_here(1, 1);
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  if (config.keeps_facts()) {
+    for (const FoundFacts& found : machine::find_facts(config.cache)) {
+      files.push_back(json_of(found));
+    }
+  }
+  return {{"processor", here.processor},
+          {"kernel", here.kernel},
+          {"cpus", here.cpus},
+          {"quota", here.quota},
+          {"cache", config.keeps_facts() ? config.cache : "off"},
+          {"files", files}};
+}
+
+std::string explain_trials(const Config& config, Collective collective, std::size_t bytes,
+                           int ranks) {
+  if (!config.measure) return "UNISONO_MEASURE=off: nothing is tried, large buffers are mapped";
+  const bool is_block = facts_of(collective).input.holds == Holds::kBlock;
+  const std::size_t given = is_block ? bytes / static_cast<std::size_t>(ranks) : bytes;
+  const int size = size_of_call(given);
+  if (size < 0) return "so short calls are not tried";
+  const std::string nothing = "no earlier job has tried such calls here, the first ones do";
+  if (!config.keeps_facts()) return nothing + " (UNISONO_CACHE=off)";
+  for (const int processes : {ranks, 1}) {
+    const auto facts = machine::read_facts(config.cache, identity_here(ranks, processes));
+    if (!facts) return nothing + " (" + facts.error().message() + ")";
+    for (const Tried& one : list_tried(*facts)) {
+      if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;
+      return fmt::format(
+          "earlier jobs of {} here found, in us for a MiB: {}; so calls begin with {}",
+          processes == 1 ? "threads" : "processes", describe_times(one),
+          one.ways[one.fastest].first);
+    }
+  }
+  return nothing;
+}
+
+}  // namespace unisono::info
