@@ -45,6 +45,13 @@ class UnisonoPeer : public Peer {
     }
   }
 
+  bool go_on() override {
+    unisono::Communicator rest = communicator_.shrink();
+    float one = 1, sum = 0;
+    rest.all_reduce(&one, &sum, 1, DataType::kFloat32, unisono::ops::sum);
+    return sum == static_cast<float>(rest.size());
+  }
+
  private:
   void send_receive(const Point& p) {
     const std::array<Call, 2> calls{Call{.collective = unisono::Collective::kReceive,
