@@ -295,6 +295,9 @@ let_survivors_speak() {
   start=("${changed[@]}")
 }
 
+# People read the first lines, a table wants all that ranks say.
+what_counts() { if [ -n "$kills" ]; then grep -a '^FAULT'; else head -30; fi; }
+
 # one_fault PEER TRANSPORT SIZE RANK flags...   what the survivors say
 one_fault() {
   local peer=$1 transport=$2 size=$3 victim=$4
@@ -302,7 +305,7 @@ one_fault() {
   command_of "$peer" "$transport" 4 || return 0
   [[ " $* " == *" --errors-return "* || -n $(keeps_going "$peer") ]] && let_survivors_speak
   timeout -k 5 70 "${start[@]}" --transport "$transport" --sizes "$size" --fault-rank "$victim" "$@" \
-    2>&1 < /dev/null | grep -v '^$' | cut -c1-240 | head -30
+    2>&1 < /dev/null | grep -v '^$' | cut -c1-240 | what_counts
   echo "   exit status ${PIPESTATUS[0]}"
 }
 

@@ -287,7 +287,8 @@ void ControlConnection::deliver(FailureDecision decision) {
 }
 
 void ControlConnection::deliver_broken_link(Rank peer, const Status& cause) {
-  deliver({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+  const bool is_corrupted = cause.code() == ErrorCode::kCorrupted;
+  deliver({is_corrupted ? cause.code() : ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
            member_text(world_.members[static_cast<std::size_t>(peer)]) +
                " is lost: " + cause.message()});
 }
