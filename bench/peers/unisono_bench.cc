@@ -52,6 +52,7 @@ class UnisonoPeer : public Peer {
     rest.all_reduce(&one, &sum, 1, DataType::kFloat32, unisono::ops::sum);
     // Who ends without leaving has failed, and some may not have their sum yet.
     rest.close();
+    communicator_.close();
     return sum == expected;
   }
 
