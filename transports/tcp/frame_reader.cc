@@ -100,7 +100,9 @@ Status FrameReader::parse(FrameSink& sink) {
     if (in_payload_) {
       take_payload(sink);
       if (payload_rest() > 0) break;
-      UNISONO_TRY(end_frame(sink));
+      if (sums_) UNISONO_TRY(sums_->end(header_));
+      in_payload_ = false;
+      sink.received(peer_, header_);
     }
     if (end_ - begin_ < head_bytes_) break;
     UNISONO_TRY(begin_frame(sink));
@@ -145,13 +147,6 @@ Status FrameReader::begin_frame(FrameSink& sink) {
                  "kInto needs a target");
   in_payload_ = true;
   if (placement_.kind == Placement::Kind::kDeliver) align_payload();
-  return {};
-}
-
-Status FrameReader::end_frame(FrameSink& sink) {
-  if (sums_) UNISONO_TRY(sums_->end(header_));
-  in_payload_ = false;
-  sink.received(peer_, header_);
   return {};
 }
 

@@ -61,7 +61,6 @@ class FrameReader {
 
   Status parse(FrameSink& sink);
   Status begin_frame(FrameSink& sink);
-  Status end_frame(FrameSink& sink);
   void note_payload(const std::byte* begin, std::size_t bytes);
   Status on_link_frame();
   void take_payload(FrameSink& sink);

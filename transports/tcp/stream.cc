@@ -94,8 +94,8 @@ std::size_t Stream::send_now(const FrameHeader& header, const FrameSums* sums,
   }
   const bool is_copied = payload.size() <= kCopyBytesMax;
   if (is_copied && !payload.empty()) std::memcpy(head + bytes, payload.data(), payload.size());
-  const iovec parts[] = {{head, is_copied ? bytes + payload.size() : bytes},
-                         {const_cast<std::byte*>(payload.data()), payload.size()}};
+  if (is_copied) bytes += payload.size();
+  const iovec parts[] = {{head, bytes}, {const_cast<std::byte*>(payload.data()), payload.size()}};
   return static_cast<std::size_t>(send_some({parts, is_copied ? 1u : 2u}));
 }
 
