@@ -18,6 +18,7 @@ struct Arguments {
   double budget_ms = 20, deadline_s = 60, busy_s = 0;
   int ranks = 2;  ///< where the harness starts its own ranks
   int round = 0, fault_rank = -1;
+  double fault_after_s = 1, hang_after_s = 30;  ///< with fault_rank
   bool check = true, errors_return = false;
   std::vector<std::string> rest;  ///< flags of one harness alone
 };
@@ -70,6 +71,10 @@ inline Arguments parse(int argc, char** argv) {
       a.round = static_cast<int>(number());
     else if (key == "--fault-rank")
       a.fault_rank = static_cast<int>(number());
+    else if (key == "--fault-after-s")
+      a.fault_after_s = number();
+    else if (key == "--hang-after-s")
+      a.hang_after_s = number();
     else if (key == "--errors-return")
       a.errors_return = true;
     else if (key == "--no-check")

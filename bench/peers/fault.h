@@ -16,8 +16,6 @@
 
 namespace bench {
 
-inline constexpr double kKillAfterS = 1, kHangAfterS = 30;
-
 inline Lockstep* g_fault_sync = nullptr;  // for the signal handler
 inline std::atomic<std::uint64_t> g_fault_calls{0};
 
@@ -36,7 +34,7 @@ inline void on_signal(int number) {
   _exit(9);
 }
 
-inline void watch() {
+inline void watch(double hang_after_s) {
   std::uint64_t calls = 0;
   double changed = now_us();
   int reports = 0;
@@ -51,7 +49,7 @@ inline void watch() {
       say("still inside all_reduce, no error yet");
       ++reports;
     }
-    if (stalled_s > kHangAfterS) {
+    if (stalled_s > hang_after_s) {
       say("HANG: gave up waiting");
       _exit(7);
     }
@@ -75,13 +73,13 @@ inline void watch() {
   signal(SIGTERM, on_signal);
   signal(SIGINT, on_signal);
   if (sync.rank() == arguments.fault_rank) {
-    std::thread([&sync] {
-      std::this_thread::sleep_for(std::chrono::duration<double>(kKillAfterS));
+    std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::duration<double>(arguments.fault_after_s));
       sync.header().moment.store(static_cast<std::uint64_t>(now_us()));
       kill(getpid(), SIGKILL);
     }).detach();
   } else {
-    std::thread(watch).detach();
+    std::thread(watch, arguments.hang_after_s).detach();
   }
   try {
     for (;;) {
@@ -90,6 +88,11 @@ inline void watch() {
     }
   } catch (const std::exception& error) {
     say((std::string("all_reduce failed: ") + error.what()).c_str());
+  }
+  try {
+    if (peer.go_on()) say("went on with those that are left");
+  } catch (const std::exception& error) {
+    say((std::string("did not go on: ") + error.what()).c_str());
   }
   _exit(5);
 }

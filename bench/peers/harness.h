@@ -88,6 +88,9 @@ class Peer {
   /// True where input and output are the same buffer, `in`.
   virtual bool is_in_place() { return false; }
   virtual void run(const Point& point) = 0;
+  /// After a failure: sums in a communicator of the ranks that are left, made by the library's own
+  /// means; throws where that fails. False: it has none.
+  virtual bool go_on() { return false; }
 };
 
 // ---- Data: small integers, so that sums of floats are exact in any order ----------------------

@@ -49,6 +49,19 @@ class MpiPeer : public Peer {
     }
   }
 
+#ifdef MPIX_ERR_PROC_FAILED
+  bool go_on() override {
+    MPI_Comm rest = MPI_COMM_NULL;
+    check(MPIX_Comm_revoke(MPI_COMM_WORLD));
+    check(MPIX_Comm_shrink(MPI_COMM_WORLD, &rest));
+    float one = 1, sum = 0;
+    int size = 0;
+    check(MPI_Comm_size(rest, &size));
+    check(MPI_Allreduce(&one, &sum, 1, MPI_FLOAT, MPI_SUM, rest));
+    return sum == static_cast<float>(size);
+  }
+#endif
+
  private:
   static void ping_pong(const Point& p, int count) {
     const int partner = 1 - p.rank;

@@ -11,6 +11,8 @@
 #
 #   --only REGEX       only where "transport ranks collective peer" matches
 #   --rounds N         how often every peer gets its turn
+#   --kills N          with --fault: so many kills of a random rank at a random moment, each with at
+#                      most 10 s; bench/reliability/peers.py makes a table of them
 #   --out CSV          where the figures go
 #   --build FOLDER     where programs are built (default: build/peers of this repository)
 #   --wheels           Open MPI 5, MPICH 5 and Intel MPI too, fetched from PyPI into --build (0.5 GB)
@@ -25,19 +27,20 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/peers
-mode=quick only=. out= rounds= unisono= with_wheels=
+mode=quick only=. out= rounds= unisono= with_wheels= kills=
 extras=()
 while [ $# -gt 0 ]; do
   case $1 in
     --quick|--full|--busy|--fault|--limits) mode=${1#--} ;;
     --only) only=$2; shift ;;
     --rounds) rounds=$2; shift ;;
+    --kills) kills=$2; shift ;;
     --out) out=$2; shift ;;
     --build) build=$2; shift ;;
     --wheels) with_wheels=yes ;;
     --unisono) unisono=$2; shift ;;
     --extra) extras+=("$2"); shift ;;
-    -h|--help) sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,29s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -292,25 +295,46 @@ let_survivors_speak() {
   start=("${changed[@]}")
 }
 
+# People read the first lines, a table wants all that ranks say.
+what_counts() { if [ -n "$kills" ]; then grep -a '^FAULT'; else head -30; fi; }
+
+# one_fault PEER TRANSPORT SIZE RANK flags...   what the survivors say
+one_fault() {
+  local peer=$1 transport=$2 size=$3 victim=$4
+  shift 4
+  command_of "$peer" "$transport" 4 || return 0
+  [[ " $* " == *" --errors-return "* || -n $(keeps_going "$peer") ]] && let_survivors_speak
+  timeout -k 5 70 "${start[@]}" --transport "$transport" --sizes "$size" --fault-rank "$victim" "$@" \
+    2>&1 < /dev/null | grep -v '^$' | cut -c1-240 | what_counts
+  echo "   exit status ${PIPESTATUS[0]}"
+}
+
 run_fault() {
-  local n=4 size peer transport buffers flags
+  local size peer transport buffers flags trial
   : > "$out"
-  for size in 4K 4M; do
-    while read -r peer transport buffers; do
-      [ "$buffers" = private ] || continue
-      for flags in "" "--errors-return"; do
-        [ -n "$flags" ] && [ "$peer" != openmpi ] && [ "$peer" != mpich ] && continue
-        echo "$transport $n all_reduce $peer" | grep -qE "$only" || continue
-        command_of "$peer" "$transport" $n || continue
-        [ -n "$flags$(keeps_going "$peer")" ] && let_survivors_speak
-        echo "== $peer $transport, $size, ${flags:-defaults}"
+  while read -r peer transport buffers; do
+    [ "$buffers" = private ] || continue
+    for flags in "" "--errors-return"; do
+      [ -n "$flags" ] && [ "$peer" != openmpi ] && [ "$peer" != mpich ] && continue
+      echo "$transport 4 all_reduce $peer" | grep -qE "$only" || continue
+      if [ -z "$kills" ]; then
+        for size in 4K 4M; do
+          echo "== $peer $transport, $size, ${flags:-defaults}"
+          # shellcheck disable=SC2086
+          one_fault "$peer" "$transport" $size 1 $flags
+        done
+        continue
+      fi
+      for trial in $(seq 1 "$kills"); do
+        local victim=$((RANDOM % 4)) moment=0.$((RANDOM % 800 + 100))
+        size=4K
+        [ $((trial % 2)) = 0 ] && size=4M
+        echo "== $peer $transport, $size, ${flags:-defaults}, rank $victim killed"
         # shellcheck disable=SC2086
-        timeout -k 5 70 "${start[@]}" --transport "$transport" --sizes $size --fault-rank 1 $flags 2>&1 \
-          < /dev/null | grep -v '^$' | cut -c1-240 | head -30
-        echo "   exit status ${PIPESTATUS[0]}"
+        one_fault "$peer" "$transport" $size $victim $flags --fault-after-s $moment --hang-after-s 10
       done
-    done < <(turns_of shm; turns_of tcp) | tee -a "$out"
-  done
+    done
+  done < <(turns_of shm; turns_of tcp) | tee -a "$out"
 }
 
 case $mode in

@@ -45,6 +45,17 @@ class UnisonoPeer : public Peer {
     }
   }
 
+  bool go_on() override {
+    unisono::Communicator rest = communicator_.shrink();
+    const auto expected = static_cast<float>(rest.size());
+    float one = 1, sum = 0;
+    rest.all_reduce(&one, &sum, 1, DataType::kFloat32, unisono::ops::sum);
+    // Who ends without leaving has failed, and some may not have their sum yet.
+    rest.close();
+    communicator_.close();
+    return sum == expected;
+  }
+
  private:
   void send_receive(const Point& p) {
     const std::array<Call, 2> calls{Call{.collective = unisono::Collective::kReceive,

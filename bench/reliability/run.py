@@ -7,7 +7,8 @@
 In each trial a process of a job is killed, or stopped for good, at a random moment of a call, rank 0
 as often as any other; the survivors say whom their error names and call shrink(). Prints the tables
 of docs/reliability.md; exits with 1 where a survivor hung, named another rank, did not go on, or
-left something open. About 10 minutes on two cores.
+left something open, or where a job left processes or names in /dev/shm: no other program may make
+any there meanwhile. About 10 minutes on two cores. peers.py does the like for other libraries.
 """
 
 import argparse
@@ -28,8 +29,23 @@ FIELDS = (
     "fault transport collective count ranks victim delay_us survivors told_ms on_ms named same went_on "
     "left hung said"
 ).split()
+# What is counted around all trials of a cell, and written to the row of its last one.
+COUNTED = ["processes", "shm"]
 # A stopped process is told from a slow one by its silence. 3 s by default.
 SILENCE = "1s"
+
+
+def processes_of(session):
+    """How many processes are left of a session, zombies apart."""
+    count = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                state, _, _, its_session = file.read().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        count += int(its_session) == session and state != "Z"
+    return count
 
 
 def run_cell(arguments, fault, transport, collective, count, trials, seed, first_victim):
@@ -39,8 +55,19 @@ def run_cell(arguments, fault, transport, collective, count, trials, seed, first
     environment = dict(os.environ)
     if fault == "stop":
         environment["UNISONO_SILENCE"] = SILENCE
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    return list(csv.DictReader(done.stdout.splitlines(), fieldnames=FIELDS))
+    names = set(os.listdir("/dev/shm"))
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as job:
+        lines = job.stdout.read().splitlines()
+    if job.returncode != 0:
+        raise subprocess.CalledProcessError(job.returncode, command)
+    rows = list(csv.DictReader(lines, fieldnames=FIELDS))
+    for row in rows:
+        row.update(dict.fromkeys(COUNTED, "0"))
+    rows[-1]["processes"] = str(processes_of(job.pid))
+    rows[-1]["shm"] = str(len(set(os.listdir("/dev/shm")) - names))
+    return rows
 
 
 def run_all(arguments):
@@ -70,7 +97,7 @@ def total(rows, field):
 
 
 def is_right(row):
-    return row["hung"] == "0" and row["left"] == "0" and all(
+    return all(row[field] == "0" for field in ["hung", "left", *COUNTED]) and all(
         row[field] == row["survivors"] for field in ("named", "same", "went_on")
     )
 
@@ -83,7 +110,7 @@ def line_of(name, rows):
         f"| {name} | {len(rows)} | {statistics.median(told):.1f} | {max(told):.1f} "
         f"| {statistics.median(on):.1f} | {max(on):.1f} | {total(rows, 'named')} of {survivors} "
         f"| {total(rows, 'same')} | {total(rows, 'went_on')} | {total(rows, 'left')} "
-        f"| {total(rows, 'hung')} |"
+        f"| {total(rows, 'processes')} | {total(rows, 'shm')} | {total(rows, 'hung')} |"
     )
 
 
@@ -93,9 +120,9 @@ def print_table(trials, first_column, key):
         groups[key(row)].append(row)
     print(
         f"| {first_column} | trials | told, ms: median | max | gone on, ms: median | max "
-        "| named the true rank | said the same | went on | left open | hung |"
+        "| named the true rank | said the same | went on | left open | processes left | in /dev/shm | hung |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name in sorted(groups):
         print(line_of(name, groups[name]))
     print()
@@ -116,7 +143,7 @@ def main():
     trials = run_all(arguments)
     if arguments.csv:
         with open(arguments.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
+            writer = csv.DictWriter(file, FIELDS + COUNTED)
             writer.writeheader()
             writer.writerows(trials)
     print_table(trials, "fault, transport", lambda row: f"{row['fault']}, {row['transport']}")

@@ -34,6 +34,7 @@ static_assert(same(UNISONO_SYSTEM, ErrorCode::kSystem));
 static_assert(same(UNISONO_PROTOCOL, ErrorCode::kProtocol));
 static_assert(same(UNISONO_NOT_MEMBER, ErrorCode::kNotMember));
 static_assert(same(UNISONO_CLOSED, ErrorCode::kClosed));
+static_assert(same(UNISONO_CORRUPTED, ErrorCode::kCorrupted));
 
 static_assert(same(UNISONO_INT8, DataType::kInt8));
 static_assert(same(UNISONO_INT16, DataType::kInt16));
@@ -145,8 +146,8 @@ using namespace unisono;
 
 // Names are literals, which end with a 0.
 const char* unisono_code_name(unisono_code code) {
-  constexpr int kCodes = static_cast<int>(ErrorCode::kClosed) + 1;
-  return is_one_of(code, kCodes) ? name_of(static_cast<ErrorCode>(code)).data() : "unknown";
+  return is_one_of(code, kErrorCodeCount) ? name_of(static_cast<ErrorCode>(code)).data()
+                                          : "unknown";
 }
 const char* unisono_type_name(unisono_type type) {
   return is_one_of(type, kDataTypeCount) ? name_of(static_cast<DataType>(type)).data() : "unknown";

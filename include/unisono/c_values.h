@@ -34,7 +34,8 @@ typedef enum unisono_code UNISONO_AS_INT {
   UNISONO_SYSTEM = 11,
   UNISONO_PROTOCOL = 12,
   UNISONO_NOT_MEMBER = 13,
-  UNISONO_CLOSED = 14
+  UNISONO_CLOSED = 14,
+  UNISONO_CORRUPTED = 15
 } unisono_code;
 
 /* DataType of unisono/types.h. */

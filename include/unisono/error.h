@@ -28,7 +28,9 @@ enum class ErrorCode : std::uint8_t {
   kProtocol,         ///< a peer sent what no correct peer sends
   kNotMember,        ///< the communicator is empty: this rank is in no group of the split
   kClosed,           ///< the communicator was closed here
+  kCorrupted,        ///< bytes changed on their way between two ranks (UNISONO_CHECKSUM)
 };
+inline constexpr int kErrorCodeCount = static_cast<int>(ErrorCode::kCorrupted) + 1;
 
 /// "ok", "invalid argument", ...
 UNISONO_API std::string_view name_of(ErrorCode code);

@@ -34,6 +34,8 @@ std::string_view name_of(ErrorCode code) {
       return "not a member";
     case ErrorCode::kClosed:
       return "closed";
+    case ErrorCode::kCorrupted:
+      return "data corrupted";
   }
   return "unknown";
 }

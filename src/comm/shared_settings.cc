@@ -44,8 +44,9 @@ std::string tuning_text(const algorithms::SelectionTable& selection) {
 
 std::string shared_settings(const Config& config, const algorithms::SelectionTable& selection) {
   std::string text;
-  for (const char* name : {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_MEASURE",
-                           "UNISONO_EAGER_BYTES", "UNISONO_ORDER", "UNISONO_SILENCE"}) {
+  for (const char* name :
+       {"UNISONO_TRANSPORT", "UNISONO_ALGORITHM", "UNISONO_MEASURE", "UNISONO_EAGER_BYTES",
+        "UNISONO_ORDER", "UNISONO_SILENCE", "UNISONO_CHECKSUM"}) {
     text += std::string(name) + "=" + value_text(config, name) + "\n";
   }
   return text + tuning_text(selection);

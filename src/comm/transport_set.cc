@@ -36,6 +36,7 @@ Result<std::unique_ptr<Transport>> TransportSet::make_stream(StreamOptions::Fami
   stream.rank = rank_;
   stream.size = size_;
   stream.streams = config_.streams;
+  stream.checksum = config_.checksum;
   // Rank 0's arbiter takes UNISONO_PORT itself when ranks meet over TCP.
   if (family == StreamOptions::Family::kTcp) {
     stream.bind_address = !config_.interface_address.empty() ? config_.interface_address

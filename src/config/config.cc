@@ -188,6 +188,11 @@ const Row kRows[]{
        return parse_integer(text, 0, kStreamsMax, &c->streams);
      },
      [](const Config& c) { return std::to_string(c.streams); }},
+    {{"UNISONO_CHECKSUM", "on|off", "off",
+      "whether what crosses TCP and UNIX sockets carries checksums, so that bytes which change on "
+      "the way fail the call; the same on all ranks"},
+     [](std::string_view text, Config* c) { return parse_switch(text, &c->checksum); },
+     [](const Config& c) { return std::string(c.checksum ? "on" : "off"); }},
     {{"UNISONO_VERBS_DEVICES", "device[:port],...", "",
       "RDMA devices or ports to use; ^ before the list: all but these; empty: all"},
      [](std::string_view text, Config* c) {

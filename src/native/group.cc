@@ -128,7 +128,7 @@ ErrorCode Group::raised(Rank* failed_rank) const {
   const auto size = static_cast<std::uint64_t>(state_->group->size());
   if (failed_rank != nullptr) *failed_rank = named <= size ? static_cast<Rank>(named) - 1 : -1;
   const auto code = static_cast<ErrorCode>(word & 0xff);
-  return code > ErrorCode::kClosed ? ErrorCode::kProtocol : code;
+  return static_cast<int>(code) >= kErrorCodeCount ? ErrorCode::kProtocol : code;
 }
 
 }  // namespace unisono::native

@@ -14,7 +14,7 @@
 namespace unisono::recorder {
 namespace {
 
-constexpr auto kLastCode = static_cast<std::uint8_t>(ErrorCode::kClosed);
+constexpr std::uint8_t kLastCode = kErrorCodeCount - 1;
 
 template <typename T>
 T read_at(std::span<const std::byte> bytes, std::size_t at) {

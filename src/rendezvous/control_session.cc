@@ -149,7 +149,8 @@ void ControlSession::deliver(FailureDecision decision) {
 }
 
 void ControlSession::deliver_broken_link(Rank peer, const Status& cause) {
-  deliver({ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
+  const bool is_corrupted = cause.code() == ErrorCode::kCorrupted;
+  deliver({is_corrupted ? cause.code() : ErrorCode::kRankFailed, peer, kEveryCommunicator, 0,
            member_text(member(peer)) + " is lost: " + cause.message()});
 }
 

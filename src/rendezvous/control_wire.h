@@ -104,7 +104,7 @@ bool read_decision(Reader* reader, int size, FailureDecision* decision);
 
 constexpr bool is_code_of_failure(std::uint8_t code) {
   return code > static_cast<std::uint8_t>(ErrorCode::kOk) &&
-         code <= static_cast<std::uint8_t>(ErrorCode::kClosed);
+         code < kErrorCodeCount;
 }
 
 }  // namespace unisono::rendezvous

@@ -216,7 +216,9 @@ void FailureDecider::on_broken_link(Rank reporter, const BrokenLinkMessage& mess
   BrokenLink reported{now + kLinkGraceTime, reporter, peer, message.reason, message.code};
   const auto [known, is_new] = links_.try_emplace(std::minmax(reporter, peer), reported);
   // Who was sent nonsense hangs up, and the sender may be the first to complain of that.
-  const auto is_nonsense = [](const BrokenLink& link) { return link.code == ErrorCode::kProtocol; };
+  const auto is_nonsense = [](const BrokenLink& link) {
+    return link.code == ErrorCode::kProtocol || link.code == ErrorCode::kCorrupted;
+  };
   if (!is_new && is_nonsense(reported) && !is_nonsense(known->second)) {
     reported.due = known->second.due;
     known->second = reported;
@@ -395,14 +397,20 @@ FailureDecision FailureDecider::judge(const BrokenLink& link) const {
   const bool is_reporter = of_reporter > broken_links_of(link.peer);
   const std::string reporter = member_text(member(link.reporter));
   const std::string peer = member_text(member(link.peer));
+  const bool is_corrupted = link.code == ErrorCode::kCorrupted;
   if (is_reporter) {
-    return {ErrorCode::kRankFailed, link.reporter, kEveryCommunicator, 0,
+    return {is_corrupted ? link.code : ErrorCode::kRankFailed, link.reporter, kEveryCommunicator, 0,
             fmt::format("{} lost its links to {} ranks that are alive, to {} with: {}", reporter,
                         of_reporter, peer, link.reason)};
   }
   if (link.code == ErrorCode::kProtocol) {
     return {link.code, link.peer, kEveryCommunicator, 0,
             fmt::format("{} sent {} what no correct rank sends: {}", peer, reporter, link.reason)};
+  }
+  if (is_corrupted) {
+    return {link.code, link.peer, kEveryCommunicator, 0,
+            fmt::format("the link from {} to {} changed what it carried: {}", peer, reporter,
+                        link.reason)};
   }
   return {ErrorCode::kRankFailed, link.peer, kEveryCommunicator, 0,
           fmt::format("the link between {} and {} broke although both are alive: {}", reporter,

@@ -23,7 +23,7 @@ Status without(const Status& why) {
 
 bool ends_membership(ErrorCode code) {
   return code == ErrorCode::kRankFailed || code == ErrorCode::kProtocol ||
-         code == ErrorCode::kRankLeft;
+         code == ErrorCode::kCorrupted || code == ErrorCode::kRankLeft;
 }
 
 }  // namespace

@@ -60,9 +60,11 @@ Result<std::unique_ptr<Transport>> make_shm(SharedWorld& world, Rank rank,
 }
 
 Result<std::unique_ptr<Transport>> make_stream(SharedWorld& world, Rank rank,
-                                               StreamOptions::Family family) {
+                                               StreamOptions::Family family,
+                                               bool checksum = false) {
   StreamOptions options;
   options.family = family;
+  options.checksum = checksum;
   options.rank = rank;
   options.size = world.ranks();
   options.job_id = job_id(world);
@@ -92,6 +94,7 @@ Result<std::unique_ptr<Transport>> make_unconnected(const std::string& kind, Sha
         std::make_unique<FaultyTransport>(make_loopback(world, rank), mild_faults(rank)));
   }
   if (kind == "tcp") return make_stream(world, rank, StreamOptions::Family::kTcp);
+  if (kind == "tcp_with_sums") return make_stream(world, rank, StreamOptions::Family::kTcp, true);
   if (kind == "unix") return make_stream(world, rank, StreamOptions::Family::kUnix);
   if (kind.starts_with("verbs")) {
     UNISONO_ASSIGN(auto side, make_stream(world, rank, StreamOptions::Family::kTcp));
@@ -117,6 +120,7 @@ const std::vector<TransportKind>& transport_kinds() {
         {"shm_lending", 128 * 1024, false},
         {"shm_lending_smallest_ring", shm::kRingBytesMin, false},
         {"tcp", 0, true},
+        {"tcp_with_sums", 0, true},
         {"unix", 0, true},
         {"tracing_loopback", 0, false},
         {"faulty_loopback", 0, false},

@@ -114,6 +114,7 @@ TEST(Config, TakesHowGpusAreUsedAndWhichDriver) {
   EXPECT_EQ(shown("UNISONO_CUDA", "require"), "require");
   EXPECT_EQ(shown("UNISONO_CUDA", "off"), "off");
   EXPECT_EQ(shown("UNISONO_MEASURE", "off"), "off");
+  EXPECT_EQ(shown("UNISONO_CHECKSUM", "on"), "on");
   EXPECT_THAT(shown("UNISONO_MEASURE", "maybe"), HasSubstr("UNISONO_MEASURE=maybe"));
   EXPECT_EQ(value_text(Config{}, "UNISONO_CUDA_GATES"), "on");
   EXPECT_EQ(shown("UNISONO_CUDA_GATES", "off"), "off");

@@ -436,8 +436,22 @@ TEST(FailureDecider, WhoSentNonsenseIsNamedThoughItComplainedFirst) {
   EXPECT_THAT(said[0].decision.message, HasSubstr("a frame of 4 GiB"));
 }
 
+TEST(FailureDecider, BytesThatChangedAreTheLinksAndNoNonsense) {
+  FailureDecider decider(members(4));
+  decider.on_broken_link(2, {1, "the peer closed the connection"}, kStart);
+  decider.on_broken_link(1, {2, "two checksums", ErrorCode::kCorrupted},
+                         kStart + milliseconds(100));
+  const auto said = decider.take(kStart + kLinkGraceTime);
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said[0].decision.code, ErrorCode::kCorrupted);
+  EXPECT_EQ(said[0].decision.failed_rank, 2);
+  EXPECT_THAT(said[0].decision.message, AllOf(HasSubstr("link from rank 2"), HasSubstr("to rank 1"),
+                                              HasSubstr("two checksums")));
+}
+
 TEST(FailureDecider, WhoLosesMoreLinksIsNamedWhoeverComplainsFirst) {
-  for (const ErrorCode code : {ErrorCode::kRankFailed, ErrorCode::kProtocol}) {
+  for (const ErrorCode code :
+       {ErrorCode::kRankFailed, ErrorCode::kProtocol, ErrorCode::kCorrupted}) {
     FailureDecider decider(members(4));
     // Rank 3's network is down, or it takes sound frames for nonsense.
     decider.on_broken_link(3, {0, "nothing is acknowledged", code}, kStart);

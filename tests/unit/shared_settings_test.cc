@@ -64,6 +64,13 @@ TEST(SharedSettings, AreThoseThatWhatIsMeasuredRestsOn) {
               HasSubstr("differ in UNISONO_MEASURE, which all ranks must share: 'on' and 'off'"));
 }
 
+TEST(SharedSettings, AreThoseThatSayWhatFramesCarry) {
+  Config summed;
+  summed.checksum = true;
+  EXPECT_THAT(rendezvous_of(settings_of(""), settings_of("", summed)).message(),
+              HasSubstr("differ in UNISONO_CHECKSUM, which all ranks must share: 'off' and 'on'"));
+}
+
 TEST(SharedSettings, NameTheRowOfTheTableAndBothRanks) {
   const std::string other = "reduce_scatter tcp 1 any own any ring - 0\n";
   EXPECT_THAT(complaint_about(kRing + kDirect, kRing + other),

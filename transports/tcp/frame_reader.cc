@@ -44,9 +44,11 @@ void FrameReader::FreeAligned::operator()(std::byte* memory) const {
   ::operator delete[](memory, std::align_val_t{kAlignment});
 }
 
-FrameReader::FrameReader(Rank peer, Carries carries)
+FrameReader::FrameReader(Rank peer, Carries carries, bool has_sums)
     : peer_(peer),
       carries_(carries),
+      head_bytes_(has_sums ? sizeof(FrameHead) : sizeof(FrameHeader)),
+      sums_(has_sums ? std::make_unique<SumCheck>(peer) : nullptr),
       staging_(
           static_cast<std::byte*>(::operator new[](kStagingBytes, std::align_val_t{kAlignment}))) {}
 
@@ -66,6 +68,7 @@ int FrameReader::areas(std::array<iovec, 2>* out) {
 Status FrameReader::received(std::size_t bytes, FrameSink& sink) {
   if (in_payload_ && placement_.kind == Placement::Kind::kInto) {
     const std::size_t direct = std::min(bytes, payload_rest());
+    note_payload(placement_.target + payload_done_, direct);
     payload_done_ += direct;
     bytes -= direct;
   }
@@ -97,10 +100,11 @@ Status FrameReader::parse(FrameSink& sink) {
     if (in_payload_) {
       take_payload(sink);
       if (payload_rest() > 0) break;
+      if (sums_) UNISONO_TRY(sums_->end(header_));
       in_payload_ = false;
       sink.received(peer_, header_);
     }
-    if (end_ - begin_ < sizeof header_) break;
+    if (end_ - begin_ < head_bytes_) break;
     UNISONO_TRY(begin_frame(sink));
   }
   if (begin_ == end_) {
@@ -120,7 +124,12 @@ Status FrameReader::begin_frame(FrameSink& sink) {
             peer_};
   }
   std::memcpy(&header_, staging_.get() + begin_, sizeof header_);
-  begin_ += sizeof header_;
+  if (sums_) {
+    FrameSums sums;
+    std::memcpy(&sums, staging_.get() + begin_ + sizeof header_, sizeof sums);
+    UNISONO_TRY(sums_->begin(header_, sums));
+  }
+  begin_ += head_bytes_;
   payload_done_ = 0;
   if (header_.kind == kFrameGoodbye) return on_link_frame();
   UNISONO_TRY(check(peer_, header_));
@@ -139,6 +148,10 @@ Status FrameReader::begin_frame(FrameSink& sink) {
   in_payload_ = true;
   if (placement_.kind == Placement::Kind::kDeliver) align_payload();
   return {};
+}
+
+void FrameReader::note_payload(const std::byte* begin, std::size_t bytes) {
+  if (sums_) sums_->add({begin, bytes});
 }
 
 Status FrameReader::on_link_frame() {
@@ -173,6 +186,7 @@ void FrameReader::take_payload(FrameSink& sink) {
     case Placement::Kind::kDiscard:
       break;
   }
+  note_payload(staging_.get() + begin_, available);
   begin_ += available;
   payload_done_ += available;
 }
@@ -182,6 +196,7 @@ void FrameReader::deliver_staged(std::size_t available, FrameSink& sink) {
   std::size_t piece = available;
   if (piece < payload_rest()) piece = piece / kAlignment * kAlignment;
   if (piece > 0) {
+    note_payload(staging_.get() + begin_, piece);
     sink.deliver(peer_, header_, payload_done_, {staging_.get() + begin_, piece});
     begin_ += piece;
     payload_done_ += piece;

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "transports/tcp/frame_sums.h"
 #include "transports/transport.h"
 
 namespace unisono::tcp {
@@ -19,12 +20,14 @@ class FrameReader {
  public:
   /// Streams behind the first one carry pieces of granted messages and nothing else.
   enum class Carries : std::uint8_t { kEverything, kDataOnly };
-  explicit FrameReader(Rank peer, Carries carries = Carries::kEverything);
+  /// `has_sums`: every frame has checksums, which are compared.
+  explicit FrameReader(Rank peer, Carries carries = Carries::kEverything, bool has_sums = false);
 
   /// Where the next bytes of the stream belong: first the rest of a payload that goes straight to
   /// its target, if there is one, then staging. Returns entries used, 1 or 2.
   int areas(std::array<iovec, 2>* out);
-  /// `bytes` were written to the areas, in their order. kProtocol for what no peer may send.
+  /// `bytes` were written to the areas, in their order. kProtocol for what no peer may send,
+  /// kCorrupted for what is not as it was sent.
   Status received(std::size_t bytes, FrameSink& sink);
   /// The same for bytes that lie elsewhere: what came in one piece with the handshake.
   Status take(std::span<const std::byte> bytes, FrameSink& sink);
@@ -45,10 +48,10 @@ class FrameReader {
   // Holds one whole frame of the largest size; pieces handed to deliver() start at multiples of
   // kAlignment in it, so that elements in them are aligned.
   static constexpr std::size_t kAlignment = 64;
-  static constexpr std::size_t kStagingBytes = sizeof(FrameHeader) + kFramePayloadMax;
+  static constexpr std::size_t kStagingBytes = sizeof(FrameHead) + kFramePayloadMax;
   // Received at once where a header is expected: small frames come whole, of a large one not so
   // much that copying it out of staging costs more than a call.
-  static constexpr std::size_t kSmallBytes = 16 * 1024 + sizeof(FrameHeader);
+  static constexpr std::size_t kSmallBytes = 16 * 1024 + sizeof(FrameHead);
   // Asked for behind a payload of known length: the next header, or a few small frames.
   static constexpr std::size_t kBehindPayload = 512;
 
@@ -58,6 +61,7 @@ class FrameReader {
 
   Status parse(FrameSink& sink);
   Status begin_frame(FrameSink& sink);
+  void note_payload(const std::byte* begin, std::size_t bytes);
   Status on_link_frame();
   void take_payload(FrameSink& sink);
   void deliver_staged(std::size_t available, FrameSink& sink);
@@ -66,6 +70,8 @@ class FrameReader {
 
   Rank peer_;
   Carries carries_;
+  std::size_t head_bytes_;  // of a frame before its payload
+  std::unique_ptr<SumCheck> sums_;
   std::unique_ptr<std::byte[], FreeAligned> staging_;
   std::size_t begin_ = 0;  // of the bytes in staging that are not parsed
   std::size_t end_ = 0;

@@ -6,20 +6,31 @@
 namespace unisono::tcp {
 
 void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> payload,
-                       std::uint64_t token, std::size_t sent) {
+                       std::uint64_t token, std::size_t sent, const FrameSums* sums) {
   UNISONO_ASSERT(count_ < kPlaces, "who posts asks full() first");
   Pending& frame = at(count_++);
-  frame = {header, payload, token, sent, !payload.empty()};
-  queued_bytes_ += frame.bytes() - sent;
+  frame.head.header = header;
+  if (sums != nullptr) frame.head.sums = *sums;
+  frame.payload = payload;
+  frame.token = token;
+  frame.sent = sent;
+  frame.lent = !payload.empty();
+  frame.summed = sums != nullptr;
+  queued_bytes_ += bytes_of(frame) - sent;
 }
 
 void FrameWriter::cancel(std::uint64_t token) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     Pending frame = at(i);
+    // Fewer frames may go before it now.
+    if (frame.summed && frame.sent == 0) {
+      frame.summed = false;
+      --number_;
+    }
     if (frame.lent && frame.token == token) {
       if (frame.sent == 0) {
-        queued_bytes_ -= frame.bytes();
+        queued_bytes_ -= bytes_of(frame);
         continue;
       }
       // Only the first frame can have begun, so one copy is enough at any time.
@@ -32,17 +43,25 @@ void FrameWriter::cancel(std::uint64_t token) {
   count_ = kept;
 }
 
-int FrameWriter::gather(std::span<iovec> out, std::size_t bytes_max) const {
+// As late as can be: the payload is read once more right after.
+void FrameWriter::sum_up(Pending* frame) {
+  if (frame->summed) return;
+  frame->summed = true;
+  frame->head.sums = next_sums(frame->head.header, frame->payload);
+}
+
+int FrameWriter::gather(std::span<iovec> out, std::size_t bytes_max) {
   std::size_t used = 0, bytes = 0;
   for (std::size_t i = 0; i < count_ && bytes < bytes_max && used + 2 <= out.size(); ++i) {
-    const Pending& frame = at(i);
+    Pending& frame = at(i);
+    if (has_sums()) sum_up(&frame);
     std::size_t payload_sent = 0;
-    if (frame.sent < sizeof frame.header) {
-      const auto* start = reinterpret_cast<const std::byte*>(&frame.header) + frame.sent;
-      out[used++] = {const_cast<std::byte*>(start), sizeof frame.header - frame.sent};
+    if (frame.sent < head_bytes_) {
+      out[used++] = {reinterpret_cast<std::byte*>(&frame.head) + frame.sent,
+                     head_bytes_ - frame.sent};
       bytes += out[used - 1].iov_len;
     } else {
-      payload_sent = frame.sent - sizeof frame.header;
+      payload_sent = frame.sent - head_bytes_;
     }
     if (payload_sent < frame.payload.size()) {
       const auto rest = frame.payload.subspan(payload_sent);

@@ -10,12 +10,17 @@
 #include <span>
 #include <vector>
 
+#include "transports/tcp/frame_sums.h"
 #include "transports/transport.h"
 
 namespace unisono::tcp {
 
 class FrameWriter {
  public:
+  /// `has_sums`: every frame gets checksums.
+  explicit FrameWriter(bool has_sums = false)
+      : head_bytes_(has_sums ? sizeof(FrameHead) : sizeof(FrameHeader)) {}
+
   /// Frames of the engine that may wait; two more places are kept for frames of this transport.
   static constexpr std::size_t kFramesMax = 64;
 
@@ -24,11 +29,20 @@ class FrameWriter {
   /// Bytes not yet taken by the kernel, headers included.
   std::size_t queued_bytes() const { return queued_bytes_; }
 
+  bool has_sums() const { return head_bytes_ == sizeof(FrameHead); }
+  /// Of a frame before its payload.
+  std::size_t head_bytes() const { return head_bytes_; }
+  /// With has_sums() and empty(): those of the frame that is the next to be sent.
+  FrameSums next_sums(const FrameHeader& header, std::span<const std::byte> payload) {
+    return sums_of(header, payload, number_++);
+  }
+
   /// Queues a frame of which `sent` bytes have gone already. Payload is lent until the frame ends.
+  /// `sums`: of next_sums(), if it was asked.
   void push(const FrameHeader& header, std::span<const std::byte> payload, std::uint64_t token,
-            std::size_t sent = 0);
+            std::size_t sent = 0, const FrameSums* sums = nullptr);
   /// Fills `out` with the next bytes to send, at most about `bytes_max`. Returns entries used.
-  int gather(std::span<iovec> out, std::size_t bytes_max) const;
+  int gather(std::span<iovec> out, std::size_t bytes_max);
   /// Payloads lent with `token` are not referenced afterwards: frames that have not begun are
   /// dropped, the one that has is completed from a copy.
   void cancel(std::uint64_t token);
@@ -39,7 +53,7 @@ class FrameWriter {
     queued_bytes_ -= bytes;
     while (count_ > 0) {
       Pending& frame = at(0);
-      const std::size_t rest = frame.bytes() - frame.sent;
+      const std::size_t rest = bytes_of(frame) - frame.sent;
       if (bytes < rest) {
         frame.sent += bytes;
         return;
@@ -58,17 +72,18 @@ class FrameWriter {
 
  private:
   struct Pending {
-    FrameHeader header;
+    FrameHead head;
     std::span<const std::byte> payload;
     std::uint64_t token = 0;
     std::size_t sent = 0;
     bool lent = false;
-    std::size_t bytes() const { return sizeof header + payload.size(); }
+    bool summed = false;
   };
   static constexpr std::size_t kPlaces = kFramesMax + 2;
 
   Pending& at(std::size_t index) { return frames_[(first_ + index) % kPlaces]; }
-  const Pending& at(std::size_t index) const { return frames_[(first_ + index) % kPlaces]; }
+  std::size_t bytes_of(const Pending& frame) const { return head_bytes_ + frame.payload.size(); }
+  void sum_up(Pending* frame);
 
   template <typename Ended>
   void end_first(Ended&& ended) {
@@ -83,6 +98,8 @@ class FrameWriter {
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   std::size_t queued_bytes_ = 0;
+  std::size_t head_bytes_;
+  std::uint64_t number_ = 0;  // of the next frame that gets sums
   std::vector<std::byte> copy_;  // the payload of a cancelled frame that had begun
 };
 

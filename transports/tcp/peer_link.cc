@@ -41,8 +41,9 @@ std::string_view name_of(LinkState state) {
   return "unknown";
 }
 
-PeerLink::PeerLink(Rank self, Rank peer) : self_(self), peer_(peer) {
-  streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything));
+PeerLink::PeerLink(Rank self, Rank peer, bool has_sums)
+    : self_(self), peer_(peer), has_sums_(has_sums) {
+  streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything, has_sums));
 }
 
 Stream& PeerLink::stream_for(const FrameHeader& header) {
@@ -91,7 +92,7 @@ void PeerLink::attach(Connection connection) {
     state_ = next_state(state_, LinkEvent::kAttached);
   } else {
     UNISONO_ASSERT(connection.stream == streams_.size(), "streams are attached in order");
-    streams_.push_back(std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly));
+    streams_.push_back(std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly, has_sums_));
   }
   streams_[connection.stream]->attach(std::move(connection));
 }

@@ -30,7 +30,8 @@ std::string_view name_of(LinkState state);
 
 class PeerLink final : public Endpoint {
  public:
-  PeerLink(Rank self, Rank peer);
+  /// `has_sums`: of every frame, as the peer does.
+  PeerLink(Rank self, Rank peer, bool has_sums = false);
 
   PostResult post_send(const FrameHeader& header, std::span<const std::byte> payload,
                        std::uint64_t token) override;
@@ -81,6 +82,7 @@ class PeerLink final : public Endpoint {
 
   Rank self_;
   Rank peer_;
+  bool has_sums_;
   LinkState state_ = LinkState::kIdle;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::size_t turn_ = 0;

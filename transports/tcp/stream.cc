@@ -63,28 +63,40 @@ PostResult Stream::post(const FrameHeader& header, std::span<const std::byte> pa
   // The link is about to be reported closed: poll() finds the cause.
   if (send_failed() || goodbye_queued_) return PostResult::kDone;
   std::size_t sent = 0;
+  FrameSums sums;
+  const FrameSums* given = nullptr;
   const bool others_follow =
       header.kind == FrameKind::kData && header.offset + payload.size() < header.total_bytes;
   const bool may_go = writer_.empty() && sent_this_turn_ < kSendBytesPerTurn && !others_follow;
   if (attached() && may_go) {
-    if (payload.size() <= kCopyBytesMax) {
-      std::byte frame[sizeof header + kCopyBytesMax];
-      std::memcpy(frame, &header, sizeof header);
-      if (!payload.empty()) std::memcpy(frame + sizeof header, payload.data(), payload.size());
-      const iovec part{frame, sizeof header + payload.size()};
-      sent = static_cast<std::size_t>(send_some({&part, 1}));
-    } else {
-      const iovec parts[] = {{const_cast<FrameHeader*>(&header), sizeof header},
-                             {const_cast<std::byte*>(payload.data()), payload.size()}};
-      sent = static_cast<std::size_t>(send_some(parts));
+    if (writer_.has_sums()) {
+      sums = writer_.next_sums(header, payload);
+      given = &sums;
     }
+    sent = send_now(header, given, payload);
     sent_this_turn_ += sent;
-    if (sent == sizeof header + payload.size() || send_failed()) return PostResult::kDone;
+    if (sent == writer_.head_bytes() + payload.size() || send_failed()) return PostResult::kDone;
   } else if (writer_.full()) {
     return PostResult::kFull;
   }
-  writer_.push(header, payload, token, sent);
+  writer_.push(header, payload, token, sent, given);
   return payload.empty() ? PostResult::kDone : PostResult::kPending;
+}
+
+std::size_t Stream::send_now(const FrameHeader& header, const FrameSums* sums,
+                             std::span<const std::byte> payload) {
+  std::byte head[sizeof(FrameHead) + kCopyBytesMax];
+  std::size_t bytes = sizeof header;
+  std::memcpy(head, &header, sizeof header);
+  if (sums != nullptr) {
+    std::memcpy(head + bytes, sums, sizeof *sums);
+    bytes += sizeof *sums;
+  }
+  const bool is_copied = payload.size() <= kCopyBytesMax;
+  if (is_copied && !payload.empty()) std::memcpy(head + bytes, payload.data(), payload.size());
+  if (is_copied) bytes += payload.size();
+  const iovec parts[] = {{head, bytes}, {const_cast<std::byte*>(payload.data()), payload.size()}};
+  return static_cast<std::size_t>(send_some({parts, is_copied ? 1u : 2u}));
 }
 
 bool Stream::send_queued(Rank peer, FrameSink& sink, bool takes_turns) {
@@ -173,7 +185,10 @@ void Stream::drop(Rank peer, FrameSink& sink) {
 }
 
 Status Stream::failure(Rank peer) const {
-  if (!protocol_error_) return protocol_error_;
+  if (!protocol_error_) {
+    return {protocol_error_.code(),
+            fmt::format("{} (connection to {})", protocol_error_.message(), remote_), peer};
+  }
   const int error = receive_error_ != 0 ? receive_error_ : send_error_;
   if (finished_ && receive_error_ == 0) {
     return {ErrorCode::kRankFailed,

@@ -27,7 +27,8 @@ struct Connection {
 
 class Stream {
  public:
-  Stream(Rank peer, FrameReader::Carries carries) : reader_(peer, carries) {}
+  Stream(Rank peer, FrameReader::Carries carries, bool has_sums)
+      : reader_(peer, carries, has_sums), writer_(has_sums) {}
 
   /// Before this, frames queue up.
   void attach(Connection connection);
@@ -73,6 +74,8 @@ class Stream {
   Status failure(Rank peer) const;
 
  private:
+  std::size_t send_now(const FrameHeader& header, const FrameSums* sums,
+                       std::span<const std::byte> payload);
   bool rest_is_awaited() const;
   std::ptrdiff_t send_some(std::span<const iovec> parts);
   void finish(int error);

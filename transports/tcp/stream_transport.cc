@@ -143,7 +143,7 @@ Status StreamTransport::set_peers(std::vector<std::string> addresses) {
 
 PeerLink& StreamTransport::link(Rank peer) {
   auto& place = links_[static_cast<std::size_t>(peer)];
-  if (!place) place = std::make_unique<PeerLink>(options_.rank, peer);
+  if (!place) place = std::make_unique<PeerLink>(options_.rank, peer, options_.checksum);
   return *place;
 }
 

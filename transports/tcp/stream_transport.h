@@ -32,6 +32,8 @@ struct StreamOptions {
   int streams = 0;
   std::size_t extra_stream_after_bytes = std::size_t{4} << 20;
   int backlog = 1024;
+  /// Every frame carries sums of its header and payload; the same on every rank.
+  bool checksum = false;
   /// SO_SNDBUF and SO_RCVBUF; 0 leaves sizing to the system.
   int send_buffer_bytes = 0;
   int receive_buffer_bytes = 0;

@@ -26,6 +26,7 @@ class ErrorCode(enum.IntEnum):
     PROTOCOL = 12
     NOT_MEMBER = 13
     CLOSED = 14
+    CORRUPTED = 15
 
 
 class Error(Exception):
@@ -132,6 +133,12 @@ class Closed(Error):
     code = ErrorCode.CLOSED
 
 
+class DataCorrupted(Error):
+    """Bytes changed on their way between two ranks (``UNISONO_CHECKSUM``)."""
+
+    code = ErrorCode.CORRUPTED
+
+
 _CLASSES: Dict[ErrorCode, Type[Error]] = {
     kind.code: kind
     for kind in (
@@ -149,6 +156,7 @@ _CLASSES: Dict[ErrorCode, Type[Error]] = {
         ProtocolViolated,
         NotMember,
         Closed,
+        DataCorrupted,
     )
 }
 
