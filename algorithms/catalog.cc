@@ -6,6 +6,8 @@
 
 namespace unisono::algorithms {
 
+// Ranks compare their hints by an algorithm's place among its collective's: whoever moves one
+// raises kWireVersion.
 std::span<const Algorithm> catalog() {
   static const auto algorithms = std::to_array<Algorithm>({
       kAllReduceRing,
