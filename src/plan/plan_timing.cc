@@ -1,7 +1,9 @@
 #include "plan/plan_timing.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/collective.h"
@@ -24,6 +26,20 @@ double passes_of(const Step& step) {
   return step.kind == StepKind::kReduceAll ? step.operand_count - 1.0 : 1.0;
 }
 
+// What happens at a time. Equal times in this order: what has been offered is taken first, and a
+// node's link looks at what all its ranks offer.
+enum class EventKind { kArrives, kRankSends, kNodeSends };
+
+struct Event {
+  double at = 0;
+  EventKind kind{};
+  std::size_t index = 0;  // of a send, a rank or a node
+
+  bool operator>(const Event& other) const {
+    return std::tie(at, kind, index) > std::tie(other.at, other.kind, other.index);
+  }
+};
+
 class Estimate {
  public:
   Estimate(std::span<const Plan> plans, std::size_t bytes, const NetworkModel& network);
@@ -40,8 +56,14 @@ class Estimate {
     return static_cast<std::size_t>(network_.node_of(node.rank));
   }
   bool leaves_node(const Node& send) const { return node_of(send) != node_of(nodes_[send.match]); }
-  void send_next(const Due& sender);
-  void transfer(std::size_t send, double at);
+  void happen(const Event& event);
+  void send_from_rank(std::size_t rank, double now);
+  void send_from_node(std::size_t node, double now);
+  void receive(std::size_t send, double at);
+  LinkModel link_of(const Node& send) const;
+  std::size_t bytes_of_message(const Node& send) const {
+    return bytes_of(nodes_[send.match], nodes_[send.match].step->target);
+  }
   void complete(std::size_t index, double at);
   std::size_t bytes_of(const Node& node, const ChunkRange& range) const {
     return layouts_[static_cast<std::size_t>(node.rank)].range(range).bytes;
@@ -55,8 +77,9 @@ class Estimate {
   std::vector<double> node_send_free_;  // per node, the same
   std::vector<double> node_receive_free_;
   std::vector<std::size_t> unblocked_;
-  std::vector<DueQueue> outgoing_;  // per rank: sends whose receives are ready as well
-  DueQueue senders_;                // ranks that may have something to send
+  std::vector<DueQueue> outgoing_;       // per rank: sends whose receives are ready as well
+  std::vector<DueQueue> node_outgoing_;  // per node: what its ranks offer, one message of each
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   PlanTiming timing_;
 };
 
@@ -66,7 +89,8 @@ Estimate::Estimate(std::span<const Plan> plans, std::size_t bytes, const Network
       receive_free_(plans.size()),
       node_send_free_(plans.size()),
       node_receive_free_(plans.size()),
-      outgoing_(plans.size()) {
+      outgoing_(plans.size()),
+      node_outgoing_(plans.size()) {
   layouts_.reserve(plans.size());
   for (const Plan& plan : plans) layouts_.push_back(layout_for(plan, bytes));
   link(plans);
@@ -114,7 +138,7 @@ void Estimate::become_ready(std::size_t index) {
     case StepKind::kReceive:
     case StepKind::kReceiveReduce:
       outgoing_[static_cast<std::size_t>(node.step->peer)].push({node.ready, node.match});
-      senders_.push({node.ready, static_cast<std::size_t>(node.step->peer)});
+      events_.push({node.ready, EventKind::kRankSends, static_cast<std::size_t>(node.step->peer)});
       break;
     case StepKind::kCopy:
     case StepKind::kReduce:
@@ -125,45 +149,74 @@ void Estimate::become_ready(std::size_t index) {
   }
 }
 
-// A link sends in the order in which messages became ready, one after the other.
-void Estimate::send_next(const Due& sender) {
-  const auto& [now, rank] = sender;
+void Estimate::happen(const Event& event) {
+  switch (event.kind) {
+    case EventKind::kArrives:
+      return receive(event.index, event.at);
+    case EventKind::kRankSends:
+      return send_from_rank(event.index, event.at);
+    case EventKind::kNodeSends:
+      return send_from_node(event.index, event.at);
+  }
+}
+
+// A rank's link sends in the order in which messages became ready, one after the other.
+void Estimate::send_from_rank(std::size_t rank, double now) {
   DueQueue& queue = outgoing_[rank];
   // Whatever is not due yet has an event of its own.
   if (queue.empty() || queue.top().first > now || send_free_[rank] > now) return;
   const std::size_t send = queue.top().second;
-  const double node_free = leaves_node(nodes_[send]) ? node_send_free_[node_of(nodes_[send])] : now;
-  if (node_free > now) {
-    senders_.push({node_free, rank});
-    return;
-  }
   queue.pop();
-  transfer(send, now);
-  senders_.push({send_free_[rank], rank});
+  if (leaves_node(nodes_[send])) {
+    send_free_[rank] = std::numeric_limits<double>::infinity();
+    node_outgoing_[node_of(nodes_[send])].push({now, send});
+    events_.push({now, EventKind::kNodeSends, node_of(nodes_[send])});
+  } else {
+    receive(send, now);
+    events_.push({send_free_[rank], EventKind::kRankSends, rank});
+  }
 }
 
-// The receiver takes messages in the order in which they are offered; so does its node, which
-// makes no sender's node wait.
-void Estimate::transfer(std::size_t send_index, double at) {
+// The node's link takes its time for a message, and the rank's link what it takes itself.
+void Estimate::send_from_node(std::size_t node, double now) {
+  DueQueue& queue = node_outgoing_[node];
+  if (queue.empty() || node_send_free_[node] > now) return;
+  const std::size_t index = queue.top().second;
+  queue.pop();
+  const Node& send = nodes_[index];
+  const auto bytes = static_cast<double>(bytes_of_message(send));
+  const auto rank = static_cast<std::size_t>(send.rank);
+  const double node_takes = bytes * network_.between_nodes.per_byte;
+  send_free_[rank] = now + bytes * link_of(send).per_byte;
+  events_.push({send_free_[rank], EventKind::kRankSends, rank});
+  node_send_free_[node] = now + node_takes;
+  events_.push({node_send_free_[node], EventKind::kNodeSends, node});
+  // The receiver's node makes no sender wait, and reserves its rank's link only when it can go on.
+  double& receive_free = node_receive_free_[node_of(nodes_[send.match])];
+  const double arrives = std::max(now, receive_free);
+  receive_free = arrives + node_takes;
+  events_.push({arrives, EventKind::kArrives, index});
+}
+
+LinkModel Estimate::link_of(const Node& send) const {
+  if (!leaves_node(send)) return {network_.latency, network_.per_byte};
+  return {network_.between_nodes.latency,
+          std::max(network_.per_byte, network_.between_nodes.per_byte)};
+}
+
+// The receiver takes messages in the order in which they are offered. Who sends within the node
+// waits for it.
+void Estimate::receive(std::size_t send_index, double at) {
   const Node& send = nodes_[send_index];
   const std::size_t receive_index = send.match;
   const Node& receive = nodes_[receive_index];
-  const std::size_t bytes = bytes_of(receive, receive.step->target);
-  const bool is_far = leaves_node(send);
-  const LinkModel link =
-      is_far ? network_.between_nodes : LinkModel{network_.latency, network_.per_byte};
-  const double duration = static_cast<double>(bytes) * link.per_byte;
-  double& send_free = send_free_[static_cast<std::size_t>(send.rank)];
+  const std::size_t bytes = bytes_of_message(send);
+  const LinkModel link = link_of(send);
   double& receive_free = receive_free_[static_cast<std::size_t>(receive.rank)];
-  double start = std::max(at, receive_free);
-  if (is_far) start = std::max(start, node_receive_free_[node_of(receive)]);
-  const double busy_until = start + duration;
-  send_free = receive_free = busy_until;
-  if (is_far) {
-    send_free = node_send_free_[node_of(send)] = at + duration;
-    node_receive_free_[node_of(receive)] = busy_until;
-  }
-  const double end = busy_until + link.latency;
+  const double start = std::max(at, receive_free);
+  receive_free = start + static_cast<double>(bytes) * link.per_byte;
+  if (!leaves_node(send)) send_free_[static_cast<std::size_t>(send.rank)] = receive_free;
+  const double end = receive_free + link.latency;
   timing_.messages.push_back({send.rank, receive.rank, send.step, receive.step, bytes, start, end});
   const bool reduces = receive.step->kind == StepKind::kReceiveReduce;
   const double work = reduces ? static_cast<double>(bytes) * network_.reduce_per_byte : 0;
@@ -191,10 +244,10 @@ PlanTiming Estimate::run() {
       unblocked_.pop_back();
       become_ready(index);
     }
-    if (senders_.empty()) break;
-    const Due next = senders_.top();
-    senders_.pop();
-    send_next(next);
+    if (events_.empty()) break;
+    const Event next = events_.top();
+    events_.pop();
+    happen(next);
   }
   std::stable_sort(timing_.messages.begin(), timing_.messages.end(),
                    [](const auto& a, const auto& b) { return a.start < b.start; });

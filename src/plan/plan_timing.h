@@ -19,7 +19,9 @@ struct LinkModel {
 
 /// Each rank sends one message at a time and receives one at a time, both at once; latencies
 /// overlap. Local work costs reduce_per_byte. What goes to another node takes the link of either
-/// node as well, which all ranks there share: one message at a time each way.
+/// node as well, which all ranks there share, one message at a time each way: it moves at the rate
+/// of the slowest of these links. A rank offers its node one message at a time; a node's link
+/// serves them in the order in which they are offered.
 struct NetworkModel {
   double latency = 0;
   double per_byte = 0;

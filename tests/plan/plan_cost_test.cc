@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "algorithms/algorithm.h"
+#include "plan/plan_builder.h"
 #include "plan/plan_timing.h"
 #include "tests/plan/plan_cases.h"
 
@@ -80,6 +82,62 @@ TEST(PlanTiming, LetsOneRankReceiveOneMessageAtATime) {
   const auto plans = plan_test::build_all(*linear, {.collective = Collective::kReduce, .ranks = 4});
   const auto timing = plan::time_plans(plans, 1000, {.latency = 10, .per_byte = 0.01});
   EXPECT_DOUBLE_EQ(timing.end, 10 + 3 * 1000 * 0.01);
+}
+
+struct Sent {
+  Rank from;
+  Rank to;
+  int blocks;
+};
+
+// Plans of nothing but these messages, all of them ready at once. A block is a byte of as many
+// bytes as there are ranks.
+std::vector<plan::Plan> plans_that_send(const std::vector<Sent>& messages, int ranks) {
+  int blocks = 0;
+  for (const Sent& message : messages) blocks += message.blocks;
+  std::vector<plan::Plan> plans;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    plan::PlanBuilder builder({.collective = Collective::kAllGather, .rank = rank, .ranks = ranks},
+                              "made_up", blocks, blocks);
+    int first = 0;
+    for (const auto& [from, to, count] : messages) {
+      if (rank == from) builder.send(to, builder.input(first, count));
+      if (rank == to) builder.receive(from, builder.output(first, count));
+      first += count;
+    }
+    plans.push_back(std::move(builder).finish());
+  }
+  return plans;
+}
+
+TEST(PlanTiming, LetsTheRanksOfANodeTakeTurnsOnItsLink) {
+  const auto plans =
+      plans_that_send({{0, 2, 1}, {0, 2, 1}, {0, 2, 1}, {1, 3, 1}, {1, 3, 1}, {1, 3, 1}}, 4);
+  const auto timing = plan::time_plans(
+      plans, 4, {.per_byte = 0.5, .ranks_per_node = 2, .between_nodes = {.per_byte = 1}});
+  ASSERT_EQ(timing.messages.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(timing.messages[i].sender, i % 2) << i;
+    EXPECT_DOUBLE_EQ(timing.messages[i].start, static_cast<double>(i));
+  }
+}
+
+// Rank 8's node takes 0's message first, so that 4's waits there; 8's own link is idle meanwhile.
+TEST(PlanTiming, LetsNearMessagesPassAFarOneThatWaitsAtTheNode) {
+  const auto plans = plans_that_send({{0, 9, 100}, {4, 8, 10}, {10, 8, 1}}, 12);
+  const auto timing = plan::time_plans(
+      plans, 12, {.per_byte = 1, .ranks_per_node = 4, .between_nodes = {.per_byte = 1}});
+  for (const plan::TimedMessage& message : timing.messages) {
+    EXPECT_DOUBLE_EQ(message.start, message.sender == 4 ? 100 : 0) << message.sender;
+  }
+}
+
+TEST(PlanTiming, HoldsFarMessagesToTheRateOfARanksLink) {
+  const auto plans = plans_that_send({{0, 2, 10}, {1, 3, 10}}, 4);
+  const auto timing = plan::time_plans(
+      plans, 4, {.per_byte = 1, .ranks_per_node = 2, .between_nodes = {.per_byte = 0.01}});
+  EXPECT_GE(timing.end, 10);
+  EXPECT_LE(timing.end, 10.5) << "both ranks send at once";
 }
 
 }  // namespace
