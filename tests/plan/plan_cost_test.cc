@@ -97,7 +97,7 @@ std::vector<plan::Plan> plans_that_send(const std::vector<Sent>& messages, int r
   for (const Sent& message : messages) blocks += message.blocks;
   std::vector<plan::Plan> plans;
   for (Rank rank = 0; rank < ranks; ++rank) {
-    plan::PlanBuilder builder({.collective = Collective::kAllGather, .rank = rank, .ranks = ranks},
+    plan::PlanBuilder builder({.collective = Collective::kAllGather, .ranks = ranks, .rank = rank},
                               "made_up", blocks, blocks);
     int first = 0;
     for (const auto& [from, to, count] : messages) {
