@@ -76,12 +76,18 @@ ChunkRange BlocksAtPositions::block_of(const ChunkRange& run, std::size_t index,
                     static_cast<std::uint32_t>(blocks) * like_.count);
 }
 
-ChunkRange NodeScratch::of(int offset, std::size_t blocks) {
+ChunkRange NodeScratch::of(int offset, std::size_t blocks) { return run_at(runs_, offset, blocks); }
+
+ChunkRange NodeScratch::passing(int offset, std::size_t blocks) {
+  return run_at(passing_, offset, blocks);
+}
+
+ChunkRange NodeScratch::run_at(std::vector<ChunkRange>& runs, int offset, std::size_t blocks) {
   const int height = offset == 0 ? floor_log2(trees_.span()) : floor_log2(offset & -offset);
   const int turn = offset >> (height + 1) & 1;
   const auto index = static_cast<std::size_t>(2 * height + turn);
-  if (index >= runs_.size()) runs_.resize(index + 1);
-  ChunkRange& run = runs_[index];
+  if (index >= runs.size()) runs.resize(index + 1);
+  ChunkRange& run = runs[index];
   if (run.count == 0) run = blocks_.add_scratch(static_cast<std::size_t>(trees_.width()));
   return blocks_.block_of(run, 0, blocks);
 }

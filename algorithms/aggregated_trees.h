@@ -86,13 +86,19 @@ class NodeScratch {
   NodeScratch(BlocksAtPositions& blocks, const AggregatedTrees& trees)
       : blocks_(blocks), trees_(trees) {}
 
-  /// For one block in each of the trees: of their nodes at `offset`, which is asked for once.
+  /// For one block in each of the trees: of their nodes at `offset`. What is asked for twice is the
+  /// same scratch.
   plan::ChunkRange of(int offset, std::size_t blocks);
+  /// For messages at nodes of this height that nothing needs once they are sent or added.
+  plan::ChunkRange passing(int offset, std::size_t blocks);
 
  private:
+  plan::ChunkRange run_at(std::vector<plan::ChunkRange>& runs, int offset, std::size_t blocks);
+
   BlocksAtPositions& blocks_;
   const AggregatedTrees& trees_;
   std::vector<plan::ChunkRange> runs_;
+  std::vector<plan::ChunkRange> passing_;
 };
 
 }  // namespace unisono::algorithms

@@ -6,10 +6,11 @@
 //   round 1   0 -ac-> 1   1 -bd-> 2   2 -ca-> 3   3 -db-> 0
 //
 // So 1 block goes N / 2 ranks far and N / 2 blocks go to the next rank, where Bruck's algorithm
-// does the opposite. Rounds ceil(log2 N) for any N up to 2 m, where m = 32 / chunks is the number
-// of blocks in the longest message; beyond that the last log2(N / m) levels are walked in m trees
-// side by side, depth first: log2 m + N / (4 m) + 1. Each rank sends (N - 1) / N of the gathered
-// bytes. Messages are put together in scratch of at most m (2 + 3 log2(N / m)) blocks.
+// does the opposite. Rounds ceil(log2 N) for any N up to 2 m, where m is the power of two from
+// 32 / chunks down, the blocks in the longest message, and for any N where chunks > 16, so that
+// m = 1 and nothing is put together. Else the last L = ceil(log2 N) - log2 m levels are walked in m
+// trees side by side, depth first: log2 m + N / (4 m) + 1. Each rank sends (N - 1) / N of the
+// gathered bytes. Messages are put together in scratch of at most m (2 + 3 L) blocks.
 // S. Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
 // arXiv:2506.20252 (2025).
 #include "algorithms/aggregated_trees.h"

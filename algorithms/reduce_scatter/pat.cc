@@ -6,10 +6,11 @@
 //   round 1   0 -c-> 2    1 -d-> 3    2 -a-> 0    3 -b-> 1     then rank 0 owns a, 1 b, 2 c, 3 d
 //
 // So N / 2 blocks go to the next rank and 1 block N / 2 ranks far. Rounds ceil(log2 N) for any N
-// up to 2 m, where m = 32 / chunks is the number of blocks in the longest message; beyond that the
-// lowest log2(N / m) levels are walked in m trees side by side, depth first, so that partial
-// results take scratch of at most m (2 + 3 log2(N / m)) blocks: log2 m + N / (2 m) + 2. Each rank
-// sends (N - 1) / N of its bytes. The trees run around the ranks, so rank order is lost.
+// up to 2 m, where m is the power of two from 32 / chunks down, the blocks in the longest message.
+// Beyond that the lowest L = ceil(log2 N) - log2 m levels are walked in m trees side by side, depth
+// first, so that partial results take scratch of at most m (3 + 4 L) blocks: log2 m + N / (2 m) + 2
+// rounds at most, 3 N / 8 + 4 where chunks > 16, so that m = 1. Each rank sends (N - 1) / N of its
+// bytes. The trees run around the ranks, so rank order is lost.
 // S. Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale",
 // arXiv:2506.20252 (2025).
 #include <algorithm>
@@ -56,9 +57,12 @@ class Walk {
     const std::size_t count = up.positions.size();
     auto run = blocks_.as_run(up.positions);
     if (!run) {
+      const int offset = up.positions[0];
       const bool is_leaf = up.distance == 1;
-      run = blocks_.packed(
-          up.positions, is_leaf ? scratch_.of(up.positions[0], count) : blocks_.add_scratch(count));
+      const bool is_far = up.distance >= trees_.span();
+      run = blocks_.packed(up.positions, is_leaf  ? scratch_.of(offset, count)
+                                         : is_far ? blocks_.add_scratch(count)
+                                                  : scratch_.passing(offset, count));
     }
     send_parts(builder_, wrap(request_.rank - up.distance, request_.ranks), *run, request_.chunks);
   }
@@ -78,9 +82,17 @@ class Walk {
       receive_reduce_parts(builder_, from, target, *values, false, request_.chunks);
       blocks_.place(parents, target);
     } else {
-      const bool is_first = are_operands;
-      add_each(parents, from, is_first ? scratch_.of(offset, count) : blocks_.add_scratch(count));
+      const bool is_passing = up.distance < trees_.span() && have_values(parents);
+      add_each(parents, from,
+               are_operands ? scratch_.of(offset, count)
+               : is_passing ? scratch_.passing(up.positions[0], count)
+                            : blocks_.add_scratch(count));
     }
+  }
+
+  bool have_values(const std::vector<int>& positions) {
+    return std::ranges::none_of(
+        positions, [&](int position) { return blocks_.at(position).buffer == Buffer::kInput; });
   }
 
   // The message becomes the value where the rank's own operand is all there was.
@@ -115,10 +127,14 @@ plan::Plan build(const plan::PlanRequest& request) {
   return std::move(builder).finish();
 }
 
-// The values of a node are added one after the other, and the next node waits for its scratch.
+// The values of a node are added one after the other, and the next node waits for its scratch. At
+// most so many: trees that end early, of which there may be two, have less to wait for.
 int rounds_of(const AggregatedTrees& trees, int ranks) {
+  const int span = trees.span();
   if (trees.width() == 1) return std::min(3 * ranks / 8 + 4, ranks - 1);
-  return ceil_log2(trees.width()) + std::min(trees.span() / 2 + 2, trees.span() - 1);
+  const int rounds = std::min(span / 2 + 2, span - 1);
+  if (trees.width() == 2) return 1 + std::min(rounds, span / 4 + ranks / 8 + 4);
+  return ceil_log2(trees.width()) + rounds;
 }
 
 Cost cost(int ranks, int chunks, std::size_t bytes) {
