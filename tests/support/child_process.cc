@@ -22,7 +22,6 @@ extern char** environ;
 namespace unisono::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(20);
 constexpr char kRoleFlag[] = "--role=";
 
 // Variables that a launcher around this test run may have set.
@@ -112,8 +111,8 @@ bool ChildProcess::read_some(int timeout_ms) {
   return true;
 }
 
-bool ChildProcess::prints(const std::string& text) {
-  const TimePoint deadline = Clock::now() + kPatience;
+bool ChildProcess::prints(const std::string& text, Duration patience) {
+  const TimePoint deadline = Clock::now() + patience;
   bool open = true;
   while (output_.find(text) == std::string::npos) {
     if (!open || Clock::now() > deadline) return false;
@@ -122,8 +121,8 @@ bool ChildProcess::prints(const std::string& text) {
   return true;
 }
 
-int ChildProcess::wait() {
-  const TimePoint deadline = Clock::now() + kPatience;
+int ChildProcess::wait(Duration patience) {
+  const TimePoint deadline = Clock::now() + patience;
   while (read_some(50)) {
     if (Clock::now() > deadline) return -1;
   }

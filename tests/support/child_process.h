@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/unique_fd.h"
 
 namespace unisono::test {
@@ -23,6 +24,9 @@ struct RoleEntry {
 /// Runs the role that `argv` names; false when it names none.
 bool run_role(int argc, char** argv, int* status);
 
+/// Nothing that these tests wait for takes longer, unless they say so.
+inline constexpr Duration kChildPatience = std::chrono::seconds(20);
+
 class ChildProcess {
  public:
   /// `environment`: "NAME=value", on top of this process's without its UNISONO_ and launcher
@@ -35,11 +39,11 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void kill(int signal) const;
-  /// Reads until `text` has been printed; false at the end of the output or after 20 s.
-  bool prints(const std::string& text);
+  /// Reads until `text` has been printed; false at the end of the output or after `patience`.
+  bool prints(const std::string& text, Duration patience = kChildPatience);
   /// Reads to the end: the exit status, 1000 + the signal that ended it, -1 when it did not end
-  /// within 20 s.
-  int wait();
+  /// within `patience`.
+  int wait(Duration patience = kChildPatience);
   const std::string& output() const { return output_; }
 
  private:
