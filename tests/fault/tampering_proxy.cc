@@ -68,7 +68,7 @@ struct TamperingProxy::Flow {
 };
 
 TamperingProxy::TamperingProxy(const Tamper& plan)
-    : plan_(plan), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    : plan_(plan), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   sockaddr_in loopback{};
   loopback.sin_family = AF_INET;
   loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -117,6 +117,8 @@ void TamperingProxy::accept() {
   auto near =
       std::make_shared<UniqueFd>(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   auto far = std::make_shared<UniqueFd>(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Who dialled may have gone meanwhile.
+  if (!*near || !*far) return;
   Route route;
   {
     const std::lock_guard lock(mutex_);
