@@ -60,6 +60,11 @@ TEST(Topology, SaysWhatIsWrong) {
                {"inter=100G:5us", "intra is missing"},
                {"nodes=4x4,intra=100G:5us", "inter is missing"},
                {"intra=100G:5us,inter=100G:5us", "nodes is missing"},
+               {"flat=5", "flat is a preset and takes no value"},
+               {"fat-tree,flat", "flat must come first"},
+               {"nodes=4x4,intra=100G:5us,inter=9G:5us,flat", "flat must come first"},
+               {"intra=100G:5us,fat-tree", "fat-tree must come first"},
+               {"intra=100G:5us,intra=9G:5us", "intra is there twice"},
                {"flat,", "no field is called ''"}};
   for (const auto& [text, says] : wrong) {
     const auto network = parse_topology(text, 16);
@@ -108,6 +113,28 @@ TEST(CostOnNetwork, SharesTheLinkOfANode) {
   EXPECT_LE(us, 1.1 * (through + 10));
 }
 
+// A chain takes as long as ranks - 2 + chunks messages of a chunk after its latencies.
+TEST(CostOnNetwork, CutsEachAlgorithmAsSuitsIt) {
+  const auto network = parse_topology("intra=8G:10us", 64);
+  ASSERT_TRUE(network);
+  const auto costs_of = [&](std::string_view name, int chunks_max) {
+    return costs_on_network(request_of(Collective::kBroadcast, 64), name, 64'000, *network,
+                            chunks_max);
+  };
+  const PlanCost chain = costs_of("pipelined_chain", kChunksTried).at(0);
+  const PlanCost whole = costs_of("pipelined_chain", 1).at(0);
+  EXPECT_GT(chain.chunks, 1);
+  EXPECT_EQ(whole.chunks, 1);
+  EXPECT_LT(chain.seconds, whole.seconds / 5);
+  for (int chunks = 1; chunks <= kChunksTried; chunks *= 2) {
+    auto request = request_of(Collective::kBroadcast, 64);
+    request.chunks = chunks;
+    const auto cost = costs_on_network(request, chain.algorithm->name, 64'000, *network, chunks);
+    EXPECT_GE(cost.at(0).seconds, chain.seconds * (1 - 1e-6)) << chunks;
+  }
+  EXPECT_EQ(costs_of("linear", kChunksTried).at(0).chunks, 1) << "which gains nothing";
+}
+
 TEST(CostOnNetwork, PutsTheFastestFirstAndTheUnknownLast) {
   const auto network = parse_topology("fat-tree", 48);
   ASSERT_TRUE(network);
@@ -140,6 +167,7 @@ TEST(CostOnNetwork, IsPrintedForPeopleAndForPrograms) {
   const auto costs = costs_on_network(request, "", 6'000, *network);
   const std::string text = text_of_costs(costs, request, 6'000, *network);
   EXPECT_THAT(text, HasSubstr("2 nodes of 3 ranks"));
+  EXPECT_THAT(text, HasSubstr("chunks"));
   EXPECT_THAT(text, HasSubstr("Not predicted:\n"));
   EXPECT_THAT(text, HasSubstr("bine: needs a power of two ranks"));
   const auto json = nlohmann::json::parse(json_of_costs(costs, request, 6'000, *network));
@@ -147,6 +175,7 @@ TEST(CostOnNetwork, IsPrintedForPeopleAndForPrograms) {
   EXPECT_DOUBLE_EQ(json["topology"]["inter"]["gbps"], 8);
   EXPECT_EQ(json["algorithms"].size(), costs.size());
   EXPECT_GT(json["algorithms"][0]["predicted_us"], 0);
+  EXPECT_EQ(json["algorithms"][0]["chunks"], 1);
   EXPECT_EQ(json["algorithms"][0]["algorithm"], costs[0].algorithm->name);
 }
 

@@ -17,6 +17,20 @@ std::string formatted(double value) {
   return text;
 }
 
+// In as many chunks as suit the algorithm best.
+PlanCost best_cost(const algorithms::Algorithm& algorithm, plan::PlanRequest request,
+                   std::size_t bytes, const plan::NetworkModel& network, int chunks_max) {
+  PlanCost best = cost_on_network(algorithm, request, bytes, network);
+  while (best.refusal.empty() && request.chunks * 2 <= chunks_max) {
+    request.chunks *= 2;
+    PlanCost cost = cost_on_network(algorithm, request, bytes, network);
+    if (!cost.refusal.empty()) break;
+    // Shares of bytes differ in their last digits.
+    if (cost.seconds < best.seconds * (1 - 1e-9)) best = std::move(cost);
+  }
+  return best;
+}
+
 }  // namespace
 
 PlansOfAll build_plans(const algorithms::Algorithm& algorithm, plan::PlanRequest request) {
@@ -32,7 +46,9 @@ PlansOfAll build_plans(const algorithms::Algorithm& algorithm, plan::PlanRequest
 
 PlanCost cost_on_network(const algorithms::Algorithm& algorithm, const plan::PlanRequest& request,
                          std::size_t bytes, const plan::NetworkModel& network) {
-  PlanCost cost{.algorithm = &algorithm, .refusal = std::string(algorithm.refuses(request))};
+  PlanCost cost{.algorithm = &algorithm,
+                .refusal = std::string(algorithm.refuses(request)),
+                .chunks = request.chunks};
   if (!cost.refusal.empty()) return cost;
   const PlansOfAll all = build_plans(algorithm, request);
   if (!all.are_complete) {
@@ -51,12 +67,13 @@ PlanCost cost_on_network(const algorithms::Algorithm& algorithm, const plan::Pla
 }
 
 std::vector<PlanCost> costs_on_network(const plan::PlanRequest& request, std::string_view name,
-                                       std::size_t bytes, const plan::NetworkModel& network) {
+                                       std::size_t bytes, const plan::NetworkModel& network,
+                                       int chunks_max) {
   std::vector<PlanCost> costs;
   for (const algorithms::Algorithm& algorithm : algorithms::catalog()) {
     if (algorithm.collective != request.collective) continue;
     if (!name.empty() && algorithm.name != name) continue;
-    costs.push_back(cost_on_network(algorithm, request, bytes, network));
+    costs.push_back(best_cost(algorithm, request, bytes, network, chunks_max));
   }
   std::stable_sort(costs.begin(), costs.end(), [](const PlanCost& a, const PlanCost& b) {
     if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
@@ -71,10 +88,9 @@ std::string text_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRe
   if (request.collective != Collective::kBarrier) {
     text += " of " + format_bytes_rounded(static_cast<double>(bytes));
   }
-  text += ", " + std::to_string(request.ranks) + " ranks, " + std::to_string(request.chunks) +
-          (request.chunks == 1 ? " chunk" : " chunks") +
-          " a block: " + describe_topology(network, request.ranks) + "\n\n";
-  Table table({{"algorithm", Align::kLeft}, {"us"}, {"messages"}, {"between nodes"}});
+  text += ", " + std::to_string(request.ranks) +
+          " ranks: " + describe_topology(network, request.ranks) + "\n\n";
+  Table table({{"algorithm", Align::kLeft}, {"us"}, {"chunks"}, {"messages"}, {"between nodes"}});
   std::string unknown;
   for (const PlanCost& cost : costs) {
     const std::string name(cost.algorithm->name);
@@ -82,8 +98,8 @@ std::string text_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRe
       unknown += name + ": " + cost.refusal + "\n";
       continue;
     }
-    table.add_row({name, formatted(cost.seconds * 1e6), std::to_string(cost.messages),
-                   format_bytes_rounded(cost.bytes_between_nodes)});
+    table.add_row({name, formatted(cost.seconds * 1e6), std::to_string(cost.chunks),
+                   std::to_string(cost.messages), format_bytes_rounded(cost.bytes_between_nodes)});
   }
   if (table.row_count() > 0) text += table.text();
   if (!unknown.empty()) text += "\nNot predicted:\n" + unknown;
@@ -105,6 +121,7 @@ std::string json_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRe
     nlohmann::ordered_json entry{{"algorithm", cost.algorithm->name}};
     if (cost.refusal.empty()) {
       entry["predicted_us"] = cost.seconds * 1e6;
+      entry["chunks"] = cost.chunks;
       entry["messages"] = cost.messages;
       entry["bytes_between_nodes"] = cost.bytes_between_nodes;
     } else {
@@ -115,7 +132,6 @@ std::string json_of_costs(const std::vector<PlanCost>& costs, const plan::PlanRe
   const nlohmann::ordered_json json{{"collective", name_of(request.collective)},
                                     {"ranks", request.ranks},
                                     {"root", request.root},
-                                    {"chunks", request.chunks},
                                     {"payload_bytes", bytes},
                                     {"topology", std::move(topology)},
                                     {"algorithms", std::move(algorithms)}};

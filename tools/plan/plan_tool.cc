@@ -54,6 +54,8 @@ struct Options {
   bool lists = false;
   bool costs = false;
   std::string topology;
+  bool has_topology = false;  // even an empty one
+  bool has_chunks = false;
 };
 
 // The plans of all ranks and what is known of them.
@@ -348,7 +350,7 @@ Status list_algorithms(const Options& options) {
 
 // The network of --topology, or the one that the options for a single link describe.
 Result<unisono::plan::NetworkModel> network_from(const Options& options) {
-  if (!options.topology.empty()) {
+  if (options.has_topology) {
     return unisono::tools::parse_topology(options.topology, options.ranks);
   }
   return unisono::plan::NetworkModel{.latency = options.latency_us * 1e-6,
@@ -361,8 +363,9 @@ Status print_costs(const Options& options, const PlanRequest& request) {
                    std::to_string(kCostRanksMax) + " at most");
   }
   UNISONO_ASSIGN(const auto network, network_from(options));
-  const auto costs =
-      unisono::tools::costs_on_network(request, options.algorithm, options.bytes, network);
+  const int chunks_max = options.has_chunks ? request.chunks : unisono::tools::kChunksTried;
+  const auto costs = unisono::tools::costs_on_network(request, options.algorithm, options.bytes,
+                                                      network, chunks_max);
   if (costs.empty()) return algorithm_for(request, options.algorithm).status();
   const auto print = options.json ? unisono::tools::json_of_costs : unisono::tools::text_of_costs;
   std::fputs(print(costs, request, options.bytes, network).c_str(), stdout);
@@ -376,7 +379,9 @@ void declare(CLI::App& app, Options* options) {
   app.add_option("--ranks,-n", options->ranks, "Number of ranks")->capture_default_str();
   app.add_option("--algorithm,-a", options->algorithm, "Default: the first that can serve it");
   app.add_option("--root", options->root, "Root rank")->capture_default_str();
-  app.add_option("--chunks", options->chunks, "Chunks each block is cut into")
+  app.add_option("--chunks", options->chunks,
+                 "Chunks each block is cut into; with --cost the default is what suits each "
+                 "algorithm best of 1, 2, 4, ... 64")
       ->capture_default_str();
   app.add_option("--rank", options->rank, "Print the plan of this rank only");
   app.add_option("--bytes,-b", options->bytes, "Payload, counted as nccl-tests do: 1M, 64K, ...")
@@ -408,6 +413,8 @@ int unisono::plan_main(int argc, char** argv) {
   declare(app, &options);
   try {
     app.parse(argc, argv);
+    options.has_topology = app.count("--topology") > 0;
+    options.has_chunks = app.count("--chunks") > 0;
   } catch (const CLI::ParseError& error) {
     return unisono::tools::finish_output("unisono plan", app.exit(error) == 0 ? 0 : 2);
   }

@@ -1,8 +1,10 @@
 #include "tools/plan/topology.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <optional>
+#include <vector>
 
 #include "tools/common/sizes.h"
 
@@ -73,28 +75,50 @@ struct Fields {
   std::optional<LinkModel> within;
   std::optional<LinkModel> between;
   int ranks_per_node = 0;
+  std::vector<std::string_view> keys;
 };
 
-Status read_field(std::string_view field, int ranks, Fields* fields) {
+// Whether `field` is a preset, whose values later fields replace.
+bool read_preset(std::string_view field, Fields* fields) {
   if (field == "flat") {
     fields->within = LinkModel{.latency = 5e-6, .per_byte = 8 / 100e9};
-    return {};
-  }
-  if (field == "fat-tree") {
+  } else if (field == "fat-tree") {
     fields->ranks_per_node = 8;
     fields->within = LinkModel{.latency = 1e-6, .per_byte = 8 / 3600e9};
     fields->between = LinkModel{.latency = 5e-6, .per_byte = 8 / 400e9};
-    return {};
+  } else {
+    return false;
   }
+  return true;
+}
+
+// What came before a field must leave room for it.
+Status check_place(std::string_view key, Fields* fields) {
+  if (!fields->keys.empty() && (key == "flat" || key == "fat-tree")) {
+    return invalid(std::string(key) + " must come first; fields that differ come after it");
+  }
+  if (std::ranges::find(fields->keys, key) != fields->keys.end()) {
+    return invalid(std::string(key) + " is there twice; give it once");
+  }
+  fields->keys.push_back(key);
+  return {};
+}
+
+Status read_field(std::string_view field, int ranks, Fields* fields) {
   const std::size_t equals = field.find('=');
   const std::string_view key = field.substr(0, equals);
   const std::string_view value = equals == field.npos ? "" : field.substr(equals + 1);
+  UNISONO_TRY(check_place(key, fields));
+  if (read_preset(field, fields)) return {};
   if (key == "nodes") {
     UNISONO_ASSIGN(fields->ranks_per_node, parse_nodes(value, ranks));
   } else if (key == "intra") {
     UNISONO_ASSIGN(fields->within, parse_link(key, value));
   } else if (key == "inter") {
     UNISONO_ASSIGN(fields->between, parse_link(key, value));
+  } else if (key == "flat" || key == "fat-tree") {
+    return invalid(std::string(key) + " is a preset and takes no value; write " + std::string(key) +
+                   ", and fields that differ after a comma");
   } else {
     return invalid("no field is called '" + std::string(key) +
                    "'; choose of: flat, fat-tree, nodes=, intra=, inter=");
