@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <bit>
 #include <vector>
 
 namespace unisono::topology {
@@ -28,17 +27,32 @@ std::string read_allowed_cpus() {
   return mask;
 }
 
-int count_cpus(std::span<const std::string> masks, double cpu_quota) {
-  std::vector<unsigned> joined;
+std::string join_cpus(std::span<const std::string> masks) {
+  std::string joined;
   for (const std::string& mask : masks) {
-    joined.resize(std::max(joined.size(), mask.size()));
+    joined.resize(std::max(joined.size(), mask.size()), '0');
     for (std::size_t i = 0; i < mask.size(); ++i) {
       const std::size_t digit = kDigits.find(mask[i]);
-      if (digit != std::string_view::npos) joined[i] |= static_cast<unsigned>(digit);
+      if (digit != std::string_view::npos) joined[i] = kDigits[kDigits.find(joined[i]) | digit];
     }
   }
-  int count = 0;
-  for (const unsigned digit : joined) count += std::popcount(digit);
+  return joined;
+}
+
+std::vector<int> list_cpus(const std::string& mask) {
+  std::vector<int> cpus;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const std::size_t digit = kDigits.find(mask[i]);
+    if (digit == std::string_view::npos) continue;
+    for (std::size_t bit = 0; bit < 4; ++bit) {
+      if ((digit >> bit & 1) != 0) cpus.push_back(static_cast<int>(4 * i + bit));
+    }
+  }
+  return cpus;
+}
+
+int count_cpus(std::span<const std::string> masks, double cpu_quota) {
+  int count = static_cast<int>(list_cpus(join_cpus(masks)).size());
   if (cpu_quota > 0) count = std::min(count, static_cast<int>(cpu_quota));
   return std::max(count, 1);
 }

@@ -9,11 +9,14 @@
 #include <numeric>
 #include <set>
 #include <thread>
+#include <vector>
 
+#include "tests/support/temporary_folder.h"
 #include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
 #include "topology/host_identity.h"
 #include "topology/processors.h"
+#include "topology/spread.h"
 
 namespace unisono::topology {
 namespace {
@@ -139,6 +142,38 @@ TEST(AllowedCpus, UnknownOnesCountAsOne) {
   EXPECT_EQ(count_cpus({}, 0), 1);
   const std::vector<std::string> no_masks{"", "xyz -"};
   EXPECT_EQ(count_cpus(no_masks, 0), 1);
+}
+
+TEST(AllowedCpus, JoinAndAreListed) {
+  const std::string masks[]{"1", "x48", ""};
+  EXPECT_EQ(join_cpus(masks), "148");
+  EXPECT_EQ(list_cpus("148"), (std::vector<int>{0, 6, 11}));
+  EXPECT_EQ(list_cpus(join_cpus({})), std::vector<int>());
+}
+
+// Eight processors: two caches of each of two nodes.
+TEST(Spread, CountsTheCachesAndNodesOfAMask) {
+  const test::TemporaryFolder system;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(system / name).parent_path());
+    std::ofstream(system / name) << text << "\n";
+  };
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const int pair = cpu / 2 * 2;
+    write("cpu/cpu" + std::to_string(cpu) + "/cache/index3/shared_cpu_list",
+          std::to_string(pair) + (cpu < 4 ? "-" : ",") + std::to_string(pair + 1));
+  }
+  write("node/online", "0-1");
+  write("node/node0/cpulist", "0-3");
+  write("node/node1/cpulist", "4-7");
+  const auto spread = [&](const std::string& mask) { return read_spread(mask, system.path()); };
+  EXPECT_EQ(spread("3"), (Spread{1, 1}));
+  EXPECT_EQ(spread("5"), (Spread{2, 1}));
+  EXPECT_EQ(spread("11"), (Spread{2, 2}));
+  EXPECT_EQ(spread("03"), (Spread{1, 1}));
+  EXPECT_EQ(spread("ff"), (Spread{4, 2}));
+  EXPECT_EQ(spread(""), (Spread{0, 0}));
+  EXPECT_EQ(read_spread("ff", system / "nowhere"), (Spread{0, 0}));
 }
 
 TEST(AllowedCpus, AreThoseOfTheCallingThread) {
