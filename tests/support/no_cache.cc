@@ -1,11 +1,11 @@
 // Tests leave alone what the developer's own jobs have learned of this machine, and learn for
-// themselves. Linked to every test program; what was set before stays.
+// themselves. Linked to every test program: it says so before main(), and a test may say otherwise.
 #include <cstdlib>
 
 namespace unisono::test {
 namespace {
 
-[[maybe_unused]] const int kNoCache = setenv("UNISONO_CACHE", "off", 0);
+[[maybe_unused]] const int kNoCache = setenv("UNISONO_CACHE", "off", 1);
 
 }  // namespace
 }  // namespace unisono::test
