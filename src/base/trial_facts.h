@@ -43,6 +43,9 @@ inline constexpr std::size_t kTriedPieceMin = 1024;
 inline constexpr int kPieceSizes = 4;
 inline constexpr std::array<std::string_view, 2> kPieceWays{"cached", "streamed"};
 
+/// Of what is tried, and how it is timed: what other trials have shown is not known.
+inline constexpr int kTrialsVersion = 1;
+
 /// What a MiB took by each way, in ns; 0: not tried. The ways' first is the one that is taken where
 /// nothing is known.
 template <std::size_t kWays>
@@ -53,9 +56,13 @@ constexpr bool has_times(const WayTimes<kWays>& times) {
   return times[0] != 0;
 }
 
+/// By collective and size.
+using CallTimes =
+    std::array<std::array<WayTimes<kTriedPaths.size()>, kCallSizes>, kCollectiveCount>;
+
 /// Of one host. What is not known is 0.
 struct TrialFacts {
-  std::array<std::array<WayTimes<kTriedPaths.size()>, kCallSizes>, kCollectiveCount> calls;
+  CallTimes calls;
   std::array<WayTimes<kMessageWays.size()>, kMessageSizes> messages;
   std::array<WayTimes<kPieceWays.size()>, kPieceSizes> pieces;
 

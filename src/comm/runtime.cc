@@ -16,6 +16,7 @@
 #include "base/signals_blocked.h"
 #include "comm/shared_settings.h"
 #include "machine/facts_file.h"
+#include "topology/allowed_cpus.h"
 #include "topology/host_identity.h"
 
 namespace unisono {
@@ -77,6 +78,8 @@ Result<std::array<std::string, kCollectiveCount>> parse_algorithm_hints(const st
   }
   return hints;
 }
+
+machine::Folder facts_folder(const Config& config) { return {config.cache, config.cache_base}; }
 
 Member member_here(Rank rank) {
   const topology::HostIdentity host = topology::read_host_identity();
@@ -268,15 +271,20 @@ Status Runtime::open_shared_segment(TimePoint deadline) {
 
 // What earlier jobs have learned on this host: its first rank says so to the others.
 void Runtime::recall_trials(shm::LocalPeers* peers) {
-  peers->tries = config_.measure;
   if (peers->self != 0 || !config_.keeps_facts()) return;
+  std::vector<std::string> cpus;
+  for (const Rank rank : peers->world_ranks) {
+    const Member& member = world().members[static_cast<std::size_t>(rank)];
+    cpus.push_back(find_address(member.addresses, "cpus"));
+  }
   const HostLoad& load = host_loads_[static_cast<std::size_t>(world().rank)];
   const int ranks = static_cast<int>(peers->world_ranks.size());
-  keeps_trials_of_ = machine::read_identity(load.cpus, ranks, load.processes);
-  const Result<TrialFacts> facts = machine::read_facts(config_.cache, *keeps_trials_of_);
+  keeps_trials_of_ = machine::read_identity(topology::join_cpus(cpus), ranks, load.processes);
+  const Result<TrialFacts> facts = machine::read_facts(facts_folder(config_), *keeps_trials_of_);
   if (facts) {
     peers->known = *facts;
   } else {
+    if (facts.error().code() == ErrorCode::kUnsupported) keeps_trials_of_.reset();
     log::info("earlier trials are not known: " + facts.error().message());
   }
 }
@@ -286,7 +294,7 @@ void Runtime::keep_trials() {
   if (shared_segment_ == nullptr || !keeps_trials_of_) return;
   const TrialFacts learned = shared_segment_->learned();
   if (!knows_any(learned)) return;
-  const Status kept = machine::add_facts(config_.cache, *keeps_trials_of_, learned);
+  const Status kept = machine::add_facts(facts_folder(config_), *keeps_trials_of_, learned);
   if (!kept) log::info("trials are not kept for later jobs: " + kept.message());
 }
 

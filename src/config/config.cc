@@ -54,13 +54,16 @@ Status parse_silence(std::string_view text, std::chrono::milliseconds* out) {
 constexpr std::string_view kDefaultCache = "$XDG_CACHE_HOME/unisono, ~/.cache/unisono";
 
 // kDefaultCache; "off" where the environment names no such folder.
-std::string default_cache() {
+void set_default_cache(Config* config) {
   const auto is_absolute = [](const char* path) { return path != nullptr && *path == '/'; };
-  if (const char* const cache = read_variable("XDG_CACHE_HOME"); is_absolute(cache)) {
-    return std::string(cache) + "/unisono";
+  config->cache = "off";
+  if (const char* const cache = read_own_variable("XDG_CACHE_HOME"); is_absolute(cache)) {
+    config->cache_base = cache;
+    config->cache = config->cache_base + "/unisono";
+  } else if (const char* const home = read_own_variable("HOME"); is_absolute(home)) {
+    config->cache_base = home;
+    config->cache = config->cache_base + "/.cache/unisono";
   }
-  const char* const home = read_variable("HOME");
-  return is_absolute(home) ? std::string(home) + "/.cache/unisono" : "off";
 }
 
 const Row kRows[]{
@@ -153,18 +156,18 @@ const Row kRows[]{
      [](const Config& c) { return c.algorithm; }},
     {{"UNISONO_MEASURE", "on|off", "on",
       "ranks on several hosts measure the links between these when they meet, and algorithms and "
-      "chunks of large messages follow from it; the ranks of one host try ways to move bytes in "
-      "their first calls, or begin with what earlier jobs have found; the same on all ranks"},
+      "chunks of large messages follow from it; the same on all ranks"},
      [](std::string_view text, Config* c) { return parse_switch(text, &c->measure); },
      [](const Config& c) { return std::string(c.measure ? "on" : "off"); }},
     {{"UNISONO_CACHE", "directory|off", kDefaultCache,
       "where jobs keep for the next ones which ways to move bytes were the fastest on this "
-      "machine"},
+      "machine; off: nowhere; the default is not used on network file systems"},
      [](std::string_view text, Config* c) {
        if (text != "off" && text.find('/') == std::string_view::npos) {
          return invalid("off or a directory, one of here as ./name");
        }
        c->cache = text;
+       c->cache_base.clear();
        return Status();
      },
      [](const Config& c) { return c.cache.empty() ? std::string(kDefaultCache) : c.cache; }},
@@ -354,7 +357,7 @@ Status check_unknown_variables() {
 Result<Config> Config::from_environment() {
   UNISONO_TRY(check_unknown_variables());
   Config config;
-  config.cache = default_cache();
+  set_default_cache(&config);
   for (const Row& row : kRows) {
     const char* text = read_variable(std::string(row.variable.name));
     if (text == nullptr) continue;

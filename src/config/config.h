@@ -63,8 +63,9 @@ struct Config {
   std::chrono::milliseconds warn_after{30'000};
   std::chrono::milliseconds silence{3'000};
   std::string algorithm;
-  bool measure = true;  ///< links between hosts, and ways to move bytes within one
-  std::string cache;    ///< folder of facts about this machine, or "off"; empty: nowhere
+  bool measure = true;     ///< links between hosts
+  std::string cache;       ///< folder of facts about this machine, or "off"; empty: nowhere
+  std::string cache_base;  ///< of a default `cache`: the user's folder around it; else empty
   std::string tuning;
   std::size_t scratch_bytes = std::size_t{256} << 20;
   std::size_t eager_bytes = 0;
@@ -83,7 +84,7 @@ struct Config {
   /// an unknown variable that begins with UNISONO_ is reported too.
   UNISONO_API static Result<Config> from_environment();
   /// Whether `cache` is to be read and written.
-  bool keeps_facts() const { return measure && !cache.empty() && cache != "off"; }
+  bool keeps_facts() const { return !cache.empty() && cache != "off"; }
   /// What a caller gave beside the environment; empty changes nothing. As check_transport().
   Status set_transport(std::string_view name);
 };

@@ -7,9 +7,20 @@
 
 namespace unisono::config {
 
-const char* read_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
+namespace {
+
+const char* unless_empty(const char* value) {
   return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+}  // namespace
+
+const char* read_variable(const std::string& name) {
+  return unless_empty(std::getenv(name.c_str()));
+}
+
+const char* read_own_variable(const std::string& name) {
+  return unless_empty(secure_getenv(name.c_str()));
 }
 
 Status read_integer(const std::string& name, int low, int high, int* out) {

@@ -8,10 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
+#include <ctime>
+#include <utility>
 
 #include "base/errno_text.h"
 #include "base/fnv.h"
@@ -20,8 +20,12 @@
 namespace unisono::machine {
 namespace {
 
-constexpr std::string_view kPrefix = "machine-";
-constexpr std::size_t kFilesMax = 100;
+constexpr std::size_t kFoundMax = 100;
+
+struct FileText {
+  std::string text;
+  std::time_t changed = 0;
+};
 
 Status system_error(const std::string& what, const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT;
@@ -30,9 +34,9 @@ Status system_error(const std::string& what, const std::string& path, int error)
 }
 
 // The text of a plain file of this user's; empty where there is none. A pipe does not block.
-Result<std::string> read_text(const std::string& path) {
+Result<FileText> read_text(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!fd && errno == ENOENT) return std::string();
+  if (!fd && errno == ENOENT) return FileText();
   if (!fd) return system_error("cannot open", path, errno);
   struct stat facts {};
   if (fstat(fd.get(), &facts) != 0) return system_error("cannot look at", path, errno);
@@ -49,21 +53,7 @@ Result<std::string> read_text(const std::string& path) {
     bytes += static_cast<std::size_t>(got);
   }
   text.resize(bytes);
-  return text;
-}
-
-Result<Facts> read_file(const std::string& path) {
-  UNISONO_ASSIGN(const std::string text, read_text(path));
-  Result<Facts> facts = parse_facts(text);
-  if (!facts) return Status(facts.error().code(), path + ": " + facts.error().message());
-  return facts;
-}
-
-Status make_folder(const std::string& folder) {
-  const std::string around = std::filesystem::path(folder).parent_path();
-  if (!around.empty()) mkdir(around.c_str(), 0700);  // most often it is there
-  if (mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) return Status();
-  return system_error("cannot make the folder", folder, errno);
+  return FileText{std::move(text), facts.st_mtime};
 }
 
 Status write_all(int fd, const std::string& path, std::string_view text) {
@@ -109,14 +99,15 @@ Status replace_file(const std::string& path, std::string_view text) {
 }  // namespace
 
 std::string path_of(const std::string& folder, const Identity& identity) {
-  return fmt::format("{}/{}{:016x}", folder, kPrefix, fnv1a_64(text_of(identity)));
+  return fmt::format("{}/machine-{:016x}", folder, fnv1a_64(text_of(identity)));
 }
 
-Result<TrialFacts> read_facts(const std::string& folder, const Identity& identity) {
-  const std::string path = path_of(folder, identity);
-  UNISONO_ASSIGN(const std::string text, read_text(path));
-  if (text.empty()) return TrialFacts{};
-  const Result<Facts> facts = parse_facts(text);
+Result<TrialFacts> read_facts(const Folder& folder, const Identity& identity) {
+  UNISONO_TRY(check_folder(folder));
+  const std::string path = path_of(folder.path, identity);
+  UNISONO_ASSIGN(const FileText file, read_text(path));
+  if (file.text.empty()) return TrialFacts{};
+  const Result<Facts> facts = parse_facts(file.text);
   if (!facts) return Status(facts.error().code(), path + ": " + facts.error().message());
   if (text_of(facts->identity) != text_of(identity)) {
     return Status(ErrorCode::kProtocol, path + " is of another machine");
@@ -124,30 +115,31 @@ Result<TrialFacts> read_facts(const std::string& folder, const Identity& identit
   return facts->trials;
 }
 
-Status add_facts(const std::string& folder, const Identity& identity, const TrialFacts& learned) {
+Status add_facts(const Folder& folder, const Identity& identity, const TrialFacts& learned) {
+  UNISONO_TRY(check_folder(folder));
   Facts facts{.identity = identity};
   // What cannot be used is written over.
   if (const Result<TrialFacts> before = read_facts(folder, identity)) facts.trials = *before;
   learn(facts.trials, learned);
   UNISONO_TRY(make_folder(folder));
-  return replace_file(path_of(folder, identity), text_of(facts));
+  const std::string path = path_of(folder.path, identity);
+  UNISONO_TRY(replace_file(path, text_of(facts)));
+  tidy_folder(folder.path, path);
+  return Status();
 }
 
-std::vector<FoundFacts> find_facts(const std::string& folder) {
+std::vector<FoundFacts> find_facts(const Folder& folder) {
   std::vector<FoundFacts> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string path = entry.path();
-    const bool is_named_so = entry.path().filename().string().starts_with(kPrefix);
-    if (!is_named_so || path.find(".new-") != std::string::npos) continue;
-    Result<Facts> facts = read_file(path);
-    struct stat file {};
-    if (!facts || stat(path.c_str(), &file) != 0) continue;
-    const double now =
-        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    found.push_back(
-        {path, std::max(0.0, now - static_cast<double>(file.st_mtime)), std::move(*facts)});
-    if (found.size() == kFilesMax) break;
+  if (!check_folder(folder)) return found;
+  for (const std::string& name : list_names(folder.path, false)) {
+    std::string path = folder.path + "/" + name;
+    const Result<FileText> file = read_text(path);
+    if (!file) continue;
+    Result<Facts> facts = parse_facts(file->text);
+    if (!facts) continue;
+    const double age = std::difftime(std::time(nullptr), file->changed);
+    found.push_back({std::move(path), std::max(0.0, age), std::move(*facts)});
+    if (found.size() == kFoundMax) break;
   }
   std::sort(found.begin(), found.end(),
             [](const FoundFacts& a, const FoundFacts& b) { return a.path < b.path; });

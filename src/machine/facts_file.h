@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "base/trial_facts.h"
 #include "machine/facts_text.h"
+#include "machine/folder.h"
 #include "machine/identity.h"
 
 namespace unisono::machine {
@@ -20,12 +21,12 @@ namespace unisono::machine {
 std::string path_of(const std::string& folder, const Identity& identity);
 
 /// The facts in a file of this user's, no link: nothing where there is none, an error where it
-/// cannot be used (kSystem, kProtocol).
-Result<TrialFacts> read_facts(const std::string& folder, const Identity& identity);
+/// cannot be used (kSystem, kProtocol, check_folder()).
+Result<TrialFacts> read_facts(const Folder& folder, const Identity& identity);
 
-/// Writes what `learned` knows over what the file knows. Makes the folder, with mode 0700, and the
-/// one around it where they are missing; kSystem, kOutOfResources.
-Status add_facts(const std::string& folder, const Identity& identity, const TrialFacts& learned);
+/// Writes what `learned` knows over what the file knows; makes the folder and tidies it
+/// (make_folder(), tidy_folder()). kSystem, kOutOfResources, check_folder().
+Status add_facts(const Folder& folder, const Identity& identity, const TrialFacts& learned);
 
 struct FoundFacts {
   std::string path;
@@ -33,6 +34,6 @@ struct FoundFacts {
   Facts facts;
 };
 /// The files of the folder that can be used, by path; of more than a hundred some.
-std::vector<FoundFacts> find_facts(const std::string& folder);
+std::vector<FoundFacts> find_facts(const Folder& folder);
 
 }  // namespace unisono::machine

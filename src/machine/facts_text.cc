@@ -11,7 +11,11 @@
 namespace unisono::machine {
 namespace {
 
-constexpr std::string_view kTitle = "unisono machine 1\n";
+// The version of the text, and of what the trials were.
+const std::string& title() {
+  static const std::string text = fmt::format("unisono machine 2, trials {}\n", kTrialsVersion);
+  return text;
+}
 
 std::string_view name_of_way(AccessPath path) { return unisono::name_of(path); }
 std::string_view name_of_way(std::string_view way) { return way; }
@@ -50,15 +54,19 @@ bool parse_number(std::string_view text, Number* out) {
 
 // Numbers are checked by writing them again (parse_facts).
 bool take_identity(std::string_view& text, Identity* identity) {
-  std::string_view processor, kernel, cpus, quota, ranks, processes;
+  std::string_view processor, kernel, host, cpus, caches, nodes, quota, ranks, processes;
   const bool has_lines = take_line(text, "processor ", &processor) &&
-                         take_line(text, "kernel ", &kernel) && take_line(text, "cpus ", &cpus) &&
-                         take_line(text, "quota ", &quota) && take_line(text, "ranks ", &ranks) &&
+                         take_line(text, "kernel ", &kernel) && take_line(text, "host ", &host) &&
+                         take_line(text, "cpus ", &cpus) && take_line(text, "caches ", &caches) &&
+                         take_line(text, "nodes ", &nodes) && take_line(text, "quota ", &quota) &&
+                         take_line(text, "ranks ", &ranks) &&
                          take_line(text, "processes ", &processes);
   if (!has_lines) return false;
   identity->processor = processor;
   identity->kernel = kernel;
-  return parse_number(cpus, &identity->cpus) && parse_number(quota, &identity->quota) &&
+  identity->host = host;
+  return parse_number(cpus, &identity->cpus) && parse_number(caches, &identity->spread.caches) &&
+         parse_number(nodes, &identity->spread.nodes) && parse_number(quota, &identity->quota) &&
          parse_number(ranks, &identity->ranks) && parse_number(processes, &identity->processes);
 }
 
@@ -112,7 +120,7 @@ bool take_fact(std::string_view line, TrialFacts* facts) {
 }  // namespace
 
 std::string text_of(const Facts& facts) {
-  std::string text = std::string(kTitle) + text_of(facts.identity);
+  std::string text = title() + text_of(facts.identity);
   for (std::size_t c = 0; c < facts.trials.calls.size(); ++c) {
     const std::string what = "call " + std::string(name_of(static_cast<Collective>(c)));
     for (std::size_t i = 0; i < kCallSizes; ++i) {
@@ -130,10 +138,10 @@ std::string text_of(const Facts& facts) {
 
 Result<Facts> parse_facts(std::string_view text) {
   if (text.size() > kTextBytesMax) return refused("it is too long");
-  if (!text.starts_with(kTitle)) return refused("it begins otherwise");
+  if (!text.starts_with(title())) return refused("it begins otherwise");
   const std::string_view whole = text;
   Facts facts;
-  text.remove_prefix(kTitle.size());
+  text.remove_prefix(title().size());
   if (!take_identity(text, &facts.identity)) return refused("it does not say of which machine");
   std::string_view line;
   while (!text.starts_with("sum ")) {

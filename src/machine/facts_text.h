@@ -1,7 +1,7 @@
 // The text of a file of facts: what trials have shown on one machine (base/trial_facts.h).
 //
-//   unisono machine 1
-//   processor AMD EPYC ..., family 25 model 1 stepping 1     six lines of the identity
+//   unisono machine 2, trials 1                             kTrialsVersion
+//   processor AMD EPYC ..., family 25 model 1 stepping 1     nine lines of the identity
 //   ...
 //   call all_gather 1048576 mapped=61022 streamed=58110 single_copy=40213 window=0
 //   message 131072 ring=80120 lent=52071

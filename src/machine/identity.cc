@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "topology/allowed_cpus.h"
 #include "topology/cpu_quota.h"
+#include "topology/host_identity.h"
 #include "topology/processor_model.h"
 
 namespace unisono::machine {
@@ -20,21 +22,27 @@ std::string word_of(std::string text) {
 
 }  // namespace
 
-Identity read_identity(int cpus, int ranks, int processes) {
+Identity read_identity(const std::string& cpus, int ranks, int processes) {
+  const double quota = topology::read_cpu_quota();
+  const std::string masks[]{cpus};
   utsname system{};
   const bool is_told = uname(&system) == 0;
   return {.processor = topology::read_processor_model(),
           .kernel = word_of(is_told ? system.release : ""),
-          .cpus = cpus,
-          .quota = topology::read_cpu_quota(),
+          .cpus = topology::count_cpus(masks, quota),
+          .quota = quota,
           .ranks = ranks,
-          .processes = processes};
+          .processes = processes,
+          .host = word_of(topology::read_host_identity().name),
+          .spread = topology::read_spread(cpus)};
 }
 
 std::string text_of(const Identity& identity) {
-  return fmt::format("processor {}\nkernel {}\ncpus {}\nquota {:.3f}\nranks {}\nprocesses {}\n",
-                     identity.processor, identity.kernel, identity.cpus, identity.quota,
-                     identity.ranks, identity.processes);
+  return fmt::format(
+      "processor {}\nkernel {}\nhost {}\ncpus {}\ncaches {}\nnodes {}\nquota {:.3f}\nranks {}\n"
+      "processes {}\n",
+      identity.processor, identity.kernel, identity.host, identity.cpus, identity.spread.caches,
+      identity.spread.nodes, identity.quota, identity.ranks, identity.processes);
 }
 
 }  // namespace unisono::machine

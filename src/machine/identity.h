@@ -1,10 +1,12 @@
 // What has to be the same for what one job learned to be worth something to the next: the
-// processor, the kernel, what of the machine the ranks may use, and how many they are.
+// processor, the kernel, the machine, what of it the ranks may use, and how many they are.
 //
 // Thread rule: values; any thread.
 #pragma once
 
 #include <string>
+
+#include "topology/spread.h"
 
 namespace unisono::machine {
 
@@ -15,12 +17,14 @@ struct Identity {
   double quota = 0;    ///< processors' worth of time that their control group grants; 0: no limit
   int ranks = 1;       ///< on the host
   int processes = 1;   ///< that these are in
+  std::string host;    ///< name: machines may have a folder in common
+  topology::Spread spread;  ///< of those processors
 
   bool operator==(const Identity&) const = default;
 };
 
-/// Of this machine; the ranks are the caller's to count.
-Identity read_identity(int cpus, int ranks, int processes);
+/// Of this machine, where ranks run on processors of this mask; they are the caller's to count.
+Identity read_identity(const std::string& cpus, int ranks, int processes);
 
 /// A line for each, as "kernel 6.18.5\n".
 std::string text_of(const Identity& identity);

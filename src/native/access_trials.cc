@@ -10,9 +10,9 @@
 namespace unisono::native {
 namespace {
 
-// What is tried of a class: of each path `calls` in a row, and all that `rounds` times. What the
-// caches hold after one path is not what they hold after another, so the first call of a row may
-// count for little.
+// Whoever changes these raises kTrialsVersion (base/trial_facts.h). What is tried of a class: of
+// each path `calls` in a row, and all that `rounds` times. What the caches hold after one path is
+// not what they hold after another, so the first call of a row may count for little.
 struct Plan {
   std::uint32_t paths;  // the first of kTriedPaths
   std::uint32_t warm_ups;
@@ -60,20 +60,21 @@ bool AccessTrials::tries_window(Class number) {
   return number != kNone && plan_of(number).paths == kTriedPaths.size();
 }
 
-AccessTrials::AccessTrials(shm::SegmentGroup& group)
-    : group_(group), is_off_(group.trial_memory().is_off != 0), states_(kClasses) {
-  if (is_off_ || !group.has_all_ranks()) return;
+AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
+  if (!group.has_all_ranks()) return;
   for (Class number = 0; number < static_cast<Class>(kClasses); ++number) begin_with_known(number);
 }
 
-AccessTrials::Times& AccessTrials::times_in(TrialFacts& facts, Class number) {
-  return facts.calls[static_cast<std::size_t>(number / kCallSizes)]
-                    [static_cast<std::size_t>(number % kCallSizes)];
+AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
+  return calls[static_cast<std::size_t>(number / kCallSizes)]
+              [static_cast<std::size_t>(number % kCallSizes)];
 }
 
 void AccessTrials::begin_with_known(Class number) {
-  const Times& known = times_in(group_.trial_memory().known, number);
+  Times known = times_in(group_.trial_memory().known.calls, number);
   if (!has_times(known)) return;
+  // A call can go only by what is tried of its class, whatever else a file says.
+  std::fill(known.begin() + plan_of(number).paths, known.end(), 0);
   State& state = states_[static_cast<std::size_t>(number)];
   state.path = kTriedPaths[shm::first_way(known)];
   state.next_change = plan_of(number).calls_until_next / shm::kKnownDivisor;
@@ -82,11 +83,6 @@ void AccessTrials::begin_with_known(Class number) {
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
-  if (is_off_) {
-    state.calls = 0;
-    state.next_change = plan.calls_until_next;
-    return state.path;
-  }
   judge_until(sequence);
   if (state.next_change == 0) {
     state.next_change = state.calls + plan.warm_ups;
@@ -103,7 +99,7 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   if (sequence >= state.last_trial + kCallsUntilSeen) {
     state.path = kTriedPaths[shm::fastest_way(state.least)];
     if (group_.has_all_ranks()) {
-      shm::note(times_in(group_.trial_memory().learned, number), state.least);
+      shm::note(times_in(group_.trial_memory().learned.calls, number), state.least);
     }
     state.calls = 0;
     state.next_change = plan.calls_until_next;

@@ -82,14 +82,13 @@ class AccessTrials {
   };
 
   AccessPath change(Class number, std::uint64_t sequence);
-  static Times& times_in(TrialFacts& facts, Class number);
+  static Times& times_in(CallTimes& calls, Class number);
   void begin_with_known(Class number);
   void judge_until(std::uint64_t sequence);
   void judge(const Trial& trial, std::uint32_t time);
   Duration time_of(std::size_t place) const;
 
   shm::SegmentGroup& group_;
-  const bool is_off_;
   std::vector<State> states_;
   Trial trial_;  // the call that runs
   // The last trials, by number; those that were not judged yet may not have been seen by all.

@@ -151,7 +151,7 @@ void fuzz_facts(std::span<const std::byte> input) {
 }
 
 std::vector<Bytes> facts_corpus() {
-  machine::Facts facts{.identity = {"A processor", "6.18", 2, 1.5, 2, 2}};
+  machine::Facts facts{.identity = {"A processor", "6.18", 2, 1.5, 2, 2, "a-host", {1, 1}}};
   facts.trials.calls[0].fill({4'000'000'000, 1, 20, 300});
   facts.trials.messages.fill({1, 2});
   facts.trials.pieces.fill({3, 4});

@@ -138,6 +138,10 @@ TEST(Config, KeepsFactsInTheUsersCache) {
   EXPECT_EQ(shown("UNISONO_CACHE", ""), "/home/someone/.cache/unisono");
   const Setting cache("XDG_CACHE_HOME", "/scratch/someone");
   EXPECT_EQ(shown("UNISONO_CACHE", ""), "/scratch/someone/unisono");
+  for (const std::string& named : {std::string(), std::string("/var/cache/unisono")}) {
+    const Setting setting("UNISONO_CACHE", named);
+    EXPECT_EQ(Config::from_environment()->cache_base, named.empty() ? "/scratch/someone" : "");
+  }
   const Setting relative("XDG_CACHE_HOME", "scratch");
   const Setting homeless("HOME", "");
   EXPECT_EQ(shown("UNISONO_CACHE", ""), "off");

@@ -19,7 +19,9 @@ using testing::Not;
 std::size_t index_of(Collective collective) { return static_cast<std::size_t>(collective); }
 
 Facts some_facts() {
-  Facts facts{.identity = {"A processor, family 25 model 1 stepping 1", "6.18.5", 2, 1.5, 2, 2}};
+  Facts facts{
+      .identity = {
+          "A processor, family 25 model 1 stepping 1", "6.18.5", 2, 1.5, 2, 2, "a-host", {1, 1}}};
   facts.trials.calls[index_of(Collective::kAllGather)][11] = {61022, 58110, 40213, 0};
   facts.trials.calls[index_of(Collective::kAllReduce)][0] = {1, 2'000'000'000, 0, 0};
   facts.trials.messages[0] = {80120, 52071};
@@ -94,7 +96,10 @@ TEST(FactsText, IsRefusedWhereALineSaysWhatNobodyWrites) {
     EXPECT_FALSE(facts) << by;
     return facts ? ErrorCode::kOk : facts.error().code();
   };
-  EXPECT_EQ(refused("unisono machine 1", "unisono machine 2"), ErrorCode::kProtocol);
+  EXPECT_EQ(refused("unisono machine 2", "unisono machine 3"), ErrorCode::kProtocol);
+  EXPECT_EQ(refused(fmt::format("trials {}", kTrialsVersion), "trials 0"), ErrorCode::kProtocol);
+  refused("host a-host\n", "");
+  refused("caches 1\n", "caches\n");
   refused("call all_gather", "call all_together");
   refused("call all_gather", "call");
   refused("1048576", "1048577");
@@ -132,10 +137,12 @@ TEST(TrialFacts, LearnWhatIsKnownAlone) {
 }
 
 TEST(Identity, IsTheSameEachTime) {
-  const Identity here = read_identity(2, 4, 3);
-  EXPECT_EQ(here, read_identity(2, 4, 3));
-  EXPECT_NE(text_of(here), text_of(read_identity(2, 4, 4)));
+  const Identity here = read_identity("1", 4, 3);
+  EXPECT_EQ(here, read_identity("1", 4, 3));
+  EXPECT_NE(text_of(here), text_of(read_identity("1", 4, 4)));
+  EXPECT_EQ(here.cpus, 1);
   EXPECT_FALSE(here.kernel.empty());
+  EXPECT_FALSE(here.host.empty());
   EXPECT_EQ(here.processor, topology::read_processor_model());
   EXPECT_FALSE(here.processor.empty());
   EXPECT_LE(here.processor.size(), topology::kProcessorModelMax);

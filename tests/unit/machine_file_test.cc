@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -23,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const Identity kHere{"A processor", "6.18.5", 2, 0, 2, 2};
+const Identity kHere{"A processor", "6.18.5", 2, 0, 2, 2, "a-host", {1, 1}};
 
 TrialFacts facts_of_message(std::uint32_t ring, std::uint32_t lent) {
   TrialFacts facts{};
@@ -55,7 +56,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 TEST(FactsFile, IsReadByTheNext) {
   const TemporaryFolder home;
-  const std::string folder = home / ".cache/unisono";
+  const Folder folder(home / ".cache/unisono", home.path());
   const Result<TrialFacts> none = read_facts(folder, kHere);
   ASSERT_TRUE(none) << none.error().message();
   EXPECT_FALSE(knows_any(*none));
@@ -63,8 +64,8 @@ TEST(FactsFile, IsReadByTheNext) {
   const Result<TrialFacts> facts = read_facts(folder, kHere);
   ASSERT_TRUE(facts) << facts.error().message();
   EXPECT_EQ(*facts, facts_of_message(3, 2));
-  EXPECT_EQ(mode_of(folder), 0700u);
-  EXPECT_EQ(mode_of(path_of(folder, kHere)), 0600u);
+  EXPECT_EQ(mode_of(folder.path), 0700u);
+  EXPECT_EQ(mode_of(path_of(folder.path, kHere)), 0600u);
 }
 
 TEST(FactsFile, KeepsWhatOthersLearned) {
@@ -82,13 +83,16 @@ TEST(FactsFile, KeepsWhatOthersLearned) {
 TEST(FactsFile, IsOfOneIdentity) {
   const TemporaryFolder folder;
   ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
-  std::vector<Identity> others(6, kHere);
+  std::vector<Identity> others(9, kHere);
   others[0].processor = "Another one";
   others[1].kernel = "6.18.6";
   others[2].cpus = 4;
   others[3].quota = 1.5;
   others[4].ranks = 3;
   others[5].processes = 1;
+  others[6].host = "another-host";
+  others[7].spread.caches = 2;
+  others[8].spread.nodes = 2;
   for (const Identity& other : others) {
     EXPECT_NE(path_of(folder.path(), other), path_of(folder.path(), kHere));
     EXPECT_FALSE(knows_any(*read_facts(folder.path(), other)));
@@ -106,7 +110,7 @@ TEST(FactsFile, ThatIsDamagedIsWrittenOver) {
   const std::string path = path_of(folder.path(), kHere);
   const std::string whole = read_file(path);
   for (const std::string& text : {whole.substr(0, whole.size() / 2), whole + "x", std::string("x"),
-                                  std::string("unisono machine 2\n"), std::string(1 << 20, '\0')}) {
+                                  std::string("unisono machine 1\n"), std::string(1 << 20, '\0')}) {
     write_file(path, text);
     const Result<TrialFacts> damaged = read_facts(folder.path(), kHere);
     ASSERT_FALSE(damaged);
@@ -144,6 +148,8 @@ TEST(FactsFile, ThatCannotBeWrittenIsAnErrorThatSaysWhere) {
   const Status below_a_file = add_facts(folder / "file/below", kHere, facts_of_message(3, 2));
   ASSERT_FALSE(below_a_file);
   EXPECT_THAT(below_a_file.message(), HasSubstr(folder / "file/below"));
+  // Of a folder that the user named nothing is made but itself.
+  EXPECT_FALSE(add_facts(folder / "one/two", kHere, facts_of_message(3, 2)));
   EXPECT_FALSE(add_facts(folder / "one/two/three", kHere, facts_of_message(3, 2)));
   EXPECT_THAT(find_facts(folder / "one"), IsEmpty());
 }
@@ -187,6 +193,7 @@ TEST(FactsFile, AreFoundInTheirFolder) {
   ASSERT_TRUE(add_facts(folder.path(), other, facts_of_message(5, 4)));
   write_file(folder / "machine-0123", "nonsense");
   write_file(folder / "notes", "nonsense");
+  fs::copy_file(path_of(folder.path(), kHere), path_of(folder.path(), kHere) + ".new-0123");
   const std::vector<FoundFacts> found = find_facts(folder.path());
   ASSERT_THAT(found, SizeIs(2));
   for (const FoundFacts& each : found) {
@@ -194,6 +201,83 @@ TEST(FactsFile, AreFoundInTheirFolder) {
     EXPECT_GE(each.age_seconds, 0);
   }
   EXPECT_THAT(find_facts(folder / "nowhere"), IsEmpty());
+}
+
+TEST(FactsFile, AreFoundInAFolderOfAnyName) {
+  const TemporaryFolder around;
+  const std::string folder = around / "a.new-folder";
+  ASSERT_TRUE(add_facts(folder, kHere, facts_of_message(3, 2)));
+  EXPECT_THAT(find_facts(folder), SizeIs(1));
+}
+
+void make_older(const std::string& path, int hours) {
+  fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(hours));
+}
+
+TEST(FactsFile, AreNotTooMany) {
+  const TemporaryFolder folder;
+  Identity each = kHere;
+  std::vector<std::string> paths;
+  for (int file = 0; file < static_cast<int>(kFilesMax) + 3; ++file) {
+    each.ranks = 10 + file;
+    paths.push_back(path_of(folder.path(), each));
+    write_file(paths.back(), "nonsense");
+    make_older(paths.back(), 1 + file);
+  }
+  write_file(folder / "machine-learning", "somebody's");
+  make_older(folder / "machine-learning", 1000);
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  EXPECT_THAT(names_in(folder.path()), SizeIs(kFilesMax + 1));
+  EXPECT_TRUE(fs::exists(path_of(folder.path(), kHere)));
+  EXPECT_TRUE(fs::exists(folder / "machine-learning"));
+  for (std::size_t file = 0; file < paths.size(); ++file) {
+    EXPECT_EQ(fs::exists(paths[file]), file < kFilesMax - 1) << file;
+  }
+}
+
+TEST(FactsFile, TakesAwayWhatWasNeverFinished) {
+  const TemporaryFolder folder;
+  const std::string path = path_of(folder.path(), kHere);
+  write_file(path + ".new-0123", "a part");
+  write_file(path + ".new-4567", "another part");
+  make_older(path + ".new-0123", 2);
+  ASSERT_TRUE(add_facts(folder.path(), kHere, facts_of_message(3, 2)));
+  EXPECT_FALSE(fs::exists(path + ".new-0123"));
+  EXPECT_TRUE(fs::exists(path + ".new-4567")) << "somebody may be writing it";
+}
+
+TEST(Folder, OfNobodysChoiceIsWithinOneOfThisUser) {
+  const TemporaryFolder home;
+  EXPECT_TRUE(check_folder({home / ".cache/unisono", home.path()}));
+  EXPECT_FALSE(check_folder({home / "none/.cache/unisono", home / "none"}));
+  write_file(home / "file", "");
+  EXPECT_FALSE(check_folder({home / "file/unisono", home / "file"}));
+  std::string foreign = "/";
+  if (geteuid() == 0) {
+    foreign = home / "foreign";
+    fs::create_directory(foreign);
+    ASSERT_EQ(chown(foreign.c_str(), 65534, 65534), 0);
+  }
+  const Folder of_another(foreign + "/unisono", foreign);
+  const Status refused = check_folder(of_another);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.message(), HasSubstr(foreign + " is no folder of this user's"));
+  EXPECT_THAT(refused.message(), HasSubstr("UNISONO_CACHE"));
+  EXPECT_FALSE(read_facts(of_another, kHere));
+  EXPECT_FALSE(add_facts(of_another, kHere, facts_of_message(3, 2)));
+  EXPECT_THAT(find_facts(of_another), IsEmpty());
+  EXPECT_FALSE(fs::exists(of_another.path));
+  EXPECT_TRUE(check_folder(of_another.path)) << "the user named it";
+}
+
+TEST(Folder, KnowsNetworkFileSystems) {
+  for (const std::int64_t type : {0x6969L, 0x0bd00bd0L, 0x65735546L, 0xff534d42L, 0x47504653L}) {
+    EXPECT_TRUE(is_network_file_system(type)) << type;
+  }
+  EXPECT_TRUE(is_network_file_system(static_cast<std::int32_t>(0xff534d42)));
+  for (const std::int64_t type : {0xef53L, 0x58465342L, 0x9123683eL, 0x01021994L, 0x794c7630L}) {
+    EXPECT_FALSE(is_network_file_system(type)) << type;
+  }
 }
 
 }  // namespace

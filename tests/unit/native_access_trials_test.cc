@@ -219,15 +219,16 @@ TEST(AccessTrials, DoNotStayWithWhatIsNoLongerTrue) {
   EXPECT_THAT(of_class(learned, kLong), ElementsAre(10'000, 17'500, 12'500, 0));
 }
 
-TEST(AccessTrials, TryNothingWhereTheyAreOff) {
+// A class begins with none of the paths that are not tried of it, however fast those are said to
+// be.
+TEST(AccessTrials, BeginWithWhatIsTriedOfTheClass) {
   RanksOptions options;
-  options.tries = false;
-  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 0};
-  for (const std::size_t bytes : {kOfACell, kShort, kLong}) {
-    Members members(2, options);
-    EXPECT_THAT(members.make(bytes, {{300, times_of(100, 70, 50)}}), Each(Each(kMapped)));
-    EXPECT_FALSE(knows_any(members.learned()));
-  }
+  of_class(options.known, kLong) = {25'000, 17'500, 12'500, 1};
+  of_class(options.known, kOfACell) = {25'000, 17'500, 2, 1};
+  EXPECT_THAT(Members(2, options).make(kLong, {{200, times_of(100, 70, 50)}}),
+              Each(Each(kSingleCopy)));
+  EXPECT_THAT(Members(2, options).make(kOfACell, {{200, times_of(100, 70, 50)}}),
+              Each(Each(kStreamed)));
 }
 
 // What two of three find out is not what three would.

@@ -36,7 +36,6 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   peers.self = rank.self;
   peers.pids = pids;
   peers.single_copy = options.single_copy;
-  peers.tries = options.tries || rank.self != 0;
   if (rank.self == 0) peers.known = options.known;
   for (int i = 0; i < rank.size; ++i) {
     peers.world_ranks.push_back(i);

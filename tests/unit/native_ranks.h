@@ -38,8 +38,7 @@ struct RanksOptions {
   AccessPath access = AccessPath::kAutomatic;
   bool single_copy = true;
   bool knows_processes = true;  ///< else the numbers of other ranks' processes are unknown
-  bool tries = true;
-  TrialFacts known{};  ///< of earlier jobs; the first rank's word alone counts
+  TrialFacts known{};           ///< of earlier jobs; the first rank's word alone counts
 };
 
 using RankBody = std::function<void(TestRank&)>;

@@ -296,6 +296,17 @@ TEST(SharedSegment, RingsAreApartAndZeroBeforeUse) {
   EXPECT_THAT(run_processes(2, {}, body), IsEmpty());
 }
 
+// What two ranks find out of their messages is not what another two would.
+TEST(SharedSegment, RingsKnowAndTellOnlyWhereTwoRanksAre) {
+  for (const int ranks : {2, 3}) {
+    const auto body = [ranks](TestRank& rank) {
+      const auto ring = rank.segment->ring(rank.self, (rank.self + 1) % ranks);
+      rank.check(ring.has_value() && (ring->trials != nullptr) == (ranks == 2), "its trials");
+    };
+    EXPECT_THAT(run_threads(ranks, {}, body), IsEmpty());
+  }
+}
+
 TEST(SharedSegment, BlocksOfClosedGroupsComeBackEmpty) {
   const auto body = [](TestRank& rank) {
     const Call barrier;

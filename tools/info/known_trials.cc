@@ -10,7 +10,6 @@
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "topology/allowed_cpus.h"
-#include "topology/cpu_quota.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::info {
@@ -20,14 +19,22 @@ using machine::FoundFacts;
 using machine::Identity;
 
 Identity identity_here(int ranks, int processes) {
-  const std::string cpus[]{topology::read_allowed_cpus()};
-  return machine::read_identity(topology::count_cpus(cpus, topology::read_cpu_quota()), ranks,
-                                processes);
+  return machine::read_identity(topology::read_allowed_cpus(), ranks, processes);
 }
 
-bool is_here(const Identity& identity) {
-  const Identity here = identity_here(identity.ranks, identity.processes);
-  return identity.processor == here.processor && identity.kernel == here.kernel;
+machine::Folder folder_of(const Config& config) { return {config.cache, config.cache_base}; }
+
+/// What a file is to a job of as many ranks that starts here.
+enum class Match { kSame, kOtherProcessors, kForeign };
+
+Match match(const Identity& identity, Identity here) {
+  here.ranks = identity.ranks;
+  here.processes = identity.processes;
+  if (identity == here) return Match::kSame;
+  here.cpus = identity.cpus;
+  here.quota = identity.quota;
+  here.spread = identity.spread;
+  return identity == here ? Match::kOtherProcessors : Match::kForeign;
 }
 
 std::string describe_age(double seconds) {
@@ -40,7 +47,10 @@ std::string describe_age(double seconds) {
 std::string describe_limits(const Identity& identity) {
   const std::string quota =
       identity.quota > 0 ? fmt::format(", time of {:.2f}", identity.quota) : "";
-  return fmt::format("{} processors{}", identity.cpus, quota);
+  const topology::Spread& spread = identity.spread;
+  const std::string caches = spread.caches > 1 ? fmt::format(" of {} caches", spread.caches) : "";
+  const std::string nodes = spread.nodes > 1 ? fmt::format(" of {} nodes", spread.nodes) : "";
+  return fmt::format("{} processors{}{}{}", identity.cpus, caches, nodes, quota);
 }
 
 // One thing that was tried: its ways by name, each with its time.
@@ -115,7 +125,7 @@ std::string table_of(const TrialFacts& facts) {
   return table.text();
 }
 
-nlohmann::ordered_json json_of(const FoundFacts& found) {
+nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
   const Identity& identity = found.facts.identity;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Tried& one : list_tried(found.facts.trials)) {
@@ -128,10 +138,17 @@ nlohmann::ordered_json json_of(const FoundFacts& found) {
                     {"begins_with", one.ways[one.fastest].first},
                     {"ns_of_a_mib", times}});
   }
-  return {{"path", found.path},        {"age_seconds", found.age_seconds},
-          {"cpus", identity.cpus},     {"quota", identity.quota},
-          {"ranks", identity.ranks},   {"processes", identity.processes},
-          {"here", is_here(identity)}, {"tried", list}};
+  return {{"path", found.path},
+          {"age_seconds", found.age_seconds},
+          {"host", identity.host},
+          {"cpus", identity.cpus},
+          {"caches", identity.spread.caches},
+          {"nodes", identity.spread.nodes},
+          {"quota", identity.quota},
+          {"ranks", identity.ranks},
+          {"processes", identity.processes},
+          {"here", match(identity, here) == Match::kSame},
+          {"tried", list}};
 }
 
 }  // namespace
@@ -142,52 +159,61 @@ std::string describe_machine(const Config& config) {
       fmt::format("processor         {}\nkernel            {}\nranks may use     {}\n",
                   here.processor, here.kernel, describe_limits(here));
   if (!config.keeps_facts()) {
-    return text + fmt::format("kept in           nowhere: {}=off\n",
-                              config.measure ? "UNISONO_CACHE" : "UNISONO_MEASURE");
+    return text + "kept in           nowhere: UNISONO_CACHE=off\n";
+  }
+  if (const Status usable = machine::check_folder(folder_of(config)); !usable) {
+    return text + fmt::format("kept in           nowhere: {}\n", usable.message());
   }
   text += fmt::format("kept in           {} (UNISONO_CACHE)\n", config.cache);
   std::size_t foreign = 0, own = 0;
-  for (const FoundFacts& found : machine::find_facts(config.cache)) {
+  for (const FoundFacts& found : machine::find_facts(folder_of(config))) {
     const Identity& identity = found.facts.identity;
-    ++(is_here(identity) ? own : foreign);
-    if (!is_here(identity)) continue;
-    text += fmt::format("\n{} ranks in {} processes, {}: {}, {}\n{}", identity.ranks,
-                        identity.processes, describe_limits(identity), found.path,
+    const Match fit = match(identity, here);
+    ++(fit == Match::kForeign ? foreign : own);
+    if (fit == Match::kForeign) continue;
+    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}", identity.ranks,
+                        identity.processes, describe_limits(identity),
+                        fit == Match::kSame ? "" : ", not those of here", found.path,
                         describe_age(found.age_seconds), table_of(found.facts.trials));
   }
   if (own == 0)
     text += "\nNothing is known yet: the first calls of jobs of several ranks find out.\n";
-  if (foreign > 0) text += fmt::format("\nFiles of other processors or kernels: {}\n", foreign);
+  if (foreign > 0) text += fmt::format("\nFiles of other machines or kernels: {}\n", foreign);
   return text;
 }
 
 nlohmann::ordered_json json_of_machine(const Config& config) {
   const Identity here = identity_here(1, 1);
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
-  if (config.keeps_facts()) {
-    for (const FoundFacts& found : machine::find_facts(config.cache)) {
-      files.push_back(json_of(found));
+  const bool is_kept = config.keeps_facts() && machine::check_folder(folder_of(config));
+  if (is_kept) {
+    for (const FoundFacts& found : machine::find_facts(folder_of(config))) {
+      files.push_back(json_of(found, here));
     }
   }
   return {{"processor", here.processor},
           {"kernel", here.kernel},
+          {"host", here.host},
           {"cpus", here.cpus},
+          {"caches", here.spread.caches},
+          {"nodes", here.spread.nodes},
           {"quota", here.quota},
-          {"cache", config.keeps_facts() ? config.cache : "off"},
+          {"cache", is_kept ? config.cache : "off"},
           {"files", files}};
 }
 
 std::string explain_trials(const Config& config, Collective collective, std::size_t bytes,
                            int ranks) {
-  if (!config.measure) return "UNISONO_MEASURE=off: nothing is tried, large buffers are mapped";
   const bool is_block = facts_of(collective).input.holds == Holds::kBlock;
   const std::size_t given = is_block ? bytes / static_cast<std::size_t>(ranks) : bytes;
   const int size = size_of_call(given);
   if (size < 0) return "so short calls are not tried";
   const std::string nothing = "no earlier job has tried such calls here, the first ones do";
   if (!config.keeps_facts()) return nothing + " (UNISONO_CACHE=off)";
+  Identity here = identity_here(ranks, ranks);
   for (const int processes : {ranks, 1}) {
-    const auto facts = machine::read_facts(config.cache, identity_here(ranks, processes));
+    here.processes = processes;
+    const auto facts = machine::read_facts(folder_of(config), here);
     if (!facts) return nothing + " (" + facts.error().message() + ")";
     for (const Tried& one : list_tried(*facts)) {
       if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;

@@ -47,7 +47,6 @@ bool LoanTrials::follows(State& state, const ReceivedMessages::OfSize& received)
 }
 
 bool LoanTrials::next(State& state, std::uint32_t number) const {
-  if (memory_ != nullptr && memory_->is_off != 0) return false;
   if (state.until_next > 0) {
     --state.until_next;
     return state.decided;

@@ -210,6 +210,7 @@ struct SegmentLayout {
   std::size_t bytes() const { return blocks_offset() + kGroupsMax * block_bytes(); }
 };
 
-inline constexpr std::uint64_t kSegmentMagic = 0x31'6f6e'6f73'696e'75;  // "unisono1"
+/// Another one for every change of what lies where.
+inline constexpr std::uint64_t kSegmentMagic = 0x32'6f6e'6f73'696e'75;  // "unisono2"
 
 }  // namespace unisono::shm

@@ -275,7 +275,6 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
     state->control().trials.known = state->peers.known;
-    state->control().trials.is_off = state->peers.tries ? 0 : 1;
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }
   UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
@@ -323,7 +322,8 @@ Result<RingMemory> SharedSegment::ring(int from, int to) {
   const std::size_t bytes = state_->layout.ring_bytes();
   const std::size_t reserved = from == self() ? bytes : kPageBytes;
   UNISONO_TRY(state_->segment->reserve(offset, reserved));
-  return RingMemory{state_->segment->base() + offset, bytes, &state_->control().trials};
+  TrialMemory* const trials = size() == 2 ? &state_->control().trials : nullptr;
+  return RingMemory{state_->segment->base() + offset, bytes, trials};
 }
 
 MemoryHandle SharedSegment::handle_of(int reader, std::span<const std::byte> memory,

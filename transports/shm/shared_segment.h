@@ -48,8 +48,7 @@ struct LocalPeers {
   std::vector<std::int64_t> pids;
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
-  bool tries = true;   ///< ways to move bytes are tried; as the next, the first rank's word counts
-  TrialFacts known{};  ///< of this host, from before this job
+  TrialFacts known{};  ///< of this host, from before this job; the first rank's word counts
   /// Called now and then while open() waits for the others. An error, for instance that one of them
   /// has died, ends the wait and is what open() returns. May be empty.
   std::function<Status()> watch;
@@ -61,7 +60,7 @@ struct TrialMemory;
 struct RingMemory {
   std::byte* base = nullptr;
   std::size_t bytes = 0;
-  TrialMemory* trials = nullptr;  ///< of its writer; null: nothing is known or kept
+  TrialMemory* trials = nullptr;  ///< of its writer; null: nothing is known or kept, see ring()
 };
 
 class SegmentGroup;
@@ -86,7 +85,8 @@ class SharedSegment {
   int local_index(Rank world_rank) const;
 
   /// The memory of the ring from one local rank to another, one of which is this rank. The sender's
-  /// call reserves its pages.
+  /// call reserves its pages. What messages between two ranks show depends on where these run: with
+  /// more ranks on the host no ring knows or tells anything.
   Result<RingMemory> ring(int from, int to);
 
   /// How the local rank `reader` may read memory of this rank in place. With `by_single_copy`

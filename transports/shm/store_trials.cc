@@ -30,7 +30,7 @@ std::atomic_ref<std::uint32_t> word(std::uint32_t& value) {
 }  // namespace
 
 StoreTrials::StoreTrials(ReaderTimes* told, TrialMemory* memory) : told_(told), memory_(memory) {
-  if (memory == nullptr || memory->is_off != 0) return;
+  if (memory == nullptr) return;
   for (State& state : states_) {
     const auto& known = memory->known.pieces[size_of(state)];
     if (!has_times(known)) continue;
@@ -49,10 +49,6 @@ void StoreTrials::enter(State& state, Phase phase, PieceStores stores, std::uint
 PieceStores StoreTrials::change(State& state) {
   switch (state.phase) {
     case Phase::kDecided:
-      if (memory_ != nullptr && memory_->is_off != 0) {
-        enter(state, Phase::kDecided, {}, kPiecesUntilNext);
-        break;
-      }
       enter(state, Phase::kSettling, kind_of(state.trials), kSettlingPieces - 1);  // and this one
       break;
     case Phase::kSettling:

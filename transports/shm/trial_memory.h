@@ -4,6 +4,7 @@
 // Thread rule: any thread of any rank; what is known is constant once the ranks have met.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +14,20 @@
 
 namespace unisono::shm {
 
+/// Both ways' times in one word, the first way's in the lower half: the rings of two ranks note
+/// what they find of one size at the same time, and either's times stay whole.
+using TimesOfTwo = std::atomic<std::uint64_t>;
+
+/// As TrialFacts. What several ranks try is told by the last one.
+struct LearnedTrials {
+  CallTimes calls;  ///< word by word: the members of a group find the same
+  std::array<TimesOfTwo, kMessageSizes> messages;
+  std::array<TimesOfTwo, kPieceSizes> pieces;
+};
+
 struct TrialMemory {
-  TrialFacts known;      ///< before this job
-  TrialFacts learned;    ///< since, word by word; what several ranks try is told by the last one
-  std::uint32_t is_off;  ///< not 0: nothing is tried, and what is taken first stays
+  TrialFacts known;       ///< before this job
+  LearnedTrials learned;  ///< since
 };
 
 /// What is known from before is tried again after this part of the calls, messages or pieces for
@@ -36,15 +47,24 @@ void note(WayTimes<kWays>& learned, const WayTimes<kWays>& times) {
     std::atomic_ref<std::uint32_t>(learned[way]).store(times[way], std::memory_order_relaxed);
   }
 }
+inline void note(TimesOfTwo& learned, const WayTimes<2>& times) {
+  learned.store(std::uint64_t{times[1]} << 32 | times[0], std::memory_order_relaxed);
+}
+
+inline void read_times(WayTimes<kTriedPaths.size()>& told, WayTimes<kTriedPaths.size()>& times) {
+  for (std::size_t way = 0; way < times.size(); ++way) {
+    times[way] = std::atomic_ref<std::uint32_t>(told[way]).load(std::memory_order_relaxed);
+  }
+}
+inline void read_times(const TimesOfTwo& told, WayTimes<2>& times) {
+  const std::uint64_t both = told.load(std::memory_order_relaxed);
+  times = {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
+}
 
 /// What this job's ranks have learned so far.
 inline TrialFacts learned_by(TrialMemory& memory) {
   TrialFacts facts{};
-  for_each_pair(facts, memory.learned, [](auto& times, auto& told) {
-    for (std::size_t way = 0; way < times.size(); ++way) {
-      times[way] = std::atomic_ref<std::uint32_t>(told[way]).load(std::memory_order_relaxed);
-    }
-  });
+  for_each_pair(facts, memory.learned, [](auto& times, auto& told) { read_times(told, times); });
   return facts;
 }
 
