@@ -341,6 +341,15 @@ void Runtime::shut_down() {
   if (is_open_.exchange(false)) runtimes_open.fetch_sub(1);
   if (engine_ == nullptr || shut_down_.exchange(true)) return;
   give_up_dead();
+  close_transports();
+  // Not under the lock, for they wait for others and for files.
+  arbiter_->leave();
+  keep_trials();
+  const Engine::Lock lock(*engine_);
+  recorder_->close();  // writes the trace, for which nobody is to wait
+}
+
+void Runtime::close_transports() {
   const Engine::Lock lock(*engine_);
   DropSink sink;
   const TimePoint deadline =
@@ -350,9 +359,6 @@ void Runtime::shut_down() {
     if (looks > 100) usleep(100);
   }
   transports_.close(deadline, sink);
-  arbiter_->leave();
-  keep_trials();
-  recorder_->close();  // writes the trace, for which nobody is to wait
 }
 
 void leave_to_parent(std::shared_ptr<void> inherited) {

@@ -140,6 +140,7 @@ class Runtime final : public WatchedJob, public std::enable_shared_from_this<Run
   Status open_device(const device::DeviceWish& wish, Member* self);
   Status open_shared_segment(TimePoint deadline);
   void recall_trials(shm::LocalPeers* peers);
+  void close_transports();
   void keep_trials();
   Status open_recorder();
   Status share(std::span<const std::byte> memory, const MemorySource& source,

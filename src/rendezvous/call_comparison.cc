@@ -10,12 +10,7 @@ namespace unisono::rendezvous {
 namespace {
 
 // A member that is behind computes, or is on its way.
-constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-
-// Of the latest call in an account.
-std::uint64_t next_of(const CallsMessage& account) {
-  return account.calls.empty() ? 0 : account.calls.back().sequence + 1;
-}
+constexpr Duration kFirstPause = std::chrono::milliseconds(10);
 
 // What words cannot tell apart differs in what a record has as a digest only.
 std::string difference(const CallRecord& one, const CallRecord& other) {
@@ -38,42 +33,35 @@ CallComparison::CallComparison(Rank reporter, CallsMessage first, TimePoint now,
 
 void CallComparison::add(Rank rank, CallsMessage message) {
   if (members_.count(rank) == 0) return;
-  const auto known = accounts_.find(rank);
-  if (known == accounts_.end()) {
-    accounts_.emplace(rank, std::move(message));
-  } else if (next_of(message) > next_of(known->second)) {
-    known->second = std::move(message);
+  Account& account = accounts_.try_emplace(rank, Account{message.member, {}}).first->second;
+  if (message.calls.empty() || has_made(account, message.calls.back().sequence)) return;
+  account.calls = std::move(message.calls);
+  for (const NumberedCall& call : account.calls) {
+    const CallRecord& first = calls_.try_emplace(call.sequence, call.record).first->second;
+    if (first == call.record) continue;
+    difference_ = std::min(difference_.value_or(call.sequence), call.sequence);
   }
 }
 
-std::optional<std::uint64_t> CallComparison::first_difference() const {
-  std::set<std::uint64_t> sequences;
-  for (const auto& [rank, account] : accounts_) {
-    for (const NumberedCall& call : account.calls) sequences.insert(call.sequence);
-  }
-  for (const std::uint64_t sequence : sequences) {
-    if (groups_of(sequence).size() > 1) return sequence;
-  }
-  return std::nullopt;
+std::optional<std::uint64_t> CallComparison::disputed() const {
+  if (difference_) return difference_;
+  const auto reporter = accounts_.find(reporter_);  // none of a rank that is no member
+  if (reporter == accounts_.end() || reporter->second.calls.empty()) return std::nullopt;
+  return reporter->second.calls.back().sequence;
 }
 
-// As long as nothing differs, a difference may be in the latest call of who has seen one.
-std::vector<Rank> CallComparison::behind() const {
-  const auto reporters = accounts_.find(reporter_);  // none of a rank that is no member
-  std::uint64_t needed = reporters == accounts_.end() ? 0 : next_of(reporters->second);
-  if (const auto sequence = first_difference()) needed = *sequence + 1;
-  std::vector<Rank> ranks;
-  for (const auto& [rank, account] : accounts_) {
-    if (next_of(account) < needed) ranks.push_back(rank);
-  }
-  return ranks;
+bool CallComparison::has_heard(Rank rank) const {
+  const auto account = accounts_.find(rank);
+  if (account == accounts_.end()) return false;
+  const auto sequence = disputed();
+  return !sequence || has_made(account->second, *sequence);
 }
 
-std::vector<Rank> CallComparison::take_asked_again(TimePoint now) {
-  if (now < asks_at_) return {};
+bool CallComparison::take_asks_again(TimePoint now) {
+  if (now < asks_at_) return false;
   pause_ *= 2;
   asks_at_ = now + pause_;
-  return behind();
+  return true;
 }
 
 std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t sequence) const {
@@ -96,15 +84,16 @@ std::vector<CallComparison::Group> CallComparison::groups_of(std::uint64_t seque
   return groups;
 }
 
-FailureDecision CallComparison::judge(std::size_t silent) const {
-  if (const auto sequence = first_difference()) return decision_of(*sequence, silent);
+FailureDecision CallComparison::judge(std::size_t unheard) const {
+  if (difference_) return decision_of(*difference_, unheard);
   FailureDecision suspected = suspicion_;
-  const bool is_one_word_alone = accounts_.size() - behind().size() == 1;
-  if (is_one_word_alone && members_.size() > 2) suspected.failed_rank = -1;
+  const auto heard = std::count_if(accounts_.begin(), accounts_.end(),
+                                   [&](const auto& each) { return has_heard(each.first); });
+  if (heard == 1 && members_.size() > 2) suspected.failed_rank = -1;  // its word alone
   return suspected;
 }
 
-FailureDecision CallComparison::decision_of(std::uint64_t sequence, std::size_t silent) const {
+FailureDecision CallComparison::decision_of(std::uint64_t sequence, std::size_t unheard) const {
   const std::vector<Group> groups = groups_of(sequence);
   const Group& most = groups[0];
   const auto odd = std::min_element(
@@ -118,9 +107,8 @@ FailureDecision CallComparison::decision_of(std::uint64_t sequence, std::size_t 
   std::size_t known = 0;
   for (const Group& group : groups) known += group.callers.size();
   const bool is_draw = most.callers.size() == groups[1].callers.size();
-  const bool may_turn = silent > 0 || !behind().empty();
-  const bool is_sure = 2 * most.callers.size() > accounts_.size() + silent ||
-                       (!may_turn && (!is_draw || known == members_.size()));
+  const bool is_sure = 2 * most.callers.size() > known + unheard ||
+                       (unheard == 0 && (!is_draw || known == members_.size()));
   return {ErrorCode::kMismatch, is_sure ? account->first : -1, communicator_, sequence,
           fmt::format("{} called {}{} where {} called {} (operation {}); all ranks must make the "
                       "same calls in the same order",

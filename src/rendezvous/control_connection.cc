@@ -48,7 +48,7 @@ void ControlConnection::publish() {
   if (session_.has_news()) has_news_.store(true, std::memory_order_release);
   is_last_.store(session_.is_last(), std::memory_order_relaxed);
   is_lost_.store(session_.is_lost(), std::memory_order_release);
-  if (!session_.is_seeking()) sought_.notify_all();
+  sought_.notify_all();
 }
 
 void ControlConnection::catch_up() {
@@ -119,14 +119,15 @@ void ControlConnection::leave() {
   {
     std::unique_lock lock(mutex_);
     if (session_.has_left()) return;
-    sought_.wait_for(lock, kLeaveTime, [this] { return !session_.is_seeking(); });
     session_.leave();
+    publish();
+    await_departure(&lock);
+    session_.end();
     publish();
   }
   // First, so that the thread never waits for a descriptor that means something else by now.
   remove_from_control_thread(this);
   dial_.reset();
-  wait_for_hang_up();
   stream_.close();
   // Those that are on their way to this standby must not take it for dead.
   if (std::any_of(standby_.begin(), standby_.end(), is_called)) stand_by();
@@ -134,14 +135,15 @@ void ControlConnection::leave() {
   if (standby_loop_ != nullptr) end_standby(std::exchange(standby_loop_, nullptr), true);
 }
 
-// The arbiter closes the connection once it has told the others. Until then its death would make
-// this rank one that has vanished.
-void ControlConnection::wait_for_hang_up() {
-  const TimePoint deadline = Clock::now() + kGoodbyeTime;
-  while (stream_.fd() >= 0 && Clock::now() < deadline && stream_.flush().ok() &&
-         stream_.receive()) {
-    stream_.drop_input(stream_.input().size());
-    if (!wait_ready(stream_.fd(), stream_.has_output(), deadline)) return;
+// Until the arbiter has heard the goodbye: its death would make this rank one that has vanished.
+void ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
+  const auto has_heard = [this] { return session_.has_left(); };
+  // Ranks that come to this standby, because they miss the arbiter, are to hear soon that it
+  // leaves.
+  if (standby_loop_ != nullptr && !session_.is_seeking()) return;
+  const auto settled = [&] { return has_heard() || session_.is_seeking(); };
+  if (sought_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
+    sought_.wait_for(*lock, kLeaveTime, has_heard);
   }
 }
 

@@ -74,16 +74,14 @@ class ControlConnection final : public ArbiterConnection,
   void advance_dial(TimePoint now);
   void stand_by();
   void publish();
-
-  /// Not under the mutex: once it has left, nobody else reads.
-  void wait_for_hang_up();
+  void await_departure(std::unique_lock<std::mutex>* lock);
 
   const World& world_;
   std::atomic<bool> has_news_{false};
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> is_last_{false};  // set before that
   std::mutex mutex_;
-  std::condition_variable sought_;  // seeking has ended
+  std::condition_variable sought_;  // something has been published
   ControlStream stream_;
   std::optional<StandbyDial> dial_;
   ControlSession session_;

@@ -67,7 +67,12 @@ void ControlSession::say_shrink(const ShrinkMessage& message) {
 }
 
 void ControlSession::leave() {
+  if (is_lost()) return end();
+  is_leaving_ = true;
   report(encode(MessageType::kGoodbye));
+}
+
+void ControlSession::end() {
   state_ = State::kLeft;
   suspects_ = false;
 }
@@ -100,6 +105,7 @@ void ControlSession::on_nonsense(TimePoint now) {
 }
 
 void ControlSession::on_closed(TimePoint now) {
+  if (is_leaving_ && state_ == State::kOpen) return end();
   lose(ErrorCode::kRankFailed, "died: its control connection closed without goodbye", now);
 }
 
@@ -271,6 +277,7 @@ void ControlSession::move_to(Rank standby, TimePoint now) {
   for (const Report& kept : reports_) report(kept.bytes);
   for (const auto& [communicator, bytes] : waits_) report(bytes);
   for (const ShrinkMessage& message : shrinks_.to_repeat()) report(encode_shrink(message, size()));
+  if (is_leaving_) report(encode(MessageType::kGoodbye));
 }
 
 // Nobody is left to ask who is at the end of a broken link.
@@ -283,6 +290,7 @@ void ControlSession::go_alone(TimePoint now) {
   for (const Report& kept : std::exchange(reports_, {})) {
     if (kept.peer >= 0) deliver_broken_link(kept.peer, kept.cause);
   }
+  if (is_leaving_) end();
 }
 
 }  // namespace unisono::rendezvous

@@ -53,8 +53,12 @@ class ControlSession {
   void report_broken_link(Rank peer, const Status& cause, TimePoint now);
   void report_waiting(const WaitMessage& wait);
   void say_shrink(const ShrinkMessage& message);
-  /// Says goodbye. What is open stays so, and nothing that happens there matters any more.
+  /// Says goodbye, to the next arbiter as well if this one ends before it has heard it. The rank
+  /// has left once an arbiter has closed the connection, for it has told the others then.
   void leave();
+  /// It has left, whoever has heard of it. What is open stays so, and nothing that happens there
+  /// matters any more.
+  void end();
 
   // What happens on the connection to the arbiter.
   /// Something has come; before what it is.
@@ -137,6 +141,7 @@ class ControlSession {
   DecisionLedger ledger_;
   JobRecord record_;
   bool is_last_ = false;
+  bool is_leaving_ = false;
   ArbiterNews news_;
   bool has_news_ = false;
   std::deque<Report> reports_;  // lasting ones, the oldest first

@@ -261,29 +261,27 @@ void FailureDecider::on_calls(Rank rank, CallsMessage message) {
   if (known != comparisons_.end()) known->second.add(rank, std::move(message));
 }
 
-// All that are here have made the call and told so.
-bool FailureDecider::has_heard_all(const CallComparison& comparison) const {
-  const std::vector<Rank> behind = comparison.behind();
-  return silent_in(comparison) == 0 && std::none_of(behind.begin(), behind.end(), [&](Rank rank) {
-           return presence(rank) == Presence::kHere;
-         });
-}
-
-std::size_t FailureDecider::silent_in(const CallComparison& comparison) const {
-  const std::set<Rank>& members = comparison.members();
-  return static_cast<std::size_t>(std::count_if(members.begin(), members.end(), [&](Rank rank) {
-    return presence(rank) == Presence::kHere && !comparison.has_heard(rank);
-  }));
+// Members that are here and have not told that they made the call.
+std::vector<Rank> FailureDecider::unheard_in(const CallComparison& comparison) const {
+  std::vector<Rank> ranks;
+  for (const Rank rank : comparison.members()) {
+    if (presence(rank) == Presence::kHere && !comparison.has_heard(rank)) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
   for (auto at = comparisons_.begin(); at != comparisons_.end();) {
-    if (at->second.due() > now && !has_heard_all(at->second)) {
-      for (const Rank rank : at->second.take_asked_again(now)) ask_calls(rank, at->first);
+    CallComparison& comparison = at->second;
+    const std::vector<Rank> unheard = unheard_in(comparison);
+    if (comparison.due() > now && !unheard.empty()) {
+      if (comparison.take_asks_again(now)) {
+        for (const Rank rank : unheard) ask_calls(rank, at->first);
+      }
       ++at;
       continue;
     }
-    broadcast(at->second.judge(silent_in(at->second)));
+    broadcast(comparison.judge(unheard.size()));
     at = comparisons_.erase(at);
   }
   for (auto at = timeouts_.begin(); at != timeouts_.end();) {
@@ -324,9 +322,8 @@ TimePoint FailureDecider::next_due() const {
     if (!is_awaited(link)) due = std::min(due, link.due);
   }
   for (const auto& [communicator, each] : comparisons_) {
-    const TimePoint next =
-        each.behind().empty() ? each.due() : std::min(each.due(), each.asks_at());
-    due = std::min(due, has_heard_all(each) ? TimePoint::min() : next);
+    const TimePoint next = std::min(each.due(), each.asks_at());
+    due = std::min(due, unheard_in(each).empty() ? TimePoint::min() : next);
   }
   return due;
 }

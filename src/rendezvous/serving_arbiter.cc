@@ -221,7 +221,8 @@ void ServingArbiter::say_decisions(TimePoint now) {
   }
   for (const FailureDecider::Outgoing& outgoing : decided) {
     const auto bytes = shared(bytes_of(outgoing));
-    remember(outgoing.target, bytes);
+    // A question is asked again.
+    if (outgoing.type == MessageType::kDecision) remember(outgoing.target, bytes);
     say(outgoing.target, bytes);
   }
   // After the decisions, so that who is told with whom to go on knows why.

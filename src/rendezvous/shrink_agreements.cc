@@ -220,9 +220,13 @@ bool ShrinkAgreements::is_pending() const {
 void ShrinkAgreements::on_wake(TimePoint now) {
   const Duration gap = woken_ == kNever ? Duration{} : now - woken_;
   woken_ = now;
-  if (!is_pending() || gap < 2 * kLooksEvery) return;
+  if (gap < 2 * kLooksEvery) return;
   for (auto& [communicator, agreement] : agreements_) {
-    if (agreement.due != kNever) agreement.due += gap;
+    if (agreement.is_idle() || agreement.due == kNever) continue;
+    const TimePoint due = now + std::min<Duration>(kSuspectTime, agreement.extra);
+    if (due <= agreement.due) continue;
+    agreement.extra -= due - std::max(now, agreement.due);
+    agreement.due = due;
   }
 }
 

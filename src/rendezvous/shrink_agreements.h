@@ -49,7 +49,7 @@ class ShrinkAgreements {
   void close(const Status& why);
 
   /// Whenever the owner wakes, before what has happened. While it is stopped others cannot be
-  /// heard, and may be stopped with it: their time stands meanwhile.
+  /// heard, and may be stopped with it: they have kSuspectTime afterwards, twice at most.
   void on_wake(TimePoint now);
   /// What is to be said by now, in order.
   std::vector<Outgoing> take(TimePoint now);
@@ -69,10 +69,11 @@ class ShrinkAgreements {
     std::map<Rank, std::uint32_t> made;  // of these, what they had made by another arbiter's word
     std::uint32_t finished = 0;          // what others use by that word
     Duration patience{};                 // the least of those that have asked
-    TimePoint due = kNever;    // who has not asked, or made the communicator, by then is left out
-    std::uint32_t id = 0;      // of the communicator that is being made; 0: none
-    std::set<Rank> survivors;  // its members
-    std::set<Rank> ready;      // of these
+    TimePoint due = kNever;  // who has not asked, or made the communicator, by then is left out
+    Duration extra = 2 * kSuspectTime;  // what is left of the time for own stops
+    std::uint32_t id = 0;               // of the communicator that is being made; 0: none
+    std::set<Rank> survivors;           // its members
+    std::set<Rank> ready;               // of these
 
     bool is_idle() const { return asked.empty() && id == 0; }
   };

@@ -10,6 +10,13 @@ namespace unisono::sim {
 
 using namespace rendezvous;
 
+namespace {
+
+// As control_connection.cc has it, but that a rank that looks for an arbiter has longer there.
+constexpr Duration kGoodbyeTime = std::chrono::milliseconds(500);
+
+}  // namespace
+
 ControlClient::ControlClient(const std::vector<Member>& members, Rank self, int connection,
                              std::chrono::milliseconds silence, ControlNetwork network,
                              const Schedule& schedule)
@@ -27,9 +34,17 @@ void ControlClient::report_broken_link(Rank peer, const Status& cause) {
   session_.report_broken_link(peer, cause, now());
 }
 
+// Others wait for the arbiter to hear it in a thread.
 void ControlClient::leave() {
   if (session_.has_left()) return;
   session_.leave();
+  gone_at_ = now() + kGoodbyeTime;
+  close_if_left();
+}
+
+void ControlClient::close_if_left() {
+  if (now() >= gone_at_) session_.end();
+  if (!session_.has_left()) return;
   give_up();
   close();
 }
@@ -72,6 +87,7 @@ void ControlClient::on_closed(int connection) {
 
 void ControlClient::on_wake() {
   if (session_.is_lost()) return;
+  if (now() >= gone_at_) return close_if_left();
   session_.on_wake(now());
   session_.look_for_silence(now());
   if (dial_ && now() >= dial_->due) {
@@ -85,10 +101,10 @@ void ControlClient::on_wake() {
 
 TimePoint ControlClient::next_due() const {
   if (session_.is_lost()) return kNever;
-  if (!dial_) return session_.next_due();
+  if (!dial_) return std::min(session_.next_due(), gone_at_);
   const TimePoint dialling =
       dial_->connection < 0 ? std::min(dial_->due, dial_->again) : dial_->due;
-  return std::min(dialling, session_.next_due());
+  return std::min({dialling, session_.next_due(), gone_at_});
 }
 
 // ---- Attempts to come to a standby --------------------------------------------------------------
@@ -128,6 +144,7 @@ void ControlClient::settle_dial() {
   while (dial_ && dial_->outcome != DialOutcome::kPending) {
     session_.on_dialled(std::exchange(dial_->outcome, DialOutcome::kPending), now());
   }
+  close_if_left();
 }
 
 }  // namespace unisono::sim

@@ -76,6 +76,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
 
   void connect();
   void come_again();
+  void close_if_left();
   /// Tells the session how its attempts have ended.
   void settle_dial();
   TimePoint now() const { return schedule_.now(); }
@@ -85,6 +86,7 @@ class ControlClient final : public rendezvous::ArbiterConnection, private rendez
   const ControlNetwork network_;
   const Schedule& schedule_;
   std::optional<Dial> dial_;
+  TimePoint gone_at_ = kNever;
   rendezvous::ControlSession session_;
 };
 

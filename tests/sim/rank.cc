@@ -105,7 +105,6 @@ void SimulatedRank::beat() {
 }
 
 void SimulatedRank::look_around() {
-  was_alone_ = was_alone_ || (around_.arbiter.is_lost() && !around_.client.has_left());
   news_.poll_arbiter();
   news_.tell_events();
   const bool runs = std::any_of(communicators_.begin(), communicators_.end(),
@@ -122,7 +121,8 @@ void SimulatedRank::look_around() {
 void SimulatedRank::note_failure(const SimulatedCommunicator& communicator, const Status& cause) {
   const Members& members = communicator.members();
   const Rank world_rank = cause.rank() < 0 ? -1 : members.world_rank(cause.rank());
-  failures_.push_back({members.id(), Status(cause.code(), cause.message(), world_rank)});
+  failures_.push_back({members.id(), Status(cause.code(), cause.message(), world_rank),
+                       around_.arbiter.is_lost() && state_ != State::kLeft});
 }
 
 int SimulatedRank::calls_done() const {
@@ -176,7 +176,7 @@ void SimulatedRank::shrink() {
   if (now() >= shrinking_->cannot_at) {
     shrinking_->cannot_at = kNever;
     shrinking_->is_ready = true;  // said
-    say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().second);
+    say_shrink(ShrinkStep::kCannot, shrinking_->id, failures_.back().failure);
   }
   if (around_.arbiter.is_lost() || now() >= shrinking_->lost_at) end_shrinking(true);
 }
@@ -287,7 +287,7 @@ std::string SimulatedRank::whereabouts() const {
     if (shrinking_->meeting != nullptr) text += " and " + shrinking_->meeting->whereabouts();
     return text + " after it " + current().whereabouts();
   }
-  if (!failures_.empty()) text += "(" + failures_.back().second.message() + ") ";
+  if (!failures_.empty()) text += "(" + failures_.back().failure.message() + ") ";
   return text + current().whereabouts();
 }
 

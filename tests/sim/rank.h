@@ -44,10 +44,14 @@ class SimulatedRank final : private WatchedJob {
 
   Rank rank() const { return rank_; }
   bool has_left() const { return state_ == State::kLeft; }
-  /// The arbiter died and nobody took its place, before this rank left.
-  bool was_alone() const { return was_alone_; }
-  /// Of each communicator that has failed, in the order in which they were made. Names world ranks.
-  const std::vector<std::pair<std::uint32_t, Status>>& failures() const { return failures_; }
+  /// Of a communicator; names world ranks.
+  struct Seen {
+    std::uint32_t communicator;
+    Status failure;
+    bool was_alone;  ///< the arbiter was lost then, and nobody had taken its place
+  };
+  /// In the order in which they were made.
+  const std::vector<Seen>& failures() const { return failures_; }
   const std::vector<Shrunk>& shrunk() const { return shrunk_; }
   bool is_refused() const { return is_refused_; }
   int calls_done() const;
@@ -119,8 +123,7 @@ class SimulatedRank final : private WatchedJob {
   std::vector<std::unique_ptr<SimulatedCommunicator>> communicators_;
   SimulatedCommunicator* current_ = nullptr;
   std::optional<Shrinking> shrinking_;
-  bool was_alone_ = false;
-  std::vector<std::pair<std::uint32_t, Status>> failures_;
+  std::vector<Seen> failures_;
   std::vector<Shrunk> shrunk_;
   bool is_refused_ = false;
   TimePoint leaves_at_ = kNever, drains_until_ = kNever;

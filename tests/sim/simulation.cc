@@ -217,13 +217,14 @@ void Simulation::judge_failures() {
   std::map<std::uint32_t, const std::pair<const SimulatedRank*, Status>> told;
   for (const Seat& each : seats_) {
     if (!is_judged(each)) continue;
-    for (const auto& [communicator, seen] : each.rank->failures()) {
+    for (const auto& [communicator, seen, was_alone] : each.rank->failures()) {
       const bool is_true =
           anybody || guilty.contains(seen.rank()) ||
           (seen.rank() < 0 && !guilty.empty() &&
-           (seen.code() == ErrorCode::kTimeout || seen.code() == ErrorCode::kMismatch)) ||
+           (seen.code() == ErrorCode::kTimeout ||
+            (only_differs && seen.code() == ErrorCode::kMismatch))) ||
           // It knows for whom it waits, and nobody is left who knows for whom that one does.
-          (each.rank->was_alone() && seen.code() == ErrorCode::kTimeout && !guilty.empty());
+          (was_alone && seen.code() == ErrorCode::kTimeout && !guilty.empty());
       if (!is_true) {
         return accuse(fmt::format("blames rank {}, which did nothing: {} ({})", seen.rank(),
                                   each.rank->whereabouts(), seen.message()));
@@ -238,7 +239,7 @@ void Simulation::judge_failures() {
       }
       if (each.is_missed) continue;  // the job has gone on without it
       // Who has nobody left to ask says that it was the other end.
-      if (links_broke && each.rank->was_alone()) continue;
+      if (links_broke && was_alone) continue;
       const auto& [first, verdict] =
           told.try_emplace(communicator, each.rank.get(), seen).first->second;
       if (verdict.code() != seen.code() || verdict.rank() != seen.rank()) {
