@@ -138,7 +138,23 @@ class Court {
     } else if (call.is_numbered) {
       add_missing(group, call, own->member, standing);
     }
+    if (witness.was_ended()) {
+      std::erase_if(standing->waits_for,
+                    [&](Rank rank) { return has_given_up(rank, call.communicator); });
+    }
     std::sort(standing->waits_for.begin(), standing->waits_for.end());
+  }
+
+  // It has left, or heard that the communicator has failed, of which an ended rank heard nothing:
+  // that one's end came first.
+  bool has_given_up(Rank rank, std::uint32_t communicator) const {
+    const Witness* const witness = find_witness(rank);
+    if (witness == nullptr) return false;
+    const std::vector<RecordedCall>& calls = witness->record.calls;
+    return witness->record.closed_ns != 0 ||
+           std::any_of(calls.begin(), calls.end(), [&](const RecordedCall& call) {
+             return call.communicator == communicator && call.state == EntryState::kFailed;
+           });
   }
 
   static void add(const Group& group, Rank member, Standing* standing) {

@@ -65,6 +65,28 @@ int busy_rank() {
 }
 const test::RoleEntry kBusyRank("busy", busy_rank);
 
+// Rank 1 is a call ahead of the others, which come when it has been ended and go on without it.
+int surviving_rank() {
+  Communicator comm = init();
+  int pid = getpid();
+  std::vector<float> data(1 << 20), ahead(4);
+  std::printf("pid of %d=%d\n", comm.rank(), pid);
+  std::fflush(stdout);
+  comm.broadcast(std::span(&pid, 1), 1);
+  if (comm.rank() == 1) {
+    const Request request = comm.all_reduce_async(data, ops::sum);
+    comm.all_reduce(ahead, ops::sum);
+  }
+  while (kill(pid, 0) == 0) usleep(1000);
+  try {
+    comm.all_reduce(data, ops::sum);
+  } catch (const Error&) {
+    comm.shrink().barrier();
+  }
+  return 0;
+}
+const test::RoleEntry kSurvivingRank("surviving", surviving_rank);
+
 // Nobody closes the communicator.
 int careless_rank() {
   Communicator comm = init();
@@ -124,6 +146,15 @@ TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {
   EXPECT_THAT(launcher.err(),
               ContainsRegex("blame: rank 1 stopped first: it was ended after all_reduce.*"
                             "ranks 0 and 2 failed because of rank 1"));
+}
+
+TEST(BlameCommand, WhoGoesOnAndLeavesHasNotStoppedFirst) {
+  Launcher launcher(ranks(3, "surviving"));
+  const pid_t killed = pid_of(launcher, 1, 3);
+  ASSERT_GT(killed, 0) << launcher.err();
+  ASSERT_EQ(kill(killed, SIGKILL), 0);
+  EXPECT_NE(launcher.wait(), 0);
+  EXPECT_THAT(launcher.err(), ContainsRegex("blame: rank 1 stopped first: it was ended"));
 }
 
 // A rank that the system does not let run for a moment is missing indeed, which is seldom.

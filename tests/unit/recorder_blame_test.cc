@@ -316,6 +316,26 @@ TEST(Blame, OldFailuresOfAJobThatWentOnAreNoMore) {
   EXPECT_EQ(job.judge().kind, Verdict::Kind::kFinished);
 }
 
+// It was ahead of a rank that went on without it, and has left since or not.
+TEST(Blame, AnEndedRankDoesNotWaitForThoseWhoWentOn) {
+  Job job(3);
+  for (const int rank : {0, 1, 2}) job.make(rank, 0);
+  job.make(1, 1);
+  job.enter(1, 2);
+  job.is(1, Life::kGone);
+  for (const int rank : {0, 2}) {
+    job.fail(rank, 1, 1);
+    CallRecorder left(&job.recorder(rank), 5);
+    left.open(2, rank / 2);
+    left.end(left.begin(all_reduce(0)), Status());
+  }
+  job.recorder(0).close();
+  const Verdict verdict = job.judge();
+  EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+  EXPECT_THAT(verdict.first, ElementsAre(1));
+  EXPECT_THAT(job.sentences(verdict), ElementsAre(HasSubstr("rank 1 stopped first: it was ended")));
+}
+
 TEST(Blame, RanksWithoutRecordsAreWaitedForAsUnknown) {
   Job job(4);
   for (const int rank : {0, 1}) job.enter(rank, 0);
