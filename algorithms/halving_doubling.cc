@@ -1,9 +1,7 @@
 #include "algorithms/halving_doubling.h"
 
 #include "algorithms/cost_paths.h"
-#include "algorithms/folding.h"
 #include "algorithms/message_parts.h"
-#include "plan/plan_builder.h"
 
 namespace unisono::algorithms {
 namespace {
@@ -32,6 +30,8 @@ int reduce_halves(plan::PlanBuilder& builder, const plan::PlanRequest& request,
   return first;
 }
 
+}  // namespace
+
 void gather_doubles(plan::PlanBuilder& builder, const plan::PlanRequest& request,
                     const Folding& folding, HalvingRounds rounds, int first) {
   int length = 1;
@@ -43,8 +43,6 @@ void gather_doubles(plan::PlanBuilder& builder, const plan::PlanRequest& request
     length *= 2;
   }
 }
-
-}  // namespace
 
 plan::Plan halve_and_double(const plan::PlanRequest& request, std::string_view name,
                             HalvingRounds rounds) {

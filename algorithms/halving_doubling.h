@@ -1,8 +1,10 @@
 // All-reduce by a butterfly that halves vectors and doubles them again: the part that its
-// algorithms share. Pure; safe from any thread.
+// algorithms share, and the doubling for others. Pure; safe from any thread.
 #pragma once
 
 #include "algorithms/algorithm.h"
+#include "algorithms/folding.h"
+#include "plan/plan_builder.h"
 
 namespace unisono::algorithms {
 
@@ -14,6 +16,11 @@ struct HalvingRound {
 
 /// Who meets in a round; a pure function of the participants, of which there is a power of two.
 using HalvingRounds = HalvingRound (*)(int participant, int round, int participants);
+
+/// The participant that holds block `first` of the output gathers all of them: who meets in a round
+/// exchanges all it has, the last round first.
+void gather_doubles(plan::PlanBuilder& builder, const plan::PlanRequest& request,
+                    const Folding& folding, HalvingRounds rounds, int first);
 
 /// log2 rounds that halve and as many that double, in the opposite order. Ranks beyond a power of
 /// two are folded onto their neighbours: two rounds and one vector more.

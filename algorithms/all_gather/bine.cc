@@ -13,6 +13,7 @@
 
 #include "algorithms/cost_paths.h"
 #include "algorithms/entries.h"
+#include "algorithms/halving_doubling.h"
 #include "algorithms/message_parts.h"
 #include "algorithms/requirements.h"
 #include "plan/plan_builder.h"
@@ -20,22 +21,21 @@
 namespace unisono::algorithms {
 namespace {
 
+HalvingRound meet(int participant, int round, int participants) {
+  return {.peer = bine_peer(participant, round, participants)};
+}
+
 plan::Plan build(const plan::PlanRequest& request) {
   const int ranks = request.ranks;
   const int chunks = request.chunks;
   plan::PlanBuilder builder(request, "bine", 1, ranks);
   builder.copy(builder.output(request.rank), builder.input(0));
-  int first = bine_block(request.rank, ranks);
+  const int first = bine_block(request.rank, ranks);
   if (first != request.rank) {
     send_parts(builder, bine_holder(request.rank, ranks), builder.input(0), chunks);
     receive_parts(builder, first, builder.output(first), chunks);
   }
-  for (int length = 1; length < ranks; length *= 2) {
-    const Rank peer = bine_peer(request.rank, floor_log2(ranks / length) - 1, ranks);
-    send_parts(builder, peer, builder.output(first, length), chunks);
-    receive_parts(builder, peer, builder.output(first ^ length, length), chunks);
-    first &= ~length;
-  }
+  gather_doubles(builder, request, Folding(ranks, request.rank), meet, first);
   return std::move(builder).finish();
 }
 
