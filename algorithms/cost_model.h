@@ -32,7 +32,7 @@ struct Prediction {
 };
 
 /// Whether the model decides: where measuring has shown that it is no worse than the table. Almost
-/// every algorithm's cost has a path.
+/// every algorithm's cost has a path, but for the other collectives nobody has measured it.
 constexpr bool is_predicted(Collective collective) {
   return collective == Collective::kBroadcast || collective == Collective::kReduce;
 }

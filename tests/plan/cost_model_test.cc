@@ -30,14 +30,17 @@ double timed(const Algorithm& algorithm, Collective collective, int ranks, int c
       .end;
 }
 
-// Where messages that are ready together take turns, the one that others wait for may come last.
-bool takes_turns(const Algorithm& algorithm, int ranks, int chunks) {
+// Where messages that are ready together take turns, the one that others wait for may come last:
+// by how much the plan then takes longer than predicted at most. 0: messages take no turns.
+double worst_of_turns(const Algorithm& algorithm, int ranks, int chunks) {
   if (algorithm.collective == Collective::kAllGather) {
-    return algorithm.name == "bruck" || algorithm.name == "bine";
+    return algorithm.name == "bruck" ? 1.85 : algorithm.name == "bine" ? 1.9 : 0;
   }
-  const bool folds = algorithm.name != "ring" && algorithm.name != "one_shot" &&
-                     algorithm.name != "two_shot" && (ranks & (ranks - 1)) != 0;
-  return algorithm.collective == Collective::kAllReduce && folds && chunks > 1;
+  const bool is_folded =
+      algorithm.collective == Collective::kAllReduce && (ranks & (ranks - 1)) != 0 && chunks > 1;
+  if (!is_folded) return 0;
+  if (algorithm.name == "recursive_doubling") return 1.12;
+  return algorithm.name == "halving_doubling" || algorithm.name == "bine" ? 1.37 : 0;
 }
 
 // Long messages, so that what a further message costs a rank, which plans are not charged, is
@@ -55,9 +58,10 @@ TEST(CostModel, PredictsWhatPlansTakeOnASimpleNetwork) {
           continue;
         const double us = timed(algorithm, algorithm.collective, ranks, chunks, kBytes, links);
         const double predicted = algorithms::predict_us(cost, links);
-        if (takes_turns(algorithm, ranks, chunks)) {
-          EXPECT_GT(us, 0.65 * predicted) << algorithm.name << ", " << ranks << " ranks";
-          EXPECT_LT(us, 1.95 * predicted) << algorithm.name << ", " << ranks << " ranks";
+        if (const double worst = worst_of_turns(algorithm, ranks, chunks); worst > 0) {
+          // The busiest rank sends all it has to, whatever comes first.
+          EXPECT_GE(us, cost.bytes_sent / links.bytes_per_us) << algorithm.name << ", " << ranks;
+          EXPECT_LE(us, worst * predicted) << algorithm.name << ", " << ranks << " ranks";
           continue;
         }
         EXPECT_NEAR(predicted, us, us * 0.02)
