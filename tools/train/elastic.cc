@@ -53,7 +53,6 @@ bool is_survivable(const Error& failure) {
     case ErrorCode::kRankFailed:
     case ErrorCode::kRankLeft:
     case ErrorCode::kCorrupted:  // as after a rank's death, shrink() leaves out who sent it
-    case ErrorCode::kProtocol:
     case ErrorCode::kTimeout:
     case ErrorCode::kAborted:  // another rank has gone on before, or could not
       return true;
