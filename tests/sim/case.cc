@@ -20,6 +20,9 @@ using std::chrono::seconds;
 constexpr std::size_t kElementsMax = 1 << 14;
 // Of one case in so many a call is longer than one piece.
 constexpr std::uint64_t kLongOneIn = 40;
+// Above, a rank has so many steps in a call at most.
+constexpr int kManyRanks = 64;
+constexpr std::size_t kStepsMax = 1000;
 
 // A type whose reductions are exact with so many ranks (see tests/support/oracle.h).
 DataType any_type(Random& random, int ranks) {
@@ -56,6 +59,16 @@ bool can_run(const Operation& operation, int ranks) {
   return algorithm != nullptr && algorithm->refuses(request_of(operation, ranks)).empty();
 }
 
+// Of a rank in the middle; many ranks with a step for each other fill the memory.
+bool has_few_steps(const Operation& operation, int ranks) {
+  if (ranks <= kManyRanks) return true;
+  const algorithms::Algorithm* const algorithm =
+      algorithms::find(operation.what.collective, operation.what.options.algorithm);
+  plan::PlanRequest request = request_of(operation, ranks);
+  request.rank = ranks / 2 + 1;
+  return algorithm->build(request).steps.size() <= kStepsMax;
+}
+
 std::size_t any_count(Random& random, const Case& c, bool has_blocks) {
   std::size_t most = kElementsMax / static_cast<std::size_t>(c.ranks);
   if (!has_blocks) most = kElementsMax / 8;
@@ -75,7 +88,7 @@ Operation any_operation(Random& random, const Case& c) {
     what.options.order = random.one_in(4) ? Order::kCanonical : Order::kAny;
     what.root = static_cast<Rank>(random.below(static_cast<std::uint64_t>(c.ranks)));
     operation.chunks = static_cast<int>(1 + random.below(1 + random.below(6)));
-  } while (!can_run(operation, c.ranks));
+  } while (!can_run(operation, c.ranks) || !has_few_steps(operation, c.ranks));
   what.type = any_type(random, c.ranks);
   what.op = any_op(random, what.type, what.collective, c.ranks);
   const bool has_blocks = !test::reduces(what.collective) || test::has_counts(what.collective) ||

@@ -70,7 +70,7 @@ Status write_trace(const blame::Found& found, const std::string& path) {
   return Status(ErrorCode::kSystem, path + ": cannot be written: " + errno_text(errno));
 }
 
-int fail(const Status& status) {
+int fail_blame(const Status& status) {
   std::fprintf(stderr, "unisono blame: %s\n", status.message().c_str());
   return 1;
 }
@@ -117,10 +117,10 @@ int blame_main(int argc, char** argv) {
   }
   raise_open_files();
   const Result<blame::Found> found = find(options);
-  if (!found) return fail(found.error());
+  if (!found) return fail_blame(found.error());
   if (!options.trace.empty()) {
     if (const Status written = write_trace(*found, options.trace); !written.ok()) {
-      return fail(written);
+      return fail_blame(written);
     }
   }
   const std::int64_t now_ns = realtime_now_ns();
