@@ -56,6 +56,9 @@ struct Fault {
   bool is_for_ever() const { return lasts == Duration::max(); }
 };
 
+/// Of Fault::Kind.
+inline constexpr std::size_t kFaultKinds = 7;
+
 struct Case {
   std::uint64_t seed = 1;  ///< of what happens when
   int ranks = 2;

@@ -24,7 +24,7 @@ TEST(Simulation, RunsASeedTheSameWayEachTime) {
 }
 
 TEST(Simulation, MakesEveryKindOfFault) {
-  int kinds[6] = {};
+  int kinds[kFaultKinds] = {};
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     for (const Fault& fault : make_case(seed).faults) ++kinds[static_cast<int>(fault.kind)];
   }
