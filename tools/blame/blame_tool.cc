@@ -70,11 +70,6 @@ Status write_trace(const blame::Found& found, const std::string& path) {
   return Status(ErrorCode::kSystem, path + ": cannot be written: " + errno_text(errno));
 }
 
-int fail_blame(const Status& status) {
-  std::fprintf(stderr, "unisono blame: %s\n", status.message().c_str());
-  return 1;
-}
-
 void declare(CLI::App& app, Options& options) {
   app.add_option("place", options.place,
                  "The directory that UNISONO_RECORDER named, or the number of a process: a rank, "
@@ -117,10 +112,10 @@ int blame_main(int argc, char** argv) {
   }
   raise_open_files();
   const Result<blame::Found> found = find(options);
-  if (!found) return fail_blame(found.error());
+  if (!found) return tools::fail("unisono blame", found.error(), 1);
   if (!options.trace.empty()) {
     if (const Status written = write_trace(*found, options.trace); !written.ok()) {
-      return fail_blame(written);
+      return tools::fail("unisono blame", written, 1);
     }
   }
   const std::int64_t now_ns = realtime_now_ns();

@@ -19,11 +19,15 @@ Status flush_output() {
   return Status(ErrorCode::kSystem, fmt::format("cannot write standard output: {}", why));
 }
 
+int fail(std::string_view command, const Status& why, int exit_status) {
+  fmt::print(stderr, "{}: {}\n", command, why.message());
+  return exit_status;
+}
+
 int finish_output(std::string_view command, int status) {
   const Status flushed = flush_output();
   if (flushed.ok()) return status;
-  fmt::print(stderr, "{}: {}\n", command, flushed.message());
-  return status == 0 ? 1 : status;
+  return fail(command, flushed, status == 0 ? 1 : status);
 }
 
 }  // namespace unisono::tools

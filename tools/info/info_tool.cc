@@ -199,27 +199,24 @@ Result<algorithms::Link> link_of(const std::string& transport) {
   return Link::kShm;  // what is chosen within a host
 }
 
-int fail_info(const Status& status) {
-  std::fprintf(stderr, "unisono info: %s\n", status.message().c_str());
-  return 2;
-}
+int refuse_info(const Status& status) { return tools::fail("unisono info", status, 2); }
 
 int explain(const Config& config, const std::vector<std::string>& why, int ranks,
             const std::string& transport, const algorithms::LinkFacts& links) {
   algorithms::SelectionRequest request;
   if (!parse(why[0], &request.collective)) {
-    return fail_info(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
+    return refuse_info(Status(ErrorCode::kInvalidArgument, "unknown collective '" + why[0] + "'"));
   }
   if (algorithms::names_of(request.collective).empty()) {
-    return fail_info(Status(ErrorCode::kInvalidArgument,
-                       "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
+    return refuse_info(Status(ErrorCode::kInvalidArgument,
+                              "'" + why[0] + "' goes to one peer; no algorithm is chosen for it"));
   }
   const auto bytes = tools::parse_bytes(why.size() > 1 ? why[1] : "1M", "size");
-  if (!bytes) return fail_info(bytes.error());
+  if (!bytes) return refuse_info(bytes.error());
   const Result<algorithms::Link> link = link_of(transport);
-  if (!link) return fail_info(link.error());
+  if (!link) return refuse_info(link.error());
   const Result<algorithms::SelectionTable> table = algorithms::SelectionTable::load(config.tuning);
-  if (!table) return fail_info(table.error());
+  if (!table) return refuse_info(table.error());
   request.ranks = ranks;
   request.bytes = *bytes;
   request.link = *link;
@@ -288,7 +285,7 @@ int info_main(int argc, char** argv) {
     return tools::finish_output("unisono info", app.exit(error) == 0 ? 0 : 2);
   }
   const Result<Config> config = Config::from_environment();
-  if (!config) return fail_info(config.error());
+  if (!config) return refuse_info(config.error());
   const int status = !why.empty()
                          ? explain(*config, why, ranks, transport, {latency_us, gigabits * 125})
                      : machine ? print_machine(*config, json)

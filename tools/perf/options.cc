@@ -358,8 +358,7 @@ Parsed parse_options(int argc, char** argv) {
   }
   parsed.options.ranks_given = app.count("--ranks") > 0;
   if (const Status status = fill(texts, parsed.options); !status) {
-    std::fprintf(stderr, "unisono perf: %s\n", status.message().c_str());
-    parsed.exit_status = 2;
+    parsed.exit_status = tools::fail("unisono perf", status, 2);
     return parsed;
   }
   parsed.should_run = true;

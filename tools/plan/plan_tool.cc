@@ -419,8 +419,7 @@ int unisono::plan_main(int argc, char** argv) {
     return unisono::tools::finish_output("unisono plan", app.exit(error) == 0 ? 0 : 2);
   }
   const auto refuse = [](const Status& status) {
-    std::fprintf(stderr, "unisono plan: %s\n", status.message().c_str());
-    return 2;
+    return unisono::tools::fail("unisono plan", status, 2);
   };
   if (options.lists) {
     if (const Status listed = list_algorithms(options); !listed) return refuse(listed);

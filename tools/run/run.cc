@@ -222,8 +222,7 @@ int run_main(int argc, char** argv) {
   }
   const Result<int> status = run_job(std::get<RunArguments>(std::move(parsed)));
   if (status) return *status;
-  std::fprintf(stderr, "unisono run: %s\n", status.error().message().c_str());
-  return kErrorStatus;
+  return tools::fail("unisono run", status.error(), kErrorStatus);
 }
 
 }  // namespace unisono

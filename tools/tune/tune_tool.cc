@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "tools/common/output.h"
 #include "tools/common/sizes.h"
 #include "tools/common/terminal.h"
 #include "tools/info/machine.h"
@@ -166,11 +167,6 @@ Status run(const Options& options, const std::string& command) {
   return Status();
 }
 
-int fail(const Status& status, int exit_status) {
-  std::fprintf(stderr, "unisono tune: %s\n", status.message().c_str());
-  return exit_status;
-}
-
 }  // namespace
 
 int tune_main(int argc, char** argv) {
@@ -192,7 +188,7 @@ int tune_main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   const auto bytes = tools::parse_bytes(options.bytes_max_text, "--maxbytes", {64, kBytesMax});
-  if (!bytes) return fail(bytes.error(), 2);
+  if (!bytes) return tools::fail("unisono tune", bytes.error(), 2);
   options.bytes_max = *bytes;
   std::string command = "unisono tune";
   for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
@@ -200,7 +196,7 @@ int tune_main(int argc, char** argv) {
     if (c < ' ') c = '?';  // it must stay one line of comment
   }
   const Status status = run(options, command);
-  return status.ok() ? 0 : fail(status, 1);
+  return status.ok() ? 0 : tools::fail("unisono tune", status, 1);
 }
 
 }  // namespace unisono
