@@ -39,6 +39,12 @@ inline std::string_view need_commutative(const plan::PlanRequest& request) {
   return refuse_canonical(request);
 }
 
+/// The same of butterflies.
+inline std::string_view need_commutative_at_power_of_two(const plan::PlanRequest& request) {
+  const std::string_view reason = need_power_of_two(request);
+  return reason.empty() ? need_commutative(request) : reason;
+}
+
 /// For reductions whose tree is the canonical one only at powers of two.
 inline std::string_view need_power_of_two_for_canonical(const plan::PlanRequest& request) {
   if (request.order == Order::kCanonical && !is_power_of_two(request.ranks)) {

@@ -22,11 +22,6 @@ namespace {
 
 using plan::ChunkRange;
 
-std::string_view refuses(const plan::PlanRequest& request) {
-  const std::string_view reason = need_power_of_two(request);
-  return reason.empty() ? need_commutative(request) : reason;
-}
-
 plan::Plan build(const plan::PlanRequest& request) {
   const int ranks = request.ranks;
   const int place = wrap(request.rank - request.root, ranks);
@@ -63,6 +58,7 @@ Cost cost(int ranks, int, std::size_t bytes) {
 
 }  // namespace
 
-constinit const Algorithm kReduceBine{"bine", Collective::kReduce, false, refuses, build, cost};
+constinit const Algorithm kReduceBine{
+    "bine", Collective::kReduce, false, need_commutative_at_power_of_two, build, cost};
 
 }  // namespace unisono::algorithms

@@ -20,11 +20,6 @@
 namespace unisono::algorithms {
 namespace {
 
-std::string_view refuses(const plan::PlanRequest& request) {
-  const std::string_view reason = need_power_of_two(request);
-  return reason.empty() ? need_commutative(request) : reason;
-}
-
 plan::Plan build(const plan::PlanRequest& request) {
   return halve_blocks(request, "bine",
                       {bine_block(request.rank, request.ranks),
@@ -43,6 +38,6 @@ Cost cost(int ranks, int chunks, std::size_t bytes) {
 }  // namespace
 
 constinit const Algorithm kReduceScatterBine{
-    "bine", Collective::kReduceScatter, false, refuses, build, cost};
+    "bine", Collective::kReduceScatter, false, need_commutative_at_power_of_two, build, cost};
 
 }  // namespace unisono::algorithms
