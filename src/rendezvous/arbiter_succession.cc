@@ -18,8 +18,7 @@ void ServingArbiter::on_rejoin(int connection, RejoinMessage told, TimePoint now
   // It has come anew, which is no death.
   const auto earlier = connections_.find(rank);
   if (earlier != connections_.end()) close(earlier->second);
-  seats_.emplace(connection, rank);
-  connections_.emplace(rank, connection);
+  add_seat(connection, rank);
   succession_->on_come(rank, now);
   if (phase_ == Phase::kServing) {
     decider_.on_come(rank);
@@ -64,9 +63,8 @@ void ServingArbiter::welcome_back(int connection, TimePoint now) {
 
 void ServingArbiter::look_after_succession(TimePoint now) {
   if (succession_->refuses(now)) {
-    say(-1,
-        std::make_shared<const std::string>(encode_refusal(
-            {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)})));
+    say(-1, encode_refusal(
+                {ErrorCode::kRendezvous, fmt::format("rank {} hears the arbiter", options_.self)}));
     close_all();
     rejoined_.clear();
     succession_->on_refused();
@@ -148,8 +146,7 @@ void ServingArbiter::abdicate() {
       fmt::format("{}, which held the arbiter, was silent for {}: stopped, or its host not to be "
                   "reached; the job went on without it{}",
                   member_text(self()), duration_text(deposed_->silence), others)};
-  const auto told = std::make_shared<const std::string>(encode(MessageType::kDecision, decision));
-  say(options_.self, told);
+  say(options_.self, encode(MessageType::kDecision, decision));
   close_all();
   phase_ = Phase::kDone;
 }

@@ -12,8 +12,6 @@ namespace {
 constexpr std::size_t kReportBytesMax = 1 << 20;
 // For how long leaving a job waits for somebody to tell.
 constexpr std::chrono::seconds kLeaveTime{2};
-// For how long until that one has heard it: a stopped arbiter does not, and leaving goes on.
-constexpr std::chrono::milliseconds kGoodbyeTime{500};
 
 bool is_called(const Listener& listener) {
   return wait_ready(listener.fd.get(), false, TimePoint::min());
@@ -48,7 +46,7 @@ void ControlConnection::publish() {
   if (session_.has_news()) has_news_.store(true, std::memory_order_release);
   is_last_.store(session_.is_last(), std::memory_order_relaxed);
   is_lost_.store(session_.is_lost(), std::memory_order_release);
-  sought_.notify_all();
+  published_.notify_all();
 }
 
 void ControlConnection::catch_up() {
@@ -142,8 +140,8 @@ void ControlConnection::await_departure(std::unique_lock<std::mutex>* lock) {
   // leaves.
   if (standby_loop_ != nullptr && !session_.is_seeking()) return;
   const auto settled = [&] { return has_heard() || session_.is_seeking(); };
-  if (sought_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
-    sought_.wait_for(*lock, kLeaveTime, has_heard);
+  if (published_.wait_for(*lock, kGoodbyeTime, settled) && !has_heard()) {
+    published_.wait_for(*lock, kLeaveTime, has_heard);
   }
 }
 

@@ -81,7 +81,7 @@ class ControlConnection final : public ArbiterConnection,
   std::atomic<bool> is_lost_{false};
   std::atomic<bool> is_last_{false};  // set before that
   std::mutex mutex_;
-  std::condition_variable sought_;  // something has been published
+  std::condition_variable published_;  // what the session has come to
   ControlStream stream_;
   std::optional<StandbyDial> dial_;
   ControlSession session_;

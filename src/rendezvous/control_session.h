@@ -21,6 +21,9 @@
 
 namespace unisono::rendezvous {
 
+/// For how long a rank that leaves waits until the arbiter has heard it: a stopped one does not.
+inline constexpr std::chrono::milliseconds kGoodbyeTime{500};
+
 /// The connections of a rank, as its session uses them.
 class ControlLinks {
  public:

@@ -242,13 +242,9 @@ void FailureDecider::on_differing(Rank reporter, CallsMessage message, TimePoint
   const auto known = comparisons_.find(communicator);
   if (known != comparisons_.end()) return known->second.add(reporter, std::move(message));
   if (comparisons_.size() >= kComparisonsMax || ledger_.has_judged(communicator)) return;
-  for (const Rank rank : message.members) {
-    if (rank != reporter && presence(rank) == Presence::kHere) {
-      ask_calls(rank, communicator);
-    }
-  }
-  comparisons_.emplace(communicator,
-                       CallComparison(reporter, std::move(message), now, now + kCallsTime));
+  CallComparison begun(reporter, std::move(message), now, now + kCallsTime);
+  ask_unheard(communicator, begun);
+  comparisons_.emplace(communicator, std::move(begun));
 }
 
 void FailureDecider::ask_calls(Rank rank, std::uint32_t communicator) {
@@ -261,27 +257,34 @@ void FailureDecider::on_calls(Rank rank, CallsMessage message) {
   if (known != comparisons_.end()) known->second.add(rank, std::move(message));
 }
 
-// Members that are here and have not told that they made the call.
-std::vector<Rank> FailureDecider::unheard_in(const CallComparison& comparison) const {
-  std::vector<Rank> ranks;
+// It is here and has not told that it made the call.
+bool FailureDecider::is_unheard(Rank rank, const CallComparison& comparison) const {
+  return presence(rank) == Presence::kHere && !comparison.has_heard(rank);
+}
+
+bool FailureDecider::has_heard_all(const CallComparison& comparison) const {
+  const std::set<Rank>& members = comparison.members();
+  return std::none_of(members.begin(), members.end(),
+                      [&](Rank rank) { return is_unheard(rank, comparison); });
+}
+
+void FailureDecider::ask_unheard(std::uint32_t communicator, const CallComparison& comparison) {
   for (const Rank rank : comparison.members()) {
-    if (presence(rank) == Presence::kHere && !comparison.has_heard(rank)) ranks.push_back(rank);
+    if (is_unheard(rank, comparison)) ask_calls(rank, communicator);
   }
-  return ranks;
 }
 
 std::vector<FailureDecider::Outgoing> FailureDecider::take(TimePoint now) {
   for (auto at = comparisons_.begin(); at != comparisons_.end();) {
     CallComparison& comparison = at->second;
-    const std::vector<Rank> unheard = unheard_in(comparison);
-    if (comparison.due() > now && !unheard.empty()) {
-      if (comparison.take_asks_again(now)) {
-        for (const Rank rank : unheard) ask_calls(rank, at->first);
-      }
+    if (comparison.due() > now && !has_heard_all(comparison)) {
+      if (comparison.take_asks_again(now)) ask_unheard(at->first, comparison);
       ++at;
       continue;
     }
-    broadcast(comparison.judge(unheard.size()));
+    const std::set<Rank>& members = comparison.members();
+    broadcast(comparison.judge(static_cast<std::size_t>(std::count_if(
+        members.begin(), members.end(), [&](Rank rank) { return is_unheard(rank, comparison); }))));
     at = comparisons_.erase(at);
   }
   for (auto at = timeouts_.begin(); at != timeouts_.end();) {
@@ -323,7 +326,7 @@ TimePoint FailureDecider::next_due() const {
   }
   for (const auto& [communicator, each] : comparisons_) {
     const TimePoint next = std::min(each.due(), each.asks_at());
-    due = std::min(due, unheard_in(each).empty() ? TimePoint::min() : next);
+    due = std::min(due, has_heard_all(each) ? TimePoint::min() : next);
   }
   return due;
 }

@@ -121,7 +121,9 @@ class FailureDecider {
   void tell_that_peer_left(Rank reporter, Rank peer);
   /// Members that are here and have not been heard yet.
   void ask_calls(Rank rank, std::uint32_t communicator);
-  std::vector<Rank> unheard_in(const CallComparison& comparison) const;
+  void ask_unheard(std::uint32_t communicator, const CallComparison& comparison);
+  bool is_unheard(Rank rank, const CallComparison& comparison) const;
+  bool has_heard_all(const CallComparison& comparison) const;
   FailureDecision judge(const Operation& operation, const Timeout& timeout) const;
   /// Who holds the missing up, and what they do.
   void add_fault(const std::set<Rank>& missing, const Operation& operation, const Timeout& timeout,

@@ -45,9 +45,13 @@ ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& optio
 }
 
 void ServingArbiter::seat(int connection, Rank rank, TimePoint now) {
-  seats_.emplace(connection, rank);
-  connections_[rank] = connection;
+  add_seat(connection, rank);
   silence_.on_heard(rank, now);
+}
+
+void ServingArbiter::add_seat(int connection, Rank rank) {
+  seats_.emplace(connection, rank);
+  connections_.emplace(rank, connection);
 }
 
 std::vector<Rank> ServingArbiter::seated_ranks() const {
@@ -227,7 +231,7 @@ void ServingArbiter::say_decisions(TimePoint now) {
   }
   // After the decisions, so that who is told with whom to go on knows why.
   for (const ShrinkAgreements::Outgoing& outgoing : agreed) {
-    say(outgoing.target, shared(encode_shrink(outgoing.message, size_)));
+    say(outgoing.target, encode_shrink(outgoing.message, size_));
   }
 }
 
@@ -239,6 +243,8 @@ void ServingArbiter::say(Rank target, const std::shared_ptr<const std::string>& 
   }
   for (const auto& [rank, connection] : connections_) links_.send(connection, bytes);
 }
+
+void ServingArbiter::say(Rank target, std::string bytes) { say(target, shared(std::move(bytes))); }
 
 void ServingArbiter::remember(Rank target, std::shared_ptr<const std::string> bytes) {
   if (!succession_) return;
@@ -254,7 +260,7 @@ void ServingArbiter::stop(bool own_rank_left, TimePoint now) {
     }
     say_decisions(now);
   }
-  if (own_rank_left_) say(-1, shared(encode(MessageType::kFarewell)));
+  if (own_rank_left_) say(-1, encode(MessageType::kFarewell));
   close_all();
   phase_ = Phase::kDone;
 }

@@ -93,9 +93,12 @@ class ServingArbiter {
   void unseat(int connection, Parting how, const Status& violation = {});
   void tell_departure(Rank rank);
   void say_decisions(TimePoint now);
+  /// To a rank that is seated, or with -1 to all that are.
   void say(Rank target, const std::shared_ptr<const std::string>& bytes);
+  void say(Rank target, std::string bytes);
   /// For ranks that come later.
   void remember(Rank target, std::shared_ptr<const std::string> bytes);
+  void add_seat(int connection, Rank rank);
   void close(int connection);
   void close_all();
   std::vector<Rank> seated_ranks() const;

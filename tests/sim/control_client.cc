@@ -10,13 +10,6 @@ namespace unisono::sim {
 
 using namespace rendezvous;
 
-namespace {
-
-// As control_connection.cc has it, but that a rank that looks for an arbiter has longer there.
-constexpr Duration kGoodbyeTime = std::chrono::milliseconds(500);
-
-}  // namespace
-
 ControlClient::ControlClient(const std::vector<Member>& members, Rank self, int connection,
                              std::chrono::milliseconds silence, ControlNetwork network,
                              const Schedule& schedule)
@@ -34,7 +27,7 @@ void ControlClient::report_broken_link(Rank peer, const Status& cause) {
   session_.report_broken_link(peer, cause, now());
 }
 
-// Others wait for the arbiter to hear it in a thread.
+// As ControlConnection::leave(), but that a rank that looks for an arbiter has longer there.
 void ControlClient::leave() {
   if (session_.has_left()) return;
   session_.leave();
