@@ -19,6 +19,16 @@ void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> pay
   queued_bytes_ += bytes_of(frame) - sent;
 }
 
+void FrameWriter::move_first_to(FrameWriter* to) {
+  UNISONO_ASSERT(count_ > 0 && at(0).sent == 0 && !at(0).summed,
+                 "a frame that has not begun moves");
+  const Pending& frame = at(0);
+  to->push(frame.head.header, frame.payload, frame.token);
+  queued_bytes_ -= bytes_of(frame);
+  first_ = (first_ + 1) % kPlaces;
+  --count_;
+}
+
 void FrameWriter::cancel(std::uint64_t token) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count_; ++i) {

@@ -1,5 +1,6 @@
-// The frames of one stream that wait to be sent, and how far the first has got. No sockets: the
-// owner gathers bytes, sends what the kernel takes and says how much that was. Owned by a Stream.
+// Frames that wait to be sent, and how far the first has got. No sockets: the owner gathers bytes,
+// sends what the kernel takes and says how much that was. Owned by a Stream, and by a PeerLink for
+// what any of its streams may send.
 #pragma once
 
 #include <sys/uio.h>
@@ -41,6 +42,8 @@ class FrameWriter {
   /// `sums`: of next_sums(), if it was asked.
   void push(const FrameHeader& header, std::span<const std::byte> payload, std::uint64_t token,
             std::size_t sent = 0, const FrameSums* sums = nullptr);
+  /// The first frame waits at the end of `to` instead. Nothing of it may have been sent.
+  void move_first_to(FrameWriter* to);
   /// Fills `out` with the next bytes to send, at most about `bytes_max`. Returns entries used.
   int gather(std::span<iovec> out, std::size_t bytes_max);
   /// Payloads lent with `token` are not referenced afterwards: frames that have not begun are
@@ -99,7 +102,7 @@ class FrameWriter {
   std::size_t count_ = 0;
   std::size_t queued_bytes_ = 0;
   std::size_t head_bytes_;
-  std::uint64_t number_ = 0;  // of the next frame that gets sums
+  std::uint64_t number_ = 0;     // of the next frame that gets sums
   std::vector<std::byte> copy_;  // the payload of a cancelled frame that had begun
 };
 

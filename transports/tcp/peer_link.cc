@@ -46,21 +46,25 @@ PeerLink::PeerLink(Rank self, Rank peer, bool has_sums)
   streams_.push_back(std::make_unique<Stream>(peer, FrameReader::Carries::kEverything, has_sums));
 }
 
-Stream& PeerLink::stream_for(const FrameHeader& header) {
-  if (streams_.size() == 1 || header.kind != FrameKind::kData) return *streams_[0];
-  // Least queued; equals take turns, so that an idle link is spread over all of them.
-  turn_ = (turn_ + 1) % streams_.size();
-  std::size_t best = turn_;
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
-    if (streams_[i]->queued_bytes() < streams_[best]->queued_bytes()) best = i;
+// A stream that has nothing to send gets the frame, in turns, so that an idle link is spread over
+// all of them. Otherwise it waits for the one that has sent what it had first.
+PostResult PeerLink::post_shared(const FrameHeader& header, std::span<const std::byte> payload,
+                                 std::uint64_t token) {
+  for (std::size_t i = 0; shared_.empty() && i < streams_.size(); ++i) {
+    turn_ = (turn_ + 1) % streams_.size();
+    if (!streams_[turn_]->has_queued()) return streams_[turn_]->post(header, payload, token);
   }
-  return *streams_[best];
+  if (shared_.full()) return PostResult::kFull;
+  shared_.push(header, payload, token);
+  return payload.empty() ? PostResult::kDone : PostResult::kPending;
 }
 
 PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::byte> payload,
                                std::uint64_t token) {
   if (state_ >= LinkState::kLeaving) return PostResult::kDone;
-  const PostResult result = stream_for(header).post(header, payload, token);
+  const bool is_shared = streams_.size() > 1 && header.kind == FrameKind::kData;
+  const PostResult result =
+      is_shared ? post_shared(header, payload, token) : streams_[0]->post(header, payload, token);
   if (result == PostResult::kFull) return result;
   if (header.kind == FrameKind::kData) data_bytes_ += payload.size();
   const bool is_repeated = header.offset == kAnswer;
@@ -69,6 +73,7 @@ PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::b
 }
 
 void PeerLink::cancel(std::uint64_t token) {
+  shared_.cancel(token);
   for (auto& stream : streams_) stream->cancel(token);
 }
 
@@ -95,6 +100,8 @@ void PeerLink::attach(Connection connection) {
     streams_.push_back(std::make_unique<Stream>(peer_, FrameReader::Carries::kDataOnly, has_sums_));
   }
   streams_[connection.stream]->attach(std::move(connection));
+  if (streams_.size() == 1) return;
+  for (auto& stream : streams_) stream->keep_little_unsent();
 }
 
 // Of grants whose calls have failed, or that were lost while their messages came unasked, nothing
@@ -111,23 +118,28 @@ bool PeerLink::progress(FrameSink& sink) {
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = *streams_[i];
     if (stream.receive(sink)) moved = true;
-    if (stream.has_queued() && stream.send_queued(peer_, sink, awaits_data())) moved = true;
+    if (send_on(stream, sink)) moved = true;
   }
+  say_goodbye();
   check_end(sink);
   return moved;
 }
 
+bool PeerLink::send_on(Stream& stream, FrameSink& sink) {
+  if (!shared_.empty()) stream.take_from(&shared_);
+  return stream.has_queued() && stream.send_queued(peer_, sink, awaits_data());
+}
+
 bool PeerLink::send_queued(FrameSink& sink) {
   bool moved = false;
-  for (auto& stream : streams_) {
-    if (stream->has_queued() && stream->send_queued(peer_, sink, awaits_data())) moved = true;
-  }
+  for (auto& stream : streams_) moved = send_on(*stream, sink) || moved;
+  say_goodbye();
   return moved;
 }
 
 bool PeerLink::has_queued() const {
-  return std::any_of(streams_.begin(), streams_.end(),
-                     [](const auto& stream) { return stream->has_queued(); });
+  return !shared_.empty() || std::any_of(streams_.begin(), streams_.end(),
+                                         [](const auto& stream) { return stream->has_queued(); });
 }
 
 bool PeerLink::goodbye_complete() const {
@@ -187,7 +199,11 @@ void PeerLink::look_for_silence(TimePoint now, Duration patience, FrameSink& sin
 
 void PeerLink::leave() {
   state_ = next_state(state_, LinkEvent::kLeave);
-  if (state_ != LinkState::kLeaving) return;
+  say_goodbye();
+}
+
+void PeerLink::say_goodbye() {
+  if (state_ != LinkState::kLeaving || !shared_.empty()) return;
   for (auto& stream : streams_) stream->say_goodbye(static_cast<std::uint32_t>(streams_.size()));
 }
 
@@ -200,6 +216,7 @@ bool PeerLink::settled() {
 
 void PeerLink::drop(FrameSink& sink) {
   state_ = next_state(state_, LinkEvent::kEnd);
+  shared_.drop_all([&](std::uint64_t token) { sink.sent(peer_, token); });
   for (auto& stream : streams_) stream->drop(peer_, sink);
 }
 

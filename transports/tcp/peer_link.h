@@ -75,7 +75,10 @@ class PeerLink final : public Endpoint {
   void drop(FrameSink& sink);
 
  private:
-  Stream& stream_for(const FrameHeader& header);
+  PostResult post_shared(const FrameHeader& header, std::span<const std::byte> payload,
+                         std::uint64_t token);
+  bool send_on(Stream& stream, FrameSink& sink);
+  void say_goodbye();
   bool awaits_data() const;
   bool goodbye_complete() const;
   void drain(FrameSink& sink);
@@ -85,6 +88,7 @@ class PeerLink final : public Endpoint {
   bool has_sums_;
   LinkState state_ = LinkState::kIdle;
   std::vector<std::unique_ptr<Stream>> streams_;
+  FrameWriter shared_;  // kData frames, for the stream that has room first
   std::size_t turn_ = 0;
   std::size_t extra_dialled_ = 0;
   std::uint64_t data_bytes_ = 0;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -31,6 +33,8 @@ constexpr int kReceiveCallsPerTurn = 4;
 // may not.
 constexpr std::size_t kSendBytesAtOnce = 8 * kFramePayloadMax;
 constexpr int kPartsMax = 32;
+// Of one of several streams: what the kernel has beyond what the other host has room for.
+constexpr int kUnsentBytesMax = 128 * 1024;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -41,6 +45,19 @@ void Stream::attach(Connection connection) {
   same_host_ = connection.same_host;
   remote_ = std::move(connection.remote);
   first_bytes_ = std::move(connection.first_bytes);
+}
+
+void Stream::take_from(FrameWriter* waiting) {
+  if (has_queued() || !attached() || goodbye_queued_) return;
+  while (!waiting->empty() && writer_.queued_bytes() < kFramePayloadMax) {
+    waiting->move_first_to(&writer_);
+  }
+}
+
+// Without it a slow connection takes as much as the system lets a socket buffer grow (4 MiB), and
+// the end of a message waits for that. UNIX sockets do not know the option.
+void Stream::keep_little_unsent() {
+  ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytesMax, sizeof kUnsentBytesMax);
 }
 
 std::ptrdiff_t Stream::send_some(std::span<const iovec> parts) {

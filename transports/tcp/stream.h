@@ -43,8 +43,12 @@ class Stream {
                   std::uint64_t token);
   void cancel(std::uint64_t token) { writer_.cancel(token); }
   void abandon(const std::byte* begin, std::size_t bytes) { reader_.abandon(begin, bytes); }
-  std::size_t queued_bytes() const { return writer_.queued_bytes(); }
   bool has_queued() const { return !writer_.empty(); }
+  /// Takes what fills one turn, if nothing waits here.
+  void take_from(FrameWriter* waiting);
+  /// Has the kernel take no more than it can soon send, so that what is left can go by another
+  /// stream.
+  void keep_little_unsent();
   std::uint64_t received_data_bytes() const { return reader_.data_bytes(); }
 
   /// Each moves a bounded amount, so that one busy stream starves no other. True: bytes moved.
