@@ -119,6 +119,8 @@ void complete(const LauncherVariables& variables, int device, RuntimeOptions* ru
   runtime->local_size = variables.local_world_size > 0 ? variables.local_world_size
                         : runtime->size == 1           ? 1
                                                        : 0;
+  runtime->rendezvous.local_rank = variables.local_rank;
+  runtime->rendezvous.local_size = runtime->local_size;
   runtime->device = {.ordinal = device, .local_rank = std::max(variables.local_rank, 0)};
   runtime->deadline = later(Clock::now(), runtime->config.timeout);
 }

@@ -88,7 +88,9 @@ struct RendezvousPoint {
   /// nobody is.
   std::function<Status()> go_on{};
   bool within_process = false;  ///< kAbstract: all ranks are threads of this process
-  bool single_host = false;     ///< kFile, kStore: nobody comes over TCP, so nothing listens there
+  int local_rank = -1;       ///< this rank's on its host, as the launcher has said; -1: it has not
+  int local_size = 0;        ///< the ranks of this host, likewise; 0: not known
+  bool single_host = false;  ///< kFile, kStore: nobody comes over TCP, so nothing listens there
 };
 
 /// What one rank has called last on a communicator.

@@ -123,7 +123,8 @@ void ServingArbiter::judge_silent(const std::vector<Rank>& silent, TimePoint now
   for (const Rank rank : unheard) heard.erase(rank);
   const std::set<Rank> elsewhere = not_here(unheard);
   // Without a standby they have no arbiter, and cannot go on.
-  const bool may_go_on = std::any_of(elsewhere.begin(), elsewhere.end(), is_standby);
+  const bool may_go_on = std::any_of(elsewhere.begin(), elsewhere.end(),
+                                     [this](Rank rank) { return is_standby(rank); });
   if (may_go_on && !is_greater_part(heard, elsewhere)) {
     return end_minority(fmt::format("nothing was heard of {} for {} (UNISONO_SILENCE)",
                                     ranks_text(unheard), duration_text(silence_.limit())));

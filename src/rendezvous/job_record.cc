@@ -1,11 +1,15 @@
 #include "rendezvous/job_record.h"
 
-#include <algorithm>
-
 #include "base/keep_latest.h"
 #include "rendezvous/standby.h"
 
 namespace unisono::rendezvous {
+
+JobRecord::JobRecord(const std::vector<Member>& members, Rank self, std::string job_id)
+    : members_(members),
+      standbys_(choose_standbys(members)),
+      self_(self),
+      job_id_(std::move(job_id)) {}
 
 void JobRecord::on_decision(const FailureDecision& decision) {
   keep_latest(decision, kDecisionsToldMax, &latest_);
@@ -18,9 +22,8 @@ Rank JobRecord::next_standby(bool self_last) const {
   for (Rank rank = 0; rank < size(); ++rank) others += rank != self_ && !is_gone(rank);
   if (others == 0) return -1;
   bool may_be_self = false;
-  for (Rank rank = 1; rank <= std::min(kStandbys, size() - 1); ++rank) {
-    const Member& member = members_[static_cast<std::size_t>(rank)];
-    if (is_gone(rank) || standby_address(member).is_empty()) continue;
+  for (const Rank rank : standbys_) {
+    if (is_gone(rank)) continue;
     if (rank != self_ || !self_last) return rank;
     may_be_self = true;
   }

@@ -18,8 +18,7 @@ namespace unisono::rendezvous {
 class JobRecord {
  public:
   /// Of rank `self`; `members`, all of the job, outlive it.
-  JobRecord(const std::vector<Member>& members, Rank self, std::string job_id)
-      : members_(members), self_(self), job_id_(std::move(job_id)) {}
+  JobRecord(const std::vector<Member>& members, Rank self, std::string job_id);
 
   void on_decision(const FailureDecision& decision);
   void on_dead(Rank rank) { dead_.insert(rank); }
@@ -49,6 +48,7 @@ class JobRecord {
   int size() const { return static_cast<int>(members_.size()); }
 
   const std::vector<Member>& members_;
+  const std::vector<Rank> standbys_;
   const Rank self_;
   const std::string job_id_;
   std::set<Rank> dead_, left_, unreachable_, absent_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/keep_latest.h"
 #include "base/log.h"
 #include "rendezvous/standby.h"
@@ -30,6 +31,14 @@ std::string bytes_of(const FailureDecider::Outgoing& outgoing) {
   }
 }
 
+int holder_number(const std::vector<Rank>& standbys, Rank self) {
+  if (self == 0) return 0;
+  const auto found = std::lower_bound(standbys.begin(), standbys.end(), self);
+  UNISONO_ASSERT(found != standbys.end() && *found == self,
+                 "rank 0 or a standby holds the arbiter");
+  return static_cast<int>(found - standbys.begin()) + 1;
+}
+
 }  // namespace
 
 ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& options,
@@ -38,10 +47,15 @@ ServingArbiter::ServingArbiter(std::vector<Member> members, const Options& optio
       size_(static_cast<int>(members.size())),
       links_(links),
       phase_(options.is_standbys ? Phase::kStandingBy : Phase::kServing),
+      standbys_(choose_standbys(members)),
       decider_(std::move(members)),
-      shrinks_(size_, options.self),
+      shrinks_(size_, holder_number(standbys_, options.self)),
       silence_(options.silence, now) {
   if (options.is_standbys) succession_.emplace(options.self, size_);
+}
+
+bool ServingArbiter::is_standby(Rank rank) const {
+  return std::binary_search(standbys_.begin(), standbys_.end(), rank);
 }
 
 void ServingArbiter::seat(int connection, Rank rank, TimePoint now) {

@@ -87,6 +87,7 @@ class ServingArbiter {
     std::shared_ptr<const std::string> bytes;
   };
 
+  bool is_standby(Rank rank) const;
   const Member& self() const { return decider_.member(options_.self); }
   /// Ok, or what the rank did wrong.
   Status take(Rank from, const Message& message, TimePoint now);
@@ -119,6 +120,7 @@ class ServingArbiter {
   const int size_;
   ArbiterLinks& links_;
   Phase phase_;
+  const std::vector<Rank> standbys_;
   FailureDecider decider_;
   ShrinkAgreements shrinks_;
   Silence silence_;

@@ -28,7 +28,7 @@ bool ends_membership(ErrorCode code) {
 
 }  // namespace
 
-ShrinkAgreements::ShrinkAgreements(int world_size, Rank holder) : world_size_(world_size) {
+ShrinkAgreements::ShrinkAgreements(int world_size, int holder) : world_size_(world_size) {
   const std::uint32_t numbers = communicator_numbers(world_size) / kHoldersMax;
   next_number_ = static_cast<std::uint32_t>(holder) * numbers + 1;
   last_number_ = next_number_ + numbers - 1;

@@ -34,9 +34,9 @@ class ShrinkAgreements {
     ShrinkMessage message;
   };
 
-  /// `holder`: the rank that holds the arbiter, of kHoldersMax at most: each names communicators
-  /// by numbers of its own.
-  explicit ShrinkAgreements(int world_size, Rank holder = 0);
+  /// `holder`: who holds the arbiter, 0 for rank 0, else its place among the standbys and one: each
+  /// names communicators by numbers of its own.
+  explicit ShrinkAgreements(int world_size, int holder = 0);
 
   /// What `rank` said. An error: what no correct rank says.
   Status on_message(Rank rank, ShrinkMessage message, TimePoint now);

@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
+#include <set>
 #include <sstream>
 
 #include "base/log.h"
@@ -85,7 +87,9 @@ bool is_numeric_address(const std::string& host) {
 
 std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Member* self) {
   std::vector<Listener> listeners;
-  if (!is_standby(self->rank) || self->rank >= size || point.within_process) return listeners;
+  const bool may_be =
+      may_be_standby(self->rank, point.local_rank, point.local_size) && self->rank < size;
+  if (!may_be || point.within_process) return listeners;
   prepare_arbiters();
   if (check_own_user().ok()) listen_here(self, &listeners);
   if (may_span_hosts(point)) listen_to_hosts(point, self, &listeners);
@@ -106,6 +110,30 @@ StandbyAddress standby_address(const Member& member) {
   }
   if (address.hosts.empty()) address.port = 0;
   return address;
+}
+
+std::vector<Rank> choose_standbys(const std::vector<Member>& members) {
+  std::vector<Rank> rest, chosen;
+  std::set<HostKey> hosts;
+  for (const Member& member : members) {
+    if (member.rank == 0 || standby_address(member).is_empty()) continue;
+    rest.push_back(member.rank);
+  }
+  const auto take = [&](const auto& is_wanted) {
+    std::erase_if(rest, [&](Rank rank) {
+      const Member& member = members[static_cast<std::size_t>(rank)];
+      if (std::ssize(chosen) == kStandbys || !is_wanted(member)) return false;
+      chosen.push_back(rank);
+      return true;
+    });
+  };
+  take([&](const Member& member) {
+    return same_host(member, members.front()) && hosts.insert(host_key(member)).second;
+  });
+  take([&](const Member& member) { return hosts.insert(host_key(member)).second; });
+  take([](const Member&) { return true; });
+  std::sort(chosen.begin(), chosen.end());
+  return chosen;
 }
 
 }  // namespace unisono::rendezvous

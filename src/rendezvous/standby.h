@@ -1,6 +1,7 @@
 // Standbys: the ranks that may hold the arbiter next, in the order of their numbers. Each listens
 // from before it joins, and says where in what it tells about itself; so that whoever loses the
-// arbiter knows without asking where to go.
+// arbiter knows without asking where to go. They are on several hosts where the job is: a host that
+// dies takes the arbiter and all standbys there with it.
 //
 // Thread rule: any thread.
 #pragma once
@@ -15,9 +16,14 @@
 
 namespace unisono::rendezvous {
 
-/// Ranks 1 to this one, as many as there are.
-inline constexpr Rank kStandbys = 3;
-inline constexpr bool is_standby(Rank rank) { return rank >= 1 && rank <= kStandbys; }
+/// At most.
+inline constexpr int kStandbys = 3;
+/// Who listens because it may become one: ranks 1 to kStandbys, and the first rank of each of as
+/// many further hosts, where the launcher has said who that is.
+inline constexpr bool may_be_standby(Rank rank, int local_rank, int local_size) {
+  const bool is_first_of_host = local_rank == 0 && local_size > 0;
+  return rank > 0 && (rank <= kStandbys || (is_first_of_host && rank / local_size <= kStandbys));
+}
 
 /// Where one listens.
 struct StandbyAddress {
@@ -33,8 +39,13 @@ struct StandbyAddress {
 /// none.
 std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Member* self);
 
-/// Of a member; empty where it is no standby. Whatever `member` says is checked.
+/// Of a member; empty where it does not listen. Whatever `member` says is checked.
 StandbyAddress standby_address(const Member& member);
+
+/// The standbys of a job, ascending, from those of its `members` that listen: one beside rank 0,
+/// one on each further host as long as there are fewer than kStandbys, and then whoever comes
+/// first. The same on all ranks.
+std::vector<Rank> choose_standbys(const std::vector<Member>& members);
 
 /// How an attempt to come to a standby stands.
 enum class DialOutcome : std::uint8_t {

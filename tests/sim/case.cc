@@ -247,7 +247,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
   }
   // A stopped arbiter is missed by its silence alone.
   const auto may_hold_it = [&](const Fault& fault) {
-    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys : 0);
+    return fault.rank <= (c.faults.size() > 1 ? rendezvous::kStandbys * kRanksPerHost : 0);
   };
   for (const Fault& fault : c.faults) {
     const bool stops = fault.kind == Fault::Kind::kStop && fault.is_for_ever();

@@ -15,6 +15,9 @@
 
 namespace unisono::sim {
 
+/// So that standbys are on several hosts.
+inline constexpr int kRanksPerHost = 2;
+
 /// How frames travel.
 struct Network {
   Duration delay_min{}, delay_max{};  ///< of most frames

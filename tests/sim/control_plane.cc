@@ -25,10 +25,10 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Member& member = members_[static_cast<std::size_t>(rank)];
     member.rank = rank;
-    member.host = member.host_name = fmt::format("host{}", rank / 2);
+    member.host = member.host_name = fmt::format("host{}", rank / kRanksPerHost);
     member.pid = 1000 + rank;
-    if (rendezvous::is_standby(rank)) member.addresses = fmt::format("standby-unix {}\n", rank);
-    seat(rank).listens = rendezvous::is_standby(rank);
+    seat(rank).listens = rendezvous::may_be_standby(rank, rank % kRanksPerHost, kRanksPerHost);
+    if (seat(rank).listens) member.addresses = fmt::format("standby-unix {}\n", rank);
   }
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Seat& its = seat(rank);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/serving_arbiter.h"
+#include "tests/sim/case.h"
 #include "tests/sim/control_client.h"
 #include "tests/sim/random.h"
 #include "tests/sim/schedule.h"

@@ -104,6 +104,56 @@ TEST(Succession, WaitsForARankThatGaveUpBeforeItWasAnswered) {
   EXPECT_THAT(succession.take_missing(succession.next_due()), ElementsAre(2));
 }
 
+// ---- Standbys -----------------------------------------------------------------------------------
+
+/// Of as many ranks on each host.
+World world_of_hosts(int hosts, int ranks_per_host) {
+  World world = world_of_standbys(0, hosts * ranks_per_host);
+  for (Member& member : world.members) {
+    member.host = "host" + std::to_string(member.rank / ranks_per_host);
+    member.addresses.clear();
+    const int local_rank = member.rank % ranks_per_host;
+    if (may_be_standby(member.rank, local_rank, ranks_per_host))
+      member.addresses = "standby-unix name";
+  }
+  return world;
+}
+
+TEST(Standbys, AreOnSeveralHosts) {
+  EXPECT_THAT(choose_standbys(world_of_hosts(1, 8).members), ElementsAre(1, 2, 3));
+  EXPECT_THAT(choose_standbys(world_of_hosts(2, 8).members), ElementsAre(1, 2, 8));
+  EXPECT_THAT(choose_standbys(world_of_hosts(3, 8).members), ElementsAre(1, 8, 16));
+  EXPECT_THAT(choose_standbys(world_of_hosts(100, 8).members), ElementsAre(1, 8, 16));
+  EXPECT_THAT(choose_standbys(world_of_hosts(100, 1).members), ElementsAre(1, 2, 3));
+  EXPECT_THAT(choose_standbys(world_of_hosts(1, 1).members), ElementsAre());
+}
+
+TEST(Standbys, AreOfThoseThatListen) {
+  World world = world_of_hosts(3, 8);
+  world.members[1].addresses.clear();
+  world.members[8].addresses = "tcp:1:10.0.0.1";
+  EXPECT_THAT(choose_standbys(world.members), ElementsAre(2, 3, 16));
+}
+
+TEST(Standbys, NobodyListensWhoCannotBecomeOne) {
+  EXPECT_FALSE(may_be_standby(0, 0, 8));
+  EXPECT_TRUE(may_be_standby(3, -1, 0));
+  EXPECT_FALSE(may_be_standby(4, -1, 0));
+  EXPECT_FALSE(may_be_standby(4, 0, 0));
+  EXPECT_TRUE(may_be_standby(24, 0, 8));
+  EXPECT_FALSE(may_be_standby(25, 1, 8));
+  EXPECT_FALSE(may_be_standby(32, 0, 8));
+  EXPECT_TRUE(may_be_standby(5, 0, 3));  // five ranks on the first host
+}
+
+TEST(JobRecord, NextStandbyIsOnAnotherHostWhenOneHasDied) {
+  const World world = world_of_hosts(3, 8);
+  JobRecord record(world.members, 17, world.job_id);
+  EXPECT_EQ(record.next_standby(), 1);
+  for (Rank rank = 0; rank < 8; ++rank) record.on_dead(rank);
+  EXPECT_EQ(record.next_standby(), 8);
+}
+
 // ---- JobRecord ----------------------------------------------------------------------------------
 
 TEST(JobRecord, NextStandbyIsTheLowestThatIsNotGone) {
