@@ -70,12 +70,12 @@ std::uint8_t flags_of(const Operation& operation) {
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
                                                  const RankIdentity& identity) {
   const bool is_traced = !place.trace_folder.empty();
-  if (place.is_off && is_traced) {
+  if (place.setting.is_off && is_traced) {
     return Status(ErrorCode::kInvalidArgument,
                   "UNISONO_TRACE=" + place.trace_folder +
                       ": a trace is made of the record, and UNISONO_RECORDER is off");
   }
-  if (place.is_off) return std::make_unique<Recorder>(nullptr, identity);
+  if (place.setting.is_off) return std::make_unique<Recorder>(nullptr, identity);
   UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity, kFileSuffix)));
   UniqueFd trace;
   if (is_traced) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/record_setting.h"
 #include "recorder/blame.h"
 #include "recorder/record_memory.h"
 #include "tools/blame/verdict_text.h"
@@ -16,12 +17,14 @@
 namespace unisono::run {
 namespace {
 
-constexpr std::string_view kPlace = "UNISONO_RECORDER=";
+constexpr std::string_view kSetting = "UNISONO_RECORDER=";
 constexpr std::string_view kMemory = "UNISONO_RECORDER_MEMORY=";
 
 bool go_elsewhere(const std::vector<std::string>& environment) {
-  return std::any_of(environment.begin(), environment.end(), [](const std::string& entry) {
-    return entry.starts_with(kPlace) && entry != kPlace && entry.substr(kPlace.size()) != "memory";
+  return std::any_of(environment.begin(), environment.end(), [](std::string_view entry) {
+    if (!entry.starts_with(kSetting)) return false;
+    RecordSetting setting;
+    return !parse(entry.substr(kSetting.size()), &setting) || !setting.is_memory();
   });
 }
 
