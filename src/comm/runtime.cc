@@ -301,7 +301,8 @@ void Runtime::keep_trials() {
 // Without memory for it nothing is recorded; directories that the user names have to be usable.
 Status Runtime::open_recorder() {
   const Member& self = world().members[static_cast<std::size_t>(world().rank)];
-  const recorder::RankIdentity identity{world().job_id, world().rank, world().size, self.host_name};
+  const recorder::RankIdentity identity{world().job_id, world().rank, world().size, self.host_name,
+                                        topology::read_host_identity().boot};
   recorder::RecordPlace place{.setting = config_.recorder, .trace_folder = config_.trace};
   recorder::parse_announcement(config_.recorder_memory, &place.handed_fd, &place.inode);
   Result<std::unique_ptr<recorder::Recorder>> opened = recorder::Recorder::open(place, identity);

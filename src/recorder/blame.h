@@ -15,7 +15,7 @@ namespace unisono::recorder {
 
 /// What is known of a rank's process now.
 enum class Life : std::uint8_t {
-  kUnknown,  ///< it is on another host, or not to be seen
+  kUnknown,  ///< it is on another host or of another boot, or not to be seen
   kRuns,
   kHeld,  ///< by SIGSTOP or a debugger
   kGone,

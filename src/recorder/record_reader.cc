@@ -194,6 +194,8 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                     .process_start = header.process_start,
                     .pid_namespace = header.pid_namespace,
                     .host = text_of(header.host),
+                    .boot = text_of(header.boot),
+                    .booted_ns = realtime(header, 1),
                     .opened_ns = realtime(header, header.monotonic_ns),
                     .closed_ns = realtime(header, header.closed_ns),
                     .communicators = {},

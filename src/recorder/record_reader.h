@@ -60,6 +60,8 @@ struct RankRecord {
   std::uint64_t process_start = 0;
   std::uint64_t pid_namespace = 0;
   std::string host;
+  std::string boot;            ///< of the host, which its clocks and pids are of
+  std::int64_t booted_ns = 0;  ///< about when that was; 0: not known
   std::int64_t opened_ns = 0;
   std::int64_t closed_ns = 0;  ///< 0: it has not left its job
   std::vector<RecordedCommunicator> communicators;
@@ -67,6 +69,10 @@ struct RankRecord {
   int damaged = 0;                  ///< rows that made no sense
 
   const RecordedCommunicator* find(std::uint32_t communicator) const;
+  /// The host was booted again between the two.
+  bool is_of_earlier_boot_than(const RankRecord& other) const {
+    return host == other.host && boot != other.boot && opened_ns < other.booted_ns;
+  }
 };
 
 /// `first` and `second` were read one after the other: what was replaced meanwhile is left out.

@@ -103,6 +103,7 @@ Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(me
   header.monotonic_ns = now();
   copy_text(identity.job, header.job);
   copy_text(identity.host, header.host);
+  copy_text(identity.boot, header.boot);
   std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 

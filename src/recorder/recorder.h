@@ -31,6 +31,7 @@ struct RankIdentity {
   int rank = 0;
   int world_size = 1;
   std::string host;
+  std::string boot;  ///< what tells the boots of the host apart
 };
 
 /// The record of one rank.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher.h"
+#include "recorder/record_format.h"
 #include "shell.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
@@ -232,6 +233,45 @@ TEST(BlameCommand, FilesTellTheSameWhenAllRanksAreGone) {
   std::ifstream file(trace);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\":["), HasSubstr("\"name\":\"all_reduce\"")));
+}
+
+// Changes the header of a record.
+template <typename Change>
+void change_header(const std::string& path, Change change) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  recorder::Header header;
+  ASSERT_TRUE(file.read(reinterpret_cast<char*>(&header), sizeof header)) << path;
+  change(header);
+  file.seekp(0);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+// Its process numbers are those of others now, and its clock began anew.
+TEST(BlameCommand, RecordsOfAnEarlierBootAreOfNoJobThatLives) {
+  const test::TemporaryFolder folder, copies;
+  Launcher launcher(ranks(3, "late"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  ASSERT_GT(pid_of(launcher, 1, 3), 0) << launcher.err();
+  EXPECT_THAT(blame(folder.path()), HasSubstr(" runs "));
+  const auto booted_before = [](recorder::Header& header) {
+    header.boot[0] = header.boot[0] == 'x' ? 'y' : 'x';
+    header.realtime_ns -= header.monotonic_ns + 1'000'000'000;
+  };
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    const std::string copy = copies / file.path().filename();
+    std::filesystem::copy_file(file.path(), copy);
+    change_header(copy, booted_before);
+  }
+  EXPECT_THAT(blame(copies.path()), AllOf(Not(HasSubstr(" runs ")), Not(HasSubstr(" ended ")),
+                                          HasSubstr("records of 3 of 3 ranks")));
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = file.path().filename();
+    if (name.ends_with("-1.record")) continue;
+    std::filesystem::copy_file(file.path(), copies / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_THAT(blame(copies.path()), AllOf(HasSubstr("records of 2 of 3 ranks"),
+                                          ContainsRegex("left out: .*-1.record is of an earlier "
+                                                        "boot of ")));
 }
 
 TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {

@@ -306,7 +306,7 @@ TEST(Record, OfForeignBytesIsRefused) {
   EXPECT_THAT(why(nothing, 0), HasSubstr("it has 0 bytes"));
   EXPECT_THAT(why([](Header& h) { h.magic = 1; }), HasSubstr("no record"));
   EXPECT_THAT(why([](Header& h) { h.magic = 0; }), HasSubstr("no rank has joined"));
-  EXPECT_THAT(why([](Header& h) { h.version = 2; }), HasSubstr("version 2"));
+  EXPECT_THAT(why([](Header& h) { h.version = 1; }), HasSubstr("version 1"));
   EXPECT_THAT(why([](Header& h) { h.entries = 5; }), HasSubstr("size"));
   EXPECT_THAT(why([](Header& h) { h.world_size = 0; }), HasSubstr("rank 0 of 0"));
   EXPECT_THAT(why([](Header& h) { h.world_size = 1 << 30; }), HasSubstr("cannot be"));

@@ -149,6 +149,23 @@ std::string latest_job(const std::vector<Seen>& records) {
       ->record.job;
 }
 
+// A job id may be used again, as that of a file of ranks is, and files outlive their boot.
+void leave_out_earlier_boots(std::map<Rank, Seen>* chosen, std::vector<std::string>* notes) {
+  std::map<std::string, const RankRecord*> latest;  // by host
+  for (const auto& [rank, seen] : *chosen) {
+    const RankRecord*& one = latest[seen.record.host];
+    if (one == nullptr || one->opened_ns < seen.record.opened_ns) one = &seen.record;
+  }
+  std::erase_if(*chosen, [&](const auto& each) {
+    const RankRecord& record = each.second.record;
+    const bool is_earlier = record.is_of_earlier_boot_than(*latest[record.host]);
+    if (is_earlier) {
+      notes->push_back("left out: " + record.name + " is of an earlier boot of " + record.host);
+    }
+    return is_earlier;
+  });
+}
+
 Result<Found> choose(Collected all, std::string job, const std::string& place) {
   const auto refuse = [&](std::string why) {
     for (const std::string& note : all.notes) why += "\n  " + note;
@@ -179,6 +196,7 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
     all.notes = std::move(found.notes);
     return refuse("no record of job " + job + " in " + place);
   }
+  leave_out_earlier_boots(&chosen, &found.notes);
   const bool some_run = std::any_of(chosen.begin(), chosen.end(), [](const auto& each) {
     return each.second.life == recorder::Life::kRuns;
   });
@@ -198,11 +216,11 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
 }  // namespace
 
 recorder::Life life_of(const RankRecord& record) {
-  static const std::string host = topology::read_host_identity().name;
+  static const topology::HostIdentity host = topology::read_host_identity();
   static const std::uint64_t pid_namespace = recorder::pid_namespace();
-  if (record.host != host || record.pid_namespace != pid_namespace || record.process_start == 0) {
-    return recorder::Life::kUnknown;
-  }
+  const bool is_here =
+      record.host == host.name && record.boot == host.boot && record.pid_namespace == pid_namespace;
+  if (!is_here || record.process_start == 0) return recorder::Life::kUnknown;
   const recorder::ProcessFacts facts = recorder::facts_of_process(record.pid);
   if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
     return recorder::Life::kGone;
