@@ -117,8 +117,8 @@ class Court {
     standing.is_held_up = standing.call != nullptr;
     if (standing.is_held_up) {
       find_waits(witness, &standing);
-    } else if (!witness.record.calls.empty()) {
-      standing.call = &witness.record.calls.back();
+    } else {
+      standing.call = witness.record.last_call();
     }
     return standing;
   }

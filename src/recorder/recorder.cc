@@ -190,6 +190,7 @@ std::uint64_t CallRecorder::write(const Operation& operation) {
   for (std::size_t i = 1; i < words.size(); ++i) store(place[i], words[i]);
   store(place[0], number);
   recorder_->latest_ = number;
+  recorder_->note_last(number);
   if (operation.is_numbered && !is_message(record)) store(row_->begun, operation.sequence + 1);
   return number;
 }
@@ -208,6 +209,9 @@ void CallRecorder::end(std::uint64_t entry, const Status& outcome, bool concerns
     progress.state = concerns_it_alone ? EntryState::kFailedAlone : EntryState::kFailed;
     progress.code = static_cast<std::uint8_t>(outcome.code());
     progress.failed_rank = concerns_it_alone ? -1 : outcome.rank();
+    // Whoever goes on shows it by new entries.
+    recorder_->failed_ = recorder_->latest_;
+    recorder_->last_ = 0;
   }
   Entry& ended = *recorder_->entry(entry);
   store_time(ended.ended_ns, now());

@@ -59,13 +59,20 @@ class Recorder {
   }
   /// False once its place in the ring is another's.
   bool holds(std::uint64_t number) const { return latest_ - number < kEntries; }
+  void note_last(std::uint64_t number) {
+    last_ = number;
+    std::atomic_ref(header().last).store(number, std::memory_order_release);
+  }
   /// Null where all are of open communicators.
   CommunicatorRow* take_row();
   Status write_trace() const;
 
   std::optional<RecordMemory> own_;
   std::byte* memory_;
-  std::uint64_t latest_ = 0;  // number
+  std::uint64_t latest_ = 0;  // number of the newest entry
+  std::uint64_t last_ = 0;    // number of the last call's
+  std::uint64_t failed_ =
+      0;  // number of the newest entry when a call failed: none until then is shared
   std::size_t next_row_ = 0;
   bool is_closed_ = false;
   UniqueFd trace_;  // none: no trace is wanted
@@ -101,8 +108,7 @@ class CallRecorder {
   /// A blocking collective that is most often over soon: before it looks for its peers. end_quick()
   /// or leave_quick() follows.
   void begin_quick(const CallRecord& record, std::uint64_t sequence) {
-    // While it is the last entry, so that what came last is told from what came before.
-    if (!is_latest(collectives_) || sequence != row_->begun ||
+    if ((!is_last(collectives_) && !resume(collectives_)) || sequence != row_->begun ||
         !collectives_.is(record, record.root, 0)) {
       return open_quick(collectives_, {record, sequence, record.root});
     }
@@ -157,8 +163,14 @@ class CallRecorder {
   bool is_shared(const Shared& shared) const {
     return shared.number != 0 && recorder_->holds(shared.number) && shared.times < kTimesMax;
   }
-  bool is_latest(const Shared& shared) const {
-    return shared.number != 0 && shared.number == recorder_->latest_ && shared.times < kTimesMax;
+  bool is_last(const Shared& shared) const {
+    return shared.number != 0 && shared.number == recorder_->last_ && shared.times < kTimesMax;
+  }
+  /// Other communicators have called meanwhile, and none has failed: it is the last one again.
+  bool resume(const Shared& shared) {
+    if (!is_shared(shared) || shared.number <= recorder_->failed_) return false;
+    recorder_->note_last(shared.number);
+    return true;
   }
   void finish_quick(Shared& shared) {
     if (shared.number == 0 || !recorder_->holds(shared.number)) return;

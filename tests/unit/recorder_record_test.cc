@@ -196,8 +196,8 @@ TEST(Record, RowsOfClosedCommunicatorsAreUsedAgain) {
   EXPECT_EQ(read.damaged, 0);
 }
 
-// The call that was made last is the last one.
-TEST(Record, CollectivesShareTheLastEntryAlone) {
+// As a step of training alternates between its groups.
+TEST(Record, CallsOfSeveralCommunicatorsInTurnShareAnEntryOfEach) {
   RecordingRank rank(0, 2);
   CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
   one.open(2, 0);
@@ -206,9 +206,46 @@ TEST(Record, CollectivesShareTheLastEntryAlone) {
     for (CallRecorder* const calls : {&one, &other}) {
       calls->begin_quick(all_reduce_of(4), i);
       calls->end_quick();
-      EXPECT_EQ(rank.read().calls.back().communicator, calls == &one ? 1u : 2u);
-      EXPECT_EQ(rank.read().calls.back().sequence(), i);
+      const RankRecord read = rank.read();
+      EXPECT_EQ(read.last_call()->communicator, calls == &one ? 1u : 2u);
+      EXPECT_EQ(read.last_call()->sequence(), i);
     }
+  }
+  ASSERT_EQ(rank.read().calls.size(), 2u);
+  EXPECT_EQ(rank.read().calls[0].times, 3u);
+  one.begin_quick(all_reduce_of(5), 3);
+  one.end_quick();
+  EXPECT_EQ(rank.read().last_call()->record.count, 5u);
+}
+
+// Else it could not be told from one that has stopped there.
+TEST(Record, WhoGoesOnAfterAFailureHasANewEntry) {
+  RecordingRank rank(0, 2);
+  CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  const std::uint64_t fails_later = other.begin(all_reduce(0));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    one.begin_quick(all_reduce_of(4), i);
+    one.end_quick();
+  }
+  other.end(fails_later, Status(ErrorCode::kRankFailed, "", 1));
+  one.begin_quick(all_reduce_of(4), 2);
+  one.end_quick();
+  const RankRecord read = rank.read();
+  ASSERT_EQ(read.calls.size(), 3u);
+  EXPECT_EQ(read.last_call(), &read.calls[2]);
+  EXPECT_EQ(read.calls[2].first_sequence, 2u);
+}
+
+TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
+  RankRecord record;
+  EXPECT_EQ(record.last_call(), nullptr);
+  record.calls.push_back({.number = 5});
+  record.calls.push_back({.number = 6});
+  for (const std::uint64_t last : {0, 4, 7}) {
+    record.last = last;
+    EXPECT_EQ(record.last_call(), &record.calls[1]) << last;
   }
 }
 
