@@ -284,10 +284,47 @@ TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {
   std::ofstream(folder / "short.record") << "short";
   const std::string said = blame(folder.path());
   EXPECT_THAT(said, AllOf(HasSubstr("all ranks have left their job, none with a failure"),
-                          HasSubstr("records of 2 of 2 ranks"), HasSubstr("left out: job "),
+                          HasSubstr("records of 2 of 2 ranks"),
+                          ContainsRegex("other jobs, of which --job shows one:\n#   job [0-9a-f]+: "
+                                        "records of 2 of 2 ranks, began 20[-0-9]+ [:0-9]+; all "
+                                        "ranks have left their job, none with a failure"),
                           HasSubstr("short.record: it has 5 bytes")));
-  const std::string other = said.substr(said.find("--job ") + 6, 32);
+  const std::string other = said.substr(said.find("#   job ") + 8, 32);
   EXPECT_THAT(blame(folder.path() + " --job " + other), HasSubstr("# job " + other));
+}
+
+// Each start is a job of its own.
+TEST(BlameCommand, SaysWhoStoppedFirstBeforeARestartToo) {
+  const test::TemporaryFolder folder;
+  for (const char* who : {"failed", "all"}) {
+    const std::string place = folder / who;
+    std::filesystem::create_directory(place);
+    std::vector<std::string> arguments{"-n",
+                                       "3",
+                                       "--max-restarts",
+                                       "2",
+                                       "--restart",
+                                       who,
+                                       "--timeout-report",
+                                       "0.1",
+                                       UNISONO_REJOINING_RANK};
+    Launcher launcher(arguments, {.environment = {"UNISONO_RECORDER=" + place, "VICTIMS=2,1"}});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+    const std::string said = blame(place);
+    EXPECT_THAT(said, ContainsRegex("began [^;\n]*; rank 2 stopped first: it was ended .*\n"
+                                    "#   job [0-9a-f]+: records of 3 of 3 ranks, began [^;\n]*; "
+                                    "rank 1 stopped first: it was ended"));
+    EXPECT_THAT(said, HasSubstr("all ranks have left their job, none with a failure"));
+    EXPECT_THAT(blame("--json " + place), HasSubstr(R"("runs":false,"first":[2])"));
+  }
+}
+
+TEST(BlameCommand, NamesTheJobsThereAreWhereOneIsNot) {
+  const test::TemporaryFolder folder;
+  Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(blame(folder.path() + " --job none", 1),
+              ContainsRegex("no record of job none in .*\n  there is job [0-9a-f]+"));
 }
 
 TEST(BlameCommand, SaysWhereThereIsNothingToRead) {

@@ -166,6 +166,45 @@ void leave_out_earlier_boots(std::map<Rank, Seen>* chosen, std::vector<std::stri
   });
 }
 
+using Ranks = std::map<Rank, Seen>;
+
+// By job. The launcher's memory and the rank's are the same.
+std::map<std::string, Ranks> sort_by_job(Collected* all) {
+  std::map<std::string, Ranks> jobs;
+  for (Seen& seen : all->records) {
+    Ranks& ranks = jobs[seen.record.job];
+    const Rank rank = seen.record.rank;
+    const auto known = ranks.find(rank);
+    if (known == ranks.end() || known->second.record.opened_ns <= seen.record.opened_ns) {
+      ranks.insert_or_assign(rank, std::move(seen));
+    }
+  }
+  for (auto& [job, ranks] : jobs) leave_out_earlier_boots(&ranks, &all->notes);
+  return jobs;
+}
+
+// What has become of a job that may go on, a moment later.
+void look_again(Ranks* ranks) {
+  const bool some_run = std::any_of(ranks->begin(), ranks->end(), [](const auto& each) {
+    return each.second.life == recorder::Life::kRuns;
+  });
+  if (some_run) std::this_thread::sleep_for(kMoment);
+  for (auto& [rank, seen] : *ranks) recorder::update_record(seen.file.get(), &seen.record);
+}
+
+Job job_of(Ranks ranks, std::vector<std::string>* notes) {
+  Job job;
+  for (auto& [rank, seen] : ranks) {
+    RankRecord& record = seen.record;
+    if (record.damaged > 0) {
+      notes->push_back(record.name + ": " + std::to_string(record.damaged) +
+                       " rows are damaged and left out");
+    }
+    job.push_back({std::move(record), seen.life});
+  }
+  return job;
+}
+
 Result<Found> choose(Collected all, std::string job, const std::string& place) {
   const auto refuse = [&](std::string why) {
     for (const std::string& note : all.notes) why += "\n  " + note;
@@ -173,47 +212,32 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
   };
   if (all.records.empty()) return refuse("no record of a rank in " + place);
   if (job.empty()) job = latest_job(all.records);
-  std::map<Rank, Seen> chosen;
-  std::set<std::string> others;
-  for (Seen& seen : all.records) {
-    const RankRecord& record = seen.record;
-    if (record.job != job) {
-      others.insert(record.job);
-      continue;
-    }
-    // The launcher's memory and the rank's are the same.
-    const auto known = chosen.find(record.rank);
-    if (known == chosen.end() || known->second.record.opened_ns <= record.opened_ns) {
-      const Rank rank = record.rank;
-      chosen.insert_or_assign(rank, std::move(seen));
-    }
+  std::map<std::string, Ranks> jobs = sort_by_job(&all);
+  const auto chosen = jobs.find(job);
+  if (chosen == jobs.end()) {
+    for (const auto& [name, ranks] : jobs) all.notes.push_back("there is job " + name);
+    return refuse("no record of job " + recorder::printable(job) + " in " + place);
   }
-  Found found{.witnesses = {}, .notes = std::move(all.notes)};
-  for (const std::string& other : others) {
-    found.notes.push_back("left out: job " + other + " (see it with --job " + other + ")");
+  look_again(&chosen->second);
+  Found found{.notes = std::move(all.notes)};
+  found.witnesses = job_of(std::move(chosen->second), &found.notes);
+  jobs.erase(chosen);
+  for (auto& [name, ranks] : jobs) {
+    found.others.push_back(job_of(std::move(ranks), &found.notes));
   }
-  if (chosen.empty()) {
-    all.notes = std::move(found.notes);
-    return refuse("no record of job " + job + " in " + place);
-  }
-  leave_out_earlier_boots(&chosen, &found.notes);
-  const bool some_run = std::any_of(chosen.begin(), chosen.end(), [](const auto& each) {
-    return each.second.life == recorder::Life::kRuns;
-  });
-  if (some_run) std::this_thread::sleep_for(kMoment);
-  for (auto& [rank, seen] : chosen) {
-    RankRecord& record = seen.record;
-    recorder::update_record(seen.file.get(), &record);
-    if (record.damaged > 0) {
-      found.notes.push_back(record.name + ": " + std::to_string(record.damaged) +
-                            " rows are damaged and left out");
-    }
-    found.witnesses.push_back({std::move(record), seen.life});
-  }
+  std::sort(found.others.begin(), found.others.end(),
+            [](const Job& a, const Job& b) { return began_ns(a) < began_ns(b); });
   return found;
 }
 
 }  // namespace
+
+std::int64_t began_ns(const Job& job) {
+  return std::min_element(
+             job.begin(), job.end(),
+             [](const auto& a, const auto& b) { return a.record.opened_ns < b.record.opened_ns; })
+      ->record.opened_ns;
+}
 
 recorder::Life life_of(const RankRecord& record) {
   static const topology::HostIdentity host = topology::read_host_identity();
@@ -250,10 +274,12 @@ Result<Found> find_of_process(int pid, const std::string& job) {
                             "joined a job, or have UNISONO_RECORDER=off)";
   if (own.records.empty()) return choose(std::move(own), job, place);
   const std::string its_job = job.empty() ? latest_job(own.records) : job;
+  std::set<std::string> jobs{its_job};
+  for (const Seen& each : own.records) jobs.insert(each.record.job);
   // Ranks of other launchers, or of none, are on this host as well.
   Collected all;
   for (const int each : pids) collect_of_process(each, &all);
-  std::erase_if(all.records, [&](const Seen& each) { return each.record.job != its_job; });
+  std::erase_if(all.records, [&](const Seen& each) { return !jobs.contains(each.record.job); });
   return choose(std::move(all), its_job, place);
 }
 
