@@ -319,6 +319,30 @@ TEST(BlameCommand, SaysWhoStoppedFirstBeforeARestartToo) {
   }
 }
 
+TEST(BlameCommand, TheLauncherSaysWhoStoppedFirstAtEachRestart) {
+  for (const char* who : {"failed", "all"}) {
+    Launcher launcher({"-n", "3", "--max-restarts", "1", "--restart", who, "--timeout-report",
+                       "0.1", UNISONO_REJOINING_RANK},
+                      {.environment = {"VICTIMS=2"}});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+    EXPECT_THAT(launcher.err(), ContainsRegex("again \\(1 of 1 restarts\\)\n(.*sending.*\n)?"
+                                              ".*blame: rank 2 stopped first: it was ended"));
+  }
+}
+
+// After a rejoining the launcher may have no record of the job that goes on, or all of it.
+TEST(BlameCommand, TheLauncherBlamesNoSurvivorOfALaterFailure) {
+  for (const char* victims : {"0,2", "0,0,2"}) {
+    Launcher launcher({"-n", "3", "--max-restarts", std::string(victims) == "0,2" ? "1" : "2",
+                       "--timeout-report", "1", UNISONO_REJOINING_RANK},
+                      {.environment = {std::string("VICTIMS=") + victims}});
+    EXPECT_NE(launcher.wait(), 0);
+    EXPECT_THAT(launcher.err(), ContainsRegex("rank 2 \\(pid [0-9]+\\) was ended by SIGKILL"));
+    EXPECT_THAT(launcher.err(), Not(HasSubstr("missing")));
+    EXPECT_THAT(launcher.err(), Not(ContainsRegex("blame: rank 1")));
+  }
+}
+
 TEST(BlameCommand, NamesTheJobsThereAreWhereOneIsNot) {
   const test::TemporaryFolder folder;
   Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});

@@ -148,7 +148,7 @@ int Supervisor::run() {
     advance_phase();
   }
   repeat_first_failure();
-  tell_verdict();
+  if (failure_) tell_verdict();
   flush_output();
   guard_.finish();
   return failure_ ? failure_->exit_status : 0;
@@ -364,6 +364,7 @@ void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
       return say(failure.what + "; the others go on without it");
     case Decision::kRankRestarts:
       say_who(fmt::format("rank {}", failed.rank));
+      tell_verdict();  // its record is its successor's soon
       // What the rank has left running would meet its successor.
       signal_group(failed.leader, SIGKILL);
       return;
@@ -397,6 +398,7 @@ bool Supervisor::start_all_again() {
   if (phase_ == Phase::kGivenUp || !policy_.all_are_due()) return false;
   phase_ = Phase::kRunning;
   deadline_ = kNever;
+  tell_verdict();
   processes_.clear();
   const auto ranks = job_.ranks_again(policy_.restarts(), false);
   if (!ranks) {
@@ -433,13 +435,16 @@ void Supervisor::repeat_first_failure() {
 // The ranks themselves may have had nothing to say, as those that were ended. Where the launcher
 // was told to end, no rank is to blame.
 void Supervisor::tell_verdict() {
-  if (!failure_ || told_to_end_ || processes_.empty() || job_.records == nullptr) return;
-  std::vector<bool> ended_here(job_.ranks.size(), false);
+  if (told_to_end_ || processes_.empty() || job_.records == nullptr) return;
+  std::vector<recorder::Life> lives(job_.ranks.size(), recorder::Life::kUnknown);
   // The last process of a rank is the one whose record is left.
   for (const RankProcess& process : processes_) {
-    ended_here[static_cast<std::size_t>(process.local_rank)] = process.was_ended_here;
+    lives[static_cast<std::size_t>(process.local_rank)] =
+        process.leader_runs      ? recorder::Life::kRuns
+        : process.was_ended_here ? recorder::Life::kUnknown
+                                 : recorder::Life::kGone;
   }
-  const std::string verdict = job_.records->verdict(ended_here);
+  const std::string verdict = job_.records->verdict(lives);
   if (!verdict.empty()) say("blame: " + verdict);
 }
 
