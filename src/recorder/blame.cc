@@ -31,7 +31,7 @@ bool has_failed(const RankRecord& record) { return first_failure(record) != null
 const RecordedCall* call_that_holds_up(const RankRecord& record) {
   const RecordedCall *collective = nullptr, *message = nullptr;
   for (const RecordedCall& call : record.calls) {
-    if (call.state != EntryState::kRunning) continue;
+    if (call.state != EntryState::kStarted) continue;
     if (!call.is_asynchronous) return &call;
     const RecordedCall*& first = call.is_message() ? message : collective;
     if (first == nullptr) first = &call;
@@ -214,7 +214,7 @@ class Court {
     const std::vector<RecordedCall>& calls = find_witness(rank)->record.calls;
     return std::any_of(calls.begin(), calls.end(), [&](const RecordedCall& each) {
       return each.communicator == call.communicator && !each.is_message() && each.is_numbered &&
-             each.sequence() == call.sequence() && each.state == EntryState::kRunning;
+             each.sequence() == call.sequence() && each.state == EntryState::kStarted;
     });
   }
 

@@ -43,7 +43,7 @@ struct Standing {
 
   /// It may compute: its calls in flight are asynchronous.
   bool has_only_started() const {
-    return call != nullptr && call->state == EntryState::kRunning && call->is_asynchronous;
+    return call != nullptr && call->state == EntryState::kStarted && call->is_asynchronous;
   }
 };
 

@@ -80,7 +80,7 @@ struct Entry {
 /// And: the caller need not wait for it.
 inline constexpr std::uint8_t kUnnumbered = 1, kAsynchronous = 2;
 /// kFailedAlone: the communicator goes on.
-enum class EntryState : std::uint8_t { kNone, kRunning, kOver, kFailed, kFailedAlone };
+enum class EntryState : std::uint8_t { kNone, kStarted, kCompleted, kFailed, kFailedAlone };
 
 /// The word of an entry that changes while it is in use.
 struct Progress {

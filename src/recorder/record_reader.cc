@@ -69,7 +69,7 @@ bool is_possible(const CommunicatorRow& row) {
 
 bool is_possible(const Entry& entry, const Progress& progress) {
   return progress.times > 0 && progress.code <= kLastCode && progress.failed_rank < kWorldSizeMax &&
-         progress.state >= EntryState::kRunning && progress.state <= EntryState::kFailedAlone &&
+         progress.state >= EntryState::kStarted && progress.state <= EntryState::kFailedAlone &&
          entry.peer >= -1 && entry.peer < kWorldSizeMax;
 }
 
@@ -164,7 +164,7 @@ bool RecordedCall::is_message() const {
 }
 
 std::int64_t RecordedCall::since_ns() const {
-  return state == EntryState::kRunning && times == 1 ? started_ns : ended_ns;
+  return state == EntryState::kStarted && times == 1 ? started_ns : ended_ns;
 }
 
 std::string RecordedCall::text() const {
@@ -238,11 +238,11 @@ void update_record(int fd, RankRecord* record) {
   record->communicators = std::move(now->communicators);
   record->last = now->last;
   for (RecordedCall& call : record->calls) {
-    if (call.state != EntryState::kRunning) continue;
+    if (call.state != EntryState::kStarted) continue;
     const RecordedCall* const same = find_call(now->calls, call.number);
     const bool is_same = same != nullptr && same->times == call.times;
     if (is_same) call = *same;
-    if (!is_same) call.state = EntryState::kOver;
+    if (!is_same) call.state = EntryState::kCompleted;
   }
 }
 

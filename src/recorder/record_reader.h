@@ -19,7 +19,7 @@ namespace unisono::recorder {
 /// An operation, or the same one several times in a row.
 struct RecordedCall {
   std::uint64_t number = 0;  ///< among the rank's, from 1
-  EntryState state = EntryState::kRunning;
+  EntryState state = EntryState::kStarted;
   std::uint64_t times = 1;
   ErrorCode code = ErrorCode::kOk;  ///< of a failure
   Rank failed_rank = -1;            ///< a member
@@ -35,8 +35,8 @@ struct RecordedCall {
 
   bool is_message() const;
   std::uint64_t sequence() const { return first_sequence + times - 1; }
-  /// Since when it runs, or is over or has failed; 0: not known. Of one that was made several times
-  /// the last end may be later.
+  /// When it was started, or else completed or failed; 0: not known. Of one that was made several
+  /// times the last end may be later.
   std::int64_t since_ns() const;
   /// "all_reduce(count 4, float32, sum) (operation 7)", "send(count 4, uint8) to rank 1 with tag
   /// 0".

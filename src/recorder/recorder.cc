@@ -172,7 +172,7 @@ std::uint64_t CallRecorder::write(const Operation& operation) {
   const CallRecord& record = operation.record;
   const std::uint64_t number = recorder_->latest_ + 1;
   const Entry entry{.number = number,
-                    .progress = Progress{.state = EntryState::kRunning, .times = 1}.word(),
+                    .progress = Progress{.state = EntryState::kStarted, .times = 1}.word(),
                     .sequence = operation.sequence,
                     .count = record.count,
                     .communicator = id_,
@@ -203,7 +203,7 @@ std::uint64_t CallRecorder::begin(const Operation& operation) {
 
 void CallRecorder::end(std::uint64_t entry, const Status& outcome, bool concerns_it_alone) {
   if (entry == 0 || recorder_ == nullptr || !recorder_->holds(entry)) return;
-  Progress progress{.state = EntryState::kOver, .times = 1};
+  Progress progress{.state = EntryState::kCompleted, .times = 1};
   // Calls that end because their communicator was closed have nothing to blame anybody for.
   if (!outcome.ok() && outcome.code() != ErrorCode::kClosed) {
     progress.state = concerns_it_alone ? EntryState::kFailedAlone : EntryState::kFailed;
@@ -239,7 +239,7 @@ std::uint64_t CallRecorder::leave_quick() {
   if (number == 0 || shared.times == Progress::kOnce) return number;
   shared.times -= Progress::kOnce;
   if (recorder_->holds(number)) {
-    store(shared.entry->progress, shared.times | kOver);
+    store(shared.entry->progress, shared.times | kCompleted);
     note_time(shared);
   }
   return write({shared.record, row_->begun - 1, shared.peer});

@@ -4,7 +4,7 @@
 //
 // Calls that are over at once share an entry while they repeat each other (begin_quick()); every
 // other call has one of its own (begin()). Whoever reads finds both by the state: a call is
-// marked as running before it waits.
+// marked as started before it waits.
 //
 // Thread rule: the engine's lock. A forked child must leave its parent's recorder alone, as all of
 // its parent's job.
@@ -113,7 +113,7 @@ class CallRecorder {
       return open_quick(collectives_, {record, sequence, record.root});
     }
     collectives_.times += Progress::kOnce;
-    store(collectives_.entry->progress, collectives_.times | kRunning);
+    store(collectives_.entry->progress, collectives_.times | kStarted);
     store(row_->begun, sequence + 1);
   }
   void end_quick() { finish_quick(collectives_); }
@@ -133,8 +133,8 @@ class CallRecorder {
   }
 
  private:
-  static constexpr auto kRunning = static_cast<std::uint64_t>(EntryState::kRunning);
-  static constexpr auto kOver = static_cast<std::uint64_t>(EntryState::kOver);
+  static constexpr auto kStarted = static_cast<std::uint64_t>(EntryState::kStarted);
+  static constexpr auto kCompleted = static_cast<std::uint64_t>(EntryState::kCompleted);
   static constexpr std::uint64_t kTimesMax = 0xffff'ffff * Progress::kOnce;
   /// Short calls read the clock at the end of every 64th.
   static constexpr std::uint64_t kClockMask = 63 * Progress::kOnce;
@@ -174,7 +174,7 @@ class CallRecorder {
   }
   void finish_quick(Shared& shared) {
     if (shared.number == 0 || !recorder_->holds(shared.number)) return;
-    store(shared.entry->progress, shared.times | kOver);
+    store(shared.entry->progress, shared.times | kCompleted);
     if (shared.is_long || (shared.times & kClockMask) == 0) note_time(shared);
   }
   std::uint64_t write(const Operation& operation);

@@ -43,7 +43,7 @@ std::string microseconds(std::int64_t from_ns, std::int64_t to_ns) {
 }
 
 std::int64_t end_of(const RecordedCall& call) {
-  return call.state == EntryState::kRunning ? INT64_MAX : std::max(call.started_ns, call.ended_ns);
+  return call.state == EntryState::kStarted ? INT64_MAX : std::max(call.started_ns, call.ended_ns);
 }
 
 // Viewers stack the calls of a track, so that those which overlap need one each: collectives and
@@ -107,7 +107,7 @@ void add_name(std::string_view what, const RankRecord& record, std::size_t track
 void add_call(const RankRecord& record, const RecordedCall& call, std::size_t track,
               std::int64_t origin_ns, std::string* out) {
   const CollectiveFacts& facts = facts_of(static_cast<Collective>(call.record.collective));
-  const bool runs = call.state == EntryState::kRunning;
+  const bool runs = call.state == EntryState::kStarted;
   *out += R"({"name":)" + quoted(facts.name) + R"(,"cat":)" +
           quoted(call.is_message() ? "message" : "collective") + R"(,"ph":)" +
           quoted(runs ? "B" : "X") + place_of(record, track) + R"(,"ts":)" +

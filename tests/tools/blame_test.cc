@@ -135,7 +135,8 @@ TEST(BlameCommand, SaysWhoIsMissingInAJobThatLives) {
   // Any rank of the job leads to all of them.
   EXPECT_THAT(blame(std::to_string(late)), AllOf(ContainsRegex(kMissing), HasSubstr("0 and 2")));
   EXPECT_THAT(blame("--json " + of_launcher),
-              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])")));
+              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])"),
+                    HasSubstr(R"("state":"started")"), HasSubstr(R"("state":"completed")")));
 }
 
 TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {

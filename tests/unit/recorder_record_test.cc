@@ -41,7 +41,7 @@ TEST(Record, ShowsACallAsRunningUntilItEnds) {
   const std::uint64_t entry = calls.begin(all_reduce(5));
   RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 1u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kRunning);
+  EXPECT_EQ(read.calls[0].state, EntryState::kStarted);
   EXPECT_EQ(read.calls[0].text(), "all_reduce(count 4, float32, sum) (operation 5)");
   EXPECT_EQ(read.calls[0].communicator, kId);
   EXPECT_GE(read.calls[0].started_ns, read.opened_ns);
@@ -50,7 +50,7 @@ TEST(Record, ShowsACallAsRunningUntilItEnds) {
 
   calls.end(entry, Status());
   read = rank.read();
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_GE(read.calls[0].ended_ns, read.calls[0].started_ns);
 }
 
@@ -77,7 +77,7 @@ TEST(Record, QuickCallsShareAnEntryWhileTheyRepeatEachOther) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     record.history = static_cast<std::uint32_t>(i);  // what came before is not part of it
     calls.begin_quick(record, i);
-    EXPECT_EQ(rank.read().calls.back().state, EntryState::kRunning);
+    EXPECT_EQ(rank.read().calls.back().state, EntryState::kStarted);
     calls.end_quick();
   }
   RankRecord read = rank.read();
@@ -85,7 +85,7 @@ TEST(Record, QuickCallsShareAnEntryWhileTheyRepeatEachOther) {
   EXPECT_EQ(read.calls[0].times, 100u);
   EXPECT_EQ(read.calls[0].first_sequence, 0u);
   EXPECT_EQ(read.calls[0].sequence(), 99u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_GT(read.calls[0].ended_ns, 0);
   EXPECT_EQ(read.find(kId)->begun, 100u);
 
@@ -114,11 +114,11 @@ TEST(Record, AQuickCallThatGoesOnGetsItsOwnEntry) {
   RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 2u);
   EXPECT_EQ(read.calls[0].times, 2u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_EQ(read.calls[1].sequence(), 2u);
-  EXPECT_EQ(read.calls[1].state, EntryState::kRunning);
+  EXPECT_EQ(read.calls[1].state, EntryState::kStarted);
   calls.end(entry, Status());
-  EXPECT_EQ(rank.read().calls[1].state, EntryState::kOver);
+  EXPECT_EQ(rank.read().calls[1].state, EntryState::kCompleted);
 
   // The first of its kind keeps the entry that it has.
   calls.begin_quick(all_reduce_of(8), 3);
@@ -127,7 +127,7 @@ TEST(Record, AQuickCallThatGoesOnGetsItsOwnEntry) {
   calls.end_quick(Status(ErrorCode::kSystem, "", 0));
   read = rank.read();
   ASSERT_EQ(read.calls.size(), 4u);
-  EXPECT_EQ(read.calls[2].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[2].state, EntryState::kCompleted);
   EXPECT_EQ(read.calls[3].state, EntryState::kFailed);
   EXPECT_EQ(read.find(kId)->begun, 5u);
 }
@@ -166,7 +166,7 @@ TEST(Record, HoldsTheLastOperationsOfAllCommunicators) {
   ASSERT_EQ(read.calls.size(), kEntries);
   for (const RecordedCall& each : read.calls) {
     EXPECT_EQ(each.communicator, 2u);
-    EXPECT_EQ(each.state, EntryState::kOver);
+    EXPECT_EQ(each.state, EntryState::kCompleted);
   }
   EXPECT_EQ(read.calls.back().sequence(), kEntries - 1);
   EXPECT_EQ(read.find(1)->begun, 2u);  // that is known all the same
@@ -261,7 +261,7 @@ TEST(Record, AQuickCallEndsInNoEntryButItsOwn) {
     if (is_left) quick.leave_quick();
     if (!is_left) quick.end_quick();
     for (const RecordedCall& each : rank.read().calls) {
-      EXPECT_EQ(each.state, EntryState::kRunning);
+      EXPECT_EQ(each.state, EntryState::kStarted);
     }
   }
 }

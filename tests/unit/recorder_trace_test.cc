@@ -50,7 +50,8 @@ TEST(Trace, HasEveryCallOfEveryRankAtItsTime) {
 TEST(Trace, CallsThatOverlapHaveTracksOfTheirOwn) {
   RankRecord record;
   const auto add = [&](const Operation& operation, std::int64_t from_us, std::int64_t to_us) {
-    RecordedCall call{.state = EntryState::kOver, .communicator = 9, .record = operation.record};
+    RecordedCall call{
+        .state = EntryState::kCompleted, .communicator = 9, .record = operation.record};
     call.started_ns = 86'400'000'000'000 + from_us * 1000;
     call.ended_ns = 86'400'000'000'000 + to_us * 1000;
     record.calls.push_back(call);
@@ -81,10 +82,10 @@ TEST(Trace, CallsThatOverlapHaveTracksOfTheirOwn) {
 
 TEST(Trace, KeepsNanosecondsAndQuotesTexts) {
   RankRecord record{.host = "a\"b\\", .opened_ns = 86'400'000'000'000};
-  record.calls.push_back({.state = EntryState::kOver,
+  record.calls.push_back({.state = EntryState::kCompleted,
                           .started_ns = 86'400'000'001'002,
                           .ended_ns = 86'400'000'001'003});
-  record.calls.push_back({.state = EntryState::kOver, .started_ns = INT64_MIN});
+  record.calls.push_back({.state = EntryState::kCompleted, .started_ns = INT64_MIN});
   EXPECT_EQ(events({record}, "X")[0].at("ts"), 1.002);
   EXPECT_EQ(events({record}, "X")[0].at("dur"), 0.001);
   EXPECT_EQ(events({record}, "M")[0].at("args").at("name"), "rank 0 on a\"b\\");

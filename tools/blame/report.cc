@@ -24,10 +24,10 @@ constexpr std::size_t kOthersMax = 32;  // as many lines
 
 std::string_view name_of(EntryState state) {
   switch (state) {
-    case EntryState::kRunning:
-      return "running";
-    case EntryState::kOver:
-      return "over";
+    case EntryState::kStarted:
+      return "started";
+    case EntryState::kCompleted:
+      return "completed";
     case EntryState::kFailed:
     case EntryState::kFailedAlone:
       return "failed";
