@@ -301,18 +301,16 @@ void Runtime::keep_trials() {
 // Without memory for it nothing is recorded; directories that the user names have to be usable.
 Status Runtime::open_recorder() {
   const Member& self = world().members[static_cast<std::size_t>(world().rank)];
-  const recorder::RankIdentity identity{world().job_id, world().rank, world().size, self.host_name};
-  const bool is_word = config_.recorder == "memory" || config_.recorder == "off";
-  recorder::RecordPlace place{.is_off = config_.recorder == "off",
-                              .folder = is_word ? "" : config_.recorder,
-                              .trace_folder = config_.trace};
+  const recorder::RankIdentity identity{world().job_id, world().rank, world().size, self.host_name,
+                                        topology::read_host_identity().boot};
+  recorder::RecordPlace place{.setting = config_.recorder, .trace_folder = config_.trace};
   recorder::parse_announcement(config_.recorder_memory, &place.handed_fd, &place.inode);
   Result<std::unique_ptr<recorder::Recorder>> opened = recorder::Recorder::open(place, identity);
-  const bool names_folder = !place.folder.empty() || !place.trace_folder.empty();
+  const bool names_folder = !place.setting.folder.empty() || !place.trace_folder.empty();
   if (!opened && names_folder) return opened.error();
   if (!opened) {
     log::warning("operations are not recorded: " + opened.error().message());
-    opened = recorder::Recorder::open({.is_off = true}, identity);
+    opened = recorder::Recorder::open({.setting = {.is_off = true}}, identity);
   }
   recorder_ = std::move(*opened);
   return Status();

@@ -307,14 +307,11 @@ const Row kRows[]{
       "of "
       "each rank after the job"},
      [](std::string_view text, Config* c) {
-       const bool is_word = text == "memory" || text == "off";
-       if (!is_word && text.find('/') == std::string_view::npos) {
-         return invalid("memory, off or a directory, one of here as ./name");
-       }
-       c->recorder = text;
-       return Status();
+       return parse(text, &c->recorder)
+                  ? Status()
+                  : invalid("memory, off or a directory, one of here as ./name");
      },
-     [](const Config& c) { return c.recorder; }},
+     [](const Config& c) { return text_of(c.recorder); }},
     {{"UNISONO_RECORDER_MEMORY", "fd:inode", "",
       "memory for this rank's record; `unisono run` sets it for the ranks that it starts"},
      [](std::string_view text, Config* c) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/access_path.h"
+#include "base/record_setting.h"
 #include "base/result.h"
 #include "base/secret_text.h"
 #include "unisono/export.h"
@@ -75,7 +76,7 @@ struct Config {
   CudaConfig cuda;
   std::size_t object_staging_bytes = std::size_t{16} << 20;
   std::size_t object_limit_bytes = std::size_t{64} << 30;
-  std::string recorder = "memory";  ///< or off, or the directory of the records
+  RecordSetting recorder;
   std::string recorder_memory;
   std::string trace;
   std::string log = "warning";

@@ -31,7 +31,7 @@ bool has_failed(const RankRecord& record) { return first_failure(record) != null
 const RecordedCall* call_that_holds_up(const RankRecord& record) {
   const RecordedCall *collective = nullptr, *message = nullptr;
   for (const RecordedCall& call : record.calls) {
-    if (call.state != EntryState::kRunning) continue;
+    if (call.state != EntryState::kStarted) continue;
     if (!call.is_asynchronous) return &call;
     const RecordedCall*& first = call.is_message() ? message : collective;
     if (first == nullptr) first = &call;
@@ -117,8 +117,8 @@ class Court {
     standing.is_held_up = standing.call != nullptr;
     if (standing.is_held_up) {
       find_waits(witness, &standing);
-    } else if (!witness.record.calls.empty()) {
-      standing.call = &witness.record.calls.back();
+    } else {
+      standing.call = witness.record.last_call();
     }
     return standing;
   }
@@ -214,7 +214,7 @@ class Court {
     const std::vector<RecordedCall>& calls = find_witness(rank)->record.calls;
     return std::any_of(calls.begin(), calls.end(), [&](const RecordedCall& each) {
       return each.communicator == call.communicator && !each.is_message() && each.is_numbered &&
-             each.sequence() == call.sequence() && each.state == EntryState::kRunning;
+             each.sequence() == call.sequence() && each.state == EntryState::kStarted;
     });
   }
 
@@ -233,6 +233,7 @@ class Court {
       if (!waits || stands_still(rank) || told.contains(rank)) verdict_.first.push_back(rank);
     }
     if (verdict_.first.empty()) find_those_who_compute();
+    add_those_left_behind(told);
     const auto weight = [&](Rank rank) {
       return std::tuple(-told[rank], stands_still(rank) ? 0 : 1, is_over(rank) ? 0 : 1,
                         -waited_for[rank], rank);
@@ -240,6 +241,19 @@ class Court {
     std::sort(verdict_.first.begin(), verdict_.first.end(),
               [&](Rank a, Rank b) { return weight(a) < weight(b); });
     if (verdict_.first.empty() && !waited_for.empty()) find_cycle(waited_for.begin()->first);
+  }
+
+  // Survivors of a rank that was ended wait for it no more: whoever is late among them may be so
+  // because of it, as in grow(), where they wait for its successor.
+  void add_those_left_behind(const std::map<Rank, int>& told) {
+    std::vector<Rank>& first = verdict_.first;
+    const bool is_explained = std::any_of(first.begin(), first.end(), [&](Rank rank) {
+      return told.contains(rank) || stands_still(rank) || is_over(rank);
+    });
+    if (first.empty() || is_explained) return;
+    for (const Witness& witness : witnesses_) {
+      if (witness.was_ended()) first.push_back(witness.record.rank);
+    }
   }
 
   // Ranks that wait in a ring, unless one has only started calls, of which it may be that nobody

@@ -15,7 +15,7 @@ namespace unisono::recorder {
 
 /// What is known of a rank's process now.
 enum class Life : std::uint8_t {
-  kUnknown,  ///< it is on another host, or not to be seen
+  kUnknown,  ///< it is on another host or of another boot, or not to be seen
   kRuns,
   kHeld,  ///< by SIGSTOP or a debugger
   kGone,
@@ -43,7 +43,7 @@ struct Standing {
 
   /// It may compute: its calls in flight are asynchronous.
   bool has_only_started() const {
-    return call != nullptr && call->state == EntryState::kRunning && call->is_asynchronous;
+    return call != nullptr && call->state == EntryState::kStarted && call->is_asynchronous;
   }
 };
 

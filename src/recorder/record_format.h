@@ -19,7 +19,7 @@ namespace unisono::recorder {
 static_assert(std::endian::native == std::endian::little, "records are little-endian");
 
 inline constexpr std::uint64_t kMagic = 0x4443'4552'534e'5531;  // "1UNSRECD" in a file
-inline constexpr std::uint32_t kVersion = 1;                    ///< of this layout
+inline constexpr std::uint32_t kVersion = 2;                    ///< of this layout
 inline constexpr std::size_t kEntries = 4096;
 inline constexpr std::size_t kCommunicators = 256;
 inline constexpr std::size_t kTextBytes = 80;  ///< with the zero that ends it
@@ -44,6 +44,9 @@ struct Header {
   std::int64_t closed_ns = 0;  ///< when the rank left its job; 0: it has not
   char job[kTextBytes] = {};
   char host[kTextBytes] = {};
+  char boot[kTextBytes] = {};  ///< of the host: without the same one clocks and pids mean nothing
+  /// Number of the entry of the last call: an older one where calls share it.
+  std::uint64_t last = 0;
   std::uint64_t claim = 0;  ///< of memory that several processes were handed: whose it is; 0: free
 };
 
@@ -77,7 +80,7 @@ struct Entry {
 /// And: the caller need not wait for it.
 inline constexpr std::uint8_t kUnnumbered = 1, kAsynchronous = 2;
 /// kFailedAlone: the communicator goes on.
-enum class EntryState : std::uint8_t { kNone, kRunning, kOver, kFailed, kFailedAlone };
+enum class EntryState : std::uint8_t { kNone, kStarted, kCompleted, kFailed, kFailedAlone };
 
 /// The word of an entry that changes while it is in use.
 struct Progress {

@@ -126,8 +126,8 @@ bool parse_announcement(const std::string& text, int* fd, std::uint64_t* inode) 
 }
 
 Result<RecordMemory> RecordMemory::make(const RecordPlace& place, const std::string& name) {
-  if (!place.folder.empty()) {
-    UNISONO_ASSIGN(UniqueFd file, create_record(place.folder, name));
+  if (!place.setting.folder.empty()) {
+    UNISONO_ASSIGN(UniqueFd file, create_record(place.setting.folder, name));
     return map(std::move(file));
   }
   if (UniqueFd handed = take_handed(place)) {

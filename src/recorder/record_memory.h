@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/record_setting.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -16,8 +17,7 @@ namespace unisono::recorder {
 
 /// As UNISONO_RECORDER, UNISONO_RECORDER_MEMORY and UNISONO_TRACE say.
 struct RecordPlace {
-  bool is_off = false;
-  std::string folder;        ///< empty: memory
+  RecordSetting setting;
   int handed_fd = -1;        ///< the launcher's memory, if this process has it still
   std::uint64_t inode = 0;   ///< of that
   std::string trace_folder;  ///< where a trace is written when the rank leaves; empty: nowhere
@@ -31,9 +31,10 @@ Result<UniqueFd> create_rank_file(std::string_view variable, const std::string& 
 /// kRecordBytes of zeros, shared with whoever opens them.
 class RecordMemory {
  public:
-  /// Of this rank's own file in `place.folder`: mode 0600, `name` within it, an old one of this
-  /// user is replaced; or the launcher's memory where it is what was announced and no other process
-  /// uses it; or a memfd. kSystem names the folder or call that failed, and the remedy.
+  /// Of this rank's own file in the folder of `place.setting`: mode 0600, `name` within it, an old
+  /// one of this user is replaced; or the launcher's memory where it is what was announced and no
+  /// other process uses it; or a memfd. kSystem names the folder or call that failed, and the
+  /// remedy.
   static Result<RecordMemory> make(const RecordPlace& place, const std::string& name);
   RecordMemory(RecordMemory&& other) noexcept;
   RecordMemory& operator=(RecordMemory&&) = delete;

@@ -69,7 +69,7 @@ bool is_possible(const CommunicatorRow& row) {
 
 bool is_possible(const Entry& entry, const Progress& progress) {
   return progress.times > 0 && progress.code <= kLastCode && progress.failed_rank < kWorldSizeMax &&
-         progress.state >= EntryState::kRunning && progress.state <= EntryState::kFailedAlone &&
+         progress.state >= EntryState::kStarted && progress.state <= EntryState::kFailedAlone &&
          entry.peer >= -1 && entry.peer < kWorldSizeMax;
 }
 
@@ -134,6 +134,14 @@ void read_calls(const Header& header, std::span<const std::byte> first,
             [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
 }
 
+// Null where it is not among them.
+const RecordedCall* find_call(const std::vector<RecordedCall>& calls, std::uint64_t number) {
+  const auto found = std::lower_bound(
+      calls.begin(), calls.end(), number,
+      [](const RecordedCall& each, std::uint64_t its_number) { return each.number < its_number; });
+  return found != calls.end() && found->number == number ? &*found : nullptr;
+}
+
 Status read_all(int fd, std::vector<std::byte>* bytes) {
   bytes->resize(kRecordBytes);
   std::size_t done = 0;
@@ -156,7 +164,7 @@ bool RecordedCall::is_message() const {
 }
 
 std::int64_t RecordedCall::since_ns() const {
-  return state == EntryState::kRunning && times == 1 ? started_ns : ended_ns;
+  return state == EntryState::kStarted && times == 1 ? started_ns : ended_ns;
 }
 
 std::string RecordedCall::text() const {
@@ -173,6 +181,12 @@ const RecordedCommunicator* RankRecord::find(std::uint32_t communicator) const {
       std::find_if(communicators.begin(), communicators.end(),
                    [&](const RecordedCommunicator& each) { return each.id == communicator; });
   return found == communicators.end() ? nullptr : &*found;
+}
+
+const RecordedCall* RankRecord::last_call() const {
+  if (calls.empty()) return nullptr;
+  const RecordedCall* const found = find_call(calls, last);
+  return found != nullptr ? found : &calls.back();
 }
 
 Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<const std::byte> second,
@@ -194,10 +208,13 @@ Result<RankRecord> parse_record(std::span<const std::byte> first, std::span<cons
                     .process_start = header.process_start,
                     .pid_namespace = header.pid_namespace,
                     .host = text_of(header.host),
+                    .boot = text_of(header.boot),
+                    .booted_ns = realtime(header, 1),
                     .opened_ns = realtime(header, header.monotonic_ns),
                     .closed_ns = realtime(header, header.closed_ns),
                     .communicators = {},
-                    .calls = {}};
+                    .calls = {},
+                    .last = read_at<Header>(first, 0).last};
   read_communicators(first, second, &record);
   read_calls(header, first, second, &record);
   return record;
@@ -219,15 +236,13 @@ void update_record(int fd, RankRecord* record) {
   }
   record->closed_ns = now->closed_ns;
   record->communicators = std::move(now->communicators);
+  record->last = now->last;
   for (RecordedCall& call : record->calls) {
-    if (call.state != EntryState::kRunning) continue;
-    const auto same = std::lower_bound(
-        now->calls.begin(), now->calls.end(), call.number,
-        [](const RecordedCall& each, std::uint64_t number) { return each.number < number; });
-    const bool is_same =
-        same != now->calls.end() && same->number == call.number && same->times == call.times;
+    if (call.state != EntryState::kStarted) continue;
+    const RecordedCall* const same = find_call(now->calls, call.number);
+    const bool is_same = same != nullptr && same->times == call.times;
     if (is_same) call = *same;
-    if (!is_same) call.state = EntryState::kOver;
+    if (!is_same) call.state = EntryState::kCompleted;
   }
 }
 

@@ -19,7 +19,7 @@ namespace unisono::recorder {
 /// An operation, or the same one several times in a row.
 struct RecordedCall {
   std::uint64_t number = 0;  ///< among the rank's, from 1
-  EntryState state = EntryState::kRunning;
+  EntryState state = EntryState::kStarted;
   std::uint64_t times = 1;
   ErrorCode code = ErrorCode::kOk;  ///< of a failure
   Rank failed_rank = -1;            ///< a member
@@ -35,8 +35,8 @@ struct RecordedCall {
 
   bool is_message() const;
   std::uint64_t sequence() const { return first_sequence + times - 1; }
-  /// Since when it runs, or is over or has failed; 0: not known. Of one that was made several times
-  /// the last end may be later.
+  /// When it was started, or else completed or failed; 0: not known. Of one that was made several
+  /// times the last end may be later.
   std::int64_t since_ns() const;
   /// "all_reduce(count 4, float32, sum) (operation 7)", "send(count 4, uint8) to rank 1 with tag
   /// 0".
@@ -60,13 +60,22 @@ struct RankRecord {
   std::uint64_t process_start = 0;
   std::uint64_t pid_namespace = 0;
   std::string host;
+  std::string boot;            ///< of the host, which its clocks and pids are of
+  std::int64_t booted_ns = 0;  ///< about when that was; 0: not known
   std::int64_t opened_ns = 0;
   std::int64_t closed_ns = 0;  ///< 0: it has not left its job
   std::vector<RecordedCommunicator> communicators;
   std::vector<RecordedCall> calls;  ///< by number
+  std::uint64_t last = 0;           ///< number of the call that was made last
   int damaged = 0;                  ///< rows that made no sense
 
   const RecordedCommunicator* find(std::uint32_t communicator) const;
+  /// The one that was made last, of those that are read; null: there is none.
+  const RecordedCall* last_call() const;
+  /// The host was booted again between the two.
+  bool is_of_earlier_boot_than(const RankRecord& other) const {
+    return host == other.host && boot != other.boot && opened_ns < other.booted_ns;
+  }
 };
 
 /// `first` and `second` were read one after the other: what was replaced meanwhile is left out.

@@ -70,12 +70,12 @@ std::uint8_t flags_of(const Operation& operation) {
 Result<std::unique_ptr<Recorder>> Recorder::open(const RecordPlace& place,
                                                  const RankIdentity& identity) {
   const bool is_traced = !place.trace_folder.empty();
-  if (place.is_off && is_traced) {
+  if (place.setting.is_off && is_traced) {
     return Status(ErrorCode::kInvalidArgument,
                   "UNISONO_TRACE=" + place.trace_folder +
                       ": a trace is made of the record, and UNISONO_RECORDER is off");
   }
-  if (place.is_off) return std::make_unique<Recorder>(nullptr, identity);
+  if (place.setting.is_off) return std::make_unique<Recorder>(nullptr, identity);
   UNISONO_ASSIGN(RecordMemory memory, RecordMemory::make(place, file_name(identity, kFileSuffix)));
   UniqueFd trace;
   if (is_traced) {
@@ -103,6 +103,7 @@ Recorder::Recorder(std::byte* memory, const RankIdentity& identity) : memory_(me
   header.monotonic_ns = now();
   copy_text(identity.job, header.job);
   copy_text(identity.host, header.host);
+  copy_text(identity.boot, header.boot);
   std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 
@@ -171,7 +172,7 @@ std::uint64_t CallRecorder::write(const Operation& operation) {
   const CallRecord& record = operation.record;
   const std::uint64_t number = recorder_->latest_ + 1;
   const Entry entry{.number = number,
-                    .progress = Progress{.state = EntryState::kRunning, .times = 1}.word(),
+                    .progress = Progress{.state = EntryState::kStarted, .times = 1}.word(),
                     .sequence = operation.sequence,
                     .count = record.count,
                     .communicator = id_,
@@ -189,6 +190,7 @@ std::uint64_t CallRecorder::write(const Operation& operation) {
   for (std::size_t i = 1; i < words.size(); ++i) store(place[i], words[i]);
   store(place[0], number);
   recorder_->latest_ = number;
+  recorder_->note_last(number);
   if (operation.is_numbered && !is_message(record)) store(row_->begun, operation.sequence + 1);
   return number;
 }
@@ -201,12 +203,15 @@ std::uint64_t CallRecorder::begin(const Operation& operation) {
 
 void CallRecorder::end(std::uint64_t entry, const Status& outcome, bool concerns_it_alone) {
   if (entry == 0 || recorder_ == nullptr || !recorder_->holds(entry)) return;
-  Progress progress{.state = EntryState::kOver, .times = 1};
+  Progress progress{.state = EntryState::kCompleted, .times = 1};
   // Calls that end because their communicator was closed have nothing to blame anybody for.
   if (!outcome.ok() && outcome.code() != ErrorCode::kClosed) {
     progress.state = concerns_it_alone ? EntryState::kFailedAlone : EntryState::kFailed;
     progress.code = static_cast<std::uint8_t>(outcome.code());
     progress.failed_rank = concerns_it_alone ? -1 : outcome.rank();
+    // Whoever goes on shows it by new entries.
+    recorder_->failed_ = recorder_->latest_;
+    recorder_->last_ = 0;
   }
   Entry& ended = *recorder_->entry(entry);
   store_time(ended.ended_ns, now());
@@ -234,7 +239,7 @@ std::uint64_t CallRecorder::leave_quick() {
   if (number == 0 || shared.times == Progress::kOnce) return number;
   shared.times -= Progress::kOnce;
   if (recorder_->holds(number)) {
-    store(shared.entry->progress, shared.times | kOver);
+    store(shared.entry->progress, shared.times | kCompleted);
     note_time(shared);
   }
   return write({shared.record, row_->begun - 1, shared.peer});

@@ -4,7 +4,7 @@
 //
 // Calls that are over at once share an entry while they repeat each other (begin_quick()); every
 // other call has one of its own (begin()). Whoever reads finds both by the state: a call is
-// marked as running before it waits.
+// marked as started before it waits.
 //
 // Thread rule: the engine's lock. A forked child must leave its parent's recorder alone, as all of
 // its parent's job.
@@ -31,6 +31,7 @@ struct RankIdentity {
   int rank = 0;
   int world_size = 1;
   std::string host;
+  std::string boot;  ///< what tells the boots of the host apart
 };
 
 /// The record of one rank.
@@ -58,13 +59,20 @@ class Recorder {
   }
   /// False once its place in the ring is another's.
   bool holds(std::uint64_t number) const { return latest_ - number < kEntries; }
+  void note_last(std::uint64_t number) {
+    last_ = number;
+    std::atomic_ref(header().last).store(number, std::memory_order_release);
+  }
   /// Null where all are of open communicators.
   CommunicatorRow* take_row();
   Status write_trace() const;
 
   std::optional<RecordMemory> own_;
   std::byte* memory_;
-  std::uint64_t latest_ = 0;  // number
+  std::uint64_t latest_ = 0;  // number of the newest entry
+  std::uint64_t last_ = 0;    // number of the last call's
+  std::uint64_t failed_ =
+      0;  // number of the newest entry when a call failed: none until then is shared
   std::size_t next_row_ = 0;
   bool is_closed_ = false;
   UniqueFd trace_;  // none: no trace is wanted
@@ -100,13 +108,12 @@ class CallRecorder {
   /// A blocking collective that is most often over soon: before it looks for its peers. end_quick()
   /// or leave_quick() follows.
   void begin_quick(const CallRecord& record, std::uint64_t sequence) {
-    // While it is the last entry, so that what came last is told from what came before.
-    if (!is_latest(collectives_) || sequence != row_->begun ||
+    if ((!is_last(collectives_) && !resume(collectives_)) || sequence != row_->begun ||
         !collectives_.is(record, record.root, 0)) {
       return open_quick(collectives_, {record, sequence, record.root});
     }
     collectives_.times += Progress::kOnce;
-    store(collectives_.entry->progress, collectives_.times | kRunning);
+    store(collectives_.entry->progress, collectives_.times | kStarted);
     store(row_->begun, sequence + 1);
   }
   void end_quick() { finish_quick(collectives_); }
@@ -126,8 +133,8 @@ class CallRecorder {
   }
 
  private:
-  static constexpr auto kRunning = static_cast<std::uint64_t>(EntryState::kRunning);
-  static constexpr auto kOver = static_cast<std::uint64_t>(EntryState::kOver);
+  static constexpr auto kStarted = static_cast<std::uint64_t>(EntryState::kStarted);
+  static constexpr auto kCompleted = static_cast<std::uint64_t>(EntryState::kCompleted);
   static constexpr std::uint64_t kTimesMax = 0xffff'ffff * Progress::kOnce;
   /// Short calls read the clock at the end of every 64th.
   static constexpr std::uint64_t kClockMask = 63 * Progress::kOnce;
@@ -156,12 +163,18 @@ class CallRecorder {
   bool is_shared(const Shared& shared) const {
     return shared.number != 0 && recorder_->holds(shared.number) && shared.times < kTimesMax;
   }
-  bool is_latest(const Shared& shared) const {
-    return shared.number != 0 && shared.number == recorder_->latest_ && shared.times < kTimesMax;
+  bool is_last(const Shared& shared) const {
+    return shared.number != 0 && shared.number == recorder_->last_ && shared.times < kTimesMax;
+  }
+  /// Other communicators have called meanwhile, and none has failed: it is the last one again.
+  bool resume(const Shared& shared) {
+    if (!is_shared(shared) || shared.number <= recorder_->failed_) return false;
+    recorder_->note_last(shared.number);
+    return true;
   }
   void finish_quick(Shared& shared) {
     if (shared.number == 0 || !recorder_->holds(shared.number)) return;
-    store(shared.entry->progress, shared.times | kOver);
+    store(shared.entry->progress, shared.times | kCompleted);
     if (shared.is_long || (shared.times & kClockMask) == 0) note_time(shared);
   }
   std::uint64_t write(const Operation& operation);

@@ -1,8 +1,12 @@
 #include "recorder/trace.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/collective.h"
 
@@ -38,26 +42,77 @@ std::string microseconds(std::int64_t from_ns, std::int64_t to_ns) {
   return (is_negative ? "-" : "") + std::to_string(ns / 1000) + "." + decimals;
 }
 
-std::string place_of(const RankRecord& record, std::uint32_t communicator) {
-  return R"(,"pid":)" + std::to_string(record.rank) + R"(,"tid":)" + std::to_string(communicator);
+std::int64_t end_of(const RecordedCall& call) {
+  return call.state == EntryState::kStarted ? INT64_MAX : std::max(call.started_ns, call.ended_ns);
 }
 
-void add_name(std::string_view what, const RankRecord& record, std::uint32_t communicator,
+// Viewers stack the calls of a track, so that those which overlap need one each: collectives and
+// messages of a communicator have their own, and more where several are in flight at a time.
+class Tracks {
+ public:
+  explicit Tracks(const RankRecord& record) {
+    for (const RecordedCall& call : record.calls) {
+      std::vector<std::int64_t>& ends = ends_[{call.communicator, call.is_message()}];
+      const auto free = std::find_if(ends.begin(), ends.end(),
+                                     [&](std::int64_t end) { return end <= call.started_ns; });
+      lanes_.push_back(static_cast<std::size_t>(free - ends.begin()));
+      if (free == ends.end()) ends.emplace_back();
+      ends[lanes_.back()] = end_of(call);
+    }
+    std::size_t next = 1;
+    for (const auto& [kind, ends] : ends_) {
+      first_.emplace(kind, next);
+      next += ends.size();
+    }
+  }
+
+  /// Of the `i`th call of the record.
+  std::size_t of(const RankRecord& record, std::size_t i) const {
+    const RecordedCall& call = record.calls[i];
+    return first_.at({call.communicator, call.is_message()}) + lanes_[i];
+  }
+  /// Tells `name(track, text)` of each.
+  template <typename Name>
+  void name_all(const RankRecord& record, Name name) const {
+    for (const auto& [kind, ends] : ends_) {
+      const auto& [communicator, is_message] = kind;
+      const RecordedCommunicator* const known = record.find(communicator);
+      const std::string text =
+          "communicator " + std::to_string(communicator) +
+          (known == nullptr ? "" : " of " + std::to_string(known->size) + " ranks") +
+          (is_message ? ": messages" : ": collectives");
+      for (std::size_t lane = 0; lane < ends.size(); ++lane) {
+        name(first_.at(kind) + lane, lane == 0 ? text : text + " " + std::to_string(lane + 1));
+      }
+    }
+  }
+
+ private:
+  using Kind = std::pair<std::uint32_t, bool>;      // communicator, is_message
+  std::map<Kind, std::vector<std::int64_t>> ends_;  // by lane, of its last call
+  std::map<Kind, std::size_t> first_;               // track
+  std::vector<std::size_t> lanes_;                  // by call
+};
+
+std::string place_of(const RankRecord& record, std::size_t track) {
+  return R"(,"pid":)" + std::to_string(record.rank) + R"(,"tid":)" + std::to_string(track);
+}
+
+void add_name(std::string_view what, const RankRecord& record, std::size_t track,
               const std::string& name, std::string* out) {
-  *out += R"({"name":)" + quoted(what) + R"(,"ph":"M")" + place_of(record, communicator) +
+  *out += R"({"name":)" + quoted(what) + R"(,"ph":"M")" + place_of(record, track) +
           R"(,"args":{"name":)" + quoted(name) + "}},\n";
 }
 
-void add_call(const RankRecord& record, const RecordedCall& call, std::int64_t origin_ns,
-              std::string* out) {
+void add_call(const RankRecord& record, const RecordedCall& call, std::size_t track,
+              std::int64_t origin_ns, std::string* out) {
   const CollectiveFacts& facts = facts_of(static_cast<Collective>(call.record.collective));
-  const bool runs = call.state == EntryState::kRunning;
+  const bool runs = call.state == EntryState::kStarted;
   *out += R"({"name":)" + quoted(facts.name) + R"(,"cat":)" +
           quoted(call.is_message() ? "message" : "collective") + R"(,"ph":)" +
-          quoted(runs ? "B" : "X") + place_of(record, call.communicator) + R"(,"ts":)" +
+          quoted(runs ? "B" : "X") + place_of(record, track) + R"(,"ts":)" +
           microseconds(origin_ns, call.started_ns);
-  if (!runs)
-    *out += R"(,"dur":)" + microseconds(call.started_ns, std::max(call.started_ns, call.ended_ns));
+  if (!runs) *out += R"(,"dur":)" + microseconds(call.started_ns, end_of(call));
   *out += R"(,"args":{"call":)" + quoted(call.text()) + R"(,"times":)" + std::to_string(call.times);
   if (call.code != ErrorCode::kOk) *out += R"(,"error":)" + quoted(name_of(call.code));
   *out += "}},\n";
@@ -71,13 +126,13 @@ std::string trace_of(std::span<const RankRecord> records) {
   for (const RankRecord& record : records) {
     add_name("process_name", record, 0,
              "rank " + std::to_string(record.rank) + " on " + record.host, &out);
-    for (const RecordedCommunicator& each : record.communicators) {
-      add_name(
-          "thread_name", record, each.id,
-          "communicator " + std::to_string(each.id) + " of " + std::to_string(each.size) + " ranks",
-          &out);
+    const Tracks tracks(record);
+    tracks.name_all(record, [&](std::size_t track, const std::string& name) {
+      add_name("thread_name", record, track, name, &out);
+    });
+    for (std::size_t i = 0; i < record.calls.size(); ++i) {
+      add_call(record, record.calls[i], tracks.of(record, i), origin_ns, &out);
     }
-    for (const RecordedCall& call : record.calls) add_call(record, call, origin_ns, &out);
   }
   if (out.ends_with(",\n")) out.erase(out.size() - 2, 1);
   return out + "]}\n";

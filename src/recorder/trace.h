@@ -1,5 +1,6 @@
 // Records as a trace of Chrome's format, which ui.perfetto.dev and chrome://tracing show: a process
-// for each rank, a thread for each of its communicators.
+// for each rank, and for each of its communicators a thread of collectives and one of messages, or
+// more of them where several were in flight at a time.
 //
 // Thread rule: values; one thread.
 #pragma once

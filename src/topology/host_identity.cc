@@ -37,7 +37,8 @@ std::uint64_t network_namespace() {
 HostIdentity read_host_identity() {
   HostIdentity identity;
   identity.name = hostname();
-  identity.host = boot_id() + "/" + identity.name;
+  identity.boot = boot_id();
+  identity.host = identity.boot + "/" + identity.name;
   identity.network_namespace = network_namespace();
   return identity;
 }

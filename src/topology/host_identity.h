@@ -13,6 +13,8 @@ struct HostIdentity {
   std::string host;
   /// The hostname, for messages.
   std::string name;
+  /// The booted kernel alone.
+  std::string boot;
   /// Inode of the network namespace; 0 where it cannot be read. Abstract UNIX sockets do not cross
   /// it, so two processes of one host can meet locally only where this is equal and not 0.
   std::uint64_t network_namespace = 0;

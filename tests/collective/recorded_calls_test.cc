@@ -86,7 +86,7 @@ TEST_P(RecordedCalls, AreTheSameOnAllRanksAndNoneIsLeftOut) {
     EXPECT_NE(record.closed_ns, 0);
     EXPECT_EQ(record.damaged, 0);
     for (const RecordedCall& call : record.calls) {
-      EXPECT_EQ(call.state, EntryState::kOver) << call.text();
+      EXPECT_EQ(call.state, EntryState::kCompleted) << call.text();
       if (record.rank != 0) continue;
       few += call.text().find("all_reduce(count 4,") == 0 ? call.times : 0;
       many += call.text().find("all_reduce(count 200000,") == 0 ? call.times : 0;
@@ -163,7 +163,7 @@ TEST(RecordedCallsOfOne, ShowARequestAsRunningUntilItIsOver) {
     if (comm.rank() == 1) {
       Request request = comm.receive_async(data, 0, 3);
       const RankRecord record = records_in(folder.path()).at(1).record;
-      EXPECT_EQ(record.calls.back().state, EntryState::kRunning);
+      EXPECT_EQ(record.calls.back().state, EntryState::kStarted);
       EXPECT_EQ(record.calls.back().text(), "receive(count 4, float32) from rank 0 with tag 3");
       comm.barrier();
       request.wait();
@@ -202,7 +202,7 @@ TEST(RecordedCallsOfOne, AForkedChildLeavesItsParentsRecordAlone) {
   EXPECT_EQ(row().begun, begun);
   EXPECT_EQ(records_in(folder.path()).at(0).record.closed_ns, 0);
   comm.barrier();
-  EXPECT_EQ(records_in(folder.path()).at(0).record.calls.back().state, EntryState::kOver);
+  EXPECT_EQ(records_in(folder.path()).at(0).record.calls.back().state, EntryState::kCompleted);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "launcher.h"
+#include "recorder/record_format.h"
 #include "shell.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
@@ -87,6 +89,28 @@ int surviving_rank() {
 }
 const test::RoleEntry kSurvivingRank("surviving", surviving_rank);
 
+// Rank 2 ends itself, and the others hear of it before they follow the launcher's SIGTERM. Started
+// again, all end well.
+int restarted_rank() {
+  sigset_t to_end;
+  sigemptyset(&to_end);
+  sigaddset(&to_end, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &to_end, nullptr);
+  Communicator comm = init();
+  std::vector<float> data(4);
+  comm.all_reduce(data, ops::sum);
+  const bool is_first = std::getenv("TORCHELASTIC_RESTART_COUNT") == std::string("0");
+  if (is_first && comm.rank() == 2) kill(getpid(), SIGKILL);
+  try {
+    comm.all_reduce(data, ops::sum);
+  } catch (const Error&) {
+    pthread_sigmask(SIG_UNBLOCK, &to_end, nullptr);
+    pause();
+  }
+  return 0;
+}
+const test::RoleEntry kRestartedRank("restarted", restarted_rank);
+
 // Nobody closes the communicator.
 int careless_rank() {
   Communicator comm = init();
@@ -134,7 +158,8 @@ TEST(BlameCommand, SaysWhoIsMissingInAJobThatLives) {
   // Any rank of the job leads to all of them.
   EXPECT_THAT(blame(std::to_string(late)), AllOf(ContainsRegex(kMissing), HasSubstr("0 and 2")));
   EXPECT_THAT(blame("--json " + of_launcher),
-              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])")));
+              AllOf(HasSubstr(R"("kind":"missing","first":[1])"), HasSubstr(R"("waits_for":[1])"),
+                    HasSubstr(R"("state":"started")"), HasSubstr(R"("state":"completed")")));
 }
 
 TEST(BlameCommand, TheLauncherSaysWhoStoppedFirst) {
@@ -234,6 +259,45 @@ TEST(BlameCommand, FilesTellTheSameWhenAllRanksAreGone) {
   EXPECT_THAT(text, AllOf(HasSubstr("\"traceEvents\":["), HasSubstr("\"name\":\"all_reduce\"")));
 }
 
+// Changes the header of a record.
+template <typename Change>
+void change_header(const std::string& path, Change change) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  recorder::Header header;
+  ASSERT_TRUE(file.read(reinterpret_cast<char*>(&header), sizeof header)) << path;
+  change(header);
+  file.seekp(0);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+}
+
+// Its process numbers are those of others now, and its clock began anew.
+TEST(BlameCommand, RecordsOfAnEarlierBootAreOfNoJobThatLives) {
+  const test::TemporaryFolder folder, copies;
+  Launcher launcher(ranks(3, "late"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  ASSERT_GT(pid_of(launcher, 1, 3), 0) << launcher.err();
+  EXPECT_THAT(blame(folder.path()), HasSubstr(" runs "));
+  const auto booted_before = [](recorder::Header& header) {
+    header.boot[0] = header.boot[0] == 'x' ? 'y' : 'x';
+    header.realtime_ns -= header.monotonic_ns + 1'000'000'000;
+  };
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    const std::string copy = copies / file.path().filename();
+    std::filesystem::copy_file(file.path(), copy);
+    change_header(copy, booted_before);
+  }
+  EXPECT_THAT(blame(copies.path()), AllOf(Not(HasSubstr(" runs ")), Not(HasSubstr(" ended ")),
+                                          HasSubstr("records of 3 of 3 ranks")));
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = file.path().filename();
+    if (name.ends_with("-1.record")) continue;
+    std::filesystem::copy_file(file.path(), copies / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  EXPECT_THAT(blame(copies.path()), AllOf(HasSubstr("records of 2 of 3 ranks"),
+                                          ContainsRegex("left out: .*-1.record is of an earlier "
+                                                        "boot of ")));
+}
+
 TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {
   const test::TemporaryFolder folder;
   for (int job = 0; job < 2; ++job) {
@@ -244,10 +308,74 @@ TEST(BlameCommand, SuccessIsSilentAndFilesOfSeveralJobsAreToldApart) {
   std::ofstream(folder / "short.record") << "short";
   const std::string said = blame(folder.path());
   EXPECT_THAT(said, AllOf(HasSubstr("all ranks have left their job, none with a failure"),
-                          HasSubstr("records of 2 of 2 ranks"), HasSubstr("left out: job "),
+                          HasSubstr("records of 2 of 2 ranks"),
+                          ContainsRegex("other jobs, of which --job shows one:\n#   job [0-9a-f]+: "
+                                        "records of 2 of 2 ranks, began 20[-0-9]+ [:0-9]+; all "
+                                        "ranks have left their job, none with a failure"),
                           HasSubstr("short.record: it has 5 bytes")));
-  const std::string other = said.substr(said.find("--job ") + 6, 32);
+  const std::string other = said.substr(said.find("#   job ") + 8, 32);
   EXPECT_THAT(blame(folder.path() + " --job " + other), HasSubstr("# job " + other));
+}
+
+// A command line of three ranks of which rank 2 fails first, and the failed one or all start again.
+std::vector<std::string> restarted(const std::string& who, int restarts) {
+  std::vector<std::string> line{"--max-restarts", std::to_string(restarts), "--restart", who};
+  const std::vector<std::string> all = ranks(3, "restarted"),
+                                 failed{"-n", "3", UNISONO_REJOINING_RANK};
+  const std::vector<std::string>& rest = who == "all" ? all : failed;
+  line.insert(line.end(), rest.begin(), rest.end());
+  return line;
+}
+
+// Each start is a job of its own.
+TEST(BlameCommand, SaysWhoStoppedFirstBeforeARestartToo) {
+  const test::TemporaryFolder folder;
+  for (const char* who : {"failed", "all"}) {
+    const std::string place = folder / who;
+    std::filesystem::create_directory(place);
+    Launcher launcher(restarted(who, 2),
+                      {.environment = {"UNISONO_RECORDER=" + place, "VICTIMS=2,1"}});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+    const std::string said = blame(place);
+    EXPECT_THAT(said, ContainsRegex("began [^;\n]*; rank 2 stopped first: it was ended "));
+    if (who == std::string("failed")) {
+      EXPECT_THAT(said,
+                  ContainsRegex("rank 2 stopped.*\n#   job [0-9a-f]+: records of 3 of 3 ranks, "
+                                "began [^;\n]*; rank 1 stopped first: it was ended"));
+    }
+    EXPECT_THAT(said, HasSubstr("all ranks have left their job, none with a failure"));
+    EXPECT_THAT(blame("--json " + place), HasSubstr(R"("runs":false,"first":[2])"));
+  }
+}
+
+TEST(BlameCommand, TheLauncherSaysWhoStoppedFirstAtEachRestart) {
+  for (const char* who : {"failed", "all"}) {
+    Launcher launcher(restarted(who, 1), {.environment = {"VICTIMS=2"}});
+    EXPECT_EQ(launcher.wait(), 0) << launcher.err() << launcher.out();
+    EXPECT_THAT(launcher.err(), ContainsRegex("again \\(1 of 1 restarts\\)\n(.*sending.*\n)?"
+                                              ".*blame: rank 2 stopped first: it was ended"));
+  }
+}
+
+// After a rejoining the launcher may have no record of the job that goes on, or all of it.
+TEST(BlameCommand, TheLauncherBlamesNoSurvivorOfALaterFailure) {
+  for (const char* victims : {"0,2", "0,0,2"}) {
+    Launcher launcher({"-n", "3", "--max-restarts", std::string(victims) == "0,2" ? "1" : "2",
+                       "--timeout-report", "1", UNISONO_REJOINING_RANK},
+                      {.environment = {std::string("VICTIMS=") + victims}});
+    EXPECT_NE(launcher.wait(), 0);
+    EXPECT_THAT(launcher.err(), ContainsRegex("rank 2 \\(pid [0-9]+\\) was ended by SIGKILL"));
+    EXPECT_THAT(launcher.err(), Not(HasSubstr("missing")));
+    EXPECT_THAT(launcher.err(), Not(ContainsRegex("blame: rank 1")));
+  }
+}
+
+TEST(BlameCommand, NamesTheJobsThereAreWhereOneIsNot) {
+  const test::TemporaryFolder folder;
+  Launcher launcher(ranks(2, "good"), {.environment = {"UNISONO_RECORDER=" + folder.path()}});
+  EXPECT_EQ(launcher.wait(), 0);
+  EXPECT_THAT(blame(folder.path() + " --job none", 1),
+              ContainsRegex("no record of job none in .*\n  there is job [0-9a-f]+"));
 }
 
 TEST(BlameCommand, SaysWhereThereIsNothingToRead) {

@@ -22,7 +22,6 @@ namespace unisono::topology {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -41,7 +40,7 @@ TEST(HostIdentity, IsStableAndHoldsTheHostname) {
   EXPECT_EQ(first.host, second.host);
   EXPECT_EQ(first.network_namespace, second.network_namespace);
   EXPECT_FALSE(first.name.empty());
-  EXPECT_THAT(first.host, EndsWith("/" + first.name));
+  EXPECT_EQ(first.host, first.boot + "/" + first.name);
 }
 
 TEST(Processors, AreThoseThisProcessMayUse) {

@@ -147,6 +147,23 @@ TEST(Config, KeepsFactsInTheUsersCache) {
   EXPECT_EQ(shown("UNISONO_CACHE", ""), "off");
 }
 
+TEST(Config, TakesWhereOperationsAreRecorded) {
+  for (const char* text : {"memory", "off", "/tmp/records", "./off"}) {
+    EXPECT_EQ(shown("UNISONO_RECORDER", text), text);
+    RecordSetting setting;
+    EXPECT_TRUE(parse(text, &setting));
+    EXPECT_EQ(text_of(setting), text);
+  }
+  RecordSetting setting{.folder = "/kept"};
+  for (const char* text : {"of", "records", "MEMORY", "off "}) {
+    EXPECT_THAT(shown("UNISONO_RECORDER", text), HasSubstr("memory, off or a directory"));
+    EXPECT_FALSE(parse(text, &setting));
+  }
+  EXPECT_EQ(setting, RecordSetting{.folder = "/kept"});
+  EXPECT_TRUE(parse("", &setting));
+  EXPECT_TRUE(setting.is_memory());
+}
+
 TEST(Config, ReportsAVariableThatItDoesNotKnow) {
   const Setting setting("UNISONO_VERBS_PORTS", "1");
   const Result<Config> config = Config::from_environment();

@@ -97,6 +97,32 @@ TEST(Blame, AKilledRankStoppedFirstThoughOthersHaveEndedSince) {
                           HasSubstr("ranks 0, 1 and 3 failed because of rank 2 in all_reduce")));
 }
 
+// Rank 0 waits in grow(), which is no call, for the successor of rank 2.
+TEST(Blame, AKilledRankStoppedFirstThoughSurvivorsWaitForEachOther) {
+  Job job(3);
+  for (const int rank : {0, 1, 2}) job.make(rank, 0);
+  std::vector<std::unique_ptr<CallRecorder>> survivors;
+  for (const int rank : {0, 1}) {
+    job.fail(rank, 1, 2);
+    survivors.push_back(std::make_unique<CallRecorder>(&job.recorder(rank), 7));
+    survivors.back()->open(2, rank);
+    survivors.back()->end(survivors.back()->begin(all_reduce(0)), Status());
+  }
+  survivors[1]->begin(all_reduce(1));
+  EXPECT_THAT(job.judge().first, ElementsAre(0));
+  job.is(2, Life::kGone);
+  for (const Life life : {Life::kRuns, Life::kUnknown}) {
+    job.is(0, life);
+    const Verdict verdict = job.judge();
+    EXPECT_EQ(verdict.kind, Verdict::Kind::kStopped);
+    EXPECT_THAT(verdict.first, ElementsAre(2, 0));
+    EXPECT_THAT(job.sentences(verdict),
+                ElementsAre(HasSubstr("rank 2 stopped first: it was ended after all_reduce"),
+                            HasSubstr("besides, rank 0 has not arrived"),
+                            HasSubstr("rank 1 waits for rank 0 in all_reduce")));
+  }
+}
+
 TEST(Blame, ARankKilledInACallIsWaitedForByAllWhoAreInIt) {
   Job job(3);
   for (const int rank : {0, 1, 2}) job.enter(rank, 0);

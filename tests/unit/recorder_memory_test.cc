@@ -28,7 +28,8 @@ Result<RankRecord> read_file(const std::string& path) {
 TEST(RecordMemory, AFileOutlivesItsRank) {
   const unisono::test::TemporaryFolder folder;
   {
-    const auto recorder = Recorder::open({.folder = folder.path()}, {"a/b", 3, 4, "host"});
+    const auto recorder =
+        Recorder::open({.setting = {.folder = folder.path()}}, {"a/b", 3, 4, "host"});
     ASSERT_TRUE(recorder) << recorder.error().message();
     CallRecorder calls(recorder->get(), 1);
     calls.open(4, 3);
@@ -48,7 +49,8 @@ TEST(RecordMemory, AFileOfTheSameNameIsReplacedAndNeverWrittenTo) {
   const std::string other = folder / "other";
   std::ofstream(other) << "kept";
   ASSERT_EQ(::symlink(other.c_str(), (folder / "job-0.record").c_str()), 0);
-  const auto recorder = Recorder::open({.folder = folder.path()}, {"job", 0, 1, "host"});
+  const auto recorder =
+      Recorder::open({.setting = {.folder = folder.path()}}, {"job", 0, 1, "host"});
   ASSERT_TRUE(recorder) << recorder.error().message();
   std::string text;
   std::ifstream(other) >> text;
@@ -60,7 +62,8 @@ TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
   const unisono::test::TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   for (const char* name : {"none", "file"}) {
-    const auto recorder = Recorder::open({.folder = folder / name}, {"job", 0, 1, "host"});
+    const auto recorder =
+        Recorder::open({.setting = {.folder = folder / name}}, {"job", 0, 1, "host"});
     ASSERT_FALSE(recorder);
     EXPECT_THAT(recorder.error().message(), HasSubstr("UNISONO_RECORDER=" + (folder / name)));
   }
@@ -68,7 +71,7 @@ TEST(RecordMemory, ADirectoryThatCannotBeUsedIsNamed) {
 
 TEST(RecordMemory, WhereItCannotBeNoTraceIsLeft) {
   const unisono::test::TemporaryFolder folder;
-  const RecordPlace place{.folder = folder / "none", .trace_folder = folder.path()};
+  const RecordPlace place{.setting = {.folder = folder / "none"}, .trace_folder = folder.path()};
   ASSERT_FALSE(Recorder::open(place, {"job", 0, 1, "host"}));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

@@ -41,7 +41,7 @@ TEST(Record, ShowsACallAsRunningUntilItEnds) {
   const std::uint64_t entry = calls.begin(all_reduce(5));
   RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 1u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kRunning);
+  EXPECT_EQ(read.calls[0].state, EntryState::kStarted);
   EXPECT_EQ(read.calls[0].text(), "all_reduce(count 4, float32, sum) (operation 5)");
   EXPECT_EQ(read.calls[0].communicator, kId);
   EXPECT_GE(read.calls[0].started_ns, read.opened_ns);
@@ -50,7 +50,7 @@ TEST(Record, ShowsACallAsRunningUntilItEnds) {
 
   calls.end(entry, Status());
   read = rank.read();
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_GE(read.calls[0].ended_ns, read.calls[0].started_ns);
 }
 
@@ -77,7 +77,7 @@ TEST(Record, QuickCallsShareAnEntryWhileTheyRepeatEachOther) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     record.history = static_cast<std::uint32_t>(i);  // what came before is not part of it
     calls.begin_quick(record, i);
-    EXPECT_EQ(rank.read().calls.back().state, EntryState::kRunning);
+    EXPECT_EQ(rank.read().calls.back().state, EntryState::kStarted);
     calls.end_quick();
   }
   RankRecord read = rank.read();
@@ -85,7 +85,7 @@ TEST(Record, QuickCallsShareAnEntryWhileTheyRepeatEachOther) {
   EXPECT_EQ(read.calls[0].times, 100u);
   EXPECT_EQ(read.calls[0].first_sequence, 0u);
   EXPECT_EQ(read.calls[0].sequence(), 99u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_GT(read.calls[0].ended_ns, 0);
   EXPECT_EQ(read.find(kId)->begun, 100u);
 
@@ -114,11 +114,11 @@ TEST(Record, AQuickCallThatGoesOnGetsItsOwnEntry) {
   RankRecord read = rank.read();
   ASSERT_EQ(read.calls.size(), 2u);
   EXPECT_EQ(read.calls[0].times, 2u);
-  EXPECT_EQ(read.calls[0].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[0].state, EntryState::kCompleted);
   EXPECT_EQ(read.calls[1].sequence(), 2u);
-  EXPECT_EQ(read.calls[1].state, EntryState::kRunning);
+  EXPECT_EQ(read.calls[1].state, EntryState::kStarted);
   calls.end(entry, Status());
-  EXPECT_EQ(rank.read().calls[1].state, EntryState::kOver);
+  EXPECT_EQ(rank.read().calls[1].state, EntryState::kCompleted);
 
   // The first of its kind keeps the entry that it has.
   calls.begin_quick(all_reduce_of(8), 3);
@@ -127,7 +127,7 @@ TEST(Record, AQuickCallThatGoesOnGetsItsOwnEntry) {
   calls.end_quick(Status(ErrorCode::kSystem, "", 0));
   read = rank.read();
   ASSERT_EQ(read.calls.size(), 4u);
-  EXPECT_EQ(read.calls[2].state, EntryState::kOver);
+  EXPECT_EQ(read.calls[2].state, EntryState::kCompleted);
   EXPECT_EQ(read.calls[3].state, EntryState::kFailed);
   EXPECT_EQ(read.find(kId)->begun, 5u);
 }
@@ -166,7 +166,7 @@ TEST(Record, HoldsTheLastOperationsOfAllCommunicators) {
   ASSERT_EQ(read.calls.size(), kEntries);
   for (const RecordedCall& each : read.calls) {
     EXPECT_EQ(each.communicator, 2u);
-    EXPECT_EQ(each.state, EntryState::kOver);
+    EXPECT_EQ(each.state, EntryState::kCompleted);
   }
   EXPECT_EQ(read.calls.back().sequence(), kEntries - 1);
   EXPECT_EQ(read.find(1)->begun, 2u);  // that is known all the same
@@ -196,8 +196,8 @@ TEST(Record, RowsOfClosedCommunicatorsAreUsedAgain) {
   EXPECT_EQ(read.damaged, 0);
 }
 
-// The call that was made last is the last one.
-TEST(Record, CollectivesShareTheLastEntryAlone) {
+// As a step of training alternates between its groups.
+TEST(Record, CallsOfSeveralCommunicatorsInTurnShareAnEntryOfEach) {
   RecordingRank rank(0, 2);
   CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
   one.open(2, 0);
@@ -206,9 +206,46 @@ TEST(Record, CollectivesShareTheLastEntryAlone) {
     for (CallRecorder* const calls : {&one, &other}) {
       calls->begin_quick(all_reduce_of(4), i);
       calls->end_quick();
-      EXPECT_EQ(rank.read().calls.back().communicator, calls == &one ? 1u : 2u);
-      EXPECT_EQ(rank.read().calls.back().sequence(), i);
+      const RankRecord read = rank.read();
+      EXPECT_EQ(read.last_call()->communicator, calls == &one ? 1u : 2u);
+      EXPECT_EQ(read.last_call()->sequence(), i);
     }
+  }
+  ASSERT_EQ(rank.read().calls.size(), 2u);
+  EXPECT_EQ(rank.read().calls[0].times, 3u);
+  one.begin_quick(all_reduce_of(5), 3);
+  one.end_quick();
+  EXPECT_EQ(rank.read().last_call()->record.count, 5u);
+}
+
+// Else it could not be told from one that has stopped there.
+TEST(Record, WhoGoesOnAfterAFailureHasANewEntry) {
+  RecordingRank rank(0, 2);
+  CallRecorder one(&rank.recorder, 1), other(&rank.recorder, 2);
+  one.open(2, 0);
+  other.open(2, 0);
+  const std::uint64_t fails_later = other.begin(all_reduce(0));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    one.begin_quick(all_reduce_of(4), i);
+    one.end_quick();
+  }
+  other.end(fails_later, Status(ErrorCode::kRankFailed, "", 1));
+  one.begin_quick(all_reduce_of(4), 2);
+  one.end_quick();
+  const RankRecord read = rank.read();
+  ASSERT_EQ(read.calls.size(), 3u);
+  EXPECT_EQ(read.last_call(), &read.calls[2]);
+  EXPECT_EQ(read.calls[2].first_sequence, 2u);
+}
+
+TEST(Record, TheLastCallIsTheNewestWhereItsEntryIsGone) {
+  RankRecord record;
+  EXPECT_EQ(record.last_call(), nullptr);
+  record.calls.push_back({.number = 5});
+  record.calls.push_back({.number = 6});
+  for (const std::uint64_t last : {0, 4, 7}) {
+    record.last = last;
+    EXPECT_EQ(record.last_call(), &record.calls[1]) << last;
   }
 }
 
@@ -224,7 +261,7 @@ TEST(Record, AQuickCallEndsInNoEntryButItsOwn) {
     if (is_left) quick.leave_quick();
     if (!is_left) quick.end_quick();
     for (const RecordedCall& each : rank.read().calls) {
-      EXPECT_EQ(each.state, EntryState::kRunning);
+      EXPECT_EQ(each.state, EntryState::kStarted);
     }
   }
 }
@@ -306,7 +343,7 @@ TEST(Record, OfForeignBytesIsRefused) {
   EXPECT_THAT(why(nothing, 0), HasSubstr("it has 0 bytes"));
   EXPECT_THAT(why([](Header& h) { h.magic = 1; }), HasSubstr("no record"));
   EXPECT_THAT(why([](Header& h) { h.magic = 0; }), HasSubstr("no rank has joined"));
-  EXPECT_THAT(why([](Header& h) { h.version = 2; }), HasSubstr("version 2"));
+  EXPECT_THAT(why([](Header& h) { h.version = 1; }), HasSubstr("version 1"));
   EXPECT_THAT(why([](Header& h) { h.entries = 5; }), HasSubstr("size"));
   EXPECT_THAT(why([](Header& h) { h.world_size = 0; }), HasSubstr("rank 0 of 0"));
   EXPECT_THAT(why([](Header& h) { h.world_size = 1 << 30; }), HasSubstr("cannot be"));

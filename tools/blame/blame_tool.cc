@@ -76,7 +76,9 @@ void declare(CLI::App& app, Options& options) {
                  "or `unisono run`")
       ->type_name("DIR|PID")
       ->required();
-  app.add_option("--job", options.job, "Of several jobs this one (default: the latest)");
+  app.add_option("--job", options.job,
+                 "Of several jobs this one (default: the one that began last)")
+      ->type_name("ID");
   app.add_option("--trace", options.trace,
                  "Also write what the records hold as a trace for ui.perfetto.dev or "
                  "chrome://tracing")
@@ -102,6 +104,7 @@ int blame_main(int argc, char** argv) {
       "  UNISONO_RECORDER=./records unisono run -n 4 -- ./train\n"
       "  unisono blame ./records                    after the job, for all hosts' files\n"
       "  unisono blame ./records --trace job.json   the same for ui.perfetto.dev\n"
+      "  unisono blame ./records --job 8a061c7c...  one of several, which are listed\n"
       "\n"
       "Ends with 0 where it could tell, 1 where there are no records, 2 for a wrong command line.");
   declare(app, options);

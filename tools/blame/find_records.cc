@@ -149,6 +149,62 @@ std::string latest_job(const std::vector<Seen>& records) {
       ->record.job;
 }
 
+// A job id may be used again, as that of a file of ranks is, and files outlive their boot.
+void leave_out_earlier_boots(std::map<Rank, Seen>* chosen, std::vector<std::string>* notes) {
+  std::map<std::string, const RankRecord*> latest;  // by host
+  for (const auto& [rank, seen] : *chosen) {
+    const RankRecord*& one = latest[seen.record.host];
+    if (one == nullptr || one->opened_ns < seen.record.opened_ns) one = &seen.record;
+  }
+  std::erase_if(*chosen, [&](const auto& each) {
+    const RankRecord& record = each.second.record;
+    const bool is_earlier = record.is_of_earlier_boot_than(*latest[record.host]);
+    if (is_earlier) {
+      notes->push_back("left out: " + record.name + " is of an earlier boot of " + record.host);
+    }
+    return is_earlier;
+  });
+}
+
+using Ranks = std::map<Rank, Seen>;
+
+// By job. The launcher's memory and the rank's are the same.
+std::map<std::string, Ranks> sort_by_job(Collected* all) {
+  std::map<std::string, Ranks> jobs;
+  for (Seen& seen : all->records) {
+    Ranks& ranks = jobs[seen.record.job];
+    const Rank rank = seen.record.rank;
+    const auto known = ranks.find(rank);
+    if (known == ranks.end() || known->second.record.opened_ns <= seen.record.opened_ns) {
+      ranks.insert_or_assign(rank, std::move(seen));
+    }
+  }
+  for (auto& [job, ranks] : jobs) leave_out_earlier_boots(&ranks, &all->notes);
+  return jobs;
+}
+
+// What has become of a job that may go on, a moment later.
+void look_again(Ranks* ranks) {
+  const bool some_run = std::any_of(ranks->begin(), ranks->end(), [](const auto& each) {
+    return each.second.life == recorder::Life::kRuns;
+  });
+  if (some_run) std::this_thread::sleep_for(kMoment);
+  for (auto& [rank, seen] : *ranks) recorder::update_record(seen.file.get(), &seen.record);
+}
+
+Job job_of(Ranks ranks, std::vector<std::string>* notes) {
+  Job job;
+  for (auto& [rank, seen] : ranks) {
+    RankRecord& record = seen.record;
+    if (record.damaged > 0) {
+      notes->push_back(record.name + ": " + std::to_string(record.damaged) +
+                       " rows are damaged and left out");
+    }
+    job.push_back({std::move(record), seen.life});
+  }
+  return job;
+}
+
 Result<Found> choose(Collected all, std::string job, const std::string& place) {
   const auto refuse = [&](std::string why) {
     for (const std::string& note : all.notes) why += "\n  " + note;
@@ -156,53 +212,39 @@ Result<Found> choose(Collected all, std::string job, const std::string& place) {
   };
   if (all.records.empty()) return refuse("no record of a rank in " + place);
   if (job.empty()) job = latest_job(all.records);
-  std::map<Rank, Seen> chosen;
-  std::set<std::string> others;
-  for (Seen& seen : all.records) {
-    const RankRecord& record = seen.record;
-    if (record.job != job) {
-      others.insert(record.job);
-      continue;
-    }
-    // The launcher's memory and the rank's are the same.
-    const auto known = chosen.find(record.rank);
-    if (known == chosen.end() || known->second.record.opened_ns <= record.opened_ns) {
-      const Rank rank = record.rank;
-      chosen.insert_or_assign(rank, std::move(seen));
-    }
+  std::map<std::string, Ranks> jobs = sort_by_job(&all);
+  const auto chosen = jobs.find(job);
+  if (chosen == jobs.end()) {
+    for (const auto& [name, ranks] : jobs) all.notes.push_back("there is job " + name);
+    return refuse("no record of job " + recorder::printable(job) + " in " + place);
   }
-  Found found{.witnesses = {}, .notes = std::move(all.notes)};
-  for (const std::string& other : others) {
-    found.notes.push_back("left out: job " + other + " (see it with --job " + other + ")");
+  look_again(&chosen->second);
+  Found found{.notes = std::move(all.notes)};
+  found.witnesses = job_of(std::move(chosen->second), &found.notes);
+  jobs.erase(chosen);
+  for (auto& [name, ranks] : jobs) {
+    found.others.push_back(job_of(std::move(ranks), &found.notes));
   }
-  if (chosen.empty()) {
-    all.notes = std::move(found.notes);
-    return refuse("no record of job " + job + " in " + place);
-  }
-  const bool some_run = std::any_of(chosen.begin(), chosen.end(), [](const auto& each) {
-    return each.second.life == recorder::Life::kRuns;
-  });
-  if (some_run) std::this_thread::sleep_for(kMoment);
-  for (auto& [rank, seen] : chosen) {
-    RankRecord& record = seen.record;
-    recorder::update_record(seen.file.get(), &record);
-    if (record.damaged > 0) {
-      found.notes.push_back(record.name + ": " + std::to_string(record.damaged) +
-                            " rows are damaged and left out");
-    }
-    found.witnesses.push_back({std::move(record), seen.life});
-  }
+  std::sort(found.others.begin(), found.others.end(),
+            [](const Job& a, const Job& b) { return began_ns(a) < began_ns(b); });
   return found;
 }
 
 }  // namespace
 
+std::int64_t began_ns(const Job& job) {
+  return std::min_element(
+             job.begin(), job.end(),
+             [](const auto& a, const auto& b) { return a.record.opened_ns < b.record.opened_ns; })
+      ->record.opened_ns;
+}
+
 recorder::Life life_of(const RankRecord& record) {
-  static const std::string host = topology::read_host_identity().name;
+  static const topology::HostIdentity host = topology::read_host_identity();
   static const std::uint64_t pid_namespace = recorder::pid_namespace();
-  if (record.host != host || record.pid_namespace != pid_namespace || record.process_start == 0) {
-    return recorder::Life::kUnknown;
-  }
+  const bool is_here =
+      record.host == host.name && record.boot == host.boot && record.pid_namespace == pid_namespace;
+  if (!is_here || record.process_start == 0) return recorder::Life::kUnknown;
   const recorder::ProcessFacts facts = recorder::facts_of_process(record.pid);
   if (facts.start != record.process_start || facts.state == 'Z' || facts.state == 'X') {
     return recorder::Life::kGone;
@@ -232,10 +274,12 @@ Result<Found> find_of_process(int pid, const std::string& job) {
                             "joined a job, or have UNISONO_RECORDER=off)";
   if (own.records.empty()) return choose(std::move(own), job, place);
   const std::string its_job = job.empty() ? latest_job(own.records) : job;
+  std::set<std::string> jobs{its_job};
+  for (const Seen& each : own.records) jobs.insert(each.record.job);
   // Ranks of other launchers, or of none, are on this host as well.
   Collected all;
   for (const int each : pids) collect_of_process(each, &all);
-  std::erase_if(all.records, [&](const Seen& each) { return each.record.job != its_job; });
+  std::erase_if(all.records, [&](const Seen& each) { return !jobs.contains(each.record.job); });
   return choose(std::move(all), its_job, place);
 }
 

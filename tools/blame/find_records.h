@@ -2,6 +2,7 @@
 // /proc shows to their own user. One thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,18 @@
 
 namespace unisono::blame {
 
+/// The records of one job, by rank; never empty.
+using Job = std::vector<recorder::Witness>;
+
 struct Found {
-  std::vector<recorder::Witness> witnesses;  ///< of one job, by rank
-  std::vector<std::string> notes;            ///< what was left out, and why
+  Job witnesses;                   ///< of the job that was asked for
+  std::vector<Job> others;         ///< which are there as well, the one that began first in front;
+                                   ///< read once, so that who is missing there is not known
+  std::vector<std::string> notes;  ///< what was left out, and why
 };
+
+/// When its first rank joined, by that one's CLOCK_REALTIME.
+std::int64_t began_ns(const Job& job);
 
 /// In `folder`, of `job` or, where that is empty, of the job that began last. kInvalidArgument
 /// where there is none; kSystem where it cannot be read.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
@@ -18,12 +20,14 @@ using recorder::Standing;
 using recorder::Verdict;
 using recorder::Witness;
 
+constexpr std::size_t kOthersMax = 32;  // as many lines
+
 std::string_view name_of(EntryState state) {
   switch (state) {
-    case EntryState::kRunning:
-      return "running";
-    case EntryState::kOver:
-      return "over";
+    case EntryState::kStarted:
+      return "started";
+    case EntryState::kCompleted:
+      return "completed";
     case EntryState::kFailed:
     case EntryState::kFailedAlone:
       return "failed";
@@ -92,13 +96,65 @@ nlohmann::ordered_json json_of(const Standing& standing, std::int64_t now_ns) {
   return rank;
 }
 
+// Some rank has not left it. What its ranks wait for is not known, since it was looked at once.
+bool lives(const Job& job) {
+  return std::any_of(job.begin(), job.end(), [](const Witness& each) {
+    const bool is_there = each.life == recorder::Life::kRuns || each.life == recorder::Life::kHeld;
+    return is_there && each.record.closed_ns == 0;
+  });
+}
+
+std::string outcome_of(const Job& job, const Verdict& verdict, std::int64_t now_ns) {
+  const bool is_known = verdict.kind == Verdict::Kind::kStopped || !lives(job);
+  return is_known ? sentences_of(verdict, now_ns).front() : "it runs";
+}
+
+// "2026-11-27 21:40:03", by the clock on the wall.
+std::string date_of(std::int64_t realtime_ns) {
+  const auto seconds = static_cast<std::time_t>(realtime_ns / 1'000'000'000);
+  std::tm parts{};
+  char text[32] = {};
+  if (::localtime_r(&seconds, &parts) == nullptr) return "?";
+  return std::strftime(text, sizeof text, "%F %T", &parts) > 0 ? text : "?";
+}
+
+// The same for the job that is shown and for the others.
+std::string title_of(const Job& job) {
+  const recorder::RankRecord& one = job.front().record;
+  return fmt::format("job {}: records of {} of {} ranks, began {}", one.job, job.size(),
+                     one.world_size, date_of(began_ns(job)));
+}
+
+std::string others_text(const std::vector<Job>& others, std::int64_t now_ns) {
+  if (others.empty()) return "";
+  std::string text = "# other jobs, of which --job shows one:\n";
+  const std::size_t left_out = others.size() > kOthersMax ? others.size() - kOthersMax : 0;
+  if (left_out > 0) text += fmt::format("#   {} that began earlier\n", left_out);
+  for (std::size_t i = left_out; i < others.size(); ++i) {
+    text += fmt::format("#   {}; {}\n", title_of(others[i]),
+                        outcome_of(others[i], recorder::blame(others[i]), now_ns));
+  }
+  return text;
+}
+
+nlohmann::ordered_json json_of(const Job& job, std::int64_t now_ns) {
+  const recorder::RankRecord& one = job.front().record;
+  const Verdict verdict = recorder::blame(job);
+  nlohmann::ordered_json report{{"job", one.job},
+                                {"world_size", one.world_size},
+                                {"records", job.size()},
+                                {"began_s", static_cast<double>(began_ns(job)) * 1e-9},
+                                {"runs", lives(job)}};
+  if (verdict.kind == Verdict::Kind::kStopped) report["first"] = verdict.first;
+  report["text"] = outcome_of(job, verdict, now_ns);
+  return report;
+}
+
 }  // namespace
 
 std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) {
-  const recorder::RankRecord& one = found.witnesses.front().record;
   const Verdict verdict = recorder::blame(found.witnesses);
-  std::string text = fmt::format("# job {}: records of {} of {} ranks\n", one.job,
-                                 found.witnesses.size(), one.world_size);
+  std::string text = "# " + title_of(found.witnesses) + "\n";
   using tools::Align;
   tools::Table table({{"rank"},
                       {"host", Align::kLeft},
@@ -118,7 +174,7 @@ std::string report_text(const Found& found, std::int64_t now_ns, bool coloured) 
     is_first = false;
   }
   for (const std::string& note : found.notes) text += "# " + note + "\n";
-  return text;
+  return text + others_text(found.others, now_ns);
 }
 
 std::string report_json(const Found& found, std::int64_t now_ns) {
@@ -132,6 +188,8 @@ std::string report_json(const Found& found, std::int64_t now_ns) {
   report["verdict"] = {{"kind", name_of(verdict.kind)},
                        {"first", verdict.first},
                        {"text", sentences_of(verdict, now_ns)}};
+  report["other_jobs"] = nlohmann::json::array();
+  for (const Job& other : found.others) report["other_jobs"].push_back(json_of(other, now_ns));
   report["notes"] = found.notes;
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

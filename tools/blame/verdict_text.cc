@@ -45,9 +45,9 @@ std::string deed_of(const Standing& standing, std::int64_t now_ns) {
   }
   if (standing.is_held_up) return "is in " + call + lasting;
   return "has not arrived; its last call was " + call +
-         (since.empty()
-              ? ""
-              : (standing.call->times > 1 ? ", over at most " : ", over ") + since + " ago");
+         (since.empty() ? ""
+                        : (standing.call->times > 1 ? ", completed at most " : ", completed ") +
+                              since + " ago");
 }
 
 std::string deed_of(const Verdict& verdict, Rank rank, std::int64_t now_ns) {
@@ -122,7 +122,7 @@ std::vector<std::string> waits_of(const Verdict& verdict, std::int64_t now_ns) {
     }
     text += " in " + key.first;
     const std::string since = time_since(group.since_ns, now_ns);
-    const bool lasts = group.one->call->state == EntryState::kRunning;
+    const bool lasts = group.one->call->state == EntryState::kStarted;
     if (lasts && !since.empty()) text += " since " + since;
     sentences.push_back(std::move(text));
   }

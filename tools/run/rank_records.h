@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "recorder/blame.h"
 
 namespace unisono::run {
 
@@ -21,10 +22,11 @@ class RankRecords {
   /// In the new process of the rank, before exec: it inherits its memory, and no other rank's.
   void hand_over(int local_rank) const;
 
-  /// Once all ranks are gone, of a failed job: who stopped first and who waited for whom, as one
-  /// line; empty where no record tells. `ended_here`: by local rank, those that the launcher ended,
-  /// and those that exited with 0: their end tells nothing.
-  std::string verdict(const std::vector<bool>& ended_here) const;
+  /// Of a failed job: who stopped first and who waited for whom, as one line; empty where no record
+  /// tells. `lives`: by local rank. kGone: it ended by itself, with anything but success; kUnknown:
+  /// its end tells nothing, because the launcher ended it or it exited with 0. While some run, the
+  /// line names who stopped first alone, and is empty where nobody is known to have.
+  std::string verdict(const std::vector<recorder::Life>& lives) const;
 
  private:
   std::vector<UniqueFd> memory_;  // by local rank

@@ -20,6 +20,7 @@
 #include "tools/run/output_queue.h"
 #include "tools/run/process_group.h"
 #include "tools/run/rank_stream.h"
+#include "tools/run/restart_policy.h"
 #include "tools/run/signals.h"
 #include "tools/run/stdin_relay.h"
 
@@ -49,8 +50,6 @@ struct RankProcess {
   int rank;
   int local_rank;
   pid_t leader;
-  int restarts;  ///< of the job when it was started
-  bool rejoins;  ///< started again, beside others that went on
   bool leader_runs = true;
   bool was_ended_here = false;  ///< after SIGTERM to all that were left
   bool group_exists = true;     ///< the leader or anything it started and left in its group
@@ -70,10 +69,25 @@ int exit_status_of(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
+// Where there is no store nobody rejoins.
+RejoiningFacts facts_in(const StoreServer* store) {
+  return {.waits =
+              [store](int rank, int restarts) {
+                return store->holds(rendezvous::waiting_key(rank, restarts));
+              },
+          .has_rejoined =
+              [store](int rank, int restarts) {
+                return store->holds(rendezvous::rejoined_key(rank, restarts));
+              }};
+}
+
 class Supervisor {
  public:
   Supervisor(const JobSpec& job, Signals& signals, Guard guard)
-      : job_(job), signals_(signals), guard_(std::move(guard)) {}
+      : job_(job),
+        signals_(signals),
+        guard_(std::move(guard)),
+        policy_(job.restart, job.max_restarts, facts_in(job.store)) {}
 
   int run();
 
@@ -85,12 +99,7 @@ class Supervisor {
 
   void start_ranks(const std::vector<RankSpec>& ranks);
   bool start_rank(const RankSpec& spec, bool rejoins);
-  bool restarts(const RankProcess& failed, const Failure& failure);
-  bool is_member(const RankProcess& process) const;
-  bool member_runs() const;
-  bool one_is_to_rejoin() const;
-  bool waits_to_rejoin(const RankProcess& process) const;
-  bool only_waiting_run() const;
+  void on_rank_failure(const RankProcess& failed, Failure failure);
   void start_again();
   bool start_all_again();
   bool ranks_are_done() const;
@@ -125,9 +134,7 @@ class Supervisor {
   TimePoint deadline_ = kNever;
   std::optional<Failure> failure_;
   int failures_told_ = 0;
-  int restarts_ = 0;
-  std::vector<int> due_;  // ranks to be started again, beside the others
-  bool all_are_due_ = false;
+  RestartPolicy policy_;
   int interrupts_ = 0;
   bool told_to_end_ = false;
   std::set<int> forwarded_;
@@ -141,7 +148,7 @@ int Supervisor::run() {
     advance_phase();
   }
   repeat_first_failure();
-  tell_verdict();
+  if (failure_) tell_verdict();
   flush_output();
   guard_.finish();
   return failure_ ? failure_->exit_status : 0;
@@ -157,7 +164,7 @@ void Supervisor::start_ranks(const std::vector<RankSpec>& ranks) {
 }
 
 bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
-  const bool has_stdin = spec.rank == 0 && restarts_ == 0;
+  const bool has_stdin = spec.rank == 0 && policy_.restarts() == 0;
   StartRequest request{job_.command, spec.environment, has_stdin ? stdin_.rank_fd() : -1, nullptr};
   request.before_exec = [&] {
     if (job_.prepare != nullptr) job_.prepare(job_.prepare_context, spec.cores);
@@ -178,11 +185,10 @@ bool Supervisor::start_rank(const RankSpec& spec, bool rejoins) {
       .rank = spec.rank,
       .local_rank = spec.local_rank,
       .leader = group.leader,
-      .restarts = restarts_,
-      .rejoins = rejoins,
       .out = RankStream(std::move(group.out), prefix(STDOUT_FILENO), STDOUT_FILENO),
       .err = RankStream(std::move(group.err), prefix(STDERR_FILENO), STDERR_FILENO),
   });
+  policy_.on_start(spec.rank, rejoins);
   return true;
 }
 
@@ -289,7 +295,7 @@ void Supervisor::on_signal(int signal) {
   forwarded_.insert(signal);
   if (!tells_to_end(signal)) return;
   told_to_end_ = true;
-  all_are_due_ = false;
+  policy_.on_end();
   if (signal == SIGINT) return on_interrupt();
   // Nobody is there to send it a second time, so ranks that ignore it are ended as those are that
   // outlive a failure.
@@ -327,6 +333,7 @@ void Supervisor::reap() {
 
 void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.leader_runs = false;
+  policy_.on_exit(process.rank);
   const int status = exit_status_of(wait_status);
   // Nobody has ended one that exits with 0, whatever it left open.
   process.was_ended_here = phase_ > Phase::kReporting || status == 0;
@@ -339,75 +346,42 @@ void Supervisor::on_rank_end(RankProcess& process, int wait_status) {
   process.err.read_available(queue_);
   Failure failure{status, fmt::format("rank {} (pid {}) {}", process.rank, process.leader,
                                       how_it_ended(wait_status))};
-  if (restarts(process, failure)) return;
-  if (phase_ == Phase::kRunning && waits_to_rejoin(process) && member_runs()) {
-    return say(failure.what + "; the others go on without it");
+  on_rank_failure(process, std::move(failure));
+}
+
+void Supervisor::on_rank_failure(const RankProcess& failed, Failure failure) {
+  using Decision = RestartPolicy::Decision;
+  const auto decision =
+      phase_ == Phase::kRunning ? policy_.on_failure(failed.rank, !failure_) : Decision::kFailed;
+  const auto say_who = [&](const std::string& who) {
+    say(fmt::format("{}; starting {} again ({} of {} restarts)", failure.what, who,
+                    policy_.restarts(), job_.max_restarts));
+  };
+  switch (decision) {
+    case Decision::kFailed:
+      return on_failure(std::move(failure));
+    case Decision::kGoesOn:
+      return say(failure.what + "; the others go on without it");
+    case Decision::kRankRestarts:
+      say_who(fmt::format("rank {}", failed.rank));
+      tell_verdict();  // its record is its successor's soon
+      // What the rank has left running would meet its successor.
+      signal_group(failed.leader, SIGKILL);
+      return;
+    case Decision::kAllRestart:
+      say_who("all ranks");
+      failure_ = std::move(failure);
+      look_for_empty_groups();
+      if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
+      return;
   }
-  on_failure(std::move(failure));
-}
-
-// Sees to it that the failed rank, or everyone, is started again, where that may be. Ranks that
-// fail before the one that failed first has rejoined, as those that cannot go on without it, are
-// one failure.
-bool Supervisor::restarts(const RankProcess& failed, const Failure& failure) {
-  if (told_to_end_ || phase_ != Phase::kRunning || failure_) return false;
-  const bool is_counted = failed.rejoins || !one_is_to_rejoin();
-  if (is_counted && restarts_ == job_.max_restarts) return false;
-  if (is_counted) ++restarts_;
-  const bool rejoins = job_.restart == Restart::kFailed && member_runs();
-  say(fmt::format("{}; starting {} again ({} of {} restarts)", failure.what,
-                  rejoins ? fmt::format("rank {}", failed.rank) : "all ranks", restarts_,
-                  job_.max_restarts));
-  if (rejoins) {
-    // What the rank has left running would meet its successor.
-    signal_group(failed.leader, SIGKILL);
-    due_.push_back(failed.rank);
-    return true;
-  }
-  due_.clear();
-  all_are_due_ = true;
-  failure_ = failure;
-  look_for_empty_groups();
-  if (group_left()) end_groups(SIGTERM, Phase::kTerminating, job_.grace_time);
-  return true;
-}
-
-// A rank that those started again may find the others by: not one of themselves, unless it has
-// rejoined.
-bool Supervisor::is_member(const RankProcess& process) const {
-  return !process.rejoins ||
-         job_.store->holds(rendezvous::rejoined_key(process.rank, process.restarts));
-}
-
-bool Supervisor::member_runs() const {
-  return std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
-    return process.leader_runs && is_member(process);
-  });
-}
-
-bool Supervisor::one_is_to_rejoin() const {
-  return !due_.empty() ||
-         std::any_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
-           return process.leader_runs && !is_member(process);
-         });
-}
-
-// In init(), as it has said, for the others to let it in.
-bool Supervisor::waits_to_rejoin(const RankProcess& process) const {
-  return !is_member(process) &&
-         job_.store->holds(rendezvous::waiting_key(process.rank, process.restarts));
-}
-
-bool Supervisor::only_waiting_run() const {
-  return std::none_of(processes_.begin(), processes_.end(), [&](const RankProcess& process) {
-    return process.leader_runs && !waits_to_rejoin(process);
-  });
 }
 
 void Supervisor::start_again() {
-  if (phase_ != Phase::kRunning) due_.clear();
-  for (const int rank : std::exchange(due_, {})) {
-    const auto ranks = job_.ranks_again(restarts_, true);
+  const std::vector<int> due = policy_.due_ranks();
+  if (phase_ != Phase::kRunning) return;
+  for (const int rank : due) {
+    const auto ranks = job_.ranks_again(policy_.restarts(), true);
     if (!ranks) {
       on_failure({1, ranks.error().message()});
       continue;
@@ -421,11 +395,12 @@ void Supervisor::start_again() {
 
 // Once nothing is left of those before.
 bool Supervisor::start_all_again() {
-  if (!std::exchange(all_are_due_, false) || phase_ == Phase::kGivenUp) return false;
+  if (phase_ == Phase::kGivenUp || !policy_.all_are_due()) return false;
   phase_ = Phase::kRunning;
   deadline_ = kNever;
+  tell_verdict();
   processes_.clear();
-  const auto ranks = job_.ranks_again(restarts_, false);
+  const auto ranks = job_.ranks_again(policy_.restarts(), false);
   if (!ranks) {
     say(ranks.error().message());
     return false;
@@ -460,13 +435,16 @@ void Supervisor::repeat_first_failure() {
 // The ranks themselves may have had nothing to say, as those that were ended. Where the launcher
 // was told to end, no rank is to blame.
 void Supervisor::tell_verdict() {
-  if (!failure_ || told_to_end_ || processes_.empty() || job_.records == nullptr) return;
-  std::vector<bool> ended_here(job_.ranks.size(), false);
+  if (told_to_end_ || processes_.empty() || job_.records == nullptr) return;
+  std::vector<recorder::Life> lives(job_.ranks.size(), recorder::Life::kUnknown);
   // The last process of a rank is the one whose record is left.
   for (const RankProcess& process : processes_) {
-    ended_here[static_cast<std::size_t>(process.local_rank)] = process.was_ended_here;
+    lives[static_cast<std::size_t>(process.local_rank)] =
+        process.leader_runs      ? recorder::Life::kRuns
+        : process.was_ended_here ? recorder::Life::kUnknown
+                                 : recorder::Life::kGone;
   }
-  const std::string verdict = job_.records->verdict(ended_here);
+  const std::string verdict = job_.records->verdict(lives);
   if (!verdict.empty()) say("blame: " + verdict);
 }
 
@@ -494,7 +472,7 @@ void Supervisor::advance_phase() {
     deadline_ = kNever;
   }
   // Those that wait then were started again too late: nobody is left whom they could rejoin.
-  const bool is_over = only_waiting_run();
+  const bool is_over = policy_.only_waiting_run();
   if (phase_ == Phase::kRunning && !is_over) deadline_ = kNever;
   if (phase_ == Phase::kRunning && is_over && deadline_ == kNever) {
     deadline_ = Clock::now() + kLingerTime;

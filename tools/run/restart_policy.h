@@ -1,0 +1,74 @@
+// Who is started again when a rank fails: a state machine that hears of starts and exits, and knows
+// nothing of processes. Ranks that fail before the one that failed first has rejoined, as those
+// that cannot go on without it, are one failure. Values; one thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tools/run/restart.h"
+
+namespace unisono::run {
+
+/// What a rank that was started again after so many restarts of the job has told of itself.
+struct RejoiningFacts {
+  std::function<bool(int rank, int restarts)> waits;  ///< in init(), for the others to let it in
+  std::function<bool(int rank, int restarts)> has_rejoined;
+};
+
+class RestartPolicy {
+ public:
+  /// What a failure leads to.
+  enum class Decision {
+    kFailed,        ///< nobody is started again: it is the job's failure
+    kGoesOn,        ///< nobody is, and the others miss nothing: it had not rejoined them
+    kRankRestarts,  ///< due_ranks() has it
+    kAllRestart,    ///< once all have ended: all_are_due()
+  };
+
+  RestartPolicy(Restart who, int restarts_max, RejoiningFacts facts)
+      : who_(who), restarts_max_(restarts_max), facts_(std::move(facts)) {}
+
+  void on_start(int rank, bool rejoins) { ranks_[rank] = {true, rejoins, restarts_}; }
+  void on_exit(int rank) { ranks_.at(rank).runs = false; }
+  /// After on_exit(), with anything but success, while the job runs. `may_restart`: no failure has
+  /// been final.
+  Decision on_failure(int rank, bool may_restart);
+  /// The job was told to end: nobody is started any more.
+  void on_end();
+
+  int restarts() const { return restarts_; }  ///< so far
+  /// Ranks to start beside those that run; asked once.
+  std::vector<int> due_ranks() { return std::exchange(due_, {}); }
+  /// Everyone is to start anew, and those before are forgotten; asked once.
+  bool all_are_due();
+  /// Nobody runs but ranks that wait to rejoin: others have ended before.
+  bool only_waiting_run() const;
+
+ private:
+  struct RankState {
+    bool runs = false;
+    bool rejoins = false;  ///< it was started again, beside others that went on
+    int restarts = 0;      ///< of the job when it was started
+  };
+  bool is_member(int rank, const RankState& state) const;
+  bool waits_to_rejoin(int rank, const RankState& state) const;
+  bool member_runs() const;
+  bool one_is_to_rejoin() const;
+  /// Whether that is true of a rank that runs.
+  template <typename Holds>
+  bool any_runs(Holds holds) const;
+
+  Restart who_;
+  int restarts_max_;
+  RejoiningFacts facts_;
+  std::map<int, RankState> ranks_;
+  int restarts_ = 0;
+  std::vector<int> due_;
+  bool all_are_due_ = false;
+  bool is_ending_ = false;
+};
+
+}  // namespace unisono::run
