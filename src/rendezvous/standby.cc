@@ -21,6 +21,7 @@
 namespace unisono::rendezvous {
 namespace {
 
+constexpr std::string_view kLinePrefix = "standby-";
 constexpr std::string_view kUnixLine = "standby-unix", kTcpLine = "standby-tcp";
 constexpr std::size_t kStandbyHostsMax = 8;
 constexpr std::size_t kUnixNameBytesMax = 100;
@@ -98,6 +99,8 @@ std::vector<Listener> open_standby(const RendezvousPoint& point, int size, Membe
 
 StandbyAddress standby_address(const Member& member) {
   StandbyAddress address;
+  // Few listen, and all members are asked.
+  if (member.addresses.find(kLinePrefix) == std::string::npos) return address;
   address.unix_name = find_address(member.addresses, kUnixLine);
   if (address.unix_name.size() > kUnixNameBytesMax) address.unix_name.clear();
   std::istringstream words(find_address(member.addresses, kTcpLine));

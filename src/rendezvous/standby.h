@@ -18,11 +18,12 @@ namespace unisono::rendezvous {
 
 /// At most.
 inline constexpr int kStandbys = 3;
-/// Who listens because it may become one: ranks 1 to kStandbys, and the first rank of each of as
-/// many further hosts, where the launcher has said who that is.
+/// Who listens because it may become one: ranks 1 to kStandbys, and the first rank of a further
+/// host, where the launcher has said who that is; of as many hosts, where it has said how many
+/// ranks are on one (else `local_size` is 0).
 inline constexpr bool may_be_standby(Rank rank, int local_rank, int local_size) {
-  const bool is_first_of_host = local_rank == 0 && local_size > 0;
-  return rank > 0 && (rank <= kStandbys || (is_first_of_host && rank / local_size <= kStandbys));
+  const bool is_near = local_size == 0 || rank / local_size <= kStandbys;
+  return rank > 0 && (rank <= kStandbys || (local_rank == 0 && is_near));
 }
 
 /// Where one listens.

@@ -27,9 +27,11 @@ ControlPlane::ControlPlane(Options options, Schedule& schedule)
     member.rank = rank;
     member.host = member.host_name = fmt::format("host{}", rank / kRanksPerHost);
     member.pid = 1000 + rank;
-    seat(rank).listens = rendezvous::may_be_standby(rank, rank % kRanksPerHost, kRanksPerHost);
-    if (seat(rank).listens) member.addresses = fmt::format("standby-unix {}\n", rank);
+    if (rendezvous::may_be_standby(rank, rank % kRanksPerHost, kRanksPerHost)) {
+      member.addresses = fmt::format("standby-unix {}\n", rank);
+    }
   }
+  for (const Rank rank : rendezvous::choose_standbys(members_)) seat(rank).listens = true;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     Seat& its = seat(rank);
     const int connection = connect(rank, 0);

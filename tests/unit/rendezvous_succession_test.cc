@@ -139,7 +139,7 @@ TEST(Standbys, NobodyListensWhoCannotBecomeOne) {
   EXPECT_FALSE(may_be_standby(0, 0, 8));
   EXPECT_TRUE(may_be_standby(3, -1, 0));
   EXPECT_FALSE(may_be_standby(4, -1, 0));
-  EXPECT_FALSE(may_be_standby(4, 0, 0));
+  EXPECT_TRUE(may_be_standby(4, 0, 0));
   EXPECT_TRUE(may_be_standby(24, 0, 8));
   EXPECT_FALSE(may_be_standby(25, 1, 8));
   EXPECT_FALSE(may_be_standby(32, 0, 8));

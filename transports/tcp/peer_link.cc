@@ -50,19 +50,19 @@ PeerLink::PeerLink(Rank self, Rank peer, bool has_sums)
 // all of them. Otherwise it waits for the one that has sent what it had first.
 PostResult PeerLink::post_shared(const FrameHeader& header, std::span<const std::byte> payload,
                                  std::uint64_t token) {
-  for (std::size_t i = 0; shared_.empty() && i < streams_.size(); ++i) {
+  for (std::size_t i = 0; shared_->empty() && i < streams_.size(); ++i) {
     turn_ = (turn_ + 1) % streams_.size();
     if (!streams_[turn_]->has_queued()) return streams_[turn_]->post(header, payload, token);
   }
-  if (shared_.full()) return PostResult::kFull;
-  shared_.push(header, payload, token);
+  if (shared_->full()) return PostResult::kFull;
+  shared_->push(header, payload, token);
   return payload.empty() ? PostResult::kDone : PostResult::kPending;
 }
 
 PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::byte> payload,
                                std::uint64_t token) {
   if (state_ >= LinkState::kLeaving) return PostResult::kDone;
-  const bool is_shared = streams_.size() > 1 && header.kind == FrameKind::kData;
+  const bool is_shared = shared_ && header.kind == FrameKind::kData;
   const PostResult result =
       is_shared ? post_shared(header, payload, token) : streams_[0]->post(header, payload, token);
   if (result == PostResult::kFull) return result;
@@ -73,7 +73,7 @@ PostResult PeerLink::post_send(const FrameHeader& header, std::span<const std::b
 }
 
 void PeerLink::cancel(std::uint64_t token) {
-  shared_.cancel(token);
+  if (shared_) shared_->cancel(token);
   for (auto& stream : streams_) stream->cancel(token);
 }
 
@@ -101,6 +101,7 @@ void PeerLink::attach(Connection connection) {
   }
   streams_[connection.stream]->attach(std::move(connection));
   if (streams_.size() == 1) return;
+  if (!shared_) shared_ = std::make_unique<FrameWriter>();
   for (auto& stream : streams_) stream->keep_little_unsent();
 }
 
@@ -126,7 +127,7 @@ bool PeerLink::progress(FrameSink& sink) {
 }
 
 bool PeerLink::send_on(Stream& stream, FrameSink& sink) {
-  if (!shared_.empty()) stream.take_from(&shared_);
+  if (has_shared()) stream.take_from(shared_.get());
   return stream.has_queued() && stream.send_queued(peer_, sink, awaits_data());
 }
 
@@ -138,8 +139,8 @@ bool PeerLink::send_queued(FrameSink& sink) {
 }
 
 bool PeerLink::has_queued() const {
-  return !shared_.empty() || std::any_of(streams_.begin(), streams_.end(),
-                                         [](const auto& stream) { return stream->has_queued(); });
+  return has_shared() || std::any_of(streams_.begin(), streams_.end(),
+                                     [](const auto& stream) { return stream->has_queued(); });
 }
 
 bool PeerLink::goodbye_complete() const {
@@ -203,7 +204,7 @@ void PeerLink::leave() {
 }
 
 void PeerLink::say_goodbye() {
-  if (state_ != LinkState::kLeaving || !shared_.empty()) return;
+  if (state_ != LinkState::kLeaving || has_shared()) return;
   for (auto& stream : streams_) stream->say_goodbye(static_cast<std::uint32_t>(streams_.size()));
 }
 
@@ -216,7 +217,7 @@ bool PeerLink::settled() {
 
 void PeerLink::drop(FrameSink& sink) {
   state_ = next_state(state_, LinkEvent::kEnd);
-  shared_.drop_all([&](std::uint64_t token) { sink.sent(peer_, token); });
+  if (shared_) shared_->drop_all([&](std::uint64_t token) { sink.sent(peer_, token); });
   for (auto& stream : streams_) stream->drop(peer_, sink);
 }
 

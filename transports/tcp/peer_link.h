@@ -77,6 +77,7 @@ class PeerLink final : public Endpoint {
  private:
   PostResult post_shared(const FrameHeader& header, std::span<const std::byte> payload,
                          std::uint64_t token);
+  bool has_shared() const { return shared_ && !shared_->empty(); }
   bool send_on(Stream& stream, FrameSink& sink);
   void say_goodbye();
   bool awaits_data() const;
@@ -88,7 +89,8 @@ class PeerLink final : public Endpoint {
   bool has_sums_;
   LinkState state_ = LinkState::kIdle;
   std::vector<std::unique_ptr<Stream>> streams_;
-  FrameWriter shared_;  // kData frames, for the stream that has room first
+  /// kData frames, for the stream that has room first; made with the second stream.
+  std::unique_ptr<FrameWriter> shared_;
   std::size_t turn_ = 0;
   std::size_t extra_dialled_ = 0;
   std::uint64_t data_bytes_ = 0;
