@@ -114,15 +114,56 @@ std::string describe_times(const Tried& one) {
 }
 
 std::string table_of(const TrialFacts& facts) {
+  const std::vector<Tried> list = list_tried(facts);
+  if (list.empty()) return "no calls were tried\n";
   tools::Table table({{"of", tools::Align::kLeft},
                       {"a rank gives b bytes", tools::Align::kLeft},
                       {"begins with", tools::Align::kLeft},
                       {"us for a MiB", tools::Align::kLeft}});
-  for (const Tried& one : list_tried(facts)) {
+  for (const Tried& one : list) {
     table.add_row(
         {one.what, describe_sizes(one), one.ways[one.fastest].first, describe_times(one)});
   }
   return table.text();
+}
+
+std::string table_of(const HostFacts& facts) {
+  if (!facts.are_known()) return "";
+  std::string text = fmt::format(
+      "measured when they met: an exchange of lines {} ns, a system call that copies {} ns\n",
+      facts.waits[kLineWait], facts.waits[kKernelWait]);
+  tools::Table table({{"copies, us for a MiB", tools::Align::kLeft},
+                      {"write"},
+                      {"read"},
+                      {"write past caches"},
+                      {"read of that"},
+                      {"by the kernel"},
+                      {"of own memory"}});
+  for (std::size_t size = 0; size < kMeasuredCopySizes; ++size) {
+    if (!has_times(facts.copies[size])) continue;
+    std::vector<std::string> cells{tools::format_bytes(bytes_of_copy(size))};
+    for (const std::uint32_t time : facts.copies[size]) {
+      cells.push_back(time == 0 ? "-" : fmt::format("{:.1f}", time / 1e3));
+    }
+    table.add_row(cells);
+  }
+  return text + table.text();
+}
+
+nlohmann::ordered_json json_of(const HostFacts& facts) {
+  if (!facts.are_known()) return nullptr;
+  nlohmann::ordered_json json;
+  for (std::size_t wait = 0; wait < facts.waits.size(); ++wait) {
+    json["wait_ns"][std::string(kWaitNames[wait])] = facts.waits[wait];
+  }
+  for (std::size_t size = 0; size < kMeasuredCopySizes; ++size) {
+    if (!has_times(facts.copies[size])) continue;
+    nlohmann::ordered_json& copy = json["copy_ns_of_a_mib"][std::to_string(bytes_of_copy(size))];
+    for (std::size_t i = 0; i < kCopyNames.size(); ++i) {
+      if (facts.copies[size][i] != 0) copy[std::string(kCopyNames[i])] = facts.copies[size][i];
+    }
+  }
+  return json;
 }
 
 nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
@@ -148,6 +189,7 @@ nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
           {"ranks", identity.ranks},
           {"processes", identity.processes},
           {"here", match(identity, here) == Match::kSame},
+          {"measured", json_of(found.facts.trials.host)},
           {"tried", list}};
 }
 
@@ -171,10 +213,11 @@ std::string describe_machine(const Config& config) {
     const Match fit = match(identity, here);
     ++(fit == Match::kForeign ? foreign : own);
     if (fit == Match::kForeign) continue;
-    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}", identity.ranks,
+    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}{}", identity.ranks,
                         identity.processes, describe_limits(identity),
                         fit == Match::kSame ? "" : ", not those of here", found.path,
-                        describe_age(found.age_seconds), table_of(found.facts.trials));
+                        describe_age(found.age_seconds), table_of(found.facts.trials.host),
+                        table_of(found.facts.trials));
   }
   if (own == 0)
     text += "\nNothing is known yet: the first calls of jobs of several ranks find out.\n";
