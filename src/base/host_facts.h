@@ -41,12 +41,12 @@ enum Copy : std::size_t {
 inline constexpr std::array<std::string_view, 6> kCopyNames{
     "write", "read", "streamed_write", "streamed_read", "kernel", "local"};
 
-/// Sizes of the data: 16 KiB, 256 KiB, 2 MiB.
+/// Sizes of the data: 16 KiB, 256 KiB, 1 MiB.
 inline constexpr std::size_t kMeasuredCopyMin = std::size_t{16} << 10;
 inline constexpr std::size_t kMeasuredCopySizes = 3;
 constexpr std::size_t bytes_of_copy(std::size_t size) {
   constexpr std::array<std::size_t, kMeasuredCopySizes> kBytes{
-      kMeasuredCopyMin, std::size_t{256} << 10, std::size_t{2} << 20};
+      kMeasuredCopyMin, std::size_t{256} << 10, std::size_t{1} << 20};
   return kBytes[size];
 }
 

@@ -7,9 +7,11 @@
 
 #include "base/collective.h"
 #include "machine/facts_file.h"
+#include "native/way_costs.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "topology/allowed_cpus.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::info {
@@ -193,6 +195,46 @@ nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
           {"tried", list}};
 }
 
+// What calls of so many bytes are predicted to take, where the host is known.
+std::string describe_costs(const native::WayCosts& costs) {
+  std::string text;
+  for (std::size_t way = 0; way < costs.size(); ++way) {
+    if (kTriedPaths[way] == AccessPath::kWindow) continue;  // private memory goes as kMapped
+    const std::string cost = costs[way] == 0 ? "-" : fmt::format("{:.1f}", costs[way] / 1e3);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kTriedPaths[way]), cost);
+  }
+  return text;
+}
+
+native::WayCosts costs_of(const TrialFacts& facts, const Identity& here, Collective collective,
+                          std::size_t bytes) {
+  native::WayCosts costs =
+      native::predict_costs(facts.host, {here.ranks, here.cpus}, collective, bytes);
+  // So short a call is never copied by the kernel.
+  if (bytes <= shm::kCellPayloadBytes) std::fill(costs.begin() + 2, costs.end(), 0);
+  return costs;
+}
+
+// What is known of a class of calls, in a sentence; empty: nothing.
+std::string describe_known(const TrialFacts& facts, const Identity& here, Collective collective,
+                           std::size_t given) {
+  const int size = size_of_call(given);
+  std::string text;
+  for (const Tried& one : list_tried(facts)) {
+    if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;
+    text = fmt::format("earlier jobs of {} here found, in us for a MiB: {}; so calls begin with {}",
+                       here.processes == 1 ? "threads" : "processes", describe_times(one),
+                       one.ways[one.fastest].first);
+  }
+  const native::WayCosts costs = costs_of(facts, here, collective, given);
+  if (costs[0] == 0) return text;
+  const std::string predicted =
+      "what ranks measured here predicts, in us for a call: " + describe_costs(costs);
+  if (!text.empty()) return text + "\n  " + predicted;
+  return fmt::format("{}; so calls begin with {}, and trials decide", predicted,
+                     name_of(kTriedPaths[native::likely_way(costs)]));
+}
+
 }  // namespace
 
 std::string describe_machine(const Config& config) {
@@ -249,8 +291,7 @@ std::string explain_trials(const Config& config, Collective collective, std::siz
                            int ranks) {
   const bool is_block = facts_of(collective).input.holds == Holds::kBlock;
   const std::size_t given = is_block ? bytes / static_cast<std::size_t>(ranks) : bytes;
-  const int size = size_of_call(given);
-  if (size < 0) return "so short calls are not tried";
+  if (size_of_call(given) < 0) return "so short calls are not tried";
   const std::string nothing = "no earlier job has tried such calls here, the first ones do";
   if (!config.keeps_facts()) return nothing + " (UNISONO_CACHE=off)";
   Identity here = identity_here(ranks, ranks);
@@ -258,13 +299,8 @@ std::string explain_trials(const Config& config, Collective collective, std::siz
     here.processes = processes;
     const auto facts = machine::read_facts(folder_of(config), here);
     if (!facts) return nothing + " (" + facts.error().message() + ")";
-    for (const Tried& one : list_tried(*facts)) {
-      if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;
-      return fmt::format(
-          "earlier jobs of {} here found, in us for a MiB: {}; so calls begin with {}",
-          processes == 1 ? "threads" : "processes", describe_times(one),
-          one.ways[one.fastest].first);
-    }
+    const std::string known = describe_known(*facts, here, collective, given);
+    if (!known.empty()) return known;
   }
   return nothing;
 }

@@ -15,8 +15,8 @@ namespace unisono::shm {
 namespace {
 
 constexpr std::size_t kBytesMax = bytes_of_copy(kMeasuredCopySizes - 1);
-constexpr std::array<int, kMeasuredCopySizes> kCallsOfSize{8, 4, 2};
-constexpr int kWaitRows = 8, kWaitsOfARow = 8;
+constexpr std::array<int, kMeasuredCopySizes> kCallsOfSize{5, 3, 3};
+constexpr int kWaitRows = 6, kWaitsOfARow = 6;
 constexpr int kKernelCalls = 8;
 // Looks at who is awaited before this rank gives its processor away, where there is one for each.
 constexpr int kLooksBeforeYield = 2000;

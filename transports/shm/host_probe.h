@@ -3,8 +3,8 @@
 // neighbour's, and each copy is timed by who makes it. So what the ranks hinder each other with
 // counts, but not that a rank had no processor: of several times the least counts.
 //
-//   size     16 KiB                                            256 KiB    2 MiB, through four slots
-//   calls    8 x (write, meet, read, meet), past the caches,   4 x ...    2 x ...
+//   size     16 KiB                                            256 KiB    1 MiB, through four slots
+//   calls    5 x (write, meet, read, meet), past the caches,   3 x ...    3 x ...
 //            by the kernel, of its own memory
 //
 // A rank waits for the others no longer than until its deadline; who gives up says so, and then all
@@ -24,7 +24,7 @@
 namespace unisono::shm {
 
 /// How long ranks measure at most.
-inline constexpr auto kMeasuringMax = std::chrono::milliseconds(12);
+inline constexpr auto kMeasuringMax = std::chrono::milliseconds(10);
 
 /// What a rank tells the others meanwhile; all zero before, written by that rank alone.
 struct ProbeBoard {
