@@ -24,7 +24,7 @@
 namespace unisono::shm {
 
 /// How long ranks measure at most.
-inline constexpr auto kMeasuringMax = std::chrono::milliseconds(10);
+inline constexpr auto kMeasuringMax = std::chrono::milliseconds(8);
 
 /// What a rank tells the others meanwhile; all zero before, written by that rank alone.
 struct ProbeBoard {
