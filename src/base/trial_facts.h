@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/access_path.h"
+#include "base/host_facts.h"
 #include "unisono/types.h"
 
 namespace unisono {
@@ -44,17 +45,7 @@ inline constexpr int kPieceSizes = 4;
 inline constexpr std::array<std::string_view, 2> kPieceWays{"cached", "streamed"};
 
 /// Of what is tried, and how it is timed: what other trials have shown is not known.
-inline constexpr int kTrialsVersion = 1;
-
-/// What a MiB took by each way, in ns; 0: not tried. The ways' first is the one that is taken where
-/// nothing is known.
-template <std::size_t kWays>
-using WayTimes = std::array<std::uint32_t, kWays>;
-
-template <std::size_t kWays>
-constexpr bool has_times(const WayTimes<kWays>& times) {
-  return times[0] != 0;
-}
+inline constexpr int kTrialsVersion = 2;
 
 /// By collective and size.
 using CallTimes =
@@ -62,6 +53,7 @@ using CallTimes =
 
 /// Of one host. What is not known is 0.
 struct TrialFacts {
+  HostFacts host;  ///< by which calls begin that were not tried yet
   CallTimes calls;
   std::array<WayTimes<kMessageWays.size()>, kMessageSizes> messages;
   std::array<WayTimes<kPieceWays.size()>, kPieceSizes> pieces;
@@ -86,6 +78,7 @@ inline void learn(TrialFacts& facts, const TrialFacts& learned) {
   for_each_pair(facts, learned, [](auto& known, const auto& times) {
     if (has_times(times)) known = times;
   });
+  if (learned.host.are_known()) facts.host = learned.host;
 }
 
 }  // namespace unisono

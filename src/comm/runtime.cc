@@ -281,10 +281,15 @@ void Runtime::recall_trials(shm::LocalPeers* peers) {
   const int ranks = static_cast<int>(peers->world_ranks.size());
   keeps_trials_of_ = machine::read_identity(topology::join_cpus(cpus), ranks, load.processes);
   const Result<TrialFacts> facts = machine::read_facts(facts_folder(config_), *keeps_trials_of_);
+  peers->cores = keeps_trials_of_->cpus;
+  peers->measures = config_.access == AccessPath::kAutomatic;
   if (facts) {
     peers->known = *facts;
   } else {
-    if (facts.error().code() == ErrorCode::kUnsupported) keeps_trials_of_.reset();
+    if (facts.error().code() == ErrorCode::kUnsupported) {
+      keeps_trials_of_.reset();
+      peers->measures = false;
+    }
     log::info("earlier trials are not known: " + facts.error().message());
   }
 }

@@ -160,8 +160,9 @@ const Row kRows[]{
      [](std::string_view text, Config* c) { return parse_switch(text, &c->measure); },
      [](const Config& c) { return std::string(c.measure ? "on" : "off"); }},
     {{"UNISONO_CACHE", "directory|off", kDefaultCache,
-      "where jobs keep for the next ones which ways to move bytes were the fastest on this "
-      "machine; off: nowhere; the default is not used on network file systems"},
+      "where jobs keep for the next ones what their ranks measured, and which ways to move bytes "
+      "were the fastest on this machine; off: nowhere, and nothing is measured; the default is "
+      "not used on network file systems"},
      [](std::string_view text, Config* c) {
        if (text != "off" && text.find('/') == std::string_view::npos) {
          return invalid("off or a directory, one of here as ./name");

@@ -13,9 +13,11 @@ namespace {
 
 // The version of the text, and of what the trials were.
 const std::string& title() {
-  static const std::string text = fmt::format("unisono machine 2, trials {}\n", kTrialsVersion);
+  static const std::string text = fmt::format("unisono machine 3, trials {}\n", kTrialsVersion);
   return text;
 }
+
+constexpr std::size_t kWaitBytes = 64;  // a line
 
 std::string_view name_of_way(AccessPath path) { return unisono::name_of(path); }
 std::string_view name_of_way(std::string_view way) { return way; }
@@ -103,6 +105,16 @@ bool take_times(std::string_view line, const Names& ways, WayTimes<kWays>* times
 bool take_fact(std::string_view line, TrialFacts* facts) {
   std::size_t size = 0;
   const std::string_view what = take_word(line);
+  if (what == "wait") {
+    return take_word(line) == std::to_string(kWaitBytes) &&
+           take_times(line, kWaitNames, &facts->host.waits);
+  }
+  if (what == "copy") {
+    std::size_t bytes = 0;
+    if (!parse_number(take_word(line), &bytes)) return false;
+    while (size < kMeasuredCopySizes && bytes_of_copy(size) != bytes) ++size;
+    return size < kMeasuredCopySizes && take_times(line, kCopyNames, &facts->host.copies[size]);
+  }
   if (what == "message") {
     return take_size(line, kTriedMessageMin, kMessageSizes, &size) &&
            take_times(line, kMessageWays, &facts->messages[size]);
@@ -121,6 +133,10 @@ bool take_fact(std::string_view line, TrialFacts* facts) {
 
 std::string text_of(const Facts& facts) {
   std::string text = title() + text_of(facts.identity);
+  add_line(text, "wait", kWaitBytes, kWaitNames, facts.trials.host.waits);
+  for (std::size_t i = 0; i < kMeasuredCopySizes; ++i) {
+    add_line(text, "copy", bytes_of_copy(i), kCopyNames, facts.trials.host.copies[i]);
+  }
   for (std::size_t c = 0; c < facts.trials.calls.size(); ++c) {
     const std::string what = "call " + std::string(name_of(static_cast<Collective>(c)));
     for (std::size_t i = 0; i < kCallSizes; ++i) {

@@ -1,8 +1,10 @@
 // The text of a file of facts: what trials have shown on one machine (base/trial_facts.h).
 //
-//   unisono machine 2, trials 1                             kTrialsVersion
+//   unisono machine 3, trials 2                             kTrialsVersion
 //   processor AMD EPYC ..., family 25 model 1 stepping 1     nine lines of the identity
 //   ...
+//   wait 64 exchange=310 kernel=742                          ns (base/host_facts.h)
+//   copy 16384 write=21022 read=61120 streamed_write=...      measured when ranks met
 //   call all_gather 1048576 mapped=61022 streamed=58110 single_copy=40213 window=0
 //   message 131072 ring=80120 lent=52071
 //   piece 1024 cached=210211 streamed=190022

@@ -1,10 +1,12 @@
 #include "native/access_trials.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <utility>
 
 #include "native/transfer.h"
+#include "native/way_costs.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::native {
@@ -19,7 +21,7 @@ struct Plan {
   std::uint32_t calls;
   std::uint32_t rounds;
   std::uint32_t calls_until_next;  // the machine may change: a virtual processor changes its core
-  std::uint32_t trials() const { return rounds * paths * calls; }
+  std::uint32_t all_ways() const { return (1u << paths) - 1; }
 };
 constexpr Plan kPlanOfCells{2, 8, 12, 2, 20000};
 constexpr Plan kPlanOfShort{4, 2, 3, 2, 5000};
@@ -49,6 +51,16 @@ const Plan& plan_of(AccessTrials::Class number) {
   return bytes < kLongBytes ? kPlanOfShort : kPlanOfLong;
 }
 
+std::uint32_t count_of(std::uint32_t ways) {
+  return static_cast<std::uint32_t>(std::popcount(ways));
+}
+
+// Of those, the one that is number `index`.
+std::size_t way_of(std::uint32_t ways, std::uint32_t index) {
+  for (; index > 0; --index) ways &= ways - 1;
+  return static_cast<std::size_t>(std::countr_zero(ways));
+}
+
 }  // namespace
 
 AccessTrials::Class AccessTrials::class_of(Collective collective, std::size_t bytes) {
@@ -61,8 +73,12 @@ bool AccessTrials::tries_window(Class number) {
 }
 
 AccessTrials::AccessTrials(shm::SegmentGroup& group) : group_(group), states_(kClasses) {
-  if (!group.has_all_ranks()) return;
-  for (Class number = 0; number < static_cast<Class>(kClasses); ++number) begin_with_known(number);
+  for (Class number = 0; number < static_cast<Class>(kClasses); ++number) {
+    states_[static_cast<std::size_t>(number)].ways = plan_of(number).all_ways();
+    if (!group.has_all_ranks()) continue;
+    begin_with_predicted(number);
+    begin_with_known(number);
+  }
 }
 
 AccessTrials::Times& AccessTrials::times_in(CallTimes& calls, Class number) {
@@ -80,6 +96,21 @@ void AccessTrials::begin_with_known(Class number) {
   state.next_change = plan_of(number).calls_until_next / shm::kKnownDivisor;
 }
 
+// All members have the same facts, and so predict the same.
+void AccessTrials::begin_with_predicted(Class number) {
+  const shm::TrialMemory& memory = group_.trial_memory();
+  const CallingRanks here{group_.size(), static_cast<int>(memory.cores)};
+  const int size = number % kCallSizes;
+  WayCosts costs = predict_costs(memory.host, here, static_cast<Collective>(number / kCallSizes),
+                                 2 * kTriedCallMin << size);
+  std::fill(costs.begin() + plan_of(number).paths, costs.end(), 0);
+  State& state = states_[static_cast<std::size_t>(number)];
+  state.path = kTriedPaths[likely_way(costs)];
+  for (std::size_t way = 0; way < plan_of(number).paths; ++way) {
+    if (is_far(costs, way)) state.ways &= ~(1u << way);
+  }
+}
+
 AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
   const Plan& plan = plan_of(number);
   State& state = states_[static_cast<std::size_t>(number)];
@@ -88,10 +119,11 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
     state.next_change = state.calls + plan.warm_ups;
     return state.path;
   }
-  if (state.trials < plan.trials()) {
+  const std::uint32_t in_round = count_of(state.ways) * plan.calls;
+  if (state.trials < plan.rounds * in_round) {
     const std::uint32_t trial = state.trials++;
-    const std::size_t path = trial / plan.calls % plan.paths;
-    const bool is_first_row = trial < plan.paths * plan.calls;
+    const std::size_t path = way_of(state.ways, trial % in_round / plan.calls);
+    const bool is_first_row = trial < in_round;
     trial_ = {number, path, trial % plan.calls, is_first_row, sequence, 0};
     state.last_trial = sequence;
     return kTriedPaths[path];
@@ -104,6 +136,7 @@ AccessPath AccessTrials::change(Class number, std::uint64_t sequence) {
     state.calls = 0;
     state.next_change = plan.calls_until_next;
     state.trials = 0;
+    state.ways = plan.all_ways();
   }
   return state.path;
 }

@@ -10,7 +10,9 @@
 // members that take turns (shared_cells.h) can be faster by that. Some thousand calls later all are
 // tried again. Where an earlier job has left what it learned of a class
 // (transports/shm/trial_memory.h) its calls begin with the fastest, and all are tried after a
-// quarter of those; only groups of all ranks of the host know and tell. Blocks of unequal length
+// quarter of those; else they begin with what is predicted to be the fastest of what the host is
+// known to be like, and the first trials leave out what is predicted to be far behind
+// (way_costs.h). Only groups of all ranks of the host know and tell. Blocks of unequal length
 // are not tried. A call's time is that from when the last member came until the last one had what
 // it needs: so who comes late does not count, and members that share a core do. A path's time is
 // the median of its trials in a row (of two the less), in the better row.
@@ -67,6 +69,7 @@ class AccessTrials {
     std::uint32_t calls = 0;
     std::uint32_t next_change = 0;  // the call up to which `path` stays
     std::uint32_t trials = 0;
+    std::uint32_t ways = 0;  // that are tried: bit i is kTriedPaths[i]
     AccessPath path = AccessPath::kMapped;
     std::uint64_t last_trial = 0;                   // number of the call
     std::array<std::uint32_t, kRowCallsMax> row{};  // times of the trials of a path that run
@@ -84,6 +87,7 @@ class AccessTrials {
   AccessPath change(Class number, std::uint64_t sequence);
   static Times& times_in(CallTimes& calls, Class number);
   void begin_with_known(Class number);
+  void begin_with_predicted(Class number);
   void judge_until(std::uint64_t sequence);
   void judge(const Trial& trial, std::uint32_t time);
   Duration time_of(std::size_t place) const;

@@ -138,6 +138,25 @@ TEST_F(KeptTrials, ThatAreDamagedAreLearnedAgain) {
   EXPECT_THAT(find_facts(folder_), SizeIs(1));
 }
 
+// Where the machine is busy there may be no time for it in one job, or ten.
+TEST_F(KeptTrials, BeginWithWhatRanksMeasureWhenTheyMeet) {
+  const auto meet = [&] { spawn_processes(2, "shm", [](Communicator& comm) { comm.barrier(); }); };
+  constexpr int kJobs = 100;
+  for (int job = 0; job < kJobs && find_facts(folder_).empty(); ++job) meet();
+  const std::vector<FoundFacts> kept = find_facts(folder_);
+  ASSERT_THAT(kept, SizeIs(1));
+  EXPECT_TRUE(kept.front().facts.trials.host.are_known());
+  const std::string text = text_of(kept.front());
+  meet();
+  EXPECT_EQ(text_of(find_facts(folder_).at(0)), text) << "the second job had nothing to measure";
+}
+
+TEST_F(KeptTrials, AreNotMeasuredByOneWay) {
+  const Setting window("UNISONO_ACCESS", "window");
+  spawn_processes(2, "shm", [](Communicator& comm) { comm.barrier(); });
+  EXPECT_THAT(find_facts(folder_), IsEmpty());
+}
+
 // By processes, each of which has its own ring: rank 1 tries, and the first one keeps it.
 TEST_F(KeptTrials, AreOfMessagesToo) {
   const std::string can_copy = home_ / "can_copy";

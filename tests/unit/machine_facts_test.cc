@@ -22,6 +22,8 @@ Facts some_facts() {
   Facts facts{
       .identity = {
           "A processor, family 25 model 1 stepping 1", "6.18.5", 2, 1.5, 2, 2, "a-host", {1, 1}}};
+  facts.trials.host.waits = {310, 742};
+  facts.trials.host.copies[1] = {21022, 61120, 30000, 31000, 0, 12000};
   facts.trials.calls[index_of(Collective::kAllGather)][11] = {61022, 58110, 40213, 0};
   facts.trials.calls[index_of(Collective::kAllReduce)][0] = {1, 2'000'000'000, 0, 0};
   facts.trials.messages[0] = {80120, 52071};
@@ -44,6 +46,9 @@ TEST(FactsText, SaysAllThatIsKnown) {
   const std::string text = text_of(some_facts());
   EXPECT_THAT(text, AllOf(HasSubstr("call all_gather 1048576 mapped=61022 streamed=58110 "
                                     "single_copy=40213 window=0\n"),
+                          HasSubstr("wait 64 exchange=310 kernel=742\n"),
+                          HasSubstr("copy 262144 write=21022 read=61120 streamed_write=30000 "
+                                    "streamed_read=31000 kernel=0 local=12000\n"),
                           HasSubstr("message 131072 ring=80120 lent=52071\n"),
                           HasSubstr("piece 8192 cached=4000000000 streamed=190022\n"),
                           HasSubstr("quota 1.500\n"), Not(HasSubstr("broadcast"))));
@@ -56,6 +61,8 @@ TEST(FactsText, SaysAllThatIsKnown) {
 TEST(FactsText, ThatSaysAllFitsItsBound) {
   Facts facts = some_facts();
   for (auto& sizes : facts.trials.calls) sizes.fill({~0u, ~0u, ~0u, ~0u});
+  facts.trials.host.waits.fill(~0u);
+  for (auto& times : facts.trials.host.copies) times.fill(~0u);
   facts.trials.messages.fill({~0u, ~0u});
   facts.trials.pieces.fill({~0u, ~0u});
   const std::string text = text_of(facts);
@@ -96,9 +103,13 @@ TEST(FactsText, IsRefusedWhereALineSaysWhatNobodyWrites) {
     EXPECT_FALSE(facts) << by;
     return facts ? ErrorCode::kOk : facts.error().code();
   };
-  EXPECT_EQ(refused("unisono machine 2", "unisono machine 3"), ErrorCode::kProtocol);
+  EXPECT_EQ(refused("unisono machine 3", "unisono machine 2"), ErrorCode::kProtocol);
   EXPECT_EQ(refused(fmt::format("trials {}", kTrialsVersion), "trials 0"), ErrorCode::kProtocol);
   refused("host a-host\n", "");
+  refused("wait 64", "wait 65");
+  refused("exchange=310 kernel=742", "exchange=310");
+  refused("copy 262144", "copy 262145");
+  refused("kernel=0 local", "kernel= local");
   refused("caches 1\n", "caches\n");
   refused("call all_gather", "call all_together");
   refused("call all_gather", "call");
@@ -128,11 +139,16 @@ TEST(TrialFacts, LearnWhatIsKnownAlone) {
   EXPECT_EQ(facts, some_facts().trials);
   learned.messages[0] = {10, 20};
   learned.pieces[0] = {30, 40};
+  learned.host.waits = {5, 6};
+  learn(facts, learned);
+  EXPECT_EQ(facts.host, some_facts().trials.host) << "without a copy they are not known";
+  learned.host.copies[0] = {1, 2, 3, 4, 5, 6};
   EXPECT_TRUE(knows_any(learned));
   learn(facts, learned);
   TrialFacts expected = some_facts().trials;
   expected.messages[0] = {10, 20};
   expected.pieces[0] = {30, 40};
+  expected.host = learned.host;
   EXPECT_EQ(facts, expected);
 }
 

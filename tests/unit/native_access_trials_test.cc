@@ -179,6 +179,42 @@ TEST(AccessTrials, ComeAgainWhenTheMachineHasChanged) {
   }
 }
 
+/// Where one copy takes so much less than two that these are far behind, streamed or not, or so
+/// much more.
+HostFacts host_where_the_kernel_takes(std::uint32_t time) {
+  return {.waits = {200, 500}, .copies = {{{300'000, 300'000, 900'000, 900'000, time, 20'000}}}};
+}
+
+TEST(AccessTrials, BeginWithWhatIsPredicted) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  const Paths paths = Members(2, options).make(kLong, {{17, times_of(100, 70, 90)}});
+  EXPECT_THAT(paths, Each(ElementsAre(kSingleCopy,                                         //
+                                      kMapped, kMapped, kSingleCopy, kSingleCopy,          //
+                                      kMapped, kMapped, kSingleCopy, kSingleCopy,          //
+                                      kSingleCopy, kSingleCopy, kSingleCopy, kSingleCopy,  //
+                                      kSingleCopy, kSingleCopy, kSingleCopy, kSingleCopy)))
+      << "the first is always tried, streaming is far behind";
+}
+
+TEST(AccessTrials, LeaveOutWhatTheKernelRefuses) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(0);
+  for (const auto& path : Members(2, options).make(kLong, {{17, times_of(100, 70, 1)}})) {
+    EXPECT_THAT(path, Each(testing::Ne(kSingleCopy)));
+  }
+}
+
+TEST(AccessTrials, TryAgainWhatWasLeftOut) {
+  RanksOptions options;
+  options.known.host = host_where_the_kernel_takes(100'000);
+  Members members(2, options);
+  for (const auto& path : members.make(kLong, {{1040, times_of(100, 40, 90)}})) {
+    EXPECT_EQ(path[1000], kSingleCopy);
+    EXPECT_EQ(path[1039], kStreamed) << "a prediction is where trials begin, and no order";
+  }
+}
+
 WayTimes<4>& of_class(TrialFacts& facts, std::size_t bytes) {
   return facts.calls[static_cast<std::size_t>(Collective::kAllReduce)]
                     [static_cast<std::size_t>(size_of_call(bytes))];

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <optional>
 
+#include "base/collective.h"
+
 namespace unisono::test {
 namespace {
 

@@ -36,7 +36,11 @@ void run_rank(TestRank& rank, const RanksOptions& options, Listeners& listeners,
   peers.self = rank.self;
   peers.pids = pids;
   peers.single_copy = options.single_copy;
-  if (rank.self == 0) peers.known = options.known;
+  if (rank.self == 0) {
+    peers.known = options.known;
+    peers.measures = options.measures;
+    peers.cores = rank.size;
+  }
   for (int i = 0; i < rank.size; ++i) {
     peers.world_ranks.push_back(i);
     peers.addresses.push_back(listeners[static_cast<std::size_t>(i)]->address());

@@ -38,7 +38,9 @@ struct RanksOptions {
   AccessPath access = AccessPath::kAutomatic;
   bool single_copy = true;
   bool knows_processes = true;  ///< else the numbers of other ranks' processes are unknown
-  TrialFacts known{};           ///< of earlier jobs; the first rank's word alone counts
+  // The first rank's word alone counts.
+  TrialFacts known{};     ///< of earlier jobs
+  bool measures = false;  ///< what is not known of the host
 };
 
 using RankBody = std::function<void(TestRank&)>;

@@ -7,9 +7,11 @@
 
 #include "base/collective.h"
 #include "machine/facts_file.h"
+#include "native/way_costs.h"
 #include "tools/common/sizes.h"
 #include "tools/common/table.h"
 #include "topology/allowed_cpus.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/trial_times.h"
 
 namespace unisono::info {
@@ -114,15 +116,56 @@ std::string describe_times(const Tried& one) {
 }
 
 std::string table_of(const TrialFacts& facts) {
+  const std::vector<Tried> list = list_tried(facts);
+  if (list.empty()) return "no calls were tried\n";
   tools::Table table({{"of", tools::Align::kLeft},
                       {"a rank gives b bytes", tools::Align::kLeft},
                       {"begins with", tools::Align::kLeft},
                       {"us for a MiB", tools::Align::kLeft}});
-  for (const Tried& one : list_tried(facts)) {
+  for (const Tried& one : list) {
     table.add_row(
         {one.what, describe_sizes(one), one.ways[one.fastest].first, describe_times(one)});
   }
   return table.text();
+}
+
+std::string table_of(const HostFacts& facts) {
+  if (!facts.are_known()) return "";
+  std::string text = fmt::format(
+      "measured when they met: an exchange of lines {} ns, a system call that copies {} ns\n",
+      facts.waits[kLineWait], facts.waits[kKernelWait]);
+  tools::Table table({{"copies, us for a MiB", tools::Align::kLeft},
+                      {"write"},
+                      {"read"},
+                      {"write past caches"},
+                      {"read of that"},
+                      {"by the kernel"},
+                      {"of own memory"}});
+  for (std::size_t size = 0; size < kMeasuredCopySizes; ++size) {
+    if (!has_times(facts.copies[size])) continue;
+    std::vector<std::string> cells{tools::format_bytes(bytes_of_copy(size))};
+    for (const std::uint32_t time : facts.copies[size]) {
+      cells.push_back(time == 0 ? "-" : fmt::format("{:.1f}", time / 1e3));
+    }
+    table.add_row(cells);
+  }
+  return text + table.text();
+}
+
+nlohmann::ordered_json json_of(const HostFacts& facts) {
+  if (!facts.are_known()) return nullptr;
+  nlohmann::ordered_json json;
+  for (std::size_t wait = 0; wait < facts.waits.size(); ++wait) {
+    json["wait_ns"][std::string(kWaitNames[wait])] = facts.waits[wait];
+  }
+  for (std::size_t size = 0; size < kMeasuredCopySizes; ++size) {
+    if (!has_times(facts.copies[size])) continue;
+    nlohmann::ordered_json& copy = json["copy_ns_of_a_mib"][std::to_string(bytes_of_copy(size))];
+    for (std::size_t i = 0; i < kCopyNames.size(); ++i) {
+      if (facts.copies[size][i] != 0) copy[std::string(kCopyNames[i])] = facts.copies[size][i];
+    }
+  }
+  return json;
 }
 
 nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
@@ -148,7 +191,48 @@ nlohmann::ordered_json json_of(const FoundFacts& found, const Identity& here) {
           {"ranks", identity.ranks},
           {"processes", identity.processes},
           {"here", match(identity, here) == Match::kSame},
+          {"measured", json_of(found.facts.trials.host)},
           {"tried", list}};
+}
+
+// What calls of so many bytes are predicted to take, where the host is known.
+std::string describe_costs(const native::WayCosts& costs) {
+  std::string text;
+  for (std::size_t way = 0; way < costs.size(); ++way) {
+    if (kTriedPaths[way] == AccessPath::kWindow) continue;  // private memory goes as kMapped
+    const std::string cost = costs[way] == 0 ? "-" : fmt::format("{:.1f}", costs[way] / 1e3);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(kTriedPaths[way]), cost);
+  }
+  return text;
+}
+
+native::WayCosts costs_of(const TrialFacts& facts, const Identity& here, Collective collective,
+                          std::size_t bytes) {
+  native::WayCosts costs =
+      native::predict_costs(facts.host, {here.ranks, here.cpus}, collective, bytes);
+  // So short a call is never copied by the kernel.
+  if (bytes <= shm::kCellPayloadBytes) std::fill(costs.begin() + 2, costs.end(), 0);
+  return costs;
+}
+
+// What is known of a class of calls, in a sentence; empty: nothing.
+std::string describe_known(const TrialFacts& facts, const Identity& here, Collective collective,
+                           std::size_t given) {
+  const int size = size_of_call(given);
+  std::string text;
+  for (const Tried& one : list_tried(facts)) {
+    if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;
+    text = fmt::format("earlier jobs of {} here found, in us for a MiB: {}; so calls begin with {}",
+                       here.processes == 1 ? "threads" : "processes", describe_times(one),
+                       one.ways[one.fastest].first);
+  }
+  const native::WayCosts costs = costs_of(facts, here, collective, given);
+  if (costs[0] == 0) return text;
+  const std::string predicted =
+      "what ranks measured here predicts, in us for a call: " + describe_costs(costs);
+  if (!text.empty()) return text + "\n  " + predicted;
+  return fmt::format("{}; so calls begin with {}, and trials decide", predicted,
+                     name_of(kTriedPaths[native::likely_way(costs)]));
 }
 
 }  // namespace
@@ -171,10 +255,11 @@ std::string describe_machine(const Config& config) {
     const Match fit = match(identity, here);
     ++(fit == Match::kForeign ? foreign : own);
     if (fit == Match::kForeign) continue;
-    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}", identity.ranks,
+    text += fmt::format("\n{} ranks in {} processes, {}{}: {}, {}\n{}{}", identity.ranks,
                         identity.processes, describe_limits(identity),
                         fit == Match::kSame ? "" : ", not those of here", found.path,
-                        describe_age(found.age_seconds), table_of(found.facts.trials));
+                        describe_age(found.age_seconds), table_of(found.facts.trials.host),
+                        table_of(found.facts.trials));
   }
   if (own == 0)
     text += "\nNothing is known yet: the first calls of jobs of several ranks find out.\n";
@@ -206,8 +291,7 @@ std::string explain_trials(const Config& config, Collective collective, std::siz
                            int ranks) {
   const bool is_block = facts_of(collective).input.holds == Holds::kBlock;
   const std::size_t given = is_block ? bytes / static_cast<std::size_t>(ranks) : bytes;
-  const int size = size_of_call(given);
-  if (size < 0) return "so short calls are not tried";
+  if (size_of_call(given) < 0) return "so short calls are not tried";
   const std::string nothing = "no earlier job has tried such calls here, the first ones do";
   if (!config.keeps_facts()) return nothing + " (UNISONO_CACHE=off)";
   Identity here = identity_here(ranks, ranks);
@@ -215,13 +299,8 @@ std::string explain_trials(const Config& config, Collective collective, std::siz
     here.processes = processes;
     const auto facts = machine::read_facts(folder_of(config), here);
     if (!facts) return nothing + " (" + facts.error().message() + ")";
-    for (const Tried& one : list_tried(*facts)) {
-      if (one.what != name_of(collective) || one.bytes != kTriedCallMin << size) continue;
-      return fmt::format(
-          "earlier jobs of {} here found, in us for a MiB: {}; so calls begin with {}",
-          processes == 1 ? "threads" : "processes", describe_times(one),
-          one.ways[one.fastest].first);
-    }
+    const std::string known = describe_known(*facts, here, collective, given);
+    if (!known.empty()) return known;
   }
   return nothing;
 }

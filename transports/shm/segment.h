@@ -211,6 +211,6 @@ struct SegmentLayout {
 };
 
 /// Another one for every change of what lies where.
-inline constexpr std::uint64_t kSegmentMagic = 0x32'6f6e'6f73'696e'75;  // "unisono2"
+inline constexpr std::uint64_t kSegmentMagic = 0x33'6f6e'6f73'696e'75;  // "unisono3"
 
 }  // namespace unisono::shm

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/log.h"
 #include "base/peer_fault.h"
@@ -84,6 +85,17 @@ Status SharedSegment::State::publish_self() {
   entry.nonce_address = reinterpret_cast<std::uint64_t>(&nonce);
   entry.published.store(1, std::memory_order_release);  // pairs with learn_peers
   return {};
+}
+
+// Before the others can map it.
+void SharedSegment::State::begin_trials() {
+  TrialMemory& trials = control().trials;
+  trials.known = peers.known;
+  trials.host = peers.known.host;
+  trials.cores = static_cast<std::uint32_t>(std::max(0, peers.cores));
+  const std::set<std::int64_t> processes(peers.pids.begin(), peers.pids.end());
+  const bool are_processes = size() > 1 && processes.size() == peers.pids.size();
+  trials.measures = peers.measures && are_processes && !trials.host.are_known() ? 1 : 0;
 }
 
 void SharedSegment::State::learn_peers() {
@@ -274,7 +286,7 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
     }
     state->segment = *made;
     state->control().rank_count = state->layout.rank_count;
-    state->control().trials.known = state->peers.known;
+    state->begin_trials();
     state->control().magic.store(kSegmentMagic, std::memory_order_release);
   }
   UNISONO_TRY(exchange.share(state->segment ? state->segment->fd() : -1, &received));
@@ -293,6 +305,11 @@ Result<std::shared_ptr<SharedSegment>> SharedSegment::open(LocalListener& listen
   UNISONO_TRY(exchange.barrier());
   state->learn_peers();
   UNISONO_TRY(exchange.barrier());
+  if (state->control().trials.measures != 0) {
+    state->measure_host();
+    UNISONO_TRY(exchange.barrier());
+    state->forget_measuring();
+  }
   state->peers.watch = nullptr;
   return std::shared_ptr<SharedSegment>(new SharedSegment(std::move(state)));
 }
@@ -302,6 +319,7 @@ int SharedSegment::self() const { return state_->peers.self; }
 
 TrialFacts SharedSegment::learned() const { return learned_by(state_->control().trials); }
 const TrialFacts& SharedSegment::known() const { return state_->control().trials.known; }
+const HostFacts& SharedSegment::measured() const { return state_->control().trials.host; }
 
 Rank SharedSegment::world_rank(int local) const {
   return state_->peers.world_ranks[static_cast<std::size_t>(local)];

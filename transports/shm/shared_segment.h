@@ -48,7 +48,10 @@ struct LocalPeers {
   std::vector<std::int64_t> pids;
   std::vector<std::string> addresses;  ///< LocalListener::address() of each
   bool single_copy = true;             ///< may process_vm_readv be tried
-  TrialFacts known{};  ///< of this host, from before this job; the first rank's word counts
+  // The first rank's word counts.
+  TrialFacts known{};     ///< of this host, from before this job
+  int cores = 0;          ///< that the ranks of this host may use together; 0: not known
+  bool measures = false;  ///< what of HostFacts is not known, if each rank is a process
   /// Called now and then while open() waits for the others. An error, for instance that one of them
   /// has died, ends the wait and is what open() returns. May be empty.
   std::function<Status()> watch;
@@ -81,6 +84,8 @@ class SharedSegment {
   TrialFacts learned() const;
   /// What they began with.
   const TrialFacts& known() const;
+  /// What is known of the host, from before this job or since its ranks met.
+  const HostFacts& measured() const;
   /// Index of a world rank, or -1: one look-up.
   int local_index(Rank world_rank) const;
 

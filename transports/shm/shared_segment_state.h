@@ -57,8 +57,13 @@ struct SharedSegment::State {
   Status copy(int local, Rank rank, const MemoryView& from, std::size_t offset,
               std::span<std::byte> out) const;
   void index_world_ranks();
+  void begin_trials();
   Status publish_self();
   void learn_peers();
+  /// With the other ranks: fills in TrialMemory::host, or leaves it, for up to kMeasuringMax.
+  void measure_host();
+  /// Nobody measures any more.
+  void forget_measuring();
   bool can_open_descriptors_of(int local) const;
   bool can_read(int reader, int owner) const;
   bool can_map(int reader, int owner) const;

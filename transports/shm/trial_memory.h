@@ -26,8 +26,11 @@ struct LearnedTrials {
 };
 
 struct TrialMemory {
-  TrialFacts known;       ///< before this job
-  LearnedTrials learned;  ///< since
+  TrialFacts known;        ///< before this job
+  LearnedTrials learned;   ///< since
+  HostFacts host;          ///< known, or measured when the ranks met; constant since
+  std::uint32_t cores;     ///< that the ranks may use together; 0: not known
+  std::uint32_t measures;  ///< 1: the ranks measure `host` when they meet
 };
 
 /// What is known from before is tried again after this part of the calls, messages or pieces for
@@ -65,6 +68,7 @@ inline void read_times(const TimesOfTwo& told, WayTimes<2>& times) {
 inline TrialFacts learned_by(TrialMemory& memory) {
   TrialFacts facts{};
   for_each_pair(facts, memory.learned, [](auto& times, auto& told) { read_times(told, times); });
+  if (!memory.known.host.are_known()) facts.host = memory.host;
   return facts;
 }
 
