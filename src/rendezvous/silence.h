@@ -40,7 +40,7 @@ class Silence {
 
  private:
   bool is_off() const { return limit_.count() == 0; }
-  Duration beat() const { return limit_ / 3; }
+  Duration beat() const { return limit_ / 6; }
 
   const std::chrono::milliseconds limit_;
   std::map<Rank, TimePoint> heard_;

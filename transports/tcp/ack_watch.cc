@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace unisono::tcp {
 namespace {
@@ -14,6 +15,8 @@ using std::chrono::milliseconds;
 
 // After a longer pause nobody knows what happened in it.
 constexpr milliseconds kLookEveryMax{500};
+// An answer takes a round trip, and so much more at most.
+constexpr milliseconds kAnswersWithin{100};
 
 }  // namespace
 
@@ -28,7 +31,10 @@ bool AckWatch::is_dead(int fd, TimePoint now, Duration patience) {
   }
   const TimePoint heard = now - milliseconds(info.tcpi_last_ack_recv);
   since_ = paused || since_ == kNever ? now : std::max(since_, heard);
-  return now - since_ >= patience;
+  if (std::exchange(repeats_, info.tcpi_retransmits) != info.tcpi_retransmits) repeated_ = now;
+  const Duration answer = kAnswersWithin + std::chrono::microseconds(info.tcpi_rtt);
+  const bool was_tried = repeats_ > 0 && repeated_ >= since_ + patience * 3 / 4;
+  return was_tried && now - repeated_ >= answer && now - since_ >= patience;
 }
 
 }  // namespace unisono::tcp
