@@ -25,13 +25,16 @@ bool AckWatch::is_dead(int fd, TimePoint now, Duration patience) {
   looked_ = now;
   tcp_info info{};
   socklen_t bytes = sizeof info;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_unacked == 0) {
+  // What has no way out of this host at all is probed for, as is a window that is closed.
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+      (info.tcpi_unacked == 0 && info.tcpi_probes == 0)) {
     since_ = kNever;
     return false;
   }
   const TimePoint heard = now - milliseconds(info.tcpi_last_ack_recv);
   since_ = paused || since_ == kNever ? now : std::max(since_, heard);
-  if (std::exchange(repeats_, info.tcpi_retransmits) != info.tcpi_retransmits) repeated_ = now;
+  const unsigned repeats = info.tcpi_retransmits + info.tcpi_probes;
+  if (std::exchange(repeats_, repeats) != repeats) repeated_ = now;
   const Duration answer = kAnswersWithin + std::chrono::microseconds(info.tcpi_rtt);
   const bool was_tried = repeats_ > 0 && repeated_ >= since_ + patience * 3 / 4;
   return was_tried && now - repeated_ >= answer && now - since_ >= patience;
