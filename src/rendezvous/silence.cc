@@ -25,6 +25,11 @@ bool Silence::was_stopped(TimePoint now) const {
   return stopped_until_ > TimePoint::min() && now - stopped_until_ < limit_;
 }
 
+bool Silence::hears(Rank rank, TimePoint now) const {
+  const auto heard = heard_.find(rank);
+  return heard != heard_.end() && now - heard->second <= limit_ / 2 && !was_stopped(now);
+}
+
 bool Silence::take_beat(TimePoint now) {
   if (is_off() || now < next_beat_) return false;
   next_beat_ = now + beat();

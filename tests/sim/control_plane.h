@@ -26,6 +26,8 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
     std::function<void(Rank)> wake;  ///< a client has news
     /// When the processes of this rank run next: now, later, or kNever.
     std::function<TimePoint(Rank)> runs_at;
+    /// As Fabric's.
+    std::function<TimePoint(Rank, Rank)> passes_at;
   };
   ControlPlane(Options options, Schedule& schedule);
 
@@ -68,8 +70,9 @@ class ControlPlane final : private rendezvous::ArbiterLinks {
   int dial(Rank rank, Rank standby, rendezvous::RejoinMessage greeting);
   rendezvous::ServingArbiter& arbiter(Rank holder);
   void rejoin(int connection, Rank standby, const std::string& greeting);
-  /// In the process of `at`, behind what was sent there on this connection before.
-  void later(TimePoint* last, Rank at, std::function<void()> what);
+  /// In the process of `to`, behind what was sent there on this connection before; never where
+  /// `from` cannot reach it any more.
+  void later(TimePoint* last, Rank from, Rank to, std::function<void()> what);
   void up(int connection, std::string bytes);
   void down(int connection, std::string bytes);
   void close_at_rank(int connection);
