@@ -164,8 +164,9 @@ void add_partition(Random& random, Case* c) {
   const auto any_rank = [&] {
     return static_cast<Rank>(random.below(static_cast<std::uint64_t>(c->ranks)));
   };
-  const auto [first, last] = std::minmax(any_rank(), any_rank());
-  Fault fault{.kind = Fault::Kind::kPartition, .rank = first, .peer = last};
+  const Rank one = any_rank(), other = any_rank();
+  Fault fault{
+      .kind = Fault::Kind::kPartition, .rank = std::min(one, other), .peer = std::max(one, other)};
   fault.at = random.of_any_scale_up_to(milliseconds(60));
   if (random.one_in(4)) fault.lasts = random.of_any_scale_up_to(milliseconds(1900));
   c->faults.push_back(fault);
@@ -257,7 +258,7 @@ Case make_case(std::uint64_t seed, const Limits& limits) {
          .call = random.below(c.operations.size())});
     return c;
   }
-  if (random.one_in(8)) {
+  if (random.one_in(5)) {
     add_partition(random, &c);
     return c;
   }

@@ -69,6 +69,8 @@ class Simulation {
   void judge_survivors();
   void judge_refused();
   void judge_partition();
+  /// Whether an arbiter may be on its side of a partition.
+  bool may_have_arbiter(Rank rank) const;
   std::string whereabouts() const;
 
   const Case& c_;
@@ -278,6 +280,9 @@ void Simulation::judge_failures() {
         return accuse("a death is taken for a passed deadline: " + each.rank->whereabouts());
       }
       if (each.is_missed) continue;  // the job has gone on without it
+      // Where the standbys of a part are elsewhere or have left, each goes by its own deadline.
+      const bool was_left_alone = partition != nullptr && seen.code() == ErrorCode::kTimeout;
+      if (was_left_alone || !may_have_arbiter(each.rank->rank())) continue;
       // Who has nobody left to ask says that it was the other end.
       if (links_broke && was_alone) continue;
       const bool side = partition != nullptr && is_inside(*partition, each.rank->rank());
@@ -335,13 +340,22 @@ void Simulation::judge_refused() {
   }
 }
 
+bool Simulation::may_have_arbiter(Rank rank) const {
+  const Fault* const partition = lasting_partition(c_);
+  if (partition == nullptr) return true;
+  for (Rank holder = 0; holder <= std::min(rendezvous::kStandbys, c_.ranks - 1); ++holder) {
+    if (is_inside(*partition, holder) == is_inside(*partition, rank)) return true;
+  }
+  return false;
+}
+
 // Of two parts that do not hear each other the right one goes on, if any, and the other one hears
 // why it may not. Where somebody dies as well it depends on who has heard of that.
 void Simulation::judge_partition() {
   const Fault* const partition = lasting_partition(c_);
   if (partition == nullptr || c_.faults.size() > 1 || !can_shrink(c_)) return;
   rendezvous::Parts parts;
-  bool have_all_tried = true, may_have_arbiter = false;
+  bool have_all_tried = true;
   const bool zero_is_inside = is_inside(*partition, 0);
   for (Rank rank = 0; rank < c_.ranks; ++rank) {
     const SimulatedRank& its = *seat(rank).rank;
@@ -351,7 +365,6 @@ void Simulation::judge_partition() {
   if (!have_all_tried || parts.elsewhere.empty()) return;
   const bool is_of_zero = rendezvous::may_go_on(parts);
   const std::set<Rank>& right = is_of_zero ? parts.here : parts.elsewhere;
-  for (const Rank rank : right) may_have_arbiter |= rank <= rendezvous::kStandbys;
   for (const Seat& each : seats_) {
     const SimulatedRank& its = *each.rank;
     const bool is_right = right.contains(its.rank());
@@ -362,7 +375,7 @@ void Simulation::judge_partition() {
       return accuse("a part that may not go on is told something else: " + its.refusal().message() +
                     "; " + its.whereabouts());
     }
-    if (is_right && may_have_arbiter && its.shrunk().empty()) {
+    if (is_right && may_have_arbiter(its.rank()) && its.shrunk().empty()) {
       return accuse("the part that may does not go on: " + its.refusal().message() + "; " +
                     its.whereabouts());
     }
